@@ -243,7 +243,9 @@ async def editor(
         )
         with anyio.fail_after(LONG):
             found.begun = await agent.initialize(
-                protocol_version=acp.PROTOCOL_VERSION, client_capabilities=capabilities
+                protocol_version=acp.PROTOCOL_VERSION,
+                client_capabilities=capabilities,
+                client_info=schema.Implementation(name="zed", title="Zed", version="1"),
             )
         yield found
     assert checked.wrong == []

@@ -4,6 +4,7 @@ The SDK takes long to import, in both processes: these tests are slow.
 """
 
 import json
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -15,7 +16,10 @@ import pytest
 from acp import schema
 from acp.exceptions import RequestError
 
+from refold.app.session_index import session_index
 from refold.client.session import Session
+from refold.config.paths import paths
+from refold.journal.events.kinds import ModeChanged, Said
 from refold.values.modes import MEANINGS
 from tests.acp.editor import Connected, editor
 from tests.cli.running import call
@@ -38,6 +42,22 @@ def test_a_prompt_is_answered(work: Path) -> None:
             assert (ended.stop_reason, at.editor.answer) == ("end_turn", "Hello there.")
 
     anyio.run(check)
+
+
+def test_what_an_editor_does_is_recorded_with_its_name(work: Path) -> None:
+    async def check() -> None:
+        async with editor(work, {"text": "Hello there."}) as at:
+            session = await at.new()
+            await at.prompt(session, "Hi")
+            await at.agent.set_session_mode(mode_id="accept-edits", session_id=session)
+
+    anyio.run(check)
+
+    home = session_index(paths(os.environ))
+    (stored,) = home.sessions()
+    entries, _ = home.entries(stored.id)
+    people = {e.by for e in entries if isinstance(e.event, Said | ModeChanged)}
+    assert people == {"person:Zed"}
 
 
 READ = call("read_file", path="a.py")

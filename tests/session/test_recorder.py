@@ -279,7 +279,8 @@ def test_a_recorder_that_lost_its_session_never_takes_it_back() -> None:
 
     async def main() -> tuple[list[str], list[Entry]]:
         store = MemoryStore()
-        old, new = Recorder(store, claim=1), Recorder(store.another(), claim=2)
+        old, new = Recorder(store), Recorder(store.another())
+        old.claim, new.claim = 1, 2
         await old(START, Said("One."))
         await new(Said("Two."))
         outcomes = list[str]()

@@ -56,7 +56,10 @@ from refold.acp.open_session import EditorCan, OpenSession
 from refold.acp.prompt_content import ContentBlock, message_of
 from refold.client.feed import BEGINNING, Cursor
 from refold.client.host import Conversation, EditorConversation, Host
+from refold.client.protocol import MAX_NAME_CHARS
+from refold.client.types import acting_as
 from refold.errors import BadInput, RefoldError
+from refold.views.escape import on_one_line
 from refold.views.session_list import SessionDocument
 
 VERSION = 1  # of the protocol
@@ -76,7 +79,8 @@ def _in_protocol(method: _Method[P, T]) -> _Method[P, T]:
     @wraps(method)
     async def call(self: "EditorAgent", *args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            return await method(self, *args, **kwargs)
+            with acting_as(self.person):
+                return await method(self, *args, **kwargs)
         except BadInput as error:
             raise RequestError(_INVALID, str(error)) from error
         except RefoldError as error:
@@ -96,6 +100,7 @@ class EditorAgent:
         self._open = dict[str, OpenSession]()
         self._editor: Client | None = None
         self._can = EditorCan()
+        self.person = ""  # as what it does is recorded: the name of the editor
         self._fs: FileSystemCapabilities | None = None
 
     def on_connect(self, conn: Client) -> None:
@@ -105,8 +110,12 @@ class EditorAgent:
         self,
         protocol_version: int,
         client_capabilities: ClientCapabilities | None = None,
+        client_info: Implementation | None = None,
         **_: Any,
     ) -> InitializeResponse:
+        if client_info is not None:
+            name = client_info.title or client_info.name
+            self.person = on_one_line(name)[:MAX_NAME_CHARS]
         elicitation = client_capabilities and client_capabilities.elicitation
         told = (client_capabilities and client_capabilities.field_meta) or {}
         self._can = EditorCan(
@@ -275,7 +284,8 @@ class EditorAgent:
 
     async def cancel(self, session_id: str, **_: Any) -> None:
         if (found := self._open.get(session_id)) is not None:
-            await found.cancel()
+            with acting_as(self.person):
+                await found.cancel()
 
     def _cards(self, cwd: str | None) -> Sequence[SessionDocument]:
         """Those of a directory, or all; the last used first."""

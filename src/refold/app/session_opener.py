@@ -25,7 +25,7 @@ from refold.app.tool_dependencies import (
 )
 from refold.app.turn_context import MovingTurnContext, TurnContext
 from refold.app.workspace import Workspace, WorkspaceDirectories
-from refold.config.paths import Paths
+from refold.config.paths import Paths, login_name
 from refold.journal.events.kinds import Event
 from refold.journal.session_index import SessionIndex
 from refold.journal.state.fold import View
@@ -72,8 +72,9 @@ class SessionOpener:
         shared, site = self._shared, self._site
         durable = shared.settings.durability == "kept"
         record = Recorder(
-            site.store(id_), masks=shared.models.masks, durable=durable, fit=_fit_image
-        )
+            site.store(id_), masks=shared.models.masks, durable=durable, fit=_fit_image,
+            person="" if child else login_name(),
+        )  # fmt: skip
         if shared.traces is not None:
             shared.traces.listen(id_, record)
         own = self.turn_context(record, id_, snapshots, child)

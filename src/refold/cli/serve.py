@@ -48,6 +48,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("-m", "--model", default="", help="model of new conversations")
     parser.add_argument("--script", metavar="FILE", help="take the responses from a file")
+    parser.add_argument("--person", default="", metavar="NAME",
+        help="the person for whom the printed links are, as sessions name them")  # fmt: skip
 
 
 def add_listening(parser: ArgumentParser, port: int) -> None:
@@ -110,11 +112,13 @@ def run(found: Namespace, *, opens: bool = False) -> int:
 
     def ready(address: str) -> None:
         for path, page in (("/", "page"), ("/dev", "developer page")):
-            write(f"{page + ':':16} {address}{path}#launch={own.new_launch()}\n")
+            write(
+                f"{page + ':':16} {address}{path}#launch={own.new_launch(found.person)}\n"
+            )
         if where.beyond_loopback and sys.stdout.isatty():
-            show_code(f"{address}/#launch={own.new_launch()}")
+            show_code(f"{address}/#launch={own.new_launch(found.person)}")
         if opens:
-            link = f"{address}/#launch={own.new_launch()}"
+            link = f"{address}/#launch={own.new_launch(found.person)}"
             browsers.append(open_page(link, way, os.environ))
             if browsers[-1] is None:
                 print_error(NO_BROWSER)

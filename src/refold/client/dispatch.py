@@ -66,6 +66,7 @@ from refold.client.workspace import SessionWorkspace, rewind
 from refold.errors import BadInput, ToolFailed
 from refold.journal.events.child_events import TeamsSwitched, TracingSwitched
 from refold.session.pending_requests import Permission, Questions, requests
+from refold.session.recorder import acting_as
 from refold.tools.contract import ImageData
 from refold.values.modes import MODES
 from refold.values.usage import Budget
@@ -99,7 +100,8 @@ class Dispatcher:
         self._messages = deque[SendMessage]()
         self._compaction: CompactConversation | None = None
         self._scope: CancelScope | None = None  # of the compaction, while it is done
-        self._continues = self._begins = False
+        self._continues: Continue | None = None
+        self._begins = False
         self._asked = 0  # the seq at which the turn began to wait for a person
         self._handlers: Mapping[type[Order], OrderHandler] = {
             SendMessage: self._message,
@@ -149,13 +151,14 @@ class Dispatcher:
             self._keys.add(order.client_key)
         if kind in _OF_A_TURN and self._engine.running:
             raise BadInput(_IN_A_TURN.format(_OF_A_TURN[kind]))
-        result = await self._handlers[kind](order)
+        with acting_as(order.by):
+            result = await self._handlers[kind](order)
         return OrderResult(result) if isinstance(result, bool) else result
 
     @property
     def waiting(self) -> bool:
         ordered = self._compaction is not None or bool(self._messages)
-        return self._continues or self._begins or ordered
+        return self._continues is not None or self._begins or ordered
 
     async def step(self) -> bool:
         """A turn, a compaction or a message."""
@@ -163,11 +166,11 @@ class Dispatcher:
         if engine.view.turn.seq and engine.view.seq <= self._asked:
             return False
         if self._continues or not engine.idle:
-            go = engine.continue_ if self._continues else engine.go
-            # Until its first event is recorded, only this says that a turn begins.
-            self._continues, self._begins = False, True
+            order, self._continues = self._continues, None
+            self._begins = True  # until its first event is recorded, only this says so
             try:
-                view = await go()
+                with acting_as(order.by if order else ""):
+                    view = await (engine.continue_() if order else engine.go())
             finally:
                 self._begins = False
             self._asked = view.seq if view.turn.seq else 0
@@ -178,13 +181,14 @@ class Dispatcher:
             return True
         if self._messages:
             message = self._messages.popleft()
-            await self._say(message, message.when)
+            with acting_as(message.by):
+                await self._say(message, message.when)
             return True
         return False
 
     async def compact(self, order: CompactConversation) -> bool:
         try:
-            with CancelScope() as self._scope:
+            with CancelScope() as self._scope, acting_as(order.by):
                 return await self._engine.compact(order.kind, order.focus)
         finally:
             self._scope = None
@@ -193,9 +197,8 @@ class Dispatcher:
     def forget(self) -> None:
         """Drop all waiting work, and end a running compaction."""
         self._messages.clear()
-        self._compaction, self._continues = None, False
-        if self._scope is not None:
-            self._scope.cancel()
+        self._compaction = self._continues = None
+        self._stops_compaction()
 
     async def _message(self, order: SendMessage) -> bool:
         if order.when == "now" and self._engine.view.turn.seq:
@@ -255,8 +258,8 @@ class Dispatcher:
         return False
 
     async def _set_directory(self, order: SetDirectory) -> OrderResult:
-        named = (order.directory, *order.added)
-        where, *more = await to_thread.run_sync(real_directories, named)
+        names = (order.directory, *order.added)
+        where, *more = await to_thread.run_sync(real_directories, names)
         target = ResumeTarget(self._engine.view.session.id, where, tuple(more))
         opened = await self._launch.switch(self._engine, target, untrusted)
         self._app, self._engine = opened.app, opened.engine
@@ -299,12 +302,12 @@ class Dispatcher:
             self._scope.cancel()
         return self._scope is not None
 
-    async def _continue(self, _: Continue) -> bool:
+    async def _continue(self, order: Continue) -> bool:
         if not self._engine.idle or self._messages:
             raise BadInput("a turn is already running")
         if not self._engine.view.conversation.messages:
             raise BadInput("there is no turn to continue yet")
-        self._continues = True
+        self._continues = order
         return True
 
     async def _compact(self, order: CompactConversation) -> bool:
@@ -336,17 +339,16 @@ class Dispatcher:
 
     async def _set_model(self, order: SetModel) -> bool:
         model = self._app.models.full(order.model)
-        if order.format and not model:
-            model = self._engine.view.session.model
+        model = model or (self._engine.view.session.model if order.format else "")
         return await self._engine.inbox.choose_model(model, order.format)
 
     async def _set_agent(self, order: SetAgent) -> bool:
-        agent, before = order.agent, self._engine.view.seq
+        agent, view = order.agent, self._engine.view
         if order.preset:
             self._app.system_prompt.preset(order.preset)  # or there is none
-            agent = agent or self._engine.view.session.agent or self._app.settings.agent
+            agent = agent or view.session.agent or self._app.settings.agent
         await choose_agent(self._engine.inbox, self._app.agents, agent, order.preset)
-        return self._engine.view.seq > before
+        return self._engine.view.seq > view.seq
 
     async def _approval(self, order: ApprovalResponse) -> bool:
         found = self._waiting(order.call_id, order.hash)

@@ -21,6 +21,7 @@ from refold.values.text import clean
 _AboveZero: TypeAlias = Annotated[float, Meta(gt=0)]
 _Counted: TypeAlias = Annotated[int, Meta(ge=1)]
 _Steps: TypeAlias = Annotated[int, Meta(ge=0)]
+MAX_NAME_CHARS = 64  # of a person
 
 
 class _Order(
@@ -30,9 +31,13 @@ class _Order(
 
     The same `client_key` twice is the same order sent twice, and done once: a message for
     as long as there is a journal, any other order as long as the process lives.
+
+    `by` is the person who gives it, for a program that serves several; "": the user of the
+    process. A server replaces it by the person whom it knows.
     """
 
     client_key: str = ""
+    by: Annotated[str, Meta(max_length=MAX_NAME_CHARS)] = ""
 
 
 class SendMessage(_Order, frozen=True, tag="user_message"):

@@ -82,6 +82,7 @@ from refold.session.pending_requests import (
     requests,
 )
 from refold.session.question_timeout import LATE
+from refold.session.recorder import acting_person
 from refold.tools.contract import ImageData, Tool
 from refold.values.control import PlanReady, Todo
 from refold.values.messages import ToolCall
@@ -811,6 +812,8 @@ class Session:
     async def _order(self, order: Order) -> OrderResult:
         if isinstance(order, ApprovalResponse | QuestionResponse) and not order.hash:
             order = replace(order, hash=self._shown.get(order.call_id, ""))
+        if person := acting_person():
+            order = replace(order, by=person)
         result = await self._orders.send(order)
         if result.opened is not None:
             self._app, self._engine = result.opened.app, result.opened.engine

@@ -32,6 +32,7 @@ from refold.client.protocol import (
 )
 from refold.client.session import Session
 from refold.errors import BadInput, RefoldError
+from refold.session.recorder import acting_as, acting_person
 from refold.views.stream_json.documents import Error, ForkMade, OrderTaken
 from refold.views.stream_json.encode import Document
 from refold.views.stream_json.snapshot import ChangedInstructions, Snapshot, Status
@@ -83,7 +84,8 @@ class SharedSession:
         try:
             order = order_in(data)
             key = order.client_key
-            changed = await self.obey(order, follower)
+            with acting_as(acting_person() or order.by):  # who is known comes first
+                changed = await self.obey(order, follower)
         except RefoldError as error:
             _tell(follower, problem(error, key))
             return

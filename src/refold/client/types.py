@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from refold.place.port import Files, Real
     from refold.session.hub import Subscription
     from refold.session.pending_requests import Permission, PlanToJudge, Questions, Request
+    from refold.session.recorder import acting_as, acting_person
     from refold.session.upload import FileExists, OtherContent, Protected, Upload
     from refold.skills.slash_commands import ShortcutInfo, Shortcuts
     from refold.tools.contract import ImageData, Tool
@@ -49,6 +50,7 @@ _MODULES = {
     "place.port": ("Files", "Real"),
     "session.hub": ("Subscription",),
     "session.pending_requests": ("Permission", "PlanToJudge", "Questions", "Request"),
+    "session.recorder": ("acting_as", "acting_person"),
     "session.upload": ("FileExists", "OtherContent", "Protected", "Upload"),
     "skills.slash_commands": ("ShortcutInfo", "Shortcuts"),
     "tools.contract": ("ImageData", "Tool"),
@@ -89,6 +91,8 @@ __all__ = [
     "Tool",
     "Upload",
     "View",
+    "acting_as",
+    "acting_person",
     "events",
     "image_data",
 ]  # fmt: skip

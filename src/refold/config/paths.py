@@ -56,6 +56,16 @@ def paths(environ: Mapping[str, str]) -> Paths:
     )
 
 
+def login_name() -> str:
+    """The user of this process, as the system calls it; "" for one without a name."""
+    from pwd import getpwuid  # few systems are without it
+
+    try:
+        return getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return ""
+
+
 def user_trees(paths: Paths, roots: Sequence[str]) -> tuple[str, ...]:
     """Directories in ours with files of the user, for a session that works in these `roots`.
 

@@ -5,6 +5,7 @@ All of them are signed with the secret, so every server that has it takes them, 
 restart; `renew` ends all of them. Where requests are checked is `guard`.
 """
 
+import base64
 import hashlib
 import hmac
 import os
@@ -12,10 +13,12 @@ import secrets
 import time
 from pathlib import Path
 
-from refold.errors import RefoldError
+from refold.client.protocol import MAX_NAME_CHARS
+from refold.errors import BadInput, RefoldError
 
 LAUNCH_SECONDS = 15 * 60.0  # for which a link can be used
 COOKIE_SECONDS = 30 * 24 * 3600
+PAGE = "page"  # who acts on a page whose link named no one
 _BYTES = 32
 _USED = "used-links"  # beside the secret: an empty file for each, until it is too old
 
@@ -29,9 +32,10 @@ class Access:
         # Cookies do not know ports: each home of refold has a name of its own.
         self.cookie_name = f"refold-{self._derived('cookie name')[:12]}"
 
-    def new_launch(self) -> str:
-        """A token that is good once, for some minutes."""
-        body = f"{int(time.time() + LAUNCH_SECONDS)}.{secrets.token_urlsafe(12)}"
+    def new_launch(self, person: str = "") -> str:
+        """A token that is good once, for some minutes. `person` is for whom it is."""
+        expires = int(time.time() + LAUNCH_SECONDS)
+        body = f"{expires}.{secrets.token_urlsafe(12)}{_encode_name(person)}"
         return f"{body}.{self._derived(f'launch {body}')[:32]}"
 
     def redeem(self, token: str) -> str:
@@ -42,7 +46,8 @@ class Access:
             return ""
         if int(body.partition(".")[0]) < time.time() or not self._mark_used(body):
             return ""
-        body = f"{int(time.time())}.{secrets.token_urlsafe(16)}"
+        name = "".join(f".{part}" for part in body.split(".")[2:])
+        body = f"{int(time.time())}.{secrets.token_urlsafe(16)}{name}"
         return f"{body}.{self._derived(f'cookie {body}')}"
 
     def has_bearer(self, token: str) -> bool:
@@ -55,6 +60,11 @@ class Access:
         began = body.partition(".")[0]
         return began.isdecimal() and 0 <= time.time() - int(began) < COOKIE_SECONDS
 
+    def person(self, cookie: str) -> str:
+        """For whom the link of this valid cookie was; `PAGE` if it named no one."""
+        parts = cookie.split(".")[2:-1]
+        return base64.urlsafe_b64decode(parts[0]).decode() if parts else PAGE
+
     def _mark_used(self, body: str) -> bool:
         """False if it was used before, by any server that shares the directory."""
         self._used.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -63,13 +73,24 @@ class Access:
             if expires.isdecimal() and int(expires) < time.time():
                 old.unlink(missing_ok=True)
         try:
-            (self._used / body).touch(mode=0o600, exist_ok=False)
+            name = ".".join(body.split(".")[:2])
+            (self._used / name).touch(mode=0o600, exist_ok=False)
         except FileExistsError:
             return False
         return True
 
     def _derived(self, purpose: str) -> str:
         return hmac.new(self._secret, purpose.encode(), hashlib.sha256).hexdigest()
+
+
+def _encode_name(person: str) -> str:
+    """The end of a token. Raises `BadInput` for what is no name."""
+    if len(person) > MAX_NAME_CHARS or not person.isprintable() or person != person.strip():
+        raise BadInput(
+            f"{person[:MAX_NAME_CHARS]!r} is not a name: give at most {MAX_NAME_CHARS} "
+            "printable characters"
+        )
+    return f".{base64.urlsafe_b64encode(person.encode()).decode()}" if person else ""
 
 
 def kept(file: Path) -> Access:

@@ -14,8 +14,9 @@ from starlette.exceptions import HTTPException
 
 from refold._version import __version__
 from refold.client.host import Host
+from refold.client.types import acting_person
 from refold.client.webhooks import Webhooks
-from refold.server.access import COOKIE_SECONDS, Access
+from refold.server.access import COOKIE_SECONDS, PAGE, Access
 from refold.server.api import Api, body_of, json_of
 from refold.server.commands import add_commands
 from refold.server.files import add_files
@@ -96,9 +97,14 @@ def _add_access(api: Api, host: Host, access: Access, *, tls: bool) -> None:
         return response
 
     @api.route("POST", "/api/launches", Launched, status=201)
-    async def launch() -> Response:  # pyright: ignore[reportUnusedFunction]
-        """A token for a link to a page, for another browser or device."""
-        return json_of(Launched(access.new_launch()), 201)
+    async def launch(person: str = "") -> Response:  # pyright: ignore[reportUnusedFunction]
+        """A token for a link to a page, for another browser or device.
+
+        A program says for which person it is; a page makes links for its own person only.
+        """
+        own = acting_person()
+        name = person if not own else "" if own == PAGE else own
+        return json_of(Launched(access.new_launch(name)), 201)
 
 
 def _add_pages(app: FastAPI, access: Access) -> None:

@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from refold.client.types import acting_as
 from refold.server.access import Access
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -102,20 +103,22 @@ class Guard:
             await self._app(scope, receive, send)
             return
         try:
-            size = self._check(scope)
+            size, person = self._check(scope)
         except Rejected as error:
             await _refuse(scope, receive, send, error)
             return
         if scope["type"] == "websocket":
-            await self._app(scope, receive, send)
+            with acting_as(person):
+                await self._app(scope, receive, send)
             return
         try:
-            await self._app(scope, _bounded(receive, size), _with_headers(send))
+            with acting_as(person):
+                await self._app(scope, _bounded(receive, size), _with_headers(send))
         except Rejected as error:  # in the middle of the body
             await _refuse(scope, receive, send, error)
 
-    def _check(self, scope: Scope) -> int:
-        """How long the body may be. Raises `Rejected`."""
+    def _check(self, scope: Scope) -> tuple[int, str]:
+        """How long the body may be, and which person asks on a page. Raises `Rejected`."""
         headers = _Headers(scope["headers"])
         host = headers.one("host")
         whole = not scope["path"].startswith("/")  # a URI with a host of its own
@@ -127,31 +130,37 @@ class Guard:
         if headers.has("sec-fetch-site") and headers.one("sec-fetch-site") not in _OWN_SITE:
             raise Rejected(403, "requests of other sites are refused")
         if self._is_signed(scope):
-            return _content(headers, "POST", LONGEST_SIGNED)
+            return _content(headers, "POST", LONGEST_SIGNED), ""
         asks = scope["type"] == "http" and scope["method"] in _SAFE
-        self._identify(headers, scope["path"], by_page=asks or origin is not None)
+        by_page = asks or origin is not None
+        person = self._identify(headers, scope["path"], by_page=by_page)
         if scope["type"] == "websocket" or asks:
-            return 0
-        return _content(headers, scope["method"])
+            return 0, person
+        return _content(headers, scope["method"]), person
 
     def _is_signed(self, scope: Scope) -> bool:
         posts = scope["type"] == "http" and scope["method"] == "POST"
         return bool(posts and self._signed and scope["path"].startswith(self._signed))
 
-    def _identify(self, headers: "_Headers", path: str, *, by_page: bool) -> None:
-        """A program says the token, a page the cookie. `by_page`: a cookie may count."""
+    def _identify(self, headers: "_Headers", path: str, *, by_page: bool) -> str:
+        """A program says the token, a page the cookie. `by_page`: a cookie may count.
+
+        The person of the page; "": it is a program, which says itself for whom it acts.
+        """
         authorization = headers.one("authorization")
         if authorization is not None:
             scheme, _, token = authorization.partition(" ")
             if scheme.lower() == "bearer" and self._access.has_bearer(token.strip()):
-                return
+                return ""
             raise Rejected(401, "the bearer token is not that of this server")
         if path in self._public:
-            return
-        if not self._access.has_cookie(headers.cookie(self._access.cookie_name)):
+            return ""
+        cookie = headers.cookie(self._access.cookie_name)
+        if not self._access.has_cookie(cookie):
             raise Rejected(401, _NO_TOKEN)
         if not by_page:  # browsers say where a request comes from
             raise Rejected(403, "a request with a cookie has to say its Origin")
+        return self._access.person(cookie)
 
 
 class _Headers:

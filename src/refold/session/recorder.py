@@ -14,7 +14,9 @@ first append takes the lock, and records first what `begin_with` was given; so d
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import anyio
 from msgspec.structs import replace
@@ -36,13 +38,32 @@ from refold.values.secret_mask import has_mask
 from refold.values.text import cleaned
 
 MakeEvents = Callable[[View], Sequence[Event]]
+PERSON = "person"
+_ACTING: ContextVar[str] = ContextVar("acting", default="")
+
+
+@contextmanager
+def acting_as(person: str) -> Generator[None]:
+    """Within, what is recorded by "person" is by this one; "": by whom it was before."""
+    before = _ACTING.set(person or _ACTING.get())
+    try:
+        yield
+    finally:
+        _ACTING.reset(before)
+
+
+def acting_person() -> str:
+    """The person that `acting_as` names here, or ""."""
+    return _ACTING.get()
 
 
 class Recorder:
     """Implements the engine's `Record`. `durable` false trades power loss for speed.
 
     `fit` makes images as they can be sent; None: they are stored as they are. `claim` is the
-    number under which this process was given the session (`Store.lease`).
+    number under which this process was given the session (`Store.lease`). `person` is the name
+    of the user of this process: what is done by "person" is by this one, or by whom
+    `acting_as` names.
     """
 
     def __init__(
@@ -53,12 +74,13 @@ class Recorder:
         clock: Callable[[], float] = time.time,
         durable: bool = True,
         fit: Callable[[ImageData], FittedImage] | None = None,
-        claim: int = 0,
+        person: str = "",
     ) -> None:
         self.view, self.since, self.hub = View(), 0, Hub()
         self._store, self._masks, self._clock = store, masks or Redactor(), clock
         self._durable, self._telling = durable, StreamRedactor(self._masks)
-        self._fit, self._claim = fit, claim
+        self._fit, self._person = fit, person
+        self.claim = 0
         self._head, self._epoch = Head(), 0
         self._lock = anyio.Lock()
         self._first: Sequence[MakeEvents] = ()  # what is recorded when the lock is taken
@@ -193,7 +215,7 @@ class Recorder:
 
     async def _begin(self) -> None:
         """Open the journal to write, follow the chain, fold, and say what was lost."""
-        lease = await self._store.lease(self._claim)
+        lease = await self._store.lease(self.claim)
         try:
             if self._known:
                 await self._read_on()
@@ -240,6 +262,8 @@ class Recorder:
     async def _write(self, events: Sequence[Event], by: str, *, kept: bool = True) -> None:
         """`kept` false: watchers hear of the events when they are kept."""
         head, view, at = self._head, self.view, self._clock()
+        if by == PERSON and (person := acting_person() or self._person):
+            by = f"{PERSON}:{person}"
         entries: list[Entry] = []
         lines: list[bytes] = []
         whole: dict[str, ToolCall] = {}

@@ -54,6 +54,7 @@ from refold.journal.events.kinds import (
 )
 from refold.journal.state.conversation import OpenCall
 from refold.journal.state.fold import View
+from refold.session.recorder import PERSON
 from refold.session.replay_difference import (
     BY,
     KIND,
@@ -175,10 +176,11 @@ class Replay:
     async def _shortened(self, entry: Entry, then: Compacted) -> Found | None:
         """Compact again, with the summary of then."""
         first: Found | None = None
+        author = entry.by if entry.person is None else PERSON
         for view, action, by in self._compacts(entry, then):
             other = between(then, await self._shrunk(view, action, then), "nothing")
-            if other is None and entry.by != by:
-                other = (BY, entry.by, by)
+            if other is None and author != by:
+                other = (BY, author, by)
             if other is None:
                 return None
             first = first or other
@@ -189,7 +191,7 @@ class Replay:
     ) -> Iterator[tuple[View, CompactConversation, str]]:
         """What may have been wanted, and what was known then."""
         aside = self._trail.aside
-        if entry.by == "person":
+        if entry.person is not None:
             start = aside[0] if aside else self._trail.view
             for kind in ("prune", "full") if then.kind == "prune" else ("full",):
                 yield (
@@ -255,7 +257,7 @@ class Calls:
 
     async def compared(self, entry: Entry, then: Judged | Started | Ended) -> Compared:
         found = self._trail.view.conversation.call(then.call_id)
-        if found is None or found.result is not None or entry.by == "person":
+        if found is None or found.result is not None or entry.person is not None:
             return []  # whoever made a fork settled what was under way
         if isinstance(then, Ended) and entry.by.startswith(POLICY):
             return [self._settled(entry, found, then)]

@@ -96,7 +96,8 @@ class Session:
         session_options: SessionOptions = DEFAULT_OPTIONS,
     ) -> None:
         self.record, self.inbox = record, Inbox(record, mode=session_options.mode)
-        self.question_timeout = QuestionTimeout(self.inbox, session_options.question)
+        patience = Inbox(record, by="question_timeout", mode=session_options.mode)
+        self.question_timeout = QuestionTimeout(patience, session_options.question)
         self._world_for, self._options = world_for, session_options
         self._one_turn = anyio.Lock()
         self._step = anyio.CancelScope()

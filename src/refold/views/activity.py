@@ -61,6 +61,7 @@ class ToolStep(Struct, frozen=True):
     made: NestedCallMade | None = None
     judged: Judged | None = None
     answered: Answered | None = None
+    answered_by: str = ""  # which person; "": one without a name
     started: float | None = None
     end: Ended | None = None
     ended: float | None = None
@@ -267,7 +268,7 @@ class _ActivityFold:
             case Judged(id_):
                 self._change(id_, judged=event)
             case Answered(id_):
-                self._change(id_, answered=event)
+                self._change(id_, answered=event, answered_by=entry.person or "")
             case Started(id_):
                 self._change(id_, started=entry.at)
             case Ended(id_):

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 
 from refold.journal.events.kinds import (
+    Answered,
     ChildAsked,
     ChildBorn,
     ChildEnded,
@@ -84,6 +85,9 @@ class Tail:
                 yield "accent", f"{id_} waits for a person: {_short(reason)}"
             case ChildAsked(id_, reason=reason):
                 yield "accent", f"{id_} waits for a person: {_short(reason)}"
+            case Answered(id_, allowed):
+                answer = "allowed" if allowed else "denied"
+                yield "dim", f"{id_} {answer} by {entry.person or entry.by or 'a person'}"
             case Ended(id_, outcome, text):
                 yield style_of(outcome), f"{id_} {outcome}: {_short(text)}"
             case _:

@@ -223,7 +223,7 @@ def call_document(detail: CallDetail) -> dict[str, object]:
         "verdict": judged.verdict if judged else "", "rule": judged.rule if judged else "",
         "source": judged.source if judged else "",
         "reason": judged.reason if judged else "",
-        "answered": answered,
+        "answered": answered, "answered_by": step.answered_by,
         "outcome": detail.outcome,
         "text": end.text if end else "",
         "whole": detail.text if end and end.full_blob else None,  # None: the model saw all
@@ -268,4 +268,5 @@ def _verdict(step: ToolStep) -> Iterator[Line]:
     if answered is not None:
         answer = "yes" if answered.allowed else "no"
         words = " / ".join((answered.reason, *answered.answers)).strip(" /")
-        yield line(on_one_line(f"a person said {answer}{f': {words}' if words else ''}"))
+        who = step.answered_by or "a person"
+        yield line(on_one_line(f"{who} said {answer}{f': {words}' if words else ''}"))

@@ -481,8 +481,14 @@ class Entry(Struct, frozen=True):
     at: float = 0.0  # seconds since 1970, by the writer's clock; `seq` is the order
     epoch: int = 0  # the number of the writer: `store.port.Store.lease`
     turn: int = 0  # the seq of its TurnStarted; 0 between turns
-    by: str = ""  # who: "person", "agent", "rules", "policy step_limit"
+    by: str = ""  # who: "person:ada", "agent", "rules", "policy step_limit"
     cause: int = 0  # the seq of the event that led to it; 0: none
+
+    @property
+    def person(self) -> str | None:
+        """Who did it, if it was a person; "": a person without a name. None: it was none."""
+        kind, _, name = self.by.partition(":")
+        return name if kind == "person" else None
 
 
 class Frame(Struct, frozen=True):

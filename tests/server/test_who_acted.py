@@ -1,0 +1,178 @@
+"""The journal says which person gave an order, answered a question or changed a setting."""
+
+import os
+import pwd
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold.client.session import Session
+from refold.errors import BadInput
+from refold.journal.events.kinds import (
+    Answered,
+    Compacted,
+    Entry,
+    ModeChanged,
+    Renamed,
+    Said,
+    TurnStarted,
+)
+from refold.session.recorder import acting_as
+from tests.client.test_joined_sessions import TOUCH, launched
+from tests.server.serving import Client, order, said, server
+
+pytestmark = pytest.mark.anyio
+LOGIN = pwd.getpwuid(os.getuid()).pw_name
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def page(client: Client, person: str = "") -> Mapping[str, str]:
+    """The headers of a page whose link was for this person."""
+    cookie = client.access.redeem(client.access.new_launch(person))
+    return {
+        "Cookie": f"{client.access.cookie_name}={cookie}",
+        "Origin": f"http://{client.netloc}",
+    }
+
+
+def by(entries: Sequence[Entry], kind: type) -> list[str]:
+    return [entry.by for entry in entries if isinstance(entry.event, kind)]
+
+
+async def test_the_user_of_a_process_is_named_by_login(tmp_path: Path) -> None:
+    launch = launched(tmp_path, "Hi.")
+    session = Session(launch, await launch.start())
+    await session.run("Hello.")
+    entries = await session.reports.entries()
+    await launch.aclose()
+
+    assert by(entries, Said) == [f"person:{LOGIN}"]
+    assert [e.event.sender for e in entries if isinstance(e.event, Said)] == ["person"]
+
+
+async def test_each_page_acts_for_the_person_of_its_link(tmp_path: Path) -> None:
+    async with server(tmp_path, [TOUCH], "Done.") as client:
+        id_ = await client.begin()
+        ada, bob = page(client, "Ada Łovelace"), page(client)
+        async with (
+            client.follow(id_, additional_headers=ada) as first,
+            client.follow(id_, additional_headers=bob) as other,
+        ):
+            await order(first, "user_message", text="Make it.", by="mallory")
+            asked = (await said(other, "tool_approval_request"))[-1]
+            await order(
+                other, "tool_approval_response",
+                call_id=asked["call_id"], hash=asked["hash"], allowed=True,
+            )  # fmt: skip
+            await said(first, "result")
+            path = f"/api/conversations/{id_}"
+            named = await client.ask("PATCH", path, {"name": "made"}, ada)
+            typed = await client.ask(
+                "POST", f"{path}/commands", {"text": "/mode accept-edits"}, bob
+            )
+        entries = client.host.stored.entries(id_)
+
+    assert (named.status // 100, typed.status // 100) == (2, 2), typed.body
+    assert by(entries, Said) == by(entries, Renamed) == ["person:Ada Łovelace"]
+    assert by(entries, Answered) == by(entries, ModeChanged) == ["person:page"]
+
+
+async def test_a_program_says_for_whom_it_acts(tmp_path: Path) -> None:
+    async with server(tmp_path, "One.", "Two.") as client:
+        id_ = await client.begin()
+        async with client.follow(id_) as socket:
+            await order(socket, "user_message", text="Hi.", by="eve")
+            await said(socket, "result")
+            await order(socket, "user_message", text="Hi.")
+            await said(socket, "result")
+        entries = client.host.stored.entries(id_)
+
+    assert by(entries, Said) == ["person:eve", f"person:{LOGIN}"]
+
+
+async def test_only_a_program_makes_links_for_others(tmp_path: Path) -> None:
+    async with server(tmp_path) as client:
+        path = "/api/launches?person=bob"
+        json = {"Content-Type": "application/json"}
+        links = [
+            (await client.ask("POST", path, {}, headers)).json["launch"]
+            for headers in (None, {**page(client, "ada"), **json}, page(client))
+        ]
+        people = [client.access.person(client.access.redeem(link)) for link in links]
+        bad = await client.ask("POST", "/api/launches?person=" + "x" * 65, {})
+
+    assert people == ["bob", "ada", "page"]
+    assert (bad.status, "is not a name" in bad.json["reason"]) == (400, True)
+
+
+async def test_what_waits_for_its_turn_keeps_its_person(tmp_path: Path) -> None:
+    """A message, `continue` and a compaction are carried out long after they were ordered."""
+    from refold.client.protocol import CompactConversation, Continue, SendMessage
+
+    launch = launched(tmp_path, "One.", "Two.", "Sum.", "Three.")
+    session = Session(launch, await launch.start())
+    await session.send(SendMessage("Hi.", by="ada"))
+    with acting_as("bob"):
+        await session.settle()
+    await session.send(Continue(by="cyd"))
+    await session.settle()
+    await session.send(CompactConversation("prune", by="dot"))
+    await session.settle()
+    entries = await session.reports.entries()
+    await launch.aclose()
+
+    assert by(entries, Said) == ["person:ada"]
+    assert by(entries, TurnStarted)[-1] == "person:cyd"
+    assert by(entries, Compacted) in ([], ["person:dot"])
+
+
+async def test_orders_at_the_same_time_keep_their_persons(tmp_path: Path) -> None:
+    launch = launched(tmp_path)
+    session = Session(launch, await launch.start())
+
+    async def rename(person: str) -> None:
+        with acting_as(person):
+            for n in range(5):
+                await session.rename(f"{person} {n}")
+                await anyio.lowlevel.checkpoint()
+
+    async with anyio.create_task_group() as group:
+        for person in ("ada", "bob"):
+            group.start_soon(rename, person)
+    entries = await session.reports.entries()
+    await launch.aclose()
+
+    names = [
+        (e.by, f"person:{e.event.name.split()[0]}")
+        for e in entries
+        if isinstance(e.event, Renamed)
+    ]
+    assert len(names) == 10
+    assert all(author == right for author, right in names)
+
+
+@pytest.mark.parametrize(
+    ("author", "person"),
+    [("person", ""), ("person:ada", "ada"), ("agent", None), ("policy person", None)],
+)
+def test_a_journal_of_an_earlier_version_has_a_person_without_a_name(
+    author: str, person: str | None
+) -> None:
+    assert Entry(1, Said("Hi."), by=author).person == person
+
+
+def test_a_name_that_cannot_be_shown_is_refused(tmp_path: Path) -> None:
+    from refold.server.access import Access
+
+    access = Access(b"s" * 32, tmp_path)
+    for name in ("a\nb", " a", "x" * 65):
+        with pytest.raises(BadInput, match="is not a name"):
+            access.new_launch(name)
+    cookie = access.redeem(access.new_launch("字" * 64))
+    assert (access.has_cookie(cookie), access.person(cookie)) == (True, "字" * 64)
