@@ -120,7 +120,7 @@ def every_command_tool(agents: Iterable[Declared]) -> tuple[Tool, ...]:
 
 
 def is_file(name: str) -> bool:
-    """Is this entry of `tools` a file or a folder, and not the name of a tool?"""
+    """Return True if this entry of `tools` is a file or a folder."""
     return "/" in name or name.endswith(".json")
 
 

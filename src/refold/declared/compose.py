@@ -101,7 +101,7 @@ def _docstring(title: str) -> str:
 
 
 def _ends(title: str) -> bool:
-    """Could it end the docstring that it stands in, or mean something else there?"""
+    """Return True if the title could end its docstring or be read as an escape."""
     return "\\" in title or '""' in title or title.endswith('"')
 
 

@@ -236,7 +236,7 @@ class TermReader:
         return self._token.kind == "number" and not self._token.before
 
     def _ends_operand(self) -> bool:
-        """Is the operator before this an atom, because no operand follows?"""
+        """Return True if no operand follows, so that the operator is an atom."""
         token = self._token
         if token.kind in ("end", "eof") or (
             token.kind == "mark" and token.value in (")", "]", "}", ",", "|")
@@ -321,7 +321,7 @@ class _Tokens:
         self._index, self._line = 0, 1
 
     def opens(self) -> bool:
-        """Does a bracket come next, without white space?"""
+        """Return True if a bracket follows without white space."""
         return self._text[self._index : self._index + 1] == "("
 
     def next(self) -> Token:

@@ -140,7 +140,7 @@ async def _workspace(folder: Path) -> AsyncGenerator[Workspace, None]:
 
 
 async def _succeeds(place: Workspace, command: str) -> bool:
-    """Run a command of a task in its folder, held as a model's command is."""
+    """Run a command of a task in its folder, confined as those of a model."""
     result = await place.commands.run(
         command,
         cwd=place.directory,
@@ -151,7 +151,7 @@ async def _succeeds(place: Workspace, command: str) -> bool:
 
 
 class Stopwatch:
-    """Where the time of a turn goes, as seen in its news.
+    """Measures where the time of a turn goes.
 
     `load`: an embedded model is loaded, and reads its first prompt; `wait`: from a request to
     the first token of the response; `write`: from there to its end. The rest is the work of

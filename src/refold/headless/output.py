@@ -65,7 +65,7 @@ class StreamWriter:
         self._results: list[Result] = []  # of the turns that have ended here
 
     def bind(self, session: Session) -> None:
-        """From now on it is about this session."""
+        """Set the session whose output is printed."""
         self._session, self._id = session, session.id
 
     def on_event(self, entry: Entry) -> None:
@@ -77,7 +77,7 @@ class StreamWriter:
 
     @property
     def reader_left(self) -> bool:
-        """Has the reader closed the pipe?"""
+        """True once the reader has closed the pipe."""
         return self.outlet.reader_left
 
     @property
@@ -86,7 +86,7 @@ class StreamWriter:
         return () if self._format == STREAM_FORMAT else _NOTICE_TYPES
 
     def begin(self, session: Session) -> None:
-        """Nothing yet: `follow` begins with the session."""
+        """Do nothing: `follow` begins with the session."""
 
     async def follow(
         self,
@@ -128,7 +128,7 @@ class StreamWriter:
         )
 
     def _estimate_notice(self, frame: Frame) -> "list[Document]":
-        """That costs are estimates from here on, said once in a session."""
+        """The notice that costs are estimates from here on, once in a session."""
         first = isinstance(frame.item, Entry) and frame.item.seq
         if not first or first != self._view.account.first_estimated:
             return []
@@ -156,7 +156,7 @@ class StreamWriter:
             report_end(document.outcome, document.reason)
 
     def report_after_close(self) -> None:
-        """The session is closed: the hooks of that have been run after the last word."""
+        """Report failed SessionEnd hooks, which run after the result is printed."""
         if self._view.failures.hooks:
             from refold.views.notices import hook_failures
 
@@ -164,7 +164,7 @@ class StreamWriter:
                 print_error(warning)
 
     def result(self, seconds: float) -> "Result":
-        """Of all turns that were run here: a background command may have begun some."""
+        """The result of all turns of this run; background commands may have begun some."""
         from refold.views.stream_json.turn_result import with_earlier
 
         newest = self._newest(seconds)
@@ -183,7 +183,7 @@ class StreamWriter:
         return answer_end_warnings(self._view)
 
     def report_crash(self, error: BaseException) -> None:
-        """The last word where nothing else could be said. Why goes to stderr, too.
+        """Print a result for a crash, if no result was printed. The reason goes to stderr, too.
 
         Write at once and directly: the event loop may be closed.
         """

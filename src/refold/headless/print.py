@@ -138,7 +138,7 @@ class _Run:
 
 
 async def _verify_claims(session: Session) -> "VerifyReport":
-    """What is claimed, each with its verdict. Whatever does not hold is complained about."""
+    """Verify the claims of the session, and print an error for each that fails."""
     report = await session.reports.verify()
     for claim in report.checked:
         if not claim.fine:
@@ -150,7 +150,7 @@ async def _verify_claims(session: Session) -> "VerifyReport":
 async def tell_notices(
     session: Session, say: Callable[[str], None], asked: anyio.Event | None = None
 ) -> None:
-    """What the machine can hold a command to is found out while the model answers.
+    """Print notices about the sandbox, which is examined while the model answers.
 
     `asked` is set when it is asked, or will not be.
     """
@@ -250,7 +250,7 @@ class _Clock:
 
     @contextmanager
     def until_late(self) -> Generator[None]:
-        """Within, what waits is cancelled when the time is over."""
+        """Cancel waits inside the block when the time is over."""
         with anyio.CancelScope() as self._waits:
             yield
 

@@ -165,14 +165,14 @@ class StdioClient:
             await self.leave(TIMED_OUT_CODE, late)
 
     def _open_requests(self) -> Sequence[Permission | Questions]:
-        """What waits for a decision or an answer, and is no plan."""
+        """The open requests, without plans."""
         requests = self._session.requests
         return [
             request for request in requests if isinstance(request, Permission | Questions)
         ]
 
     async def _deny_all(self, reason: str) -> None:
-        """No to every call that waits; a plan can still be judged in another start."""
+        """Deny every call that waits. A plan stays open for another start."""
         for request in self._open_requests():
             await self._session.answer(request.id, False, reason)
 

@@ -55,7 +55,7 @@ class StopSignals:
 
     @asynccontextmanager
     async def handle(self) -> AsyncGenerator[None]:
-        """Within, what runs is cancelled where `gently` has nothing to stop."""
+        """Cancel the block at a signal if `gently` has nothing to stop."""
         import anyio  # not before signals are noted: it takes its time
 
         with anyio.open_signal_receiver(*signals_not_ignored()) as news:

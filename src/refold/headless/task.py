@@ -37,7 +37,7 @@ class Task(Struct, frozen=True, kw_only=True):
 
 
 def longest_wait(limit: float | None) -> float:
-    """So long a task waits for background commands without news, where `limit` is its own."""
+    """Seconds to wait for background commands without news; `limit` is that of the task."""
     return AWAITED_SECONDS if limit is None else math.inf
 
 

@@ -45,7 +45,7 @@ class HookAnswer(Struct, frozen=True):
 
 
 def failure_answer(hook: Hook, why: str) -> HookAnswer:
-    """A hook that did not do what a hook does. It blocks what only waits for its consent."""
+    """The answer of a hook that failed. A required guard blocks the call or message."""
     blocks = hook.required and hook.on in GUARD_EVENTS
     outcome = "blocked" if blocks else "failed"
     return HookAnswer(outcome, _cut(why, _MAX_REASON_CHARS), by_failure=blocks)
@@ -75,7 +75,7 @@ def of_program(hook: Hook, code: int | None, printed: str, errors: str) -> HookA
 
 
 def _decides(text: str) -> bool:
-    """Is this line an answer in JSON?"""
+    """Return True if this line is an answer in JSON."""
     if not text.lstrip().startswith("{"):
         return False
     try:

@@ -49,7 +49,7 @@ class Logbook:
             self.write(level, message, session)
 
     def write(self, level: Level, message: str, session: str = "") -> bool:
-        """Whatever the level. False: it could not be written."""
+        """Write an entry of any level. Return False if it cannot be written."""
         now = time.time()
         timestamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(now))
         prefix = f"{timestamp}.{int(now * 1000) % 1000:03} {level} {os.getpid()} {session or '-'}"
@@ -99,7 +99,7 @@ def _open_log(file: Path) -> int:
 
 
 def _is_still(descriptor: int, file: Path) -> bool:
-    """Not if another process put it away since it was opened."""
+    """Return False if another process rotated the log since it was opened."""
     return os.path.samestat(os.fstat(descriptor), file.lstat())
 
 

@@ -97,7 +97,7 @@ def read(
 
 
 class _Unknown(Exception):
-    """The user has seen no version of the file: who knows the versions says so."""
+    """The user has trusted no version of the file; the trust store reports it."""
 
 
 class _Reading:

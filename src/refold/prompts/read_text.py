@@ -77,7 +77,7 @@ def text_of(file_content: Content) -> str:
 
 
 def remove_invisible(text: str) -> CleanText:
-    """Without what no reader of the file could see: it may be there for the model only."""
+    """Remove invisible characters: they may be meant for the model only."""
     shown = seen(text)
     return CleanText(escape_marks(shown), len(text) - len(shown))
 

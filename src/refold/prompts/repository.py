@@ -161,7 +161,7 @@ def environment(around: Environment) -> str:
 
 
 def choose_environment(current: str, before: str) -> str:
-    """`before`, where nothing but git differs; else `now`."""
+    """`before`, where nothing but git differs; else `current`."""
     return before if before and _but_git(current) == _but_git(before) else current
 
 

@@ -16,7 +16,7 @@ def summary_prompt() -> str:
 
 
 def summary_request(talk: str, focus: str, room: int) -> str:
-    """The task. `room` is the number of characters that there are for the summary."""
+    """The prompt for a summary of at most `room` characters."""
     material = talk.replace("</talk>", "<\\/talk>")
     wish = _FOCUS_SENTENCE.format(focus=focus) if focus.strip() else ""
     return _SUMMARY_REQUEST.format(talk=material, words=max(40, room // 7), focus=wish)

@@ -64,7 +64,7 @@ class RenderedPrompt(Struct, frozen=True):
 def render_prompt(
     parts: Iterable[tuple[str, str]], notices: tuple[str, ...] = ()
 ) -> RenderedPrompt:
-    """The parts that say something, in this order."""
+    """Join the parts that are not empty, in this order."""
     full = [(name, text.strip()) for name, text in parts if text.strip()]
     sizes = tuple((name, len(text)) for name, text in full)
     return RenderedPrompt(_PART_SEPARATOR.join(text for _, text in full), sizes, notices)

@@ -19,7 +19,7 @@ Feature = TypeVar("Feature", bound=str)
 
 
 class CapabilityFallback(Generic[Feature]):
-    """What each model was found not to accept. `about`: how a refusal names a feature.
+    """The features that each model refused. `about` maps a feature to how refusals name it.
 
     Of several features that a refusal may mean, the first is left out; so a feature that
     can be requested in a weaker form comes before it.
@@ -35,7 +35,7 @@ class CapabilityFallback(Generic[Feature]):
     def leave_out(
         self, model: str, refusal: str, features: Collection[Feature] | None = None
     ) -> bool:
-        """Leave out what `refusal` is about from now on. Is there such a thing?
+        """Leave out the feature that `refusal` names from now on. Return False if it names none.
 
         `features`: what could be left out of what was refused; None: anything.
         """
@@ -66,7 +66,7 @@ class CapabilityFallback(Generic[Feature]):
                 if begun or not _may_name_feature(refusal):
                     raise
                 if self.of(model) != before:
-                    continue  # somebody else was refused the same meanwhile
+                    continue  # another request was refused for the same feature meanwhile
                 if not self.leave_out(model, str(refusal), features):
                     raise
                 notices = [
@@ -82,7 +82,7 @@ class CapabilityFallback(Generic[Feature]):
 
 _NO_MCP_NOTICE = "answers without the MCP servers that its provider should connect to: {}"
 
-# What a person should hear of: it is less than they asked for. The rest they never see.
+# Shown to the user, who gets less than requested. Other features are left out silently.
 _FEATURE_NOTICES: Mapping[str, str] = {
     "pictures": "takes no images: they are described in words",
     "schema": "has no structured output: refold checks the answer against the schema",
@@ -98,7 +98,7 @@ _FEATURE_NOTICES: Mapping[str, str] = {
 
 
 def _may_name_feature(refusal: Refused | Overloaded) -> bool:
-    """One that is too long may quote anything; one that is busy means nothing by it."""
+    """Return True if the refusal may name a feature, and is not about length or load."""
     if isinstance(refusal, Overloaded):
         # Some servers break over a picture or a schema that they cannot take.
         return "(500)" in str(refusal)

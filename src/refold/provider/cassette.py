@@ -206,7 +206,7 @@ class Replaying:
 def first_difference(
     recorded: RecordedRequest, actual: RecordedRequest, ignoring: frozenset[str]
 ) -> str | None:
-    """Where `asked` is not as `recorded`, in the order of the fields; None: nowhere."""
+    """The first difference of `actual` from `recorded`, by order of fields, or None."""
     default = (
         PlainRequests().plain(Request(Log[StoredMessage]())).fields
     )  # for fields younger than it

@@ -142,7 +142,7 @@ class Recordings(Struct, frozen=True):
 
 
 class _Head(Struct):
-    """What tells the lines apart."""
+    """The keys that tell a header, a request and a response apart."""
 
     cassette: int = 0
     asked: int = 0
@@ -282,7 +282,7 @@ def _as_one(first: Delta, second: Delta) -> Delta | None:
 
 
 class PlainRequests:
-    """Says requests in plain values, to write them down or to compare them.
+    """Converts requests to plain values, to record or compare them.
 
     A request repeats nearly all that its session asked before. So the last request
     of each session is kept, and only messages that are new since then are put into
@@ -403,7 +403,7 @@ _UNMASKED_FIELDS = frozenset({"role", "stop", "wire", "tool_choice", "effort", "
 
 
 def _same(before: Log[StoredMessage], now: Log[StoredMessage]) -> int:
-    """With how many messages both begin."""
+    """The number of messages that both begin with."""
     same = 0
     for old, new in zip(before, now, strict=False):
         if old.message is not new.message and old.message != new.message:

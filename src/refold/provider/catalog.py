@@ -207,7 +207,7 @@ def providers() -> tuple[ProviderSpec, ...]:
 def parse_model(
     text: str, known: tuple[ProviderSpec, ...] = ()
 ) -> tuple[ProviderSpec, str]:
-    """What `provider/model` means. Only the first slash parts: models have some too."""
+    """Split `provider/model` at the first slash; names of models may contain more."""
     name, _, model = text.partition("/")
     spec = find(name, known)
     if not (model or spec.model):
@@ -323,7 +323,7 @@ def address(spec: ProviderSpec, environ: Mapping[str, str]) -> str:
 
 
 def _check_address(url: str, setting: str) -> None:
-    """It is shown in messages and kept in traces, so it must hold no password."""
+    """Refuse an address with a password: addresses are shown and recorded."""
     if "@" in url.partition("://")[2].partition("/")[0]:
         raise BadInput(
             f"{setting} holds a user name or a password before the @: leave them out, "
@@ -332,7 +332,7 @@ def _check_address(url: str, setting: str) -> None:
 
 
 def needs_key(spec: ProviderSpec, environ: Mapping[str, str]) -> bool:
-    """Is there no asking without a key? Raises `BadInput` as `address` does."""
+    """Return True if requests need a key. Raises `BadInput` as `address` does."""
     return bool(spec.key_env) and not spec.keyless and not has_custom_address(spec, environ)
 
 
@@ -361,12 +361,12 @@ def _credentials(
 
 
 def as_program(spec: ProviderSpec) -> str:
-    """Where the maker has a command line too: the backend that it is, for a sentence."""
+    """Part of a sentence that names the command line of the same maker, if there is one."""
     return f", such as {spec.program}, its command line" if spec.program else ""
 
 
 def has_custom_address(spec: ProviderSpec, environ: Mapping[str, str]) -> bool:
-    """Whether its address was replaced by one of the user's own."""
+    """Return True if the user replaced the address of the provider."""
     return bool(spec.base_url) and address(spec, environ) != spec.base_url
 
 

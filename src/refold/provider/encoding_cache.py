@@ -39,7 +39,7 @@ Encode = Callable[[Message, Pictures], Iterable[EncodedPiece]]
 
 
 class EchoOptions(Struct, frozen=True):
-    """What of earlier answers a wire sends again.
+    """Which parts of earlier answers a wire sends again.
 
     `own_wire`: the name under which thoughts that go back are kept; "": none go back.
     `mcp_servers`: the MCP servers that the provider connects to, by their names.
@@ -50,7 +50,7 @@ class EchoOptions(Struct, frozen=True):
 
 
 class _End(Struct, frozen=True):
-    """How it stood after a message: how far, and what is still open."""
+    """The end of an encoded message: its offset, and the head and tail that are open."""
 
     spoken: StoredMessage | None
     offset: int

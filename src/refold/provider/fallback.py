@@ -32,7 +32,7 @@ REST_SECONDS = 30.0
 class Fallback:
     """The models of `chain` (provider/model, and how to get it), in this order.
 
-    After a failure a link rests for `rest` seconds, or as long as it asked for:
+    After a failure a link rests for `rest_seconds`, or as long as it asked for:
     requests go to the others at once, and to it again when they have failed too.
     Then the first one is asked first again. A link is made when it is needed; one
     that cannot be made (`BadInput`, such as no key) is passed over, and says so.
@@ -131,7 +131,7 @@ def _describe_failures(failed: Sequence[tuple[_Link, ProviderError | BadInput]])
 def _all_failed(
     failed: Sequence[tuple[_Link, ProviderError | BadInput]],
 ) -> ProviderError:
-    """One error for all: worth another try if any of them is."""
+    """One error for all links; it may be retried if any of them may."""
     errors = [error for _, error in failed]
     if len(errors) == 1 and isinstance(errors[0], ProviderError):
         return errors[0]

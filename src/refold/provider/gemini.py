@@ -126,7 +126,7 @@ def message_to_wire(
 ) -> Iterator[EncodedPiece]:
     """A message as parts. Speakers must alternate, so neighbours share a head.
 
-    `called` says which call a result is of: Google pairs them by name and order,
+    `calls` says which call a result is of: Google pairs them by name and order,
     and by id where it gave one.
     """
     encoding = encoding or GeminiEncoding()

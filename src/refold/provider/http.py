@@ -92,7 +92,7 @@ class HttpConnection:
         self.place, self.address = "", ""
 
     def leads_to(self, place: WebAddress, addresses: Sequence[str]) -> bool:
-        """Does it lead to this place, at one of these addresses if there are any?"""
+        """Return True if it leads to this place, at one of these addresses if any are given."""
         at_address = not addresses or not self.address or self.address in addresses
         return at_address and self.place == place.origin
 
@@ -119,7 +119,7 @@ class HttpConnection:
                 if waiting.cancelled_caught:
                     raise Stalled(f"has not accepted any of the request for {idle:g} s")
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            return  # it may have answered before it had heard all; `read_head` will tell
+            return  # it may have answered before it read everything: `read_head` reads that
 
     async def read_head(self) -> ResponseStart:
         """How the answer begins."""
@@ -131,7 +131,7 @@ class HttpConnection:
         return await self._reader.read_head(*self._request_head)
 
     def read_available(self) -> bytes:
-        """What has come of it already; empty if it may have to be waited for."""
+        """The part of the answer that has arrived; empty if a wait may be needed."""
         return self._reader.read_available() if self._reader else b""
 
     async def next_chunk(self) -> bytes:
@@ -139,7 +139,7 @@ class HttpConnection:
         return await self._reader.next_chunk() if self._reader else b""
 
     async def check_ready(self) -> bool:
-        """Can it be used for another request?"""
+        """Return True if it can be used for another request."""
         if anyio.lowlevel.current_token() != self._loop or self._reader is None:
             return False  # its event loop is gone, and so is whoever watched it
         try:

@@ -59,7 +59,7 @@ class ResponseReader:
                 raise Broken("hung up without an answer")
 
     def read_available(self) -> bytes:
-        """What has come of a body in chunks, as far as nothing has to be waited for."""
+        """The part of a chunked body that has arrived."""
         return self._body.content() if self._body else b""
 
     async def next_chunk(self) -> bytes:
@@ -106,7 +106,7 @@ class ResponseReader:
 
     @property
     def has_tail(self) -> bool:
-        """Is there more of the answer to be read?"""
+        """Return True if more of the answer is to be read."""
         if self._body:
             return not self._body.over
         return self._http.their_state is h11.SEND_BODY
@@ -164,7 +164,7 @@ class ChunkedBody:
 
     @property
     def ends_cleanly(self) -> bool:
-        """Is it over, and was nothing behind it?"""
+        """Return True if it is over and nothing follows it."""
         return self.over and not self._data
 
     def add(self, data: bytes) -> None:

@@ -64,7 +64,7 @@ def texts_and_images(
 def result_content(
     part: ToolResult, pictures: Pictures, kinds: Collection[str] = IMAGE_TYPES
 ) -> tuple[str, list[EncodedImage]]:
-    """What a result says, and shows. What cannot be shown it says."""
+    """The text of a result, with descriptions of hidden images, and its other images."""
     images = [_encode_image(image, pictures, kinds) for image in part.images]
     descriptions = (image for image in images if isinstance(image, str))
     text = "\n\n".join(filter(None, (sanitize.text(part.text), *descriptions)))
@@ -72,7 +72,7 @@ def result_content(
 
 
 def join_texts(contents: Iterable[Content]) -> str:
-    """Its texts, as one."""
+    """The texts, joined by blank lines."""
     return "\n\n".join(content for content in contents if isinstance(content, str))
 
 

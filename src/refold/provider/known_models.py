@@ -71,7 +71,7 @@ def table() -> PriceTable:
 
 @cache
 def seller(name: str) -> Vendor:
-    """What a seller has; nothing if the list does not know it."""
+    """The models of a seller; empty if the list does not have it."""
     content = table().sellers.get(name)
     return msgspec.json.decode(content, type=Vendor) if content else Vendor(())
 

@@ -105,7 +105,7 @@ class ModelFigures:
     def learn(
         self, spec: ProviderSpec, models: tuple[ListedModel, ...], now: float
     ) -> StoredModelList:
-        """Take this for what the provider says, from now on and next time."""
+        """Use this list from now on, and store it for the next start."""
         listed = StoredModelList(now, self.address(spec), models)
         self._keep(spec, listed)
         store_list(self._directory, spec.name, listed)

@@ -64,7 +64,7 @@ class OllamaModel(Struct, frozen=True):
     levels: frozenset[str] = frozenset()  # of thinking, where it has more than on and off
 
     def can(self, ability: str) -> bool:
-        """As far as is known: what was not said may be so."""
+        """Return True unless the server lists its abilities without this one."""
         return self.abilities is None or ability in self.abilities
 
 
@@ -189,7 +189,7 @@ class Ollama:
         need = request.tools or request.effort or request.pictures or not self._window
         model = await self._model(name) if need else OllamaModel()
         if request.tools and not model.can("tools"):
-            # What the server would say to them. Who asks knows other ways to call.
+            # As the server would refuse them. The caller then writes calls as text.
             raise Refused(f"{self._http.peer.label}'s {name!r} does not support tools")
         window = self._window or model.window or DEFAULT_WINDOW_TOKENS
 
@@ -308,7 +308,7 @@ def _call_delta(index: int, call: _Call) -> CallDelta:
 
 
 def model_of(body: bytes) -> OllamaModel:
-    """A model, from what the server says of it."""
+    """Read the description of a model that `/api/show` returns."""
     try:
         description = msgspec.json.decode(body, type=_ModelDescription)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -333,7 +333,7 @@ class _ModelDescription(Struct, frozen=True):
 
 
 def _window(description: _ModelDescription) -> int:
-    """What its author set (`num_ctx`) goes before what it was trained for."""
+    """The context window: `num_ctx` if the author set it, else that of the training."""
     for line in (description.parameters or "").splitlines():
         match line.split():
             case ["num_ctx", number] if number.isdecimal():

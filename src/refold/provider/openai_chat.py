@@ -96,7 +96,7 @@ def message_to_wire(
 ) -> Iterator[EncodedPiece]:
     """A message as one or, where it holds results, as one for each of them.
 
-    `kept`: with the reasoning that only its own server can read.
+    `with_details`: with the reasoning that only its own server can read.
     """
     yield from _results(message, pictures, quirks)
     contents = texts_and_images(message.parts, pictures)

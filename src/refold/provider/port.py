@@ -100,7 +100,7 @@ class HostedCall(Struct, frozen=True, tag_field="delta", tag="hosted_call"):
 
 
 class HostedResult(Struct, frozen=True, tag_field="delta", tag="hosted_result"):
-    """What such a call was, and what came of it. `data` is what the provider that `wire` stands
+    """The arguments and the result of such a call. `data` is what the provider that `wire` stands
     for wants back unchanged.
     """
 
@@ -113,7 +113,7 @@ class HostedResult(Struct, frozen=True, tag_field="delta", tag="hosted_result"):
 
 
 class Retrying(Struct, frozen=True, tag_field="delta", tag="retrying"):
-    """Nothing comes yet, and why. For watchers.
+    """Why nothing arrives yet; for display.
 
     It is asked again after `wait` seconds; 0: it was not asked yet. That will be attempt
     `attempt` of `attempts`; 0: they are not counted.
@@ -193,7 +193,7 @@ class Closable(Protocol):
 
 
 def is_response_part(delta: Delta) -> bool:
-    """Is it a part of the response? Then the request is repeated only after a `Dropped`."""
+    """Return True for a part of the response: a repeat then needs a `Dropped` first."""
     return not isinstance(delta, Retrying | Dropped | RequestSent | ResponseBytes)
 
 

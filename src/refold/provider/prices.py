@@ -68,7 +68,7 @@ def rates(
 ) -> Rates | None:
     """A model's prices at a moment, seconds since 1970; None: not known.
 
-    `told` is what the provider itself reports.
+    `listed` is what the provider itself reports.
     """
     steps = FREE_RATES.steps if is_local or provider == "local" else listed
     steps = steps or _list_tiers(provider, model, time.time() if now is None else now)
@@ -91,7 +91,7 @@ def override(provider: str, model: str, overrides: Overrides) -> Override | None
 
 
 def vendor_name(provider: str) -> str:
-    """What the list calls a provider of ours."""
+    """The name of a provider in the list of known models."""
     return {"openai-chat": "openai"}.get(provider, provider)
 
 

@@ -53,7 +53,7 @@ async def resolve_and_judge(
 ) -> Sequence[str]:
     """The addresses of a host, if each may be connected to.
 
-    Public ones may, and those of the kinds in `also`. Raises `OSError`, and of these
+    Public ones may, and those of the kinds in `allowed_kinds`. Raises `OSError`, and of these
     `AddressRefused` where an address may not.
     """
     addresses = await resolve(host, port)
@@ -64,7 +64,7 @@ async def resolve_and_judge(
 def check_addresses(
     host: str, addresses: Sequence[str], allowed_kinds: Collection[AddressKind] = ()
 ) -> None:
-    """Raises `AddressRefused` for one that is neither public nor of a kind in `also`.
+    """Raises `AddressRefused` for one that is neither public nor of a kind in `allowed_kinds`.
 
     Public and private addresses of one name are refused together: a server that wants to
     reach a private address answers so, to count as public as well.

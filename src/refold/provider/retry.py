@@ -47,7 +47,7 @@ class Backoff(Struct, frozen=True):
     endless: bool = False  # an overload is waited for until the caller's own limit
 
     def allows(self, retry: int, *, overload: bool) -> bool:
-        """Is there a retry after so many? An overload lasts minutes, and gets more of them."""
+        """Return True if another retry is allowed. An overload lasts minutes and gets more."""
         if overload and self.endless:
             return True
         return retry < self.retries * (3 if overload else 1)

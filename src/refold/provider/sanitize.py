@@ -72,7 +72,7 @@ def original_call(call: ToolCall) -> ToolCall:
 
 
 def has_schema(request: Request) -> bool:
-    """Is there one that an answer should match?"""
+    """Return True if the request has a schema for its answer."""
     return bytes(request.schema) not in (b"", b"null")
 
 

@@ -194,7 +194,7 @@ class DelegatedTask:
 
 
 class DelegatedTasks:
-    """All of one process. `root` is the directory that every workspace is, or is below.
+    """The tasks of one process. Every workspace is `root` or below it.
 
     `patience` is how many seconds a question waits for its answer.
     """
@@ -234,7 +234,7 @@ class DelegatedTasks:
         return task
 
     async def say(self, id_: str, text: str) -> DelegatedTask:
-        """For the turn that runs; if none does, this begins the next one."""
+        """Send a message to the running turn, or begin the next turn with it."""
         task = self.find(id_)
         if task.state != "ended":
             await task.session.steer(text)
@@ -249,7 +249,7 @@ class DelegatedTasks:
             await task.close()
 
     async def _close_old(self) -> None:
-        """Of those that have ended, the oldest are forgotten; their sessions stay."""
+        """Drop the oldest tasks that have ended; their sessions stay."""
         ended = [task for task in self._tasks.values() if task.state == "ended"]
         for task in ended[: max(len(self._tasks) - _MAX_KEPT_TASKS, 0)]:
             del self._tasks[task.id]
@@ -275,5 +275,5 @@ class DelegatedTasks:
 
 
 def key_of(question: Question) -> str:
-    """An answer under this key is to this question as it is, and to no other."""
+    """The key of a question: it changes with the question."""
     return f"{question.call_id}:{question.hash}"

@@ -160,7 +160,7 @@ async def _ask(question: Question, ctx: Context) -> Answer:
 
 
 def _input_request(task: DelegatedTask) -> types.InputRequiredResult:
-    """All that it asks, for the program at the other end to put to its user."""
+    """The questions of the task, as a form for the user of the calling program."""
     return types.InputRequiredResult(
         input_requests={
             key_of(question): types.ElicitRequest(

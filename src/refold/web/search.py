@@ -38,7 +38,7 @@ class Engine(Protocol):
     def request(self, query: str, count: int) -> SearchRequest: ...
     def hits(self, content: bytes) -> Sequence[WebHit]: ...
     def refusal(self, status: int) -> str:
-        """What a status says of this service, or ""."""
+        """Why this service answers with a status, or ""."""
         ...
 
 
@@ -142,7 +142,7 @@ _PROOF_WANTED = (
 
 
 def engine(service: Service, environ: Mapping[str, str]) -> Engine:
-    """The service that is set, or the first whose variable is. Raises `ToolFailed`."""
+    """The chosen service, or the first whose variable is set. Raises `ToolFailed`."""
     brave, tavily = environ.get("BRAVE_API_KEY", ""), environ.get("TAVILY_API_KEY", "")
     searxng = environ.get("SEARXNG_URL", "")
     chosen: dict[str, Callable[[], Engine]] = {
@@ -168,7 +168,7 @@ _KEY_VARIABLES = {
 
 
 def read(engine: Engine, status: int, content: bytes, count: int) -> SearchHits:
-    """What the service found. Raises `ToolFailed`."""
+    """Parse the answer of a search service. Raises `ToolFailed`."""
     if status == 429:
         raise ToolFailed(f"{engine.name} takes no more searches now: wait, or use another.")
     if status != 200:

@@ -119,7 +119,7 @@ class Program:
                 await self._wait_for_input()
 
     async def wait_for_end(self, within: float) -> bool:
-        """Does it end by itself within so many seconds?"""
+        """Return True if it ends by itself within so many seconds."""
         with anyio.move_on_after(within):
             while not self._has_ended():  # noqa: ASYNC110
                 await anyio.sleep(_POLL_SECONDS)
@@ -414,7 +414,7 @@ def _effort(request: Request, spec: CommandSpec) -> str:
 
 
 def _substitute(template: str, slots: Mapping[str, str]) -> str:
-    """In one go: what is put in may hold braces too."""
+    """Fill in all slots in one pass: their values may contain braces, too."""
     return _SLOT_PATTERN.sub(lambda found: slots[found[0][1:-1]], template)
 
 

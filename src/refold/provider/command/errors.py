@@ -54,7 +54,7 @@ _MAX_TAIL_CHARS = 300
 def failure(spec: CommandSpec, model: str, output: str, ending: str = "") -> ProviderError:
     """The error for what a program said of its trouble.
 
-    `ending`: how it ended, where `said` is the log that it had printed until then.
+    `ending`: how it ended, where `output` is the log that it had printed until then.
     """
     end = f" ({ending})" if ending else ""
     words = f"{end}: {tail(output)}" if output.strip() else end

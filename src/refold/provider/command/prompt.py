@@ -44,7 +44,7 @@ _CALLS_NOTE = (
 
 
 class Prompts:
-    """Throw it away when you like."""
+    """Renders prompts. Dropping it loses only cached text."""
 
     def __init__(self, wanted: ConversationFormat) -> None:
         self._context: Context = wanted.context or "continue"

@@ -38,7 +38,7 @@ _SPARE_BYTES = 50_000_000  # to leave free
 
 
 class DownloadProgress(Struct, frozen=True):
-    """`done` of `total` bytes are here; `trying` and `failed` say what is going on."""
+    """`done` of `total` bytes are saved; `failed` is the reason if the source failed."""
 
     source: str
     done: int
@@ -47,7 +47,7 @@ class DownloadProgress(Struct, frozen=True):
 
 
 class Source(Protocol):
-    """`pieces` raises `Broken`, or `OSError`, when the bytes do not come."""
+    """`pieces` raises `Broken`, or `OSError`, if the bytes cannot be read."""
 
     @property
     def name(self) -> str: ...
@@ -108,7 +108,7 @@ def fetch(
 
 
 class _DiskFull(Exception):
-    """The disk takes no more: another source would not help."""
+    """The disk is full, so no other source is tried."""
 
 
 @contextmanager
@@ -227,7 +227,7 @@ _INSTALLER_VARIABLES = (
 
 
 class Broken(RefoldError):
-    """This source did not give what it should. Another may; never leaves the room."""
+    """This source failed; the next one is tried. Not raised outside of `local`."""
 
 
 class FromFile(Struct, frozen=True):
@@ -318,7 +318,7 @@ class FromPackages(Struct, frozen=True):
 def installer(
     find: Callable[[str], str | None] | None = None,
 ) -> Callable[[str, Path], None]:
-    """How to get a package here: pip of our own Python, else uv, else any pip."""
+    """Return a function that gets a package: by pip of our Python, uv, or any pip."""
     find = find or Programs(os.environ).find
     quiet = ("--quiet", "--no-deps", "--only-binary", ":all:")
     pip = ("download", "--no-cache-dir", "--disable-pip-version-check", *quiet, "-d")
@@ -339,7 +339,7 @@ def installer(
 
 
 def installer_environment(ours: Mapping[str, str]) -> dict[str, str]:
-    """What pip or uv may know: its own settings and the way out, none of our keys."""
+    """The environment of pip or uv: its own settings and proxies, no keys."""
     return {
         name: value
         for name, value in ours.items()
@@ -402,7 +402,7 @@ HOW_TO_GET_RUNTIME = "pip install 'refold[local]'"
 
 
 def is_runtime_installed() -> bool:
-    """Is llama.cpp's package installed? It is not imported to find out."""
+    """Return True if the package of llama.cpp is installed, without importing it."""
     from importlib.util import find_spec
 
     return find_spec(RUNTIME_PACKAGE) is not None

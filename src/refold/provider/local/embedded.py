@@ -189,7 +189,7 @@ async def stop_repetition(
 
 
 def _repeats(text: str) -> bool:
-    """Is its end one short piece again and again?"""
+    """Return True if the text ends in many copies of one short piece."""
     for period in range(1, _MAX_PERIOD_CHARS + 1):
         length = max(_MIN_REPEATED_CHARS, _MIN_REPETITIONS * period)
         if len(text) < length:
@@ -408,7 +408,7 @@ def _plain_message(message: Message, names: dict[str, str], calls: bool) -> Mess
 
 
 def _call(call: ToolCall) -> str:
-    """As the model has written it: so it is not read again."""
+    """The call as the model wrote it, so that the server need not read it again."""
     arguments = json.dumps(
         json.loads(bytes(sanitize.arguments(call.arguments))), ensure_ascii=False
     )

@@ -210,7 +210,7 @@ class SharedServer:
                 line += piece
 
     def _fingerprint(self) -> str:
-        """Differs for what one server cannot serve: another file, template, program."""
+        """Identify the model file, its options and the runtime: one server has one of each."""
         try:
             about = self._model.stat()
             file = f"{about.st_size} {about.st_mtime_ns}"
@@ -306,7 +306,7 @@ def machine_memory() -> int:
 
 
 def cores() -> int:
-    """How many cores we may really use: llama.cpp with more threads crawls."""
+    """The number of usable cores: llama.cpp is much slower with more threads."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
     usable = usable or os.cpu_count() or 1
     try:
@@ -345,7 +345,7 @@ def _running(record: Path) -> ServerRecord | None:
 
 
 async def _lock(file: int, operation: int) -> None:
-    """Tried again and again: a thread that waits for a lock cannot be cancelled."""
+    """Poll for the lock: a thread that waits for one cannot be cancelled."""
     while True:
         with suppress(BlockingIOError):
             fcntl.flock(file, operation | fcntl.LOCK_NB)

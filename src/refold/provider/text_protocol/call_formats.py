@@ -154,13 +154,13 @@ def is_example(call: ParsedCall) -> bool:
 
 
 def _agree(text: str, wanted: str) -> bool:
-    """Does one begin with the other, apart from white space?"""
+    """Return True if one begins with the other, apart from white space."""
     written = "".join(text.split())
     return written.startswith(wanted) or wanted.startswith(written)
 
 
 def _holds(arguments: Any, schema: Any) -> bool:
-    """Is it an object with all required properties and no unknown ones?"""
+    """Return True for an object with all required properties and no unknown ones."""
     match arguments, schema:
         case {}, {}:
             known: Object = schema.get("properties", {})

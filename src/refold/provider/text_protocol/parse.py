@@ -110,7 +110,7 @@ class StreamParser:
             yield from self._classifier.call_deltas(first)
 
     def _matches_schema(self) -> bool:
-        """A response that was asked for is no call, however much it looks like one."""
+        """Return True if the response matches the requested schema: then it is no call."""
         if bytes(self._schema) == b"null":
             return False
         try:

@@ -18,7 +18,7 @@ class QuoteState:
 
     @property
     def at_line_start(self) -> bool:
-        """Is this the start of a line, apart from some spaces?"""
+        """Return True at the start of a line, apart from some spaces."""
         return self._blank and not self.is_indented
 
     @property

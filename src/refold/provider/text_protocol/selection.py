@@ -62,7 +62,7 @@ def choose_protocol(model: str, tools: Tools, in_text: Iterable[str]) -> Tools:
 
 
 def needs_text(provider: str, model: str) -> bool:
-    """Is it known that the provider refuses tools for this model?"""
+    """Return True if the provider is known to refuse tools for this model."""
     return provider == "gemini" and model.removeprefix("models/").startswith(
         _GEMINI_TEXT_MODELS
     )
@@ -213,7 +213,7 @@ class TextCallModels:
 
 
 def takes_no_tools(error: ProviderError) -> bool:
-    """Does the error say that the model or its server takes no tools?"""
+    """Return True if the error says that the model or its server takes no tools."""
     return not isinstance(error, TooLong) and bool(
         re.search(_NO_TOOLS_PATTERN, str(error), re.IGNORECASE)
     )
