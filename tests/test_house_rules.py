@@ -297,6 +297,8 @@ MAY_OPEN = {
     "refold/agents/builtin.py": "prompts of ours",
     "refold/agents/worktree.py": "working trees in our data directory",
     "refold/app/project_memory.py": "when the notes were looked through",
+    "refold/mcp/server_home.py": "the directory of an MCP server, in our data directory",
+    "refold/mcp/package_install.py": "what a package manager left there",
     "refold/tools/images.py": "a picture that a person names",
     "refold/rlm/worker_side/": "runs in the sandbox",
     "refold/rlm/": "prompts of ours, and what is remembered of questions",

@@ -20,7 +20,7 @@ from refold.mcp.grants import Grant
 from refold.mcp.manifests import Manifests
 from refold.mcp.oauth_login import log_in
 from refold.mcp.oauth_session import ServerLogin
-from refold.mcp.servers import ServerConfig, read, resolved
+from refold.mcp.servers import ServerConfig, read
 from refold.permissions.facts import Decision
 from refold.place.commands import ShellCommands
 from refold.provider.catalog import connect, find
@@ -36,6 +36,7 @@ from refold.views.traces import TraceSpan
 from refold.web.client import WebClient
 from refold.web.search import SearXng
 from tests.loopback_network import http_proxy, server_tls, socks_proxy, with_openssl
+from tests.mcp.preparing import prepare
 from tests.provider.wires import KEY, heard, words
 
 pytestmark = [pytest.mark.peer, pytest.mark.slow, with_openssl]
@@ -45,6 +46,7 @@ NAMES = (
     "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
     "NODE_EXTRA_CA_CERTS",
 )  # fmt: skip
+
 MODEL = b"GGUF" * 100
 SHA256 = "5" * 64
 
@@ -88,7 +90,7 @@ async def no_user(_question: object) -> str:
 async def call_mcp_tool(url: str, environ: Environ, home: Path) -> object:
     outside = McpContext(
         lambda _: ShellCommands({}),
-        lambda one: resolved(one, {}),
+        prepare,
         lambda *_: None,  # pyright: ignore
         environ=environ,
     )

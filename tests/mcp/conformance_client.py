@@ -8,11 +8,12 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import httpx2
 
 from refold.config.mcp_tokens import StoredGrants
@@ -21,6 +22,7 @@ from refold.errors import ToolFailed
 from refold.mcp.connections import Connections, McpContext
 from refold.mcp.manifests import Manifests, RemoteTool
 from refold.mcp.oauth_login import log_in
+from refold.mcp.server_paths import PreparedServer
 from refold.mcp.servers import ServerConfig, read, resolved
 from refold.place.commands import ShellCommands
 from refold.tools.contract import Context
@@ -57,6 +59,11 @@ async def accept(asking: AskedQuestion) -> str:
     return next((n for n in ("answer", "allow", "skip", *names) if n in names), "text")
 
 
+async def prepare(server: ServerConfig, begin: Callable[[], None]) -> PreparedServer:
+    await anyio.lowlevel.checkpoint()
+    return PreparedServer(resolved(server, {}))
+
+
 class Session:
     """One session of refold with the server of the scenario."""
 
@@ -65,7 +72,7 @@ class Session:
         self.grants = StoredGrants(Paths(home, home, home), lambda *_: None)
         outside = McpContext(
             lambda _: ShellCommands({}),
-            lambda one: resolved(one, {}),
+            prepare,
             lambda level, what, *_: print(level, what, file=sys.stderr),
             self.grants,
         )

@@ -151,6 +151,8 @@ def called(name: str, arguments: dict[str, Any], meta: dict[str, Any]) -> str:
             send(method="notifications/tools/list_changed")
         case "environ":
             return json.dumps(dict(os.environ))
+        case "roots":
+            return json.dumps(ask("roots/list"))
         case "write":
             with open(arguments["text"], "w", encoding="utf-8") as file:
                 file.write("written")
@@ -207,7 +209,12 @@ def answer(message: dict[str, Any]) -> None:
                 send(id=id_, error={"code": -32000, "message": "no such row"})
                 return
             meta = params.get("_meta", {})
-            text = called(params["name"], params.get("arguments", {}), meta)
+            try:
+                text = called(params["name"], params.get("arguments", {}), meta)
+            except OSError as error:
+                content = [{"type": "text", "text": str(error)}]
+                send(id=id_, result={"content": content, "isError": True})
+                return
             odd = [{"type": "widget", "x": 1}] if MODE == "wrong" else []
             send(id=id_, result={"content": [{"type": "text", "text": text}, *odd]})
         case _:
@@ -231,6 +238,8 @@ def main() -> None:
             sys.stdout.write("x" * 1_000_000)
     if MODE == "silent":
         time.sleep(600)
+    if MODE == "slow":
+        time.sleep(3)
     for line in sys.stdin:
         message = json.loads(line)
         if "id" in message and "method" in message:

@@ -26,8 +26,12 @@ def file(home: Path) -> Path:
 
 @pytest.mark.slow
 def test_a_server_is_added_listed_and_removed(tmp_path: Path, file: Path) -> None:
-    added = refold("add", "x", "--env", "A=b=c", "--", "run", "--it", cwd=tmp_path)
-    web = refold("add", "y", "https://y.example", "--header", "K: v:w", cwd=tmp_path)
+    added = refold(
+        "add", "x", "--no-start", "--env", "A=b=c", "--", "run", "--it", cwd=tmp_path
+    )
+    web = refold(
+        "add", "y", "--no-start", "https://y.example", "--header", "K: v:w", cwd=tmp_path
+    )
     written = json.loads(file.read_text())
     listed = refold("list", cwd=tmp_path)
     removed = refold("remove", "x", cwd=tmp_path)
@@ -45,10 +49,58 @@ def test_a_server_is_added_listed_and_removed(tmp_path: Path, file: Path) -> Non
 
 @pytest.mark.slow
 def test_without_a_word_the_servers_are_listed(tmp_path: Path, file: Path) -> None:
-    refold("add", "s", "--", "server-of-mine", cwd=tmp_path)
+    refold("add", "s", "--no-start", "--", "server-of-mine", cwd=tmp_path)
 
     assert refold(cwd=tmp_path) == refold("list", cwd=tmp_path)
     assert "s  server-of-mine" in refold(cwd=tmp_path)[1]
+
+
+@pytest.mark.slow
+def test_a_server_is_started_when_it_is_added(tmp_path: Path, file: Path) -> None:
+    program = (sys.executable, fake_server.__file__)
+
+    works = refold("add", "s", "--", *program, cwd=tmp_path)
+    fails = refold("add", "f", "--", *program, "crash", cwd=tmp_path)
+
+    assert "It works: 1 tool, 1 prompt, 1 resource." in works[1]
+    assert "it does not work: its process exited with code 7: out of luck" in fails[2]
+    assert (works[0], fails[0]) == (0, 0)
+    assert list(json.loads(file.read_text())["mcpServers"]) == ["s", "f"]
+
+
+@pytest.mark.slow
+def test_a_directory_with_keys_is_not_opened_to_a_server(
+    tmp_path: Path, home: Path
+) -> None:
+    program = (sys.executable, fake_server.__file__)
+
+    added = refold("add", "s", "--writable", str(home), "--", *program, cwd=tmp_path)
+
+    assert f"cannot change files in {home}: there are keys or settings in it" in added[2]
+
+
+@pytest.mark.slow
+def test_the_directory_of_a_project_is_opened_once_it_is_allowed(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    said = {"command": "serve", "writable": [str(notes)]}
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / ".mcp.json").write_text(json.dumps({"mcpServers": {"s": said}}))
+    trusted = subprocess.run(
+        command("trust", "add", "--yes"),
+        cwd=work,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    before = refold("list", cwd=work)
+    refold("allow", "s", str(notes), cwd=work)
+    after = refold("list", cwd=work)
+
+    assert f"and may change files in {notes}" in trusted.stdout
+    assert f"it would change files in {notes}; to allow it: refold mcp allow s" in before[2]
+    assert "s  serve" in after[1]
 
 
 def test_a_file_without_the_outer_object_keeps_its_shape(
@@ -57,7 +109,7 @@ def test_a_file_without_the_outer_object_keeps_its_shape(
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text('{"old": {"command": "o", "other": 1}}')
 
-    refold("add", "new", "--", "n", cwd=tmp_path)
+    refold("add", "new", "--no-start", "--", "n", cwd=tmp_path)
 
     assert json.loads(file.read_text()) == {
         "old": {"command": "o", "other": 1},
@@ -123,7 +175,7 @@ def test_test_shows_what_has_changed_and_accepts_it_only_when_told(
     program = tmp_path / "server.py"
     program.write_text(Path(fake_server.__file__).read_text())
     server = (sys.executable, str(program), "state", str(state))
-    refold("add", "s", "--", *server, cwd=tmp_path)
+    refold("add", "s", "--no-start", "--", *server, cwd=tmp_path)
 
     first = refold("test", "s", cwd=tmp_path)
     state.write_text(json.dumps([{**fake_server.ECHO, "description": "Other words."}]))

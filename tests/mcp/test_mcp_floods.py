@@ -15,10 +15,11 @@ from refold.mcp.flood import FloodGate
 from refold.mcp.http_transport import JudgedTransport, http_client
 from refold.mcp.manifests import Manifests
 from refold.mcp.message_limits import MAX_PARTS, readable, with_few_parts
-from refold.mcp.servers import read, resolved
+from refold.mcp.servers import read
 from refold.place.commands import ShellCommands
 from refold.testing.wire_server import Answer, wire_server
 from refold.tools.contract import Context, Reply
+from tests.mcp.preparing import prepare
 
 DEEP = b'{"a":' * 3_000 + b"1" + b"}" * 3_000
 TOO_DEEP = "its answer is nested more than 150 levels deep, and was not read"
@@ -213,7 +214,7 @@ def test_a_server_that_floods_costs_one_call_or_nothing(tmp_path: Path, what: st
     def note(level: str, what: str, session: str = "") -> None:
         log.append(what)
 
-    outside = McpContext(lambda _: ShellCommands({}), lambda one: resolved(one, {}), note)
+    outside = McpContext(lambda _: ShellCommands({}), prepare, note)
     servers = Connections((config,), Manifests(tmp_path / "pins"), outside)
     outcome = anyio.run(called, servers, what, progress)
 

@@ -13,10 +13,11 @@ from mcp.server.mcpserver import Context as MCPContext
 from refold.errors import ToolFailed
 from refold.mcp.connections import Connections, McpContext
 from refold.mcp.manifests import Manifests
-from refold.mcp.servers import read, resolved
+from refold.mcp.servers import read
 from refold.place.commands import ShellCommands
 from refold.tools.contract import Context, Reply
 from refold.values.display import AskedQuestion
+from tests.mcp.preparing import prepare
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
 Ask = Callable[[AskedQuestion], Any]
@@ -92,7 +93,7 @@ def connections(
 
     outside = McpContext(
         lambda _: ShellCommands({}),
-        lambda one: resolved(one, {}),
+        prepare,
         lambda *_: None,
         addresses=addresses,
     )

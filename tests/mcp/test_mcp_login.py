@@ -19,10 +19,11 @@ from refold.mcp.grants import Grant
 from refold.mcp.manifests import Manifests
 from refold.mcp.oauth_login import log_in
 from refold.mcp.oauth_network import OAuthNetwork
-from refold.mcp.servers import ServerConfig, read, resolved
+from refold.mcp.servers import ServerConfig, read
 from refold.place.commands import ShellCommands
 from tests.cli.running import command
 from tests.mcp.oauth_server import Asked, OAuthServer, as_json, oauth_server
+from tests.mcp.preparing import prepare
 from tests.mcp.test_mcp_http import called, running
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
@@ -64,7 +65,7 @@ class User:
     def connections(self) -> Connections:
         outside = McpContext(
             lambda _: ShellCommands({}),
-            lambda one: resolved(one, {}),
+            prepare,
             lambda *_: None,
             self.grants,
         )
@@ -531,7 +532,7 @@ def test_the_command_opens_the_browser_and_no_token_is_shown_or_recorded(
     browser.write_text(BROWSER.format(python=sys.executable))
     browser.chmod(0o700)
     monkeypatch.setenv("BROWSER", str(browser))
-    refold("mcp", "add", "s", f"{there.url}/mcp", cwd=tmp_path)
+    refold("mcp", "add", "s", "--no-start", f"{there.url}/mcp", cwd=tmp_path)
 
     before = refold("mcp", "test", "s", cwd=tmp_path)
     login = refold("mcp", "login", "s", cwd=tmp_path)

@@ -200,7 +200,7 @@ def test_a_server_is_found_and_added_by_its_name(home: Path, tmp_path: Path) -> 
     code, found, _ = refold("search", "weather", cwd=tmp_path)
     none = refold("search", "nothing", cwd=tmp_path)[1]
     place = ("--env", "place=Rome", "--env", "MORE=1")
-    added = refold("add", WEATHER["name"], *place, cwd=tmp_path)
+    added = refold("add", WEATHER["name"], "--no-start", *place, cwd=tmp_path)
 
     assert code == 0
     assert "io.github.x/weather-mcp  1.2.3, npm, pypi, http, oci\n" in found
@@ -227,7 +227,9 @@ def test_a_variable_that_is_set_is_given_only_by_the_user(
     monkeypatch.setenv("WEATHER_KEY", "secret")
     code, _, why = refold("add", WEATHER["name"], "--from", "oci", cwd=tmp_path)
     given = ("--env", "WEATHER_KEY=${WEATHER_KEY}", "--as", "w")
-    second = refold("add", WEATHER["name"], "--from", "oci", *given, cwd=tmp_path)
+    second = refold(
+        "add", WEATHER["name"], "--no-start", "--from", "oci", *given, cwd=tmp_path
+    )
 
     assert code == 1
     assert "WEATHER_KEY is a secret: give it with --env" in why

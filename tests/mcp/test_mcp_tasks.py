@@ -12,14 +12,23 @@ from msgspec.structs import replace
 
 from refold.mcp.connections import Connections, McpContext
 from refold.mcp.manifests import Manifests
-from refold.mcp.servers import read, resolved
+from refold.mcp.server_paths import PreparedServer
+from refold.mcp.servers import ServerConfig, read
 from refold.place.commands import ShellCommands
 from refold.tools.contract import Context, Reply
 from refold.values.display import AskedQuestion, FormAnswer
+from tests.mcp.preparing import prepare
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 SERVER = Path(__file__).parent / "fake_task_server.py"
 VERSIONS = ["2025-11-25", "2026-07-28"]
+
+
+async def in_directory(
+    directory: Path, server: ServerConfig, begin: Callable[[], None]
+) -> PreparedServer:
+    ready = await prepare(server, begin)
+    return replace(ready, config=replace(ready.config, cwd=str(directory)))
 
 
 def connections(directory: Path, version: str) -> Connections:
@@ -27,7 +36,7 @@ def connections(directory: Path, version: str) -> Connections:
     (config,) = read(json.dumps({"s": command}), "test").servers
     outside = McpContext(
         lambda _: ShellCommands({}),
-        lambda one: replace(resolved(one, {}), cwd=str(directory)),
+        partial(in_directory, directory),
         lambda *_: None,
     )
     return Connections((config,), Manifests(directory / "manifests"), outside)

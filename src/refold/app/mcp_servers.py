@@ -22,6 +22,7 @@ from refold.agents.profile import OfferedTools, Profile, tools_of
 from refold.app.launch_options import LaunchOptions
 from refold.app.remote_servers import RemoteServers, RemoteTurn
 from refold.app.search_places import USER_MCP_FILE
+from refold.app.server_programs import ServerPrograms
 from refold.app.workspace import Workspace
 from refold.config.folder_settings import project_here
 from refold.config.paths import MCP_FILES, Paths, home
@@ -160,8 +161,10 @@ def project_servers(directory: Path, paths: Paths) -> tuple[ServerConfig, ...]:
 def variables_to_allow(
     server: ServerConfig, paths: Paths, environ: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """The variables of a project's server that are set, and that the user has not allowed it."""
-    names = [name for name in server.variables if name in environ]
+    """What a project's server would have, and the user has not allowed it: variables that are
+    set, and directories that it may change.
+    """
+    names = [name for name in server.variables if name in environ] + [*server.writable]
     if not names:
         return ()
     allowed = TrustedFolders(paths.folders).variables(os.path.dirname(server.source))
@@ -178,12 +181,17 @@ def _check_variables(
     names = variables_to_allow(server, paths, environ)
     if names and trust:
         masks = masks_of(environ, paths)
-        names = tuple(n for n in names if may_be_secret(n, environ[n], masks))
+        names = tuple(
+            n for n in names if n in server.writable or may_be_secret(n, environ[n], masks)
+        )
     if names:
-        which = " and ".join(f"${{{name}}}" for name in names)
+        gets = " and ".join(f"${{{n}}}" for n in names if n not in server.writable)
+        opens = " and ".join(n for n in names if n in server.writable)
+        wants = {f"get your {gets}": gets, f"change files in {opens}": opens}
+        which = " and ".join(want for want, named in wants.items() if named)
         raise BadInput(
-            f"the MCP server {server.name!r} in {server.source} is off: it would get your "
-            f"{which}; to allow it: refold mcp allow {server.name} {' '.join(names)}"
+            f"the MCP server {server.name!r} in {server.source} is off: it would {which}; to "
+            f"allow it: refold mcp allow {server.name} {' '.join(names)}"
         )
 
 
@@ -208,6 +216,7 @@ class McpServers:
                 *secrets_by_name(values, (home(environ), *workspace.roots)),
                 *passwords_in(value for _, value in values),
             )
+        self.programs = ServerPrograms(workspace, paths, environ)
         self.remote = RemoteServers(here.remote, environ)
         self._offered: tuple[object, ServerTools] | None = None
         self._told = set[str]()  # sentences that the user has got
@@ -220,8 +229,8 @@ class McpServers:
 
         grants = StoredGrants(self._paths, self._learn)
         outside = McpContext(
-            lambda server: self._workspace.server_commands(writes=server.writes),
-            self._resolved,
+            self.programs.commands,
+            self.programs.prepare,
             self._log,
             grants,
             self._environ,
@@ -234,7 +243,8 @@ class McpServers:
 
     def notices(self) -> tuple[str, ...]:
         """What the user should know: servers that are off, tools that are blocked."""
-        found = (*self._here.notices, *self._not_usable())
+        installing = self.programs.installing(self._here.servers)
+        found = (*self._here.notices, *installing, *self._not_usable())
         self._told.update(found)
         return found
 
@@ -401,11 +411,6 @@ class McpServers:
             offers = {name: one.usable for name, one in manifests.items()}
             self._offered = key, as_tools(offers, self.connections.call)
         return self._offered[1]
-
-    def _resolved(self, server: ServerConfig) -> ServerConfig:
-        found = resolved(server, self._environ)
-        cwd = os.path.join(self._workspace.directory, os.path.expanduser(found.cwd))
-        return replace(found, cwd=os.path.normpath(cwd))
 
 
 def for_start(

@@ -155,17 +155,27 @@ class Workspace:
             ),
         )
 
-    def server_commands(self, *, writes: bool) -> ShellCommands:
+    def server_commands(
+        self, *, writes: bool, own: Sequence[str] = (), writable: Sequence[str] = ()
+    ) -> ShellCommands:
         """Runs programs that live as long as the session, in a sandbox of their own.
 
-        Without `writes` they can change no file of the workspace. Keys in the home
-        directory are hidden from them, though they may use the network.
+        Without `writes` they can change no file of the workspace. They can change those in their
+        `own` directories, and in `writable` ones where the profile lets commands write. Keys in the
+        home directory are hidden from them, though they may use the network.
         """
         from refold.place.sandbox import find
         from refold.place.sandbox_rules import key_paths
 
         config = self.sandbox.config
-        config = replace(config, roots=config.roots if writes else ())
+        if config.profile == "read-only" and own:
+            config = replace(config, profile="workspace", roots=(), writable=())
+            writes, writable = False, ()
+        config = replace(
+            config,
+            roots=config.roots if writes else (),
+            writable=(*config.writable, *own, *writable),
+        )
         limits = self.commands.limits
         beside = self.sandbox
         found = ShellCommands(
@@ -173,6 +183,11 @@ class Workspace:
         )
         found.gate = self.commands.gate if writes else None
         return found.hiding(lambda: tuple(key_paths(self._home)))
+
+    @property
+    def reads_only(self) -> bool:
+        """May commands change no file at all?"""
+        return self._settings.sandbox.profile == "read-only"
 
     def code(self, log: WriteLog) -> "CodeWorkspace":
         """Its language servers, none of which has been started. It tries the sandbox: call

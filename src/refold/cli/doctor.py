@@ -16,6 +16,7 @@ import anyio
 from refold.app.model_connections import NOTHING, SMALL
 from refold.cli import doctor_checks
 from refold.cli.doctor_checks import Check, CheckContext, key_from
+from refold.cli.mcp_start import check_servers
 from refold.cli.output import columns
 from refold.config.paths import Paths, paths
 from refold.config.paths import here as folder
@@ -226,6 +227,7 @@ _CHECKS: "dict[str, Check]" = {
     "local": local,
     "network": reach,
     "sandbox": doctor_checks.sandbox,
+    "mcp": check_servers,
     "programs": doctor_checks.programs,
     "terminal": doctor_checks.terminal,
     "disk": doctor_checks.disk,

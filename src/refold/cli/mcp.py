@@ -1,4 +1,4 @@
-"""`refold mcp search|add|list|remove|test|allow|login|logout|serve`: MCP servers, and what changed in them.
+"""`refold mcp search|add|list|remove|test|update|allow|login|logout|serve`: MCP servers, and what changed in them.
 
 A list starts nothing: it shows what is known. `test` connects to one server and shows the
 tools that differ from those that the user accepted. `app.mcp_servers` finds the servers.
@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import anyio
-
 from refold.app.mcp_servers import (
     ConfiguredServers,
     McpServers,
@@ -20,23 +18,23 @@ from refold.app.mcp_servers import (
     project_servers,
     user_file,
 )
-from refold.app.workspace import Workspace, WorkspaceDirectories
-from refold.cli import mcp_login, mcp_registry, mcp_serve
+from refold.cli import mcp_login, mcp_registry, mcp_serve, mcp_start
 from refold.cli.output import confirmed
-from refold.config.folder_settings import ignored_settings, load_here, project_here
+from refold.config.folder_settings import ignored_settings, project_here
 from refold.config.paths import MCP_FILES, Paths, here, paths
 from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput
 from refold.headless.streams import print_document, print_error, write
 from refold.mcp.connections import ServerStatus
 from refold.mcp.manifests import Manifest, Manifests
+from refold.mcp.packages import recorded
 from refold.mcp.registry import is_registry_name, local_name
 from refold.mcp.server_file_edit import add, remove
+from refold.mcp.server_home import server_home
 from refold.mcp.servers import ServerConfig, variable_mark
 from refold.values.log_level import Level
 from refold.views.escape import on_one_line
 
-_PATIENCE = 120.0  # seconds; each server has a time of its own to connect
 _SHOWN = 100  # characters of a description
 _MAX_REPORTS, _MAX_REPORT_CHARS = 50, 500
 
@@ -61,6 +59,16 @@ def add_arguments(mcp: ArgumentParser) -> None:
         "--writes", action="store_true", help="let it change files of the workspace"
     )
     new.add_argument(
+        "--writable",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="let it change files in this directory, too",
+    )
+    new.add_argument(
+        "--no-start", action="store_true", help="do not start it to see whether it works"
+    )
+    new.add_argument(
         "--remote",
         action="store_true",
         help="let the provider of the model connect to it, and call its tools without asking",
@@ -78,16 +86,27 @@ def add_arguments(mcp: ArgumentParser) -> None:
     gone.add_argument(
         "--project", action="store_true", help="from .mcp.json of this directory"
     )
+    gone.add_argument(
+        "--data", action="store_true", help="remove what the server has stored, too"
+    )
+    updating = what.add_parser(
+        "update", help="install the newest versions of servers that are packages"
+    )
+    updating.add_argument("name", nargs="?", default="", metavar="NAME")
+    updating.add_argument(
+        "-y", "--yes", action="store_true", help="use them without asking"
+    )
     test = what.add_parser(
         "test", help="connect, list the tools, and show which have changed"
     )
     test.add_argument("name", metavar="NAME")
     test.add_argument("-y", "--yes", action="store_true", help="accept changed tools")
     allow = what.add_parser(
-        "allow", help="let a server of this directory have variables of yours"
+        "allow",
+        help="let a server of this directory have variables of yours, or change other directories",
     )
     allow.add_argument("name", metavar="NAME")
-    allow.add_argument("variables", nargs="+", metavar="VARIABLE")
+    allow.add_argument("variables", nargs="+", metavar="VARIABLE|DIR")
     mcp_login.add_arguments(what)
     serving = what.add_parser(
         "serve", help="serve as an MCP server that works on tasks of other agents"
@@ -99,30 +118,68 @@ def run(found: Namespace) -> int:
     places, directory = paths(os.environ), here()
     match found.what:
         case "add":
-            return _add(found, _file(found, places, directory))
+            return _add(found, _file(found, places, directory), places, directory)
         case "list":
             why = ignored_settings(*project_here(directory, places))
             return _list(_configured(places, directory), places, why, as_json=found.json)
         case "search":
             return mcp_registry.search(found)
         case "remove":
-            return _remove(found.name, _file(found, places, directory))
+            file = _file(found, places, directory)
+            return _remove(found.name, file, places, data=found.data)
         case "serve":
             return mcp_serve.run(found)
         case "allow":
             return _allow(found.name, found.variables, places, directory)
-        case "login" | "logout":
-            server = _named(found.name, _configured(places, directory))
-            return mcp_login.run(found, server, places)
+        case "update" | "login" | "logout":
+            known = _configured(places, directory)
+            servers = [_named(found.name, known)] if found.name else known.servers
+            if found.what != "update":
+                return mcp_login.run(found, servers[0], places)
+            code = mcp_start.update(found, servers, directory, places)
         case _:
-            return _test(found.name, places, directory, accept=found.yes)
+            code = _test(found.name, places, directory, accept=found.yes)
+    return code
 
 
 def _file(found: Namespace, places: Paths, directory: Path) -> Path:
     return directory / MCP_FILES[0] if found.project else user_file(places)
 
 
-def _add(found: Namespace, file: Path) -> int:
+def _add(found: Namespace, file: Path, places: Paths, directory: Path) -> int:
+    entry = _entry(found)  # one of a registry has another name here
+    add(file, found.name, entry)
+    write(f"The MCP server {found.name} is in {on_one_line(str(file))}.\n")
+    if found.remote:
+        write(
+            "The provider of the model calls its tools; refold does not ask you about them.\n"
+        )
+    elif found.project:
+        write("It is used here once this folder is trusted: refold trust add\n")
+    elif found.no_start:
+        write(f"refold mcp test {found.name} connects to it, and lists its tools.\n")
+    else:
+        _try(found.name, places, directory)
+    return 0
+
+
+def _try(name: str, places: Paths, directory: Path) -> None:
+    """Start a new server once, and say whether it works."""
+    try:
+        server = _named(name, _configured(places, directory))
+        with mcp_start.connected((server,), directory, places) as servers:
+            (status,) = servers.statuses()
+    except BadInput as error:
+        print_error(on_one_line(str(error)))
+        return
+    if status.state == "connected":
+        write(f"It works: {_offer(status)}. refold mcp test {name} lists them.\n")
+    else:
+        print_error(f"it does not work: {status.why}; refold mcp test {name} tries again")
+
+
+def _entry(found: Namespace) -> dict[str, Any]:
+    """What the file is to say of the server. Raises `BadInput`."""
     words = found.target
     said: dict[str, Any] = {}
     if not words:
@@ -130,7 +187,8 @@ def _add(found: Namespace, file: Path) -> int:
     elif len(words) == 1 and "://" in words[0]:
         if not words[0].startswith(("http://", "https://")):
             raise BadInput(f"{words[0]!r} is not an http or https address")
-        _refuse({"--env": found.env, "--writes": found.writes}, "a program")
+        given = {"--env": found.env, "--writes": found.writes, "--writable": found.writable}
+        _refuse(given, "a program")
         said = {"type": "sse" if found.sse else "http", "url": words[0]}
         if found.remote:
             said["remote"] = True
@@ -145,17 +203,14 @@ def _add(found: Namespace, file: Path) -> int:
             said["env"] = _pairs(found.env, "=", "--env NAME=VALUE")
         if found.writes:
             said["writes"] = True
-    add(file, found.name, said)
-    write(f"The MCP server {found.name} is in {on_one_line(str(file))}.\n")
-    if found.remote:
-        write(
-            "The provider of the model calls its tools; refold does not ask you about them.\n"
-        )
-    elif found.project:
-        write("It is used here once this folder is trusted: refold trust add\n")
-    else:
-        write(f"refold mcp test {found.name} connects to it, and lists its tools.\n")
-    return 0
+        if found.writable:
+            said["writable"] = [*map(_directory, found.writable)]
+    return said
+
+
+def _directory(given: str) -> str:
+    """As it is written in an entry, which may be used from another directory."""
+    return given if given.startswith("~/") else os.path.abspath(given)
 
 
 def _registered(found: Namespace) -> dict[str, Any]:
@@ -168,6 +223,8 @@ def _registered(found: Namespace) -> dict[str, Any]:
     said = mcp_registry.registry_entry(found, given)
     if found.writes:
         said["writes"] = True
+    if found.writable:
+        said["writable"] = [*map(_directory, found.writable)]
     found.name = found.alias or local_name(found.name)
     return said
 
@@ -236,34 +293,32 @@ def _count(many: int, what: str) -> str:
     return f"{many} {what}" if many == 1 else f"{many} {what}s"
 
 
-def _remove(name: str, file: Path) -> int:
+def _remove(name: str, file: Path, places: Paths, *, data: bool) -> int:
     if not remove(file, name):
         raise BadInput(
             f"{file} has no MCP server {name!r} (refold mcp list shows where each is defined)"
         )
     write(f"The MCP server {name} is removed from {on_one_line(str(file))}.\n")
+    kept = server_home(places.data, name, str(file))
+    package = recorded(kept)
+    node = package is not None and package.kind == "node"
+    beside = (package.own, package.installed + 1) if package and node else ("", 0.0)
+    if kept.remove(data=data, beside_code=beside[0], since=beside[1]):
+        where = on_one_line(str(kept.directory))
+        write(f"What it stored is still in {where}; --data would have removed it.\n")
     return 0
 
 
 def _test(name: str, places: Paths, directory: Path, *, accept: bool) -> int:
     everything = _configured(places, directory)
     server = _named(name, everything)
-    settings = load_here(directory, places, os.environ, {}).settings
-    workspace = Workspace(settings, places, os.environ, WorkspaceDirectories(directory))
-    only = ConfiguredServers((server,))
-    tell = _Tell()
-    servers = McpServers(only, workspace, places, os.environ, tell, lambda *_: None)
-    try:
-        anyio.run(servers.connections.settled, _PATIENCE)
-        (status,) = servers.connections.statuses()
+    with mcp_start.connected((server,), directory, places, _Tell()) as servers:
+        (status,) = servers.statuses()
         if status.state != "connected":
             raise BadInput(f"the MCP server {name} cannot be used: {status.why}")
         _show(status)
         if status.manifest.blocked:
             return _accept(servers, status, accept=accept)
-    finally:
-        servers.close()
-        workspace.close()
     return 0
 
 
@@ -276,17 +331,22 @@ def _allow(name: str, variables: Sequence[str], places: Paths, directory: Path) 
             f"no file of {directory} has an MCP server {name!r}: there is {there}; servers of "
             "your own mcp_servers.json need no permission"
         )
-    if strange := [each for each in variables if each not in server.variables]:
+    # The shell has replaced a `~` before.
+    known = {
+        os.path.expanduser(each): each for each in (*server.variables, *server.writable)
+    }
+    if strange := [each for each in variables if os.path.expanduser(each) not in known]:
         raise BadInput(
             f"the MCP server {name!r} does not name {' and '.join(strange)}: it names "
-            f"{', '.join(server.variables) or 'no variable'}"
+            f"{', '.join(known.values()) or 'no variable'}"
         )
     folder = os.path.dirname(server.source)
-    marks = [variable_mark(server, each) for each in variables]
+    wanted = [known[os.path.expanduser(each)] for each in variables]
+    marks = [variable_mark(server, each) for each in wanted]
     TrustedFolders(places.folders).allow_variables(folder, marks)
     write(
         f"The MCP server {name} ({on_one_line(server.summary)}) gets your "
-        f"{', '.join(variables)}, until its entry in {on_one_line(server.source)} changes.\n"
+        f"{', '.join(wanted)}, until its entry in {on_one_line(server.source)} changes.\n"
     )
     return 0
 
@@ -313,19 +373,23 @@ def _named(name: str, found: ConfiguredServers) -> ServerConfig:
 
 def _show(status: ServerStatus) -> None:
     offer = status.manifest.offer
-    what = ", ".join(
+    title = f" ({on_one_line(offer.title)})" if offer.title else ""
+    write(f"{status.config.name}{title} is connected: {_offer(status)}.\n")
+    for tool in status.manifest.usable:
+        about = on_one_line(tool.description)
+        about = about if len(about) <= _SHOWN else f"{about[: _SHOWN - 1]}…"
+        write(f"  {on_one_line(tool.name)}  {about}\n")
+
+
+def _offer(status: ServerStatus) -> str:
+    offer = status.manifest.offer
+    return ", ".join(
         (
             _count(len(offer.tools), "tool"),
             _count(len(offer.prompts), "prompt"),
             _count(len(offer.resources), "resource"),
         )
     )
-    title = f" ({on_one_line(offer.title)})" if offer.title else ""
-    write(f"{status.config.name}{title} is connected: {what}.\n")
-    for tool in status.manifest.usable:
-        about = on_one_line(tool.description)
-        about = about if len(about) <= _SHOWN else f"{about[: _SHOWN - 1]}…"
-        write(f"  {on_one_line(tool.name)}  {about}\n")
 
 
 def _accept(servers: McpServers, status: ServerStatus, *, accept: bool) -> int:

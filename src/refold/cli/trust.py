@@ -79,7 +79,9 @@ def _add(folders: TrustedFolders, offer: TrustOffer, data: Path, *, ask: bool) -
 
 
 def _allow_variables(directory: Path, places: Paths, *, ask: bool) -> None:
-    """Ask about each variable that a server of the folder would get. `--yes` allows none."""
+    """Ask about each variable that a server of the folder would get, and each directory that it
+    could change. `--yes` allows none.
+    """
     from refold.app.mcp_servers import project_servers, variables_to_allow
     from refold.mcp.servers import variable_mark
 
@@ -87,13 +89,20 @@ def _allow_variables(directory: Path, places: Paths, *, ask: bool) -> None:
     for server in project_servers(directory, places):
         for name in variables_to_allow(server, places, os.environ):
             gets = f"the MCP server {server.name} ({on_one_line(server.summary)})"
-            if ask and confirmed(f"Let {gets} have your variable {name}?"):
+            opens = name in server.writable
+            has = f"change files in {name}" if opens else f"have your variable {name}"
+            if ask and confirmed(f"Let {gets} {has}?"):
                 folder = os.path.dirname(server.source)
                 folders.allow_variables(folder, [variable_mark(server, name)])
             else:
+                lacks = (
+                    f"may not change files in {name}"
+                    if opens
+                    else f"does not get your {name}"
+                )
                 write(
-                    f"{gets[0].upper()}{gets[1:]} does not get your {name}, and is off; to "
-                    f"allow it: refold mcp allow {server.name} {name}\n"
+                    f"{gets[0].upper()}{gets[1:]} {lacks}, and is off; to allow it: refold mcp "
+                    f"allow {server.name} {name}\n"
                 )
 
 

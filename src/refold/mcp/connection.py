@@ -9,6 +9,7 @@ import json
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import anyio
@@ -20,10 +21,10 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 from msgspec import Struct
 from msgspec.structs import replace
-from pydantic import ValidationError
+from pydantic import FileUrl, ValidationError
 
 from refold._version import __version__
-from refold.errors import ToolFailed, first
+from refold.errors import RefoldError, ToolFailed, first
 from refold.mcp import results, server_tasks, transports
 from refold.mcp.channel import Channel
 from refold.mcp.flood import FloodGate, screened
@@ -35,6 +36,7 @@ from refold.mcp.manifests import (
 from refold.mcp.oauth_session import ServerLogin
 from refold.mcp.protocol_versions import mode_for, needs_older, offering, older_version
 from refold.mcp.server_lists import MAX_ENTRIES, read_lists
+from refold.mcp.server_paths import PreparedServer
 from refold.mcp.server_requests import ServerRequests
 from refold.mcp.servers import ServerConfig
 from refold.mcp.sse_transport import sse
@@ -59,8 +61,9 @@ _LISTEN_PAUSE = 2.0  # seconds: a session that ends at once asks for no changes
 class Environment(Struct, frozen=True):
     """What a connection needs besides its configuration."""
 
-    commands: Callable[[ServerConfig], Commands]
-    resolve: Callable[[ServerConfig], ServerConfig]  # with values of variables
+    commands: Callable[[PreparedServer], Commands]
+    # With values of variables and installed packages; calls the function before it installs.
+    prepare: Callable[[ServerConfig, Callable[[], None]], Awaitable[PreparedServer]]
     log: Callable[[Level, str], None]
     store: Callable[[ServerConfig, Manifest], None]
     grants: GrantStore = NoGrants()
@@ -78,9 +81,9 @@ class Connection:
     ) -> None:
         self.config, self.manifest = config, manifest
         self.state: State = "waiting"
-        self.why = ""
+        self.why, self.installing = "", False
         self.lines = deque[str](maxlen=_LOG_LINES)  # what was logged last
-        self.environment = environment
+        self.environment, self._server = environment, PreparedServer(config)
         self._client: Client | None = None
         self._failure: BaseException | None = None  # of the last connection
         self._ending = ConnectionEnd()
@@ -182,7 +185,15 @@ class Connection:
 
     async def _live(self) -> str:
         """From connecting until the connection is lost; why it was."""
-        config, why = self.environment.resolve(self.config), ""
+        why = ""
+        try:
+            self._server = await self.environment.prepare(self.config, self._install)
+        except (RefoldError, OSError, ValueError) as error:  # one server, not the session
+            self._ending.stopped(str(error))
+            return self._ending.why
+        finally:
+            self.installing = False
+        config = self._server.config
         # A server of the older kind refuses what a newer one is sent first.
         for transport in (
             ("http", "sse") if config.transport == "http" else (config.transport,)
@@ -288,6 +299,7 @@ class Connection:
         return Client(
             offering(screened(self._streams(config, transport), gate), self._protocol),
             mode=mode_for(self._protocol),
+            list_roots_callback=self._roots if self._server.offered_roots() else None,
             sampling_callback=self._requests.sample if self.environment.samples else None,
             elicitation_callback=self._requests.elicit,
             logging_callback=self._logged,
@@ -302,9 +314,9 @@ class Connection:
     ) -> AbstractAsyncContextManager[Any]:
         outside = self.environment
         if transport == "stdio":
-            commands = outside.commands(config)
+            commands = outside.commands(self._server)
             return transports.stdio(
-                config, commands, self._ending, lambda line: self.log("info", line)
+                self._server, commands, self._ending, lambda line: self.log("info", line)
             )
         network = JudgedTransport(outside.environ, outside.addresses)
         login = self._login(config)
@@ -379,6 +391,8 @@ class Connection:
             self._wanted.set()
             with anyio.move_on_after(self.config.connect_seconds):
                 await self._settled.wait()
+            if self.installing:
+                await self._settled.wait()
         if self._client is None or self.state != "connected":
             raise ToolFailed(
                 f"The MCP server {self.config.name} is not connected: "
@@ -399,13 +413,23 @@ class Connection:
         except MCPError as error:
             if transports.was_closed(error):
                 ending.because("the connection was lost")
-            why = f": {ending.why if ending.ended else escape_marks(str(error))}"
-            raise ToolFailed(f"The MCP server {name} failed{why}.") from error
-        except ToolFailed:
-            raise
+            why = ending.why if ending.ended else escape_marks(str(error))
+            why = self._server.with_advice(f"The MCP server {name} failed: {why}.")
+            raise ToolFailed(why) from error
+        except ToolFailed as error:
+            raise ToolFailed(self._server.with_advice(str(error))) from error
         except Exception as error:  # of the SDK: it must not take the other servers along
             ending.because(transports.reason(error))
             raise ToolFailed(f"The MCP server {name} failed: {ending.why}.") from error
+
+    def _install(self) -> None:
+        self.installing = True
+        self.log("info", "its packages are installed")
+
+    async def _roots(self, context: object) -> types.ListRootsResult:
+        directories = map(Path, self._server.offered_roots())
+        roots = [types.Root(uri=FileUrl(d.as_uri()), name=d.name) for d in directories]
+        return types.ListRootsResult(roots=roots)
 
     async def _logged(self, params: types.LoggingMessageNotificationParams) -> None:
         said = params.data if isinstance(params.data, str) else json.dumps(params.data)

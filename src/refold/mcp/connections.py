@@ -22,7 +22,7 @@ from refold.errors import BadInput, ToolFailed
 from refold.mcp.channel import Channel, Elicitation, Sampling
 from refold.mcp.grants import GrantStore, NoGrants
 from refold.mcp.manifests import Manifest, Manifests
-from refold.mcp.servers import ServerConfig
+from refold.mcp.servers import ServerConfig, resolved
 from refold.place.port import Commands
 from refold.provider import resolver
 from refold.tools.contract import Complete, Context, Reply
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from refold.mcp.connection import Connection
     from refold.mcp.sampling import Sampler
+    from refold.mcp.server_paths import PreparedServer
 
 _CLOSED = "The MCP servers have been closed. Nothing was done."
 _AT_ONCE = 64  # calls that wait for an answer
@@ -73,8 +74,8 @@ class ServerStatus(Struct, frozen=True):
 class McpContext(Struct, frozen=True):
     """What the connections need of the workspace and the settings."""
 
-    commands: Callable[[ServerConfig], Commands]
-    resolve: Callable[[ServerConfig], ServerConfig]
+    commands: "Callable[[PreparedServer], Commands]"
+    prepare: "Callable[[ServerConfig, Callable[[], None]], Awaitable[PreparedServer]]"
     log: WriteLog
     grants: GrantStore = NoGrants()
     environ: Mapping[str, str] = {}
@@ -125,10 +126,16 @@ class Connections:
             self._portal.start_task_soon(self._connect)
 
     async def settled(self, seconds: float) -> None:
-        """Connect, and wait until each server is connected or could not be."""
+        """Connect, and wait until each server is connected or could not be, as long as one has
+        packages installed.
+        """
         self.begin()
-        with anyio.move_on_after(seconds):
-            await self._over(self._all_settled)
+        while True:
+            with anyio.move_on_after(seconds):
+                await self._over(self._all_settled)
+                return
+            if not any(each.installing for each in self._by_name.values()):
+                return
 
     async def call(
         self,
@@ -202,9 +209,8 @@ class Connections:
 
     def log_out(self, name: str) -> bool:
         """Whether there was a login. Waits for a disk. Raises `BadInput`."""
-        config = self._outside.resolve(
-            next(one for one in self.servers if one.name == name)
-        )
+        config = next(one for one in self.servers if one.name == name)
+        config = resolved(config, self._outside.environ)
         return self._outside.grants.remove(name, config.url)
 
     def log_lines(self, name: str) -> tuple[str, ...]:
@@ -251,7 +257,7 @@ class Connections:
         outside = self._outside
         environment = Environment(
             outside.commands,
-            outside.resolve,
+            outside.prepare,
             log,
             self._store,
             outside.grants,

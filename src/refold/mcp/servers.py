@@ -52,9 +52,12 @@ class OAuthConfig(Struct, frozen=True):
 class ServerConfig(Struct, frozen=True):
     """One server, as its file says it: variables are not replaced yet.
 
-    `writes`: the program may change files of the workspace, and `network`: it may use the
-    network, of which it reaches `hosts`, patterns of `values.hosts`; none: all. `remote`: the provider of the model connects to it (`app.remote_servers`). `protocol` is
-    the version to speak; "": the newest that both have. `source` names the file.
+    `writes`: the program may change files of the workspace, and those in the directories
+    `writable`. `network`: it may use the network, of which it reaches `hosts`, patterns of
+    `values.hosts`; none: all. `remote`: the provider of the model connects to it
+    (`app.remote_servers`). `protocol` is the version to speak; "": the newest that both have.
+    `source` names the file. `visible` are paths that the program must see, wherever they are:
+    `app.server_programs` fills it in.
     """
 
     name: str
@@ -68,6 +71,8 @@ class ServerConfig(Struct, frozen=True):
     writes: bool = False
     network: bool = True
     hosts: tuple[str, ...] = ()
+    writable: tuple[str, ...] = ()
+    visible: tuple[str, ...] = ()
     remote: bool = False
     protocol: str = ""
     log_level: LogLevel = "info"
@@ -138,6 +143,7 @@ def server(name: str, said: object, source: str) -> ServerConfig | None:
         writes=fields.truth("writes", default=False),
         network=fields.truth("network", default=True),
         hosts=fields.hosts(),
+        writable=fields.writable(transport),
         remote=fields.remote(transport),
         protocol=fields.protocol(),
         log_level=fields.log_level(),
@@ -186,6 +192,7 @@ def resolved(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
         command=tuple(map(fill, config.command)),
         environment=fill_all(config.environment),
         cwd=fill(config.cwd),
+        writable=tuple(map(fill, config.writable)),
         url=fill(config.url),
         headers=fill_all(config.headers),
         oauth=replace(
@@ -231,7 +238,8 @@ def in_words(file: ServerFile) -> tuple[str, ...]:
     for one in file.servers:
         does = "starts" if one.transport == "stdio" else "connects to"
         uses = f", with your {', '.join(one.variables)}" if one.variables else ""
-        can = " and may change files of the workspace" if one.writes else ""
+        places = ["of the workspace"] * one.writes + [f"in {each}" for each in one.writable]
+        can = f" and may change files {' and '.join(places)}" if places else ""
         lines.append(f"the MCP server {one.name} {does} {one.summary}{uses}{can}")
     return (*lines, *file.problems)
 
@@ -239,7 +247,7 @@ def in_words(file: ServerFile) -> tuple[str, ...]:
 def _texts(config: ServerConfig) -> Iterator[str]:
     yield from config.command
     yield from (value for _, value in (*config.environment, *config.headers))
-    yield from (config.cwd, config.url)
+    yield from (config.cwd, *config.writable, config.url)
     yield from (config.oauth.client_id, config.oauth.client_secret)
 
 
@@ -369,6 +377,24 @@ class _Fields:
             raise BadInput(
                 f"the hosts of the MCP server {self._name!r}: {error}"
             ) from error
+
+    def writable(self, transport: Transport) -> tuple[str, ...]:
+        found = self._said.get("writable", [])
+        if not isinstance(found, list):
+            self._wrong("writable", "a list of directories")
+        texts = tuple(map(str, cast("list[object]", found)))
+        for text in texts:
+            if not text.startswith(("/", "~/", "${")) or "\0" in text:
+                raise BadInput(
+                    f"the MCP server {self._name!r}: writable has {text!r}, which is not a "
+                    "directory as /srv/notes or ~/notes"
+                )
+        if texts and transport != "stdio":
+            raise BadInput(
+                f"the MCP server {self._name!r} has an address, and writes no files here: take "
+                "writable out of its entry"
+            )
+        return texts
 
     def remote(self, transport: Transport) -> bool:
         if (found := self.truth("remote", default=False)) and transport == "stdio":

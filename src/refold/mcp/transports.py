@@ -26,6 +26,7 @@ from pydantic import ValidationError
 from refold.errors import ToolFailed, first
 from refold.mcp.http_transport import JudgedTransport, http_client
 from refold.mcp.message_limits import readable
+from refold.mcp.server_paths import PreparedServer
 from refold.mcp.servers import ServerConfig
 from refold.place.port import CommandExtras, Commands, Finished
 from refold.values.hosts import only
@@ -89,14 +90,15 @@ class ConnectionEnd:
 
 @asynccontextmanager
 async def stdio(
-    config: ServerConfig,
+    server: PreparedServer,
     commands: Commands,
     ending: ConnectionEnd,
     log: Callable[[str], None],
 ) -> AsyncGenerator[Streams]:
     """Start the program, and talk to it. It is ended when this is left."""
     ours, its = socket.socketpair()
-    program = _Program(config, commands, ending, log)
+    config = server.config
+    program = _Program(server, commands, ending, log)
     to_session, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write, from_session = anyio.create_memory_object_stream[SessionMessage](0)
     connection = await SocketStream.from_socket(ours)
@@ -137,31 +139,38 @@ class _Program:
 
     def __init__(
         self,
-        config: ServerConfig,
+        server: PreparedServer,
         commands: Commands,
         ending: ConnectionEnd,
         log: Callable[[str], None],
     ) -> None:
-        self._config, self._commands, self._ending = config, commands, ending
+        self._server, self._commands, self._ending = server, commands, ending
         self._log, self.over = log, anyio.Event()
 
     async def run(self, its: socket.socket) -> None:
-        config = self._config
+        config = self._server.config
         environ = dict(config.environment)
         hosts = only(config.hosts)
-        given = CommandExtras(stdin=its.fileno(), seen=(config.cwd,), environ=environ)
+        seen = (config.cwd, *config.visible)
+        given = CommandExtras(stdin=its.fileno(), seen=seen, environ=environ)
         try:
             finished = await self._commands.run(
                 f"exec {shlex.join(config.command)} >&0",
                 cwd=config.cwd,
                 seconds=None,
-                confines=Confinement(writes=True, network=config.network, hosts=hosts),
+                confines=Confinement(
+                    writes=True,
+                    network=config.network,
+                    hosts=hosts,
+                    narrow=self._server.narrow,
+                ),
                 on_output=self._printed,
                 extras=given,
             )
             for sentence in finished.guarded.sentences(escaped):
                 self._log(sentence)
-            self._ending.because(_how(finished))
+            advice = self._server.advice(finished.text)
+            self._ending.because("; ".join(filter(None, (_how(finished), advice))))
         except ToolFailed as error:
             self._ending.because(str(error))
         finally:

@@ -190,7 +190,7 @@ class Sandbox:
             self.config.filter.begin()
         if not within.writes:
             rules = self._rules(cwd, within, extras, self.watch.paths(), unread)
-            return self._launch(rules)
+            return self._launch(rules, extras.environ)
         from refold.place.guard_state import AllowedPaths  # a start runs no command
 
         opened = (*within.opened, *steps_elsewhere(within.opened))
@@ -198,7 +198,7 @@ class Sandbox:
         paths = self._begin(allowed)
         try:
             rules = self._rules(cwd, within, extras, paths, unread)
-            launch = self._launch(rules)
+            launch = self._launch(rules, extras.environ)
         except BaseException:
             self.watch.cancel(allowed)
             raise
@@ -268,12 +268,12 @@ class Sandbox:
             shut = (*dict.fromkeys((*its, *map(common_of, its), *shut)),)
         return structs.replace(rules, instead=(*rules.instead, *copies), shut=shut)
 
-    def _launch(self, rules: SandboxRules) -> Launch:
+    def _launch(self, rules: SandboxRules, named: Mapping[str, str] = {}) -> Launch:
         can = self._capabilities()
         mounts = MountPlan(rules) if can.kind == "bubblewrap" else None
         return Launch(
             arguments=self._arguments(rules, mounts),
-            environ=self._environ(rules),
+            environ=self._environ(rules, named),
             restrictions=self._restrictions(rules),
             mounts=mounts,
             offline=not rules.network,
@@ -433,7 +433,7 @@ class Sandbox:
         can_scope = self._capabilities().gives_up and landlock.version() >= _WITH_ABSTRACT
         return Restrictions(others=True) if can_scope else None
 
-    def _environ(self, rules: SandboxRules) -> dict[str, str]:
+    def _environ(self, rules: SandboxRules, named: Mapping[str, str]) -> dict[str, str]:
         walled = self.kind == "bubblewrap"
         visible = bubblewrap.scratch(rules) if walled else bubblewrap.tmp(self._private)
         places = {"TMPDIR": visible, "XDG_STATE_HOME": f"{visible}/.state"}
@@ -441,6 +441,7 @@ class Sandbox:
             places |= {"XDG_CACHE_HOME": f"{visible}/.cache"}
         if not self._layout.can_write(".npm"):
             places |= {"npm_config_cache": f"{visible}/.npm"}
+        places = {name: places[name] for name in places.keys() - named.keys()}
         if rules.instead and not rules.looking:
             places |= KEEPS_HIDDEN
         if rules.hosts is not None:

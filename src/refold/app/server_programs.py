@@ -1,0 +1,155 @@
+"""Prepares an MCP server that is a program: variables, directories, packages, and its sandbox.
+
+`mcp_servers` says which servers count, and `refold.mcp` runs them; here the workspace and the
+directories of refold come in.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from refold.app.workspace import Workspace
+from refold.config.paths import Paths, home
+from refold.errors import BadInput, said_by
+from refold.mcp.packages import Launch, installation, launch_of
+from refold.mcp.server_home import ServerHome, from_home, server_home
+from refold.mcp.servers import ServerConfig, resolved
+from refold.permissions.network_hosts import network_rules
+from refold.place.private_files import make_directories
+from refold.values.hosts import EVERY_HOST
+from refold.values.path_names import below
+
+if TYPE_CHECKING:
+    from refold.mcp.package_install import Installer
+    from refold.mcp.server_paths import PreparedServer
+    from refold.place.port import Commands
+
+
+class ServerPrograms:
+    """Of one workspace."""
+
+    def __init__(
+        self, workspace: Workspace, paths: Paths, environ: Mapping[str, str]
+    ) -> None:
+        self._workspace, self._paths, self._environ = workspace, paths, environ
+        self._user_home = home(environ)
+
+    def commands(self, server: "PreparedServer") -> "Commands":
+        config = server.config
+        return self._workspace.server_commands(
+            writes=config.writes, own=server.own, writable=config.writable
+        )
+
+    def home(self, server: ServerConfig) -> ServerHome:
+        return server_home(self._paths.data, server.name, server.source)
+
+    def wanted(self, server: ServerConfig) -> Launch | None:
+        """What is to be installed before this server can start; None: nothing."""
+        if server.transport != "stdio" or (launch := self.launch(server)) is None:
+            return None
+        return None if installation(self.home(server), launch) else launch
+
+    def launch(self, server: ServerConfig) -> Launch | None:
+        """The packages that the server consists of, if its command names packages."""
+        return launch_of(self._filled(server).command)
+
+    def installing(self, servers: Sequence[ServerConfig]) -> Iterator[str]:
+        """A sentence for each server whose packages have to be installed first."""
+        for server in servers:
+            if launch := self.wanted(server):
+                yield (
+                    f"the MCP server {server.name} is used for the first time: {launch.names} is "
+                    "installed, which needs the network and may take a minute"
+                )
+
+    async def prepare(
+        self, server: ServerConfig, begin: Callable[[], None] = lambda: None
+    ) -> "PreparedServer":
+        """The server as it can be started; `begin` is called before packages are installed.
+
+        Raises `BadInput`.
+        """
+        from refold.mcp.server_paths import PreparedServer, visible_paths
+
+        config = self._filled(server)
+        if config.transport != "stdio":
+            return PreparedServer(config)
+        place, own = self.home(server), list[str]()
+        try:
+            place.create()
+        except OSError as error:
+            raise BadInput(
+                f"the directory {place.directory} of the MCP server {server.name} cannot be "
+                f"created: {said_by(error)}"
+            ) from error
+        own.append(str(place.home))
+        command = config.command
+        if launch := launch_of(command):
+            there = installation(place, launch)
+            if there is None:
+                there = await self.installer(server).installed(launch, begin)
+            command = (*there.command, *launch.arguments)
+            own.append(there.directory)
+        config = replace(
+            config,
+            command=from_home(command, self._user_home),
+            environment=tuple(
+                place.variables(config, self._user_home, self._environ).items()
+            ),
+            writable=tuple(self._writable(config)),
+        )
+        roots = self._workspace.roots
+        path = self._environ.get("PATH", "")
+        config = replace(config, visible=visible_paths(config, roots, path))
+        narrow = self._workspace.reads_only
+        return PreparedServer(config, tuple(own), roots, self._user_home, narrow)
+
+    def installer(self, server: ServerConfig) -> "Installer":
+        from refold.mcp.package_install import Installer
+
+        def commands(own: Sequence[str]) -> "Commands":
+            return self._workspace.server_commands(writes=False, own=own)
+
+        hosts = (*server.hosts, *network_rules(self._workspace.rules).allowed)
+        sandbox = self._workspace.sandbox
+        unfiltered = sandbox.kind == "bubblewrap" and not sandbox.filters_hosts
+        return Installer(
+            self.home(server),
+            commands,
+            self._environ,
+            self._user_home,
+            None if EVERY_HOST in hosts or unfiltered else hosts,
+        )
+
+    def _filled(self, server: ServerConfig) -> ServerConfig:
+        config = resolved(server, self._environ)
+        cwd = os.path.join(self._workspace.directory, os.path.expanduser(config.cwd))
+        return replace(config, cwd=os.path.normpath(cwd))
+
+    def _writable(self, config: ServerConfig) -> Iterator[str]:
+        """The directories that the entry opens, which are created. Raises `BadInput`."""
+        from refold.place.sandbox_rules import key_paths
+
+        ours = (self._paths.config, self._paths.data, self._paths.state)
+        closed = (*map(os.path.realpath, ours), *key_paths(self._user_home))
+        for path in from_home(config.writable, self._user_home):
+            real = os.path.realpath(path)
+            if real in ("/", self._user_home) or any(
+                below(real, each) or (below(each, real) and real != self._user_home)
+                for each in closed
+            ):
+                raise BadInput(
+                    f"the MCP server {config.name} cannot change files in {path}: there are keys "
+                    "or settings in it; choose another directory"
+                )
+            try:
+                make_directories(Path(real))
+            except OSError as error:
+                raise BadInput(
+                    f"the directory {path}, which the MCP server {config.name} may change files "
+                    f"in, cannot be created: {said_by(error)}"
+                ) from error
+            yield real

@@ -1,0 +1,164 @@
+"""Starts MCP servers outside of a session, to test, check or update them.
+
+`refold mcp add` and `test` start one, `refold doctor` all, and `refold mcp update` installs what
+one consists of.
+"""
+
+import os
+from argparse import Namespace
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import anyio
+
+from refold.app.mcp_servers import ConfiguredServers, McpServers, configured
+from refold.app.server_programs import ServerPrograms
+from refold.app.workspace import Workspace, WorkspaceDirectories
+from refold.cli.doctor_checks import CheckContext
+from refold.cli.output import confirmed, is_interactive
+from refold.config.folder_settings import load_here
+from refold.config.paths import Paths
+from refold.errors import BadInput
+from refold.headless.streams import print_error, write
+from refold.mcp.packages import Installation, recorded
+from refold.mcp.servers import ServerConfig
+from refold.values.log_level import Level, WriteLog
+from refold.views.check_findings import Finding
+from refold.views.escape import on_one_line
+
+_REFUSED = (
+    "the packages of {name} were installed without their scripts, which wanted {host}: if it needs "
+    "what they install, allow net({host}) in permissions.allow, and remove and add it again"
+)
+_CHECK_SECONDS = 20.0  # for all servers, which start at once
+
+
+@contextmanager
+def connected(
+    servers: Sequence[ServerConfig],
+    directory: Path,
+    places: Paths,
+    log: WriteLog | None = None,
+    seconds: float = 120.0,
+) -> Generator[McpServers]:
+    """The servers, each of which is connected or could not be. Says what is installed first."""
+    with _workspace(directory, places) as workspace:
+        found = McpServers(
+            ConfiguredServers(tuple(servers)),
+            workspace,
+            places,
+            os.environ,
+            log or _write_nothing,
+            lambda *_: None,
+        )
+        try:
+            for sentence in found.programs.installing(servers):
+                print_error(on_one_line(sentence))
+            waiting = [each for each in servers if found.programs.wanted(each)]
+            anyio.run(found.connections.settled, seconds)
+            for each in waiting:
+                there = recorded(found.programs.home(each))
+                if there and there.refused:
+                    print_error(_REFUSED.format(name=each.name, host=there.refused))
+            yield found
+        finally:
+            found.close()
+
+
+def update(
+    found: Namespace, servers: Iterable[ServerConfig], directory: Path, places: Paths
+) -> int:
+    """Install the newest versions of what these servers consist of, and ask before they count."""
+    with _workspace(directory, places) as workspace:
+        programs = ServerPrograms(workspace, places, os.environ)
+        updates = [_try_update(programs, each, accept=found.yes) for each in servers]
+    return 0 if all(updates) else 1
+
+
+def check_servers(ground: CheckContext) -> Iterator[Finding]:
+    """Start all servers at once, for `refold doctor`. Nothing is installed."""
+    here = configured(str(ground.folder), ground.places, ground.environ)
+    for notice in here.notices:
+        yield Finding("mcp", "warning", notice)
+    with _workspace(ground.folder, ground.places) as workspace:
+        programs = ServerPrograms(workspace, ground.places, ground.environ)
+        missing = [each.name for each in here.servers if programs.wanted(each)]
+    for name in missing:
+        yield Finding(
+            "mcp", "warning", f"{name}: its packages are not installed yet",
+            f"refold mcp test {name} installs them",
+        )  # fmt: skip
+    servers = [each for each in here.servers if each.name not in missing]
+    if ground.offline:
+        elsewhere = [each.name for each in servers if each.url]
+        if elsewhere:
+            names = ", ".join(elsewhere)
+            yield Finding("mcp", "ok", f"not contacted (--offline): {names}")
+        servers = [each for each in servers if not each.url]
+    if servers:
+        with connected(
+            servers, ground.folder, ground.places, seconds=_CHECK_SECONDS
+        ) as found:
+            for status in found.statuses():
+                name = status.config.name
+                if status.state == "connected":
+                    yield Finding("mcp", "ok", f"{name}: {status.manifest.counts}")
+                else:
+                    why = status.why or f"it did not answer within {_CHECK_SECONDS:g} s"
+                    yield Finding(
+                        "mcp", "wrong", f"{name}: {why}", f"refold mcp test {name}"
+                    )
+
+
+def _write_nothing(level: Level, what: str, session: str = "") -> None:
+    pass
+
+
+@contextmanager
+def _workspace(directory: Path, places: Paths) -> Generator[Workspace]:
+    settings = load_here(directory, places, os.environ, {}).settings
+    workspace = Workspace(settings, places, os.environ, WorkspaceDirectories(directory))
+    try:
+        yield workspace
+    finally:
+        workspace.close()
+
+
+def _try_update(programs: ServerPrograms, server: ServerConfig, *, accept: bool) -> bool:
+    """One that cannot be had keeps no other from it."""
+    try:
+        return _update(programs, server, accept=accept)
+    except BadInput as error:
+        print_error(f"{server.name}: {on_one_line(str(error))}")
+        return False
+
+
+def _update(programs: ServerPrograms, server: ServerConfig, *, accept: bool) -> bool:
+    """Raises `BadInput` where the newest version cannot be installed."""
+    launch = programs.launch(server)
+    if launch is None:
+        write(f"{server.name} is not a package that refold installs.\n")
+        return True
+    installer = programs.installer(server)
+    old = recorded(programs.home(server))
+    new = anyio.run(installer.install, launch)
+    if old is not None and (old.version, old.integrity) == (new.version, new.integrity):
+        installer.drop(new)
+        write(f"{server.name}: {_words(new)} is the newest.\n")
+        return True
+    before = f"{on_one_line(old.version)} → " if old else ""
+    write(f"{server.name}: {on_one_line(new.name)} {before}{on_one_line(new.version)}\n")
+    if not accept and not (is_interactive() and confirmed("Use the new version?")):
+        installer.drop(new)
+        write("Nothing has changed.\n")
+        return False
+    anyio.run(installer.take, new)
+    write(
+        f"It is used from the next start; refold mcp test {server.name} lists its tools.\n"
+    )
+    return True
+
+
+def _words(installation: Installation) -> str:
+    return on_one_line(f"{installation.name} {installation.version}")

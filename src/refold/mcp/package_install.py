@@ -1,0 +1,400 @@
+"""Installs the packages of an MCP server into its directory, with npm, bun, uv or pip.
+
+The installer runs in the sandbox: it writes into that directory alone, and reaches the registries
+and what the configuration of the user's package manager names. `packages` says what to install.
+"""
+
+import configparser
+import json
+import os
+import re
+import shlex
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import msgspec
+from msgspec import Struct
+
+from refold.errors import BadInput, ToolFailed, said_by
+from refold.mcp.packages import Installation, Kind, Launch, recorded
+from refold.mcp.server_home import ServerHome
+from refold.place.port import CommandExtras, Commands, Finished
+from refold.place.private_files import file_lock, make_directories, write
+from refold.safe_open import read_regular
+from refold.values.hosts import PRESETS, PRIVATE, ReachableHosts
+from refold.values.path_names import below
+from refold.values.text import escape_marks
+from refold.values.tools import Confinement
+
+INSTALL_SECONDS = 900.0
+_HOSTS: Mapping[Kind, tuple[str, ...]] = {
+    # Some packages get a built program from a release, or headers to build one.
+    "node": (*PRESETS["npm"], *PRESETS["github"], "nodejs.org"),
+    "python": (*PRESETS["pypi"], *PRESETS["github"]),
+}
+_REGISTRY_VARIABLES = (
+    "NPM_CONFIG_REGISTRY npm_config_registry PIP_INDEX_URL PIP_EXTRA_INDEX_URL UV_DEFAULT_INDEX "
+    "UV_INDEX_URL UV_INDEX UV_EXTRA_INDEX_URL"
+)
+_HARMLESS_NPMRC = re.compile(r"\s*((@[^:=\s]+:)?registry|cafile|ca|strict-ssl)\s*=")
+_URL = re.compile(r"https?://(?:[^/\s@\"']*@)?([A-Za-z0-9.-]+|\[[0-9a-fA-F:.]+\])(:\d+)?")
+# Files that are newer than the installation, and that the new one does not have.
+_CARRY_OVER = """
+find . -name node_modules -prune -o -type f -newermt @{seconds} -exec sh -c '
+for file; do
+  [ -e "$0/$file" ] || {{ mkdir -p "$(dirname "$0/$file")" && cp -p "$file" "$0/$file"; }}
+done' {new} {{}} +
+"""
+_MAX_CONFIG_BYTES = 256 * 1024
+_MAX_REASON_CHARS = 400
+
+
+class Installer(Struct, frozen=True):
+    """What an installation needs. `hosts` are patterns of more hosts that it may reach; None: all.
+
+    `commands` makes those that write in these directories alone. All that touches what a package
+    may have put there runs in their sandbox: a link there could lead anywhere.
+    """
+
+    home: ServerHome
+    commands: Callable[[Sequence[str]], Commands]
+    environ: Mapping[str, str]
+    user_home: str
+    hosts: tuple[str, ...] | None = ()
+
+    async def install(self, launch: Launch) -> Installation:
+        """Install it beside what is there, and record nothing. Raises `BadInput`."""
+        try:
+            self.home.create()
+            directory = self._new_directory()
+            try:
+                finished, refused = await self._run(launch, directory), ""
+                if launch.kind == "node" and finished.code != 0:
+                    # Scripts of packages want browsers and the like, which few servers need.
+                    refused = next((a.host for a in finished.attempts if a.refused), "")
+                if (
+                    refused
+                    and (await self._run(launch, directory, scripts=False)).code == 0
+                ):
+                    made = await anyio.to_thread.run_sync(_examine, launch, directory)
+                    return msgspec.structs.replace(made, refused=refused)
+                if finished.code != 0:
+                    raise BadInput(_why(launch, finished))
+                return await anyio.to_thread.run_sync(_examine, launch, directory)
+            except BaseException:
+                shutil.rmtree(directory, ignore_errors=True)
+                raise
+            finally:
+                shutil.rmtree(directory / "cache", ignore_errors=True)
+        except (OSError, ToolFailed) as error:
+            why = said_by(error) if isinstance(error, OSError) else str(error)
+            raise BadInput(f"{launch.names} cannot be installed: {why}") from error
+
+    async def installed(self, launch: Launch, begin: Callable[[], None]) -> Installation:
+        """What is installed for it, by us or by another refold. `begin` is called before it is.
+
+        Raises `BadInput`.
+        """
+        from refold.mcp.packages import installation
+
+        lock = file_lock(self.home.record)
+        try:
+            # Another refold may install the same for minutes.
+            await anyio.to_thread.run_sync(lock.__enter__, abandon_on_cancel=True)
+        except OSError as error:
+            raise BadInput(
+                f"{launch.names} cannot be installed: {said_by(error)}"
+            ) from error
+        try:
+            if there := installation(self.home, launch):
+                return there
+            begin()
+            made = await self.install(launch)
+            await self.take(made)
+            return made
+        finally:
+            lock.__exit__(None, None, None)
+
+    async def take(self, made: Installation) -> None:
+        """From now on the server runs this. Raises `BadInput`."""
+        before = recorded(self.home)
+        if before is not None and before.name == made.name and made.kind == "node":
+            await self._carry_over(before, made)
+        try:
+            write(self.home.record, msgspec.json.encode(made).decode())
+        except OSError as error:
+            raise BadInput(
+                f"what was installed cannot be noted in {self.home.record}: {said_by(error)}"
+            ) from error
+        # A session may still run the one before.
+        current = {made.directory, before.directory if before else ""}
+        for directory in self.home.packages.iterdir():
+            if str(directory) not in current:
+                shutil.rmtree(directory, ignore_errors=True)
+
+    def drop(self, made: Installation) -> None:
+        """It was not wanted."""
+        shutil.rmtree(made.directory, ignore_errors=True)
+
+    def _new_directory(self) -> Path:
+        directory = self.home.packages / f"{time.time_ns()}"
+        make_directories(directory)
+        return directory
+
+    async def _run(
+        self, launch: Launch, directory: Path, *, scripts: bool = True
+    ) -> Finished:
+        if launch.kind == "node":
+            line, variables = self._node_line(launch, directory)
+            variables |= {} if scripts else {"npm_config_ignore_scripts": "true"}
+        else:
+            line, variables = self._python_line(launch, directory)
+        hosts = None
+        if self.hosts is not None:
+            registries = (*_HOSTS[launch.kind], *self._own_registries())
+            hosts = ReachableHosts((*registries, *self.hosts))
+        variables |= {"HOME": str(directory / "cache")}
+        os.makedirs(directory / "cache", exist_ok=True)
+        commands = self.commands((str(directory),))
+        try:
+            return await commands.run(
+                line,
+                cwd=str(directory),
+                seconds=INSTALL_SECONDS,
+                confines=Confinement(writes=True, network=True, hosts=hosts),
+                extras=CommandExtras(environ=variables),
+            )
+        finally:
+            commands.close()
+
+    async def _carry_over(self, before: Installation, made: Installation) -> None:
+        """Files that a server of Node.js wrote beside its code are its state."""
+        commands = self.commands((before.directory, made.directory))
+        seconds, new = int(before.installed) + 1, shlex.quote(made.own)
+        try:
+            await commands.run(
+                _CARRY_OVER.format(seconds=seconds, new=new),
+                cwd=before.own,
+                seconds=INSTALL_SECONDS,
+                confines=Confinement(writes=True),
+            )
+        except ToolFailed:
+            pass  # the old directory is gone
+        finally:
+            commands.close()
+
+    def _node_line(self, launch: Launch, directory: Path) -> tuple[str, dict[str, str]]:
+        packages = shlex.join(launch.packages)
+        (directory / "package.json").write_text('{"private": true}\n')
+        config = directory / ".npmrc"
+        config.write_text("".join(self._harmless_npmrc()))
+        if self._has("npm"):
+            line = (
+                "npm install --no-fund --no-audit --no-update-notifier --loglevel=error "
+                f"--prefix . -- {packages}"
+            )
+        elif self._has("bun"):
+            line = f"bun add {packages}"
+        else:
+            raise BadInput(
+                f"{packages} needs Node.js with npm, which is not installed: install it "
+                "(https://nodejs.org)"
+            )
+        cache = str(directory / "cache")
+        return line, {
+            "npm_config_cache": cache,
+            "npm_config_userconfig": str(config),
+            "BUN_INSTALL_CACHE_DIR": cache,
+        }
+
+    def _python_line(self, launch: Launch, directory: Path) -> tuple[str, dict[str, str]]:
+        packages = shlex.join(launch.packages)
+        wanted = shlex.quote(launch.python)
+        if self._has("uv"):
+            python = f" --python {wanted}" if launch.python else ""
+            line = (
+                f"uv venv --quiet{python} venv && uv pip install --quiet --compile-bytecode "
+                f"--python venv/bin/python -- {packages}"
+            )
+        else:
+            python = wanted if launch.python else "python3"
+            python = f"python{python}" if python[0].isdigit() else python
+            if not self._has(python):
+                raise BadInput(
+                    f"{packages} needs uv, or {python}: install uv "
+                    "(https://docs.astral.sh/uv)"
+                )
+            line = (
+                f"{python} -m venv venv && venv/bin/python -m pip install --quiet --no-input "
+                f"--disable-pip-version-check --no-cache-dir -- {packages}"
+            )
+        variables = {
+            "UV_CACHE_DIR": str(directory / "cache" / "uv"),
+            "UV_PYTHON_INSTALL_DIR": str(directory / "python"),
+        }
+        for name, path in _OF_USER:
+            there = os.path.join(self.user_home, path)
+            if name not in self.environ and os.path.exists(there):
+                variables[name] = there
+        return line, variables
+
+    def _has(self, program: str) -> bool:
+        return self.commands(()).has(program)
+
+    def _harmless_npmrc(self) -> Iterator[str]:
+        """The lines of the user's file that say where packages are, and hold no key."""
+        for line in _read_text(os.path.join(self.user_home, ".npmrc")).splitlines():
+            if _HARMLESS_NPMRC.match(line):
+                yield f"{line}\n"
+
+    def _own_registries(self) -> Iterator[str]:
+        """Hosts that the user's own configuration names, which may be in their network."""
+        texts = [self.environ.get(name, "") for name in _REGISTRY_VARIABLES.split()]
+        texts += self._harmless_npmrc()
+        texts += [
+            _read_text(os.path.join(self.user_home, each))
+            for each in (_PIP_CONFIG, _UV_CONFIG)
+        ]
+        for text in texts:
+            for host, port in _URL.findall(text):
+                yield f"{PRIVATE}{host.lower()}{port}"
+
+
+_PIP_CONFIG, _UV_CONFIG = ".config/pip/pip.conf", ".config/uv/uv.toml"
+_OF_USER = (
+    ("PYENV_ROOT", ".pyenv"),
+    ("PIP_CONFIG_FILE", _PIP_CONFIG),
+    ("UV_CONFIG_FILE", _UV_CONFIG),
+)
+
+
+def _read_text(path: str) -> str:
+    try:
+        return read_regular(Path(path), _MAX_CONFIG_BYTES)[0].decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _examine(launch: Launch, directory: Path) -> Installation:
+    """What was installed there. Raises `BadInput` where it has no program to run."""
+    examine = _examine_node if launch.kind == "node" else _examine_python
+    return msgspec.structs.replace(examine(launch, directory), installed=time.time())
+
+
+def _examine_node(launch: Launch, directory: Path) -> Installation:
+    modules = directory / "node_modules"
+    wanted = _json(directory / "package.json").get("dependencies", {})
+    for name in cast("dict[str, Any]", wanted):
+        about = _json(modules / name / "package.json")
+        programs: Any = about.get("bin") or {}
+        if isinstance(programs, str):
+            programs = {name.rpartition("/")[2]: programs}
+        script = _choose(programs, launch.program or name.rpartition("/")[2])
+        path = os.path.realpath(modules / name / script)
+        if not script or not below(path, str(directory)) or not os.path.isfile(path):
+            continue
+        lock = _json(directory / "package-lock.json").get("packages", {})
+        locked = cast("dict[str, Any]", lock).get(f"node_modules/{name}", {})
+        return Installation(
+            launch=launch.fingerprint,
+            kind="node",
+            name=name,
+            version=str(about.get("version", "")),
+            integrity=str(locked.get("integrity") or locked.get("resolved", "")),
+            command=_command(path),
+            directory=str(directory),
+            own=str(modules / name),
+        )
+    raise BadInput(_without_program(launch))
+
+
+def _choose(programs: Mapping[str, str], wanted: str) -> str:
+    if wanted in programs:
+        return programs[wanted]
+    return next(iter(programs.values())) if len(programs) == 1 else ""
+
+
+def _command(path: str) -> tuple[str, ...]:
+    """As the first line of the script says; the shell of npm would do nothing else."""
+    with open(path, "rb") as file:
+        first = file.readline(200).strip()
+    plain = path.endswith((".js", ".mjs", ".cjs")) and not first.startswith(b"#!")
+    return ("node", path) if plain or first == b"#!/usr/bin/env node" else (path,)
+
+
+def _examine_python(launch: Launch, directory: Path) -> Installation:
+    program = directory / "venv" / "bin" / launch.program
+    for about in sorted(
+        (directory / "venv").glob("lib*/python*/site-packages/*.dist-info")
+    ):
+        entries = configparser.ConfigParser(strict=False, delimiters=("=",))
+        with suppress(configparser.Error):
+            entries.read_string(_read_text(str(about / "entry_points.txt")))
+        name, _, version = about.name.removesuffix(".dist-info").rpartition("-")
+        if (
+            not entries.has_option("console_scripts", launch.program)
+            or not program.exists()
+        ):
+            continue
+        lines = _read_text(str(about / "RECORD")).splitlines()
+        # Without what differs from one installation to the next.
+        content = "\n".join(x for x in lines if ".dist-info/" not in x and x[:3] != "../")
+        return Installation(
+            launch=launch.fingerprint,
+            kind="python",
+            name=name.replace("_", "-"),
+            version=version,
+            integrity=f"sha256-{sha256(content.encode()).hexdigest()}",
+            command=(str(program),),
+            directory=str(directory),
+            own=str(about.parent),
+        )
+    raise BadInput(_without_program(launch))
+
+
+def _without_program(launch: Launch) -> str:
+    program = f" {launch.program!r}" if launch.program else ""
+    return f"{launch.names} was installed, but has no program{program} to start"
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found: object = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+
+def _why(launch: Launch, finished: Finished) -> str:
+    lines = [line.strip() for line in finished.text.splitlines() if line.strip()]
+    reason = _reason(lines) if not finished.stopped else finished.stopped
+    refused = [attempt for attempt in finished.attempts if attempt.refused]
+    if refused:  # the installer knows only that something is missing
+        host, why = refused[0].host, refused[0].refused
+        private = PRIVATE if "private network" in why else ""
+        reason = f"{why}; the rule net({private}{host}) in permissions.allow permits it"
+    return (
+        f"{launch.names} could not be installed, which needs the network once: "
+        f"{escape_marks(reason)[:_MAX_REASON_CHARS]}"
+    )
+
+
+def _reason(lines: list[str]) -> str:
+    """What the installer says is wrong, without its codes."""
+    npm = [
+        line.removeprefix("npm error ") for line in lines if line.startswith("npm error")
+    ]
+    for line in npm:
+        if not re.match(r"(code|errno|syscall|path|command) |npm error$", line):
+            return re.sub(r"^(E?\d+|network) ", "", line)
+    begins = ("ERROR:", "error:", "×", "Caused by", "Error:")
+    told = [n for n, line in enumerate(lines) if line.startswith(begins)]
+    if told:
+        return " ".join(lines[told[0] : told[0] + 4])
+    return lines[-1] if lines else "it printed no reason"

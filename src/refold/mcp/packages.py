@@ -1,0 +1,187 @@
+"""The packages that the command of an MCP server names, as `npx -y NAME` and `uvx NAME` do.
+
+They are installed once, and each later start runs the installed program directly, without a look
+at the network. Here is what a command means and what is installed; `package_install` installs.
+"""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from refold.mcp.server_home import ServerHome
+from refold.safe_open import read_regular
+
+Kind: TypeAlias = Literal["node", "python"]
+
+_MAX_RECORD_BYTES = 64 * 1024
+_LOCAL = (".", "/", "~", "file:")
+
+
+class Launch(Struct, frozen=True):
+    """What a command wants: packages, and the program of them that it runs.
+
+    `program` "": the one that the first package has. `python`: the version that it asks for.
+    """
+
+    kind: Kind
+    packages: tuple[str, ...]
+    program: str = ""
+    arguments: tuple[str, ...] = ()
+    python: str = ""
+
+    @property
+    def fingerprint(self) -> str:
+        said = (self.kind, self.packages, self.program, self.python)
+        return sha256(msgspec.json.encode(said)).hexdigest()[:16]
+
+    @property
+    def names(self) -> str:
+        return " and ".join(self.packages)
+
+
+class Installation(Struct, frozen=True):
+    """What is installed for a server. `command` starts it, without its arguments.
+
+    `integrity` is what npm says of the package (its hash, or its commit), or the sha256 of the
+    list of its files and their hashes. `own` is the directory of the first package itself; `installed` is in seconds since 1970.
+    `refused` is a host that its scripts wanted: then they were not run.
+    """
+
+    launch: str  # its fingerprint
+    kind: Kind
+    name: str
+    version: str
+    integrity: str
+    command: tuple[str, ...]
+    directory: str
+    own: str
+    installed: float = 0.0
+    refused: str = ""
+
+
+def launch_of(command: tuple[str, ...]) -> Launch | None:
+    """What the command wants to have installed; None for any other, or one not understood."""
+    words = (os.path.basename(command[0]), *command[1:]) if command else ()
+    for beginning, parse in _LAUNCHERS.items():
+        if words[: len(beginning)] == beginning:
+            launch = parse(list(words[len(beginning) :]))
+            local = launch and any(p.startswith(_LOCAL) for p in launch.packages)
+            return None if local else launch
+    return None
+
+
+def installation(home: ServerHome, launch: Launch) -> Installation | None:
+    """What is installed for it; None: nothing, or something else."""
+    if (known := recorded(home)) is None or known.launch != launch.fingerprint:
+        return None
+    return known if all(map(os.path.exists, known.command[-1:])) else None
+
+
+def recorded(home: ServerHome) -> Installation | None:
+    try:
+        content, _ = read_regular(home.record, _MAX_RECORD_BYTES)
+        return msgspec.json.decode(content, type=Installation)
+    except (OSError, ValueError, msgspec.MsgspecError):
+        return None  # it is installed again
+
+
+class _Options(Struct, frozen=True):
+    """The options of a launcher: those with a value, by what it is, and those without."""
+
+    values: Mapping[str, str]
+    flags: frozenset[str]
+
+    def split(self, words: list[str]) -> tuple[dict[str, list[str]], list[str]] | None:
+        """The values, and what follows the options. None: there is one that is not known."""
+        values = dict[str, list[str]]()
+        while words and words[0].startswith("-"):
+            word = words.pop(0)
+            if word == "--":
+                break
+            name, equals, value = word.partition("=")
+            if name in self.values:
+                if not equals:
+                    if not words:
+                        return None
+                    value = words.pop(0)
+                values.setdefault(self.values[name], []).append(value)
+            elif word not in self.flags:
+                return None
+        return values, words
+
+
+def _options(values: str, flags: str) -> _Options:
+    pairs = [(each.split(":")[0], each.split(":")[1]) for each in values.split()]
+    return _Options(dict(pairs), frozenset(flags.split()))
+
+
+_NPX = _options(
+    "-p:package --package:package",
+    "-y --yes -q --quiet --silent --prefer-offline --prefer-online --no-audit --no-fund --bun "
+    "--verbose",
+)
+_UVX = _options(
+    "--from:from --with:with -w:with --python:python -p:python",
+    "-q --quiet --isolated --refresh --no-cache -n --native-tls --no-progress --offline "
+    "--no-config --managed-python --no-env-file",
+)
+_PIPX = _options("--spec:from --python:python", "-q --quiet --no-cache --verbose")
+
+
+def _node(words: list[str]) -> Launch | None:
+    if (split := _NPX.split(words)) is None:
+        return None
+    values, rest = split
+    packages = values.get("package", [])
+    if packages and rest:
+        return Launch("node", tuple(packages), rest[0], tuple(rest[1:]))
+    return Launch("node", (rest[0],), "", tuple(rest[1:])) if rest else None
+
+
+def _npm_exec(words: list[str]) -> Launch | None:
+    launch = _node(words)
+    if launch is None or launch.arguments[:1] != ("--",):
+        return launch
+    return msgspec.structs.replace(launch, arguments=launch.arguments[1:])
+
+
+def _python(words: list[str], options: _Options) -> Launch | None:
+    split = options.split(words)
+    if split is None or not split[1]:
+        return None
+    values, (first, *rest) = split
+    requirement = re.sub(r"@(?=\d[\w.]*$)", "==", first).removesuffix("@latest")
+    program = re.split(r"[@=<>~!\[ ]", first)[0]
+    packages = (*(values.get("from") or [requirement]), *values.get("with", []))
+    packages = tuple(each.removesuffix("@latest") for each in packages)
+    python = "".join(values.get("python", [])[-1:])
+    return Launch("python", packages, program, tuple(rest), python)
+
+
+def _uvx(words: list[str]) -> Launch | None:
+    return _python(words, _UVX)
+
+
+def _pipx(words: list[str]) -> Launch | None:
+    return _python(words, _PIPX)
+
+
+_LAUNCHERS: Mapping[tuple[str, ...], Callable[[list[str]], Launch | None]] = (
+    MappingProxyType({
+        ("npx",): _node,
+        ("npm", "exec"): _npm_exec,
+        ("npm", "x"): _npm_exec,
+        ("bunx",): _node,
+        ("bun", "x"): _node,
+        ("pnpm", "dlx"): _node,
+        ("uvx",): _uvx,
+        ("uv", "tool", "run"): _uvx,
+        ("pipx", "run"): _pipx,
+    })
+)  # fmt: skip

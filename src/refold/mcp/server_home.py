@@ -1,0 +1,137 @@
+"""The data directory of one MCP server: its home, and its packages.
+
+A server may write here whatever it may not write elsewhere, and no command of an agent sees it.
+`installed.json` beside both says what is installed; the server cannot write that. `packages` reads
+it, and `package_install` fills the directory.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from shutil import rmtree
+
+from msgspec import Struct
+
+from refold.mcp.servers import ServerConfig
+from refold.place.private_files import make_directories
+
+DIRECTORY = "mcp-servers"  # below refold's data directory
+_BELOW_HOME = {
+    "XDG_CONFIG_HOME": ".config",
+    "XDG_DATA_HOME": ".local/share",
+    "XDG_STATE_HOME": ".local/state",
+    "XDG_CACHE_HOME": ".cache",
+}
+_NO_STATE = frozenset((".cache", ".npm", "node_modules", "__pycache__"))
+_CACHES = {
+    "npm_config_cache": ".npm",
+    "UV_CACHE_DIR": ".cache/uv",
+    "UV_TOOL_DIR": ".local/share/uv/tools",
+    "UV_TOOL_BIN_DIR": ".local/bin",
+    "UV_PYTHON_INSTALL_DIR": ".local/share/uv/python",
+    "PIP_CACHE_DIR": ".cache/pip",
+    "PIPX_HOME": ".local/share/pipx",
+    "PIPX_BIN_DIR": ".local/bin",
+    "BUN_INSTALL_CACHE_DIR": ".bun/install/cache",
+    "DENO_DIR": ".cache/deno",
+}
+# What programs look for in the home directory of the user, who installed it there.
+_TOOLS = {
+    "PYENV_ROOT": ".pyenv",
+    "RBENV_ROOT": ".rbenv",
+    "NVM_DIR": ".nvm",
+    "VOLTA_HOME": ".volta",
+    "ASDF_DATA_DIR": ".asdf",
+    "MISE_DATA_DIR": ".local/share/mise",
+    "MISE_CONFIG_DIR": ".config/mise",
+    "RUSTUP_HOME": ".rustup",
+    "PLAYWRIGHT_BROWSERS_PATH": ".cache/ms-playwright",
+    "PUPPETEER_CACHE_DIR": ".cache/puppeteer",
+    "GIT_CONFIG_GLOBAL": ".gitconfig",
+}
+
+
+class ServerHome(Struct, frozen=True):
+    """Where one server keeps things. `directory` is absolute, links resolved."""
+
+    directory: Path
+
+    @property
+    def home(self) -> Path:
+        return self.directory / "home"
+
+    @property
+    def packages(self) -> Path:
+        return self.directory / "packages"
+
+    @property
+    def record(self) -> Path:
+        return self.directory / "installed.json"
+
+    def create(self) -> None:
+        """Raises `OSError`."""
+        for each in (self.home, self.packages):
+            make_directories(each)
+
+    def remove(self, *, data: bool, beside_code: str = "", since: float = 0.0) -> bool:
+        """Remove its packages, and with `data` all that it stored. Is something kept?
+
+        Some servers store things in `beside_code`, the directory of their package: files there
+        that are newer than `since` keep the packages.
+        """
+        stored = [self.home] if any(_files(self.home)) else []
+        stored += [self.packages] * any(
+            t > since for t in _files(Path(beside_code or "/-"))
+        )
+        if data or not stored:
+            rmtree(self.directory, ignore_errors=True)
+        elif self.packages not in stored:
+            rmtree(self.packages, ignore_errors=True)
+            self.record.unlink(missing_ok=True)
+        return self.directory.exists()
+
+    def variables(
+        self, config: ServerConfig, user_home: str, environ: Mapping[str, str]
+    ) -> dict[str, str]:
+        """Variables that lead a program here, with those of its entry, which count more."""
+        own = dict(config.environment)
+        home = str(self.home)
+        leads = {name: f"{home}/{path}" for name, path in _CACHES.items()}
+        if "HOME" not in own:  # else the entry says where all of that is
+            leads |= {"HOME": home}
+            leads |= {name: f"{home}/{path}" for name, path in _BELOW_HOME.items()}
+            leads |= dict(_tools(user_home, environ))
+        return leads | {name: _from_home(value, user_home) for name, value in own.items()}
+
+
+def server_home(data: Path, name: str, source: str) -> ServerHome:
+    """A project's server is not the user's of the same name, nor another project's."""
+    mark = sha256(source.encode(errors="surrogateescape")).hexdigest()[:12]
+    return ServerHome(Path(os.path.realpath(data), DIRECTORY, f"{name}-{mark}"))
+
+
+def from_home(words: tuple[str, ...], user_home: str) -> tuple[str, ...]:
+    """A `~` of an entry is the home of the user: the server has another one."""
+    return tuple(_from_home(word, user_home) for word in words)
+
+
+def _files(directory: Path) -> Iterator[float]:
+    """When the files of a server were changed; the rest is no state of it."""
+    for folder, folders, names in os.walk(directory):
+        folders[:] = [name for name in folders if name not in _NO_STATE]
+        for name in names:
+            with suppress(OSError):
+                yield os.lstat(os.path.join(folder, name)).st_mtime
+
+
+def _from_home(text: str, user_home: str) -> str:
+    return user_home + text[1:] if text == "~" or text.startswith("~/") else text
+
+
+def _tools(user_home: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for name, path in _TOOLS.items():
+        there = os.path.join(user_home, path)
+        if not environ.get(name) and os.path.exists(there):
+            yield name, there

@@ -1,0 +1,13 @@
+"""Prepares an MCP server for tests that have no workspace: only its variables are filled."""
+
+from collections.abc import Callable
+
+from anyio.lowlevel import checkpoint
+
+from refold.mcp.server_paths import PreparedServer
+from refold.mcp.servers import ServerConfig, resolved
+
+
+async def prepare(server: ServerConfig, begin: Callable[[], None]) -> PreparedServer:
+    await checkpoint()
+    return PreparedServer(resolved(server, {}))

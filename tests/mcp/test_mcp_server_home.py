@@ -1,0 +1,105 @@
+"""An MCP server has a directory of its own to write in, and the others that its entry names."""
+
+import json
+import time
+from base64 import b64encode
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from refold.journal.events.kinds import Ended, Said
+from tests.mcp.test_mcp_sessions import Place, echo, ends
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def call(place: Place, **arguments: object) -> Ended:
+    (end,) = place.turns(place.agent(echo(**arguments), "Done."), "Go.")
+    return end
+
+
+def environ(place: Place, **entry: Any) -> dict[str, str]:
+    place.servers(s=place.fake("environ", **entry))
+    place.know()
+    return json.loads(call(place).text)
+
+
+def test_a_server_has_a_home_of_its_own(place: Place) -> None:
+    variables = environ(place)
+
+    home = variables["HOME"]
+    assert home.startswith(str(place.home / "mcp-servers" / "s-"))
+    assert variables["XDG_CACHE_HOME"] == f"{home}/.cache"
+    assert variables["npm_config_cache"] == f"{home}/.npm"
+    assert Path(home).stat().st_mode & 0o777 == 0o700
+
+
+def test_variables_of_the_entry_count_more_than_those_of_its_home(place: Place) -> None:
+    variables = environ(place, env={"HOME": "/elsewhere", "XDG_STATE_HOME": "/x"})
+
+    assert (variables["HOME"], variables["XDG_STATE_HOME"]) == ("/elsewhere", "/x")
+    assert "mcp-servers" not in variables["XDG_CONFIG_HOME"]
+
+
+def test_what_a_server_writes_at_home_stays_and_no_command_sees_it(place: Place) -> None:
+    home = environ(place)["HOME"]
+    place.servers(s=place.fake("write"))
+    place.know()
+
+    wrote = call(place, text=f"{home}/state")
+    hidden = b64encode(f"{home}/state".encode()).decode()  # to name it is refused already
+    line = f"file=$(echo {hidden} | base64 -d); cat $file; echo x > $file"
+    shell = [("bash", json.dumps({"command": line}))]
+    agent = place.agent(shell, "Done.", allow=("mcp__*", "bash"))
+    (command,) = place.turns(agent, "Go.")
+
+    assert (wrote.outcome, Path(home, "state").read_text()) == ("done", "written")
+    assert command.text.count("No such file or directory") == 2
+
+
+def test_a_server_changes_the_directories_of_its_entry_only(place: Place) -> None:
+    notes = place.home.parent / "notes"
+    notes.mkdir()
+    file = notes / "new.txt"
+    place.servers(s=place.fake("write"))
+    place.know()
+    refused = call(place, text=str(file))
+    place.servers(s=place.fake("write", writable=[str(notes)]))
+
+    written = call(place, text=str(file))
+
+    assert refused.outcome == "failed"
+    assert f'"writable": ["{notes}"]' in refused.text
+    assert (written.outcome, file.read_text()) == ("done", "written")
+
+
+def test_a_server_is_offered_the_workspace_as_a_root(place: Place) -> None:
+    place.servers(s=place.fake("roots"))
+    place.know()
+
+    answer = json.loads(call(place).text)
+
+    assert [root["uri"] for root in answer["result"]["roots"]] == [place.work.as_uri()]
+
+
+def test_the_first_request_does_not_wait_for_a_slow_server(place: Place) -> None:
+    place.servers(**{f"s{n}": place.fake("slow") for n in range(3)})
+
+    async def talk() -> float:
+        async with place.agent("Done.").session() as session:
+            begun = time.monotonic()
+            await session.run("Go.")
+            seconds = time.monotonic() - begun
+            entries = await session.reports.entries()
+            assert any(isinstance(e.event, Said) for e in entries)
+            assert not await ends(session)
+            return seconds
+
+    assert anyio.run(talk) < 2.5  # each server takes 3 s
