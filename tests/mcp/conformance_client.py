@@ -26,7 +26,7 @@ from refold.mcp.server_paths import PreparedServer
 from refold.mcp.servers import ServerConfig, read, resolved
 from refold.place.commands import ShellCommands
 from refold.tools.contract import Context
-from refold.values.display import AskedQuestion
+from refold.values.display import AskedQuestion, Form, FormAnswer
 
 GIVEN: dict[str, Any] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
 LOGINS = 3  # that the user has the patience for
@@ -54,9 +54,13 @@ def calls(tools: Sequence[RemoteTool]) -> list[tuple[str, dict[str, Any]]]:
 
 
 async def accept(asking: AskedQuestion) -> str:
-    """A user who answers, and skips each field that has a default."""
+    """A user who takes a form with the defaults that it has, and allows everything else."""
+    if isinstance(asking.form, Form):
+        fields = asking.form.fields
+        content = {each.name: each.default for each in fields if each.default is not None}
+        return FormAnswer("accept", content).encode()
     names = [option.label for option in asking.options]
-    return next((n for n in ("answer", "allow", "skip", *names) if n in names), "text")
+    return next((n for n in ("allow", *names) if n in names), "text")
 
 
 async def prepare(server: ServerConfig, begin: Callable[[], None]) -> PreparedServer:
@@ -104,7 +108,9 @@ class Session:
 
 
 async def main(url: str) -> int:
+    document = "https://conformance-test.local/client-metadata.json"
     said: dict[str, Any] = {"type": "http", "url": url}
+    said["oauth"] = {"clientMetadataUrl": document}
     if "client_id" in GIVEN:
         said["oauth"] = {
             "clientId": GIVEN["client_id"],

@@ -43,6 +43,7 @@ PASSED = [
     "elicitation-sep1034-client-defaults",
     "sse-retry",
     "request-metadata",
+    "auth/basic-cimd",
     "auth/metadata-default",
     "auth/metadata-var1",
     "auth/metadata-var2",
@@ -80,7 +81,6 @@ PASSED = [
 _NO_USER = "an extension for clients that have no user who logs in"
 _SKILLS = "an extension: skills come from directories here, and from no server"
 NOT_OURS = {
-    "auth/basic-cimd": "refold has no page on the web that says who it is",
     "auth/client-credentials-jwt": _NO_USER,
     "auth/client-credentials-basic": _NO_USER,
     "auth/wif-jwt-bearer": _NO_USER,

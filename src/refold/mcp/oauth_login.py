@@ -202,7 +202,11 @@ class _Login(OAuthClientProvider):
             token_endpoint_auth_method=None if said.client_id else "none",
         )
         known = _known(config, metadata)
-        super().__init__(config.url, metadata, _Nothing(known), self._shown, self._returned)
+        document = said.client_metadata_url or None
+        super().__init__(
+            config.url, metadata, _Nothing(known), self._shown, self._returned,
+            client_metadata_url=document,
+        )  # fmt: skip
         self._config, self._network, self._page = config, network, page
 
     async def run(self) -> Grant:

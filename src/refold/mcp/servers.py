@@ -21,6 +21,7 @@ from refold.errors import BadInput
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,30}[A-Za-z0-9])?")
 _RESERVED = frozenset(("mcp", "read_resource", "refold"))
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_PAGE = re.compile(r"https://[^/?#\s]+/[^?#\s]+")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _KINDS: Mapping[object, str] = {
     "stdio": "stdio", "http": "http", "streamable-http": "http", "streamableHttp": "http",
@@ -47,6 +48,7 @@ class OAuthConfig(Struct, frozen=True):
     callback_port: int = 0
     scopes: str = ""
     issuer: str = ""
+    client_metadata_url: str = ""  # of a document that says who the client is
 
 
 class ServerConfig(Struct, frozen=True):
@@ -349,7 +351,13 @@ class _Fields:
             cast("int", port),
             cast("str", scopes),
             inner.text("issuer"),
+            inner.page("clientMetadataUrl"),
         )
+
+    def page(self, key: str) -> str:
+        if (found := self.text(key)) and not _PAGE.fullmatch(found):
+            self._wrong(key, "the https address of a document")
+        return found
 
     def text(self, key: str) -> str:
         found = self._said.get(key, "")
