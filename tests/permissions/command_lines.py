@@ -9,7 +9,7 @@ from random import Random
 from refold.permissions.shell import git_read_only, program_forms
 
 _NAMES = [
-    *program_forms.LOOKING, *program_forms.SEARCHING, "sed", "find", "date", "test", "[", "echo", "printf",
+    *program_forms.READ_ONLY_PROGRAMS, *program_forms.SEARCH_PROGRAMS, "sed", "find", "date", "test", "[", "echo", "printf",
     "command", "git", "git", "git", "cd", "uniq", "sort", "xxd", "sed", "find", "tree", "rg",
     "tee", "touch", "rm", "env", "xargs", "awk", "awk", "awk", "ls", "grep", "sh", "python3", "./x.sh", "/bin/ls", "man",
 ]  # fmt: skip
@@ -85,7 +85,7 @@ def _simple(dice: Random) -> str:
     if name == "git":
         # Its subcommands, and some more that change things.
         names = [
-            *git_read_only.LOOKING,
+            *git_read_only.READ_ONLY_COMMANDS,
             "commit -am x",
             "config a.b c",
             "checkout f",
@@ -110,9 +110,13 @@ def _simple(dice: Random) -> str:
 
 def _option(name: str, dice: Random) -> str:
     """One of the program's own, whole, shortened or with a value; or any letter."""
-    written = program_forms.LOOKING.get(name) or program_forms.SEARCHING.get(name) or ""
+    written = (
+        program_forms.READ_ONLY_PROGRAMS.get(name)
+        or program_forms.SEARCH_PROGRAMS.get(name)
+        or ""
+    )
     if name.startswith("git "):
-        written = git_read_only.LOOKING.get(name[4:], "")
+        written = git_read_only.READ_ONLY_COMMANDS.get(name[4:], "")
     if name == "find":
         return dice.choice(sorted(program_forms.FIND_ALONE | program_forms.FIND_WITH))
     tokens = [t for t in written.split() if t.startswith("-") and len(t) > 1]

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from refold.permissions.decide import decide
 from refold.permissions.facts import Access, Target
 from refold.permissions.rule_offers import offers
-from refold.permissions.rules import OUTSIDE, Rule, parse
+from refold.permissions.rules import OUTSIDE_TEXT_REASON, Rule, parse
 from refold.values.modes import Mode, Verdict
 from refold.values.tools import Effect
 from tests.permissions.places import bash, place, rules
@@ -48,7 +48,11 @@ def test_a_change_asks_though_a_rule_allows_it(access: Access, mode: Mode) -> No
 
     found = decide(access, mode, allowed, AFTER)
 
-    assert (found.verdict, found.reason, found.outside) == ("ask", OUTSIDE, True)
+    assert (found.verdict, found.reason, found.outside) == (
+        "ask",
+        OUTSIDE_TEXT_REASON,
+        True,
+    )
     assert decide(access, mode, allowed, BEFORE).verdict == "allow"
 
 

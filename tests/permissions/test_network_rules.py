@@ -7,7 +7,7 @@ from refold.errors import BadInput
 from refold.permissions.decide import decide
 from refold.permissions.facts import Access, Decision, Facts
 from refold.permissions.rule_offers import with_hosts
-from refold.permissions.rules import Rule, checked, parse
+from refold.permissions.rules import Rule, check_examples, parse
 from refold.values.hosts import PRESETS, ReachableHosts
 from refold.values.modes import Mode
 from refold.values.tools import Effect
@@ -168,14 +168,14 @@ def test_a_network_rule_that_names_no_host_is_refused(text: str) -> None:
 
 def test_the_examples_of_a_network_rule_are_tried() -> None:
     match = ("a.example.org", "b.example.org:80")
-    checked(
+    check_examples(
         parse(
             "net(*.example.org)", "allow", match=match, not_match=("example.org", "x.org")
         )
     )
 
     with pytest.raises(BadInput, match="does not cover"):
-        checked(parse("net(*.example.org)", "allow", match=("example.org",)))
+        check_examples(parse("net(*.example.org)", "allow", match=("example.org",)))
 
 
 def test_the_rules_that_are_offered_name_the_hosts() -> None:

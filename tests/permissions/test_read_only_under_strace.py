@@ -26,8 +26,8 @@ OPENED = re.compile(r'open(?:at)?\(.*?"(.*?)", .*?(?:O_WRONLY|O_RDWR|O_CREAT|O_T
 RUN = re.compile(r'execve\("(.*?)", \[(.*)\].*\) = 0')
 CONNECTED = re.compile(r"connect\(.*")
 MAY_RUN = {
-    *program_forms.LOOKING, *program_forms.SEARCHING, "sed", "find", "date", "test", "[", "echo", "printf",
-    "git", "bash", "sh", "dash", "awk", "mawk", "gawk", "xargs", "ps", *program_forms.TELLING,
+    *program_forms.READ_ONLY_PROGRAMS, *program_forms.SEARCH_PROGRAMS, "sed", "find", "date", "test", "[", "echo", "printf",
+    "git", "bash", "sh", "dash", "awk", "mawk", "gawk", "xargs", "ps", *program_forms.VERSION_QUESTIONS,
     "git-submodule", "git-bisect", "gettext", "envsubst", "env", "printenv", "tee",
 }  # fmt: skip
 

@@ -10,7 +10,7 @@ from refold.errors import BadInput
 from refold.permissions.decide import decide
 from refold.permissions.facts import Access, Facts
 from refold.permissions.rule_offers import narrowest
-from refold.permissions.rules import checked, parse
+from refold.permissions.rules import check_examples, parse
 from refold.values.modes import Verdict
 from refold.values.tools import Effect
 from tests.permissions.places import HOME, bash, judged, on_file, place, rules
@@ -351,11 +351,11 @@ def test_a_rule_keeps_to_its_examples(
 ) -> None:
     found = parse(written, verdict, "user", match=match, not_match=not_match)
 
-    assert checked(found) is found
+    assert check_examples(found) is found
     for broken in ({"match": not_match}, {"not_match": match}):
         for example in next(iter(broken.values())):
             again = parse(written, verdict, "user", **dict.fromkeys(broken, (example,)))
             with pytest.raises(BadInput) as caught:
-                checked(again)
+                check_examples(again)
             assert f"the rule {written} in user" in str(caught.value)
             assert repr(example) in str(caught.value)

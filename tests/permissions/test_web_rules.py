@@ -8,7 +8,7 @@ from refold.errors import BadInput
 from refold.permissions.decide import decide
 from refold.permissions.facts import Access
 from refold.permissions.rule_offers import offers
-from refold.permissions.rules import checked, parse
+from refold.permissions.rules import check_examples, parse
 from refold.values.modes import Mode
 from refold.values.tools import Effect
 from tests.permissions.places import place, rules
@@ -146,9 +146,9 @@ def test_the_examples_of_a_rule_are_addresses() -> None:
     good = ("https://example.org/a", "https://example.org/")
     text = "web_fetch(domain:example.org)"
 
-    assert checked(parse(text, "allow", match=good)).match == good
+    assert check_examples(parse(text, "allow", match=good)).match == good
     with pytest.raises(BadInput):
-        checked(parse(text, "allow", match=["https://www.example.org/"]))
+        check_examples(parse(text, "allow", match=["https://www.example.org/"]))
 
 
 @pytest.mark.parametrize(

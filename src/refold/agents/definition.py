@@ -14,7 +14,13 @@ from msgspec import Struct
 
 from refold.agents.profile import EVERY, LOOKING, Acting, Profile, Role, TurnLimits, Use
 from refold.errors import BadInput
-from refold.permissions.rules import COMMANDS, EDITS, LOOKS, is_elsewhere, ours
+from refold.permissions.rules import (
+    COMMAND_TOOLS,
+    EDIT_TOOLS,
+    LOOK_TOOLS,
+    is_elsewhere,
+    ours,
+)
 from refold.tools.task import TOOL_NAME as TASK
 from refold.values.printable_names import escaped
 from refold.values.text import seen
@@ -290,11 +296,11 @@ def _parts(written: str) -> tuple[str, str]:
 def _family(name: str, known: Collection[str]) -> tuple[str, ...]:
     """All tools that can do what the named one can."""
     own = ours(name)
-    if own in COMMANDS:
-        return tuple(sorted(COMMANDS))
-    if name in known or own not in EDITS | LOOKS:
+    if own in COMMAND_TOOLS:
+        return tuple(sorted(COMMAND_TOOLS))
+    if name in known or own not in EDIT_TOOLS | LOOK_TOOLS:
         return _GIVEN.get(name, (own,))
-    return tuple(sorted(EDITS if own in EDITS else LOOKS))
+    return tuple(sorted(EDIT_TOOLS if own in EDIT_TOOLS else LOOK_TOOLS))
 
 
 def _cut(words: str) -> str:

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from refold.permissions.rules import COMMANDS, Rule, parse, reads
+from refold.permissions.rules import COMMAND_TOOLS, Rule, parse, reads
 from refold.tools.contract import Tool
 from refold.tools.tool_search import search_tools
 from refold.values.modes import Mode
@@ -177,7 +177,7 @@ def may_use(profile: Profile, name: str, effect: Effect) -> bool:
 
 def _left_out(tool: Tool, without: tuple[str, ...]) -> bool:
     """Without `bash` an agent runs no command in any other way either."""
-    commands = tool.command is not None or tool.name in COMMANDS
+    commands = tool.command is not None or tool.name in COMMAND_TOOLS
     runs = commands and any(fnmatchcase("bash", each) for each in without)
     return runs or _named(tool, without)
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from refold.hooks.configuration import GUARD_EVENTS, Hook
-from refold.permissions.shell.plain_script import KEYWORDS
+from refold.permissions.shell.plain_script import SHELL_KEYWORDS
 
 _FIRST = re.compile(
     r"""\s*(?:"([^"$`\\]+)"(?![^\s;|&])|([\w@%+:,./~-]+)(?=[\s;|&]|$))"""
@@ -68,7 +68,7 @@ def _missing_file(command: str, has: Callable[[str], bool], directory: str) -> s
     if spelled is None:
         return ""
     program, script = spelled[1] or spelled[2], spelled[3] or spelled[4] or ""
-    if program in KEYWORDS or program in _BUILTINS.split():
+    if program in SHELL_KEYWORDS or program in _BUILTINS.split():
         return ""
     if "/" not in program:
         if not has(program):

@@ -23,7 +23,7 @@ from refold.config.settings import Settings
 from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput
 from refold.journal.events.kinds import SystemPromptSet
-from refold.permissions.facts import Facts, protected
+from refold.permissions.facts import Facts, is_protected
 from refold.place.port import Real
 from refold.prompts import system_text
 from refold.prompts.instructions import (
@@ -387,12 +387,12 @@ class SystemPromptBuilder:
 
 
 def _secret(real: str, facts: Facts = _NOWHERE) -> str:
-    return _SECRETS if protected(real, facts, writes=False) else ""
+    return _SECRETS if is_protected(real, facts, writes=False) else ""
 
 
 def _holds_tokens(way: str) -> str:
     """Text that the model may read when it needs it; it is not in the prompt."""
     parts = way.casefold().split("/")
-    if protected(f"/{parts[-1]}", Facts(), writes=False):  # whatever it lies in
+    if is_protected(f"/{parts[-1]}", Facts(), writes=False):  # whatever it lies in
         return _SECRETS
     return _SECRETS if _TOKENS.intersection(parts) or re.search(_ENDS, parts[-1]) else ""

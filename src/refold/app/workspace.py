@@ -23,7 +23,7 @@ from refold.config.settings import Settings
 from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput
 from refold.permissions.facts import Facts
-from refold.permissions.rules import Rule, denied_hosts, is_about, is_elsewhere, reads
+from refold.permissions.rules import Rule, deny_host_patterns, is_about, is_elsewhere, reads
 from refold.place.commands import ShellCommands
 from refold.place.files import DiskFiles
 from refold.place.limits import Limits
@@ -148,7 +148,7 @@ class Workspace:
                 quarantine=os.path.join(os.path.realpath(self._paths.data), "quarantine"),
                 states=os.path.join(os.path.realpath(self._paths.data), "guarded"),
                 filter=self._filter,
-                denied_hosts=denied_hosts(self.rules),
+                denied_hosts=deny_host_patterns(self.rules),
                 unread=partial(self._all_unread, self.rules)
                 if _hide(self.rules)
                 else tuple,

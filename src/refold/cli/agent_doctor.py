@@ -103,9 +103,9 @@ def _limits(
     mode: "Mode",
 ) -> str:
     """What the lists do not say of single calls."""
-    from refold.permissions.rules import COMMANDS
+    from refold.permissions.rules import COMMAND_TOOLS
 
-    asking = [t for t, v in verdicts if v == "ask" and t.name in COMMANDS]
+    asking = [t for t, v in verdicts if v == "ask" and t.name in COMMAND_TOOLS]
     reading = [t for t in asking if _verdict(t, app, rules, mode, _READS) == "allow"]
     names = ", ".join(tool.name for tool in reading)
     limits = "Protected files ask in every mode"

@@ -18,7 +18,7 @@ from refold.journal.state.fold import View
 from refold.journal.state.rights import after_planning
 from refold.permissions.decide import decide
 from refold.permissions.facts import Access, Decision, Facts
-from refold.permissions.rules import COMMANDS, LATER, Rule, is_about, parse
+from refold.permissions.rules import COMMAND_TOOLS, LATER_TOOLS, Rule, is_about, parse
 from refold.session.pending_requests import Permission, Questions
 from refold.session.session import Session as Engine
 from refold.tools.contract import Tool
@@ -122,7 +122,7 @@ class Permissions:
 
     def runs_commands(self, tool: Tool) -> bool:
         """Is it judged by the commands in it, as bash is?"""
-        return tool.command is not None or tool.name in COMMANDS
+        return tool.command is not None or tool.name in COMMAND_TOOLS
 
     def rule_sets(self, request: Permission | Questions) -> Sequence[tuple[str, ...]]:
         """The rules that a yes to this request may add: the most useful, the narrowest.
@@ -186,7 +186,7 @@ class Permissions:
         from refold.views.questions import RunConditions
 
         tool = self._tool(call.name)
-        if tool is None or tool.effect is not Effect.RUN or call.name in LATER:
+        if tool is None or tool.effect is not Effect.RUN or call.name in LATER_TOOLS:
             return None
         facts = self.facts()
         try:

@@ -149,12 +149,12 @@ class SessionWorkspace:
         forbids it. No question is asked there that could allow it.
         """
         from refold.permissions.decide import decide
-        from refold.permissions.facts import Access, Target, protected
+        from refold.permissions.facts import Access, Target, is_protected
         from refold.values.tools import Effect
 
         workspace = workspace_of(self._app, self._engine.view)
         facts, real = workspace.facts(), workspace.files.real(path)
-        if any(protected(each, facts, writes=True) for each in (real, path)):
+        if any(is_protected(each, facts, writes=True) for each in (real, path)):
             return "it is protected: it holds secrets or decides what runs"
         access = Access("write_file", Effect.CHANGE, files=(Target(path, real),))
         decision = decide(access, "bypass", workspace.rules, facts)

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Iterator
 
 from refold.config.project import TEXT_FILES, TEXT_FOLDERS
-from refold.permissions.facts import Facts, protected
+from refold.permissions.facts import Facts, is_protected
 from refold.prompts.instructions import FILE_NAMES, InstructionFile, read
 from refold.prompts.read_text import Unreadable, content_at, text_of
 from refold.prompts.repository import chain
@@ -119,7 +119,7 @@ def _read_file(path: str, root: str, text: TrustedText) -> None:
 
 
 def _unread(real: str) -> str:
-    return "it may contain secrets" if protected(real, Facts(), writes=False) else ""
+    return "it may contain secrets" if is_protected(real, Facts(), writes=False) else ""
 
 
 def _others(folder: str) -> Iterator[str]:

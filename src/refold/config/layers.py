@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from refold.config.settings import Permissions, RuleWithCases
 from refold.errors import BadInput, said_by
-from refold.permissions.rules import Rule, checked, parse
+from refold.permissions.rules import Rule, check_examples, parse
 from refold.values.modes import Verdict
 
 MANAGED = Path("/etc/refold/config.toml")  # of whoever looks after the machine
@@ -216,7 +216,7 @@ def _rule(verdict: Verdict, found: RuleWithCases | str, place: str) -> Rule:
     except BadInput as error:
         before = f"{place}: " if place else Origin(None, source).before_error
         raise BadInput(f"{before}{error}") from error
-    return checked(replace(rule, match=written.match, not_match=written.not_match))
+    return check_examples(replace(rule, match=written.match, not_match=written.not_match))
 
 
 def _sourced(item: object, origin: Origin) -> RuleWithCases:

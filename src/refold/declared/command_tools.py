@@ -22,7 +22,7 @@ from refold.config.project import small_file
 from refold.declared.variant import Declared
 from refold.errors import BadInput, ToolFailed, said_by
 from refold.permissions.rules import ours
-from refold.permissions.shell.nested_commands import SHELLS
+from refold.permissions.shell.nested_commands import SHELL_PROGRAMS
 from refold.tools.contract import CommandLine, Reply, Signature, Tool, schema_of
 from refold.tools.shell import bash
 from refold.values.hosts import expanded_all
@@ -34,7 +34,7 @@ _PLACE_PATTERN = re.compile(r"\{([A-Za-z_]\w*)\}")
 _SCRIPT_OPTION_PATTERN = re.compile(
     r"-[A-Za-z]*c[A-Za-z]*"
 )  # the option of a shell before its script
-_WITH_SCRIPT = SHELLS | {"su", "runuser", "sg", "script", "flock"}
+_WITH_SCRIPT = SHELL_PROGRAMS | {"su", "runuser", "sg", "script", "flock"}
 _SCRIPT_JOINERS = frozenset(
     ("eval", "ssh", "mosh", "watch", "parallel")
 )  # all words are a script

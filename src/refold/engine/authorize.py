@@ -18,7 +18,7 @@ from refold.errors import ToolFailed
 from refold.journal.events.kinds import Entry
 from refold.journal.state.fold import View
 from refold.permissions.facts import Access, Decision, Facts, Target
-from refold.permissions.rules import COMMANDS, LEAVE_PLAN, Rule, is_command, parse
+from refold.permissions.rules import COMMAND_TOOLS, LEAVE_PLAN, Rule, is_command, parse
 from refold.tools.contract import Tool
 from refold.values.messages import ToolCall
 from refold.values.modes import Mode, Verdict
@@ -248,7 +248,7 @@ def check_masks(tool: Tool, arguments: Mapping[str, object]) -> None:
     A pattern or a path may have a "[secret]" of its own, so without a tag only a command that
     writes is refused.
     """
-    text = str(arguments.get("command", "")) if tool.name in COMMANDS else ""
+    text = str(arguments.get("command", "")) if tool.name in COMMAND_TOOLS else ""
     writes = ">" in text or "<<" in text
     if tool.dry_run or tool.effect not in (Effect.RUN, Effect.CHANGE):
         return

@@ -26,7 +26,7 @@ from refold.journal.events.kinds import Ended
 from refold.journal.state.conversation import OpenCall
 from refold.journal.state.fold import View
 from refold.permissions.facts import Access, Decision
-from refold.permissions.rules import COMMANDS
+from refold.permissions.rules import COMMAND_TOOLS
 from refold.place.port import Files
 from refold.provider.port import Request
 from refold.tools.contract import Completion, Context, ImageData, Reply, Tool
@@ -272,7 +272,7 @@ def access_as_judged(
 
 def _may_write(tool: Tool, decision: Decision) -> bool:
     """Of what runs, only commands are confined; another tool can do what it wants."""
-    confined = tool.command is not None or tool.name in COMMANDS
+    confined = tool.command is not None or tool.name in COMMAND_TOOLS
     runs = tool.effect is Effect.RUN and (decision.confines.writes or not confined)
     return tool.effect is Effect.CHANGE or runs
 

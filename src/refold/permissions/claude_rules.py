@@ -11,19 +11,19 @@ from typing import cast
 from msgspec import Struct
 
 from refold.errors import BadInput
-from refold.permissions.rules import DOMAIN, WEB, ours, parse
+from refold.permissions.rules import DOMAIN_PREFIX, WEB_TOOLS, ours, parse
 from refold.values.modes import Mode, Verdict
 
-_MODES: dict[str, Mode] = {
+_MODE_NAMES: dict[str, Mode] = {
     "default": "default",
     "acceptEdits": "accept-edits",
     "plan": "plan",
     "bypassPermissions": "bypass",
     "dontAsk": "rules-only",
 }
-_RULE = re.compile(r"([A-Za-z0-9_*-]+)(?:\((.*)\))?", re.DOTALL)
-_FILES = frozenset(("read_file", "edit_file", "glob", "grep", "list_files", "tree"))
-_KNOWN = frozenset(["allow", "ask", "deny", "defaultMode", "additionalDirectories"])
+_RULE_PATTERN = re.compile(r"([A-Za-z0-9_*-]+)(?:\((.*)\))?", re.DOTALL)
+_FILE_TOOLS = frozenset(("read_file", "edit_file", "glob", "grep", "list_files", "tree"))
+_KNOWN_KEYS = frozenset(["allow", "ask", "deny", "defaultMode", "additionalDirectories"])
 
 
 class ImportedRules(Struct, frozen=True):
@@ -39,13 +39,15 @@ class ImportedRules(Struct, frozen=True):
 
 def convert_rules(permissions: Mapping[str, object]) -> ImportedRules:
     """`permissions` is the object of that name in a `settings.json`, as JSON gives it."""
-    left = [f"{key!r} is not supported here" for key in permissions if key not in _KNOWN]
-    kept: dict[Verdict, list[str]] = {"allow": [], "ask": [], "deny": []}
-    for verdict, texts in kept.items():
+    left = [
+        f"{key!r} is not supported here" for key in permissions if key not in _KNOWN_KEYS
+    ]
+    converted: dict[Verdict, list[str]] = {"allow": [], "ask": [], "deny": []}
+    for verdict, texts in converted.items():
         for written in _texts(permissions.get(verdict), verdict, left):
             texts += _one(written, verdict, left)
     mode = permissions.get("defaultMode")
-    if mode is not None and not (isinstance(mode, str) and mode in _MODES):
+    if mode is not None and not (isinstance(mode, str) and mode in _MODE_NAMES):
         left.append(f"refold has no mode {mode!r}")
     if mode == "bypassPermissions":
         left.append(
@@ -53,10 +55,10 @@ def convert_rules(permissions: Mapping[str, object]) -> ImportedRules:
         )
         mode = None
     return ImportedRules(
-        tuple(dict.fromkeys(kept["allow"])),
-        tuple(dict.fromkeys(kept["ask"])),
-        tuple(dict.fromkeys(kept["deny"])),
-        _MODES.get(mode) if isinstance(mode, str) else None,
+        tuple(dict.fromkeys(converted["allow"])),
+        tuple(dict.fromkeys(converted["ask"])),
+        tuple(dict.fromkeys(converted["deny"])),
+        _MODE_NAMES.get(mode) if isinstance(mode, str) else None,
         tuple(
             _texts(permissions.get("additionalDirectories"), "additionalDirectories", left)
         ),
@@ -80,22 +82,22 @@ def _texts(value: object, name: str, left: list[str]) -> Sequence[str]:
 
 
 def _one(written: str, verdict: Verdict, left: list[str]) -> list[str]:
-    found = _RULE.fullmatch(written.strip())
-    if not found:
+    match = _RULE_PATTERN.fullmatch(written.strip())
+    if not match:
         left.append(f"{written!r} is not a rule")
         return []
-    name, pattern = ours(found[1]), found[2] or ""
+    name, pattern = ours(match[1]), match[2] or ""
     if name == "bash":
         text = _command(pattern, verdict, written, left)
-    elif name in _FILES:
+    elif name in _FILE_TOOLS:
         text = _file(name, pattern, verdict, written, left)
     elif pattern in ("", "*"):
         text = name
-    elif name in WEB and pattern.startswith(DOMAIN):
+    elif name in WEB_TOOLS and pattern.startswith(DOMAIN_PREFIX):
         text = f"{name}({pattern})"
     else:
         text = name if verdict != "allow" else ""
-        left.append(_changed(written, text, f"rules for {name} take no pattern here"))
+        left.append(_change_note(written, text, f"rules for {name} take no pattern here"))
     try:
         return [str(parse(text, verdict))] if text else []
     except BadInput as error:
@@ -115,9 +117,11 @@ def _command(pattern: str, verdict: Verdict, written: str, left: list[str]) -> s
     if verdict == "allow":
         left.append(f"{written!r} matches whole words here: a * in it matches no spaces")
         return f"bash({pattern})"
-    start = " ".join(words[: next(at for at, word in enumerate(words) if "*" in word)])
+    start = " ".join(
+        words[: next(index for index, word in enumerate(words) if "*" in word)]
+    )
     text = f"bash({start} *)" if start else f"bash({words[0]} *)"
-    left.append(_changed(written, text, "a * in the middle matches whole words here"))
+    left.append(_change_note(written, text, "a * in the middle matches whole words here"))
     return text
 
 
@@ -130,14 +134,14 @@ def _file(name: str, pattern: str, verdict: Verdict, written: str, left: list[st
     if re.search(r"[\[\]!{}\\]", pattern):
         if verdict == "allow":
             left.append(
-                _changed(
+                _change_note(
                     written, "", "its brackets, braces or signs mean something else here"
                 )
             )
             return ""
         pattern = re.sub(r"\[[^\]]*\]|\{[^}]*\}|[\\!\[\]{}]+", "*", pattern)
         left.append(
-            _changed(written, f"{tool}({pattern})", "its brackets or braces became *")
+            _change_note(written, f"{tool}({pattern})", "its brackets or braces became *")
         )
     if pattern.startswith("//"):
         return f"{tool}({pattern})"
@@ -146,6 +150,6 @@ def _file(name: str, pattern: str, verdict: Verdict, written: str, left: list[st
     return f"{tool}({pattern})"
 
 
-def _changed(written: str, text: str, why: str) -> str:
+def _change_note(written: str, text: str, why: str) -> str:
     became = f"became {text!r}" if text else "was left out"
     return f"{written!r} {became}: {why}"

@@ -10,17 +10,17 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct, structs
 
 from refold.permissions import path_patterns
-from refold.permissions.facts import Access, Decision, Facts, protected
+from refold.permissions.facts import Access, Decision, Facts, is_protected
 from refold.permissions.network_hosts import (
     NetworkRules,
+    hosts_of_command,
     in_words,
-    named_hosts,
     network_rules,
     reachable_hosts,
 )
 from refold.permissions.rules import (
     LEAVE_PLAN,
-    OUTSIDE,
+    OUTSIDE_TEXT_REASON,
     Rule,
     decision_of,
     ours,
@@ -32,19 +32,19 @@ from refold.permissions.shell.catastrophes import catastrophe
 from refold.permissions.shell.command_patterns import covers, holds
 from refold.permissions.shell.discards import discards
 from refold.permissions.shell.git_read_only import steers, writes_no_settings
-from refold.permissions.shell.named_files import NamedFile, named
+from refold.permissions.shell.named_files import NamedFile, named_files
 from refold.permissions.shell.nested_commands import NestedCommands, running
 from refold.permissions.shell.plain_script import SimpleCommand, split_script
-from refold.permissions.shell.quoting import shown
+from refold.permissions.shell.quoting import short_text
 from refold.permissions.shell.read_only import SurveyedCommand, survey
 from refold.permissions.shell.script import Script, read
-from refold.permissions.shell.words import BRACKET, MARKS, QUERY, STAR, Held
+from refold.permissions.shell.words import BRACKET, MARK_PATTERN, QUERY, STAR, Held
 from refold.values.hosts import kept_hosts
 from refold.values.modes import Mode, Verdict
 from refold.values.path_names import below, steering
 from refold.values.tools import Confinement
 
-_EDITS = {"-i", "--interactive", "--edit-todo"}  # of git rebase
+_EDITOR_OPTIONS = {"-i", "--interactive", "--edit-todo"}  # of git rebase
 # A sandboxed command has these for itself, or they hold nothing.
 _OF_EVERY_COMMAND = (
     "/tmp", "/var/tmp", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom",
@@ -90,33 +90,35 @@ class _Command(Struct, frozen=True):
             return "here only what a rule allows runs without asking"
         if self.access.network and not any(p.problem for p in self.looked):
             return "it needs the network"
-        return next((_told(p, self.looked) for p in self.looked if p.problem), self.unread)
+        problems = (_part_problem(p, self.looked) for p in self.looked if p.problem)
+        return next(problems, self.unread)
 
 
-def _told(one: SurveyedCommand, every: Sequence[SurveyedCommand]) -> str:
+def _part_problem(command: SurveyedCommand, every: Sequence[SurveyedCommand]) -> str:
     """Its problem, and which part it is where there are several."""
-    return one.problem if len(every) == 1 else f"{one.problem}, in {shown(one.part.text)}"
+    where = "" if len(every) == 1 else f", in {short_text(command.part.text)}"
+    return f"{command.problem}{where}"
 
 
 def decide_command(
     access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts
 ) -> Decision:
-    command = _learned(access, rules, facts)
+    command = _examine(access, rules, facts)
     confines = _confines(command, mode, facts)
     decision = (
         _planning(command, mode, rules, facts)
-        or _ruled(command, "deny", rules, facts)
+        or _by_rules(command, "deny", rules, facts)
         or command.network.about(access, command.hosts, "deny")
-        or _ruled(command, "ask", rules, facts)
+        or _by_rules(command, "ask", rules, facts)
         or command.network.about(access, command.hosts, "ask")
         or _grave(command, facts)
         or _after_outside_text(command, facts)
         or _by_mode(mode)
         or _looking(command, mode)
-        or _reaching(command, _allowed(command, rules, mode), facts)
-        or _reaching(command, _repeated(command, rules, facts), facts)
+        or _reaching(command, _by_allow(command, rules, mode), facts)
+        or _reaching(command, _by_script(command, rules, facts), facts)
         or _in_sandbox(command, mode, facts)
-        or _asked(command)
+        or _ask_decision(command)
     )
     if command.access.network and facts.filters_hosts:
         verdict = decision.verdict
@@ -136,57 +138,57 @@ def decide_command(
     if settings and not unseen and _edits_rebase(command):
         listed = _in_git(command, facts, ".git/rebase-merge")
         confines = structs.replace(confines, opened=(*confines.opened, *listed))
-    return structs.replace(decision, confines=_joined(confines, decision.confines))
+    return structs.replace(decision, confines=_join(confines, decision.confines))
 
 
-def _learned(access: Access, rules: Sequence[Rule], facts: Facts) -> _Command:
+def _examine(access: Access, rules: Sequence[Rule], facts: Facts) -> _Command:
     cwd = posixpath.normpath(posixpath.join(facts.roots[0], access.cwd or "."))
-    found = running(access.subject)
-    given = [r for r in rules if r.verdict == "allow" and reads(r.tool) and r.pattern]
+    nested = running(access.subject)
+    allows = [r for r in rules if r.verdict == "allow" and reads(r.tool) and r.pattern]
 
     def free(real: str) -> bool:
-        if protected(real, facts, writes=False) and not _is_shared(real, facts):
+        if is_protected(real, facts, writes=False) and not _is_shared(real, facts):
             return False
         return not facts.outside(real) or any(
-            path_patterns.allows(r.pattern, real, facts) for r in given
+            path_patterns.allows(r.pattern, real, facts) for r in allows
         )
 
     looked = survey(access.subject, cwd, facts, free)
-    if unread := _unread(access.subject, found, looked):
+    if unread := _unread(access.subject, nested, looked):
         looked = ()
-    files = tuple(named(found, cwd, facts))
-    outside = (f.real for f in files if given and facts.outside(f.real) and free(f.real))
+    files = tuple(named_files(nested, cwd, facts))
+    outside = (f.real for f in files if allows and facts.outside(f.real) and free(f.real))
     granted = tuple(dict.fromkeys(outside))
-    hosts = named_hosts(access, found, facts)
+    hosts = hosts_of_command(access, nested, facts)
     network = network_rules(rules)
-    return _Command(access, cwd, found, files, looked, granted, unread, hosts, network)
+    return _Command(access, cwd, nested, files, looked, granted, unread, hosts, network)
 
 
-def _unread(text: str, found: NestedCommands, looked: Sequence[SurveyedCommand]) -> str:
+def _unread(text: str, nested: NestedCommands, looked: Sequence[SurveyedCommand]) -> str:
     """Why it is not certain what this runs, and which part of it; "" if it is."""
     if not text.strip():
         return "it is empty"
     if problem := split_script(text).problem:
         return problem
     if not looked:
-        return f"{shown(text)} holds no command"
-    odd = _disagreed(looked, read(text))
-    if odd is None and not found.broken and not found.hidden:
+        return f"{short_text(text)} holds no command"
+    odd = _mismatch(looked, read(text))
+    if odd is None and not nested.broken and not nested.hidden:
         return ""
-    if known := next((_told(one, looked) for one in looked if one.problem), ""):
+    if known := next((_part_problem(c, looked) for c in looked if c.problem), ""):
         return known
-    part = shown(odd.part.text if odd else looked[0].part.text)
-    if found.hidden:
+    part = short_text(odd.part.text if odd else looked[0].part.text)
+    if nested.hidden:
         return f"{part} runs a shell whose commands are not known yet"
     return f"{part} has more than one meaning"
 
 
-def _disagreed(looked: Sequence[SurveyedCommand], script: Script) -> SurveyedCommand | None:
+def _mismatch(looked: Sequence[SurveyedCommand], script: Script) -> SurveyedCommand | None:
     """The first command that the strict reading and the grammar do not see alike."""
     theirs = [[word.text for word in simple.words] for simple in script.commands]
-    for at, one in enumerate(looked):
-        if at >= len(theirs) or not _same(one.part, theirs[at]):
-            return one
+    for index, command in enumerate(looked):
+        if index >= len(theirs) or not _same(command.part, theirs[index]):
+            return command
     return None if len(looked) == len(theirs) else looked[-1]
 
 
@@ -197,12 +199,12 @@ def _same(part: SimpleCommand, theirs: Sequence[str]) -> bool:
     marks = [loop.mark for loop in part.loops]
     # What the words of a loop stand for is known here only.
     return len(mine) == len(theirs) and all(
-        one == other or any(mark in one for mark in marks)
-        for one, other in zip(mine, theirs, strict=True)
+        expected == actual or any(mark in expected for mark in marks)
+        for expected, actual in zip(mine, theirs, strict=True)
     )
 
 
-def _ruled(
+def _by_rules(
     command: _Command,
     verdict: Verdict,
     rules: Sequence[Rule],
@@ -212,10 +214,10 @@ def _ruled(
 ) -> Decision | None:
     """If a rule may apply to a hidden part, the user is asked at least."""
     unsure: Rule | None = None
-    for rule, held in _held(command, verdict, rules, facts):
-        if held == "yes":
+    for rule, match in _matching_rules(command, verdict, rules, facts):
+        if match == "yes":
             return decision_of(rule)
-        unsure = unsure or (rule if held == "maybe" else None)
+        unsure = unsure or (rule if match == "maybe" else None)
     if sure or not unsure:
         return None
     why = f", since {command.unread}" if command.unread else ""
@@ -226,7 +228,7 @@ def _ruled(
     return Decision("ask", str(unsure), unsure.source, reason, once=True)
 
 
-def _held(
+def _matching_rules(
     command: _Command, verdict: Verdict, rules: Sequence[Rule], facts: Facts
 ) -> Iterator[tuple[Rule, Held]]:
     for rule in rules_about(rules, verdict, command.access):
@@ -264,7 +266,7 @@ def _grave(command: _Command, facts: Facts) -> Decision | None:
         return Decision(
             "ask", reason=f"{reason}, so it is asked about in every mode", once=True
         )
-    opened = tuple(dict.fromkeys(_protected(command, facts)))
+    opened = tuple(dict.fromkeys(_protected_paths(command, facts)))
     if not opened:
         return None
     reason = (
@@ -273,19 +275,19 @@ def _grave(command: _Command, facts: Facts) -> Decision | None:
     return Decision("ask", reason=reason, once=True, confines=Confinement(opened=opened))
 
 
-def _protected(command: _Command, facts: Facts) -> Iterator[str]:
+def _protected_paths(command: _Command, facts: Facts) -> Iterator[str]:
     for file in command.files:
         if _is_shared(file.real, facts):
             continue
         for path in dict.fromkeys((file.real, file.path)):
-            if path.startswith("/") and protected(path, facts, writes=not file.looks):
+            if path.startswith("/") and is_protected(path, facts, writes=not file.looks):
                 yield file.real
                 break
 
 
 def _is_shared(real: str, facts: Facts) -> bool:
     """The sandbox keeps it from being written."""
-    return facts.sandboxed and any(below(real, one) for one in facts.shared)
+    return facts.sandboxed and any(below(real, shared) for shared in facts.shared)
 
 
 def _steers_git(command: _Command) -> str:
@@ -304,13 +306,13 @@ def _planning(
         return None
     why = f"plan mode runs only read-only commands, and {command.problem}"
     planned = Decision("deny", reason=f"{why}: {LEAVE_PLAN}")
-    return _ruled(command, "deny", rules, facts, sure=True) or planned
+    return _by_rules(command, "deny", rules, facts, sure=True) or planned
 
 
 def _after_outside_text(command: _Command, facts: Facts) -> Decision | None:
     if not facts.read_outside_text or command.looks:
         return None
-    return Decision("ask", reason=OUTSIDE, outside=True)
+    return Decision("ask", reason=OUTSIDE_TEXT_REASON, outside=True)
 
 
 def _by_mode(mode: Mode) -> Decision | None:
@@ -325,13 +327,13 @@ def _looking(command: _Command, mode: Mode) -> Decision | None:
     return Decision("allow", reason="every part of it is read-only, inside the workspace")
 
 
-def _allowed(command: _Command, rules: Sequence[Rule], mode: Mode) -> Decision | None:
-    given = rules_about(rules, "allow", command.access)
-    if whole := next((r for r in given if not r.pattern), None):
+def _by_allow(command: _Command, rules: Sequence[Rule], mode: Mode) -> Decision | None:
+    allow_rules = rules_about(rules, "allow", command.access)
+    if whole := next((r for r in allow_rules if not r.pattern), None):
         return decision_of(whole)
     used = list[Rule]()
     for part in command.looked:
-        rule = _covering(part, given)
+        rule = _covering(part, allow_rules)
         free = part.goes or (not part.problem and mode != "rules-only")
         if rule is None and not free:
             return None
@@ -341,7 +343,7 @@ def _allowed(command: _Command, rules: Sequence[Rule], mode: Mode) -> Decision |
 
 def whole_script(access: Access, facts: Facts) -> bool:
     """May a rule that repeats this script cover it?"""
-    return _is_repeatable(_learned(access, (), facts), facts)
+    return _is_repeatable(_examine(access, (), facts), facts)
 
 
 def _is_repeatable(command: _Command, facts: Facts) -> bool:
@@ -352,13 +354,13 @@ def _is_repeatable(command: _Command, facts: Facts) -> bool:
     )
 
 
-def _repeated(command: _Command, rules: Sequence[Rule], facts: Facts) -> Decision | None:
+def _by_script(command: _Command, rules: Sequence[Rule], facts: Facts) -> Decision | None:
     """Allowed by a rule that repeats the whole script."""
     from refold.permissions.shell.whole_scripts import has_unknown_arguments
 
     text = command.access.subject.strip()
-    given = rules_about(rules, "allow", command.access)
-    rule = next((r for r in given if r.pattern.strip() == text), None)
+    allow_rules = rules_about(rules, "allow", command.access)
+    rule = next((r for r in allow_rules if r.pattern.strip() == text), None)
     if rule is None or not _is_repeatable(command, facts):
         return None
     narrow = has_unknown_arguments(command.found)
@@ -371,19 +373,19 @@ def _reaching(
     """What a rule for the command says, if the rules for hosts cover what it names."""
     if decision is None or not command.network.allowed or not facts.filters_hosts:
         return decision
-    if not (missing := command.network.uncovered(command.hosts)):
+    if not (missing := command.network.without_allow_rule(command.hosts)):
         return decision
     reason = f"no rule lets a command reach {', '.join(missing)}"
     return Decision("ask", reason=reason, confines=decision.confines)
 
 
-def _covering(part: SurveyedCommand, given: Sequence[Rule]) -> Rule | None:
+def _covering(part: SurveyedCommand, allow_rules: Sequence[Rule]) -> Rule | None:
     if part.strays:
         return None
     if not part.at_home and part.part.values[0].rsplit("/", 1)[-1] == "git":
         # Another directory can be another repository, with settings of its own.
         return None
-    return next((r for r in given if covers(r.pattern, part.part)), None)
+    return next((r for r in allow_rules if covers(r.pattern, part.part)), None)
 
 
 def _in_sandbox(command: _Command, mode: Mode, facts: Facts) -> Decision | None:
@@ -403,13 +405,14 @@ def _leaves_sandbox(command: _Command, facts: Facts) -> str:
     if not facts.sandboxed:
         return "no sandbox works on this machine"
     known = facts.filters_hosts and command.network.allowed
-    if command.access.network and (not known or command.network.uncovered(command.hosts)):
+    uncovered = command.network.without_allow_rule(command.hosts)
+    if command.access.network and (uncovered or not known):
         return "it needs the network"
-    if reason := _unjudged(command):
+    if reason := _reason_not_judged(command):
         return reason
     for words in command.found.commands:
         program = words[0].value
-        if MARKS.search(program) and not _A_FILE_HERE.fullmatch(program):
+        if MARK_PATTERN.search(program) and not _A_FILE_HERE.fullmatch(program):
             return "which program it runs is not known before it runs"
     for file in command.files:
         if _is_elsewhere(file, facts):
@@ -427,14 +430,14 @@ def _records_hidden(command: _Command, facts: Facts) -> str:
     return f"git has {path}, which commands that run without asking do not see"
 
 
-def _unjudged(command: _Command) -> str:
-    found = command.found
-    if not found.commands:
-        emptied = next((r.target.text for r in found.redirects if r.writes), "")
+def _reason_not_judged(command: _Command) -> str:
+    nested = command.found
+    if not nested.commands:
+        emptied = next((r.target.text for r in nested.redirects if r.writes), "")
         return (
             f"it empties {emptied}" if emptied else command.unread or "it holds no command"
         )
-    if found.broken or found.hidden:
+    if nested.broken or nested.hidden:
         return command.unread or "refold cannot parse it with certainty"
     return ""
 
@@ -446,12 +449,12 @@ def _is_elsewhere(file: NamedFile, facts: Facts) -> bool:
         return False
     if not facts.outside(real):
         return False
-    if any(below(real, one) for one in (*facts.shared, *_OF_EVERY_COMMAND)):
+    if any(below(real, directory) for directory in (*facts.shared, *_OF_EVERY_COMMAND)):
         return False
-    return not (file.looks and any(below(real, one) for one in _OF_THE_SYSTEM))
+    return not (file.looks and any(below(real, directory) for directory in _OF_THE_SYSTEM))
 
 
-def _asked(command: _Command) -> Decision:
+def _ask_decision(command: _Command) -> Decision:
     return Decision("ask", reason=f"no rule allows this command, and {command.problem}")
 
 
@@ -485,11 +488,11 @@ def _edits_rebase(command: _Command) -> bool:
     """Does git note for a rebase what the user saw, which may be programs to run later?"""
     values = [part.part.values for part in command.looked]
     return any(
-        v[0] == "git" and "rebase" in v and (steers(v) or not _EDITS.isdisjoint(v))
+        v[0] == "git" and "rebase" in v and (steers(v) or not _EDITOR_OPTIONS.isdisjoint(v))
         for v in values
     )
 
 
-def _joined(one: Confinement, other: Confinement) -> Confinement:
-    opened = tuple(dict.fromkeys((*one.opened, *other.opened)))
-    return structs.replace(one, opened=opened, narrow=other.narrow)
+def _join(first: Confinement, second: Confinement) -> Confinement:
+    opened = tuple(dict.fromkeys((*first.opened, *second.opened)))
+    return structs.replace(first, opened=opened, narrow=second.narrow)

@@ -9,17 +9,17 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from refold.permissions.facts import Access, Decision, Facts, Target, protected
+from refold.permissions.facts import Access, Decision, Facts, Target, is_protected
 from refold.permissions.path_patterns import beginnings, whole
 from refold.permissions.rules import (
-    CODE,
-    DOMAIN,
-    LATER,
+    CODE_TOOLS,
+    DOMAIN_PREFIX,
+    LATER_TOOLS,
     LEAVE_PLAN,
-    OUTSIDE,
-    PRIVATE,
-    READERS,
-    WEB,
+    OUTSIDE_TEXT_REASON,
+    OUTSIDE_TOOLS,
+    PRIVATE_PREFIX,
+    WEB_TOOLS,
     Rule,
     allowing,
     forbidding,
@@ -35,17 +35,21 @@ from refold.values.tools import Confinement, Effect
 
 def decide(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> Decision:
     """`rules` may be in any order; of several with one verdict the first is named."""
-    found = _decided(access, mode, rules, facts)
-    if found.verdict != "ask":
-        return found
+    decision = _decide(access, mode, rules, facts)
+    if decision.verdict != "ask":
+        return decision
     from refold.permissions.odd_letters import odd_letter
 
     names = [name for target in access.files for name in (target.path, target.real)]
     odd = next((odd for text in (access.subject, *names) if (odd := odd_letter(text))), "")
-    return replace(found, reason=f"{found.reason}; look closely: {odd}") if odd else found
+    return (
+        replace(decision, reason=f"{decision.reason}; look closely: {odd}")
+        if odd
+        else decision
+    )
 
 
-def _decided(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> Decision:
+def _decide(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> Decision:
     if is_command(access):
         # Not wanted where no command is ever judged: a grammar is loaded.
         from refold.permissions.command_verdict import decide_command
@@ -57,12 +61,12 @@ def _decided(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) ->
         or _planning(access, mode, facts)
         or forbidding(access, "ask", rules, facts)
         or _for_the_person(access)
-        or _protected(access, facts)
+        or _decide_protected(access, facts)
         or _after_outside_text(access, facts)
         or _by_mode(access, mode, facts)
         or _looking(access, mode, facts)
         or allowing(access, rules, facts)
-        or _asked(access, facts)
+        or _ask_decision(access, facts)
     )
 
 
@@ -71,24 +75,24 @@ def readable(real: str, rules: Sequence[Rule], facts: Facts) -> bool:
 
     For every walk: a search, a list of files, an attached folder.
     """
-    return may_read(real, rules, facts) and not protected(real, facts, writes=False)
+    return may_read(real, rules, facts) and not is_protected(real, facts, writes=False)
 
 
 def unreadable(real: str, rules: Sequence[Rule], facts: Facts) -> str:
     """Why a deny rule keeps this file from being read, whatever tool is used, or ""."""
-    found = Access("read_file", Effect.LOOK, files=(Target(real, real),))
-    decision = forbidding(found, "deny", rules, facts)
+    access = Access("read_file", Effect.LOOK, files=(Target(real, real),))
+    decision = forbidding(access, "deny", rules, facts)
     return decision.reason if decision else ""
 
 
 def unreadable_as_a_whole(rules: Sequence[Rule], facts: Facts) -> set[str]:
     """Files and folders, anywhere on the disk, that deny rules on reading name literally."""
-    return {path for one in _never_read(rules) for path in whole(one, facts)}
+    return {path for rule in _never_read(rules) for path in whole(rule, facts)}
 
 
 def folders_with_unreadable(rules: Sequence[Rule], facts: Facts) -> set[str]:
     """Folders, anywhere, below which deny rules on reading may mean some of the files."""
-    return {folder for one in _never_read(rules) for folder in beginnings(one, facts)}
+    return {folder for rule in _never_read(rules) for folder in beginnings(rule, facts)}
 
 
 def _never_read(rules: Sequence[Rule]) -> Iterator[str]:
@@ -101,7 +105,7 @@ def _never_read(rules: Sequence[Rule]) -> Iterator[str]:
 
 
 def _planning(access: Access, mode: Mode, facts: Facts) -> Decision | None:
-    unwalled = access.tool in CODE and not facts.sandboxed
+    unwalled = access.tool in CODE_TOOLS and not facts.sandboxed
     if mode != "plan" or (
         access.effect not in (Effect.CHANGE, Effect.RUN) and not unwalled
     ):
@@ -113,17 +117,17 @@ def _planning(access: Access, mode: Mode, facts: Facts) -> Decision | None:
 
 
 def _after_outside_text(access: Access, facts: Facts) -> Decision | None:
-    if not facts.read_outside_text or access.tool in READERS:
+    if not facts.read_outside_text or access.tool in OUTSIDE_TOOLS:
         return None
-    unwalled = access.tool in CODE and not facts.sandboxed
+    unwalled = access.tool in CODE_TOOLS and not facts.sandboxed
     if access.effect not in (Effect.CHANGE, Effect.RUN, Effect.NET) and not unwalled:
         return None
-    return Decision("ask", reason=OUTSIDE, outside=True)
+    return Decision("ask", reason=OUTSIDE_TEXT_REASON, outside=True)
 
 
 def _private(access: Access, rules: Sequence[Rule]) -> Decision | None:
     """Addresses inside are refused in every mode, unless a rule permits them for the host."""
-    if access.tool not in WEB:
+    if access.tool not in WEB_TOOLS:
         return None
     from refold.values.web_address import host_of, is_inside_name
 
@@ -131,7 +135,7 @@ def _private(access: Access, rules: Sequence[Rule]) -> Decision | None:
     local = is_inside_name(host)
     if not (access.private or local) or permits_private(access, rules):
         return None
-    rule = f"{access.tool}({DOMAIN if local else PRIVATE}{host})"
+    rule = f"{access.tool}({DOMAIN_PREFIX if local else PRIVATE_PREFIX}{host})"
     reason = (
         f"{host} is this machine or in a private network, which is refused in every mode. "
         f"To permit it: --allow '{rule}', or that rule in the settings"
@@ -159,18 +163,18 @@ def _by_mode(access: Access, mode: Mode, facts: Facts) -> Decision | None:
 def _looking(access: Access, mode: Mode, facts: Facts) -> Decision | None:
     if mode == "rules-only" or access.effect is not Effect.LOOK or _outside(access, facts):
         return None
-    if access.tool in CODE:
+    if access.tool in CODE_TOOLS:
         walled = Decision("allow", reason="it is read-only: a sandbox confines it")
         return walled if facts.sandboxed else None
     return Decision("allow", reason="it is read-only, inside the workspace")
 
 
-def _asked(access: Access, facts: Facts) -> Decision:
+def _ask_decision(access: Access, facts: Facts) -> Decision:
     if outside := _outside(access, facts):
         return Decision("ask", reason=f"{outside} is outside the workspace")
     if steers := _not_meant(access, facts) if access.effect is Effect.CHANGE else "":
         return Decision("ask", reason=f"{steers} instructs agents or tools")
-    if access.tool in LATER:
+    if access.tool in LATER_TOOLS:
         return Decision(
             "ask",
             reason="it runs later, without a person, with this session's mode and rules",
@@ -189,12 +193,12 @@ def _not_meant(access: Access, facts: Facts) -> str:
     return _outside(access, facts) or next(steers, "")
 
 
-def _protected(access: Access, facts: Facts) -> Decision | None:
+def _decide_protected(access: Access, facts: Facts) -> Decision | None:
     writes = access.effect is not Effect.LOOK
     part = facts.git_part([target.real for target in access.files]) if writes else ""
     for target in access.files:
         for path in (target.real, target.path):
-            if (part and path == part) or protected(path, facts, writes=writes):
+            if (part and path == part) or is_protected(path, facts, writes=writes):
                 reason = (
                     f"{target.real} is protected: it holds secrets or decides what runs"
                 )

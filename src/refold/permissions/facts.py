@@ -113,7 +113,7 @@ class Decision(Struct, frozen=True):
     confines: Confinement = Confinement()
 
 
-def protected(path: str, facts: Facts, *, writes: bool) -> bool:
+def is_protected(path: str, facts: Facts, *, writes: bool) -> bool:
     """Is this file asked about in every mode? `path` is absolute."""
     theirs = any(below(path, tree) for tree in facts.trees)
     if not theirs and any(below(path, own) for own in facts.own):
@@ -124,5 +124,5 @@ def protected(path: str, facts: Facts, *, writes: bool) -> bool:
         return True
     if not writes:
         return False
-    later = any(each in small + "/" for each in _RUN_LATER)
+    later = any(name in small + "/" for name in _RUN_LATER)
     return bool(reason) or later or bool(facts.git_part((path,)))

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from refold.permissions.facts import Access, Decision, Facts
-from refold.permissions.rules import NET, Rule, decision_of
+from refold.permissions.rules import NETWORK_RULE, Rule, decision_of
 from refold.permissions.shell.nested_commands import NestedCommands, name_of
 from refold.permissions.shell.words import Word
 from refold.values.hosts import (
@@ -33,10 +33,10 @@ from refold.values.hosts import (
 from refold.values.modes import Mode, Verdict
 from refold.values.web_address import web_address
 
-_URL = r"https?://[^\s'\"<>|;()]+"
-_USER = r"(?<=:)//[^/?#]*@"
+_URL_PATTERN = r"https?://[^\s'\"<>|;()]+"
+_USER_PATTERN = r"(?<=:)//[^/?#]*@"
 # The preset of a program's registry. `git` has remotes of its own.
-_REGISTRIES = {
+_REGISTRY_HOSTS = {
     name: preset
     for preset, names in {
         "pypi": "pip pip3 uv uvx pipx poetry pdm hatch tox nox",
@@ -54,7 +54,7 @@ _REGISTRIES = {
     }.items()
     for name in names.split()
 }  # fmt: skip
-_PYTHON = re.compile(r"python[0-9.]*")
+_PYTHON_NAME = re.compile(r"python[0-9.]*")
 
 
 class NetworkRules(Struct, frozen=True):
@@ -65,7 +65,7 @@ class NetworkRules(Struct, frozen=True):
     denied: tuple[str, ...] = ()
     rules: tuple[Rule, ...] = ()
 
-    def uncovered(self, named: Sequence[str]) -> tuple[str, ...]:
+    def without_allow_rule(self, named: Sequence[str]) -> tuple[str, ...]:
         """Which of these patterns no allow rule covers."""
         if EVERY_HOST in self.allowed:
             return ()
@@ -90,7 +90,7 @@ class NetworkRules(Struct, frozen=True):
 
 
 def network_rules(rules: Sequence[Rule]) -> NetworkRules:
-    ours = tuple(rule for rule in rules if rule.tool == NET)
+    ours = tuple(rule for rule in rules if rule.tool == NETWORK_RULE)
     if not ours:
         return NetworkRules()
     return NetworkRules(
@@ -98,11 +98,13 @@ def network_rules(rules: Sequence[Rule]) -> NetworkRules:
     )
 
 
-def named_hosts(access: Access, found: NestedCommands, facts: Facts) -> tuple[str, ...]:
+def hosts_of_command(
+    access: Access, nested: NestedCommands, facts: Facts
+) -> tuple[str, ...]:
     """Patterns of the hosts that a command is known to want, those of the call first."""
     if not access.network:
         return ()
-    wanted = (*access.hosts, *_in_commands(found.commands, facts))
+    wanted = (*access.hosts, *_in_commands(nested.commands, facts))
     return tuple(dict.fromkeys(wanted))[:MAX_NAMED_HOSTS]
 
 
@@ -145,9 +147,9 @@ def rules_for(named: Sequence[str]) -> tuple[str, ...]:
     whole, left = list[str](), list(named)
     for preset, hosts in PRESETS.items():
         if len(hosts) > 1 and set(hosts) <= set(left):
-            whole.append(f"{NET}({PRESET}{preset})")
+            whole.append(f"{NETWORK_RULE}({PRESET}{preset})")
             left = [pattern for pattern in left if pattern not in hosts]
-    return (*whole, *(f"{NET}({pattern})" for pattern in left))
+    return (*whole, *(f"{NETWORK_RULE}({pattern})" for pattern in left))
 
 
 def _patterns(rules: Sequence[Rule], verdict: Verdict) -> tuple[str, ...]:
@@ -159,9 +161,9 @@ def _in_commands(commands: Sequence[tuple[Word, ...]], facts: Facts) -> Iterator
         if not words:
             continue
         name, values = name_of(words), [word.value for word in words]
-        if _PYTHON.fullmatch(name) and values[1:2] == ["-m"]:
+        if _PYTHON_NAME.fullmatch(name) and values[1:2] == ["-m"]:
             name = "".join(values[2:3])
-        if preset := _REGISTRIES.get(name):
+        if preset := _REGISTRY_HOSTS.get(name):
             yield from PRESETS[preset]
         if name == "git":
             for url in facts.git_urls():
@@ -171,9 +173,9 @@ def _in_commands(commands: Sequence[tuple[Word, ...]], facts: Facts) -> Iterator
 
 
 def _hosts_in(text: str) -> Iterator[str]:
-    for url in re.findall(_URL, text):
+    for url in re.findall(_URL_PATTERN, text):
         try:
-            place = web_address(re.sub(_USER, "//", url))
+            place = web_address(re.sub(_USER_PATTERN, "//", url))
             port = "" if place.port in PORTS else f":{place.port}"
             host = f"[{place.host}]" if ":" in place.host else place.host
             (pattern,) = expanded(host + port)

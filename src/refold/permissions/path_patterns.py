@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from refold.permissions.facts import Facts
-from refold.permissions.shell.words import MARKS, Held, blurred, meets
+from refold.permissions.shell.words import MARK_PATTERN, Held, meets, with_gaps
 from refold.values.path_globs import literal_name, literally, loosely, regex
 
-_WILD = re.compile(r"[*?\[\\]")
+_WILD_CHARACTERS = re.compile(r"[*?\[\\]")
 
 
 def allows(pattern: str, real: str, facts: Facts) -> bool:
@@ -28,11 +28,11 @@ def allows(pattern: str, real: str, facts: Facts) -> bool:
 
 def forbids(pattern: str, path: str, facts: Facts) -> Held:
     """`path` is absolute and may contain marks for unknown text."""
-    hidden, answer = bool(MARKS.search(path)), "no"
+    hidden, answer = bool(MARK_PATTERN.search(path)), "no"
     for start, rest in _anywhere(pattern, facts):
         if hidden:
             tokens = _tokens(start + "/" + rest)
-            answer = "maybe" if meets(tokens, blurred(path.casefold())) else answer
+            answer = "maybe" if meets(tokens, with_gaps(path.casefold())) else answer
         elif _is_below(start, rest, path):
             return "yes"
     return answer
@@ -53,7 +53,7 @@ def beginnings(pattern: str, facts: Facts) -> Iterator[str]:
     """
     for start, rest in _anywhere(pattern, facts):
         if literal_name(rest) is None:
-            literal = _WILD.split(rest)[0]
+            literal = _WILD_CHARACTERS.split(rest)[0]
             folder = facts.follow(
                 f"{start}/{literal.rpartition('/')[0]}".rstrip("/") or "/"
             )
@@ -105,7 +105,7 @@ def _everywhere(pattern: str, facts: Facts) -> Iterator[tuple[str, str]]:
                 folder, _, last = real.rpartition("/")
                 yield folder, literally(last)
             continue
-        folder = _WILD.split(rest)[0].rpartition("/")[0]
+        folder = _WILD_CHARACTERS.split(rest)[0].rpartition("/")[0]
         real = facts.follow(f"{start}/{folder}" if folder else start or "/").rstrip("/")
         if real != f"{start}/{folder}".rstrip("/"):
             yield real, rest[len(folder) :].lstrip("/")
@@ -115,8 +115,8 @@ def _is_below(start: str, rest: str, path: str) -> bool:
     exact, wide = _wide_regexes(start, rest)
     # A slash at the end: `secret/**` speaks of the folder too.
     return any(
-        one.fullmatch(name) or one.fullmatch(f"{name}/")
-        for one, name in ((exact, path), (wide, path.casefold()))
+        regex.fullmatch(name) or regex.fullmatch(f"{name}/")
+        for regex, name in ((exact, path), (wide, path.casefold()))
     )
 
 

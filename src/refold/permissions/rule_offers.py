@@ -19,15 +19,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from refold.permissions.facts import Access, Facts, Target
-from refold.permissions.rules import DOMAIN, EDITS, WEB, is_command
+from refold.permissions.rules import DOMAIN_PREFIX, EDIT_TOOLS, WEB_TOOLS, is_command
 from refold.values.path_globs import literally
 
 if TYPE_CHECKING:
     from refold.permissions.shell.plain_script import SimpleCommand
 
-_UNUSUAL = set("*?[]{}\\")
+_UNUSUAL_CHARACTERS = set("*?[]{}\\")
 # What these change holds for the commands after them, whichever a rule for them is used with.
-_STATEFUL = frozenset((
+_STATEFUL_PROGRAMS = frozenset((
     "export", "declare", "typeset", "local", "readonly", "unset", "set", "shopt", "alias",
     "unalias", "source", ".", "read", "mapfile", "readarray", "getopts", "trap", "enable", "hash",
     "umask", "ulimit", "exec", "eval", "let", "cd", "pushd", "popd",
@@ -43,12 +43,12 @@ def offers(access: Access, facts: Facts) -> tuple[str, ...]:
     """
     if is_command(access):
         parts = _acting(access, facts)
-        found = _of_parts(parts)
-        if not any(found) and not _one_for_each(parts):
-            found = (_whole(access, facts),)
+        rules = _of_parts(parts)
+        if not any(rules) and not _one_for_each(parts):
+            rules = (_whole(access, facts),)
     else:
-        found = (_folder(access, facts), narrowest(access, facts))
-    return tuple(dict.fromkeys(rule for rule in found if rule))
+        rules = (_folder(access, facts), narrowest(access, facts))
+    return tuple(dict.fromkeys(rule for rule in rules if rule))
 
 
 def rule_set(access: Access, facts: Facts) -> tuple[str, ...]:
@@ -66,10 +66,10 @@ def with_hosts(rules: tuple[str, ...], access: Access, facts: Facts) -> tuple[st
     """These rules, and those for the hosts that a command wants; () if they are too many."""
     if not (access.network and facts.filters_hosts and rules and is_command(access)):
         return rules
-    from refold.permissions.network_hosts import named_hosts, rules_for
+    from refold.permissions.network_hosts import hosts_of_command, rules_for
     from refold.permissions.shell.nested_commands import running
 
-    named = named_hosts(access, running(access.subject), facts)
+    named = hosts_of_command(access, running(access.subject), facts)
     both = (*rules, *rules_for(named))
     return both if len(both) <= MAX_RULES else ()
 
@@ -83,12 +83,19 @@ def narrowest(access: Access, facts: Facts) -> str:
         return _for_file(access, access.files[0], facts) if len(access.files) == 1 else ""
     if not access.subject or access.tool.startswith("mcp__"):
         return access.tool
-    if access.tool in WEB:
+    if access.tool in WEB_TOOLS:
         from refold.values.web_address import host_of
 
         host = host_of(access.subject)
-        return f"{access.tool}({DOMAIN}{host})" if host and not set(host) & _UNUSUAL else ""
-    plain = access.subject.strip() == access.subject and not set(access.subject) & _UNUSUAL
+        return (
+            f"{access.tool}({DOMAIN_PREFIX}{host})"
+            if host and not set(host) & _UNUSUAL_CHARACTERS
+            else ""
+        )
+    plain = (
+        access.subject.strip() == access.subject
+        and not set(access.subject) & _UNUSUAL_CHARACTERS
+    )
     return (
         f"{access.tool}({access.subject})" if plain and "\0" not in access.subject else ""
     )
@@ -101,16 +108,16 @@ def _for_file(access: Access, target: Target, facts: Facts) -> str:
         return ""
     path = literally(inside or real)
     name = access.tool
-    return f"{name}({path})" if inside and "/" in path else f"{name}({_rooted(path)})"
+    return f"{name}({path})" if inside and "/" in path else f"{name}({_with_root(path)})"
 
 
-def _rooted(path: str) -> str:
+def _with_root(path: str) -> str:
     return path if path.startswith("/") else f"./{path}"
 
 
 def _folder(access: Access, facts: Facts) -> str:
     """A rule for all edits in the folder of this file, if that is below the workspace."""
-    if access.tool not in EDITS or not (rule := narrowest(access, facts)):
+    if access.tool not in EDIT_TOOLS or not (rule := narrowest(access, facts)):
         return ""
     path = rule[len(access.tool) + 1 : -1]
     folder, slash, _ = path.rpartition("/")
@@ -126,8 +133,8 @@ def _of_parts(parts: "Sequence[SimpleCommand]") -> tuple[str, ...]:
         return (_useful(parts[0]), _exact(parts[0]))
     return tuple(
         rule
-        for one in parts
-        if (rule := _useful(one))
+        for command in parts
+        if (rule := _useful(command))
         and all(covers(rule.removeprefix("bash(")[:-1], part) for part in parts)
     )
 
@@ -154,11 +161,11 @@ def _acting(access: Access, facts: Facts) -> "tuple[SimpleCommand, ...]":
         facts,
         lambda real: not facts.outside(real),
     )
-    acting = [one for one in looked if one.problem] or list(looked[:1])
-    if any(one.strays for one in acting):
+    acting = [command for command in looked if command.problem] or list(looked[:1])
+    if any(command.strays for command in acting):
         return ()
-    parts = [one.part for one in acting]
-    if any(part.values[0] in _STATEFUL for part in parts):
+    parts = [command.part for command in acting]
+    if any(part.values[0] in _STATEFUL_PROGRAMS for part in parts):
         return ()
     if any(word.glob or part.values[0] == "[" for part in parts for word in part.words):
         return ()
@@ -171,25 +178,25 @@ def _useful(part: "SimpleCommand") -> str:
     from refold.permissions.shell.everyday_programs import beginning_of
 
     start = beginning_of(part.values)
-    text = _written(part, [*map(_quoted, start), "*"]) if start else ""
+    text = _spell_for_rule(part, [*map(_quote, start), "*"]) if start else ""
     return f"bash({text})" if text and covers(text, part) else ""
 
 
 def _exact(part: "SimpleCommand") -> str:
     from refold.permissions.shell.command_patterns import covers
 
-    text = _written(part, [_quoted(word.value) for word in part.words])
+    text = _spell_for_rule(part, [_quote(word.value) for word in part.words])
     fits = bool(text) and "\n" not in text and not text.endswith(":*")
     return f"bash({text})" if fits and covers(text, part) else ""
 
 
-def _written(part: "SimpleCommand", words: Sequence[str]) -> str:
+def _spell_for_rule(part: "SimpleCommand", words: Sequence[str]) -> str:
     """`words` with the settings and files of `part` that a rule must spell."""
-    files = (f"{output.operator} {_quoted(output.file.value)}" for output in part.outputs)
+    files = (f"{output.operator} {_quote(output.file.value)}" for output in part.outputs)
     return " ".join((*part.spelt, *words, *files))
 
 
-def _quoted(word: str) -> str:
+def _quote(word: str) -> str:
     if re.fullmatch(r"[A-Za-z0-9_./:,@%+=^-]+", word):
         return word
     return "'" + word.replace("'", "'\"'\"'") + "'"

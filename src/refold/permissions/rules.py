@@ -26,28 +26,30 @@ from refold.values.modes import Verdict
 from refold.values.path_names import steering
 from refold.values.tools import Effect
 
-COMMANDS = frozenset(("bash", "background_run", "monitor"))
-CODE = frozenset(("python",))  # only walls around it keep it to looking
-EDITS = frozenset(("edit_file", "write_file", "multi_edit", "apply_patch", "notebook_edit"))
-LOOKS = frozenset(("read_file", "grep", "glob", "list_files", "tree"))
-WEB = frozenset(("web_fetch",))
+COMMAND_TOOLS = frozenset(("bash", "background_run", "monitor"))
+CODE_TOOLS = frozenset(("python",))  # only walls around it keep it to looking
+EDIT_TOOLS = frozenset(
+    ("edit_file", "write_file", "multi_edit", "apply_patch", "notebook_edit")
+)
+LOOK_TOOLS = frozenset(("read_file", "grep", "glob", "list_files", "tree"))
+WEB_TOOLS = frozenset(("web_fetch",))
 # They only read, though on the network.
-READERS = frozenset(("web_fetch", "web_search", "mcp__read_resource"))
-OUTSIDE = "the model has read text from outside since your last message"
-NET = "net"  # no tool: the hosts of commands
-LATER = frozenset(("schedule",))  # runs without a user
-DOMAIN = "domain:"
-PRIVATE = "private:"  # a host that may be in a private network
-_ALSO = {
+OUTSIDE_TOOLS = frozenset(("web_fetch", "web_search", "mcp__read_resource"))
+OUTSIDE_TEXT_REASON = "the model has read text from outside since your last message"
+NETWORK_RULE = "net"  # no tool: the hosts of commands
+LATER_TOOLS = frozenset(("schedule",))  # runs without a user
+DOMAIN_PREFIX = "domain:"
+PRIVATE_PREFIX = "private:"  # a host that may be in a private network
+_TOOL_ALIASES = {
     "Bash": "bash", "shell": "bash", "Read": "read_file", "read": "read_file",
     "Edit": "edit_file", "edit": "edit_file", "Write": "edit_file", "write": "edit_file",
     "MultiEdit": "edit_file", "NotebookEdit": "edit_file", "Glob": "glob", "Grep": "grep",
     "LS": "list_files", "WebFetch": "web_fetch", "WebSearch": "web_search", "Task": "task",
     "TodoWrite": "todo_write", "ExitPlanMode": "exit_plan_mode", "AskUserQuestion": "ask_user",
 }  # fmt: skip
-_WRITTEN = r"(?s)([A-Za-z0-9_*-]+)(?:\((.*)\))?"
-_BRACES = r"(?<!\\)\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}"
-_QUOTED = r"'[^']*'|\"(?:[^\"\\]|\\.)*\"|\\."
+_RULE_PATTERN = r"(?s)([A-Za-z0-9_*-]+)(?:\((.*)\))?"
+_BRACE_EXPANSION = r"(?<!\\)\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}"
+_QUOTED_PATTERN = r"'[^']*'|\"(?:[^\"\\]|\\.)*\"|\\."
 _Kind = Literal["command", "file", "text", "address", "host"]
 LEAVE_PLAN = "call exit_plan_mode(plan) to ask the person to go on"
 
@@ -74,17 +76,17 @@ def parse(
     match: Sequence[str] = (),
     not_match: Sequence[str] = (),
 ) -> Rule:
-    """`bash(git status *)` as a rule; `checked` looks at its examples. Raises `BadInput`."""
-    found = re.fullmatch(_WRITTEN, text.strip())
-    if not found or (found[2] is not None and not found[2].strip()):
+    """`bash(git status *)` as a rule; `check_examples` compares it with its examples. Raises `BadInput`."""
+    parsed = re.fullmatch(_RULE_PATTERN, text.strip())
+    if not parsed or (parsed[2] is not None and not parsed[2].strip()):
         raise BadInput(
             f"{text!r} is not a permission rule: write tool or tool(pattern), "
             f"for example bash(git status *) or edit_file(src/**)"
         )
-    tool, pattern = found[1], found[2] or ""
+    tool, pattern = parsed[1], parsed[2] or ""
     if "\0" in pattern:
         raise BadInput(f"{text!r} contains a NUL character, which no call can contain")
-    if pattern.startswith(PRIVATE) and set("*?[") & set(pattern):
+    if pattern.startswith(PRIVATE_PREFIX) and set("*?[") & set(pattern):
         raise BadInput(
             f"{text!r} may permit any host in a private network: write one rule for each "
             "host, without *"
@@ -96,14 +98,16 @@ def parse(
 
 def _nonsense(tool: str, pattern: str) -> str:
     """Why the pattern would not match what its author means, or ""."""
-    command = tool in COMMANDS
-    if tool == NET:
+    command = tool in COMMAND_TOOLS
+    if tool == NETWORK_RULE:
         return _no_host(pattern)
-    if braces := re.search(_BRACES, re.sub(_QUOTED, "", pattern) if command else pattern):
+    if braces := re.search(
+        _BRACE_EXPANSION, re.sub(_QUOTED_PATTERN, "", pattern) if command else pattern
+    ):
         return f"braces mean nothing in it: write a rule for each part of {braces[0]}"
     if command:
         return ""
-    if tool in WEB:
+    if tool in WEB_TOOLS:
         return "write [!…] instead of [^…]" if "[^" in pattern else ""
     from refold.permissions.path_patterns import problem
 
@@ -123,16 +127,16 @@ def _no_host(pattern: str) -> str:
         return str(error)
 
 
-def checked(rule: Rule) -> Rule:
+def check_examples(rule: Rule) -> Rule:
     """The rule itself. Raises `BadInput` where it breaks its own examples."""
     for example in (*rule.match, *rule.not_match):
         wanted = example in rule.match
         if _holds(rule, example) is not wanted:
-            where = f" in {rule.source}" if rule.source else ""
+            source = f" in {rule.source}" if rule.source else ""
             kind = "match" if wanted else "not_match"
             does = "does not cover" if wanted else "covers"
             raise BadInput(
-                f"the rule {rule}{where} {does} {example!r}, which is in its {kind}: "
+                f"the rule {rule}{source} {does} {example!r}, which is in its {kind}: "
                 f"fix the rule or the example"
             )
     return rule
@@ -170,9 +174,9 @@ def _holds(rule: Rule, example: str) -> bool:
     return ways[kind_of(tool, Effect.SELF)]()
 
 
-def denied_hosts(rules: Sequence[Rule]) -> tuple[str, ...]:
+def deny_host_patterns(rules: Sequence[Rule]) -> tuple[str, ...]:
     """Patterns of hosts that no command may reach, whatever else is said of it."""
-    named = [r.pattern for r in rules if r.tool == NET and r.verdict == "deny"]
+    named = [r.pattern for r in rules if r.tool == NETWORK_RULE and r.verdict == "deny"]
     if not named:
         return ()
     from refold.values.hosts import expanded_all
@@ -197,25 +201,25 @@ def _as_path(example: str, facts: Facts) -> str:
 
 def kind_of(tool: str, effect: Effect) -> _Kind:
     """What the pattern of a rule is compared with, for calls of this tool."""
-    if tool in COMMANDS:
+    if tool in COMMAND_TOOLS:
         return "command"
-    if tool in WEB:
+    if tool in WEB_TOOLS:
         return "address"
-    if tool == NET:
+    if tool == NETWORK_RULE:
         return "host"
-    if tool in EDITS or tool in LOOKS or effect in (Effect.LOOK, Effect.CHANGE):
+    if tool in EDIT_TOOLS or tool in LOOK_TOOLS or effect in (Effect.LOOK, Effect.CHANGE):
         return "file"
     return "text"
 
 
 def ours(name: str) -> str:
     """The name of a tool here, as rules of other agents and short forms say it."""
-    return _ALSO.get(name, name)
+    return _TOOL_ALIASES.get(name, name)
 
 
 def is_command(access: Access) -> bool:
     """Is the call judged by the command line that it runs?"""
-    return access.command or access.tool in COMMANDS
+    return access.command or access.tool in COMMAND_TOOLS
 
 
 def is_about(written: str, tool: str, effect: Effect, *, command: bool = False) -> bool:
@@ -223,12 +227,14 @@ def is_about(written: str, tool: str, effect: Effect, *, command: bool = False) 
     name = ours(written)
     if fnmatchcase(tool, name):
         return True
-    if (command or tool in COMMANDS) and fnmatchcase("bash", name):  # a pattern, too
+    if (command or tool in COMMAND_TOOLS) and fnmatchcase("bash", name):  # a pattern, too
         return True
-    if name in EDITS:
-        return tool in EDITS
+    if name in EDIT_TOOLS:
+        return tool in EDIT_TOOLS
     if name == "read_file":
-        return tool in LOOKS or (effect is Effect.LOOK and not tool.startswith("mcp__"))
+        return tool in LOOK_TOOLS or (
+            effect is Effect.LOOK and not tool.startswith("mcp__")
+        )
     # A whole server, written without its tools.
     return (
         name.startswith("mcp__") and name.count("__") == 1 and tool.startswith(f"{name}__")
@@ -237,7 +243,9 @@ def is_about(written: str, tool: str, effect: Effect, *, command: bool = False) 
 
 def is_elsewhere(written: str) -> bool:
     """Does it name a tool that this session may not have, and others do?"""
-    return ours(written) in (*_ALSO.values(), NET) or written.startswith("mcp__")
+    return ours(written) in (*_TOOL_ALIASES.values(), NETWORK_RULE) or written.startswith(
+        "mcp__"
+    )
 
 
 def reads(written: str) -> bool:
@@ -246,7 +254,7 @@ def reads(written: str) -> bool:
 
 
 def writes(written: str) -> bool:
-    return ours(written) in EDITS or written == "*"
+    return ours(written) in EDIT_TOOLS or written == "*"
 
 
 def forbidding(
@@ -261,12 +269,12 @@ def forbidding(
 
 def allowing(access: Access, rules: Sequence[Rule], facts: Facts) -> Decision | None:
     """What an allow rule says, if rules cover the whole of the call. Not for commands."""
-    given = list(rules_about(rules, "allow", access))
+    allow_rules = list(rules_about(rules, "allow", access))
     if not access.files:
-        found = next((r for r in given if _allows(r, access)), None)
-        return decision_of(found) if found else None
+        match = next((r for r in allow_rules if _allows(r, access)), None)
+        return decision_of(match) if match else None
     covering = [
-        next((r for r in given if _allows_target(r, target, access, facts)), None)
+        next((r for r in allow_rules if _allows_target(r, target, access, facts)), None)
         for target in access.files
     ]
     first = covering[0]
@@ -297,8 +305,8 @@ def rules_about(rules: Sequence[Rule], verdict: Verdict, access: Access) -> Sequ
 
 
 def decision_of(rule: Rule) -> Decision:
-    where = f" ({rule.source})" if rule.source else ""
-    reason = f"the rule {rule}{where} says {rule.verdict}"
+    source = f" ({rule.source})" if rule.source else ""
+    reason = f"the rule {rule}{source} says {rule.verdict}"
     return Decision(
         rule.verdict, str(rule), rule.source, reason, once=rule.verdict == "ask"
     )
@@ -312,7 +320,7 @@ def _forbids(rule: Rule, access: Access, facts: Facts) -> bool:
         return any(
             path_patterns.forbids(rule.pattern, name, facts) != "no" for name in names
         )
-    if access.tool in WEB:
+    if access.tool in WEB_TOOLS:
         return _may_cover_url(rule.pattern, access.subject)
     return fnmatchcase(access.subject.casefold(), rule.pattern.casefold())
 
@@ -320,7 +328,7 @@ def _forbids(rule: Rule, access: Access, facts: Facts) -> bool:
 def _allows(rule: Rule, access: Access) -> bool:
     if not rule.pattern:
         return True
-    if access.tool in WEB:
+    if access.tool in WEB_TOOLS:
         return _covers_url(rule.pattern, access.subject)
     return fnmatchcase(access.subject, rule.pattern)
 
@@ -343,13 +351,13 @@ def _may_cover_url(pattern: str, url: str) -> bool:
     plain = str(web_address(url)).casefold()
     read = unquote(plain)  # as a server may read it
     spelled = (url.casefold(), plain, read, re.sub(r"(?<!:)//+", "/", read))
-    return any(fnmatchcase(each, pattern.casefold()) for each in spelled)
+    return any(fnmatchcase(spelling, pattern.casefold()) for spelling in spelled)
 
 
 def _host_in(pattern: str) -> str | None:
     """The host that a rule for web addresses names; None for one that is about URLs."""
     kind, colon, host = pattern.partition(":")
-    return host if f"{kind}{colon}" in (DOMAIN, PRIVATE) else None
+    return host if f"{kind}{colon}" in (DOMAIN_PREFIX, PRIVATE_PREFIX) else None
 
 
 def permits_private(access: Access, rules: Sequence[Rule]) -> bool:
@@ -362,7 +370,9 @@ def permits_private(access: Access, rules: Sequence[Rule]) -> bool:
 
     local = is_inside_name(host_of(access.subject))
     return any(
-        rule.pattern.startswith((DOMAIN, PRIVATE) if local else PRIVATE)
+        rule.pattern.startswith(
+            (DOMAIN_PREFIX, PRIVATE_PREFIX) if local else PRIVATE_PREFIX
+        )
         and not set("*?[") & set(rule.pattern)
         and _allows(rule, access)
         for rule in rules_about(rules, "allow", access)

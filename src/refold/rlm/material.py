@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from refold.errors import BadInput, ToolFailed
-from refold.permissions.facts import Facts, protected
+from refold.permissions.facts import Facts, is_protected
 from refold.place.file_walk import walk
 from refold.place.files import DiskFiles
 from refold.place.port import Real
@@ -125,7 +125,7 @@ class _Gathering:
     def _add(self, path: str) -> None:
         if path in self._files:
             return
-        if protected(path, Facts(), writes=False) or self._unread(path):
+        if is_protected(path, Facts(), writes=False) or self._unread(path):
             self._secret.append(path)
         else:
             self._files[path] = _size(path)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 
 from refold.errors import BadInput, ToolFailed
-from refold.permissions.facts import Facts, protected
+from refold.permissions.facts import Facts, is_protected
 from refold.place.files import DiskFiles
 from refold.place.port import Real
 from refold.skills.directories import (
@@ -144,7 +144,7 @@ class Catalogue:
     def _check(self, real: Real, file: str, skill: Skill) -> None:
         """A folder of skills is no way round what is asked about, or denied, elsewhere."""
         inside = f"/{os.path.relpath(real, skill.folder)}"
-        if any(protected(each, Facts(), writes=False) for each in (real, inside)):
+        if any(is_protected(each, Facts(), writes=False) for each in (real, inside)):
             raise ToolFailed(
                 f"{escaped(file)} may contain secrets and is not part of a skill."
             )

@@ -12,28 +12,30 @@ from refold.permissions.shell.named_files import places_of
 from refold.permissions.shell.nested_commands import NestedCommands, name_of
 from refold.permissions.shell.words import (
     BRACKET,
-    GAP,
-    HERE,
-    HOME,
-    MARKS,
+    DIRECTORY_MARK,
+    HOME_MARK,
+    MARK_PATTERN,
     QUERY,
     STAR,
+    UNKNOWN_GAP,
     Word,
 )
 from refold.values.path_names import below
 
-_FATAL = frozenset({
+_FATAL_PROGRAMS = frozenset({
     "sudo", "doas", "su", "pkexec", "run0", "shutdown", "reboot", "halt", "poweroff", "mke2fs",
     "fdisk", "sfdisk", "cfdisk", "gdisk", "sgdisk", "parted", "wipefs", "blkdiscard", "telinit",
     "mkswap", "cryptsetup", "vgremove", "lvremove", "pvremove", "zpool", "kexec", "badblocks",
     "killall5", "modprobe", "insmod", "rmmod", "visudo", "userdel", "swapoff",
 })  # fmt: skip
-_REMOVES = frozenset(("rm", "rmdir", "shred", "unlink", "mv", "srm", "rimraf", "trash"))
-_RECURSES = frozenset(("chmod", "chown", "chgrp", "setfacl"))
-_STOPS = frozenset(
+_REMOVING_PROGRAMS = frozenset(
+    ("rm", "rmdir", "shred", "unlink", "mv", "srm", "rimraf", "trash")
+)
+_RECURSIVE_PROGRAMS = frozenset(("chmod", "chown", "chgrp", "setfacl"))
+_STOPPING_PROGRAMS = frozenset(
     ["poweroff", "reboot", "halt", "suspend", "hibernate", "kexec", "rescue", "emergency"]
 )
-_TOP = frozenset(
+_TOP_DIRECTORIES = frozenset(
     [
         "/bin",
         "/boot",
@@ -59,8 +61,8 @@ _TOP = frozenset(
         "/Volumes",
     ]
 )
-_FOUND = frozenset(("-delete", "-exec", "-execdir", "-ok", "-okdir"))
-_CHOOSING = frozenset(
+_FIND_ACTIONS = frozenset(("-delete", "-exec", "-execdir", "-ok", "-okdir"))
+_DISK_CHOICES = frozenset(
     [
         "-name",
         "-iname",
@@ -80,41 +82,41 @@ _CHOOSING = frozenset(
         "-ctime",
     ]
 )
-_DEVICE = re.compile(
+_DEVICE_PATTERN = re.compile(
     r"(?:.*[=@])?/dev/(?:sd|hd|vd|xvd|nvme|mmcblk|dm-|md\d|loop|nbd|disk/|mapper/|mem$|kmem$|"
     r"port$|sg\d|rdisk|kmsg|watchdog)|/proc/sysrq-trigger$"
 )
 # Nothing but a glob: it may be every name there is.
 _ANY_NAME = re.compile(f"(?:[*{STAR}{QUERY}]|{BRACKET}[^/]*])+")
-_SOMEBODY = re.compile(r"~[A-Za-z_][\w-]*(?:/+(?:\*|\.\*)?)?")
+_HOME_OF_USER = re.compile(r"~[A-Za-z_][\w-]*(?:/+(?:\*|\.\*)?)?")
 _PROGRAMS_REMOVE = re.compile(
     r"rmtree|rm_r?f?\b|rmSync|rmdirSync|removeSync|remove_dir_all|deltree|unlink"
 )
 
 
-def catastrophe(found: NestedCommands, cwd: str, facts: Facts) -> str:
+def catastrophe(nested: NestedCommands, cwd: str, facts: Facts) -> str:
     """What is so grave about it, as in "it removes /"; "" if nothing is."""
-    if found.bomb:
+    if nested.bomb:
         return "it starts itself again without end"
-    places = places_of(found, cwd, facts)
-    if found.quoted and any(
-        _PROGRAMS_REMOVE.search(w.value) for c in found.commands for w in c
+    places = places_of(nested, cwd, facts)
+    if nested.quoted and any(
+        _PROGRAMS_REMOVE.search(w.value) for c in nested.commands for w in c
     ):
-        for text in found.quoted:
+        for text in nested.quoted:
             if text.startswith(("/", "~", ".")) and (grave := _target(text, places, facts)):
                 return f"it removes all of {grave}"
-    for redirect in found.redirects:
-        if redirect.writes and _DEVICE.match(redirect.target.value):
+    for redirect in nested.redirects:
+        if redirect.writes and _DEVICE_PATTERN.match(redirect.target.value):
             return f"it writes to the device {redirect.target.text}"
-    piped = any(name_of(c) == "xargs" and _removing(c) for c in found.commands)
-    for command in found.commands:
+    piped = any(name_of(c) == "xargs" and _removing(c) for c in nested.commands)
+    for command in nested.commands:
         if reason := _grave(command, places, facts, piped=piped):
             return reason
     return ""
 
 
 def _removing(command: tuple[Word, ...]) -> bool:
-    return any(w.value.rsplit("/", 1)[-1] in _REMOVES for w in command)
+    return any(w.value.rsplit("/", 1)[-1] in _REMOVING_PROGRAMS for w in command)
 
 
 def _grave(
@@ -123,7 +125,7 @@ def _grave(
     name, values = name_of(command), [w.value for w in command[1:]]
     if reason := _of_the_machine(name, values):
         return reason
-    if device := next((w.text for w in command[1:] if _DEVICE.match(w.value)), ""):
+    if device := next((w.text for w in command[1:] if _DEVICE_PATTERN.match(w.value)), ""):
         return f"it names the device {device}" if name not in ("ls", "df", "stat") else ""
     if (
         piped
@@ -141,11 +143,11 @@ def _grave(
 
 
 def _of_the_machine(name: str, values: list[str]) -> str:
-    if name in _FATAL or name.startswith("mkfs"):
+    if name in _FATAL_PROGRAMS or name.startswith("mkfs"):
         return f"it runs {name}"
     if name == "crontab" and values and "-l" not in values:
         return "it changes scheduled jobs of this machine"
-    stops = name == "systemctl" and _STOPS & set(values)
+    stops = name == "systemctl" and _STOPPING_PROGRAMS & set(values)
     if stops or (name == "init" and values[:1] in (["0"], ["6"])):
         return "it stops the machine"
     if name == "kill" and values[-1:] == ["-1"]:
@@ -156,21 +158,21 @@ def _of_the_machine(name: str, values: list[str]) -> str:
 def _removes(name: str, values: list[str], *, piped: bool) -> bool:
     """Whether it may delete or change everything that its words name."""
     if name == "find":
-        every = [at for at, v in enumerate(values) if v in ("*", STAR)]
-        chosen = {v for at, v in enumerate(values) if at + 1 not in every}
+        every = [index for index, v in enumerate(values) if v in ("*", STAR)]
+        chosen = {v for index, v in enumerate(values) if index + 1 not in every}
         acts = piped or any(map(_acts, values, [*values[1:], ""]))
-        return acts and not _CHOOSING & chosen
+        return acts and not _DISK_CHOICES & chosen
     if piped and name in ("ls", "echo", "printf"):
         return True
-    recurses = name in _RECURSES and (_recursive(values) or "/" in values)
-    return name in _REMOVES or recurses or bool(MARKS.search(name))
+    recurses = name in _RECURSIVE_PROGRAMS and (_recursive(values) or "/" in values)
+    return name in _REMOVING_PROGRAMS or recurses or bool(MARK_PATTERN.search(name))
 
 
 def _acts(word: str, following: str) -> bool:
-    if word in _FOUND and word != "-delete":
+    if word in _FIND_ACTIONS and word != "-delete":
         return (
-            following not in program_forms.LOOKING
-            and following not in program_forms.SEARCHING
+            following not in program_forms.READ_ONLY_PROGRAMS
+            and following not in program_forms.SEARCH_PROGRAMS
         )
     return word == "-delete"
 
@@ -185,18 +187,18 @@ def _target(value: str, places: tuple[str, ...], facts: Facts) -> str:
     """The protected target that a word names, "" if it names none."""
     if not value or value.startswith("-"):
         return ""
-    if _SOMEBODY.fullmatch(value.replace(STAR, "*")):
+    if _HOME_OF_USER.fullmatch(value.replace(STAR, "*")):
         return value
-    value = value.replace(HERE, ".").replace(HOME, facts.home or "/")
-    if GAP in value:
+    value = value.replace(DIRECTORY_MARK, ".").replace(HOME_MARK, facts.home or "/")
+    if UNKNOWN_GAP in value:
         # What is empty by mistake leaves the rest: `"$X"/` and `$X/*`.
-        value = value.replace(GAP, "")
+        value = value.replace(UNKNOWN_GAP, "")
         if not re.fullmatch(rf"/+(?:[*{STAR}]|\.[*{STAR}])?", value):
             return ""
     folder, _, last = value.rpartition("/")
     if _ANY_NAME.fullmatch(last.removeprefix(".")):
         value = folder or ("/" if value.startswith("/") else ".")
-    if MARKS.search(value) or "*" in value:
+    if MARK_PATTERN.search(value) or "*" in value:
         return ""
     for place in places:
         named = posixpath.normpath(posixpath.join(place, value))
@@ -208,11 +210,11 @@ def _target(value: str, places: tuple[str, ...], facts: Facts) -> str:
 
 def _is_grave(path: str, facts: Facts) -> bool:
     path = "/" + path.lstrip("/")
-    kept = [*facts.roots, *facts.own, *([facts.home] if facts.home else [])]
+    vital_directories = [*facts.roots, *facts.own, *([facts.home] if facts.home else [])]
     in_top = path.rpartition("/")[0] in ("/usr", "/var", "/System", "/Library")
     return (
-        path in _TOP
+        path in _TOP_DIRECTORIES
         or in_top
-        or any(below(k, path) for k in kept if k != "/")
+        or any(below(k, path) for k in vital_directories if k != "/")
         or path == "/"
     )

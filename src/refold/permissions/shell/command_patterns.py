@@ -15,34 +15,34 @@ from functools import lru_cache
 from msgspec import Struct
 
 from refold.permissions.shell import program_forms
-from refold.permissions.shell.nested_commands import SHELLS, NestedCommands, running
+from refold.permissions.shell.nested_commands import SHELL_PROGRAMS, NestedCommands, running
 from refold.permissions.shell.option_tables import (
-    AWKS,
-    EVALUATING,
-    GIT,
+    AWK_PROGRAMS,
+    CODE_OPTIONS,
+    EVALUATING_PROGRAMS,
     GIT_HARMLESS_FIRST,
+    GIT_OPTIONS,
     GIT_SHORT,
     GIT_SUBCOMMANDS,
     ONE_DASH,
-    ORDERS,
+    OPTIONS_OF_PROGRAM,
     PROJECT_TOOLS,
-    RUNS,
-    WHOLE,
-    WORDS,
-    WRAPPERS,
-    WRITERS,
+    RUNNING_OPTIONS,
+    WHOLE_OPTIONS,
+    WRAPPER_PROGRAMS,
+    WRITING_PROGRAMS,
 )
 from refold.permissions.shell.plain_script import Output, SimpleCommand, plain
 from refold.permissions.shell.program_forms import form, parse_options
-from refold.permissions.shell.sed_and_awk import only_computes, only_prints, tested
-from refold.permissions.shell.words import MARKS, Held, Word, blurred, meets
+from refold.permissions.shell.sed_and_awk import files_of_test, only_computes, only_prints
+from refold.permissions.shell.words import MARK_PATTERN, Held, Word, meets, with_gaps
 
-_WILD = re.compile(r"[*?\[]")
+_WILD_CHARACTERS = re.compile(r"[*?\[]")
 _MOST_WORDS = 100
-_SPLIT = re.compile(r"[;&|()<>{}`$\n]+")
-_BRACES = re.compile(r"\{([^{}\s]*,[^{}\s]*)\}")
-_QUOTES = str.maketrans("", "", "'\"\\")
-_NUMBERED = re.compile(r"(python|pypy|perl|ruby|lua|php|node|pip)[\d.]+")
+_SHELL_OPERATORS = re.compile(r"[;&|()<>{}`$\n]+")
+_BRACE_LIST = re.compile(r"\{([^{}\s]*,[^{}\s]*)\}")
+_WITHOUT_QUOTES = str.maketrans("", "", "'\"\\")
+_VERSIONED_PROGRAM = re.compile(r"(python|pypy|perl|ruby|lua|php|node|pip)[\d.]+")
 
 
 def covers(pattern: str, part: SimpleCommand) -> bool:
@@ -52,17 +52,17 @@ def covers(pattern: str, part: SimpleCommand) -> bool:
     rule = _read_pattern(pattern)
     if part.outputs != rule.outputs or set(part.spelt) != set(rule.spelt):
         return False
-    wanted, given = rule.words, part.values
-    more = wanted[-1] == "*"
-    fixed = wanted[:-1] if more else wanted
-    if len(given) < len(fixed) or (len(given) > len(fixed) and not more):
+    wanted, values = rule.words, part.values
+    has_more = wanted[-1] == "*"
+    fixed = wanted[:-1] if has_more else wanted
+    if len(values) < len(fixed) or (len(values) > len(fixed) and not has_more):
         return False
     if any(word.loose for word in part.words):
         return False
-    if not all(map(fnmatchcase, given, fixed)):
+    if not all(map(fnmatchcase, values, fixed)):
         return False
-    free = next((at for at, want in enumerate(fixed) if _free(want)), len(fixed))
-    return not dangerous(given, free)
+    free = next((index for index, want in enumerate(fixed) if _free(want)), len(fixed))
+    return not dangerous(values, free)
 
 
 class _Pattern(Struct, frozen=True):
@@ -81,12 +81,14 @@ def _read_pattern(pattern: str) -> _Pattern:
     if len(parts) != 1 or not parts[0].bare:
         return _Pattern(tuple(spread.split()))
     part = parts[0]
-    words = (w.value if w.glob else _WILD.sub(r"[\g<0>]", w.value) for w in part.words)
+    words = (
+        w.value if w.glob else _WILD_CHARACTERS.sub(r"[\g<0>]", w.value) for w in part.words
+    )
     return _Pattern(tuple(words), part.outputs, part.spelt)
 
 
 def _free(want: str) -> bool:
-    return bool(_WILD.search(re.sub(r"\[[*?\[]\]", "", want)))
+    return bool(_WILD_CHARACTERS.search(re.sub(r"\[[*?\[]\]", "", want)))
 
 
 def holds(pattern: str, text: str) -> Held:
@@ -95,27 +97,29 @@ def holds(pattern: str, text: str) -> Held:
         return "yes"
     rule = _read_pattern(pattern)
     wanted = rule.words
-    found = running(text)
-    if not _may_write(rule.outputs, found):
+    nested = running(text)
+    if not _may_write(rule.outputs, nested):
         return "no"
-    answers = {_matches(wanted, command) for command in found.commands}
-    if "yes" in answers or (found.broken and _crudely(wanted, text)):
+    answers = {_matches(wanted, command) for command in nested.commands}
+    if "yes" in answers or (nested.broken and _crudely(wanted, text)):
         return "yes"
-    hides = "maybe" in answers or found.hidden or found.broken
+    hides = "maybe" in answers or nested.hidden or nested.broken
     return "maybe" if hides else "no"
 
 
-def _may_write(outputs: Sequence[Output], found: NestedCommands) -> bool:
+def _may_write(outputs: Sequence[Output], nested: NestedCommands) -> bool:
     """Whether the script may have output to each of these files."""
-    written = [r.target.value for r in found.redirects if r.writes]
-    files = (_WILD.sub(r"[\g<0>]", output.file.value) for output in outputs)
-    sure = not found.broken and not found.hidden
-    return not sure or all(any(could(file, one) for one in written) for file in files)
+    written = [r.target.value for r in nested.redirects if r.writes]
+    files = (_WILD_CHARACTERS.sub(r"[\g<0>]", output.file.value) for output in outputs)
+    sure = not nested.broken and not nested.hidden
+    return not sure or all(
+        any(could(file, candidate) for candidate in written) for file in files
+    )
 
 
 def _matches(wanted: Sequence[str], command: tuple[Word, ...]) -> Held:
     value = command[0].value
-    if MARKS.search(value) and _without_name(wanted, command):
+    if MARK_PATTERN.search(value) and _without_name(wanted, command):
         # Its name is hidden, and all that is to be seen is as the rule says.
         return "yes"
     last = value.rsplit("/", 1)[-1]
@@ -128,7 +132,8 @@ def _without_name(wanted: Sequence[str], command: tuple[Word, ...]) -> bool:
     if not could(wanted[0].removesuffix("*") or "*", command[0].value.rsplit("/", 1)[-1]):
         return False
     return (
-        _words(("*x*", *wanted[1:]), (Word("x"), *command[1:]), more=_more(wanted)) == "yes"
+        _words(("*x*", *wanted[1:]), (Word("x"), *command[1:]), allows_more=_more(wanted))
+        == "yes"
     )
 
 
@@ -137,31 +142,31 @@ def _more(wanted: Sequence[str]) -> bool:
 
 
 def _words(
-    wanted: Sequence[str], given: tuple[Word, ...], *, more: bool | None = None
+    wanted: Sequence[str], values: tuple[Word, ...], *, allows_more: bool | None = None
 ) -> Held:
-    more = _more(wanted) if more is None else more
+    allows_more = _more(wanted) if allows_more is None else allows_more
     pattern = wanted[:-1] if wanted[-1] == "*" else wanted
     sure = True
-    for at, want in enumerate(pattern):
-        if at >= len(given):
+    for index, want in enumerate(pattern):
+        if index >= len(values):
             return "no"
-        if given[at].many:
+        if values[index].many:
             return "maybe"
-        match = could(want, given[at].value)
+        match = could(want, values[index].value)
         if not match:
             return "no"
-        sure = sure and given[at].known
-    if len(given) > len(pattern) and not more:
-        return "maybe" if all(w.many for w in given[len(pattern) :]) else "no"
+        sure = sure and values[index].is_known
+    if len(values) > len(pattern) and not allows_more:
+        return "maybe" if all(w.many for w in values[len(pattern) :]) else "no"
     return "yes" if sure else "maybe"
 
 
 def could(pattern: str, value: str) -> bool:
     """Can `value`, whose marks may be any text, match `pattern`?"""
-    if not MARKS.search(value):
+    if not MARK_PATTERN.search(value):
         return fnmatchcase(value, pattern)
     return meets(
-        tuple(re.findall(r"\*|\?|\[[^\]]+\]|.", pattern, re.DOTALL)), blurred(value)
+        tuple(re.findall(r"\*|\?|\[[^\]]+\]|.", pattern, re.DOTALL)), with_gaps(value)
     )
 
 
@@ -169,12 +174,12 @@ def _crudely(wanted: Sequence[str], text: str) -> bool:
     """For scripts that the grammar cannot parse: split at everything that may separate,
     quotes ignored.
     """
-    spread = _BRACES.sub(lambda m: m[1].replace(",", " "), text.replace("\\\n", ""))
-    parts = (p.translate(_QUOTES).split() for p in _SPLIT.split(spread))
+    spread = _BRACE_LIST.sub(lambda m: m[1].replace(",", " "), text.replace("\\\n", ""))
+    parts = (p.translate(_WITHOUT_QUOTES).split() for p in _SHELL_OPERATORS.split(spread))
     return any(
-        _matches(wanted, tuple(map(Word, part[at : at + _MOST_WORDS]))) == "yes"
+        _matches(wanted, tuple(map(Word, part[index : index + _MOST_WORDS]))) == "yes"
         for part in parts
-        for at in range(len(part))
+        for index in range(len(part))
     )
 
 
@@ -183,51 +188,51 @@ def dangerous(words: Sequence[str], free: int) -> bool:
     if free >= len(words):
         return False
     name = words[0].rsplit("/", 1)[-1]
-    name = m[1] if (m := _NUMBERED.fullmatch(name)) else name
+    name = m[1] if (m := _VERSIONED_PROGRAM.fullmatch(name)) else name
     if free == 0 and name in ("cd",):
         return False
     own = _OWN_WAY.get(name)
     return (
-        name in EVALUATING
-        or name in WRITERS
+        name in EVALUATING_PROGRAMS
+        or name in WRITING_PROGRAMS
         or (own is not None and own(words, free))
-        or (name in SHELLS and _shell(words, free))
-        or (name in AWKS and _awk(words, free))
-        or (name in WRAPPERS and _wrapped(words, free))
+        or (name in SHELL_PROGRAMS and _shell(words, free))
+        or (name in AWK_PROGRAMS and _awk(words, free))
+        or (name in WRAPPER_PROGRAMS and _is_fixed_wrapper(words, free))
         or _runs(name, words, free)
         or _second_file(name, words)
         or (
-            name in ORDERS
-            and any(re.match(ORDERS[name], w, re.DOTALL) for w in words[free:])
+            name in CODE_OPTIONS
+            and any(re.match(CODE_OPTIONS[name], w, re.DOTALL) for w in words[free:])
         )
-        or (name in WORDS and _told(name, words, free))
+        or (name in OPTIONS_OF_PROGRAM and _fixes_program(name, words, free))
     )
 
 
-def _told(name: str, words: Sequence[str], free: int) -> bool:
-    listed = WORDS[name].split()
+def _fixes_program(name: str, words: Sequence[str], free: int) -> bool:
+    listed = OPTIONS_OF_PROGRAM[name].split()
     own = _own_words(words)
     quiet = _to_nowhere(words) if name == "curl" else ()
-    named = _named_either_way if name in ONE_DASH else _named
+    named = _is_listed_either_way if name in ONE_DASH else _is_listed
     return any(
-        named(words[at], listed)
-        for at in range(free, len(words))
-        if at not in quiet and (at in own or words[at].startswith("-"))
+        named(words[index], listed)
+        for index in range(free, len(words))
+        if index not in quiet and (index in own or words[index].startswith("-"))
     )
 
 
 def _own_words(words: Sequence[str]) -> Sequence[int]:
     """The places of a subcommand: a word after an option may be its value, or the subcommand."""
-    found = list[int]()
-    for at, word in enumerate(words[1:], 1):
+    indexes = list[int]()
+    for index, word in enumerate(words[1:], 1):
         if not word.startswith("-"):
-            found.append(at)
-            if not words[at - 1].startswith("-") or "=" in words[at - 1]:
+            indexes.append(index)
+            if not words[index - 1].startswith("-") or "=" in words[index - 1]:
                 break
-    return found
+    return indexes
 
 
-def _named_either_way(word: str, listed: Sequence[str]) -> bool:
+def _is_listed_either_way(word: str, listed: Sequence[str]) -> bool:
     if not word.startswith("-"):
         return word in listed
     name = re.split(r"[=:]", word.lstrip("-"), maxsplit=1)[0]
@@ -241,19 +246,20 @@ def _named_either_way(word: str, listed: Sequence[str]) -> bool:
 def _to_nowhere(words: Sequence[str]) -> Sequence[int]:
     """`-o /dev/null`, perhaps with other letters before the `o`."""
     return [
-        at
-        for at, word in enumerate(words[:-1])
-        if words[at + 1] == "/dev/null" and re.fullmatch(r"-[fgiIkLsSv]*o|--output", word)
+        index
+        for index, word in enumerate(words[:-1])
+        if words[index + 1] == "/dev/null"
+        and re.fullmatch(r"-[fgiIkLsSv]*o|--output", word)
     ]
 
 
-def _named(word: str, listed: Sequence[str]) -> bool:
+def _is_listed(word: str, listed: Sequence[str]) -> bool:
     """Whether `word` is one of these, a beginning of one, or short options with one among
     them.
     """
     if word.startswith("--"):
         start = word.partition("=")[0]
-        if start in WHOLE:
+        if start in WHOLE_OPTIONS:
             return start in listed
         return len(start) > 2 and any(d.startswith(start) for d in listed)
     if not word.startswith("-"):
@@ -265,50 +271,52 @@ def _named(word: str, listed: Sequence[str]) -> bool:
 
 
 def _second_file(name: str, words: Sequence[str]) -> bool:
-    written = program_forms.LOOKING.get(name, "")
+    written = program_forms.READ_ONLY_PROGRAMS.get(name, "")
     takes = form(written)
     if takes.at_most is None:
         return False
-    given = parse_options(words[1:], takes)
-    return bool(given.problem) or len(given.others) > takes.at_most
+    options = parse_options(words[1:], takes)
+    return bool(options.problem) or len(options.others) > takes.at_most
 
 
 def _git(words: Sequence[str], free: int) -> bool:
-    at = 1
-    while at < len(words) and words[at].startswith("-"):
-        if at >= free and words[at] not in GIT_HARMLESS_FIRST:
+    index = 1
+    while index < len(words) and words[index].startswith("-"):
+        if index >= free and words[index] not in GIT_HARMLESS_FIRST:
             return True
         # An option with a value of its own; the rule has spelt both or it is not covered.
-        at += 2 if words[at] in ("-C", "-c") else 1
-    command = words[at] if at < len(words) else ""
-    if at >= free and command in GIT_SUBCOMMANDS:
+        index += 2 if words[index] in ("-C", "-c") else 1
+    command = words[index] if index < len(words) else ""
+    if index >= free and command in GIT_SUBCOMMANDS:
         return True
     if command in ("bisect", "submodule") and {"run", "foreach"} & set(
-        words[max(free, at) :]
+        words[max(free, index) :]
     ):
         return True
     letters = set(GIT_SHORT.get(command, ""))
     return any(
-        (w.startswith("--") and _named(w, GIT))
+        (w.startswith("--") and _is_listed(w, GIT_OPTIONS))
         or "::" in w.partition("/")[0]
         or "%G" in w
         or (w.startswith("-") and not w.startswith("--") and letters & set(w[1:]))
-        for w in words[max(free, at + 1) :]
+        for w in words[max(free, index + 1) :]
     )
 
 
 def _shell(words: Sequence[str], free: int) -> bool:
     """A script by its name may be run; one in the words, or one that comes later, may not."""
-    script = next((at for at, w in enumerate(words) if at and not w.startswith("-")), 0)
-    told = any("c" in w for w in words[1:script] if not w.startswith("--"))
-    return not script or free < script or (told and free <= script)
+    script = next(
+        (index for index, w in enumerate(words) if index and not w.startswith("-")), 0
+    )
+    takes_command = any("c" in w for w in words[1:script] if not w.startswith("--"))
+    return not script or free < script or (takes_command and free <= script)
 
 
-def _wrapped(words: Sequence[str], free: int) -> bool:
-    for at, word in enumerate(words[1:free], 1):
+def _is_fixed_wrapper(words: Sequence[str], free: int) -> bool:
+    for index, word in enumerate(words[1:free], 1):
         if re.fullmatch(r"-.*|[\d.]+[smhdkKMG]?|[A-Za-z_]\w*=.*", word):
             continue
-        return dangerous(words[at:], free - at)
+        return dangerous(words[index:], free - index)
     return True
 
 
@@ -316,7 +324,7 @@ def _runs(name: str, words: Sequence[str], free: int) -> bool:
     """A program that the words name further on, which has dangerous words of its own."""
     if name in ("python", "python2", "pypy") and "-m" in words[1:-1]:
         start = words.index("-m") + 1
-    elif tuple(words[:2]) in RUNS or (name, *words[1:2]) in RUNS:
+    elif tuple(words[:2]) in RUNNING_OPTIONS or (name, *words[1:2]) in RUNNING_OPTIONS:
         start = next((i for i in range(2, len(words)) if words[i][:1] != "-"), 0)
     elif name in ("yarn", "pnpm") and words[1] in PROJECT_TOOLS:
         start = 1
@@ -327,13 +335,13 @@ def _runs(name: str, words: Sequence[str], free: int) -> bool:
 
 
 def _sed(words: Sequence[str], free: int) -> bool:
-    takes = form(program_forms.SED + " -i? -f: --in-place=? --file=")
-    given = parse_options(words[1:], takes)
+    takes = form(program_forms.SED_OPTIONS + " -i? -f: --in-place=? --file=")
+    options = parse_options(words[1:], takes)
     spelt = set(words[1:free])
-    scripts = given.values or tuple(words[1:][at] for at in given.others[:1])
+    scripts = options.values or tuple(words[1:][index] for index in options.others[:1])
     acts = [s for s in scripts if s not in spelt and s and not only_prints(s)]
-    return bool(given.problem or acts) or any(
-        _named(w, ("-i", "-f", "--in-place", "--file")) for w in words[free:]
+    return bool(options.problem or acts) or any(
+        _is_listed(w, ("-i", "-f", "--in-place", "--file")) for w in words[free:]
     )
 
 
@@ -343,12 +351,12 @@ def _awk(words: Sequence[str], free: int) -> bool:
 
 
 def _test(words: Sequence[str], _free: int) -> bool:
-    return tested(words[1:-1] if words[0] == "[" else words[1:]) is None
+    return files_of_test(words[1:-1] if words[0] == "[" else words[1:]) is None
 
 
 def _date(words: Sequence[str], free: int) -> bool:
-    return any(w[:1] not in ("-", "+") and words[at - 1] != "-d"
-               for at, w in enumerate(words[free:], free))  # fmt: skip
+    return any(w[:1] not in ("-", "+") and words[index - 1] != "-d"
+               for index, w in enumerate(words[free:], free))  # fmt: skip
 
 
 def _pytest(words: Sequence[str], free: int) -> bool:

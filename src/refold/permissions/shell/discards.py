@@ -12,12 +12,14 @@ from itertools import pairwise
 
 from refold.permissions.shell.git_read_only import parse_git
 from refold.permissions.shell.nested_commands import NestedCommands, name_of
-from refold.permissions.shell.words import MARKS
+from refold.permissions.shell.words import MARK_PATTERN
 
-_GONE = frozenset({"shred", "srm", "rimraf", "trash", "trash-put", "wipe", "dd"})
-_REMOVES = frozenset({"rm", "rmdir", "unlink", *_GONE})
+_DESTROYING_PROGRAMS = frozenset(
+    {"shred", "srm", "rimraf", "trash", "trash-put", "wipe", "dd"}
+)
+_REMOVING_PROGRAMS = frozenset({"rm", "rmdir", "unlink", *_DESTROYING_PROGRAMS})
 # What builds and tools make anew.
-_MADE = frozenset(
+_GENERATED_NAMES = frozenset(
     [
         "build",
         "dist",
@@ -52,7 +54,7 @@ _REMOVES_TREES = re.compile(
 )
 # git's subcommands that keep changes, branches and history, except with one of these words.
 # Any other may lose them: an alias, too.
-_GIT: dict[str, tuple[str, ...]] = {
+_GIT_DISCARDS: dict[str, tuple[str, ...]] = {
     "add": (),
     "am": ("--abort", "--skip", "--quit"),
     "apply": (),
@@ -85,7 +87,7 @@ _GIT: dict[str, tuple[str, ...]] = {
     "tag": ("-d", "-f", "--delete", "--force"),
     "worktree": ("remove", "prune", "-f", "--force", "-B"),
 }
-_OVERWRITING = (
+_OVERWRITING_OPTIONS = (
     "-f",
     "--force",
     "-B",
@@ -103,13 +105,13 @@ _WITH_VALUE = frozenset(
 _NOT_KEPT = re.compile(r"(?:/var)?/tmp(?:/|$)|(?:.*/)?\.git(?:/|$)")  # by checkpoints
 
 
-def discards(found: NestedCommands) -> str:
+def discards(nested: NestedCommands) -> str:
     """What it would discard, as in "it deletes directories"; "" if nothing is seen."""
-    for command in found.commands:
+    for command in nested.commands:
         name, values = name_of(command), [word.value for word in command[1:]]
         if reason := _of(name, values):
             return reason
-    texts = [*found.quoted, *(word.value for each in found.commands for word in each)]
+    texts = [*nested.quoted, *(word.value for words in nested.commands for word in words)]
     if any(_REMOVES_TREES.search(text) for text in texts):
         return "it holds code that deletes directories"
     return ""
@@ -118,110 +120,123 @@ def discards(found: NestedCommands) -> str:
 def _of(name: str, values: list[str]) -> str:
     if name == "git":
         return _of_git(values)
-    if name in _GONE:
+    if name in _DESTROYING_PROGRAMS:
         return f"{name} destroys what it writes over" if name == "dd" else f"it runs {name}"
-    reason, does = _LOSING.get(name, ("", lambda _: False))
+    reason, does = _LOSING_COMMANDS.get(name, ("", lambda _: False))
     return reason if does(values) else ""
 
 
 def _removes_trees(values: list[str]) -> bool:
-    return _recursive(values) and not all(map(_made, _operands(values)))
+    return _recursive(values) and not all(map(_is_generated, _operands(values)))
 
 
 def _removes_found(values: list[str]) -> bool:
-    return not {"-delete", *_REMOVES}.isdisjoint(values)
+    return not {"-delete", *_REMOVING_PROGRAMS}.isdisjoint(values)
 
 
 def _hides(values: list[str]) -> bool:
-    return any(map(_NOT_KEPT.match, _moved_to(values)))
+    return any(map(_NOT_KEPT.match, _move_targets(values)))
 
 
-def _moved_to(values: list[str]) -> list[str]:
+def _move_targets(values: list[str]) -> list[str]:
     """The target of `mv`: its last word, or that of `-t`."""
     option = re.compile(r"-[A-Za-z]*t(.+)|--target-directory=(.+)")
-    glued = [one[1] or one[2] for one in map(option.fullmatch, values) if one]
-    given = [
+    glued = [match[1] or match[2] for match in map(option.fullmatch, values) if match]
+    targets = [
         after
         for before, after in pairwise(values)
         if before == "--target-directory" or re.fullmatch(r"-[A-Za-z]*t", before)
     ]
-    return [*glued, *given, *values[-1:]]
+    return [*glued, *targets, *values[-1:]]
 
 
 def _recursive(values: list[str]) -> bool:
     return any(
         value == "--recursive" or re.fullmatch(r"-[A-Za-z]*[rR][A-Za-z]*", value)
         for value in values
-    ) or any(MARKS.search(value) for value in values if value.startswith("-"))
+    ) or any(MARK_PATTERN.search(value) for value in values if value.startswith("-"))
 
 
 def _operands(values: list[str]) -> list[str]:
     return [value for value in values if not value.startswith("-")] or [""]
 
 
-def _made(value: str) -> bool:
+def _is_generated(value: str) -> bool:
     """Does a build or a tool make it again? A name with unknown parts is not known."""
     last = value.rstrip("/").rpartition("/")[2]
-    return ".." not in value and (last in _MADE or last.endswith(_MADE_ENDINGS))
+    return ".." not in value and (last in _GENERATED_NAMES or last.endswith(_MADE_ENDINGS))
 
 
 def _of_git(values: list[str]) -> str:
-    at = 0
-    while at < len(values) and values[at].startswith("-"):
-        at += 2 if values[at] in _WITH_VALUE else 1
-    word, rest = (values[at], values[at + 1 :]) if at < len(values) else ("", [])
-    if MARKS.search(word):
+    index = 0
+    while index < len(values) and values[index].startswith("-"):
+        index += 2 if values[index] in _WITH_VALUE else 1
+    word, rest = (values[index], values[index + 1 :]) if index < len(values) else ("", [])
+    if MARK_PATTERN.search(word):
         return "what git does here is not known"
-    if not word or not parse_git(["git", *values[at:]])[1].problem:
+    if not word or not parse_git(["git", *values[index:]])[1].problem:
         return ""  # it only reads
     return "" if _keeps(word, rest) else f"git {word} can lose changes or history"
 
 
-def _keeps(word: str, rest: list[str]) -> bool:
+def _keeps(word: str, arguments: list[str]) -> bool:
     match word:
         case "checkout":
-            return _switches(rest)
+            return _switches(arguments)
         case "restore":
-            staged = any(_is(each, ("-S", "--staged")) for each in rest)
-            return staged and not any(_is(each, ("-W", "--worktree")) for each in rest)
+            staged = any(_is(argument, ("-S", "--staged")) for argument in arguments)
+            return staged and not any(
+                _is(argument, ("-W", "--worktree")) for argument in arguments
+            )
         case "rm":
-            return "--cached" in rest
+            return "--cached" in arguments
         case "diff" | "log" | "show":  # they read, and write where `--output` says
-            return not any(each.startswith("--o") or MARKS.search(each) for each in rest)
+            return not any(
+                argument.startswith("--o") or MARK_PATTERN.search(argument)
+                for argument in arguments
+            )
         case "commit":  # of which most words are a message
-            return not any(_shortened(each, "--amend") for each in rest)
+            return not any(_is_abbreviation(argument, "--amend") for argument in arguments)
         case _:
-            return word in _GIT and not any(_is(each, _GIT[word]) for each in rest)
+            return word in _GIT_DISCARDS and not any(
+                _is(argument, _GIT_DISCARDS[word]) for argument in arguments
+            )
 
 
-def _switches(rest: list[str]) -> bool:
+def _switches(arguments: list[str]) -> bool:
     """Does `git checkout` go to a branch? What looks like a file may be one."""
-    if any(_is(each, (*_OVERWRITING, "--", ".")) for each in rest):
+    if any(_is(argument, (*_OVERWRITING_OPTIONS, "--", ".")) for argument in arguments):
         return False
-    if any(each in _NEW_BRANCH for each in rest):
+    if any(argument in _NEW_BRANCH for argument in arguments):
         return True
-    names = [each for each in rest if not each.startswith("-") or each == "-"]
+    names = [
+        argument
+        for argument in arguments
+        if not argument.startswith("-") or argument == "-"
+    ]
     return len(names) == 1 and "." not in names[0] and not names[0].endswith("/")
 
 
 def _is(word: str, worst: tuple[str, ...]) -> bool:
     """Also `-fd` for `-f` and `--del` for `--delete`; unknown parts may be any of them."""
-    short = {each[1] for each in worst if len(each) == 2 and each[0] == "-"}
+    short = {
+        candidate[1] for candidate in worst if len(candidate) == 2 and candidate[0] == "-"
+    }
     cluster = re.fullmatch(r"-([A-Za-z]+)", word)
     return (
         word in worst
-        or bool(MARKS.search(word))
+        or bool(MARK_PATTERN.search(word))
         or bool(cluster and short & set(cluster[1]))
-        or any(_shortened(word, each) for each in worst)
+        or any(_is_abbreviation(word, candidate) for candidate in worst)
     )
 
 
-def _shortened(word: str, option: str) -> bool:
+def _is_abbreviation(word: str, option: str) -> bool:
     return len(word) > 3 and word.startswith("--") and option.startswith(word)
 
 
 # By program: what it loses, and whether it does with these words.
-_LOSING: dict[str, tuple[str, Callable[[list[str]], bool]]] = {
+_LOSING_COMMANDS: dict[str, tuple[str, Callable[[list[str]], bool]]] = {
     "rm": ("it deletes directories", _removes_trees),
     "find": ("it deletes what it finds", _removes_found),
     "xargs": ("it deletes what another command lists", _removes_found),

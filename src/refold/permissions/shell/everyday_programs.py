@@ -6,7 +6,7 @@ What dangerous options a ` *` never covers is in `command_patterns`.
 from collections.abc import Sequence
 
 # How such a command begins; `?` stands for any word.
-_BEGINNINGS = tuple(
+_FIRST_WORDS = tuple(
     tuple(beginning.split())
     for beginning in """
     pytest, ruff, mypy, pyright, basedpyright, black, isort, flake8, pylint, tox, nox
@@ -28,7 +28,7 @@ _BEGINNINGS = tuple(
 
 def beginning_of(words: Sequence[str]) -> tuple[str, ...]:
     """The words before the free ones, if it is a command of everyday development, or ()."""
-    for known in _BEGINNINGS:
+    for known in _FIRST_WORDS:
         if len(words) >= len(known) and all(
             want in (word, "?") for want, word in zip(known, words, strict=False)
         ):

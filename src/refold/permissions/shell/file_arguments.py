@@ -15,10 +15,10 @@ from refold.permissions.shell.git_read_only import parse_git
 from refold.permissions.shell.plain_script import SimpleCommand
 from refold.permissions.shell.program_forms import ParsedOptions, form, parse_options
 from refold.permissions.shell.quoting import ShellWord
-from refold.permissions.shell.sed_and_awk import only_computes, only_prints, tested
-from refold.permissions.shell.words import GAP
+from refold.permissions.shell.sed_and_awk import files_of_test, only_computes, only_prints
+from refold.permissions.shell.words import UNKNOWN_GAP
 
-_SETS = re.compile(r"%[^A-Za-z%]*n")  # as a format of printf
+_COUNTING_FORMAT = re.compile(r"%[^A-Za-z%]*n")  # as a format of printf
 # Here words after `--` are no operands, or a glob could make them something else.
 STRICT_ABOUT_GLOBS = frozenset(
     ("sed", "awk", "gawk", "mawk", "jq", "find", "date", "test", "[", "printf", "type")
@@ -39,8 +39,8 @@ def files_of(part: SimpleCommand, facts: Facts) -> FileArguments:
         return FileArguments()
     if name == "strings" and any(word.startswith("@") for word in words):
         return FileArguments(problem="strings may take options from a file")
-    if name in program_forms.LOOKING:
-        return _listed(part, facts)
+    if name in program_forms.READ_ONLY_PROGRAMS:
+        return _list_files(part, facts)
     if (
         name in STRICT_ABOUT_GLOBS
         and name != "find"
@@ -49,48 +49,50 @@ def files_of(part: SimpleCommand, facts: Facts) -> FileArguments:
         return FileArguments(
             problem=f"the arguments of {name} are not known before it runs"
         )
-    if name in program_forms.SEARCHING:
+    if name in program_forms.SEARCH_PROGRAMS:
         return _searching(name, words, facts)
     return _OWN_WAY[name](words, facts) if name in _OWN_WAY else _unknown(name)
 
 
-def _listed(part: SimpleCommand, facts: Facts) -> FileArguments:
+def _list_files(part: SimpleCommand, facts: Facts) -> FileArguments:
     name, words = part.values[0], part.values[1:]
-    takes = form(program_forms.LOOKING[name])
+    takes = form(program_forms.READ_ONLY_PROGRAMS[name])
     if takes.at_most is not None and any(w.glob for w in part.words):
         return FileArguments(problem=f"{name} may be given more files than it reads")
-    given = parse_options(words, takes)
-    if takes.at_most is not None and len(given.others) > takes.at_most:
-        return FileArguments(problem=f"{name} could write to {words[given.others[-1]]}")
-    if _follows(name, given, facts):
+    options = parse_options(words, takes)
+    if takes.at_most is not None and len(options.others) > takes.at_most:
+        return FileArguments(problem=f"{name} could write to {words[options.others[-1]]}")
+    if _follows(name, options, facts):
         return FileArguments(problem=f"{name} may follow links out of the workspace")
-    return _found(name, given, names_files=takes.names_files)
+    return _files_of_options(name, options, names_files=takes.names_files)
 
 
-def _follows(name: str, given: ParsedOptions, facts: Facts) -> bool:
+def _follows(name: str, options: ParsedOptions, facts: Facts) -> bool:
     """In a sandbox, links lead to nothing that is not visible anyway."""
-    follows = program_forms.FOLLOWING.get(name, frozenset[str]())
-    return not facts.sandboxed and bool(given.options & follows)
+    follows = program_forms.FOLLOWING_OPTIONS.get(name, frozenset[str]())
+    return not facts.sandboxed and bool(options.options & follows)
 
 
 def _tells(name: str, word: str, facts: Facts) -> bool:
     """Does it only say what it is?"""
-    if word in program_forms.TELLING.get(name, ()):
+    if word in program_forms.VERSION_QUESTIONS.get(name, ()):
         return facts.sandboxed
     known = (
-        name in program_forms.LOOKING
-        or name in program_forms.SEARCHING
+        name in program_forms.READ_ONLY_PROGRAMS
+        or name in program_forms.SEARCH_PROGRAMS
         or name in ("sed", "find")
     )
     return known and word in ("--version", "--help")
 
 
-def _found(
-    name: str, given: ParsedOptions, *, names_files: bool = True, skip: int = 0
+def _files_of_options(
+    name: str, options: ParsedOptions, *, names_files: bool = True, skip: int = 0
 ) -> FileArguments:
-    if given.problem:
-        return FileArguments(problem=f"{name} {given.problem} may do more than read")
-    return FileArguments([at + 1 for at in given.others[skip:]] if names_files else ())
+    if options.problem:
+        return FileArguments(problem=f"{name} {options.problem} may do more than read")
+    return FileArguments(
+        [index + 1 for index in options.others[skip:]] if names_files else ()
+    )
 
 
 def _unknown(name: str) -> FileArguments:
@@ -98,99 +100,111 @@ def _unknown(name: str) -> FileArguments:
 
 
 def _searching(name: str, words: Sequence[str], facts: Facts) -> FileArguments:
-    given = parse_options(words, form(program_forms.SEARCHING[name]))
-    if _follows(name, given, facts):
+    options = parse_options(words, form(program_forms.SEARCH_PROGRAMS[name]))
+    if _follows(name, options, facts):
         return FileArguments(problem=f"{name} may follow links out of the workspace")
-    told = given.options & {"-e", "--regexp", "--files", "--type-list"}
-    told = told - {"-e"} if name == "jq" else told
+    pattern_options = options.options & {"-e", "--regexp", "--files", "--type-list"}
+    pattern_options = pattern_options - {"-e"} if name == "jq" else pattern_options
     if name == "jq" and any("import" in w or "include" in w for w in words):
         return FileArguments(problem="jq may read other files")
-    return _found(name, given, skip=0 if told else 1)
+    return _files_of_options(name, options, skip=0 if pattern_options else 1)
 
 
 def _sed(words: Sequence[str], _facts: Facts) -> FileArguments:
-    given = parse_options(words, form(program_forms.SED))
-    scripts = given.values or tuple(words[at] for at in given.others[:1])
-    if not given.problem and not (scripts and all(map(only_prints, scripts))):
+    options = parse_options(words, form(program_forms.SED_OPTIONS))
+    scripts = options.values or tuple(words[index] for index in options.others[:1])
+    if not options.problem and not (scripts and all(map(only_prints, scripts))):
         return FileArguments(problem="this script of sed is not known to print only")
-    return _found("sed", given, skip=0 if given.values else 1)
+    return _files_of_options("sed", options, skip=0 if options.values else 1)
 
 
 def _awk(words: Sequence[str], _facts: Facts) -> FileArguments:
-    given = parse_options(words, form(program_forms.AWK))
-    scripts = [words[at] for at in given.others[:1]]
-    if not given.problem and not (scripts and only_computes(scripts[0])):
+    options = parse_options(words, form(program_forms.AWK_OPTIONS))
+    scripts = [words[index] for index in options.others[:1]]
+    if not options.problem and not (scripts and only_computes(scripts[0])):
         return FileArguments(problem="this program of awk is not known to print only")
-    return _found("awk", given, skip=1)
+    return _files_of_options("awk", options, skip=1)
 
 
 def _find(words: Sequence[str], facts: Facts) -> FileArguments:
-    files, at = list[int](), 1 if words[:1] == ["-P"] else 0
-    while at < len(words) and words[at][:1] not in ("-", "(", "!", ","):
-        files.append(at + 1)
-        at += 1
-    while at < len(words):
-        word = words[at]
+    files, index = list[int](), 1 if words[:1] == ["-P"] else 0
+    while index < len(words) and words[index][:1] not in ("-", "(", "!", ","):
+        files.append(index + 1)
+        index += 1
+    while index < len(words):
+        word = words[index]
         if word in program_forms.FIND_ALONE:
-            at += 1
+            index += 1
             continue
         if word == "-exec":
-            end = next((i for i in range(at, len(words)) if words[i] in (";", "+")), 0)
-            told = _handed(words, at + 1, end, facts)
-            if not end or told.problem:
-                return FileArguments(problem=told.problem or "find -exec has no end")
-            files += told.at
-            at = end + 1
+            end = next((i for i in range(index, len(words)) if words[i] in (";", "+")), 0)
+            nested = _files_of_inner_command(words, index + 1, end, facts)
+            if not end or nested.problem:
+                return FileArguments(problem=nested.problem or "find -exec has no end")
+            files += nested.at
+            index = end + 1
             continue
         if (
             word not in program_forms.FIND_WITH | program_forms.FIND_WITH_FILE
-            or at + 1 >= len(words)
+            or index + 1 >= len(words)
         ):
             return FileArguments(problem=f"find {word} may do more than read")
         if word in program_forms.FIND_WITH_FILE:
-            files.append(at + 2)
-        at += 2
+            files.append(index + 2)
+        index += 2
     return FileArguments(files)
 
 
 def _xargs(words: Sequence[str], facts: Facts) -> FileArguments:
-    takes, at = form(program_forms.XARGS), 0
-    while at < len(words) and (
-        words[at].startswith("-") or parse_options(words[:at], takes).problem
+    takes, index = form(program_forms.XARGS_OPTIONS), 0
+    while index < len(words) and (
+        words[index].startswith("-") or parse_options(words[:index], takes).problem
     ):
-        at += 1
-    given = parse_options(words[:at], takes)
-    if given.problem or given.others or words[:at][-1:] == ["--"]:
-        return FileArguments(problem=f"xargs {given.problem or '--'} may do more than read")
-    if at == len(words):
+        index += 1
+    options = parse_options(words[:index], takes)
+    if options.problem or options.others or words[:index][-1:] == ["--"]:
+        return FileArguments(
+            problem=f"xargs {options.problem or '--'} may do more than read"
+        )
+    if index == len(words):
         return FileArguments()
-    if any(value in words[at] for value in given.values):
+    if any(value in words[index] for value in options.values):
         return FileArguments(problem="xargs may change which program it runs")
-    return _handed(words, at, len(words), facts)
+    return _files_of_inner_command(words, index, len(words), facts)
 
 
-def _handed(words: Sequence[str], start: int, end: int, facts: Facts) -> FileArguments:
+def _files_of_inner_command(
+    words: Sequence[str], start: int, end: int, facts: Facts
+) -> FileArguments:
     """A command whose arguments come from its input. Its program must be harmless then.
 
     The names can lead anywhere: that it can be kept to the workspace is what counts.
     """
     if not facts.sandboxed:
         return FileArguments(problem="it is given files that are not known before it runs")
-    given = words[start:end]
-    if not given or given[0] not in program_forms.MEEK:
+    inner_words = words[start:end]
+    if not inner_words or inner_words[0] not in program_forms.HARMLESS_INNER_PROGRAMS:
         return FileArguments(
-            problem=f"{given[0] if given else 'nothing'} may do more than read"
+            problem=f"{inner_words[0] if inner_words else 'nothing'} may do more than read"
         )
-    found = files_of(SimpleCommand(tuple(ShellWord(word) for word in given)), facts)
-    return FileArguments([start + 1 + at for at in found.at], found.problem)
+    inner_files = files_of(
+        SimpleCommand(tuple(ShellWord(word) for word in inner_words)), facts
+    )
+    return FileArguments(
+        [start + 1 + index for index in inner_files.at], inner_files.problem
+    )
 
 
 def _date(words: Sequence[str], _facts: Facts) -> FileArguments:
-    given = parse_options(words, form(program_forms.DATE))
-    formats = [words[at] for at in given.others]
-    if not given.problem and formats and not (len(formats) == 1 and formats[0][0:1] == "+"):
+    options = parse_options(words, form(program_forms.DATE_OPTIONS))
+    formats = [words[index] for index in options.others]
+    if (
+        not options.problem
+        and formats
+        and not (len(formats) == 1 and formats[0][0:1] == "+")
+    ):
         return FileArguments(problem="date could set the clock")
-    return _found("date", given, names_files=False)
+    return _files_of_options("date", options, names_files=False)
 
 
 def _git(words: Sequence[str], facts: Facts) -> FileArguments:
@@ -199,22 +213,24 @@ def _git(words: Sequence[str], facts: Facts) -> FileArguments:
             problem="git may run programs that the repository's settings name"
         )
     elsewhere = 2 if words[:1] == ["-C"] else 0
-    skipped, given = parse_git(["git", *words[elsewhere:]])
-    if given.problem:
-        return FileArguments(problem=f"git {given.problem} may do more than read")
-    at = [other + skipped + elsewhere for other in given.others]
+    skipped, options = parse_git(["git", *words[elsewhere:]])
+    if options.problem:
+        return FileArguments(problem=f"git {options.problem} may do more than read")
+    indexes = [index + skipped + elsewhere for index in options.others]
     if not elsewhere:
-        return FileArguments(at)
-    if any(words[i - 1].startswith("/") or ".." in words[i - 1].split("/") for i in at):
+        return FileArguments(indexes)
+    if any(
+        words[i - 1].startswith("/") or ".." in words[i - 1].split("/") for i in indexes
+    ):
         return FileArguments(problem="git -C may read another directory")
-    return FileArguments([2, *at])
+    return FileArguments([2, *indexes])
 
 
 def _test(words: Sequence[str], _facts: Facts) -> FileArguments:
-    files = tested(words)
+    files = files_of_test(words)
     if files is None:
         return FileArguments(problem="test may evaluate its arguments")
-    return FileArguments([at for at, w in enumerate(words, 1) if w in files])
+    return FileArguments([index for index, w in enumerate(words, 1) if w in files])
 
 
 def _bracket(words: Sequence[str], facts: Facts) -> FileArguments:
@@ -224,10 +240,10 @@ def _bracket(words: Sequence[str], facts: Facts) -> FileArguments:
 
 
 def _printf(words: Sequence[str], _facts: Facts) -> FileArguments:
-    told = words[1:2] if words[:1] == ["--"] else words[:1]
-    if not told or (words[0].startswith("-") and words[0] != "--"):
+    format_words = words[1:2] if words[:1] == ["--"] else words[:1]
+    if not format_words or (words[0].startswith("-") and words[0] != "--"):
         return _unknown("printf")
-    if GAP in told[0] or _SETS.search(told[0]):
+    if UNKNOWN_GAP in format_words[0] or _COUNTING_FORMAT.search(format_words[0]):
         return FileArguments(problem="printf may set a variable")
     return FileArguments()
 
@@ -238,7 +254,7 @@ def _command(words: Sequence[str], _facts: Facts) -> FileArguments:
     return _unknown("command")
 
 
-def _installed(
+def _files_of_package_manager(
     name: str, forms: Mapping[str, str], words: Sequence[str], facts: Facts
 ) -> FileArguments:
     """What is installed, said by a program that reads settings of the project."""
@@ -248,13 +264,17 @@ def _installed(
         )
     if not facts.sandboxed:
         return FileArguments(problem=f"{name} may do what the project's settings say")
-    return _found(name, parse_options(words[1:], form(forms[words[0]])), names_files=False)
+    return _files_of_options(
+        name, parse_options(words[1:], form(forms[words[0]])), names_files=False
+    )
 
 
 def _ps(words: Sequence[str], facts: Facts) -> FileArguments:
     if not facts.sandboxed:
         return FileArguments(problem="ps shows how other programs were started")
-    return _found("ps", parse_options(words, form(program_forms.PS)), names_files=False)
+    return _files_of_options(
+        "ps", parse_options(words, form(program_forms.PS_OPTIONS)), names_files=False
+    )
 
 
 def _archive(words: Sequence[str], facts: Facts) -> FileArguments:
@@ -291,10 +311,10 @@ def _python(words: Sequence[str], facts: Facts) -> FileArguments:
     """
     if list(words[:2]) != ["-m", "json.tool"] or not facts.sandboxed:
         return _unknown("python")
-    given = parse_options(words[2:], form(program_forms.JSON_TOOL))
-    if given.problem or len(given.others) > 1:
+    options = parse_options(words[2:], form(program_forms.JSON_TOOL))
+    if options.problem or len(options.others) > 1:
         return FileArguments(problem="python -m json.tool may write to a file")
-    return FileArguments([at + 3 for at in given.others])
+    return FileArguments([index + 3 for index in options.others])
 
 
 def _unzip(words: Sequence[str], _facts: Facts) -> FileArguments:
@@ -323,10 +343,14 @@ _OWN_WAY: dict[str, Callable[[Sequence[str], Facts], FileArguments]] = {
     "env": _env,
     "printenv": _printenv,
     **dict.fromkeys(("python", "python3"), _python),
-    "npm": lambda words, facts: _installed("npm", program_forms.NPM, words, facts),
+    "npm": lambda words, facts: _files_of_package_manager(
+        "npm", program_forms.NPM_COMMANDS, words, facts
+    ),
     **dict.fromkeys(
         ("pip", "pip3"),
-        lambda words, facts: _installed("pip", program_forms.PIP, words, facts),
+        lambda words, facts: _files_of_package_manager(
+            "pip", program_forms.PIP_COMMANDS, words, facts
+        ),
     ),
     "ps": _ps,
     "tar": _archive,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from refold.permissions.shell.program_forms import ParsedOptions, form, parse_options
 
-_DIFF = (
+_DIFF_OPTIONS = (
     "-pusRabwWz -U: -M? -C? -B? -S: -G: --patch --no-patch --stat=? --shortstat --numstat "
     "--dirstat=? --summary --name-only --name-status --unified= --color=? --no-color "
     "--color-words=? --word-diff=? --word-diff-regex= --no-renames --find-renames=? "
@@ -20,7 +20,7 @@ _DIFF = (
     "--diff-filter= --no-ext-diff --no-textconv --pickaxe-regex --pickaxe-all "
     "--inter-hunk-context= --compact-summary --ignore-submodules=? --submodule=? "
 )
-_LOG = _DIFF + (
+_LOG_OPTIONS = _DIFF_OPTIONS + (
     "-gcmtiEFP -n: -L: # --oneline --graph --decorate=? --no-decorate --all --branches=? "
     "--tags=? --remotes=? --author= --committer= --grep= --since= --after= --until= "
     "--before= --max-count= --skip= --merges --no-merges --first-parent --reverse --follow "
@@ -31,19 +31,19 @@ _LOG = _DIFF + (
     "--regexp-ignore-case --extended-regexp --fixed-strings --perl-regexp --source "
     "--mailmap --no-mailmap --parents --children --no-notes --notes=? --count "
 )
-_LISTS = (
+_LIST_OPTIONS = (
     "-avr --all --remotes --verbose --show-current --contains= --no-contains= --merged= "
     "--no-merged= --sort= --format= --color=? --no-color --points-at= --ignore-case "
 )
-LOOKING: dict[str, str] = {
+READ_ONLY_COMMANDS: dict[str, str] = {
     "status": "-sbvz -u? --short --branch --show-stash --porcelain=? --long --verbose "
     "--untracked-files=? --ignore-submodules=? --ignored=? --column=? --no-column "
     "--ahead-behind --no-ahead-behind --renames --no-renames --find-renames=? --null",
-    "diff": _DIFF + "--cached --staged --merge-base --no-index",
-    "log": _LOG,
-    "show": _LOG,
-    "rev-list": _LOG,
-    "diff-tree": _DIFF + "-rtmc --no-commit-id --root --cc",
+    "diff": _DIFF_OPTIONS + "--cached --staged --merge-base --no-index",
+    "log": _LOG_OPTIONS,
+    "show": _LOG_OPTIONS,
+    "rev-list": _LOG_OPTIONS,
+    "diff-tree": _DIFF_OPTIONS + "-rtmc --no-commit-id --root --cc",
     "name-rev": "--name-only --tags --always --all --refs=",
     "count-objects": "-vH --verbose --human-readable",
     "shortlog": "-nsec --numbered --summary --email --committer --group= --format= --all "
@@ -59,8 +59,8 @@ LOOKING: dict[str, str] = {
     "--deduplicate --directory --no-empty-directory --exclude= --recurse-submodules",
     "ls-tree": "-drtlz --long --name-only --name-status --full-name --full-tree --abbrev=? "
     "--format=",
-    "branch": _LISTS + "-l --list",
-    "tag": _LISTS + "-l -n? --list",
+    "branch": _LIST_OPTIONS + "-l --list",
+    "tag": _LIST_OPTIONS + "-l -n? --list",
     "describe": "--tags --all --always --dirty=? --long --abbrev= --match= --exclude= "
     "--exact-match --contains --first-parent",
     "grep": "-aiIwvhHrEGPFnlLzocpqW -A: -B: -C: -m: -e: # --ignore-case --word-regexp "
@@ -77,8 +77,8 @@ LOOKING: dict[str, str] = {
     "--no-merged= --no-contains= --ignore-case",
     "check-ignore": "-vnq --verbose --non-matching --quiet --no-index",
     "version": "@<0",
-    "reflog": _LOG,
-    "stash": _DIFF,
+    "reflog": _LOG_OPTIONS,
+    "stash": _DIFF_OPTIONS,
     "remote": "-v --verbose",
     "worktree": "-v --porcelain --verbose",
     "cherry": "-v --abbrev=?",
@@ -87,16 +87,17 @@ LOOKING: dict[str, str] = {
     "bisect": "",
     "notes": "--ref=",
     "check-attr": "-az --all --cached",
-    "diff-index": _DIFF + "-rmc --cached --cc",
-    "diff-files": _DIFF + "-c --cc",
-    "range-diff": _DIFF + "--creation-factor= --no-dual-color --left-only --right-only",
-    "whatchanged": _LOG,
+    "diff-index": _DIFF_OPTIONS + "-rmc --cached --cc",
+    "diff-files": _DIFF_OPTIONS + "-c --cc",
+    "range-diff": _DIFF_OPTIONS
+    + "--creation-factor= --no-dual-color --left-only --right-only",
+    "whatchanged": _LOG_OPTIONS,
     "config": "-lz --get --get-all --get-regexp --list --name-only --show-origin --show-scope "
     "--null --global --local --system --worktree --type= --bool --int --bool-or-int --includes "
     "--no-includes --default=",
 }
 # Of these only some have a next word that does not change anything.
-_FIRST = {
+_FIRST_ARGUMENTS = {
     "reflog": ("show",),
     "stash": ("list", "show"),
     "remote": ("get-url",),
@@ -106,100 +107,106 @@ _FIRST = {
     "notes": ("list", "show"),
 }
 _NEEDS_FIRST = frozenset(("stash", "worktree", "bisect"))
-_LISTING = frozenset(("-l", "--list"))
-_BEFORE = frozenset(("--no-pager", "-P", "--no-optional-locks", "--literal-pathspecs"))
+_LISTING_OPTIONS = frozenset(("-l", "--list"))
+_GLOBAL_OPTIONS = frozenset(
+    ("--no-pager", "-P", "--no-optional-locks", "--literal-pathspecs")
+)
 # Placeholders that have a signature checked, by whatever program is configured.
-_SIGNATURES = ("%G", "signature")
+_SIGNATURE_WORDS = ("%G", "signature")
 
 
 def parse_git(words: Sequence[str]) -> tuple[int, ParsedOptions]:
     """Where the words after the subcommand begin, and what they are."""
-    at = 1
-    while at < len(words) and words[at] in _BEFORE:
-        at += 1
-    command = words[at] if at < len(words) else ""
-    if command == "--version" and at + 1 == len(words):
-        return at + 1, ParsedOptions(frozenset(), (), ())
-    if command not in LOOKING:
-        return at, _not(command or "git")
-    takes = form(LOOKING[command])
-    rest = words[at + 1 :]
-    found = parse_options(rest, takes)
-    others = [rest[i] for i in found.others]
-    if found.problem or any(s in v for v in found.values for s in _SIGNATURES):
-        return at, found if found.problem else _not("%G")
-    if command in _FIRST and (others[:1] or command in _NEEDS_FIRST):
-        if others[0:1] == [] or others[0] not in _FIRST[command]:
-            return at, _not(others[0] if others else command)
-        found = _skipping_first(found)
-    if _changes(command, rest, found):
-        return at, _not(" ".join((command, *others[:1])))
-    if takes.first_is_none and not found.options & {"-e"}:
-        found = _skipping_first(found)
-    return at + 1, found
+    index = 1
+    while index < len(words) and words[index] in _GLOBAL_OPTIONS:
+        index += 1
+    command = words[index] if index < len(words) else ""
+    if command == "--version" and index + 1 == len(words):
+        return index + 1, ParsedOptions(frozenset(), (), ())
+    if command not in READ_ONLY_COMMANDS:
+        return index, _not(command or "git")
+    takes = form(READ_ONLY_COMMANDS[command])
+    arguments = words[index + 1 :]
+    options = parse_options(arguments, takes)
+    others = [arguments[i] for i in options.others]
+    if options.problem or any(s in v for v in options.values for s in _SIGNATURE_WORDS):
+        return index, options if options.problem else _not("%G")
+    if command in _FIRST_ARGUMENTS and (others[:1] or command in _NEEDS_FIRST):
+        if others[0:1] == [] or others[0] not in _FIRST_ARGUMENTS[command]:
+            return index, _not(others[0] if others else command)
+        options = _skipping_first(options)
+    if _changes(command, arguments, options):
+        return index, _not(" ".join((command, *others[:1])))
+    if takes.first_is_none and not options.options & {"-e"}:
+        options = _skipping_first(options)
+    return index + 1, options
 
 
-def _changes(command: str, rest: Sequence[str], found: ParsedOptions) -> bool:
+def _changes(command: str, arguments: Sequence[str], options: ParsedOptions) -> bool:
     """With other words these subcommands change what they otherwise print."""
     if command == "config":
-        return not _asks_settings(rest)
-    if command == "diff" and "--no-index" in found.options:
-        return len(found.others) != 2
+        return not _asks_settings(arguments)
+    if command == "diff" and "--no-index" in options.options:
+        return len(options.others) != 2
     if command == "symbolic-ref":
-        return len(found.others) != 1
-    naming = command in ("branch", "tag") and bool(found.others)
-    return naming and not found.options & _LISTING
+        return len(options.others) != 1
+    naming = command in ("branch", "tag") and bool(options.others)
+    return naming and not options.options & _LISTING_OPTIONS
 
 
-def _skipping_first(found: ParsedOptions) -> ParsedOptions:
-    return ParsedOptions(found.options, found.values, found.others[1:])
+def _skipping_first(options: ParsedOptions) -> ParsedOptions:
+    return ParsedOptions(options.options, options.values, options.others[1:])
 
 
 def _not(word: str) -> ParsedOptions:
     return ParsedOptions(frozenset(), (), (), word)
 
 
-_STEERING = (
+_STEERING_OPTIONS = (
     "--config", "--config-env", "--template", "--upload-pack", "--receive-pack",
     "--upload-archive", "--exec-path", "--ext-diff", "--extcmd", "--exec",
     "--open-files-in-pager", "--tree-filter", "--index-filter", "--msg-filter",
 )  # fmt: skip
-_RUNNING = frozenset(
+_RUNNING_OPTIONS = frozenset(
     ("config", "filter-branch", "difftool", "mergetool", "hook", "send-email")
 )
 _STEERING_LETTERS = {"clone": "cu", "ls-remote": "u", "rebase": "x", "grep": "O"}
-_HELPER = re.compile(r"(?:ext|fd)::")
+_REMOTE_HELPER = re.compile(r"(?:ext|fd)::")
 _READS_SETTINGS = frozenset(("--get", "--get-all", "--get-regexp"))
 
 
 def steers(words: Sequence[str]) -> str:
     """The word that makes git run something else, or "". Every mode asks about it."""
-    at = 1
-    while at < len(words) and words[at].startswith("-"):
-        if words[at].startswith("-c") or _begins(words[at]):
-            return words[at]
-        at += 2 if words[at] in ("-C", "--git-dir", "--work-tree", "--namespace") else 1
-    command = words[at] if at < len(words) else ""
-    rest = words[at + 1 :]
-    if command in _RUNNING and not (command == "config" and _asks_settings(rest)):
+    index = 1
+    while index < len(words) and words[index].startswith("-"):
+        if words[index].startswith("-c") or _begins(words[index]):
+            return words[index]
+        index += (
+            2 if words[index] in ("-C", "--git-dir", "--work-tree", "--namespace") else 1
+        )
+    command = words[index] if index < len(words) else ""
+    arguments = words[index + 1 :]
+    if command in _RUNNING_OPTIONS and not (
+        command == "config" and _asks_settings(arguments)
+    ):
         return command
-    if command in ("bisect", "submodule") and rest[:1] in (["run"], ["foreach"]):
-        return f"{command} {rest[0]}"
-    if remote := next((w for w in words if _HELPER.match(w)), ""):
+    if command in ("bisect", "submodule") and arguments[:1] in (["run"], ["foreach"]):
+        return f"{command} {arguments[0]}"
+    if remote := next((w for w in words if _REMOTE_HELPER.match(w)), ""):
         return remote
     letters = set(_STEERING_LETTERS.get(command, ""))
-    return next((w for w in rest if _begins(w) or _short(w, letters)), "")
+    return next((w for w in arguments if _begins(w) or _short(w, letters)), "")
 
 
 def _asks_settings(words: Sequence[str]) -> bool:
     """Whether these are the words of a `git config` that only prints settings."""
-    given = parse_options(words, form(LOOKING["config"]))
-    others = [words[at] for at in given.others]
-    if given.problem:
+    options = parse_options(words, form(READ_ONLY_COMMANDS["config"]))
+    others = [words[index] for index in options.others]
+    if options.problem:
         return False
-    if given.options & _LISTING:
+    if options.options & _LISTING_OPTIONS:
         return not others
-    if given.options & _READS_SETTINGS:
+    if options.options & _READS_SETTINGS:
         return 0 < len(others) <= 2
     # Later versions have words for what to do; a name of a setting holds a dot.
     match others:
@@ -213,7 +220,7 @@ def _asks_settings(words: Sequence[str]) -> bool:
 
 # These write to the history, and to no settings, hooks or list of submodules.
 _NO_SETTINGS = frozenset((
-    *LOOKING, "add", "am", "apply", "archive", "bundle", "checkout-index", "cherry-pick", "clean",
+    *READ_ONLY_COMMANDS, "add", "am", "apply", "archive", "bundle", "checkout-index", "cherry-pick", "clean",
     "commit", "commit-tree", "fsck", "gc", "merge", "merge-tree", "read-tree", "rebase", "repack",
     "reset", "restore", "revert", "update-index", "update-ref", "write-tree",
 )) - {"branch", "config", "remote", "submodule", "worktree"}  # fmt: skip
@@ -221,10 +228,10 @@ _NO_SETTINGS = frozenset((
 
 def writes_no_settings(words: Sequence[str]) -> bool:
     """Whether it is known that this command does not change what git itself reads."""
-    at = 1
-    while at < len(words) and words[at] in _BEFORE:
-        at += 1
-    return words[at : at + 1] != [] and words[at] in _NO_SETTINGS
+    index = 1
+    while index < len(words) and words[index] in _GLOBAL_OPTIONS:
+        index += 1
+    return words[index : index + 1] != [] and words[index] in _NO_SETTINGS
 
 
 def _begins(word: str) -> bool:
@@ -232,7 +239,7 @@ def _begins(word: str) -> bool:
     return (
         len(start) > 4
         and start.startswith("--")
-        and any(s.startswith(start) for s in _STEERING)
+        and any(s.startswith(start) for s in _STEERING_OPTIONS)
     )
 
 

@@ -16,11 +16,17 @@ from refold.permissions.shell.file_arguments import files_of
 from refold.permissions.shell.nested_commands import NestedCommands, name_of, running
 from refold.permissions.shell.plain_script import SimpleCommand
 from refold.permissions.shell.sed_and_awk import sed_scripts
-from refold.permissions.shell.words import GAP, HERE, HOME, MARKS, Word
+from refold.permissions.shell.words import (
+    DIRECTORY_MARK,
+    HOME_MARK,
+    MARK_PATTERN,
+    UNKNOWN_GAP,
+    Word,
+)
 
 _MOST_PLACES = 16
 _LONGEST_NAME = 1_000
-_WRITERS = frozenset(
+_WRITING_PROGRAMS = frozenset(
     [
         "rm",
         "mv",
@@ -45,8 +51,10 @@ _WRITERS = frozenset(
         "rename",
     ]
 )
-_INSIDE = re.compile(r"[=:@,]")
-_HOST = re.compile(r"(?!file:)\b[A-Za-z][\w+.-]*://[^/\s?#]+")  # of an address; no file
+_PATH_SEPARATORS = re.compile(r"[=:@,]")
+_HOST_PATTERN = re.compile(
+    r"(?!file:)\b[A-Za-z][\w+.-]*://[^/\s?#]+"
+)  # of an address; no file
 
 
 class NamedFile(Struct, frozen=True):
@@ -66,26 +74,26 @@ class NamedFile(Struct, frozen=True):
 def targets(text: str, cwd: str, facts: Facts) -> tuple[str, ...]:
     """The files that a script names, each with where it leads now. An approval holds for these."""
     place = posixpath.normpath(posixpath.join(facts.roots[0], cwd or "."))
-    files = named(running(text), place, facts)
+    files = named_files(running(text), place, facts)
     return tuple(sorted({f"{file.path}\0{file.real}" for file in files}))
 
 
-def named(found: NestedCommands, cwd: str, facts: Facts) -> Iterator[NamedFile]:
-    places = places_of(found, cwd, facts)
+def named_files(nested: NestedCommands, cwd: str, facts: Facts) -> Iterator[NamedFile]:
+    places = places_of(nested, cwd, facts)
     # Whether git may be trusted is not asked here, only which words are files.
     facts = structs.replace(facts, sandboxed=True)
     # A command that runs others stands in the list whole and in parts.
     seen = set[NamedFile]()
-    for command in found.commands:
+    for command in nested.commands:
         for name in _of(command, places, facts):
             if name not in seen:
                 seen.add(name)
                 yield name
-    for text in found.quoted:
+    for text in nested.quoted:
         if len(text) < _LONGEST_NAME and "\n" not in text:
             for place in places:
                 yield NamedFile(*_path(text, place, facts), looks=False, writes=True)
-    for redirect in found.redirects:
+    for redirect in nested.redirects:
         for place in places:
             path = _path(redirect.target.value, place, facts)
             yield NamedFile(*path, looks=not redirect.writes, writes=redirect.writes)
@@ -98,16 +106,16 @@ def _of(
     words = tuple(quoting.ShellWord(w.text) for w in command)
     files = files_of(SimpleCommand(words), facts)
     looks = not files.problem
-    at = files.at if looks else range(1, len(command))
+    indexes = files.at if looks else range(1, len(command))
     if name in ("sed", "gsed"):
         scripts = sed_scripts([w.text for w in command[1:]])
-        at = [each for each in at if each - 1 not in scripts]
+        indexes = [index for index in indexes if index - 1 not in scripts]
     deep = _reads_deep(name, [w.text for w in command])
     inside = not looks or name == "git"  # `HEAD:.env` names a file, too
-    for value in {v for i in at for v in _values(command[i].value, inside=inside)}:
+    for value in {v for i in indexes for v in _values(command[i].value, inside=inside)}:
         for place in places:
             path = _path(value, place, facts)
-            yield NamedFile(*path, looks=looks, writes=name in _WRITERS, deep=deep)
+            yield NamedFile(*path, looks=looks, writes=name in _WRITING_PROGRAMS, deep=deep)
     if deep and (not looks or not files.at):
         for place in places:
             yield NamedFile(place, place, looks=True, writes=False, deep=True)
@@ -116,7 +124,7 @@ def _of(
 def _values(value: str, *, inside: bool) -> Iterator[str]:
     yield value
     if inside:
-        pieces = _INSIDE.split(_HOST.sub("address", value))
+        pieces = _PATH_SEPARATORS.split(_HOST_PATTERN.sub("address", value))
         yield from (piece for piece in pieces[1:] if piece)
         if value.startswith("-") and len(value) > 2:
             yield value[2:]
@@ -130,32 +138,32 @@ def _reads_deep(name: str, values: list[str]) -> bool:
     if name == "find":
         return any(v in ("-exec", "-execdir") for v in values)
     if name == "cat":
-        return any(v.startswith(GAP) for v in values[1:])
+        return any(v.startswith(UNKNOWN_GAP) for v in values[1:])
     return name == "rg" or (name == "git" and "grep" in values)
 
 
 def _path(value: str, place: str, facts: Facts) -> tuple[str, str]:
-    value = value.replace(HERE, ".").replace(HOME, facts.home or GAP)
-    if value.startswith(GAP):
+    value = value.replace(DIRECTORY_MARK, ".").replace(HOME_MARK, facts.home or UNKNOWN_GAP)
+    if value.startswith(UNKNOWN_GAP):
         return value, value
     path = posixpath.join(place, value)
-    if not MARKS.search(path):
+    if not MARK_PATTERN.search(path):
         return posixpath.normpath(path), posixpath.normpath(facts.follow(path))
-    start = MARKS.split(path)[0].rpartition("/")[0]
+    start = MARK_PATTERN.split(path)[0].rpartition("/")[0]
     rest = path[len(start) :]
     return path, posixpath.normpath(facts.follow(start or "/")).rstrip("/") + rest
 
 
-def places_of(found: NestedCommands, cwd: str, facts: Facts) -> tuple[str, ...]:
+def places_of(nested: NestedCommands, cwd: str, facts: Facts) -> tuple[str, ...]:
     """Where any part of the script may run."""
     places = [cwd]
-    for command in found.commands:
+    for command in nested.commands:
         goes = name_of(command) in ("cd", "pushd") and len(command) > 1
         if goes or (name_of(command) == "git" and command[1:2] == (Word("-C"),)):
             value = command[-1 if goes else min(2, len(command) - 1)].value.replace(
-                HOME, facts.home or GAP
+                HOME_MARK, facts.home or UNKNOWN_GAP
             )
-            if not MARKS.search(value):
+            if not MARK_PATTERN.search(value):
                 places += [posixpath.normpath(posixpath.join(p, value)) for p in places]
         places = list(dict.fromkeys(places))[:_MOST_PLACES]
     return tuple(places)

@@ -14,13 +14,13 @@ from msgspec import Struct
 
 from refold.permissions.shell.script import Redirect, Script, read
 from refold.permissions.shell.sed_and_awk import only_prints
-from refold.permissions.shell.words import GAP, Word
+from refold.permissions.shell.words import UNKNOWN_GAP, Word
 
 _MOST_WORDS = 200  # of a command that runs others; with more it counts as hidden
-_DEEPEST = 8  # scripts inside of scripts
+_MAX_DEPTH = 8  # scripts inside of scripts
 
 # Any word of these may begin the command they run.
-_PREFIXES = frozenset({
+_PREFIX_PROGRAMS = frozenset({
     "sudo", "doas", "pkexec", "run0", "env", "nohup", "time", "nice", "ionice", "chrt",
     "timeout", "xargs", "parallel", "command", "exec", "builtin", "setsid", "stdbuf",
     "strace", "ltrace", "gdb", "watch", "entr", "busybox", "toybox", "chroot", "unshare",
@@ -35,7 +35,7 @@ _PREFIXES = frozenset({
     "compgen", "hash", "enable", "mosh", "tmux", "screen", "npx", "uvx", "pnpx", "bunx",
 })  # fmt: skip
 # These run commands only for some of their first words.
-_RUNNERS = {
+_RUNNER_PROGRAMS = {
     **dict.fromkeys(("docker", "podman", "nerdctl", "kubectl", "oc", "docker-compose"),
                     ("exec", "run")),
     **dict.fromkeys(("npm", "pnpm", "yarn", "bun", "bundle", "composer", "direnv", "mise", "asdf",
@@ -45,25 +45,25 @@ _RUNNERS = {
     "nix": ("run", "shell", "develop"), "nix-shell": ("--run", "--command"),
     "perf": ("stat", "record", "trace", "top"), "rr": ("record",), "ip": ("exec",),
 }  # fmt: skip
-_LOADER = re.compile(r"ld(?:-linux.*)?\.so(?:\.\d+)?")
-_COPIES = frozenset(("cp", "ln", "mv", "install", "hash"))
-_SYSTEM = re.compile(r"/(?:usr/)?(?:local/)?s?bin/[^/]+")
-SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "csh", "tcsh",
+_LOADER_PATTERN = re.compile(r"ld(?:-linux.*)?\.so(?:\.\d+)?")
+_COPYING_PROGRAMS = frozenset(("cp", "ln", "mv", "install", "hash"))
+_SYSTEM_PROGRAM = re.compile(r"/(?:usr/)?(?:local/)?s?bin/[^/]+")
+SHELL_PROGRAMS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "csh", "tcsh",
                     "rbash", "yash", "elvish", "nu", "pwsh"})  # fmt: skip
 # Texts handed to these are scripts.
-_READERS = SHELLS | {
+_SCRIPT_READERS = SHELL_PROGRAMS | {
     "eval", "trap", "ssh", "su", "runuser", "script", "watch", "parallel", "at", "batch",
     "xargs", "source", ".", "busybox", "env", "sudo", "flock", "tmux", "screen", "mapfile",
     "readarray", "bind", "complete", "compgen", "alias", "exec", "command", "builtin",
     "coproc", "time", "nohup", "timeout", "npx", "entr", "capsh", "sg", "newgrp", "hyperfine",
-    "concurrently", "nodemon", "watchexec", "vagrant", "cargo", *_RUNNERS,
+    "concurrently", "nodemon", "watchexec", "vagrant", "cargo", *_RUNNER_PROGRAMS,
 }  # fmt: skip
 # These read a script from their input, or take one from arguments that are not known.
-_LISTENERS = SHELLS | {
+_LISTENING_PROGRAMS = SHELL_PROGRAMS | {
     "eval", "source", ".", "xargs", "parallel", "at", "batch", "ssh", "newgrp", "crontab",
 }  # fmt: skip
-_TOLD_SURELY = SHELLS | {"eval"}
-_AFTER = {
+_TOLD_SURELY = SHELL_PROGRAMS | {"eval"}
+_OPTIONS_BEFORE_SCRIPTS = {
     "find": ("-exec", "-execdir", "-ok", "-okdir"),
     "fd": ("-x", "-X", "--exec", "--exec-batch"),
     "fdfind": ("-x", "-X", "--exec", "--exec-batch"),
@@ -80,28 +80,28 @@ _AFTER = {
     "gdb": ("-ex", "--eval-command"), "ssh": ("-o",), "scp": ("-o", "-S"), "sftp": ("-o", "-S"),
 }  # fmt: skip
 # In their programs, what stands in quotes may be a command.
-_INTERPRETERS = re.compile(
+_INTERPRETER_PATTERN = re.compile(
     r"(python|pypy|perl|ruby|node|php|lua|awk|gawk|mawk|nawk|deno|bun|tclsh|vim?|nvim|ex|ed|emacs|"
     r"make|gmake|sqlite3|expect|osascript|psql|mysql|sed|dc|gdb|less|tsx|ts-node|Rscript|julia)[\d.]*"
 )
-_QUOTED = re.compile(
+_QUOTED_PATTERN = re.compile(
     r"""(["'`])((?:(?!\1).)+)\1|(?:%[qQwx]|\bq[qwx])\s*[({\[<]()([^)}\]>]+)""", re.DOTALL
 )
 # How such programs are told to run a command without quotes.
-_ORDERS = re.compile(
+_CODE_PATTERN = re.compile(
     r"(?:^|[\s;:/}+]|\d)(?:!|\\!|\.?shell\s|\.?system\s|spawn\s|exec\s|e\s)\s*(.+)|:;(.+)"
 )
-_REPLACES = re.compile(r"s(.)(?:(?!\1).)*\1(.*)\1[a-z]*e")
+_SED_EXECUTES = re.compile(r"s(.)(?:(?!\1).)*\1(.*)\1[a-z]*e")
 _ONLY_WORDS = re.compile(
     r"--(?:grep|author|committer|message|format|pretty|date|since|until)="
 )
-_VALUE = re.compile(r"^[^\s=]*=(?:exec=|!)?(.+)$", re.DOTALL)
+_SETTING_VALUE = re.compile(r"^[^\s=]*=(?:exec=|!)?(.+)$", re.DOTALL)
 _BEGINS_OPEN = re.compile(r"\s*[^\s*?\[]*[*?\[][^\n;|&<>()$`]*$")  # with a pattern
-_TIMED = re.compile(r"(?:@\w+|(?:[\d*,/-]+\s+){4}[\w*,/-]+)\s+")  # a line for cron
-_OPTION = re.compile(r"--?[\w-]*=|-\w?")
-_TOLD = re.compile(r"-[A-Za-z]*c[A-Za-z]*")
-_ASSIGNS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
-_ASKING = ((Word("-v"),), (Word("-V"),))
+_CRON_LINE = re.compile(r"(?:@\w+|(?:[\d*,/-]+\s+){4}[\w*,/-]+)\s+")  # a line for cron
+_OPTION_PATTERN = re.compile(r"--?[\w-]*=|-\w?")
+_COMMAND_OPTION = re.compile(r"-[A-Za-z]*c[A-Za-z]*")
+_ASSIGNMENT_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
+_VERSION_QUESTIONS = ((Word("-v"),), (Word("-V"),))
 _GIT_TAKES = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path",
                         "--config-env", "--super-prefix"})  # fmt: skip
 
@@ -119,7 +119,7 @@ class NestedCommands(Struct, frozen=True):
 
 @lru_cache(maxsize=64)
 def running(text: str) -> NestedCommands:
-    return _gathered(text, 0)
+    return _collect(text, 0)
 
 
 def name_of(command: tuple[Word, ...]) -> str:
@@ -127,42 +127,44 @@ def name_of(command: tuple[Word, ...]) -> str:
     return command[0].value.rsplit("/", 1)[-1]
 
 
-def _gathered(text: str, depth: int) -> NestedCommands:
+def _collect(text: str, depth: int) -> NestedCommands:
     script = read(text)
-    if depth >= _DEEPEST:
+    if depth >= _MAX_DEPTH:
         return NestedCommands(hidden=True)
     commands = [c for simple in script.commands for c in _inside(simple.words)]
-    scripts = {t for c in commands for t in _told(c)}
-    listens = [c for c in commands if name_of(c) in _LISTENERS]
+    scripts = {t for c in commands for t in _scripts_of(c)}
+    listens = [c for c in commands if name_of(c) in _LISTENING_PROGRAMS]
     if listens:
-        scripts.update(_handed_texts(script, commands))
+        scripts.update(_texts_for_listeners(script, commands))
     scripts.update(script.settings)
     programs = _programs(commands, script)
     scripts.update(t for p in programs for t in _in_program(p) if p in script.texts)
     hidden = any(map(_listens_blindly, listens)) or any(map(_too_long, commands))
-    surely = {t for c in commands if name_of(c) in _TOLD_SURELY for t in _told(c)}
-    hidden = hidden or any(read(told).broken for told in surely)
-    inner = [_gathered(s, depth + 1) for s in sorted(scripts) if s != text]
+    surely = {t for c in commands if name_of(c) in _TOLD_SURELY for t in _scripts_of(c)}
+    hidden = hidden or any(read(script_text).broken for script_text in surely)
+    inner = [_collect(s, depth + 1) for s in sorted(scripts) if s != text]
     return NestedCommands(
         tuple(commands) + tuple(c for i in inner for c in i.commands),
         script.redirects + tuple(r for i in inner for r in i.redirects),
-        hidden or any(i.hidden for i in inner) or any(GAP in s for s in scripts),
+        hidden or any(i.hidden for i in inner) or any(UNKNOWN_GAP in s for s in scripts),
         script.broken,
         script.bomb or any(i.bomb for i in inner),
-        tuple(dict.fromkeys(q for p in programs for q in quoted(p)))
+        tuple(dict.fromkeys(q for p in programs for q in quoted_strings(p)))
         + tuple(q for i in inner for q in i.quoted),
     )
 
 
 def _programs(commands: list[tuple[Word, ...]], script: Script) -> list[str]:
     """What may be a program of another language, or a word of one."""
-    found = [w.text for c in commands if _INTERPRETERS.fullmatch(name_of(c)) for w in c]
-    return [*found, *script.texts] if found else []
+    programs = [
+        w.text for c in commands if _INTERPRETER_PATTERN.fullmatch(name_of(c)) for w in c
+    ]
+    return [*programs, *script.texts] if programs else []
 
 
 def _inside(words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
     """A command, and each that it runs."""
-    while words and _ASSIGNS.match(words[0].value):
+    while words and _ASSIGNMENT_PATTERN.match(words[0].value):
         words = words[1:]
     if not words:
         return
@@ -170,65 +172,81 @@ def _inside(words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
     bare = _without_options(words)
     if bare != words:
         yield bare
-    yield from _handed_on(words)
-    after = _AFTER.get(name_of(words), ())
-    for at, word in enumerate(words[1:], 2):
-        if word.value in after and at < len(words):
-            placed = Word(GAP) if words[at].value == "{}" else words[at]
-            yield from _inside((placed, *words[at + 1 :]))
+    yield from _inner_commands(words)
+    after = _OPTIONS_BEFORE_SCRIPTS.get(name_of(words), ())
+    for index, word in enumerate(words[1:], 2):
+        if word.value in after and index < len(words):
+            placed = Word(UNKNOWN_GAP) if words[index].value == "{}" else words[index]
+            yield from _inside((placed, *words[index + 1 :]))
 
 
-def _handed_on(words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
+def _inner_commands(words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
     name = name_of(words)
-    if name in _PREFIXES and not (name == "command" and words[1:2] in _ASKING):
-        for at in range(1, min(len(words), _MOST_WORDS)):
-            rest = words[at : at + _MOST_WORDS]
-            if not rest[0].value.startswith("-"):
-                placed = Word(GAP) if rest[0].value in ("{}", "%") else rest[0]
-                yield (placed, *rest[1:])
-    elif name in _RUNNERS or _LOADER.fullmatch(name):
+    if name in _PREFIX_PROGRAMS and not (
+        name == "command" and words[1:2] in _VERSION_QUESTIONS
+    ):
+        for index in range(1, min(len(words), _MOST_WORDS)):
+            words_after = words[index : index + _MOST_WORDS]
+            if not words_after[0].value.startswith("-"):
+                placed = (
+                    Word(UNKNOWN_GAP)
+                    if words_after[0].value in ("{}", "%")
+                    else words_after[0]
+                )
+                yield (placed, *words_after[1:])
+    elif name in _RUNNER_PROGRAMS or _LOADER_PATTERN.fullmatch(name):
         yield from _after_runner(words)
-    elif name in _COPIES:
-        yield from ((w,) for w in words[1:] if _SYSTEM.fullmatch(w.value))
-    elif name in SHELLS:
-        yield from ((w, *words[at:]) for at, w in enumerate(words[1:], 2) if "/" in w.value)
+    elif name in _COPYING_PROGRAMS:
+        yield from ((w,) for w in words[1:] if _SYSTEM_PROGRAM.fullmatch(w.value))
+    elif name in SHELL_PROGRAMS:
+        yield from (
+            (w, *words[index:]) for index, w in enumerate(words[1:], 2) if "/" in w.value
+        )
 
 
 def _after_runner(words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
-    starts, values = _RUNNERS.get(name_of(words), ()), [w.value for w in words]
-    found = [values.index(start) for start in starts if start in values]
-    first = min(found, default=len(words) if starts else 0)
-    for at in range(first + 1, min(len(words), _MOST_WORDS)):
-        if not values[at].startswith("-"):
-            yield words[at : at + _MOST_WORDS]
+    starts, values = _RUNNER_PROGRAMS.get(name_of(words), ()), [w.value for w in words]
+    indexes = [values.index(start) for start in starts if start in values]
+    first = min(indexes, default=len(words) if starts else 0)
+    for index in range(first + 1, min(len(words), _MOST_WORDS)):
+        if not values[index].startswith("-"):
+            yield words[index : index + _MOST_WORDS]
 
 
 def _without_options(words: tuple[Word, ...]) -> tuple[Word, ...]:
-    at, git = 1, name_of(words) == "git"
-    while at < len(words) and words[at].value.startswith("-"):
-        at += 2 if git and words[at].value in _GIT_TAKES else 1
-    return (words[0], *words[at:])
+    index, git = 1, name_of(words) == "git"
+    while index < len(words) and words[index].value.startswith("-"):
+        index += 2 if git and words[index].value in _GIT_TAKES else 1
+    return (words[0], *words[index:])
 
 
-def _told(command: tuple[Word, ...]) -> Iterator[str]:
+def _scripts_of(command: tuple[Word, ...]) -> Iterator[str]:
     """The texts that this command takes for a script."""
     name, values = name_of(command), [w.text for w in command[1:]]
-    if name in _READERS:
-        bare = [_OPTION.sub("", v) if v.startswith("-") else v for v in values]
-        told = name in SHELLS and any(_TOLD.fullmatch(v) for v in values)
-        yield from (v for v in bare if v and (told or re.search(r"[\s;|&<>()$`]", v)))
+    if name in _SCRIPT_READERS:
+        bare = [_OPTION_PATTERN.sub("", v) if v.startswith("-") else v for v in values]
+        takes_command = name in SHELL_PROGRAMS and any(
+            _COMMAND_OPTION.fullmatch(v) for v in values
+        )
+        yield from (
+            v for v in bare if v and (takes_command or re.search(r"[\s;|&<>()$`]", v))
+        )
         if name == "eval":
             yield " ".join(values)
     if name == "alias":
-        yield from (found[1] for v in values if (found := _VALUE.match(v)))
-    if name in _AFTER:
-        said = (v for v in values if not _ONLY_WORDS.match(v))
-        yield from (found[1] for v in said if (found := _VALUE.match(v)))
-        after = _AFTER[name]
-        yield from (v for at, v in enumerate(values) if at and values[at - 1] in after)
+        yield from (match[1] for v in values if (match := _SETTING_VALUE.match(v)))
+    if name in _OPTIONS_BEFORE_SCRIPTS:
+        texts = (v for v in values if not _ONLY_WORDS.match(v))
+        yield from (match[1] for v in texts if (match := _SETTING_VALUE.match(v)))
+        after = _OPTIONS_BEFORE_SCRIPTS[name]
+        yield from (
+            v for index, v in enumerate(values) if index and values[index - 1] in after
+        )
     if name == "coreutils":
         yield from (v.partition("=")[2] for v in values)
-    if _INTERPRETERS.fullmatch(name) and not (name == "sed" and _harmless_sed(values)):
+    if _INTERPRETER_PATTERN.fullmatch(name) and not (
+        name == "sed" and _harmless_sed(values)
+    ):
         yield from (text for v in values for text in _in_program(v))
 
 
@@ -238,22 +256,22 @@ def _harmless_sed(values: list[str]) -> bool:
     )
 
 
-def quoted(text: str) -> Iterator[str]:
+def quoted_strings(text: str) -> Iterator[str]:
     """The quoted strings of a program in any language."""
-    yield from (found[2] or found[4] for found in _QUOTED.finditer(text))
+    yield from (match[2] or match[4] for match in _QUOTED_PATTERN.finditer(text))
 
 
 def _in_program(text: str) -> Iterator[str]:
-    yield from quoted(text)
-    yield from (f[1] or f[2] for f in _ORDERS.finditer(text))
-    yield from (f[2] for f in _REPLACES.finditer(text))
+    yield from quoted_strings(text)
+    yield from (f[1] or f[2] for f in _CODE_PATTERN.finditer(text))
+    yield from (f[2] for f in _SED_EXECUTES.finditer(text))
 
 
-def _handed_texts(script: Script, commands: list[tuple[Word, ...]]) -> Iterator[str]:
+def _texts_for_listeners(script: Script, commands: list[tuple[Word, ...]]) -> Iterator[str]:
     """The texts that what listens may run. `xargs` alone asks no shell what `*` means."""
-    readers = {name_of(c) for c in commands} & _READERS
-    found = _loose_texts(script)
-    return filterfalse(_BEGINS_OPEN.match, found) if readers == {"xargs"} else found
+    readers = {name_of(c) for c in commands} & _SCRIPT_READERS
+    texts = _loose_texts(script)
+    return filterfalse(_BEGINS_OPEN.match, texts) if readers == {"xargs"} else texts
 
 
 def _loose_texts(script: Script) -> Iterator[str]:
@@ -263,20 +281,20 @@ def _loose_texts(script: Script) -> Iterator[str]:
         values = [w.text for w in command.words]
         yield from (v for v in values if re.search(r"[\s;|&]", v))
         if values and values[0] in ("echo", "printf"):
-            said = " ".join(v for v in values[1:] if not v.startswith("-"))
-            yield said
-            if timed := _TIMED.match(said):
-                yield said[timed.end() :]
+            argument_text = " ".join(v for v in values[1:] if not v.startswith("-"))
+            yield argument_text
+            if timed := _CRON_LINE.match(argument_text):
+                yield argument_text[timed.end() :]
 
 
 def _too_long(command: tuple[Word, ...]) -> bool:
-    return len(command) > _MOST_WORDS and name_of(command) in _PREFIXES
+    return len(command) > _MOST_WORDS and name_of(command) in _PREFIX_PROGRAMS
 
 
 def _listens_blindly(command: tuple[Word, ...]) -> bool:
-    name, given = name_of(command), command[1:]
-    if name in SHELLS:
-        return not any(w.known and not w.value.startswith("-") for w in given) or any(
-            GAP in w.value for w in given
-        )
-    return name != "xargs" and any(GAP in w.value for w in given)
+    name, arguments = name_of(command), command[1:]
+    if name in SHELL_PROGRAMS:
+        return not any(
+            w.is_known and not w.value.startswith("-") for w in arguments
+        ) or any(UNKNOWN_GAP in w.value for w in arguments)
+    return name != "xargs" and any(UNKNOWN_GAP in w.value for w in arguments)

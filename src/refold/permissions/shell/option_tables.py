@@ -4,7 +4,7 @@ Taken from the manuals of the programs.
 """
 
 # Whole words, and letters of short options.
-WORDS: dict[str, str] = {
+OPTIONS_OF_PROGRAM: dict[str, str] = {
     "find": "-exec -execdir -ok -okdir -delete -fprint -fprint0 -fprintf -fls -files0-from",
     "fd": "--exec --exec-batch -x -X",
     "fdfind": "--exec --exec-batch -x -X",
@@ -159,7 +159,7 @@ WORDS: dict[str, str] = {
     "systemctl": "edit link set-environment import-environment -H -M --root --host",
     "ffmpeg": "-filter_complex_script -filter_script -attach -dump_attachment -report -passlogfile -vstats_file",
 }
-GIT = [
+GIT_OPTIONS = [
     "--upload-pack",
     "--receive-pack",
     "--upload-archive",
@@ -227,7 +227,7 @@ GIT_SHORT = {
 GIT_HARMLESS_FIRST = frozenset(("--no-pager", "-P", "--no-optional-locks", "--version",
                                  "--literal-pathspecs", "--help"))  # fmt: skip
 # These run the command their words make; a rule has to name that command too.
-WRAPPERS = frozenset({
+WRAPPER_PROGRAMS = frozenset({
     "sudo", "doas", "su", "pkexec", "run0", "env", "nohup", "nice", "ionice", "chrt",
     "timeout", "xargs", "parallel", "command", "exec", "builtin", "setsid", "stdbuf",
     "strace", "ltrace", "watch", "entr", "busybox", "toybox", "chroot", "unshare", "nsenter",
@@ -240,16 +240,16 @@ WRAPPERS = frozenset({
     "logsave", "sem", "mosh", "capsh", "sg", "cpulimit", "socat",
 })  # fmt: skip
 # Built-ins that evaluate their words, or change what later words mean.
-EVALUATING = frozenset({
+EVALUATING_PROGRAMS = frozenset({
     "eval", ".", "source", "trap", "let", "declare", "typeset", "local", "readonly", "export",
     "unset", "read", "mapfile", "readarray", "wait", "getopts", "set", "shopt", "enable",
     "bind", "complete", "compgen", "compopt", "hash", "alias", "unalias", "fc", "history",
     "pushd", "popd", "dirs", "umask", "ulimit", "caller", "return", "break", "continue",
 })  # fmt: skip
-AWKS = frozenset(("awk", "gawk", "mawk", "nawk", "original-awk"))
-WRITERS = frozenset(("tee", "sponge", "dd", "install", "truncate", "patch"))
+AWK_PROGRAMS = frozenset(("awk", "gawk", "mawk", "nawk", "original-awk"))
+WRITING_PROGRAMS = frozenset(("tee", "sponge", "dd", "install", "truncate", "patch"))
 # Words by which a program is told to run or write something.
-ORDERS = {
+CODE_OPTIONS = {
     "sqlite3": r"(?i)\s*\.(?!tables|schema|dump|help|headers|mode)|"
     r".*(?:load_extension|writefile|readfile|edit\s*\(|fts3_tokenizer|attach\b)",
     "psql": r"(?i).*\\|.*\bcopy\b.*\b(?:program|to|from)\b|.*pg_(?:read|ls)_",
@@ -266,7 +266,7 @@ ONE_DASH = frozenset((
     "nmap",
 ))  # fmt: skip
 # After these words stands a program with words of its own.
-RUNS = frozenset((
+RUNNING_OPTIONS = frozenset((
     ("uv", "run"), ("poetry", "run"), ("pipenv", "run"), ("hatch", "run"), ("pdm", "run"),
     ("rye", "run"), ("bundle", "exec"), ("npm", "exec"), ("pnpm", "exec"), ("yarn", "exec"),
     ("bun", "x"), ("conda", "run"), ("mise", "exec"), ("direnv", "exec"), ("uv", "tool"),
@@ -279,5 +279,5 @@ PROJECT_TOOLS = frozenset((
     "rollup", "webpack", "vite", "babel", "node",
 ))  # fmt: skip
 # Options of their own, though a dangerous one begins like them.
-WHOLE = frozenset(("--cache", "--coverage", "--cov", "--exclude", "--partial", "--run", "--filter",
+WHOLE_OPTIONS = frozenset(("--cache", "--coverage", "--cov", "--exclude", "--partial", "--run", "--filter",
                    "--co", "--extra", "--out", "--file", "--link"))  # fmt: skip

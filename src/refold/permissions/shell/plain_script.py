@@ -16,27 +16,27 @@ from functools import lru_cache
 
 from msgspec import Struct, structs
 
-from refold.permissions.shell.quoting import NotPlain, ShellWord, not_read, shown, word
-from refold.permissions.shell.words import GAP
+from refold.permissions.shell.quoting import NotPlain, ShellWord, not_read, short_text, word
+from refold.permissions.shell.words import UNKNOWN_GAP
 
-LONGEST = 10_000  # characters that are still looked at
+MAX_SCRIPT_CHARS = 10_000  # characters that are still looked at
 
-_BLANKS = re.compile(r"[ \t]*(?:#[^\n]*)?")
-_SPACE = re.compile(r"[ \t]+")
-_HARMLESS = re.compile(
+_BLANK_OR_COMMENT = re.compile(r"[ \t]*(?:#[^\n]*)?")
+_SPACE_PATTERN = re.compile(r"[ \t]+")
+_HARMLESS_REDIRECTION = re.compile(
     r"(?:2>&1|1>&2|>&2|(?:[12]|&)?>>?[ \t]*/dev/null|<[ \t]*/dev/null)(?=[ \t\n;|&]|$)"
 )
-_OUTPUT = re.compile(r"((?:[12]|&)?>>?)[ \t]*(?=[^<>&|;()\s])")
-_OPERATOR = re.compile(r"&&|\|\||\||;|\n")
-_TEXT = re.compile(r"<<<[ \t]*(?=[^<>&|;()\s])")
-_DOCUMENT = re.compile(
+_OUTPUT_REDIRECTION = re.compile(r"((?:[12]|&)?>>?)[ \t]*(?=[^<>&|;()\s])")
+_OPERATOR_PATTERN = re.compile(r"&&|\|\||\||;|\n")
+_HERE_STRING = re.compile(r"<<<[ \t]*(?=[^<>&|;()\s])")
+_HERE_DOCUMENT = re.compile(
     r"<<(-?)[ \t]*(?:'([A-Za-z_]\w*)'|\"([A-Za-z_]\w*)\"|([A-Za-z_]\w*))(?=[ \t\n;|&]|$)",
     re.ASCII,
 )
-_INPUT = re.compile(r"<[ \t]*(?=[^<>&|;()\s])")
-_NAME = re.compile(r"[a-z][a-z0-9]{0,15}(?=[ \t])")
-_WORD = re.compile(r"([a-z]+)(?=[ \t\n;|]|$)")
-_NUMBERS = re.compile(r"\{(\d{1,4})\.\.(\d{1,4})\}(?=[ \t\n;])")
+_INPUT_REDIRECTION = re.compile(r"<[ \t]*(?=[^<>&|;()\s])")
+_LOOP_VARIABLE = re.compile(r"[a-z][a-z0-9]{0,15}(?=[ \t])")
+_KEYWORD_PATTERN = re.compile(r"([a-z]+)(?=[ \t\n;|]|$)")
+_NUMBER_RANGE = re.compile(r"\{(\d{1,4})\.\.(\d{1,4})\}(?=[ \t\n;])")
 _GROUPS_AT_MOST = 20  # in each other
 _THEN, _AFTER_THEN = frozenset({"then"}), frozenset({"elif", "else", "fi"})
 _FI, _DONE = frozenset({"fi"}), frozenset({"done"})
@@ -44,27 +44,27 @@ _NO_END = {
     "for": "begins a loop that has no end", "if": "begins a choice that has no end",
     "(": "begins a group that has no end",
 }  # fmt: skip
-_TIMED = re.compile(r"time(?:[ \t]+-p)?(?=[ \t])")
-_ASSIGNS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\[[^\]]*\])?\+?=")
-_PRINTERS = ("echo", "printf")
+_TIME_PREFIX = re.compile(r"time(?:[ \t]+-p)?(?=[ \t])")
+_ASSIGNMENT_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\[[^\]]*\])?\+?=")
+_PRINTING_PROGRAMS = ("echo", "printf")
 _MOST_WORDS = 100  # of a loop
 _MOST_LOOPS = 8
-_MARKS = re.compile(r"[\x00-\x08\x0e-\x1f]")
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0e-\x1f]")
 _LOOP_MARKS = "\x10\x11\x12\x13\x14\x15\x16\x17"
 
-KEYWORDS = frozenset({
+SHELL_KEYWORDS = frozenset({
     "if", "then", "else", "elif", "fi", "do", "done", "while", "until", "for", "in",
     "case", "esac", "select", "function", "time", "coproc", "[[", "]]", "!", "(", ")",
 })  # fmt: skip
 
 # What may be set for one command, and to what: it changes how something is said.
-_LOCALE = r"(?:C|POSIX|C\.(?:UTF-8|utf8)|[a-z]{2,3}_[A-Z]{2}(?:\.(?:UTF-8|utf8))?)?"
+_LOCALE_PATTERN = r"(?:C|POSIX|C\.(?:UTF-8|utf8)|[a-z]{2,3}_[A-Z]{2}(?:\.(?:UTF-8|utf8))?)?"
 _COUNT, _CAT = r"\d{0,5}", r"(?:cat)?"
-_SETTINGS = {
+_HARMLESS_SETTINGS = {
     **dict.fromkeys((
         "LC_ALL", "LC_COLLATE", "LC_CTYPE", "LC_MESSAGES", "LC_NUMERIC", "LC_TIME", "LANG",
         "LANGUAGE",
-    ), _LOCALE),
+    ), _LOCALE_PATTERN),
     "TZ": r"(?:[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*)?",
     **dict.fromkeys(("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE"), _COUNT),
     **dict.fromkeys(("COLUMNS", "LINES"), _COUNT),
@@ -73,13 +73,13 @@ _SETTINGS = {
 }  # fmt: skip
 # What a rule can cover by spelling it. It changes what programs do, but names no program,
 # and no directory outside the workspace.
-_INSIDE = r"(?:\.|(?!\.\.)[\w.-]+)(?:/(?!\.\.)[\w.-]+)*/?"
-_SPELT = {
+_INNER_PATH = r"(?:\.|(?!\.\.)[\w.-]+)(?:/(?!\.\.)[\w.-]+)*/?"
+_SPELLED_SETTINGS = {
     "CI": r"(?:true|false|\d)?",
     **dict.fromkeys((
         "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED", "PYTHONUNBUFFERED", "PYTHONUTF8",
     ), _COUNT),
-    "PYTHONPATH": f"{_INSIDE}(?::{_INSIDE})*",
+    "PYTHONPATH": f"{_INNER_PATH}(?::{_INNER_PATH})*",
     "NODE_ENV": r"[a-z]{0,20}", "RUST_BACKTRACE": r"(?:full|\d)?",
 }  # fmt: skip
 
@@ -126,8 +126,10 @@ class SimpleCommand(Struct, frozen=True):
     @property
     def bare(self) -> bool:
         """Whether a rule can spell all of it: each word is known, and nothing is read."""
-        more = self.reads or self.fed or self.loops
-        return not more and not any(_MARKS.search(v.replace(GAP, "")) for v in self.values)
+        has_redirection = self.reads or self.fed or self.loops
+        return not has_redirection and not any(
+            _CONTROL_CHARACTERS.search(v.replace(UNKNOWN_GAP, "")) for v in self.values
+        )
 
 
 class PlainScript(Struct, frozen=True):
@@ -144,10 +146,12 @@ def plain(text: str) -> tuple[SimpleCommand, ...]:
 
 @lru_cache(maxsize=64)
 def split_script(text: str) -> PlainScript:
-    if len(text) > LONGEST:
-        return PlainScript(problem=f"it is longer than {LONGEST} characters")
+    if len(text) > MAX_SCRIPT_CHARS:
+        return PlainScript(problem=f"it is longer than {MAX_SCRIPT_CHARS} characters")
     if strange := next((c for c in text if not (c.isprintable() or c in "\n\t")), ""):
-        return PlainScript(problem=f"{shown(strange)} is a character that cannot be seen")
+        return PlainScript(
+            problem=f"{short_text(strange)} is a character that cannot be seen"
+        )
     try:
         return PlainScript(_Reader(text).script())
     except NotPlain as error:
@@ -169,30 +173,30 @@ class _WordReader:
     def _blanks(self) -> int:
         """Past blanks, and past a comment where one can begin."""
         if self._at and self._text[self._at - 1] not in " \t\n;|&":
-            found = _SPACE.match(self._text, self._at)
+            match = _SPACE_PATTERN.match(self._text, self._at)
         else:
-            found = _BLANKS.match(self._text, self._at)
-        if found is not None:
-            self._at = found.end()
-            again = _BLANKS.match(self._text, self._at) if found[0] else None
-            self._at = again.end() if again else self._at
+            match = _BLANK_OR_COMMENT.match(self._text, self._at)
+        if match is not None:
+            self._at = match.end()
+            blank = _BLANK_OR_COMMENT.match(self._text, self._at) if match[0] else None
+            self._at = blank.end() if blank else self._at
         return self._at
 
     def _time(self) -> str:
-        found = _TIMED.match(self._text, self._at)
-        if found is None:
+        match = _TIME_PREFIX.match(self._text, self._at)
+        if match is None:
             return ""
-        self._at = found.end()
+        self._at = match.end()
         self._blanks()
-        return found[0]
+        return match[0]
 
-    def _setting(self, found: re.Match[str]) -> str:
-        start, name = self._at, found[0].removesuffix("=")
-        self._at = found.end()
+    def _setting(self, match: re.Match[str]) -> str:
+        start, name = self._at, match[0].removesuffix("=")
+        self._at = match.end()
         blank = re.match(r"[ \t\n;|&]|$", self._text[self._at : self._at + 1])
         value = ShellWord("") if blank else self._next()
         written = self._text[start : self._at]
-        allowed = _SETTINGS.get(name) or _SPELT.get(name)
+        allowed = _HARMLESS_SETTINGS.get(name) or _SPELLED_SETTINGS.get(name)
         if allowed is None or value.glob or not re.fullmatch(allowed, value.value):
             raise NotPlain(written, "sets a variable that may change what programs do")
         self._blanks()
@@ -200,17 +204,22 @@ class _WordReader:
 
     def _input(self) -> ShellWord:
         start = self._at
-        found = self._next()
-        if found.glob or found.split or GAP in found.value or found.value == "-":
+        file_word = self._next()
+        if (
+            file_word.glob
+            or file_word.split
+            or UNKNOWN_GAP in file_word.value
+            or file_word.value == "-"
+        ):
             raise NotPlain(
                 "< " + self._text[start : self._at], "reads from an unknown file"
             )
-        return found
+        return file_word
 
     def _output(self, operator: str) -> Output:
         start = self._at
         file = self._next()
-        if file.glob or file.value in ("", "-") or _MARKS.search(file.value):
+        if file.glob or file.value in ("", "-") or _CONTROL_CHARACTERS.search(file.value):
             raise NotPlain(
                 f"{operator} {self._text[start : self._at]}", "writes to an unknown file"
             )
@@ -221,10 +230,10 @@ class _WordReader:
         start = self._at
         marks = {name: loop.mark for name, loop in self._loops}
         grouped = self._groups > 0
-        found, self._at = word(self._text, self._at, marks, grouped=grouped)
+        piece, self._at = word(self._text, self._at, marks, grouped=grouped)
         if self._documents and "\n" in self._text[start : self._at]:
             raise NotPlain(self._text[start : self._at], "continues over several lines")
-        return found
+        return piece
 
     def _document(self, end: str, *, tabs: bool, literal: bool) -> None:
         """Past the lines of a here-document."""
@@ -243,7 +252,7 @@ class _WordReader:
 
     def _ends(self) -> bool:
         closes = self._groups > 0 and self._text[self._at] == ")"
-        return closes or _OPERATOR.match(self._text, self._at) is not None
+        return closes or _OPERATOR_PATTERN.match(self._text, self._at) is not None
 
     def _line(self, start: int) -> str:
         return self._text[start:].partition("\n")[0]
@@ -260,32 +269,32 @@ class _Reader(_WordReader):
 
     def _list(self, opened: str, ends: frozenset[str]) -> str:
         """Commands and what joins them, up to one of `ends` or to the end. Which was it?"""
-        after, done = "", False  # was there a command since `after`?
+        after, has_command = "", False  # was there a command since `after`?
         while self._blanks() < len(self._text):
             if ")" in ends and self._text[self._at] == ")":
-                self._not_open(after, done=done)
+                self._not_open(after, has_command=has_command)
                 return ")"
-            if operator := _OPERATOR.match(self._text, self._at):
-                self._operator(operator[0], done=done)
-                if done:
-                    after, done = operator[0], False
+            if operator := _OPERATOR_PATTERN.match(self._text, self._at):
+                self._operator(operator[0], has_command=has_command)
+                if has_command:
+                    after, has_command = operator[0], False
                 continue
-            if done:
+            if has_command:
                 raise not_read(self._text, self._at)
-            keyword = _WORD.match(self._text, self._at)
+            keyword = _KEYWORD_PATTERN.match(self._text, self._at)
             if keyword and keyword[0] in ends:
                 if after not in (";", "\n"):
                     raise NotPlain(keyword[0], "stands where no command can begin")
                 return keyword[0]
             self._command(after, keyword[0] if keyword else "")
-            done = True
+            has_command = True
         if ends:
             raise NotPlain(opened, _NO_END[opened])
-        self._not_open(after, done=done)
+        self._not_open(after, has_command=has_command)
         return ""
 
-    def _not_open(self, after: str, *, done: bool) -> None:
-        if not done and after not in ("", ";", "\n"):
+    def _not_open(self, after: str, *, has_command: bool) -> None:
+        if not has_command and after not in ("", ";", "\n"):
             raise NotPlain(after, "has nothing after it")
 
     def _command(self, after: str, keyword: str) -> None:
@@ -305,7 +314,7 @@ class _Reader(_WordReader):
         if self._text[self._at : self._at + 1] == "(":
             raise not_read(self._text, start)
         self._groups += 1
-        self._nested("(", frozenset(")"))
+        self._read_nested("(", frozenset(")"))
         self._groups -= 1
         self._at += 1
         self._end_of_compound(start, first, after)
@@ -316,19 +325,19 @@ class _Reader(_WordReader):
         self._at += len("if")
         word, groups, self._groups = "if", self._groups, 0
         for ends in (_THEN, _AFTER_THEN):
-            word = self._nested("if", ends)
+            word = self._read_nested("if", ends)
             self._at += len(word)
         while word == "elif":
             for ends in (_THEN, _AFTER_THEN):
-                word = self._nested("if", ends)
+                word = self._read_nested("if", ends)
                 self._at += len(word)
         if word == "else":
-            word = self._nested("if", _FI)
+            word = self._read_nested("if", _FI)
             self._at += len(word)
         self._groups = groups
         self._end_of_compound(start, first, after)
 
-    def _nested(self, opened: str, ends: frozenset[str]) -> str:
+    def _read_nested(self, opened: str, ends: frozenset[str]) -> str:
         first = len(self._parts)
         if self._depth >= _GROUPS_AT_MOST or self._documents:
             raise NotPlain(opened, "is nested in a way that refold does not parse")
@@ -342,15 +351,15 @@ class _Reader(_WordReader):
     def _end_of_compound(self, start: int, first: int, after: str) -> None:
         self._parts[first] = structs.replace(self._parts[first], after=after)
         while self._blanks() < len(self._text) and (
-            found := _HARMLESS.match(self._text, self._at)
+            match := _HARMLESS_REDIRECTION.match(self._text, self._at)
         ):
-            self._at = found.end()
-        rest = self._text[self._at : self._at + 1]
-        if rest and rest not in " \t\n;|&)":
+            self._at = match.end()
+        next_character = self._text[self._at : self._at + 1]
+        if next_character and next_character not in " \t\n;|&)":
             raise NotPlain(self._line(start), "is a group that refold cannot parse")
 
-    def _operator(self, operator: str, *, done: bool) -> None:
-        if not done and operator != "\n":
+    def _operator(self, operator: str, *, has_command: bool) -> None:
+        if not has_command and operator != "\n":
             raise NotPlain(operator, "has nothing before it")
         self._at += len(operator)
         if operator == "\n":
@@ -362,49 +371,49 @@ class _Reader(_WordReader):
         start = self._at
         before = self._time() if after != "|" else ""
         settings = list[str]()
-        while found := _ASSIGNS.match(self._text, self._at):
-            settings.append(self._setting(found))
+        while match := _ASSIGNMENT_PATTERN.match(self._text, self._at):
+            settings.append(self._setting(match))
         words, reads, fed = list[ShellWord](), list[ShellWord](), False
         outputs = list[Output]()
         end = start
         while self._blanks() < len(self._text) and not self._ends():
-            if found := _HARMLESS.match(self._text, self._at):
-                self._at = found.end()
-            elif found := _OUTPUT.match(self._text, self._at):
-                self._at = found.end()
-                outputs.append(self._output(found[1]))
-            elif found := _TEXT.match(self._text, self._at):
-                self._at = found.end()
+            if match := _HARMLESS_REDIRECTION.match(self._text, self._at):
+                self._at = match.end()
+            elif match := _OUTPUT_REDIRECTION.match(self._text, self._at):
+                self._at = match.end()
+                outputs.append(self._output(match[1]))
+            elif match := _HERE_STRING.match(self._text, self._at):
+                self._at = match.end()
                 self._next()
                 fed = True
-            elif found := _DOCUMENT.match(self._text, self._at):
-                self._at = found.end()
-                name = found[2] or found[3] or found[4]
-                self._documents.append((name, bool(found[1]), not found[4]))
+            elif match := _HERE_DOCUMENT.match(self._text, self._at):
+                self._at = match.end()
+                name = match[2] or match[3] or match[4]
+                self._documents.append((name, bool(match[1]), not match[4]))
                 fed = True
-            elif found := _INPUT.match(self._text, self._at):
-                self._at = found.end()
+            elif match := _INPUT_REDIRECTION.match(self._text, self._at):
+                self._at = match.end()
                 reads.append(self._input())
             else:
                 words.append(self._next())
             end = self._at
         whole = self._text[start:end]
         loops = tuple(loop for _, loop in self._loops)
-        told = (*before.split(), *(settings if before else ()))
+        settings_before = (*before.split(), *(settings if before else ()))
         self._parts.append(
-            _checked(
+            _check_command(
                 SimpleCommand(
                     tuple(words),
                     after,
                     tuple(reads),
                     fed,
-                    told,
+                    settings_before,
                     tuple(settings),
                     loops,
                     whole,
                     self._apart,
                     tuple(outputs),
-                    tuple(s for s in settings if s.partition("=")[0] in _SPELT),
+                    tuple(s for s in settings if s.partition("=")[0] in _SPELLED_SETTINGS),
                 )
             )
         )
@@ -415,7 +424,7 @@ class _Reader(_WordReader):
         start = self._at
         self._at += len("for")
         self._blanks()
-        name = _NAME.match(self._text, self._at)
+        name = _LOOP_VARIABLE.match(self._text, self._at)
         taken = name is not None and name[0] in dict(self._loops)
         if name is None or taken or self._made >= _MOST_LOOPS:
             raise NotPlain(self._line(start), "begins a loop that refold cannot parse")
@@ -439,20 +448,20 @@ class _Reader(_WordReader):
         self._parts[first] = structs.replace(self._parts[first], after=after)
         self._at += len("done")
         while self._blanks() < len(self._text) and (
-            found := _HARMLESS.match(self._text, self._at)
+            match := _HARMLESS_REDIRECTION.match(self._text, self._at)
         ):
-            self._at = found.end()
+            self._at = match.end()
 
     def _loop_words(self, start: int) -> tuple[ShellWord, ...]:
         words = list[ShellWord]()
         while self._blanks() < len(self._text) and self._text[self._at] not in ";\n":
-            if numbers := _NUMBERS.match(self._text, self._at):
+            if numbers := _NUMBER_RANGE.match(self._text, self._at):
                 low, high = sorted(map(int, numbers.groups()))
                 words += [ShellWord(str(n)) for n in range(low, min(high + 1, low + 1000))]
                 self._at = numbers.end()
             else:
                 words.append(self._next())
-        if any(_MARKS.search(w.value) for w in words):
+        if any(_CONTROL_CHARACTERS.search(w.value) for w in words):
             raise NotPlain(
                 self._line(start), "begins a loop over words that are not literal"
             )
@@ -461,21 +470,23 @@ class _Reader(_WordReader):
         return tuple(words)
 
     def _skip_to_do(self, start: int) -> None:
-        found = re.compile(r"[ \t]*[;\n][ \t\n]*do(?=[ \t\n])").match(self._text, self._at)
-        if found is None or self._documents:
+        match = re.compile(r"[ \t]*[;\n][ \t\n]*do(?=[ \t\n])").match(self._text, self._at)
+        if match is None or self._documents:
             raise NotPlain(self._line(start), "begins a loop that refold cannot parse")
-        self._at = found.end()
+        self._at = match.end()
 
 
-def _checked(part: SimpleCommand) -> SimpleCommand:
+def _check_command(part: SimpleCommand) -> SimpleCommand:
     if not part.words:
         raise NotPlain(part.text, "names no program")
     first = part.words[0]
-    if first.value in KEYWORDS:
+    if first.value in SHELL_KEYWORDS:
         raise NotPlain(first.value, "chooses the next command while it runs")
-    odd = _ASSIGNS.match(first.value) or _MARKS.search(first.value)
+    odd = _ASSIGNMENT_PATTERN.match(first.value) or _CONTROL_CHARACTERS.search(first.value)
     if first.glob or odd or not first.value.isascii():
         raise NotPlain(part.text, "begins with a program that is not named plainly")
-    if first.value not in _PRINTERS and any(GAP in word.value for word in part.words):
+    if first.value not in _PRINTING_PROGRAMS and any(
+        UNKNOWN_GAP in word.value for word in part.words
+    ):
         raise NotPlain(part.text, "gets arguments that are not known before it runs")
     return part

@@ -16,8 +16,8 @@ from functools import cache
 
 from msgspec import Struct
 
-_WAYS = frozenset(("@digits", "@apart", "@front"))
-_NUMBER = re.compile(r"-\d+")
+_OPTION_STYLES = frozenset(("@digits", "@apart", "@front"))
+_NUMBER_OPTION = re.compile(r"-\d+")
 
 
 class ProgramForm(Struct, frozen=True):
@@ -66,73 +66,73 @@ def form(written: str) -> ProgramForm:
         names_files="@none" not in tokens,
         first_is_none="@rest" in tokens,
         at_most=at_most,
-        ways=frozenset(tokens) & _WAYS,
+        ways=frozenset(tokens) & _OPTION_STYLES,
     )
 
 
 def parse_options(words: Sequence[str], takes: ProgramForm) -> ParsedOptions:
     """`words` from the first after the program's name."""
     options, values, others = set[str](), list[str](), list[int]()
-    at = 0
-    while at < len(words):
-        word = words[at]
-        at += 1
+    index = 0
+    while index < len(words):
+        word = words[index]
+        index += 1
         if word == "--":
-            others.extend(range(at, len(words)))
+            others.extend(range(index, len(words)))
             break
         if not word.startswith("-") or word == "-":
-            others.append(at - 1)
+            others.append(index - 1)
             continue
         if others and "@front" in takes.ways:
             return ParsedOptions(frozenset(options), tuple(values), tuple(others), word)
-        found = _long(word, takes) if word.startswith("--") else _short(word, takes)
-        if found is None:
+        parsed = _long(word, takes) if word.startswith("--") else _short(word, takes)
+        if parsed is None:
             return ParsedOptions(frozenset(options), tuple(values), tuple(others), word)
-        names, value, more = found
-        if at + more > len(words):
+        names, value, used = parsed
+        if index + used > len(words):
             return ParsedOptions(frozenset(options), tuple(values), tuple(others), word)
         options.update(names)
         values.extend(value)
-        values.extend(words[at : at + more])
-        at += more
+        values.extend(words[index : index + used])
+        index += used
     return ParsedOptions(frozenset(options), tuple(values), tuple(others))
 
 
 def _long(word: str, takes: ProgramForm) -> tuple[Iterable[str], list[str], int] | None:
     name, has_value, value = word.partition("=")
-    more = takes.long.get(name)
-    if more is None or (has_value and more not in (1, -1)):
+    argument_kind = takes.long.get(name)
+    if argument_kind is None or (has_value and argument_kind not in (1, -1)):
         return None
-    return (name,), [value] if has_value else [], 0 if has_value else max(more, 0)
+    return (name,), [value] if has_value else [], 0 if has_value else max(argument_kind, 0)
 
 
 def _short(word: str, takes: ProgramForm) -> tuple[Iterable[str], list[str], int] | None:
-    if takes.numbers and _NUMBER.fullmatch(word):
+    if takes.numbers and _NUMBER_OPTION.fullmatch(word):
         return (), [], 0
     names = list[str]()
-    for at, letter in enumerate(word[1:], 2):
+    for index, letter in enumerate(word[1:], 2):
         names.append(f"-{letter}")
         if letter in takes.takes:
-            rest = word[at:]
-            if _misread(names, rest, takes):
+            tail = word[index:]
+            if _misread(names, tail, takes):
                 return None
-            return names, [rest] if rest else [], 0 if rest else 1
+            return names, [tail] if tail else [], 0 if tail else 1
         if letter in takes.attached:
-            return names, [word[at:]], 0
+            return names, [word[index:]], 0
         if letter not in takes.flags:
             return None
     return names, [], 0
 
 
-def _misread(names: Sequence[str], rest: str, takes: ProgramForm) -> bool:
+def _misread(names: Sequence[str], tail: str, takes: ProgramForm) -> bool:
     """Would the program itself take something else for the value?"""
-    number = not rest or rest.isdecimal()
+    number = not tail or tail.isdecimal()
     return ("@digits" in takes.ways and not number) or (
         "@apart" in takes.ways and len(names) > 1
     )
 
 
-LOOKING: dict[str, str] = {
+READ_ONLY_PROGRAMS: dict[str, str] = {
     "ls": "-1aAbBcCdfFgGhiklLmnNopqQrRsStuUvxXZ -I: -w: -T: --all --almost-all --author "
     "--escape --block-size= --dereference --ignore-backups --color=? --directory --classify=? --file-type "
     "--format= --full-time --group-directories-first --no-group --human-readable --si "
@@ -233,14 +233,14 @@ LOOKING: dict[str, str] = {
     "unexpand": "-a -t: --all --first-only --tabs=",
 }
 
-_FD = (
+_FD_OPTIONS = (
     "-HIusigFap01 -t: -e: -d: -E: -S: -c: --hidden --no-ignore --no-ignore-vcs --unrestricted "
     "--case-sensitive --ignore-case --glob --regex --fixed-strings --absolute-path --full-path "
     "--print0 --type= --extension= --max-depth= --min-depth= --exact-depth= --exclude= --size= "
     "--changed-within= --changed-before= --color= --max-results= --strip-cwd-prefix @rest"
 )
 
-_GREP = (
+_GREP_OPTIONS = (
     "-EFGPivwxyclLoqsbHhnTUzrRaIZ -A: -B: -C: -m: -e: # --extended-regexp --fixed-strings "
     "--basic-regexp --perl-regexp --regexp= --ignore-case --no-ignore-case --word-regexp "
     "--line-regexp --invert-match --count --color=? --colour=? --files-without-match "
@@ -252,12 +252,12 @@ _GREP = (
 )
 
 # The first word is a pattern, unless an option has given it.
-SEARCHING: dict[str, str] = {
-    "grep": _GREP,
-    "egrep": _GREP,
-    "fd": _FD,
-    "fdfind": _FD,
-    "fgrep": _GREP,
+SEARCH_PROGRAMS: dict[str, str] = {
+    "grep": _GREP_OPTIONS,
+    "egrep": _GREP_OPTIONS,
+    "fd": _FD_OPTIONS,
+    "fdfind": _FD_OPTIONS,
+    "fgrep": _GREP_OPTIONS,
     "rg": "-iSsvwxcFPnNHIlo0pqahuUb. -A: -B: -C: -e: -g: -m: -t: -T: -r: -M: -j: -d: -E: "
     "--ignore-case --smart-case --case-sensitive --invert-match --word-regexp --line-regexp "
     "--count --count-matches --fixed-strings --pcre2 --line-number --no-line-number "
@@ -275,17 +275,17 @@ SEARCHING: dict[str, str] = {
     "--exit-status --tab --indent= --arg== --argjson== --seq --stream @rest",
 }
 
-DATE = (
+DATE_OPTIONS = (
     "-uR -d: -I? --utc --universal --date= --rfc-email --rfc-3339= --iso-8601=? @none @<1"
 )
 
-SED = (
+SED_OPTIONS = (
     "-nErsuz -e: --quiet --silent --regexp-extended --separate --unbuffered --null-data "
     "--expression= --posix --sandbox @rest"
 )
 
 # These lead out of the workspace where a link does: only where nothing else can be seen.
-FOLLOWING = {
+FOLLOWING_OPTIONS = {
     "diff": frozenset(("-r", "--recursive")),
     "ls": frozenset(("-L", "--dereference")),
     **dict.fromkeys(
@@ -296,8 +296,8 @@ FOLLOWING = {
 JSON_TOOL = (
     "--sort-keys --no-ensure-ascii --json-lines --indent= --tab --no-indent --compact"
 )
-XARGS = "-0rt -n: -L: -P: -I: -d: --null --no-run-if-empty --max-args= --max-procs= --delimiter="
-NPM = {
+XARGS_OPTIONS = "-0rt -n: -L: -P: -I: -d: --null --no-run-if-empty --max-args= --max-procs= --delimiter="
+NPM_COMMANDS = {
     **dict.fromkeys(
         ("ls", "list", "ll", "la"),
         "-agpl --all --global --json --long --parseable --link --production --prod --dev "
@@ -305,25 +305,25 @@ NPM = {
     ),
     **dict.fromkeys(("root", "prefix"), "-g --global @<0"),
 }
-PIP = {
+PIP_COMMANDS = {
     "list": "-lve --local --user --verbose --editable --not-required --format= --exclude= @<0",
     "show": "-fv --files --verbose",
     "check": "@<0",
 }
-PS = (
+PS_OPTIONS = (
     "-AadeflFjLuxwcTyMHNZ -o: -O: -p: -C: -u: -U: -g: -s: -t: --sort= --format= --pid= --ppid= "
     "--user= --forest --no-headers --headers --cols= --columns= --width="
 )
 TAR_LISTS = re.compile(r"-?(?=[a-zJ]*t)[tvzjJ]+f")
 
 # Neither writing nor running is among their options, whichever a glob may find.
-MEEK = frozenset({
+HARMLESS_INNER_PROGRAMS = frozenset({
     "echo", "ls", "cat", "head", "wc", "stat", "cut", "nl", "tac", "rev", "du", "grep", "egrep", "fgrep",
     "md5sum", "sha1sum", "sha256sum", "sha512sum", "basename", "dirname", "realpath", "readlink",
 })  # fmt: skip
 # They may say which version they are. Not those that a project can make run something of
 # its own first (rustup, yarn, pnpm, go).
-TELLING: dict[str, tuple[str, ...]] = {
+VERSION_QUESTIONS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("python", "python3", "pypy3"), ("--version", "-V")),
     **dict.fromkeys(("node", "ruby", "perl", "php", "make", "gcc", "g++", "cc", "clang"),
                     ("--version", "-v")),
@@ -335,7 +335,7 @@ TELLING: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("java", "javac"), ("--version", "-version")),
 }  # fmt: skip
 
-AWK = "-F: -v: @rest"
+AWK_OPTIONS = "-F: -v: @rest"
 
 # How find may look; what it is told to do with its finds is to print them.
 FIND_ALONE = frozenset(["-print", "-print0", "-ls", "-prune", "-depth", "-mount", "-xdev", "-empty", "-executable", "-readable", "-writable", "-true", "-false", "-not", "-a", "-and", "-o", "-or", "-daystart", "-noleaf", "-nouser", "-nogroup", "-quit", ",", "(", ")", "!"])  # fmt: skip

@@ -10,23 +10,23 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from refold.permissions.shell.words import GAP, HERE, HOME
+from refold.permissions.shell.words import DIRECTORY_MARK, HOME_MARK, UNKNOWN_GAP
 
-_BARE = re.compile(r"[A-Za-z0-9_./:,@%+=^#~*?\[\]-]+")
-_SINGLE = re.compile(r"'([^']*)'")
+_BARE_WORD = re.compile(r"[A-Za-z0-9_./:,@%+=^#~*?\[\]-]+")
+_SINGLE_QUOTED = re.compile(r"'([^']*)'")
 _IN_DOUBLE = re.compile(r'[^"\\$`]+|\\[^\n]')
 # A `$` before these is nothing but itself.
-_DOLLAR = re.compile(r'\$(?=[ \t\n"|)\\.,;:/%^+])')
-_ESCAPED = re.compile(r'\\([$`"\\])')
+_LITERAL_DOLLAR = re.compile(r'\$(?=[ \t\n"|)\\.,;:/%^+])')
+_ESCAPED_IN_DOUBLE = re.compile(r'\\([$`"\\])')
 # Whole words: what find, test and xargs are told.
-_ALONE = re.compile(r"\\[()!;](?=[ \t\n;]|$)|!(?=[ \t])")
-_BRACED = re.compile(r"(?<=@)\{[A-Za-z0-9-]+\}|\{\}")  # as in `HEAD@{1}` and `-I{}`
-_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*)|(\?))", re.ASCII)
+_LITERAL_CHARACTER = re.compile(r"\\[()!;](?=[ \t\n;]|$)|!(?=[ \t])")
+_LITERAL_BRACES = re.compile(r"(?<=@)\{[A-Za-z0-9-]+\}|\{\}")  # as in `HEAD@{1}` and `-I{}`
+_VARIABLE_PATTERN = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*)|(\?))", re.ASCII)
 # Only after a letter is a tilde certain to be itself, and a `#` no comment.
-_UNSURE = re.compile(r"(?<![A-Za-z0-9_^])~|[=:][^/]*~|^#")
-_GLOB = re.compile(r"[*?\[]")
+_UNSURE_PATTERN = re.compile(r"(?<![A-Za-z0-9_^])~|[=:][^/]*~|^#")
+_GLOB_PATTERN = re.compile(r"[*?\[]")
 # What they stand for is nobody's secret, and only printed.
-_PRINTED = frozenset(
+_PRINTED_VARIABLES = frozenset(
     [
         "USER",
         "LOGNAME",
@@ -61,8 +61,8 @@ _PRINTED = frozenset(
         "UID",
     ]
 )
-_LONGEST = 60  # characters of a part that is named
-_ENDS = re.compile(r"[ \t\n;|&]|$")
+_MAX_SHOWN_CHARS = 60  # characters of a part that is named
+_WORD_END = re.compile(r"[ \t\n;|&]|$")
 _ENDS_IN_GROUP = re.compile(r"[ \t\n;|&)]|$")
 
 
@@ -83,90 +83,90 @@ class NotPlain(Exception):
     """Why a script cannot be read: the part of it, and what is the matter with that."""
 
     def __init__(self, part: str, why: str) -> None:
-        super().__init__(f"{shown(part)} {why}")
+        super().__init__(f"{short_text(part)} {why}")
 
 
-def shown(part: str) -> str:
+def short_text(part: str) -> str:
     """A part of a command as it is named in a sentence: short, on one line."""
     line = " ".join(part.split())
     line = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in line)
-    return f"`{line if len(line) <= _LONGEST else line[:_LONGEST] + '…'}`"
+    return f"`{line if len(line) <= _MAX_SHOWN_CHARS else line[:_MAX_SHOWN_CHARS] + '…'}`"
 
 
 def word(
-    text: str, at: int, loops: Mapping[str, str], *, grouped: bool = False
+    text: str, index: int, loops: Mapping[str, str], *, grouped: bool = False
 ) -> tuple[ShellWord, int]:
     """The word that begins at `at`, and where it ends. `loops` are their marks by name.
 
     If `grouped`, a closing parenthesis ends it, too.
     """
-    if found := _ALONE.match(text, at):
-        return ShellWord(found[0].removeprefix("\\")), found.end()
-    value, bare, start = "", "", at
+    if match := _LITERAL_CHARACTER.match(text, index):
+        return ShellWord(match[0].removeprefix("\\")), match.end()
+    value, bare, start = "", "", index
     split = set[str]()
     while True:
-        if found := _BARE.match(text, at):
-            value, bare = value + found[0], bare + found[0]
-        elif found := _SINGLE.match(text, at):
-            value, bare = value + found[1], bare + "q"
-        elif text[at : at + 1] == '"':
-            said, at = _double(text, at, loops)
-            value, bare = value + said, bare + "q"
+        if match := _BARE_WORD.match(text, index):
+            value, bare = value + match[0], bare + match[0]
+        elif match := _SINGLE_QUOTED.match(text, index):
+            value, bare = value + match[1], bare + "q"
+        elif text[index : index + 1] == '"':
+            piece, index = _double(text, index, loops)
+            value, bare = value + piece, bare + "q"
             continue
-        elif found := _BRACED.match(text, at):
-            value, bare = value + found[0], bare + "q"
-        elif found := _VARIABLE.match(text, at):
-            mark = _mark(found, loops)
+        elif match := _LITERAL_BRACES.match(text, index):
+            value, bare = value + match[0], bare + "q"
+        elif match := _VARIABLE_PATTERN.match(text, index):
+            mark = _mark(match, loops)
             value, bare = value + mark, bare + "q"
             split.add(mark)
         else:
             break
-        at = found.end()
+        index = match.end()
     # Digits before a redirection are no word.
-    ends = (_ENDS_IN_GROUP if grouped else _ENDS).match(text, at) or (
-        text[at] in "<>" and not text[start:at].isdigit()
+    ends = (_ENDS_IN_GROUP if grouped else _WORD_END).match(text, index) or (
+        text[index] in "<>" and not text[start:index].isdigit()
     )
-    if at == start or not ends:
-        raise _unread(text, start, at)
-    if _UNSURE.search(bare):
-        raise NotPlain(text[start:at], "may stand for a home directory or be a comment")
-    glob = bool(_GLOB.search(bare)) and bare not in ("[", "]")
+    if index == start or not ends:
+        raise _unread(text, start, index)
+    if _UNSURE_PATTERN.search(bare):
+        raise NotPlain(text[start:index], "may stand for a home directory or be a comment")
+    glob = bool(_GLOB_PATTERN.search(bare)) and bare not in ("[", "]")
     loose = glob and bare[0] in "*?["
-    return ShellWord(value, glob, loose, frozenset(split)), at
+    return ShellWord(value, glob, loose, frozenset(split)), index
 
 
-def _double(text: str, at: int, loops: Mapping[str, str]) -> tuple[str, int]:
+def _double(text: str, index: int, loops: Mapping[str, str]) -> tuple[str, int]:
     """The text between double quotes, and where they end."""
-    start, value = at, ""
-    at += 1
-    while text[at : at + 1] != '"':
-        if found := _IN_DOUBLE.match(text, at):
-            value += _ESCAPED.sub(r"\1", found[0])
-        elif found := _DOLLAR.match(text, at):
+    start, value = index, ""
+    index += 1
+    while text[index : index + 1] != '"':
+        if match := _IN_DOUBLE.match(text, index):
+            value += _ESCAPED_IN_DOUBLE.sub(r"\1", match[0])
+        elif match := _LITERAL_DOLLAR.match(text, index):
             value += "$"
-        elif found := _VARIABLE.match(text, at):
-            value += _mark(found, loops)
-        elif at >= len(text):
+        elif match := _VARIABLE_PATTERN.match(text, index):
+            value += _mark(match, loops)
+        elif index >= len(text):
             raise NotPlain(text[start:], "begins with a quote that has no end")
         else:
-            raise _unread(text, at, at)
-        at = found.end()
-    return value, at + 1
+            raise _unread(text, index, index)
+        index = match.end()
+    return value, index + 1
 
 
-def _mark(found: re.Match[str], loops: Mapping[str, str]) -> str:
-    name = found[1] or found[2] or found[3]
+def _mark(match: re.Match[str], loops: Mapping[str, str]) -> str:
+    name = match[1] or match[2] or match[3]
     if name in loops:
         return loops[name]
     if name in ("HOME", "PWD"):
-        return HOME if name == "HOME" else HERE
-    if name == "?" or name in _PRINTED:
-        return GAP
-    raise NotPlain(found[0], "is replaced by a text that is not known before it runs")
+        return HOME_MARK if name == "HOME" else DIRECTORY_MARK
+    if name == "?" or name in _PRINTED_VARIABLES:
+        return UNKNOWN_GAP
+    raise NotPlain(match[0], "is replaced by a text that is not known before it runs")
 
 
 # How what cannot be read begins, the longer first.
-_WHY = (
+_REASONS_NOT_READ = (
     ("$((", "is computed while it runs"),
     ("$(", "inserts the output of another command"),
     ("`", "inserts the output of another command"),
@@ -190,20 +190,22 @@ _WHY = (
     ("\\", "is an escape outside of quotes"),
     ("!", "negates the result, or repeats an earlier command"),
 )
-_PIECE = re.compile(r"[^\s]+")
-_CALLED = re.compile(r"`[^`]*`?|\$\(\([^)]*\)\)|[$<>]\([^)]*\)?")
+_PIECE_PATTERN = re.compile(r"[^\s]+")
+_SUBSTITUTION = re.compile(r"`[^`]*`?|\$\(\([^)]*\)\)|[$<>]\([^)]*\)?")
 
 
-def _unread(text: str, start: int, at: int) -> NotPlain:
+def _unread(text: str, start: int, index: int) -> NotPlain:
     """The operator at `at`, which ends the word from `start` on."""
-    why = next((why for begins, why in _WHY if text.startswith(begins, at)), "")
-    if found := _CALLED.match(text, at):
-        return NotPlain(found[0], why)
-    piece = _PIECE.match(text, start if why[:9] == "may become" else at)
-    there = piece[0] if piece else text[at : at + 1] or text[start:]
-    return NotPlain(there, why or "is a character that refold does not parse here")
+    why = next(
+        (why for begins, why in _REASONS_NOT_READ if text.startswith(begins, index)), ""
+    )
+    if match := _SUBSTITUTION.match(text, index):
+        return NotPlain(match[0], why)
+    piece = _PIECE_PATTERN.match(text, start if why[:9] == "may become" else index)
+    piece_text = piece[0] if piece else text[index : index + 1] or text[start:]
+    return NotPlain(piece_text, why or "is a character that refold does not parse here")
 
 
-def not_read(text: str, at: int) -> NotPlain:
+def not_read(text: str, index: int) -> NotPlain:
     """Why nothing plain begins at `at`: no word, no operator, no redirection."""
-    return _unread(text, at, at)
+    return _unread(text, index, index)

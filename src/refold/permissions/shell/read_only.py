@@ -17,17 +17,17 @@ from refold.permissions.facts import Facts
 from refold.permissions.shell import program_forms
 from refold.permissions.shell.file_arguments import STRICT_ABOUT_GLOBS, files_of
 from refold.permissions.shell.plain_script import SimpleCommand, plain
-from refold.permissions.shell.quoting import ShellWord, shown
-from refold.permissions.shell.words import HERE, HOME
+from refold.permissions.shell.quoting import ShellWord, short_text
+from refold.permissions.shell.words import DIRECTORY_MARK, HOME_MARK
 from refold.values.path_names import steering
 
 _MOST_PLACES = 16
-_ANYWHERE = ("/dev/null", "-")
+_HARMLESS_FILES = ("/dev/null", "-")
 _HIDDEN_GLOB = re.compile(r"(?:^|/)\.[^/]*[*?\[]")
-_GLOB = re.compile(r"[*?\[]")
-_MOST = 200  # commands that the loops around one may make of it
+_GLOB_PATTERN = re.compile(r"[*?\[]")
+_MAX_COMMANDS = 200  # commands that the loops around one may make of it
 # One word for a shell that reads it again, and no other file's name.
-_WHOLE = re.compile(r"[A-Za-z0-9_./:,@%+^-]+")
+_PLAIN_WORD = re.compile(r"[A-Za-z0-9_./:,@%+^-]+")
 
 
 class SurveyedCommand(Struct, frozen=True):
@@ -48,49 +48,59 @@ def survey(
     `free` says whether a file, links resolved, may be read without asking.
     """
     parts = plain(text)
-    found: list[SurveyedCommand] = []
+    surveyed: list[SurveyedCommand] = []
     # Where a command may run: `sure` if all joined to it by `&&` went well.
     every: tuple[str, ...] = (posixpath.normpath(cwd),)
     sure = every
     lost = False  # it may be in a directory that is not known
-    for at, part in enumerate(parts):
-        here = sure if part.after == "&&" and not part.apart else every
-        piped = part.after == "|" or (at + 1 < len(parts) and parts[at + 1].after == "|")
+    for index, part in enumerate(parts):
+        directories = sure if part.after == "&&" and not part.apart else every
+        piped = part.after == "|" or (
+            index + 1 < len(parts) and parts[index + 1].after == "|"
+        )
         home = len(every) == 1
         if part.values[0] == "cd" and not piped:
-            there = _gone(part, here, facts)
-            problem = "" if there else "cd may leave the workspace"
-            found.append(SurveyedCommand(part, problem, goes=bool(there), at_home=home))
-            every = tuple(dict.fromkeys((*every, *there)))[:_MOST_PLACES]
-            sure = there if part.after != "||" else every
-            lost = lost or not there
+            next_directories = _directories_after(part, directories, facts)
+            problem = "" if next_directories else "cd may leave the workspace"
+            surveyed.append(
+                SurveyedCommand(part, problem, goes=bool(next_directories), at_home=home)
+            )
+            every = tuple(dict.fromkeys((*every, *next_directories)))[:_MOST_PLACES]
+            sure = next_directories if part.after != "||" else every
+            lost = lost or not next_directories
         else:
-            problem = _problem(part, here, facts, free, piped=part.after == "|")
+            problem = _problem(part, directories, facts, free, piped=part.after == "|")
             problem = problem or ("it may run outside the workspace" if lost else "")
-            strays = _strays(part, here, facts)
-            found.append(SurveyedCommand(part, problem, at_home=home, strays=strays))
-            sure = here
-    return tuple(found)
+            strays = _strays(part, directories, facts)
+            surveyed.append(SurveyedCommand(part, problem, at_home=home, strays=strays))
+            sure = directories
+    return tuple(surveyed)
 
 
-def _strays(part: SimpleCommand, here: Sequence[str], facts: Facts) -> bool:
+def _strays(part: SimpleCommand, directories: Sequence[str], facts: Facts) -> bool:
     """Whether output may go outside the workspace, or to a file that instructs agents."""
-    reals = [where(output.file, place, facts) for output in part.outputs for place in here]
+    reals = [
+        where(output.file, place, facts) for output in part.outputs for place in directories
+    ]
     return any(facts.outside(real) or bool(steering(real.split("/"))) for real in reals)
 
 
-def _gone(part: SimpleCommand, here: Sequence[str], facts: Facts) -> tuple[str, ...]:
+def _directories_after(
+    part: SimpleCommand, directories: Sequence[str], facts: Facts
+) -> tuple[str, ...]:
     """Where `cd` may lead: bash follows names, the system links. () if outside."""
     if part.loops or part.settings or part.outputs:
         return ()
     try:
-        words = next(run_in_directories(part, here, facts)).words
+        words = next(run_in_directories(part, directories, facts)).words
     except NotKnown:
         return ()
     match words:
         case (_, ShellWord(value=name, glob=False)) if name and not name.startswith("-"):
-            ways = [posixpath.normpath(posixpath.join(place, name)) for place in here]
-            ways += [facts.follow(posixpath.join(place, name)) for place in here]
+            ways = [
+                posixpath.normpath(posixpath.join(place, name)) for place in directories
+            ]
+            ways += [facts.follow(posixpath.join(place, name)) for place in directories]
             inside = not any(
                 facts.outside(posixpath.normpath(facts.follow(w))) for w in ways
             )
@@ -101,7 +111,7 @@ def _gone(part: SimpleCommand, here: Sequence[str], facts: Facts) -> tuple[str, 
 
 def _problem(
     part: SimpleCommand,
-    here: Sequence[str],
+    directories: Sequence[str],
     facts: Facts,
     free: Callable[[str], bool],
     *,
@@ -111,35 +121,40 @@ def _problem(
     if part.values[0] == "xargs" and not (piped or part.reads or part.fed):
         return "xargs is given nothing to read"
     try:
-        every = list(run_in_directories(part, here, facts))
+        every = list(run_in_directories(part, directories, facts))
     except NotKnown as error:
         return str(error)
-    problems = (_of_one(each, here, facts, free) for each in every)
+    problems = (_of_one(command, directories, facts, free) for command in every)
     return next((problem for problem in problems if problem), "")
 
 
 def _of_one(
-    part: SimpleCommand, here: Sequence[str], facts: Facts, free: Callable[[str], bool]
+    part: SimpleCommand,
+    directories: Sequence[str],
+    facts: Facts,
+    free: Callable[[str], bool],
 ) -> str:
     name = part.values[0]
     files = files_of(part, facts)
     if files.problem:
         return files.problem
     if part.outputs:
-        return f"{_shown_output(part)} writes to a file"
+        return f"{_output_to_show(part)} writes to a file"
     if part.spelt:
-        return f"{shown(part.spelt[0])} sets a variable that may change what programs do"
+        return (
+            f"{short_text(part.spelt[0])} sets a variable that may change what programs do"
+        )
     if any(word.glob for word in part.words) and not facts.sandboxed:
         return "its wildcards match files that are not known before it runs"
     if any(word.glob and _HIDDEN_GLOB.search(word.value) for word in part.words):
         return "its wildcards may match hidden files"
     if any(w.loose for w in part.words) and not (
-        name in program_forms.MEEK or _after_dashes(part)
+        name in program_forms.HARMLESS_INNER_PROGRAMS or _after_dashes(part)
     ):
         return "a file's name could be read as an option"
-    named = [part.words[at] for at in files.at] or [ShellWord(".")]
+    named = [part.words[index] for index in files.at] or [ShellWord(".")]
     for word in (*named, *part.reads):
-        for place in here:
+        for place in directories:
             real = where(word, place, facts)
             if not real or not free(real):
                 why = (
@@ -149,17 +164,17 @@ def _of_one(
     return ""
 
 
-def _shown_output(part: SimpleCommand) -> str:
-    return shown(f"{part.outputs[0].operator} {part.outputs[0].file.value}")
+def _output_to_show(part: SimpleCommand) -> str:
+    return short_text(f"{part.outputs[0].operator} {part.outputs[0].file.value}")
 
 
 def where(word: ShellWord, place: str, facts: Facts) -> str:
     """The real path of a file that a word names, up to a glob. "" if that is uncertain."""
     value = word.value
-    if value in _ANYWHERE:
+    if value in _HARMLESS_FILES:
         return place
     if word.glob:
-        start = _GLOB.split(value)[0]
+        start = _GLOB_PATTERN.split(value)[0]
         if ".." in value[len(start) :].split("/"):
             return ""
         value = start.rpartition("/")[0] or ("/" if value.startswith("/") else ".")
@@ -179,21 +194,21 @@ class NotKnown(Exception):
 
 
 def run_in_directories(
-    part: SimpleCommand, here: Sequence[str], facts: Facts
+    part: SimpleCommand, directories: Sequence[str], facts: Facts
 ) -> Iterator[SimpleCommand]:
-    """What `part` may be when it runs in one of the directories `here`. Raises `NotKnown`."""
+    """What `part` may be when it runs in one of the directories `directories`. Raises `NotKnown`."""
     marked = "".join(word.value for word in (*part.words, *part.reads))
-    known = [(HOME, _place(facts.home, "HOME"))] if HOME in marked else []
-    if HERE in marked:
-        if len(here) > 1:
+    known = [(HOME_MARK, _place(facts.home, "HOME"))] if HOME_MARK in marked else []
+    if DIRECTORY_MARK in marked:
+        if len(directories) > 1:
             raise NotKnown("it is not known what $PWD is after cd")
-        known.append((HERE, _place(here[0], "PWD")))
+        known.append((DIRECTORY_MARK, _place(directories[0], "PWD")))
     loops = [loop for loop in part.loops if loop.mark in marked]
-    made = 1
+    count = 1
     for loop in loops:
-        made *= len(loop.words)
-    if made > _MOST:
-        raise NotKnown(f"its loops run more than {_MOST} times")
+        count *= len(loop.words)
+    if count > _MAX_COMMANDS:
+        raise NotKnown(f"its loops run more than {_MAX_COMMANDS} times")
     if not loops and not known:
         yield part
         return
@@ -217,13 +232,13 @@ def _put(word: ShellWord, put: Sequence[tuple[str, ShellWord]]) -> ShellWord:
     for mark, meant in put:
         if mark not in word.value:
             continue
-        again = mark in word.split
+        splits_again = mark in word.split
         if meant.glob:
             if word.value != mark:
                 raise NotKnown("a file's name becomes a part of another word")
             # Outside of quotes a name with a blank in it becomes two.
-            glob, loose = True, meant.loose or again
-        elif again and not _WHOLE.fullmatch(meant.value):
+            glob, loose = True, meant.loose or splits_again
+        elif splits_again and not _PLAIN_WORD.fullmatch(meant.value):
             raise NotKnown("a word without quotes may become several")
         value = value.replace(mark, meant.value)
     return ShellWord(value, glob, loose, word.split)

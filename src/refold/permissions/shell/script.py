@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from refold.permissions.shell.words import OPEN, Known, Word, one, words
+from refold.permissions.shell.words import OPEN_PATTERN, Known, Word, one, words
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tree_sitter import Parser, Tree
 
 
-_ARGUMENTS = frozenset({
+_ARGUMENT_KINDS = frozenset({
     "word", "number", "string", "raw_string", "ansi_c_string", "translated_string",
     "concatenation", "simple_expansion", "expansion", "command_substitution",
     "process_substitution", "arithmetic_expansion", "brace_expression", "command_name",
@@ -31,13 +31,13 @@ _NAMES_PROGRAM = re.compile(
     r"(?:\w*_)?(?:PAGER|EDITOR|VISUAL|BROWSER|SHELL|COMMAND|ASKPASS|SSH|OPEN|CLOSE|ENV|RUNNER|"
     r"WRAPPER|LAUNCHER|DIFF|TRACE)|LESS\w+|PS[0-4]"
 )
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 # More than this is no argument the system would hand to a shell.
-LONGEST = 131_071
+MAX_SCRIPT_BYTES = 131_071
 
 
-_SHORT = 4_000  # bytes that are read in no time, whatever they are
-_EFFORT = 3_000  # hundreds of steps: some longer texts would take minutes
+_QUICK_BYTES = 4_000  # bytes that are read in no time, whatever they are
+_MAX_EFFORT = 3_000  # hundreds of steps: some longer texts would take minutes
 
 
 class Simple(Struct, frozen=True):
@@ -71,32 +71,32 @@ class Script(Struct, frozen=True):
 @lru_cache(maxsize=64)
 def read(text: str) -> Script:
     """Everything that `text` may run, in bash or in a shell that reads it later."""
-    found = _read(text)
+    script = _read(text)
     if "\\\n" not in text:
-        return found
+        return script
     # A line that goes on: joined, unless the grammar sees a comment where bash does too.
     joined = _read(_GOES_ON.sub(r"\1", text))
     return Script(
-        found.commands + joined.commands,
-        found.redirects + joined.redirects,
-        found.texts + joined.texts,
-        found.settings + joined.settings,
-        found.broken or joined.broken,
-        found.bomb or joined.bomb,
+        script.commands + joined.commands,
+        script.redirects + joined.redirects,
+        script.texts + joined.texts,
+        script.settings + joined.settings,
+        script.broken or joined.broken,
+        script.bomb or joined.bomb,
     )
 
 
 def _read(text: str) -> Script:
-    source = _CONTROL.sub(" ", text).encode(errors="replace")
-    strange = bool(_CONTROL.search(text))
-    if len(source) > LONGEST:
+    source = _CONTROL_CHARACTERS.sub(" ", text).encode(errors="replace")
+    strange = bool(_CONTROL_CHARACTERS.search(text))
+    if len(source) > MAX_SCRIPT_BYTES:
         return Script(broken=True)
     tree = parse(source)
     if tree is None:
         return Script(broken=True)
     root = tree.root_node
     nodes = list(_walk(root))
-    known = _known(nodes)
+    known = _known_variables(nodes)
     commands, redirects, texts = list[Simple](), list[Redirect](), list[str]()
     settings = list[str]()
     for node in nodes:
@@ -140,7 +140,7 @@ def _words(node: "Node", known: Known) -> Iterator[Word]:
         yield from (Word(w) for w in raw.split())
         return
     for child in node.children:
-        if child.type in _ARGUMENTS:
+        if child.type in _ARGUMENT_KINDS:
             inner = (
                 child.named_children[0]
                 if child.type == "command_name" and child.named_child_count == 1
@@ -161,7 +161,7 @@ def _setting(node: "Node", known: Known) -> Iterator[str]:
         yield one(value, known).lstrip("|!- ")
 
 
-def _known(nodes: list["Node"]) -> Known:
+def _known_variables(nodes: list["Node"]) -> Known:
     """Variables that the script gives one literal text, and never another."""
     found = dict[str, set[str]]()
     for node in nodes:
@@ -183,7 +183,7 @@ def _known(nodes: list["Node"]) -> Known:
     return {
         name: text
         for name, texts in found.items()
-        if len(texts) == 1 and not OPEN.search(text := next(iter(texts)))
+        if len(texts) == 1 and not OPEN_PATTERN.search(text := next(iter(texts)))
     }
 
 
@@ -198,17 +198,17 @@ def _doubles(node: "Node") -> bool:
 def parse(source: bytes) -> "Tree | None":
     """The tree of a script; None where reading it takes too long."""
     parser = _parser()
-    if len(source) <= _SHORT:
+    if len(source) <= _QUICK_BYTES:
         return parser.parse(source)
     steps = 0
 
-    def piece(at: int, _point: object) -> bytes:
-        return source[at : at + _SHORT]
+    def piece(index: int, _point: object) -> bytes:
+        return source[index : index + _QUICK_BYTES]
 
     def too_long(_at: int, _error: bool) -> bool:
         nonlocal steps
         steps += 1
-        return steps > _EFFORT
+        return steps > _MAX_EFFORT
 
     try:
         return parser.parse(piece, progress_callback=too_long)

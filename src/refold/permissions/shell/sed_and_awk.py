@@ -3,19 +3,19 @@
 import re
 from collections.abc import Sequence
 
-_PATTERN = r"(?:[^{d}\\\n\[]|\\[^\n]|\[\^?\]?(?:[^{d}\\\n\[\]]|\[:[a-z]+:\])*\])*"
-_ADDRESS = (
-    r"(?:\d+(?:~\d+)?|\$|/" + _PATTERN.format(d="/") + r"/I?)"
-    r"(?:[ ]*,[ ]*(?:[+~]?\d+|\$|/" + _PATTERN.format(d="/") + r"/I?))?[ ]*!?[ ]*"
+_PATTERN_TEXT = r"(?:[^{d}\\\n\[]|\\[^\n]|\[\^?\]?(?:[^{d}\\\n\[\]]|\[:[a-z]+:\])*\])*"
+_ADDRESS_PATTERN = (
+    r"(?:\d+(?:~\d+)?|\$|/" + _PATTERN_TEXT.format(d="/") + r"/I?)"
+    r"(?:[ ]*,[ ]*(?:[+~]?\d+|\$|/" + _PATTERN_TEXT.format(d="/") + r"/I?))?[ ]*!?[ ]*"
 )
-_DELIMITERS = "/|#,:@"
-_SUBSTITUTE = "|".join(
-    f"s{re.escape(d)}{_PATTERN.format(d=re.escape(d))}{re.escape(d)}"
+_DELIMITER_CHARACTERS = "/|#,:@"
+_SUBSTITUTE_PATTERN = "|".join(
+    f"s{re.escape(d)}{_PATTERN_TEXT.format(d=re.escape(d))}{re.escape(d)}"
     rf"(?:[^{re.escape(d)}\\\n]|\\[^\n])*{re.escape(d)}[gpiI0-9]*"
-    for d in _DELIMITERS
+    for d in _DELIMITER_CHARACTERS
 )
-_COMMAND = re.compile(
-    rf"[ \t]*(?:{_ADDRESS})?(?:[pPdDlhHgGxnN=]|[qQ](?:[ ]?\d+)?|{_SUBSTITUTE})?[ \t]*(?=[;\n]|$)"
+_COMMAND_PATTERN = re.compile(
+    rf"[ \t]*(?:{_ADDRESS_PATTERN})?(?:[pPdDlhHgGxnN=]|[qQ](?:[ ]?\d+)?|{_SUBSTITUTE_PATTERN})?[ \t]*(?=[;\n]|$)"
 )
 
 # Those that take no word after them.
@@ -49,33 +49,33 @@ _UNARY_FILE = frozenset(
 _BINARY_FILE = frozenset(("-nt", "-ot", "-ef"))
 _BINARY_NUMBER = frozenset(("-eq", "-ne", "-lt", "-le", "-gt", "-ge"))
 _BINARY_TEXT = frozenset(("=", "==", "!="))
-_NUMBER = re.compile(r"[+-]?\d{1,18}")
+_NUMBER_PATTERN = re.compile(r"[+-]?\d{1,18}")
 
 
 def only_prints(script: str) -> bool:
     """Is this a script for sed that neither writes, reads nor runs anything?"""
-    at = 0
-    while at <= len(script):
-        found = _COMMAND.match(script, at)
-        if not found:
+    index = 0
+    while index <= len(script):
+        match = _COMMAND_PATTERN.match(script, index)
+        if not match:
             return False
-        at = found.end() + 1
+        index = match.end() + 1
     return True
 
 
 def sed_scripts(words: Sequence[str]) -> set[int]:
     """Which words after `sed` are its scripts, and not files; none if that is not certain."""
-    found, at, given = set[int](), 0, False
-    while at < len(words) and words[at].startswith("-"):
-        if words[at] in ("-e", "--expression"):
-            found.add(at := at + 1)
-            given = True
-        elif words[at].startswith("--expression="):
-            given = True
-        elif not _SED_OPTION.fullmatch(words[at]):
+    indexes, index, has_script = set[int](), 0, False
+    while index < len(words) and words[index].startswith("-"):
+        if words[index] in ("-e", "--expression"):
+            indexes.add(index := index + 1)
+            has_script = True
+        elif words[index].startswith("--expression="):
+            has_script = True
+        elif not _SED_OPTION.fullmatch(words[index]):
             return set()
-        at += 1
-    return found if given else {*found, at}
+        index += 1
+    return indexes if has_script else {*indexes, index}
 
 
 # What reads or runs other things than the files that are named, wherever it stands: where
@@ -93,7 +93,7 @@ def only_computes(script: str) -> bool:
     return not _AWK_REACHES.search(before + prints + after) and not sends
 
 
-def tested(words: Sequence[str]) -> Sequence[str] | None:
+def files_of_test(words: Sequence[str]) -> Sequence[str] | None:
     """The files that `test` would check; None if it might evaluate its words."""
     if words[:1] == ["!"]:
         words = words[1:]
@@ -109,6 +109,10 @@ def tested(words: Sequence[str]) -> Sequence[str] | None:
         case [left, operator, right] if operator in _BINARY_FILE:
             return (left, right)
         case [left, operator, right] if operator in _BINARY_NUMBER:
-            return () if _NUMBER.fullmatch(left) and _NUMBER.fullmatch(right) else None
+            return (
+                ()
+                if _NUMBER_PATTERN.fullmatch(left) and _NUMBER_PATTERN.fullmatch(right)
+                else None
+            )
         case _:
             return None

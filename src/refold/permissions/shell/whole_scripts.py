@@ -13,14 +13,14 @@ from refold.permissions.shell.everyday_programs import beginning_of
 from refold.permissions.shell.named_files import NamedFile
 from refold.permissions.shell.nested_commands import NestedCommands, name_of
 from refold.permissions.shell.plain_script import plain
-from refold.permissions.shell.program_forms import MEEK
+from refold.permissions.shell.program_forms import HARMLESS_INNER_PROGRAMS
 from refold.permissions.shell.script import read
-from refold.permissions.shell.words import MARKS, Word
+from refold.permissions.shell.words import MARK_PATTERN, Word
 from refold.values.path_names import below, steering
 
 MAX_SCRIPT_CHARS = 300  # more than this is not read before it is confirmed
 # Variables that decide what runs. Their values may be printed, but nothing may set them.
-_DECIDING = re.compile(
+_DECISIVE_CHARACTERS = re.compile(
     r"(?<![A-Za-z0-9_])(?<!\$)(?<!\$\{(?=\w+\}))"
     r"(?:PATH|IFS|ENV|BASH_\w+|SHELLOPTS|BASHOPTS|CDPATH|PROMPT_COMMAND|PS[0-4]|LD_\w+|DYLD_\w+|"
     r"GCONV_PATH|GIT_\w+|SSH_\w+|PYTHON\w+|NODE_OPTIONS|NODE_PATH|"
@@ -29,11 +29,11 @@ _DECIDING = re.compile(
     r"npm_\w+|NPM_\w+|LESS\w*|TMPDIR|PWD|OLDPWD)(?![A-Za-z0-9_])"
 )
 _CHANGING_NAMES = frozenset(("alias", "enable", "trap", "hash", "coproc"))
-_DISCARDED = ("/dev/null", "/dev/stdout", "/dev/stderr")
+_DISCARDING_TARGETS = ("/dev/null", "/dev/stdout", "/dev/stderr")
 
 
 def is_repeatable(
-    text: str, found: NestedCommands, files: Sequence[NamedFile], facts: Facts
+    text: str, nested: NestedCommands, files: Sequence[NamedFile], facts: Facts
 ) -> bool:
     """`found` and `files` are what `text` may run and name."""
     parts = plain(text)
@@ -41,26 +41,26 @@ def is_repeatable(
         return False
     if len(parts) == 1 and parts[0].bare:
         return False
-    if found.broken or found.hidden or found.bomb or not found.commands:
+    if nested.broken or nested.hidden or nested.bomb or not nested.commands:
         return False
-    names = {name_of(command) for command in found.commands}
-    if names & _CHANGING_NAMES or _DECIDING.search(text):
+    names = {name_of(command) for command in nested.commands}
+    if names & _CHANGING_NAMES or _DECISIVE_CHARACTERS.search(text):
         return False
     if "git" in names and names & {"cd", "pushd", "popd"}:
         # Another directory can be another repository, with settings of its own.
         return False
-    if has_unknown_arguments(found) and not facts.sandboxed:
+    if has_unknown_arguments(nested) and not facts.sandboxed:
         return False
-    return all(_is_spelt_out(one.words) for one in read(text).commands) and not any(
+    return all(_is_spelt_out(part.words) for part in read(text).commands) and not any(
         _is_written_elsewhere(file, facts) for file in files
     )
 
 
-def has_unknown_arguments(found: NestedCommands) -> bool:
+def has_unknown_arguments(nested: NestedCommands) -> bool:
     """Whether what is read is known only when it runs; then only the workspace may be read."""
-    words = [word for command in found.commands for word in command]
-    files = [redirect.target for redirect in found.redirects]
-    return any(MARKS.search(word.value) for word in (*words, *files))
+    words = [word for command in nested.commands for word in command]
+    files = [redirect.target for redirect in nested.redirects]
+    return any(MARK_PATTERN.search(word.value) for word in (*words, *files))
 
 
 def _is_spelt_out(command: tuple[Word, ...]) -> bool:
@@ -68,16 +68,22 @@ def _is_spelt_out(command: tuple[Word, ...]) -> bool:
     what it reads, compiles or tests.
     """
     values = [word.text for word in command]
-    unknown = next((at for at, word in enumerate(command) if MARKS.search(word.value)), 0)
-    if not command or MARKS.search(command[0].value):
+    unknown = next(
+        (index for index, word in enumerate(command) if MARK_PATTERN.search(word.value)), 0
+    )
+    if not command or MARK_PATTERN.search(command[0].value):
         return False
-    return not unknown or values[0] in MEEK or bool(beginning_of(values[:unknown]))
+    return (
+        not unknown
+        or values[0] in HARMLESS_INNER_PROGRAMS
+        or bool(beginning_of(values[:unknown]))
+    )
 
 
 def _is_written_elsewhere(file: NamedFile, facts: Facts) -> bool:
-    if not file.writes or file.real in _DISCARDED:
+    if not file.writes or file.real in _DISCARDING_TARGETS:
         return False
     if any(below(file.real, place) for place in ("/tmp", "/var/tmp")):
         return False
     outside = file.real.startswith("/") and facts.outside(file.real)
-    return outside or steering(file.real.split("/")) or bool(MARKS.search(file.path))
+    return outside or steering(file.real.split("/")) or bool(MARK_PATTERN.search(file.path))
