@@ -68,6 +68,8 @@ def tools() -> list[dict[str, Any]]:
         return [{**ECHO, "name": f"tool-{n}", "description": about} for n in range(100)]
     if MODE == "wrong":
         return [ECHO, {**ECHO, "name": "bad", "inputSchema": {"type": "string"}}]
+    if MODE == "drop" and CALLED:
+        return []
     if MODE == "add" and CALLED:
         return [ECHO, {**ECHO, "name": "later"}]
     return [ECHO]
@@ -105,6 +107,12 @@ def called(name: str, arguments: dict[str, Any], meta: dict[str, Any]) -> str:
         case "big":
             return "x" * 3_000_000
         case "die":
+            os._exit(3)
+        case "die-once" if STATE and not os.path.exists(STATE):
+            with open(STATE, "w", encoding="utf-8"):
+                pass
+            sys.stderr.write("KeyError: handled\n")
+            sys.stderr.flush()
             os._exit(3)
         case "half":
             return "cut \ud83d"
@@ -146,9 +154,11 @@ def called(name: str, arguments: dict[str, Any], meta: dict[str, Any]) -> str:
         case "change":
             ECHO["description"] = "Changed while it was connected."
             send(method="notifications/tools/list_changed")
-        case "add":
+        case "add" | "drop":
             CALLED.append(name)
             send(method="notifications/tools/list_changed")
+        case "capable":
+            return json.dumps(sorted(CALLED))
         case "environ":
             return json.dumps(dict(os.environ))
         case "roots":
@@ -173,6 +183,7 @@ def answer(message: dict[str, Any]) -> None:
             send(id=id_, error={"code": -32602, "message": "Unknown version", "data": data})
         case "initialize":
             CALLED.clear()
+            CALLED.extend(params["capabilities"] if MODE == "capable" else ())
             send(
                 id=id_,
                 result={

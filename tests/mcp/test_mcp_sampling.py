@@ -146,11 +146,13 @@ def test_lines_of_a_server_cannot_be_taken_for_ours(place: Place) -> None:
     assert lines[-1].startswith("  (and ")
 
 
-def test_without_a_user_the_server_is_told_that_there_is_no_sampling(place: Place) -> None:
+def test_sampling_is_refused_without_a_user(place: Place) -> None:
     place.servers(s=place.fake("sample"))
     place.know()
 
     (end,) = place.turns(place.agent(echo(), "Done."), "Go.")
 
     (reply,) = json.loads(end.text)
-    assert reply["error"]["message"] == "Sampling not supported"
+    assert reply["error"]["message"] == (
+        "Sampling refused: There is no user to ask in this session."
+    )

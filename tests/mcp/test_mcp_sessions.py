@@ -169,7 +169,7 @@ def test_a_changed_description_blocks_the_tool_until_it_is_accepted(place: Place
     notices, names = anyio.run(accepted)
 
     assert caught.outcome == "failed"
-    assert "has changed since the user accepted it, and was not called" in caught.text
+    assert "is blocked: it is new or has changed since the user accepted" in caught.text
     assert any("the MCP server s has changed the tools echo" in each for each in notices)
     assert "mcp__s__echo" in names
 
@@ -204,6 +204,64 @@ def test_a_tool_that_comes_while_it_is_connected_is_said_to_be_blocked(
         "the MCP server s has changed the tools later: they are blocked until you have seen"
     )
     assert [warning.startswith(blocked) for warning in anyio.run(talk)] == [True]
+
+
+def warned(place: Place, agent: Agent, *messages: str) -> tuple[list[Ended], list[str]]:
+    """How the calls ended, and all warnings."""
+    warnings = list[str]()
+
+    async def talk() -> list[Ended]:
+        async with agent.session() as session:
+            for each in messages:
+                warnings.extend((await session.run(each)).warnings)
+            return await ends(session)
+
+    return anyio.run(talk), warnings
+
+
+def test_tool_that_a_server_drops_is_reported_and_the_model_is_told_why(
+    place: Place,
+) -> None:
+    place.servers(s=place.fake("drop"))
+    place.know()
+    agent = place.agent(echo(), echo(), "Done.", echo(), "Done.")
+
+    found, warnings = warned(place, agent, "Go.", "Again.")
+
+    gone = "The tool 'echo' of the MCP server s is not there: the server does not offer it now."
+    assert [end.text for end in found[1:]] == [f"{gone} It was not called.", gone]
+    assert warnings == ["the MCP server s offers these tools no longer: echo"]
+
+
+def test_server_that_dies_in_a_call_is_reported_once_with_its_last_error(
+    place: Place,
+) -> None:
+    place.servers(s=place.fake("die-once", str(place.work / "died"), writes=True))
+    place.know()
+    agent = place.agent(echo(), echo(), "Done.", echo(), "Done.")
+
+    found, warnings = warned(place, agent, "Go.", "Again.")
+
+    why = "its process exited with code 3: KeyError: handled"
+    assert [end.outcome for end in found] == ["failed", "done", "done"]
+    assert found[0].text == f"The MCP server s failed: {why}."
+    assert warnings[-1] == f"the MCP server s ended and was started again: {why}"
+    assert len(warnings) == len(set(warnings))
+
+
+def test_tool_of_a_server_that_never_started_is_explained_to_the_model(
+    place: Place,
+) -> None:
+    place.servers(s=place.fake("crash"))
+    search = [("tool_search", '{"query": "echo"}')]
+
+    found, _ = warned(place, place.agent(search, echo(), "Done."), "Go.")
+
+    assert found[1].text == (
+        "There is no tool 'mcp__s__echo': the MCP server s cannot be used: its process exited "
+        "with code 7: out of luck."
+    )
+    assert found[1].outside
 
 
 def test_a_server_that_cannot_be_used_is_a_warning_of_the_turn(place: Place) -> None:
@@ -345,10 +403,23 @@ def test_no_server_gets_an_answer_of_a_model(place: Place) -> None:
     place.know()
 
     (end,) = place.turns(place.agent(echo(), "Done."), "Go.")
-    answers = json.loads(end.text)
 
-    assert len(answers) == 50
-    assert all("error" in each for each in answers)
+    assert "asked for more than 40 model calls" in end.text
+
+
+def test_server_sees_the_same_client_in_every_start(place: Place) -> None:
+    place.servers(s=place.fake("capable"))
+    place.know()
+
+    async def approve(question: Question) -> bool:
+        return True
+
+    unattended = place.turns(place.agent(echo(), "Done."), "Go.")
+    attended = place.turns(place.agent(echo(), "Done.", approve=approve), "Go.")
+
+    assert [json.loads(end.text) for end in (*unattended, *attended)] == [
+        ["elicitation", "roots", "sampling"]
+    ] * 2
 
 
 def test_what_a_server_asks_is_cancelled_and_named_where_no_user_is_there(

@@ -84,14 +84,12 @@ class ServerPrompt(Struct, frozen=True):
 class ConfiguredServers(Struct, frozen=True):
     """The servers that count here, and sentences about those that do not.
 
-    `remote` are those that the provider of the model connects to. `attended`: a user is there,
-    who can allow that a server has the model called.
+    `remote` are those that the provider of the model connects to.
     """
 
     servers: tuple[ServerConfig, ...] = ()
     notices: tuple[str, ...] = ()
     remote: tuple[ServerConfig, ...] = ()
-    attended: bool = False
 
 
 def user_file(paths: Paths) -> Path:
@@ -234,7 +232,6 @@ class McpServers:
             self._log,
             grants,
             self._environ,
-            samples=self._here.attended,
             no_namespaces=not self._workspace.sandbox.config.user_namespaces,
         )
         return Connections(
@@ -251,11 +248,9 @@ class McpServers:
     def _not_usable(self, *, lost: bool = False) -> tuple[str, ...]:
         """A sentence about each tool, and with `lost` each server, that cannot be used."""
         statuses = self.connections.statuses()
-        servers = (
-            (*self.connections.reports, *(each.lost for each in statuses)) if lost else ()
-        )
+        gone = (*self.connections.reports, *(each.lost for each in statuses))
         blocked = (each.blocked for each in statuses)
-        return (*self._now().refused, *filter(None, (*blocked, *servers)))
+        return (*self._now().refused, *filter(None, (*blocked, *(gone if lost else ()))))
 
     def _news(self) -> str:
         """What of that the user has not got yet."""
@@ -306,6 +301,12 @@ class McpServers:
         news = self._news if turn else lambda: ""
         found = _Connecting(provider, self.connections.begin, news)
         return self.remote.around(found, turn) if turn else found
+
+    def explain_missing(self, name: str) -> str:
+        """Why a tool of a server is not there, for the model that called it, or ""."""
+        from refold.mcp.connections import explain_missing
+
+        return explain_missing(name, self.connections.statuses(), self._now().refused)
 
     def statuses(self) -> "tuple[ServerStatus, ...]":
         """The servers that count here, as they are now."""
@@ -425,8 +426,7 @@ def for_start(
     given, trust = options.mcp_servers, options.trust
     where = os.path.realpath(options.directory)
     found = configured(where, paths, environ, given, trust=trust)
-    here = replace(found, attended=options.attended)
-    return McpServers(here, workspace, paths, environ, log, learn)
+    return McpServers(found, workspace, paths, environ, log, learn)
 
 
 def manifests_in(paths: Paths) -> Path:

@@ -230,6 +230,7 @@ class TurnContext:
             results=self._results,
             edit_checks=self._tool_dependencies.edit_checks(files),
             instructions=self._resources.system_prompt,
+            explain_missing=shared.mcp.explain_missing if shared.mcp else lambda _: "",
         )
 
     def _told(self, agent: Profile, traits: ModelTraits, view: View) -> RenderedPrompt:

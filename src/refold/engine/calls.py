@@ -115,7 +115,8 @@ def begin(call: ToolCall, world: World, view: View) -> list[Event]:
     if tool is None:
         names = ", ".join(world.names) or "none"
         text = f"There is no tool {call.name!r}. The tools are: {names}."
-        return [Ended(call.id, "failed", text)]
+        why = world.explain_missing(call.name)  # it may quote a server
+        return [Ended(call.id, "failed", why or text, outside=bool(why))]
     try:
         judged = _judge_call(call, tool, world, view)
     except ToolFailed as error:  # the arguments fit not, or name what cannot be a path

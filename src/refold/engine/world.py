@@ -232,6 +232,9 @@ class World(Struct, frozen=True):
     hooks: Hooks | None = None  # None: none is configured
     edit_checks: EditChecks | None = None
     instructions: FolderInstructions | None = None
+    explain_missing: Callable[[str], str] = lambda _: (
+        ""
+    )  # why a tool of this name is not there
 
     def tool(self, name: str) -> Tool | None:
         for every in (self.tools, self.deferred):

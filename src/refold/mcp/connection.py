@@ -46,6 +46,7 @@ from refold.provider import resolver
 from refold.provider.connect import Unconnected
 from refold.tools.contract import Reply
 from refold.values.log_level import Level
+from refold.values.printable_names import shorten
 from refold.values.text import escape_marks, escape_outside
 
 State: TypeAlias = Literal["waiting", "connecting", "connected", "failed"]
@@ -68,7 +69,7 @@ class Environment(Struct, frozen=True):
     store: Callable[[ServerConfig, Manifest], None]
     grants: GrantStore = NoGrants()
     environ: Mapping[str, str] = {}
-    samples: bool = False  # may servers ask for model calls?
+    report: Callable[[str], None] = lambda _: None  # a sentence that the user should read
     addresses: resolver.Resolve = resolver.resolve  # of a host
     no_namespaces: bool = False  # does the sandbox refuse them to programs?
 
@@ -86,6 +87,7 @@ class Connection:
         self.environment, self._server = environment, PreparedServer(config)
         self._client: Client | None = None
         self._failure: BaseException | None = None  # of the last connection
+        self._lost_why = ""  # why the last one ended, if it had been connected
         self._ending = ConnectionEnd()
         self._settled, self._wanted = anyio.Event(), anyio.Event()
         self._requests = ServerRequests(config.name, lambda why: self._ending.stopped(why))
@@ -131,13 +133,8 @@ class Connection:
         with anyio.move_on_after(self.config.connect_seconds):
             await self._ending.listed.wait()  # no call slips in before a change is seen
         if tool not in {each.name for each in self.manifest.usable}:
-            if self.manifest.damaged:
-                raise ToolFailed(f"{tool!r} was not called: {self.manifest.damaged}.")
-            raise ToolFailed(
-                f"The tool {tool!r} of the MCP server {self.config.name} has changed since "
-                "the user accepted it, and was not called. The user can look at the "
-                f"difference with `refold mcp test {self.config.name}`."
-            )
+            why = self.manifest.why_not_usable(self.config.name, tool)
+            raise ToolFailed(f"{why} It was not called.")
 
         async def tell(progress: float, total: float | None, message: str | None) -> None:
             channel.put(f"{_progress_line(progress, total, message)}\n")
@@ -220,7 +217,10 @@ class Connection:
                     await self._set_log_level(client)
                     await self._list(client)
                     limit.deadline = float("inf")
+                    if self._lost_why:
+                        self._report(f"ended and was started again: {self._lost_why}")
                     self._client, self.state, self.why = client, "connected", ""
+                    self._lost_why = ""
                     self._settled.set()
                     async with anyio.create_task_group() as group:
                         group.start_soon(self._listen, client, ending)
@@ -300,7 +300,7 @@ class Connection:
             offering(screened(self._streams(config, transport), gate), self._protocol),
             mode=mode_for(self._protocol),
             list_roots_callback=self._roots if self._server.offered_roots() else None,
-            sampling_callback=self._requests.sample if self.environment.samples else None,
+            sampling_callback=self._requests.sample,
             elicitation_callback=self._requests.elicit,
             logging_callback=self._logged,
             log_level=self.config.log_level,
@@ -372,7 +372,11 @@ class Connection:
         )
 
     async def _list(self, client: Client) -> None:
+        before = [tool.name for tool in self.manifest.usable]
         self.manifest = self.manifest.met(await read_lists(client))
+        there = {tool.name for tool in self.manifest.offer.tools}
+        if gone := [name for name in before if name not in there]:
+            self._report(f"offers these tools no longer: {shorten(', '.join(gone), 300)}")
         self.environment.store(self.config, self.manifest)
         offer = self.manifest.offer
         for what, found in (("tools", offer.tools), ("prompts", offer.prompts),
@@ -450,10 +454,14 @@ class Connection:
         self._ending.renew()
 
     def _lost(self) -> None:
+        self._lost_why = self.why if self._client is not None else self._lost_why
         self._client, self.state = None, "failed"
         if self.why != self.manifest.failed:
             self.manifest = replace(self.manifest, failed=self.why)
         self._settled.set()
+
+    def _report(self, what: str) -> None:
+        self.environment.report(escape_outside(f"the MCP server {self.config.name} {what}"))
 
     def log(self, level: Level, what: str) -> None:
         self.lines.append(what)

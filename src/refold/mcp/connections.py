@@ -41,7 +41,7 @@ _CLOSED = "The MCP servers have been closed. Nothing was done."
 _AT_ONCE = 64  # calls that wait for an answer
 _MAX_QUESTIONS = 20  # of a server, that one call puts to the user
 _MAX_REFUSALS = 3  # in one call, after which the user is not asked again
-_MAX_REPORTS = 100  # sentences about questions that no user was asked
+_MAX_REPORTS = 100  # sentences about servers, in one start
 
 
 class ServerStatus(Struct, frozen=True):
@@ -60,7 +60,8 @@ class ServerStatus(Struct, frozen=True):
         return (
             f"the MCP server {self.config.name} has changed the tools "
             f"{', '.join(tool.name for tool in self.manifest.blocked)}: they are blocked until "
-            f"you have seen the difference (`refold mcp test {self.config.name}`)"
+            f"you have seen the difference (`/mcp {self.config.name}` in a session, or "
+            f"`refold mcp test {self.config.name}`)"
         )
 
     @property
@@ -71,6 +72,26 @@ class ServerStatus(Struct, frozen=True):
         return f"the MCP server {self.config.name} cannot be used: {self.why}"
 
 
+def explain_missing(
+    name: str, statuses: Sequence[ServerStatus], refused: Sequence[str]
+) -> str:
+    """Why a tool is not there, for the model that called it, or "". `refused` as of `as_tools`."""
+    from refold.mcp.as_tools import tool_name
+
+    for status in statuses:
+        server, manifest = status.config.name, status.manifest
+        prefix = tool_name(server, "")
+        if not name.startswith(prefix):
+            continue
+        if why := next((each for each in refused if name in each), "") or status.lost:
+            return f"There is no tool {name!r}: {why}."
+        tools = (*manifest.offer.tools, *manifest.accepted)
+        spelled = (tool.name for tool in tools if tool_name(server, tool.name) == name)
+        tool = next(spelled, name.removeprefix(prefix))
+        return manifest.why_not_usable(server, tool) if manifest.known else ""
+    return ""
+
+
 class McpContext(Struct, frozen=True):
     """What the connections need of the workspace and the settings."""
 
@@ -79,7 +100,6 @@ class McpContext(Struct, frozen=True):
     log: WriteLog
     grants: GrantStore = NoGrants()
     environ: Mapping[str, str] = {}
-    samples: bool = False  # is there a user who allows a server's model calls?
     addresses: resolver.Resolve = resolver.resolve  # of a host
     no_namespaces: bool = False  # does the sandbox refuse them to programs?
 
@@ -97,7 +117,7 @@ class Connections:
         self._portal: BlockingPortal | None = None
         self._limit: anyio.CapacityLimiter | None = None
         self._closed = False
-        self.reports = list[str]()  # what servers asked, and no user could answer
+        self.reports = list[str]()  # sentences that the user should read, each once
         self._logins: dict[str, Future[None]] = {}
 
     def manifest(self, name: str) -> Manifest:
@@ -262,7 +282,7 @@ class Connections:
             self._store,
             outside.grants,
             outside.environ,
-            outside.samples,
+            self.report,
             outside.addresses,
             outside.no_namespaces,
         )

@@ -92,6 +92,20 @@ class Manifest(Struct, frozen=True):
         accepted = self._is_accepted()
         return tuple(tool for tool in self.offer.tools if not accepted(tool))
 
+    def why_not_usable(self, server: str, tool: str) -> str:
+        """Why a tool is not called, as sentences for a model; "" if it is usable."""
+        name = f"The tool {tool!r} of the MCP server {server}"
+        if any(each.name == tool for each in self.usable):
+            return ""
+        if self.damaged:
+            return f"{name} is blocked: {self.damaged}."
+        if not any(each.name == tool for each in self.offer.tools):
+            return f"{name} is not there: the server does not offer it now."
+        return (
+            f"{name} is blocked: it is new or has changed since the user accepted the tools. The user "
+            f"can look at the difference with `/mcp {server}`, or with `refold mcp test {server}`."
+        )
+
     @property
     def counts(self) -> str:
         """The number of its tools, as "3 tools, 1 blocked"."""

@@ -10,6 +10,7 @@ import json
 import re
 import shlex
 import socket
+from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
@@ -24,6 +25,7 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from refold.errors import ToolFailed, first
+from refold.mcp.failure_lines import failure_line
 from refold.mcp.http_transport import JudgedTransport, http_client
 from refold.mcp.message_limits import readable
 from refold.mcp.server_paths import PreparedServer
@@ -40,6 +42,7 @@ _GARBAGE = 100  # lines that are no message, before a server is given up
 _AT_ONCE = 256 * 1024
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # half of a character, as JSON escapes it
 _LAST_CHARS = 4_000  # of its output that are searched for why it ended
+_RECENT_SECONDS, _MAX_RECENT = 5.0, 500  # output, in lines, that may say why it ended
 _TO_END = 2.0  # seconds that a program has to end when its input is closed
 
 Streams = tuple[
@@ -146,6 +149,7 @@ class _Program:
     ) -> None:
         self._server, self._commands, self._ending = server, commands, ending
         self._log, self.over = log, anyio.Event()
+        self._recent: deque[tuple[float, str]] = deque(maxlen=_MAX_RECENT)
 
     async def run(self, its: socket.socket) -> None:
         config = self._server.config
@@ -169,8 +173,11 @@ class _Program:
             )
             for sentence in finished.guarded.sentences(escaped):
                 self._log(sentence)
-            advice = self._server.advice(finished.text)
-            self._ending.because("; ".join(filter(None, (_how(finished), advice))))
+            why, advice = (
+                _how(finished, self._last_printed()),
+                self._server.advice(finished.text),
+            )
+            self._ending.because("; ".join(filter(None, (why, advice))))
         except ToolFailed as error:
             self._ending.because(str(error))
         finally:
@@ -181,12 +188,18 @@ class _Program:
         for line in text.splitlines():
             if line.strip():
                 self._log(line[:2_000])
+                self._recent.append((anyio.current_time(), line[:2_000]))
+
+    def _last_printed(self) -> str:
+        """What it printed shortly before it ended: earlier output does not say why."""
+        since = anyio.current_time() - _RECENT_SECONDS
+        return "\n".join(line for at, line in self._recent if at >= since)
 
 
-def _how(finished: Finished) -> str:
-    """How a program ended that should have stayed, with the last it printed."""
-    said = finished.text.strip().splitlines()
-    last = f": {said[-1].strip()[:300]}" if said else ""
+def _how(finished: Finished, printed: str) -> str:
+    """How a program ended that should have stayed, with the error that it printed."""
+    error = failure_line(printed)
+    last = f": {error}" if error else ""
     if finished.no_namespaces and refused_namespaces(finished.text[-_LAST_CHARS:]):
         last = f"{last}; {REFUSED}"
     if finished.stopped:
