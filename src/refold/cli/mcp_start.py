@@ -23,7 +23,7 @@ from refold.errors import BadInput
 from refold.headless.streams import print_error, write
 from refold.mcp.packages import Installation, recorded
 from refold.mcp.servers import ServerConfig
-from refold.values.log_level import Level, WriteLog
+from refold.values.log_level import WriteLog, quiet
 from refold.views.check_findings import Finding
 from refold.views.escape import on_one_line
 
@@ -49,7 +49,7 @@ def connected(
             workspace,
             places,
             os.environ,
-            log or _write_nothing,
+            log or quiet,
             lambda *_: None,
         )
         try:
@@ -109,10 +109,6 @@ def check_servers(ground: CheckContext) -> Iterator[Finding]:
                     yield Finding(
                         "mcp", "wrong", f"{name}: {why}", f"refold mcp test {name}"
                     )
-
-
-def _write_nothing(level: Level, what: str, session: str = "") -> None:
-    pass
 
 
 @contextmanager
