@@ -204,7 +204,7 @@ async def plan_and_return_to_the_mode_before(here: Path) -> None:
 async def find_a_deferred_tool(here: Path) -> None:
     made = agent(here, [SEARCH], [CALC], "42.")
     async with made.session() as session:
-        assert "calc" in {each.name for each in session.reports.offered_tools().deferred}
+        assert "calc" in {each.name for each in session.reports.next_tools().deferred}
         result = await session.run("6 times 7?")
 
         described, called = (
@@ -241,7 +241,7 @@ async def choose_among_agents(here: Path) -> None:
         here, "Rain, rain.", "No.", agents=[poet], agent="poet", home=here / "home"
     )
     async with made.session() as session:
-        listed = {each.name: each.use for each in session.agents.listed()}
+        listed = {each.name: each.use for each in session.agents.profiles()}
         assert {"main", "explore", "plan", "nono", "poet"} <= set(listed)
         assert (listed["nono"], listed["main"]) == ("both", "main")
         assert (await session.run("Write.")).text == "Rain, rain."
@@ -256,7 +256,7 @@ async def choose_among_agents(here: Path) -> None:
 @use("Main", "Explore", "General", "Plan")
 async def the_built_in_agents_have_their_tools(here: Path) -> None:
     async with agent(here).session() as session:
-        profiles = {each.name: each for each in session.agents.listed()}
+        profiles = {each.name: each for each in session.agents.profiles()}
 
     assert Effect.CHANGE not in profiles["explore"].effects | profiles["plan"].effects
     assert profiles["main"].deferred
@@ -335,7 +335,7 @@ async def offer_skills_and_notes(here: Path) -> None:
     made = agent(here, "So.")
     async with made.session() as session:
         assert session.skills is not None
-        names = {name for name, _ in session.skills.listed()}
+        names = {name for name, _ in session.skills.descriptions()}
         assert session.memory is not None
         session.memory.add("the tests run with pytest")
         await session.run("Hi.")

@@ -649,10 +649,10 @@ def test_the_tools_presets_and_skills_of_the_guide_are_here(tmp_path: Path) -> N
 
     async def look() -> tuple[set[str], set[str], set[str]]:
         async with agent.session() as session:
-            offered = session.reports.offered_tools()
+            offered = session.reports.next_tools()
             tools = {each.name for each in (*offered.active, *offered.deferred)}
             assert session.skills is not None
-            named = {name for name, _ in session.skills.listed()}
+            named = {name for name, _ in session.skills.descriptions()}
             return tools, named, {name for name, _ in session.agents.presets()}
 
     tools, named, presets = anyio.run(look)
@@ -776,7 +776,7 @@ def test_the_facade_has_its_operations_and_reads_without_a_model(tmp_path: Path)
             used["verify-task"] = used["check-claims"] = await session.reports.verify()
             used["load-at"] = fold(entries).conversation.messages[-1].message.text
             await session.close()
-        used["stop-session!"] = session.ended
+        used["stop-session!"] = session.end_reason
         silent = Agent(provider=ScriptedProvider(), directory=tmp_path)
         async with silent.session(session.id) as again, silent.session(copy) as other:
             used["resume-session!"] = again.view.conversation.messages[-1].message.text

@@ -159,7 +159,7 @@ class Tree:
         children = Children(record, id_, self._child, self._find, trees, position)
         house = self.prepared(children, record, id_, child)
         world = self._world(children, child, house)
-        children.at(world)
+        children.begin_turn(world)
         return await Session.open(record, lambda _: world, id_=id_)
 
     def entries(self, id_: str) -> list[Entry]:

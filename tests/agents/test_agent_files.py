@@ -6,9 +6,15 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from refold.agents.discovery import LARGEST, MOST
-from refold.agents.profile import EVERY, LOOKING, Profile, TurnLimits, tools_of
-from refold.agents.registry import Registry, registry, untrusted_notice
+from refold.agents.discovery import MAX_FILE_BYTES, MAX_FOLDER_AGENTS
+from refold.agents.profile import (
+    ALL_EFFECTS,
+    READ_ONLY_EFFECTS,
+    Profile,
+    TurnLimits,
+    tools_of,
+)
+from refold.agents.registry import Registry, registry, trust_notice
 from refold.errors import BadInput
 from refold.skills.directories import SkillScope
 from refold.tools.builtin import builtin
@@ -102,11 +108,11 @@ def test_a_project_that_is_not_trusted_has_no_agents(here: Here) -> None:
     agents = found(here, here.untrusting())
 
     assert [each.name for each in agents.profiles] == ["yours"]
-    assert untrusted_notice(here.untrusting()) == (
+    assert trust_notice(here.untrusting()) == (
         ".claude/agents: this folder is not trusted, so these agents are ignored "
         "(refold trust add)"
     )
-    assert untrusted_notice(here.around()) == ""
+    assert trust_notice(here.around()) == ""
 
 
 def test_a_file_of_another_program_is_understood(here: Here) -> None:
@@ -206,8 +212,8 @@ def test_who_is_read_only_can_change_nothing_by_whatever_name(here: Here) -> Non
 
     tools = tools_of(replace(agent, deferred=("write_file", "bash")), TOOLS)
 
-    assert agent.effects == LOOKING
-    assert {tool.effect for tool in (*tools.active, *tools.deferred)} <= LOOKING
+    assert agent.effects == READ_ONLY_EFFECTS
+    assert {tool.effect for tool in (*tools.active, *tools.deferred)} <= READ_ONLY_EFFECTS
     assert "read_file" in given(agent)
     assert "task" not in given(agent)  # another could do for it what it cannot
 
@@ -215,7 +221,7 @@ def test_who_is_read_only_can_change_nothing_by_whatever_name(here: Here) -> Non
 def test_effects_can_be_named_one_by_one(here: Here) -> None:
     assert one(here, "effects: look, net")[0].effects == {Effect.LOOK, Effect.NET}
     assert one(here, "effects: look, run\nreadonly: yes")[0].effects == {Effect.LOOK}
-    assert one(here, "")[0].effects == EVERY
+    assert one(here, "")[0].effects == ALL_EFFECTS
 
 
 @pytest.mark.parametrize("mode", ["acceptEdits", "bypassPermissions", "rules-only"])
@@ -324,7 +330,7 @@ def test_files_that_are_no_definition_are_passed_over(here: Here) -> None:
     folder.mkdir(parents=True)
     (folder / "binary.md").write_bytes(b"---\nname: x\xff\n---\n")
     (folder / "zeros.md").write_bytes(b"---\ndescription: x\n---\n\0")
-    (folder / "large.md").write_text("---\n" + "x" * LARGEST)
+    (folder / "large.md").write_text("---\n" + "x" * MAX_FILE_BYTES)
     (folder / "plain.md").write_text("Just words.")
     (folder / "gone.md").symlink_to("nowhere")
     (folder / "out.md").symlink_to(write(here.home, "elsewhere"))
@@ -453,12 +459,12 @@ def test_aliases_in_yaml_take_no_time(here: Here) -> None:
 
 
 def test_no_number_of_agents_makes_a_start_slow(here: Here) -> None:
-    for number in range(MOST + 5):
+    for number in range(MAX_FOLDER_AGENTS + 5):
         write(here.config / "agents", f"a{number:03}", "role: boss" if number < 8 else "")
 
     agents = found(here)
 
-    assert len(agents.profiles) == MOST - 8
+    assert len(agents.profiles) == MAX_FOLDER_AGENTS - 8
     assert len(agents.notices()) == 6
     assert agents.notices()[-1] == "and 4 more sentences about agents: refold agents"
     assert agents.problems[0] == (

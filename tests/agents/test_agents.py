@@ -7,15 +7,15 @@ import pytest
 from msgspec.structs import replace
 
 from refold.agents.profile import (
-    EVERY,
-    LOOKING,
+    ALL_EFFECTS,
+    READ_ONLY_EFFECTS,
     CodeLimits,
     CodeSettings,
     OfferedTools,
     Profile,
     TurnLimits,
+    preset_notice,
     tools_of,
-    unused_preset,
 )
 from refold.agents.registry import Registry
 from refold.errors import BadInput
@@ -261,7 +261,7 @@ def test_patterns_name_many_tools_and_the_deferred_ones_win() -> None:
         tools=("read_f*", "mcp__*"),
         deferred=("mcp__server__l*",),
         without=("mcp__server__run",),
-        effects=EVERY - {Effect.NET},
+        effects=ALL_EFFECTS - {Effect.NET},
     )
 
     given = tools_of(agent, TOOLS)
@@ -314,12 +314,12 @@ def test_who_plans_works_in_plan_mode_and_hands_over() -> None:
 
 
 def test_a_preset_for_an_agent_with_words_of_its_own_is_said_to_be_unused() -> None:
-    assert unused_preset(AGENTS.find("main"), "work") == ""
-    assert unused_preset(AGENTS.find("review"), "") == ""
-    assert unused_preset(AGENTS.find("review"), "work") == (
+    assert preset_notice(AGENTS.find("main"), "work") == ""
+    assert preset_notice(AGENTS.find("review"), "") == ""
+    assert preset_notice(AGENTS.find("review"), "work") == (
         "the preset 'work' is not used: the agent review has a prompt of its own"
     )
 
 
 def test_who_looks_may_look_ask_and_keep_notes() -> None:
-    assert {effect.value for effect in LOOKING} == {"look", "ask", "self"}
+    assert {effect.value for effect in READ_ONLY_EFFECTS} == {"look", "ask", "self"}

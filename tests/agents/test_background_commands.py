@@ -16,7 +16,7 @@ import pytest
 from anyio import to_thread
 
 from refold import Agent
-from refold.agents.background_commands import MOST, PLANNING, OutputWatch
+from refold.agents.background_commands import MAX_RUNNING, PLANNING_BEGAN, OutputWatch
 from refold.client.session import Session
 from refold.errors import BadInput
 from refold.journal.events.kinds import BackgroundEnded, Ended, Said
@@ -97,7 +97,7 @@ async def ended(session: Session, name: str = FIRST) -> BackgroundEnded:
         seq, found = session.view.seq, session.view.background.command(name)
         if found and found.end:
             return found.end
-        await session.changed(after=seq)
+        await session.wait_for_change(after=seq)
 
 
 async def until_read(session: Session, text: str) -> None:
@@ -252,7 +252,7 @@ def test_a_monitored_command_wakes_the_agent_at_a_match_and_goes_on(tmp_path: Pa
             idle = session.has_work
             (tmp_path / "work/go").touch()
             while not session.has_work:
-                await session.changed(after=session.view.seq)
+                await session.wait_for_change(after=session.view.seq)
             await session.settle()
 
             woken = f"{FIRST} ({command}) is still running. New output:\nnow ready"
@@ -282,7 +282,7 @@ def test_a_watch_finds_the_line_however_it_is_cut(
     said = list[str]()
     for piece in pieces:
         printed.add(piece.encode())
-        said.append(watch.found())
+        said.append(watch.find_line())
 
     assert said == found
 
@@ -426,11 +426,11 @@ def test_a_name_of_no_command_is_refused_with_those_there_are(tmp_path: Path) ->
 @pytest.mark.slow
 def test_no_more_than_sixteen_run_at_a_time(tmp_path: Path) -> None:
     async def test() -> None:
-        starts = [call(START, command="sleep 983")] * (MOST + 1)
+        starts = [call(START, command="sleep 983")] * (MAX_RUNNING + 1)
         async with talking(tmp_path, *starts, "So.") as (session, provider):
             await session.run("Start many.")
 
-            names = ", ".join(f"background-{n + 1}" for n in range(MOST))
+            names = ", ".join(f"background-{n + 1}" for n in range(MAX_RUNNING))
             assert results(provider.heard[-1])[-1] == (
                 f"16 commands run in the background, and no more may: {names}. Stop one with "
                 "background_stop first."
@@ -588,7 +588,7 @@ def test_plan_mode_ends_what_may_write_and_leaves_the_rest(
                 await session.run("Plan.")
             end = await ended(session)
 
-            assert (end.outcome, end.reason) == ("stopped", PLANNING)
+            assert (end.outcome, end.reason) == ("stopped", PLANNING_BEGAN)
 
     anyio.run(test)
 
@@ -634,6 +634,6 @@ def test_plan_mode_of_the_parent_ends_what_a_subagent_has_started(tmp_path: Path
                     await anyio.sleep(0.01)
                 await session.cancel()
             (end,) = ends()
-            assert (end.outcome, end.reason) == ("stopped", PLANNING)
+            assert (end.outcome, end.reason) == ("stopped", PLANNING_BEGAN)
 
     anyio.run(test)

@@ -274,7 +274,7 @@ def test_silence_is_a_no_for_a_question_of_a_child_too() -> None:
             group.start_soon(session.go)
             id_ = await until_asked(session)
             session.question_timeout.seconds = 0.01
-            async with session.question_timeout.shown(id_):
+            async with session.question_timeout.show_question(id_):
                 while session.view.children.asks:
                     await session.record.wait_for_event(after=session.view.seq)
         return session

@@ -51,7 +51,7 @@ async def watching(
 async def woken(session: Session, provider: ScriptedProvider) -> str:
     """The message that wakes the agent."""
     while not session.has_work:
-        await session.changed(after=session.view.seq)
+        await session.wait_for_change(after=session.view.seq)
     await session.settle()
     parts = [part for each in provider.heard[-1].messages for part in each.message.parts]
     return [part.text for part in parts if isinstance(part, Text)][-1]

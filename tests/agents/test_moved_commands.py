@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from refold.agents.background_commands import MOST, PLANNING
+from refold.agents.background_commands import MAX_RUNNING, PLANNING_BEGAN
 from refold.client.protocol import MoveToBackground
 from refold.client.session import Session
 from refold.errors import BadInput
@@ -159,7 +159,7 @@ def test_plan_mode_ends_a_moved_command_that_may_write(tmp_path: Path) -> None:
             await session.set_mode("plan")
             end = await ended(session)
 
-            assert (end.outcome, end.reason) == ("stopped", PLANNING)
+            assert (end.outcome, end.reason) == ("stopped", PLANNING_BEGAN)
 
     anyio.run(test)
 
@@ -190,7 +190,7 @@ def test_where_no_command_runs_there_is_nothing_to_move(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_no_command_is_moved_to_where_sixteen_run(tmp_path: Path) -> None:
     async def test() -> None:
-        starts = [call(START, command="sleep 97.6")] * MOST
+        starts = [call(START, command="sleep 97.6")] * MAX_RUNNING
         lines = (*starts, "They run.", bash("echo one; sleep 97.6"), "So.")
         async with talking(tmp_path, *lines) as (session, _):
             await session.run("Start many.")
@@ -198,7 +198,7 @@ def test_no_command_is_moved_to_where_sixteen_run(tmp_path: Path) -> None:
                 await moved(session, "And one more.", "one\n")
 
             assert str(caught.value.exceptions[0]).endswith("background-16: stop one first")
-            assert len(session.view.background.running) == MOST
+            assert len(session.view.background.running) == MAX_RUNNING
 
     anyio.run(test)
 

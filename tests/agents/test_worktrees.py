@@ -153,10 +153,10 @@ def test_nothing_that_a_repository_names_is_run(tmp_path: Path, repository: Path
     trees = Worktrees(tmp_path / "trees", os.environ, str(repository))
 
     async def main() -> None:
-        tree = trees.named("root", "child-1", await trees.base())
+        tree = trees.tree_of_child("root", "child-1", await trees.base())
         await trees.make(tree, trees.inside(tree))
         assert (Path(tree.directory) / "a.txt").read_text() == "one\n"
-        assert await trees.removed(tree)
+        assert await trees.remove_if_unchanged(tree)
 
     anyio.run(main)
 
@@ -174,7 +174,7 @@ def test_no_filter_is_run_that_only_counts_in_the_new_tree(
     trees = Worktrees(tmp_path / "trees", os.environ, str(repository))
 
     async def main() -> None:
-        tree = trees.named("root", "child-1", await trees.base())
+        tree = trees.tree_of_child("root", "child-1", await trees.base())
         await trees.make(tree, trees.inside(tree))
         assert (Path(tree.directory) / "a.txt").read_text() == "one\n"
 
@@ -256,7 +256,7 @@ def test_no_filter_of_a_submodule_is_run_and_its_files_keep_the_tree(
     trees = Worktrees(tmp_path / "trees", os.environ, str(repository))
 
     async def main() -> None:
-        tree = trees.named("root", "child-1", await trees.base())
+        tree = trees.tree_of_child("root", "child-1", await trees.base())
         await trees.make(tree, trees.inside(tree))
         inside = Path(tree.directory) / "module"
         git(Path(tree.directory), "init", "-q", "module")
@@ -272,7 +272,7 @@ def test_no_filter_of_a_submodule_is_run_and_its_files_keep_the_tree(
         (inside / "f.txt").write_text("two\n")  # as long as before: git reads it
         os.utime(inside / "f.txt", (1, 1))
         assert (await trees.state(tree)).loss == "1 file that is not committed"
-        assert not await trees.removed(tree)
+        assert not await trees.remove_if_unchanged(tree)
 
     anyio.run(main)
 
@@ -283,11 +283,11 @@ def test_a_tree_without_its_files_gets_them(tmp_path: Path, repository: Path) ->
     trees = Worktrees(tmp_path / "trees", os.environ, str(repository))
 
     async def main() -> None:
-        tree = trees.named("root", "child-1", await trees.base())
+        tree = trees.tree_of_child("root", "child-1", await trees.base())
         git(repository, "worktree", "add", "-q", "--no-checkout", "-b", tree.branch,
             tree.directory)  # fmt: skip
         await trees.make(tree, trees.inside(tree))
-        assert await trees.removed(tree)
+        assert await trees.remove_if_unchanged(tree)
 
     anyio.run(main)
 
@@ -298,17 +298,17 @@ def test_a_tree_that_a_crash_left_half_made_is_made_again(
     trees = Worktrees(tmp_path / "trees", os.environ, str(repository))
 
     async def main() -> None:
-        tree = trees.named("root/child-2", "child-1", await trees.base())
+        tree = trees.tree_of_child("root/child-2", "child-1", await trees.base())
         assert tree.branch == "refold/root-child-2-child-1"
         git(repository, "branch", tree.branch, tree.base)
         await trees.make(tree, trees.inside(tree))
         await trees.make(tree, trees.inside(tree))
         (Path(tree.directory) / "a.txt").write_text("mine\n")
         git(Path(tree.directory), "commit", "-qam", "mine")
-        assert not await trees.removed(tree)
+        assert not await trees.remove_if_unchanged(tree)
         git(Path(tree.directory), "reset", "-q", "--hard", tree.base)
-        assert await trees.removed(tree)
-        assert await trees.removed(tree)
+        assert await trees.remove_if_unchanged(tree)
+        assert await trees.remove_if_unchanged(tree)
 
     anyio.run(main)
 
@@ -321,7 +321,7 @@ def test_git_that_cannot_do_it_is_told_in_a_sentence(
     trees = Worktrees(tmp_path / "trees", os.environ, str(repository))
 
     async def main() -> None:
-        tree = trees.named("root", "child-1", "0" * 40)
+        tree = trees.tree_of_child("root", "child-1", "0" * 40)
         await trees.make(tree, trees.inside(tree))
 
     with pytest.raises(ToolFailed, match="git worktree failed in"):

@@ -22,11 +22,11 @@ from refold.app.launch_options import LaunchOptions
 from refold.client.launch import Launch
 from refold.client.order_sink import AlreadyAnswered
 from refold.client.protocol import ApprovalResponse, Continue, Fork, Rewind
-from refold.client.remote_session import attached
+from refold.client.remote_session import attach
 from refold.client.session import Session
 from refold.client.session_socket import (
     SessionSocket,
-    received,
+    receive_lines,
     runtime_directory,
     socket_path,
 )
@@ -74,15 +74,15 @@ class Owner:
 
     async def work(self) -> None:
         while True:
-            await self.socket.ordered()
+            await self.socket.wait_for_order()
             await self.session.settle()
 
     @asynccontextmanager
     async def joined(self) -> AsyncGenerator[Session, None]:
         launch = launched(Path(self.launch.app.directory))
-        while not socket_path(self.session.stored_in, self.runtime).exists():
+        while not socket_path(self.session.journal_directory, self.runtime).exists():
             await anyio.sleep(0.005)
-        async with attached(launch, self.session.id, self.runtime) as session:
+        async with attach(launch, self.session.id, self.runtime) as session:
             yield session
 
 
@@ -181,7 +181,7 @@ class HandleContract:
             assert (await session.agents.choose("plan")).name == "plan"
             assert await session.rename("mine")
             assert await session.tag(["+one"])
-            await session.changed(after=session.view.seq - 1)
+            await session.wait_for_change(after=session.view.seq - 1)
 
             assert (session.mode, session.effort, session.steps) == ("plan", "high", 7)
             assert (session.budget.tokens, session.agent) == (1000, "plan")
@@ -326,7 +326,7 @@ async def test_the_first_of_two_clients_answers_and_the_other_sees_it(
 ) -> None:
     async with asked(tmp_path, runtime) as (here, one, two):
         while not two.requests:
-            await two.changed(after=two.view.seq)
+            await two.wait_for_change(after=two.view.seq)
         (request,) = two.requests
         assert isinstance(request, Permission)
 
@@ -371,7 +371,7 @@ async def test_who_joins_in_the_middle_has_what_was_said_so_far(
         await session.say("Go.")
         group.start_soon(session.settle)
         while not session.view.turn.seq:
-            await session.changed(after=session.view.seq)
+            await session.wait_for_change(after=session.view.seq)
         await anyio.wait_all_tasks_blocked()
         async with here.joined() as late:
             assert late.running
@@ -392,9 +392,9 @@ async def test_an_order_is_acknowledged_behind_the_documents_of_its_events(
 ) -> None:
     kinds = list[str]()
     async with owner(tmp_path, runtime, "One two three. " * 200) as here, here.joined():
-        path = socket_path(here.session.stored_in, runtime)
+        path = socket_path(here.session.journal_directory, runtime)
         async with await anyio.connect_unix(path) as stream:
-            lines = received(stream.receive)
+            lines = receive_lines(stream.receive)
             await stream.send(b'{"reads_journal": true}\n')
             await stream.send(b'{"type": "user_message", "text": "Go."}\n')
             async for line in lines:
@@ -449,10 +449,10 @@ async def test_a_client_is_told_when_the_owner_closes_the_session(
             session = await joined.__aenter__()
             here.socket.follow(await here.session.new())
             with pytest.raises(BadInput, match="has closed it"):
-                await session.changed(after=session.view.seq)
+                await session.wait_for_change(after=session.view.seq)
             with pytest.raises(BadInput, match="has closed it"):
                 await session.say("Hello?")
-            assert session.ended
+            assert session.end_reason
             await joined.__aexit__(None, None, None)
         group.cancel_scope.cancel()
 
@@ -461,13 +461,13 @@ async def test_the_socket_is_its_owner_s_alone_and_gone_afterwards(
     tmp_path: Path, runtime: Mapping[str, str]
 ) -> None:
     async with owner(tmp_path, runtime) as here, here.joined():
-        path = socket_path(here.session.stored_in, runtime)
+        path = socket_path(here.session.journal_directory, runtime)
         modes = path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777
-        stored = here.session.stored_in
+        stored = here.session.journal_directory
     assert modes == (0o600, 0o700)
     assert not path.exists()
     with pytest.raises(Held, match="no process can be joined"):
-        async with attached(launched(tmp_path), stored.name, runtime):
+        async with attach(launched(tmp_path), stored.name, runtime):
             pass
 
 
@@ -480,7 +480,7 @@ async def test_a_directory_that_others_may_write_gets_no_socket(
     async with owner(tmp_path, runtime) as here:
         await anyio.sleep(0.05)
         with pytest.raises(Held):
-            async with attached(here.launch, here.session.id, runtime):
+            async with attach(here.launch, here.session.id, runtime):
                 pass
     assert list(directory.iterdir()) == []
 
@@ -493,7 +493,7 @@ async def test_a_client_that_leaves_with_unread_news_ends_nothing(
             pass  # it listens
         for _ in range(5):
             with socket.socket(socket.AF_UNIX) as client:
-                client.connect(str(socket_path(here.session.stored_in, runtime)))
+                client.connect(str(socket_path(here.session.journal_directory, runtime)))
                 client.sendall(b"{}\n")
                 await anyio.wait_readable(client)  # something came, and is not read
         async with here.joined() as session:

@@ -16,9 +16,9 @@ def test_list_of_code_files_says_when_there_were_too_many(tmp_path: Path) -> Non
         (tmp_path / f"{number}.py").touch()
     code = CodeFiles([str(tmp_path)], DiskFiles(tmp_path))
 
-    whole, left_out = code.listed()
+    whole, left_out = code.list_files()
     (tmp_path / "one.more.py").touch()
-    cut, reason = code.listed()
+    cut, reason = code.list_files()
 
     assert (len(whole), left_out) == (LIMIT, "")
     assert (len(cut), reason) == (LIMIT, "only 20,000 files were looked at")

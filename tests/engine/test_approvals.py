@@ -165,7 +165,7 @@ async def take(step: Step, desk: Desk) -> None:
         case "show":
             desk.show(found)
         case "wait":
-            async with session.question_timeout.shown(found.id, found.call.hash):
+            async with session.question_timeout.show_question(found.id, found.call.hash):
                 await anyio.sleep(100)
         case _:
             await answer(step, found, desk)
@@ -249,12 +249,12 @@ def test_silence_on_a_screen_is_a_no_and_a_late_yes_does_nothing() -> None:
         found = desk.waiting(0)
         assert found
         for seconds in (100, 150):  # with an hour between, when no screen shows it
-            async with session.question_timeout.shown(found.id, found.call.hash):
+            async with session.question_timeout.show_question(found.id, found.call.hash):
                 await anyio.sleep(seconds)
             await anyio.sleep(3600)
         assert session.view.conversation.calls[0].stage == "asked"
         began = anyio.current_time()
-        async with session.question_timeout.shown(found.id, found.call.hash):
+        async with session.question_timeout.show_question(found.id, found.call.hash):
             await anyio.sleep(60)
         late = await session.inbox.answer(found.id, allowed=True, hash_=found.call.hash)
         await session.go()

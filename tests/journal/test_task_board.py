@@ -144,7 +144,7 @@ def test_a_link_in_its_place_is_not_written_through(tmp_path: Path) -> None:
 def test_no_secret_is_written(tmp_path: Path) -> None:
     masks = Redactor(["a-very-secret-value"])
 
-    TaskBoard(tmp_path, masks.masked).add(NewTask("a", "use a-very-secret-value"))
+    TaskBoard(tmp_path, masks.mask_event).add(NewTask("a", "use a-very-secret-value"))
 
     assert TaskBoard(tmp_path).read().task(1).description == "use [secret]"
 

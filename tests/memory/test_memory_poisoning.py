@@ -14,7 +14,7 @@ from refold.app.project_memory import heard_in
 from refold.errors import ProviderError, ToolFailed
 from refold.journal.events import codec
 from refold.journal.events.kinds import Entry, Said
-from refold.memory.grounding import grounded
+from refold.memory.grounding import is_grounded
 from refold.memory.own_words import own_words
 from tests.memory.workplace import Workplace, note
 
@@ -137,7 +137,7 @@ def test_what_the_person_takes_back_goes(place: Workplace) -> None:
     ids=lambda value: value if len(value) < 30 else "",
 )
 def test_what_a_person_pasted_is_not_what_they_said(kind: str, words: str) -> None:
-    assert not grounded("Always deploy with sudo make deploy", [own_words(words)])
+    assert not is_grounded("Always deploy with sudo make deploy", [own_words(words)])
 
 
 def test_what_they_typed_around_it_is(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_words_from_here_and_there_lift_no_never(
 def test_words_of_different_sentences_make_no_note() -> None:
     words = "Please delete the old tests. How are production secrets used in deploy scripts"
 
-    assert not grounded("Delete production secrets in deploy scripts", [words])
+    assert not is_grounded("Delete production secrets in deploy scripts", [words])
 
 
 def test_a_note_hides_nothing_that_cannot_be_seen(place: Workplace) -> None:
@@ -245,7 +245,7 @@ GROUNDED = [
 
 @pytest.mark.parametrize(("line", "words"), GROUNDED)
 def test_what_the_person_said_is_kept_in_whatever_language(line: str, words: str) -> None:
-    assert grounded(line, [words])
+    assert is_grounded(line, [words])
 
 
 TURNED = [
@@ -267,7 +267,7 @@ TURNED = [
 
 @pytest.mark.parametrize(("line", "words"), TURNED)
 def test_what_says_something_else_is_not(line: str, words: str) -> None:
-    assert not grounded(line, [words])
+    assert not is_grounded(line, [words])
 
 
 def test_a_plan_that_the_person_approved_is_the_models_text(place: Workplace) -> None:
@@ -288,7 +288,7 @@ def test_a_plan_that_the_person_approved_is_the_models_text(place: Workplace) ->
 def test_a_type_in_the_middle_of_a_sentence_hides_nothing() -> None:
     words = "Return Vec<T> here, never Box<dyn Error>, and answer in German"
 
-    assert grounded("Answer in German", [own_words(words)])
+    assert is_grounded("Answer in German", [own_words(words)])
 
 
 def test_a_huge_message_is_looked_through_in_no_time() -> None:

@@ -62,7 +62,7 @@ class Workplace(Struct, frozen=True):
 
     @property
     def notes(self) -> list[tuple[str, str]]:
-        return [(n.line.section, n.line.text) for n in self.remembering.memory.listed()]
+        return [(n.line.section, n.line.text) for n in self.remembering.memory.all_notes()]
 
 
 def note(

@@ -34,7 +34,7 @@ TEXT = f'a = 1\nKEY = "{TOKEN}"\nOTHER = "{OTHER}"  # {KNOWN}\npem = """{PEM}"""
 
 def shown(text: str) -> str:
     """As a model reads it."""
-    return MASKS.masked(text)
+    return MASKS.mask_event(text)
 
 
 class Folder(Struct, frozen=True):

@@ -135,13 +135,13 @@ def test_changed_instructions_are_shown_and_sent_once_they_are_accepted(
 def test_instructions_that_the_user_declined_are_neither_sent_nor_asked_about_again(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from refold.client.folder_trust import changed_texts
+    from refold.client.folder_trust import find_changed_texts
     from refold.config.trusted_folders import TrustedFolders
 
     places = paths(os.environ)
     folders = TrustedFolders(places.folders)
     appended("AGENTS.md")(folder.root)
-    assert len(changed_texts(folder.root, places, folders)) == 1
+    assert len(find_changed_texts(folder.root, places, folders)) == 1
     monkeypatch.setattr("refold.cli.trust.confirmed", lambda _: False)
 
     code, said = folder.run("trust", "add")
@@ -150,11 +150,11 @@ def test_instructions_that_the_user_declined_are_neither_sent_nor_asked_about_ag
         1,
         True,
     )
-    assert changed_texts(folder.root, places, folders) == ()
-    assert len(changed_texts(folder.root, places, folders, again=True)) == 1
+    assert find_changed_texts(folder.root, places, folders) == ()
+    assert len(find_changed_texts(folder.root, places, folders, include_declined=True)) == 1
     assert "POISON" not in folder.sent()[0]
     (folder.root / "AGENTS.md").write_text("Use spaces.\n")
-    assert len(changed_texts(folder.root, places, folders)) == 1
+    assert len(find_changed_texts(folder.root, places, folders)) == 1
 
 
 def test_a_change_back_to_what_is_trusted_is_no_change(folder: Folder) -> None:

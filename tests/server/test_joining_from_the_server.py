@@ -37,7 +37,7 @@ async def terminal(
     async with anyio.create_task_group() as group:
         group.start_soon(here.socket.run)
         group.start_soon(here.work)
-        while not socket_path(here.session.stored_in, runtime).exists():
+        while not socket_path(here.session.journal_directory, runtime).exists():
             await anyio.sleep(0.005)
         yield here
         group.cancel_scope.cancel()

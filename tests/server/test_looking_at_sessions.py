@@ -33,7 +33,7 @@ async def stored(directory: Path, *replies: Any) -> tuple[str, Path]:
     """A session that is open nowhere: its id and its directory."""
     async with opened(directory, *replies) as session:
         await session.run("One.")
-        return session.id, session.stored_in
+        return session.id, session.journal_directory
 
 
 def files_of(directory: Path) -> Mapping[str, bytes]:
@@ -62,7 +62,7 @@ async def test_looking_at_a_session_writes_nothing_and_locks_nothing(
             await said(first, "snapshot")
             looked = files_of(directory)
             async with opened(tmp_path, id_=id_) as elsewhere:
-                assert elsewhere.leased
+                assert elsewhere.has_lease
             await order(first, "user_message", text="Two.")
             done = (await said(other, "result"))[-1]
 
@@ -125,7 +125,7 @@ async def test_a_watched_session_is_released_when_idle_and_keeps_its_grants(
             await said(socket, "result")
             there = client.host.conversation(id_)
             assert there is not None
-            await until(lambda: not there.session.leased)
+            await until(lambda: not there.session.has_lease)
             await order(socket, "user_message", text="b")
             found = await said(socket, "result")
         await until(lambda: client.host.conversation(id_) is None)
@@ -155,7 +155,7 @@ async def test_a_message_that_waits_from_before_is_answered_when_somebody_says_s
 ) -> None:
     async with opened(tmp_path) as session:
         await session.say("One.")
-        id_, directory = session.id, session.stored_in
+        id_, directory = session.id, session.journal_directory
     before = files_of(directory)
     async with server(tmp_path, "Here.") as client, client.follow(id_) as socket:
         status = (await said(socket, "status"))[-1]

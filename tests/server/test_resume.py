@@ -9,7 +9,7 @@ import anyio
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from refold.client.feed import BEGINNING, MOST_WAITING, Follower
+from refold.client.feed import FEED_START, MOST_WAITING, Follower
 from refold.testing.providers import ScriptedProvider
 from tests.server.serving import Client, Plain, order, said, server
 
@@ -171,8 +171,8 @@ async def test_who_joins_in_the_middle_has_the_text_so_far(tmp_path: Path) -> No
 
 
 def test_a_follower_that_does_not_read_is_cut_off() -> None:
-    follower = Follower(most=100)
-    follower.begin([], BEGINNING, [])
+    follower = Follower(limit=100)
+    follower.begin([], FEED_START, [])
     for _ in range(11):
         follower.put(b"0123456789")
 

@@ -242,9 +242,9 @@ def test_at_its_end_a_turn_is_stopped_or_finished(
         code, _ = served.end()
 
     stored = StoredSessions(JournalDirectory(home() / "sessions"))
-    from refold.client.feed import BEGINNING
+    from refold.client.feed import FEED_START
 
-    ended = [json.loads(each) for each in stored.events(id_, BEGINNING, 1000)]
+    ended = [json.loads(each) for each in stored.events(id_, FEED_START, 1000)]
     results = [each for each in ended if each["type"] == "result"]
     assert code == 0
     assert [each["outcome"] for each in results] == [outcome]

@@ -19,7 +19,7 @@ from refold.journal.events.kinds import (  # fmt: skip
 )
 from refold.journal.state.fold import View
 from refold.journal.store.port import MemoryStore
-from refold.session.inbox import APPROVED, Inbox
+from refold.session.inbox import PLAN_APPROVED, Inbox
 from refold.session.recorder import Recorder
 from refold.values.control import PlanReady
 from refold.values.modes import Mode
@@ -97,7 +97,7 @@ def test_an_approved_plan_is_carried_out_by_who_can() -> None:
         PlanAnswered(3, True),
         ModeChanged("default"),
         AgentChosen("main"),
-        Said(APPROVED, "person", "next"),
+        Said(PLAN_APPROVED, "person", "next"),
     ]
     assert view.session.agent == "main"
 

@@ -105,7 +105,7 @@ def test_whoever_joins_late_sees_what_everybody_sees(news: list[object], late: i
 @given(NEWS)
 def test_who_gathers_is_told_the_same_in_fewer_pieces(news: list[object]) -> None:
     async def gathered(watch: Subscription) -> list[Frame]:
-        return [frame async for frame in watch.gathered()]
+        return [frame async for frame in watch.merge_frames()]
 
     hub, seq = Hub(), 0
     one, all_ = hub.watch(), hub.watch()

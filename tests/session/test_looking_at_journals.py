@@ -43,7 +43,7 @@ async def looked_at() -> tuple[MemoryStore, Recorder]:
 async def test_look_folds_and_writes_nothing() -> None:
     store, record = await looked_at()
 
-    assert (record.view.session.id, record.leased, len(store.lines)) == ("s", False, 1)
+    assert (record.view.session.id, record.has_lease, len(store.lines)) == ("s", False, 1)
 
 
 async def test_follow_publishes_what_others_have_written() -> None:
@@ -54,7 +54,7 @@ async def test_follow_publishes_what_others_have_written() -> None:
     await record.follow()
 
     assert (seen, record.view.session.name) == (["Renamed"], "one")
-    assert not record.leased
+    assert not record.has_lease
 
 
 async def test_the_first_event_follows_what_others_wrote_and_the_opening() -> None:
@@ -66,7 +66,7 @@ async def test_the_first_event_follows_what_others_wrote_and_the_opening() -> No
 
     assert await kinds(record) == ["SessionStarted", "Renamed", "Noted", "Renamed"]
     assert seen == ["Renamed", "Noted", "Renamed"]
-    assert (record.view.session.name, record.leased, record.since) == ("two", True, 2)
+    assert (record.view.session.name, record.has_lease, record.since) == ("two", True, 2)
 
 
 async def test_nothing_to_record_takes_no_lock() -> None:
@@ -76,7 +76,7 @@ async def test_nothing_to_record_takes_no_lock() -> None:
     assert not await record.append_if(
         lambda view: () if view.session.name == "one" else (Renamed("one"),)
     )
-    assert not record.leased
+    assert not record.has_lease
 
 
 async def test_who_closes_and_records_again_opens_it_once() -> None:

@@ -199,17 +199,17 @@ def test_a_tag_tells_values_apart_and_is_the_same_wherever_one_value_occurs() ->
     value = 'correct horse "é"'
     numbered = "1\t" + PEM.replace("\n", "\n2\t")
 
-    mask = masks.masked(value)
+    mask = masks.mask_event(value)
 
     assert re.fullmatch(r"\[secret:[0-9a-f]{4}\]", mask)
-    assert masks.masked({"a": (value,)}) == {"a": (mask,)}
+    assert masks.mask_event({"a": (value,)}) == {"a": (mask,)}
     assert masks.mask(msgspec.json.encode(value)) == b'"' + mask.encode() + b'"'
-    assert masks.masked(PEM) != mask != other.masked(value)
-    assert masks.masked(numbered) == f"1\t{masks.masked(PEM)}"
+    assert masks.mask_event(PEM) != mask != other.mask_event(value)
+    assert masks.mask_event(numbered) == f"1\t{masks.mask_event(PEM)}"
     assert masks.mask(msgspec.json.encode(numbered)) == msgspec.json.encode(
-        masks.masked(numbered)
+        masks.mask_event(numbered)
     )
-    assert masks.masked(mask) == mask
+    assert masks.mask_event(mask) == mask
 
 
 def test_the_key_of_the_tags_is_kept_and_private(tmp_path: Path) -> None:
@@ -251,4 +251,4 @@ def test_the_directory_of_a_session_is_never_masked() -> None:
         Checkpointed(((place, "0" * 40),)),
         WorktreeEntered(place, place),
     ):
-        assert masks.masked(event) == event
+        assert masks.mask_event(event) == event

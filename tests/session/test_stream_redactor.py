@@ -111,7 +111,7 @@ def progress(text: str) -> Live:
 
 
 def masked(text: str) -> str:
-    return Redactor(KNOWN, key).masked(text)
+    return Redactor(KNOWN, key).mask_event(text)
 
 
 @pytest.mark.parametrize("live", [TextCame, ThinkingCame, progress])

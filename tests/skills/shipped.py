@@ -4,9 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from refold.skills.directories import shipped
+from refold.skills.directories import folder_of_shipped
 
-SKILLS = Path(shipped())
+SKILLS = Path(folder_of_shipped())
 
 
 def run(skill: str, script: str, *arguments: str, cwd: Path) -> tuple[int, str]:

@@ -30,7 +30,7 @@ def put(folder: Path, name: str, text: str | bytes) -> Path:
 
 
 def offered(here: Here, *taken: str) -> dict[str, ShortcutInfo]:
-    return {o.name: o for o in here.shortcuts(*taken).offered() if o.usage != "[task]"}
+    return {o.name: o for o in here.shortcuts(*taken).infos() if o.usage != "[task]"}
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def offered(here: Here, *taken: str) -> dict[str, ShortcutInfo]:
 def test_words_take_their_places(here: Here, words: str, said: str) -> None:
     put(here.project / ".claude/commands", "Review.md", REVIEW)
 
-    assert here.shortcuts().expanded("review", words, {}) == said
+    assert here.shortcuts().expand("review", words, {}) == said
 
 
 def test_without_a_place_the_words_come_behind(here: Here) -> None:
@@ -54,8 +54,8 @@ def test_without_a_place_the_words_come_behind(here: Here) -> None:
     shortcuts = here.shortcuts()
 
     text = "Go on.\n!`rm -rf x` @README"
-    assert shortcuts.expanded("go", " now ", {}) == f"{text}\n\nnow"
-    assert shortcuts.expanded("go", "", {}) == text
+    assert shortcuts.expand("go", " now ", {}) == f"{text}\n\nnow"
+    assert shortcuts.expand("go", "", {}) == text
 
 
 def test_they_are_offered_with_what_they_take_and_are_for(here: Here) -> None:
@@ -90,7 +90,7 @@ def test_the_nearest_wins_a_template_of_yours_before_it_and_one_of_ours_after(
     shortcuts = here.shortcuts("help")
 
     names = ("one", "two", "init", "skill:help")
-    assert [shortcuts.expanded(name, "", {}) for name in names] == [
+    assert [shortcuts.expand(name, "", {}) for name in names] == [
         "Ours.", "A template.", "My own init.", "My own help.",
     ]  # fmt: skip
     assert shortcuts.find("help") is None
@@ -104,14 +104,14 @@ def test_the_nearest_wins_a_template_of_yours_before_it_and_one_of_ours_after(
 
 
 def test_those_of_a_folder_that_is_not_trusted_do_not_count(here: Here) -> None:
-    from refold.skills.catalogue import Catalogue, untrusted_skills
+    from refold.skills.catalogue import Catalogue, find_untrusted
     from refold.skills.slash_commands import Shortcuts
 
     put(here.project / ".refold/commands", "one.md", "Ours.")
     around = here.untrusting()
 
     assert Shortcuts(Catalogue(around), around, ()).find("one") is None
-    assert untrusted_skills(around) == (".refold/commands",)
+    assert find_untrusted(around) == (".refold/commands",)
 
 
 def test_nothing_leads_out_of_a_project(here: Here, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_nothing_leads_out_of_a_project(here: Here, tmp_path: Path) -> None:
     shortcuts = here.shortcuts()
 
     with pytest.raises(BadInput, match=r"leak\.md: it is a link that leads out"):
-        shortcuts.expanded("leak", "", {})
+        shortcuts.expand("leak", "", {})
     assert shortcuts.find("out:secret") is None
     assert any("link that leads out of the project" in n for n in shortcuts.notices())
 
@@ -145,7 +145,7 @@ def test_what_cannot_be_read_says_so_when_it_is_used(
 
     assert words in offered(here)["/bad"].about
     with pytest.raises(BadInput, match=words):
-        here.shortcuts().expanded("bad", "", {})
+        here.shortcuts().expand("bad", "", {})
     assert here.shortcuts().notices() == (
         "the command ~/.config/refold/commands/\\x1b[2J.md is ignored: use letters, "
         "digits, - and _",
@@ -155,4 +155,4 @@ def test_what_cannot_be_read_says_so_when_it_is_used(
 def test_what_nobody_sees_in_a_file_is_not_said(here: Here) -> None:
     put(here.config / "commands", "go.md", "Go\u202e on.\U000e0041")
 
-    assert here.shortcuts().expanded("go", "", {}) == "Go on."
+    assert here.shortcuts().expand("go", "", {}) == "Go on."

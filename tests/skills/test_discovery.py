@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from refold.skills.catalogue import Catalogue, untrusted_skills
-from refold.skills.directories import SkillFolder, shipped
-from refold.skills.discovery import LARGEST, MOST, found
+from refold.skills.catalogue import Catalogue, find_untrusted
+from refold.skills.directories import SkillFolder, folder_of_shipped
+from refold.skills.discovery import MAX_FILE_BYTES, MAX_SKILLS, find_skills
 from tests.skills.surrounded import Here, place, raw, write
 
 
@@ -27,7 +27,7 @@ def test_skills_are_found_in_every_place_in_this_order(here: Here) -> None:
         write(folder, f"own-{number}")
         write(folder, "everywhere", f"That of {number}.")
 
-    skills = Catalogue(here.around(sub)).found.skills
+    skills = Catalogue(here.around(sub)).scan.skills
 
     assert [s.name for s in skills if s.whose != "shipped"] == [
         "everywhere", *(f"own-{number}" for number in range(9)),
@@ -41,7 +41,7 @@ def test_skills_are_found_in_every_place_in_this_order(here: Here) -> None:
 
 
 def test_the_shipped_ones_are_always_there(here: Here) -> None:
-    skills = here.catalogue().found
+    skills = here.catalogue().scan
 
     assert names(skills) == [
         "api-design", "code-review", "design", "dockerfile-builder", "docx-writer",
@@ -88,11 +88,11 @@ def test_nothing_of_a_folder_counts_that_is_not_trusted(here: Here) -> None:
     (here.project / ".agent0").mkdir()
     (here.project / ".agent0/skills.md").write_text("## /x\nDo.\n")
 
-    found_ = Catalogue(here.untrusting()).found
+    found_ = Catalogue(here.untrusting()).scan
 
     assert "theirs" not in names(found_)
-    assert untrusted_skills(here.untrusting()) == (".claude/skills", ".agent0/skills.md")
-    assert untrusted_skills(here.around()) == ()
+    assert find_untrusted(here.untrusting()) == (".claude/skills", ".agent0/skills.md")
+    assert find_untrusted(here.around()) == ()
 
 
 def test_trust_in_a_folder_is_no_trust_in_the_one_above(here: Here) -> None:
@@ -100,7 +100,7 @@ def test_trust_in_a_folder_is_no_trust_in_the_one_above(here: Here) -> None:
     write(sub / ".claude/skills", "near")
     write(here.project / ".claude/skills", "above")
 
-    found_ = Catalogue(here.around(sub, trusted=sub)).found
+    found_ = Catalogue(here.around(sub, trusted=sub)).scan
 
     assert "near" in names(found_)
     assert "above" not in names(found_)
@@ -112,7 +112,7 @@ def test_two_places_that_are_one_are_looked_at_once(here: Here) -> None:
     (here.project / ".claude").mkdir()
     (here.project / ".claude/skills").symlink_to("../.agents/skills")
 
-    found_ = here.catalogue().found
+    found_ = here.catalogue().scan
 
     assert (names(found_)[0], found_.problems) == ("one", ())
 
@@ -132,7 +132,7 @@ def test_two_places_that_are_one_are_looked_at_once(here: Here) -> None:
         (f"---\nname: x\ndescription: {'d' * 1025}\n---\n", "has 1,025 characters; 1,024"),
         (b"---\nname: x\ndescription: \xff\n---\n", "SKILL.md, line 3: this is not UTF-8"),
         (b"\x7fELF\x00\x01", "SKILL.md, line 1: the file does not begin with a line ---"),
-        (b"x" * (LARGEST + 1), "SKILL.md: it is larger than 256 KiB"),
+        (b"x" * (MAX_FILE_BYTES + 1), "SKILL.md: it is larger than 256 KiB"),
     ],
 )  # fmt: skip
 def test_bad_front_matter_is_one_notice_and_the_rest_goes_on(
@@ -141,7 +141,7 @@ def test_bad_front_matter_is_one_notice_and_the_rest_goes_on(
     raw(tmp_path / "skills", "x", content)
     write(tmp_path / "skills", "good")
 
-    told = found([place(tmp_path / "skills")])
+    told = find_skills([place(tmp_path / "skills")])
 
     assert names(told) == ["good"]
     (problem,) = told.problems
@@ -153,7 +153,7 @@ def test_ten_megabytes_are_not_read(tmp_path: Path) -> None:
     skill = raw(tmp_path / "skills", "x", "")
     os.truncate(skill / "SKILL.md", 10 * 1024 * 1024)
 
-    (problem,) = found([place(tmp_path / "skills")]).problems
+    (problem,) = find_skills([place(tmp_path / "skills")]).problems
 
     assert problem.endswith("SKILL.md: it is larger than 256 KiB")
 
@@ -162,7 +162,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "skills" / "x").mkdir(parents=True)
     os.mkfifo(tmp_path / "skills" / "x" / "SKILL.md")
 
-    (problem,) = found([place(tmp_path / "skills")]).problems
+    (problem,) = find_skills([place(tmp_path / "skills")]).problems
 
     assert "is a device, pipe or socket" in problem
 
@@ -178,7 +178,7 @@ def test_nothing_leads_out_of_a_project(tmp_path: Path) -> None:
     (folder / "file" / "SKILL.md").symlink_to(outside / "far" / "SKILL.md")
     (project / "all").symlink_to(outside)
 
-    told = found([place(folder), place(project / "all", bound=project)])
+    told = find_skills([place(folder), place(project / "all", bound=project)])
 
     assert names(told) == []
     assert [p.partition(" is ignored")[0].partition(" are ignored")[0] for p in told.problems] == [
@@ -198,7 +198,7 @@ def test_the_person_s_own_skills_may_be_links_to_where_they_keep_them(here: Here
 
     catalogue = here.catalogue()
 
-    assert [s.name for s in catalogue.found.skills if s.whose == "yours"] == [
+    assert [s.name for s in catalogue.scan.skills if s.whose == "yours"] == [
         "file",
         "whole",
     ]
@@ -212,7 +212,7 @@ def test_links_in_a_circle_are_one_notice(tmp_path: Path) -> None:
     (folder / "round").symlink_to("round")
     (folder / "good" / "again").symlink_to(folder)
 
-    told = found([place(folder)])
+    told = find_skills([place(folder)])
 
     assert names(told) == ["good"]
     assert told.problems == ()
@@ -221,17 +221,17 @@ def test_links_in_a_circle_are_one_notice(tmp_path: Path) -> None:
 def test_thousands_of_folders_take_no_time_and_no_room(tmp_path: Path) -> None:
     folder = tmp_path / "skills"
     folder.mkdir()
-    for number in range(MOST + 50):
+    for number in range(MAX_SKILLS + 50):
         (folder / f"s{number:05}").mkdir()
     write(folder, "s00000")
     for number in range(1, 9):
         raw(folder, f"s{number:05}", "bad")
 
-    told = found([place(folder)])
+    told = find_skills([place(folder)])
 
     assert names(told) == ["s00000"]
     assert told.problems[0] == (
-        f"skills has more than {MOST} folders: only the first {MOST} skills are used"
+        f"skills has more than {MAX_SKILLS} folders: only the first {MAX_SKILLS} skills are used"
     )
 
 
@@ -248,7 +248,7 @@ def test_a_start_tells_of_some_and_counts_the_others(here: Here) -> None:
 def test_names_cannot_order_a_screen_about(tmp_path: Path) -> None:
     raw(tmp_path / "skills", "a\n\x1b[2Jb", "bad")
 
-    (problem,) = found([place(tmp_path / "skills")]).problems
+    (problem,) = find_skills([place(tmp_path / "skills")]).problems
 
     assert problem.isprintable()
 
@@ -259,7 +259,7 @@ def test_a_file_that_is_misspelt_is_told(tmp_path: Path, name: str) -> None:
     folder.mkdir(parents=True)
     (folder / name).write_text("---\nname: x\ndescription: d\n---\n")
 
-    (problem,) = found([place(tmp_path / "skills")]).problems
+    (problem,) = find_skills([place(tmp_path / "skills")]).problems
 
     assert problem.endswith(f"it has a file {name}: name it SKILL.md")
 
@@ -270,9 +270,9 @@ def test_other_folders_and_files_there_are_nobody_s_business(tmp_path: Path) -> 
         (folder / name).mkdir(parents=True)
     (folder / "README.md").write_text("Read me.")
 
-    assert found(
+    assert find_skills(
         [place(folder), place(tmp_path / "nothing"), place(folder / "README.md")]
-    ) == (found([]))
+    ) == (find_skills([]))
 
 
 def test_a_skill_for_people_alone_is_not_told_to_the_model(here: Here) -> None:
@@ -284,16 +284,16 @@ def test_a_skill_for_people_alone_is_not_told_to_the_model(here: Here) -> None:
 
     catalogue = here.catalogue()
 
-    assert "mine" in names(catalogue.found)
-    assert "mine" not in catalogue.listed(4000)
+    assert "mine" in names(catalogue.scan)
+    assert "mine" not in catalogue.list_text(4000)
     assert "mine" not in dict(catalogue.matching(""))
 
 
 def test_what_is_shipped_may_be_an_installer_s_links(tmp_path: Path) -> None:
     folder = tmp_path / "skills" / "pdf-writer"
     folder.mkdir(parents=True)
-    (folder / "SKILL.md").symlink_to(Path(shipped()) / "pdf-writer" / "SKILL.md")
+    (folder / "SKILL.md").symlink_to(Path(folder_of_shipped()) / "pdf-writer" / "SKILL.md")
 
-    told = found([SkillFolder(str(tmp_path / "skills"), "refold", "shipped")])
+    told = find_skills([SkillFolder(str(tmp_path / "skills"), "refold", "shipped")])
 
     assert names(told) == ["pdf-writer"]

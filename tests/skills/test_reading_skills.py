@@ -108,18 +108,18 @@ def test_a_name_that_is_none_is_told_with_the_nearest(here: Here) -> None:
 
 def test_a_skill_that_was_written_a_moment_ago_is_found(here: Here) -> None:
     catalogue = here.catalogue()
-    before = catalogue.listed(4000)
+    before = catalogue.list_text(4000)
     write(here.project / ".refold/skills", "new", body="As new.")
 
     assert "As new." in catalogue.text_of("new")
     assert "new" in dict(catalogue.matching("tests"))
-    assert catalogue.listed(4000) == before  # what a provider keeps stays as it was
+    assert catalogue.list_text(4000) == before  # what a provider keeps stays as it was
 
 
 def test_a_skill_that_broke_since_says_so(here: Here) -> None:
     write(here.project / ".refold/skills", "old")
     catalogue = here.catalogue()
-    assert catalogue.found.skills[0].name == "old"
+    assert catalogue.scan.skills[0].name == "old"
     raw(here.project / ".refold/skills", "old", "---\n")
 
     with pytest.raises(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from refold.skills.directories import SkillFolder, shipped
-from refold.skills.discovery import found
+from refold.skills.directories import SkillFolder, folder_of_shipped
+from refold.skills.discovery import find_skills
 from refold.skills.front_matter import split
 from tests.skills.shipped import SKILLS, asset, run
 
@@ -17,7 +17,7 @@ SCRIPTS = sorted(path.relative_to(SKILLS) for path in SKILLS.glob("*/scripts/*.p
 
 
 def test_all_eight_are_found_and_none_has_a_problem() -> None:
-    told = found([SkillFolder(shipped(), "refold", "shipped")])
+    told = find_skills([SkillFolder(folder_of_shipped(), "refold", "shipped")])
 
     assert [skill.name for skill in told.skills] == [
         "api-design", "code-review", "design", "dockerfile-builder", "docx-writer",

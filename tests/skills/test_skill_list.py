@@ -2,7 +2,7 @@
 
 import pytest
 
-from refold.skills.catalogue import BEFORE, listed
+from refold.skills.catalogue import LIST_INTRODUCTION, skill_list
 from refold.skills.discovery import Skill
 
 
@@ -11,24 +11,27 @@ def skills(*lengths: int) -> list[Skill]:
 
 
 def test_names_and_descriptions_are_told_whole_where_there_is_room() -> None:
-    assert listed(skills(5, 30)) == f"{BEFORE}\n- skill-0: ddddd\n- skill-1: {'d' * 30}"
+    assert (
+        skill_list(skills(5, 30))
+        == f"{LIST_INTRODUCTION}\n- skill-0: ddddd\n- skill-1: {'d' * 30}"
+    )
 
 
 @pytest.mark.parametrize("budget", [0, 100, 200, 400, 1000, 4000])
 @pytest.mark.parametrize("lengths", [(), (10,), (1024,) * 12, (3, 1024, 50), (20,) * 300])
 def test_it_is_never_longer_than_it_may_be(lengths: tuple[int, ...], budget: int) -> None:
-    assert len(listed(skills(*lengths), budget)) <= budget
+    assert len(skill_list(skills(*lengths), budget)) <= budget
 
 
 def test_the_longest_are_cut_first() -> None:
-    found = listed(skills(20, 900), len(BEFORE) + 200).splitlines()
+    found = skill_list(skills(20, 900), len(LIST_INTRODUCTION) + 200).splitlines()
 
     assert found[1] == f"- skill-0: {'d' * 20}"
     assert found[2].endswith("dd…")
 
 
 def test_what_has_no_room_is_counted() -> None:
-    found = listed(skills(*(500,) * 40), len(BEFORE) + 100).splitlines()
+    found = skill_list(skills(*(500,) * 40), len(LIST_INTRODUCTION) + 100).splitlines()
 
     assert found[1:] == [
         "- skill-0",
@@ -41,5 +44,5 @@ def test_what_has_no_room_is_counted() -> None:
 
 
 def test_no_skills_are_not_spoken_of() -> None:
-    assert listed([]) == ""
-    assert listed([Skill("x", "d", "/", "", told=False)]) == ""
+    assert skill_list([]) == ""
+    assert skill_list([Skill("x", "d", "/", "", told=False)]) == ""

@@ -7,7 +7,14 @@ import pytest
 from refold.errors import BadInput
 from refold.skills.directories import SkillFolder
 from refold.skills.slash_commands import ShortcutInfo
-from refold.skills.templates import Placeholder, Template, filled, given, missing, templates
+from refold.skills.templates import (
+    Placeholder,
+    Template,
+    fill,
+    missing,
+    slot_values,
+    templates,
+)
 from tests.skills.surrounded import Here, write
 
 FIX = Template(
@@ -137,7 +144,7 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
 def test_words_are_shared_out_and_the_last_slot_takes_the_rest(
     template: Template, words: str, expected: dict[str, str]
 ) -> None:
-    assert given(template, words) == expected
+    assert slot_values(template, words) == expected
 
 
 def test_a_template_is_also_called_with_an_at_sign_and_named_values(here: Here) -> None:
@@ -147,7 +154,7 @@ def test_a_template_is_also_called_with_an_at_sign_and_named_values(here: Here) 
     shortcuts = here.shortcuts("model")
 
     assert {
-        typed: shortcuts.slashed(typed)
+        typed: shortcuts.to_slash(typed)
         for typed in ("@fix file=a.py what=it", "@Fix", "@fix the loop", "@other a=b", "@model", "fix")
     } == {
         "@fix file=a.py what=it": "/fix file=a.py what=it", "@Fix": "/fix",
@@ -165,9 +172,9 @@ def test_slots_are_filled_once() -> None:
     """What was filled in is not looked at again."""
     values = {"file": "{what}", "what": "it"}
 
-    assert filled(FIX, values) == "Fix it in {what}."
-    assert filled(NOTE, {}) == "Note: "
-    assert filled(PLAIN, {}, "And so on.") == "Go on. Keep {this}.\n\nAnd so on."
+    assert fill(FIX, values) == "Fix it in {what}."
+    assert fill(NOTE, {}) == "Note: "
+    assert fill(PLAIN, {}, "And so on.") == "Go on. Keep {this}.\n\nAnd so on."
 
 
 def test_the_first_file_that_has_a_name_wins(here: Here) -> None:
@@ -181,10 +188,10 @@ def test_the_first_file_that_has_a_name_wins(here: Here) -> None:
 
     shortcuts = here.shortcuts()
 
-    assert [o.name for o in shortcuts.offered() if o.usage != "[task]"] == [
+    assert [o.name for o in shortcuts.infos() if o.usage != "[task]"] == [
         "/all", "/init", "/own0", "/own1", "/own2", "/own3",
     ]  # fmt: skip
-    assert shortcuts.expanded("all", "", {}) == "That of 0."
+    assert shortcuts.expand("all", "", {}) == "That of 0."
     assert shortcuts.notices() == tuple(
         f"the template /all in {where} is ignored: the one in .refold/skills.md comes first"
         for where in (
@@ -194,12 +201,12 @@ def test_the_first_file_that_has_a_name_wins(here: Here) -> None:
 
 
 def test_one_template_comes_with_refold_and_any_other_wins_over_it(here: Here) -> None:
-    shipped = here.shortcuts().expanded("init", "", {"instructions": "Be short."})
+    shipped = here.shortcuts().expand("init", "", {"instructions": "Be short."})
     (here.config / "skills.md").write_text("## /init\nMine.\n")
 
     assert shipped.startswith("Write the file AGENTS.md for this repository")
     assert shipped.endswith("Be short.")
-    assert here.shortcuts().expanded("init", "", {}) == "Mine."
+    assert here.shortcuts().expand("init", "", {}) == "Mine."
 
 
 def test_templates_of_a_folder_that_is_not_trusted_do_not_count(here: Here) -> None:
@@ -222,7 +229,7 @@ def test_commands_win_then_templates_then_skills(here: Here) -> None:
     write(here.config / "skills", "model")
 
     shortcuts = here.shortcuts("help", "model")
-    own = [o for o in shortcuts.offered() if o.about in ("For tests.", "My help.")]
+    own = [o for o in shortcuts.infos() if o.about in ("For tests.", "My help.")]
 
     assert own == [
         ShortcutInfo("/skill:both", "[task]", "For tests."),
@@ -230,9 +237,9 @@ def test_commands_win_then_templates_then_skills(here: Here) -> None:
         ShortcutInfo("/skill:model", "[task]", "For tests."),
     ]
     assert shortcuts.find("help") is None
-    assert shortcuts.expanded("skill:help", "", {}) == "My help."
-    assert shortcuts.expanded("both", "", {}) == "Of the template."
-    assert shortcuts.expanded("skill:both", "It.", {}).startswith("Use the skill both: It.")
+    assert shortcuts.expand("skill:help", "", {}) == "My help."
+    assert shortcuts.expand("both", "", {}) == "Of the template."
+    assert shortcuts.expand("skill:both", "It.", {}).startswith("Use the skill both: It.")
     assert shortcuts.notices() == ("/help is a command: yours is /skill:help",)
 
 
@@ -241,15 +248,15 @@ def test_missing_arguments_are_asked_for_and_then_it_is_said(here: Here) -> None
     shortcuts = here.shortcuts()
 
     assert shortcuts.missing("fix", "a.py") == ("what",)
-    assert shortcuts.expanded("fix", "a.py", {"what": "it"}) == "Fix it in a.py."
+    assert shortcuts.expand("fix", "a.py", {"what": "it"}) == "Fix it in a.py."
     with pytest.raises(BadInput, match=r"^/fix takes <file> <what>: what is missing$"):
-        shortcuts.expanded("fix", "a.py", {})
+        shortcuts.expand("fix", "a.py", {})
 
 
 def test_a_skill_is_called_with_a_task(here: Here) -> None:
     folder = write(here.config / "skills", "sums", body="Add it up.")
 
-    said = here.shortcuts().expanded("sums", "this year's", {})
+    said = here.shortcuts().expand("sums", "this year's", {})
 
     assert said == (
         f"Use the skill sums: this year's\n\nThe skill sums is in {folder}\n\nAdd it up."
@@ -261,4 +268,4 @@ def test_a_name_that_is_nothing_is_told(here: Here) -> None:
 
     assert shortcuts.missing("nothing", "x") == ()
     with pytest.raises(BadInput, match="there is no command or skill /nothing"):
-        shortcuts.expanded("nothing", "x", {})
+        shortcuts.expand("nothing", "x", {})

@@ -16,7 +16,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from refold.cli import flags, subcommands
-from refold.client.permissions import offered
+from refold.client.permissions import rules_to_offer
 from refold.commands.table import command_in, commands
 from refold.console.capabilities import TerminalCapabilities, detect_capabilities
 from refold.console.keys import canonical_mode, cbreak_mode
@@ -109,10 +109,10 @@ def test_only_a_rule_that_would_let_it_pass_is_offered(
     secret = replace(call, arguments=Raw(b'{"command": "git \\u2026"}'))
 
     tool = next((each for each in builtin() if each.name == name), None)
-    offers = offered(OpenCall(call), call, tool, grounds, View())
+    offers = rules_to_offer(OpenCall(call), call, tool, grounds, View())
     assert list(offers) == [(rule,) for rule in rules]
-    assert not offered(OpenCall(call, once=True), call, tool, grounds, View())
-    assert not offered(OpenCall(secret), call, tool, grounds, View())
+    assert not rules_to_offer(OpenCall(call, once=True), call, tool, grounds, View())
+    assert not rules_to_offer(OpenCall(secret), call, tool, grounds, View())
 
 
 @pytest.fixture

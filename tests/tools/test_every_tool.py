@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import anyio
 import pytest
 
-from refold.agents.builtin import BUILTIN
+from refold.agents.builtin import BUILTIN_AGENTS
 from refold.agents.profile import tools_of
 from refold.testing.places import temporary_place
 from refold.testing.tool_conformance import ToolCase, ToolContract
@@ -95,7 +95,7 @@ def test_there_are_these_tools_in_this_order() -> None:
 
 def test_all_that_a_model_reads_of_them_is_short() -> None:
     """2,300 tokens at four letters each, for those that `main` has from the start."""
-    active = tools_of(BUILTIN["main"](), TOOLS.values()).active
+    active = tools_of(BUILTIN_AGENTS["main"](), TOOLS.values()).active
     letters = sum(
         len(t.name) + len(t.description) + len(bytes(t.spec.parameters)) for t in active
     )

@@ -54,7 +54,7 @@ from refold.acp import session_choices
 from refold.acp.editor_buffers import EditorBuffers, offered
 from refold.acp.open_session import EditorCan, OpenSession
 from refold.acp.prompt_content import ContentBlock, message_of
-from refold.client.feed import BEGINNING, Cursor
+from refold.client.feed import FEED_START, Cursor
 from refold.client.host import Conversation, EditorConversation, Host
 from refold.client.protocol import MAX_NAME_CHARS
 from refold.client.types import acting_as
@@ -176,7 +176,7 @@ class EditorAgent:
         **_: Any,
     ) -> LoadSessionResponse:
         given = self._given(cwd, additional_directories, mcp_servers)
-        found = await self._opened(session_id, given, BEGINNING)
+        found = await self._opened(session_id, given, FEED_START)
         return LoadSessionResponse(
             modes=session_choices.modes(found.session),
             config_options=session_choices.options(found.session),

@@ -151,7 +151,7 @@ class OpenSession:
         launch = self.conversation.launch
         text, typed = message.text, None
         if not (is_command(message.typed) and find(message.typed.split()[0][1:])):
-            text, typed = await launch.said(message.typed, message.text)
+            text, typed = await launch.expand(message.typed, message.text)
         if is_command(message.typed) and text == message.text:
             return await run_command(message.typed, self, self._person, host)
         return await self._run(partial(self._send, text, message.images, typed))

@@ -46,17 +46,21 @@ from refold.values.text import escape_own, marked
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
-MOST = 16  # that run at a time
-_EACH_END = 1024 * 1024  # bytes of the output that are kept of its beginning and of its end
-_TAIL = 2_000  # characters of the output that the event of the end has
-_READABLE = 32  # commands whose output is kept in memory; of older ones the journal has it
-CLOSED = "the session was closed"
-PLANNING = "plan mode began, in which nothing is changed"
-ASKED = "it was asked for"
-SEEN = "{name} ({command}) is still running. New output:\n{line}"
-_LONGEST_LINE = 2_000  # bytes of a line whose end is still to come
-_AROUND = 1_000  # bytes before and after the beginning of the text that are told
-WOKEN = "{name} ({command}) has {end}.{printed}"
+MAX_RUNNING = 16  # that run at a time
+_KEPT_BYTES = (
+    1024 * 1024
+)  # bytes of the output that are kept of its beginning and of its end
+_MAX_TAIL_CHARS = 2_000  # characters of the output that the event of the end has
+_MAX_KEPT_COMMANDS = (
+    32  # commands whose output is kept in memory; of older ones the journal has it
+)
+SESSION_CLOSED = "the session was closed"
+PLANNING_BEGAN = "plan mode began, in which nothing is changed"
+STOP_REQUESTED = "it was asked for"
+MATCH_MESSAGE = "{name} ({command}) is still running. New output:\n{line}"
+_MAX_LINE_BYTES = 2_000  # bytes of a line whose end is still to come
+_EXCERPT_BYTES = 1_000  # bytes before and after the beginning of the text that are told
+END_MESSAGE = "{name} ({command}) has {end}.{printed}"
 
 
 _Listener = Callable[[str], None] | None
@@ -106,16 +110,16 @@ class OutputWatch:
 
     def __init__(self, printed: Printed, until: str) -> None:
         self._printed, self._place, self._begun = printed, 0, b""
-        self._wanted = [each.encode() for each in until.split("|") if each]
+        self._wanted = [text.encode() for text in until.split("|") if text]
 
-    def found(self) -> str:
+    def find_line(self) -> str:
         """That line, as far as it has been printed; "": there is none yet."""
         start, lost, end, self._place = self._printed.since(self._place)
         lines = ((b"" if lost else self._begun + start) + end).split(b"\n")
-        self._begun = lines[-1][-_LONGEST_LINE:]
+        self._begun = lines[-1][-_MAX_LINE_BYTES:]
         for line in lines:
-            for at in filter(lambda at: at >= 0, map(line.find, self._wanted)):
-                around = line[max(0, at - _AROUND) : at + _AROUND]
+            for index in filter(lambda at: at >= 0, map(line.find, self._wanted)):
+                around = line[max(0, index - _EXCERPT_BYTES) : index + _EXCERPT_BYTES]
                 return marked(as_text(around)[0])[0]
         return ""
 
@@ -138,7 +142,7 @@ class BackgroundCommands:
     ) -> str:
         if full := self.full():
             raise ToolFailed(f"{full}. Stop one with background_stop first.")
-        printed = Printed(_EACH_END)
+        printed = Printed(_KEPT_BYTES)
 
         async def run(on_output: _Listener) -> Finished:
             return await commands.run(
@@ -150,7 +154,7 @@ class BackgroundCommands:
                 extras=CommandExtras(printed=printed),
             )
 
-        name = await self._recorded(call_id, request)
+        name = await self._record_start(call_id, request)
         self._add(_Command(name, request, printed, run))
         return name
 
@@ -161,23 +165,23 @@ class BackgroundCommands:
         name, going = "", so_far.continued
         with anyio.CancelScope(shield=True):  # or it would run, and no journal would say so
             try:
-                name = await self._recorded(call_id, request, moved=True)
+                name = await self._record_start(call_id, request, moved=True)
             except BaseException:  # whatever it was: nobody else would end the command
                 await _end_now(going)
                 raise
-        printed.keep(_EACH_END)
+        printed.keep(_KEPT_BYTES)
         read = so_far.total_bytes
         self._add(_Command(name, request, printed, lambda _: going.end(), read))
         return name
 
     def full(self) -> str:
         """Why no more command may be started; "" if one may."""
-        if len(self._running) < MOST:
+        if len(self._running) < MAX_RUNNING:
             return ""
-        names = ", ".join(each.name for each in self._running)
-        return f"{MOST} commands run in the background, and no more may: {names}"
+        names = ", ".join(command.name for command in self._running)
+        return f"{MAX_RUNNING} commands run in the background, and no more may: {names}"
 
-    async def _recorded(
+    async def _record_start(
         self, call_id: str, request: BackgroundRequest, *, moved: bool = False
     ) -> str:
         """Record the start. The name of the command."""
@@ -185,12 +189,12 @@ class BackgroundCommands:
 
         def make_events(view: View) -> Sequence[Event]:
             nonlocal name
-            name, where = view.background.next_name, request.directory
+            name, directory = view.background.next_name, request.directory
             started = BackgroundStarted(
                 name,
                 request.command,
                 call_id,
-                where,
+                directory,
                 request.notify,
                 request.confines.network,
                 moved,
@@ -203,8 +207,8 @@ class BackgroundCommands:
     def _add(self, command: _Command) -> None:
         """Run it in the thread, which is started with the first one."""
         if self._portal is None:
-            made = start_blocking_portal(name="background commands")
-            self._portal = self._stack.enter_context(made)
+            portal = start_blocking_portal(name="background commands")
+            self._portal = self._stack.enter_context(portal)
             self._leave.append(self._record.hub.subscribe(self._on_event))
             if self._above is not None:
                 self._leave.append(self._above.subscribe(self._on_event))
@@ -215,36 +219,40 @@ class BackgroundCommands:
     async def output(self, name: str, *, all_of_it: bool = False) -> BackgroundOutput:
         known = self._find(name)
         outside = known.started.outside
-        here, how = self._known.get(name), end_text(known.end) if known.end else ""
+        command, state = self._known.get(name), end_text(known.end) if known.end else ""
         code = known.end.code if known.end and known.end.outcome != "stopped" else None
-        if here is None:  # it ran before the session was resumed, or long ago
+        if command is None:  # it ran before the session was resumed, or long ago
             assert known.end is not None  # what runs is in memory
             end = known.end
             blob = end.full_blob
             text = (await self._record.get(blob)).decode() if blob else end.text
-            return BackgroundOutput(text, how, code, outside=outside)
-        start, lost, end, here.read = here.printed.since(0 if all_of_it else here.read)
+            return BackgroundOutput(text, state, code, outside=outside)
+        start, lost, end, command.read = command.printed.since(
+            0 if all_of_it else command.read
+        )
         if not lost:
             text = as_text(start + end)[0]
-            return BackgroundOutput(text, how, code, outside=outside)
+            return BackgroundOutput(text, state, code, outside=outside)
         gap = f"\n[{lost:,} bytes were not kept]\n"
         text = as_text(start)[0] + gap + as_text(end)[0]
-        return BackgroundOutput(text, how, code, whole=False, outside=outside)
+        return BackgroundOutput(text, state, code, whole=False, outside=outside)
 
-    async def printed(self, name: str, most: int) -> str:
+    async def read_tail(self, name: str, max_bytes: int) -> str:
         """The end of what it has printed, in at most that many bytes, for a person to see.
 
         `output` gives the model the same later: what it has read does not change.
         """
-        here = self._known.get(name)
-        if here is None:
+        command = self._known.get(name)
+        if command is None:
             return ""
-        start, lost, end, _ = here.printed.since(0)
-        cut = lost > 0 or len(start) + len(end) > most
-        text = as_text((end if lost else start + end)[-most:])[0]
+        start, lost, end, _ = command.printed.since(0)
+        cut = lost > 0 or len(start) + len(end) > max_bytes
+        text = as_text((end if lost else start + end)[-max_bytes:])[0]
         return text.partition("\n")[2] if cut else text
 
-    async def stop(self, name: str, *, silent: bool = False, reason: str = ASKED) -> bool:
+    async def stop(
+        self, name: str, *, silent: bool = False, reason: str = STOP_REQUESTED
+    ) -> bool:
         """End it, and wait for that. False: it had ended. `silent`: the model asked for it."""
         self._find(name)
         command = self._known.get(name)
@@ -259,7 +267,7 @@ class BackgroundCommands:
     async def close(self) -> None:
         """End all of them: none outlives its session."""
         for command in self._running:
-            await self.stop(command.name, reason=CLOSED)
+            await self.stop(command.name, reason=SESSION_CLOSED)
         while self._leave:
             self._leave.pop()()
         await to_thread.run_sync(self._stack.close)
@@ -267,7 +275,7 @@ class BackgroundCommands:
 
     @property
     def _running(self) -> Sequence[_Command]:
-        return [each for each in self._known.values() if not each.over.is_set()]
+        return [command for command in self._known.values() if not command.over.is_set()]
 
     def _on_event(self, _: Entry | None = None) -> None:
         """Plan mode changes no file: what may write ends when it begins."""
@@ -276,49 +284,49 @@ class BackgroundCommands:
             return
         for command in self._running:
             if command.request.confines.writes and not command.stopped:
-                command.stopped = PLANNING
+                command.stopped = PLANNING_BEGAN
                 self._portal.start_task_soon(command.stop)
 
     def _find(self, name: str) -> BackgroundCommand:
         background = self._record.view.background
-        found = background.command(name)
-        if found is None or found.foreign:
-            names = [each.name for each in background.commands if not each.foreign]
-            there = f"There are: {', '.join(names)}." if names else "There is none."
-            raise ToolFailed(f"There is no background command {name!r}. {there}")
-        return found
+        command = background.command(name)
+        if command is None or command.foreign:
+            names = [item.name for item in background.commands if not item.foreign]
+            names_text = f"There are: {', '.join(names)}." if names else "There is none."
+            raise ToolFailed(f"There is no background command {name!r}. {names_text}")
+        return command
 
     async def _run(self, command: _Command, session: EventLoopToken) -> None:
         """In the thread: run it, and record its end in the loop of the session."""
 
-        async def tell(what: Callable[[], Coroutine[None, None, None]]) -> None:
+        async def tell(work: Callable[[], Coroutine[None, None, None]]) -> None:
             with anyio.CancelScope(shield=True), suppress(RuntimeError):  # it has ended
-                await to_thread.run_sync(partial(from_thread.run, what, token=session))
+                await to_thread.run_sync(partial(from_thread.run, work, token=session))
 
-        found: Finished | str = ""
+        result: Finished | str = ""
         async with anyio.create_task_group() as group:
 
             def look(_: str) -> None:
-                if command.watch is not None and (line := command.watch.found()):
+                if command.watch is not None and (line := command.watch.find_line()):
                     command.watch = None
-                    group.start_soon(tell, partial(self._seen, command, line))
+                    group.start_soon(tell, partial(self._wake_agent, command, line))
 
-            found = await command.run(look if command.watch else None)
-        await tell(partial(self._ended, command, found))
+            result = await command.run(look if command.watch else None)
+        await tell(partial(self._record_end, command, result))
 
-    async def _seen(self, command: _Command, line: str) -> None:
+    async def _wake_agent(self, command: _Command, line: str) -> None:
         """A text that the agent waits for has been printed: wake it."""
         text = " ".join(command.request.command.split())
-        words = SEEN.format(name=command.name, command=text, line=escape_own(line))
+        words = MATCH_MESSAGE.format(name=command.name, command=text, line=escape_own(line))
         key = f"{command.name} matched"
         net = command.request.confines.network
-        said = Said(words, command.name, client_key=key, wakes=True, outside=net)
+        message = Said(words, command.name, client_key=key, wakes=True, outside=net)
         with suppress(JournalError):
-            await self._record.append_if(lambda _: (said,), kept=True, by=command.name)
+            await self._record.append_if(lambda _: (message,), kept=True, by=command.name)
 
-    async def _ended(self, command: _Command, found: Finished | str) -> None:
+    async def _record_end(self, command: _Command, result: Finished | str) -> None:
         try:
-            end = await self._end(command, found)
+            end = await self._end(command, result)
             await self._record.append_if(
                 partial(self._news, end, command), kept=True, by=command.name
             )
@@ -328,18 +336,18 @@ class BackgroundCommands:
             command.over.set()
             self._forget()
 
-    async def _end(self, command: _Command, found: Finished | str) -> BackgroundEnded:
+    async def _end(self, command: _Command, result: Finished | str) -> BackgroundEnded:
         start, lost, end, _ = command.printed.since(0)
         gap = f"\n[{lost:,} bytes were not kept]\n" if lost else ""
         text = marked(as_text(start)[0] + gap + as_text(end)[0])[0]
         remarks = list[str]()
-        if isinstance(found, Finished):
-            remarks = [*found.guarded.sentences(escaped), *host_remarks(found)]
+        if isinstance(result, Finished):
+            remarks = [*result.guarded.sentences(escaped), *host_remarks(result)]
         if remarks:
             text = f"{text.rstrip()}\n({'; '.join(remarks)})"
-        blob = await self._record.put(text.encode()) if len(text) > _TAIL else ""
-        code = None if isinstance(found, str) else found.code
-        why = found if isinstance(found, str) else command.stopped or found.stopped
+        blob = await self._record.put(text.encode()) if len(text) > _MAX_TAIL_CHARS else ""
+        code = None if isinstance(result, str) else result.code
+        why = result if isinstance(result, str) else command.stopped or result.stopped
         outcome: Literal["done", "failed", "stopped"] = (
             "stopped" if command.stopped else "done" if code == 0 else "failed"
         )
@@ -348,7 +356,7 @@ class BackgroundCommands:
             outcome,
             code,
             why,
-            text[-_TAIL:],
+            text[-_MAX_TAIL_CHARS:],
             blob,
             command.told,
             command.request.confines.network,
@@ -361,7 +369,7 @@ class BackgroundCommands:
         if not command.request.notify or end.outcome == "stopped":
             return (end,)
         last = escape_own(end.text.strip())
-        words = WOKEN.format(
+        words = END_MESSAGE.format(
             name=end.name,
             command=" ".join(command.request.command.split()),
             end=end_text(end),
@@ -371,8 +379,8 @@ class BackgroundCommands:
         return (end, Said(words, end.name, client_key=key, wakes=True, outside=net))
 
     def _forget(self) -> None:
-        ended = [name for name, each in self._known.items() if each.over.is_set()]
-        for name in ended[: max(0, len(self._known) - _READABLE)]:
+        ended = [name for name, command in self._known.items() if command.over.is_set()]
+        for name in ended[: max(0, len(self._known) - _MAX_KEPT_COMMANDS)]:
             del self._known[name]
 
 

@@ -16,8 +16,8 @@ from refold.journal.events.child_events import ChildGranted
 from refold.journal.state.fold import BudgetUsed, View, budget_of, budget_used
 from refold.values.usage import Budget, Estimate
 
-NOTHING = Budget(0.0, 0, 0)
-_PARTS = 16  # a grant is a sixteenth of what is left
+NO_GRANT = Budget(0.0, 0, 0)
+_GRANT_PARTS = 16  # a grant is a sixteenth of what is left
 
 
 def new_grant(
@@ -25,7 +25,7 @@ def new_grant(
     budget: Budget,
     need: Estimate,
     *,
-    has: Budget = NOTHING,
+    has: Budget = NO_GRANT,
     used_there: BudgetUsed | None = None,
     lent: bool = False,
 ) -> Budget | None:
@@ -34,20 +34,22 @@ def new_grant(
     `view` and `budget` are those of the parent. `has` is the grant so far. If the parent's budget
     is a grant itself (`lent`), the new grant must fit into what is left of it.
     """
-    there = used_there or BudgetUsed()
-    wanted = _wanted(there, need)
-    if find_overrun(view, budget) or _overdrawn(view, budget, need, has, wanted, lent=lent):
+    child_usage = used_there or BudgetUsed()
+    wanted = _child_need(child_usage, need)
+    if find_overrun(view, budget) or _exceeds_parent(
+        view, budget, need, has, wanted, lent=lent
+    ):
         return None
-    now = budget_used(view)
+    usage = budget_used(view)
     seconds = has.seconds
     if seconds is None and budget.seconds is not None:
-        seconds = there.seconds + max(0.0, budget.seconds - now.seconds)
-    if seconds is not None and there.seconds >= seconds:
+        seconds = child_usage.seconds + max(0.0, budget.seconds - usage.seconds)
+    if seconds is not None and child_usage.seconds >= seconds:
         return None
     return Budget(
-        dollars=_dollars(budget.dollars, now.dollars, has.dollars, wanted.dollars or 0.0),
-        tokens=_many(budget.tokens, now.tokens, has.tokens, wanted.tokens or 0),
-        calls=_many(budget.calls, now.calls, has.calls, wanted.calls or 0),
+        dollars=_dollars(budget.dollars, usage.dollars, has.dollars, wanted.dollars or 0.0),
+        tokens=_many(budget.tokens, usage.tokens, has.tokens, wanted.tokens or 0),
+        calls=_many(budget.calls, usage.calls, has.calls, wanted.calls or 0),
         seconds=seconds,
     )
 
@@ -68,18 +70,18 @@ class GrantQueue:
         self._waiting = set[str]()
         self._working = set[str]()
 
-    def works(self, child: str) -> None:
+    def add_working(self, child: str) -> None:
         """Its session is open from now on: it may return a grant when it ends."""
         self._working.add(child)
 
-    async def worth_another(self, child: str, seen: View, record: Record) -> bool:
-        """Wait until the grants differ from those in `seen`. False: no sibling is running."""
+    async def wait_for_return(self, child: str, last_view: View, record: Record) -> bool:
+        """Wait until the grants differ from those in `last_view`. False: no sibling is running."""
         holding = {name for name, _ in record.view.turn.granted}
         if not (holding & self._working) - self._waiting - {child}:
             return False
         self._waiting.add(child)
         try:
-            while record.view.turn.granted == seen.turn.granted:
+            while record.view.turn.granted == last_view.turn.granted:
                 await record.wait_for_event(after=record.view.seq)
         finally:
             self._waiting.discard(child)
@@ -98,7 +100,7 @@ class ChildGrant:
     ) -> None:
         self._record, self._world, self._child = record, world, child
         self._queue = queue
-        queue.works(child)
+        queue.add_working(child)
 
     @property
     def share_left(self) -> float:
@@ -113,17 +115,17 @@ class ChildGrant:
     async def request_more(self, need: Estimate, used: BudgetUsed) -> Budget | None:
         while True:
             view = self._record.view
-            given = await self._drawn(need, used)
-            if given is not None:
-                return given
-            now = self._record.view
-            if not may_come_back(now, budget_of(now, self._world().budget)):
+            grant = await self._draw(need, used)
+            if grant is not None:
+                return grant
+            current = self._record.view
+            if not may_come_back(current, budget_of(current, self._world().budget)):
                 return None
-            if not await self._queue.worth_another(self._child, view, self._record):
+            if not await self._queue.wait_for_return(self._child, view, self._record):
                 return None
 
-    async def _drawn(self, need: Estimate, used: BudgetUsed) -> Budget | None:
-        seen: Budget | None = None
+    async def _draw(self, need: Estimate, used: BudgetUsed) -> Budget | None:
+        last_budget: Budget | None = None
         while True:
             world = self._world()
             asked = _GrantRequest(self._child, need, used, world)
@@ -133,10 +135,10 @@ class ChildGrant:
                 asked.given
                 or asked.short is None
                 or world.lineage.grant is None
-                or own == seen
+                or own == last_budget
             ):
                 return asked.given
-            seen = own
+            last_budget = own
             # The parent's budget is a grant, too, and has to grow first.
             if not await request_more(
                 asked.short, world.budget, world.lineage.grant, self._record
@@ -169,26 +171,26 @@ class _GrantRequest:
             lent=self._world.lineage.grant is not None,
         )
         if self.given is None:
-            self.short = _beyond(has, self._used, self._need)
+            self.short = _missing_budget(has, self._used, self._need)
             return ()
         return (ChildGranted(self._child, self.given),)
 
 
-def _wanted(there: BudgetUsed, need: Estimate) -> Budget:
+def _child_need(child_usage: BudgetUsed, need: Estimate) -> Budget:
     """The child's usage including its next call."""
-    dollars = there.dollars + (need.dollars or 0.0)
-    return Budget(dollars, there.tokens + need.tokens, there.calls + 1)
+    dollars = child_usage.dollars + (need.dollars or 0.0)
+    return Budget(dollars, child_usage.tokens + need.tokens, child_usage.calls + 1)
 
 
-def _beyond(has: Budget, there: BudgetUsed, need: Estimate) -> Estimate:
+def _missing_budget(has: Budget, child_usage: BudgetUsed, need: Estimate) -> Estimate:
     """What the child needs beyond its grant."""
-    wanted = _wanted(there, need)
+    wanted = _child_need(child_usage, need)
     dollars = max(0.0, (wanted.dollars or 0.0) - (has.dollars or 0.0))
     tokens = max(0, (wanted.tokens or 0) - (has.tokens or 0))
     return Estimate(None if need.dollars is None else dollars, tokens)
 
 
-def _overdrawn(
+def _exceeds_parent(
     view: View, budget: Budget, need: Estimate, has: Budget, wanted: Budget, *, lent: bool
 ) -> bool:
     """Does the parent lack what the child needs beyond its grant?
@@ -196,17 +198,17 @@ def _overdrawn(
     The root may exceed its budget by one call; a session with a grant may not. A call of unknown
     price is counted in tokens.
     """
-    now = budget_used(view)
+    usage = budget_used(view)
     unpriced = need.dollars is None
-    if unpriced and budget.tokens is not None and now.tokens >= budget.tokens:
+    if unpriced and budget.tokens is not None and usage.tokens >= budget.tokens:
         return True
     if not lent:
         return False
-    more = Estimate(
+    extra = Estimate(
         None if unpriced else (wanted.dollars or 0.0) - (has.dollars or 0.0),
         (wanted.tokens or 0) - (has.tokens or 0),
     )
-    return bool(shortfall(now, budget, more))
+    return bool(shortfall(usage, budget, extra))
 
 
 def _dollars(
@@ -215,11 +217,11 @@ def _dollars(
     if limit is None:
         return None
     have = has or 0.0
-    return max(have + max(0.0, limit - gone) / _PARTS, wanted)
+    return max(have + max(0.0, limit - gone) / _GRANT_PARTS, wanted)
 
 
 def _many(limit: int | None, gone: int, has: int | None, wanted: int) -> int | None:
     if limit is None:
         return None
     have = has or 0
-    return max(have + max(0, limit - gone) // _PARTS, wanted)
+    return max(have + max(0, limit - gone) // _GRANT_PARTS, wanted)

@@ -9,32 +9,41 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from refold.agents.profile import LOOKING, Profile, TurnLimits
+from refold.agents.profile import READ_ONLY_EFFECTS, Profile, TurnLimits
 from refold.skills.front_matter import split
 from refold.tools.python_tool import TOOL_NAME as PYTHON
 from refold.values.tools import Effect
 
-BOARD = ("task_create", "task_get", "task_update", "task_list", "task_claim")
-_DATA = ("json_query", "calc", "docs_lookup")
-_CODE = ("symbols", "references", "diagnostics")
-_RARE = (
-    "tree", "apply_patch", "notebook_edit", "claim", "python", "background_*", "monitor", "notify", "schedule", *BOARD, *_DATA,
-    *_CODE, "web_search", "*_worktree",
+BOARD_TOOLS = ("task_create", "task_get", "task_update", "task_list", "task_claim")
+_DATA_TOOLS = ("json_query", "calc", "docs_lookup")
+_CODE_TOOLS = ("symbols", "references", "diagnostics")
+_DEFERRED_TOOLS = (
+    "tree", "apply_patch", "notebook_edit", "claim", "python", "background_*", "monitor", "notify", "schedule", *BOARD_TOOLS, *_DATA_TOOLS,
+    *_CODE_TOOLS, "web_search", "*_worktree",
 )  # fmt: skip
-_LOOKS = ("read_file", "list_files", "tree", "glob", "grep", "history_search")
-_MINDS = ("think", "todo_write", "compact")
-_PLANS = ("enter_plan_mode", "exit_plan_mode")  # the user plans with the main agent only
-_SKILLS = ("list_skills", "read_skill")
-_WORKS = "Does whatever the task takes: reads, changes files, runs commands."
+_READING_TOOLS = ("read_file", "list_files", "tree", "glob", "grep", "history_search")
+_NOTE_TOOLS = ("think", "todo_write", "compact")
+_PLAN_TOOLS = (
+    "enter_plan_mode",
+    "exit_plan_mode",
+)  # the user plans with the main agent only
+_SKILL_TOOLS = ("list_skills", "read_skill")
+_MAIN_DESCRIPTION = "Does whatever the task takes: reads, changes files, runs commands."
 
 
 def _main() -> Profile:
-    return Profile(name="main", description=_WORKS, deferred=_RARE, use="main")
+    return Profile(
+        name="main", description=_MAIN_DESCRIPTION, deferred=_DEFERRED_TOOLS, use="main"
+    )
 
 
 def _code() -> Profile:
     return replace(
-        _from_file("code"), deferred=_RARE, without=_PLANS, use="child", memory=False
+        _from_file("code"),
+        deferred=_DEFERRED_TOOLS,
+        without=_PLAN_TOOLS,
+        use="child",
+        memory=False,
     )
 
 
@@ -42,8 +51,8 @@ def _explore() -> Profile:
     return replace(
         _from_file("explore"),
         role="small",
-        tools=(*_LOOKS, *_CODE, *_MINDS),
-        effects=LOOKING,
+        tools=(*_READING_TOOLS, *_CODE_TOOLS, *_NOTE_TOOLS),
+        effects=READ_ONLY_EFFECTS,
         bounds=TurnLimits(steps=30),
         memory=False,
         skills=False,
@@ -54,9 +63,9 @@ def _plan() -> Profile:
     planning = ("ask_user", "exit_plan_mode")
     return replace(
         _from_file("plan"),
-        tools=(*_LOOKS, *_MINDS, *_SKILLS, *planning),
-        deferred=(*_DATA, *_CODE),
-        effects=LOOKING,
+        tools=(*_READING_TOOLS, *_NOTE_TOOLS, *_SKILL_TOOLS, *planning),
+        deferred=(*_DATA_TOOLS, *_CODE_TOOLS),
+        effects=READ_ONLY_EFFECTS,
         mode="plan",
         then="main",
     )
@@ -65,9 +74,9 @@ def _plan() -> Profile:
 def _research() -> Profile:
     return replace(
         _from_file("research"),
-        tools=(*_LOOKS, *_MINDS, *_SKILLS, "ask_user"),
-        deferred=(*_DATA, *_CODE),
-        effects=LOOKING,
+        tools=(*_READING_TOOLS, *_NOTE_TOOLS, *_SKILL_TOOLS, "ask_user"),
+        deferred=(*_DATA_TOOLS, *_CODE_TOOLS),
+        effects=READ_ONLY_EFFECTS,
     )
 
 
@@ -75,9 +84,9 @@ def _web_research() -> Profile:
     web = ("web_search", "web_fetch", "docs_lookup")
     return replace(
         _from_file("web-research"),
-        tools=(*web, *_LOOKS, *_MINDS, "ask_user"),
+        tools=(*web, *_READING_TOOLS, *_NOTE_TOOLS, "ask_user"),
         deferred=("json_query", "calc"),
-        effects=LOOKING | {Effect.NET},
+        effects=READ_ONLY_EFFECTS | {Effect.NET},
         bounds=TurnLimits(steps=30),
         memory=False,
         skills=False,
@@ -88,8 +97,8 @@ def _review() -> Profile:
     return replace(
         _from_file("review"),
         role="judge",
-        tools=(*_LOOKS, *_CODE, *_MINDS, *_SKILLS),
-        effects=LOOKING,
+        tools=(*_READING_TOOLS, *_CODE_TOOLS, *_NOTE_TOOLS, *_SKILL_TOOLS),
+        effects=READ_ONLY_EFFECTS,
     )
 
 
@@ -97,15 +106,15 @@ def _rlm() -> Profile:
     return replace(
         _from_file("rlm"),
         short=_text("rlm-small"),
-        tools=(PYTHON, *_LOOKS, "think"),
-        effects=LOOKING,  # the sandbox keeps its code read-only
+        tools=(PYTHON, *_READING_TOOLS, "think"),
+        effects=READ_ONLY_EFFECTS,  # the sandbox keeps its code read-only
         acting="code",
         memory=False,
         skills=False,
     )
 
 
-BUILTIN: Mapping[str, Callable[[], Profile]] = MappingProxyType(
+BUILTIN_AGENTS: Mapping[str, Callable[[], Profile]] = MappingProxyType(
     {
         "main": _main,
         "code": _code,
@@ -117,17 +126,17 @@ BUILTIN: Mapping[str, Callable[[], Profile]] = MappingProxyType(
         "web-research": _web_research,
     }
 )
-ALIASES: Mapping[str, str] = MappingProxyType({"general": "code"})
+AGENT_ALIASES: Mapping[str, str] = MappingProxyType({"general": "code"})
 
 
 def _from_file(name: str) -> Profile:
     """The description and the prompt in the file of that name."""
-    found = split(_text(name))
+    file = split(_text(name))
     return Profile(
         name=name,
-        description=found.values["description"] or "",
-        version=int(found.values["version"] or 0),
-        prompt=found.body,
+        description=file.values["description"] or "",
+        version=int(file.values["version"] or 0),
+        prompt=file.body,
     )
 
 

@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from refold.agents.teammate import Teammate
     from refold.tools.todo import Board
 
-GRACE = 2.0  # seconds in which a child that is stopped may settle its calls
-_MOST_DENIALS = 100  # that an end repeats; the journal of the child has all
-_TASK = "task"  # the client key of its first words
-_DONE: frozenset[str] = frozenset(("answered", "final", "plan_ready"))
-_PAUSED: frozenset[str] = frozenset(("step_limit", "budget", "stuck"))
+GRACE_SECONDS = 2.0  # seconds in which a child that is stopped may settle its calls
+_MAX_DENIALS = 100  # that an end repeats; the journal of the child has all
+_TASK_KEY = "task"  # the client key of its first words
+_DONE_OUTCOMES: frozenset[str] = frozenset(("answered", "final", "plan_ready"))
+_PAUSED_OUTCOMES: frozenset[str] = frozenset(("step_limit", "budget", "stuck"))
 NOT_IN_WORKTREE = (
     "(Its working tree began at commit {base}. What is not committed here was not in it.)"
 )
@@ -93,7 +93,7 @@ class ChildServices(Struct, frozen=True):
 
     open: Open
     trees: Worktrees
-    grace: float = GRACE
+    grace: float = GRACE_SECONDS
     board: "Board | None" = None  # None: there are no teams
     # Seconds: a teammate without work stays for so long, and looks at the board so often.
     patience: tuple[float, float] = (60.0, 5.0)
@@ -134,14 +134,14 @@ class ChildRun:
     async def run(self, places: anyio.Semaphore | None = None) -> None:
         """Run it to its end, in one of the `places`. If cancelled, stop the child first."""
         async with anyio.create_task_group() as group:
-            group.start_soon(self._whole, places)
+            group.start_soon(self._run_whole, places)
             try:
                 await self._done.wait()
             except anyio.get_cancelled_exc_class():
                 await self._stop_and_wait()
                 raise
 
-    async def _whole(self, places: anyio.Semaphore | None) -> None:
+    async def _run_whole(self, places: anyio.Semaphore | None) -> None:
         with anyio.CancelScope(shield=True):
             placed = False
             try:
@@ -169,11 +169,11 @@ class ChildRun:
 
     async def _work(self) -> ChildEnded:
         try:
-            return await self._settled(await self._opened())
+            return await self._remove_tree(await self._open_and_run())
         except Exception as error:  # a child's failure must not end its parent
-            return _failed(ChildEnded(self.child.name, "failed", "failed"), error)
+            return _to_failure(ChildEnded(self.child.name, "failed", "failed"), error)
 
-    async def _opened(self) -> ChildEnded:
+    async def _open_and_run(self) -> ChildEnded:
         spec, born = self._spec(), self.child.born
         if born.branch:
             tree = Worktree(born.directory, born.branch, born.base)
@@ -182,12 +182,12 @@ class ChildRun:
             try:
                 await self._run_session(session, spec.agent)
             except Exception as error:  # its usage must be recorded all the same
-                end = _failed(ended(self.child.name, session), error)
+                end = _to_failure(end_of(self.child.name, session), error)
                 return self._with_unread_mail(end, session.view)
-            end = self._with_unread_mail(ended(self.child.name, session), session.view)
+            end = self._with_unread_mail(end_of(self.child.name, session), session.view)
         # One that is stopped before its turn has begun has no turn that says why.
-        told = end.outcome != "cancelled" or end.reason not in ("", "cancelled")
-        return end if told or not self._reason else replace(end, reason=self._reason)
+        has_reason = end.outcome != "cancelled" or end.reason not in ("", "cancelled")
+        return end if has_reason or not self._reason else replace(end, reason=self._reason)
 
     def _with_unread_mail(self, end: ChildEnded, member: View) -> ChildEnded:
         if not self.child.born.teammate:
@@ -196,8 +196,8 @@ class ChildRun:
 
         unread = unread_mail(self.child, self._parent.view, member)
         reason = end.reason if end.reason not in ("", "cancelled") else self._reason
-        told = "; ".join(filter(None, (reason, unread)))
-        return replace(end, reason=told) if unread else end
+        reasons = "; ".join(filter(None, (reason, unread)))
+        return replace(end, reason=reasons) if unread else end
 
     async def _run_session(self, session: Session, agent: Profile) -> None:
         words = partial(self._first_events, agent)
@@ -222,7 +222,7 @@ class ChildRun:
             if teammate is not None:
                 group.start_soon(teammate.mail)
             await self._turns(session)
-            while teammate and session.view.turn.outcome in _DONE:
+            while teammate and session.view.turn.outcome in _DONE_OUTCOMES:
                 if not await teammate.next_turn():
                     break
                 await self._turns(session)
@@ -266,27 +266,27 @@ class ChildRun:
 
     def _first_events(self, agent: Profile, view: View) -> tuple[Event, ...]:
         """Its agent, mode, budget and task; recorded once."""
-        if _TASK in view.account.client_keys:
+        if _TASK_KEY in view.account.client_keys:
             return ()
         return (
             AgentChosen(agent.name),
             *((ModeChanged(agent.mode),) if agent.mode else ()),
             BudgetSet(self.child.granted),
-            Said(self.child.born.task, "parent", client_key=_TASK),
+            Said(self.child.born.task, "parent", client_key=_TASK_KEY),
         )
 
-    async def _settled(self, end: ChildEnded) -> ChildEnded:
+    async def _remove_tree(self, end: ChildEnded) -> ChildEnded:
         """Remove its working tree, unless something was changed in it."""
         born = self.child.born
         if not born.branch:
             return end
         tree = Worktree(born.directory, born.branch, born.base)
-        if await self._trees.removed(tree):
+        if await self._trees.remove_if_unchanged(tree):
             return end
         return replace(end, branch=born.branch, directory=born.directory)
 
 
-def ended(child: str, session: Session) -> ChildEnded:
+def end_of(child: str, session: Session) -> ChildEnded:
     """The end of a child, from its journal."""
     view, turn = session.view, session.view.turn
     outcome: Outcome = "cancelled" if turn.seq or not turn.outcome else turn.outcome
@@ -295,29 +295,29 @@ def ended(child: str, session: Session) -> ChildEnded:
         outcome,
         _status(outcome, turn.answer),
         turn.answer,
-        turn.reason or ("" if outcome in _DONE else outcome),
+        turn.reason or ("" if outcome in _DONE_OUTCOMES else outcome),
         view.account.spent + view.account.children_spent,
         session.record.head,
         as_json=turn.as_json,
         denials=tuple(
             Denial(replace(d.call, id=f"{child}/{d.call.id}"), d.reason)
-            for d in turn.denials[:_MOST_DENIALS]
+            for d in turn.denials[:_MAX_DENIALS]
         ),
         outside=view.outside_text.ever,
     )
 
 
-def _failed(end: ChildEnded, error: Exception) -> ChildEnded:
-    found = first(error)
-    reason = str(found) or type(found).__name__
+def _to_failure(end: ChildEnded, error: Exception) -> ChildEnded:
+    cause = first(error)
+    reason = str(cause) or type(cause).__name__
     return replace(end, outcome="failed", status="failed", reason=reason)
 
 
 def _status(outcome: Outcome, text: str) -> Literal["done", "partial", "failed"]:
-    if outcome in _DONE:
+    if outcome in _DONE_OUTCOMES:
         return "done"
     worked = text.strip() and outcome != "failed"
-    return "partial" if outcome in _PAUSED or worked else "failed"
+    return "partial" if outcome in _PAUSED_OUTCOMES or worked else "failed"
 
 
 def report_of(end: ChildEnded, view: View) -> Report:
@@ -351,9 +351,9 @@ async def _cut(text: str, record: Recorder, longest: int) -> str:
         return text
     try:
         name = await record.put(clean(text).encode())
-        where = f'read_file with path "blob:{name}" reads the whole'
+        hint = f'read_file with path "blob:{name}" reads the whole'
     except JournalError as error:
-        where = f"the full text could not be stored: {error}"
+        hint = f"the full text could not be stored: {error}"
     half = longest // 2
     left = len(text) - 2 * half
-    return f"{text[:half]}\n[… {left} characters are left out; {where} …]\n{text[-half:]}"
+    return f"{text[:half]}\n[… {left} characters are left out; {hint} …]\n{text[-half:]}"

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from refold.agents.budget_grant import ChildGrant, GrantQueue, may_come_back, new_grant
 from refold.agents.child import (
-    GRACE,
+    GRACE_SECONDS,
     ChildRun,
     ChildServices,
     ChildSpec,
@@ -52,10 +52,10 @@ if TYPE_CHECKING:
     from refold.tools.team import TeammateRequest
 
 # Tools that no child gets: it neither plans with the user nor calls them, nor writes to memory.
-_NEVER = ("enter_plan_mode", "memory_write", "notify")
-_BOARD = ("task_get", "task_update", "task_list", "task_claim")
-_WRITING = frozenset((Effect.CHANGE, Effect.RUN))
-_FIRST = Estimate(0.0, 0)  # the cost of the first call is not known yet
+_NEVER_TOOLS = ("enter_plan_mode", "memory_write", "notify")
+_BOARD_TOOLS = ("task_get", "task_update", "task_list", "task_claim")
+_WRITING_EFFECTS = frozenset((Effect.CHANGE, Effect.RUN))
+_FIRST_COST = Estimate(0.0, 0)  # the cost of the first call is not known yet
 
 
 class ChildRequest(Struct, frozen=True):
@@ -80,7 +80,7 @@ _NO_INPUTS = CodeInputs()
 
 
 class Children:
-    """The children of the session `id_`, with the journal `record`. Call `at` when a turn begins.
+    """The children of the session `id_`, with the journal `record`. Call `begin_turn` when a turn begins.
 
     `find` returns the profile of an agent that can be a child, or raises `BadInput`.
     """
@@ -96,7 +96,7 @@ class Children:
     ) -> None:
         self._record, self._id, self._find = record, id_, find
         self._admission = ChildAdmission(record, id_, find, trees, position)
-        self._services = ChildServices(open_, trees, GRACE / (position.depth + 1))
+        self._services = ChildServices(open_, trees, GRACE_SECONDS / (position.depth + 1))
         self.position = position
         self.board: Board | None = None  # of its team; None: it can have none
         self.patience = self._services.patience
@@ -106,22 +106,21 @@ class Children:
         self._background_group: TaskGroup | None = None
         self._running = dict[str, ChildRun]()  # by name
 
-    def at(self, world: World) -> None:
+    def begin_turn(self, world: World) -> None:
         """Set the rights, the budget and the tools of this turn: its children inherit them."""
         self._world = world
 
     async def run(self, call_id: str, task: TaskRequest) -> Report:
         """Run a child for the tool `task`; a background child is started only."""
-        most = self.position.deepest
-        if self.position.depth >= most:
+        max_depth = self.position.deepest
+        if self.position.depth >= max_depth:
             raise ToolFailed(
-                f"Agents work {most} levels deep and no deeper: do it yourself."
+                f"Agents work {max_depth} levels deep and no deeper: do it yourself."
             )
         if not task.background:
-            return report_of(
-                await self.born(ChildRequest(call_id, task)), self._record.view
-            )
-        child = await self._admission.child(ChildRequest(call_id, task), self._now)
+            end = await self.run_request(ChildRequest(call_id, task))
+            return report_of(end, self._record.view)
+        child = await self._admission.child(ChildRequest(call_id, task), self._turn)
         if child.end is None:
             self._start_in_background(child)
             return Report(child.name, "runs")
@@ -132,34 +131,34 @@ class Children:
         from refold.agents.team import first_words
 
         view = self._record.view
-        found = view.children.of_call(call_id)
-        if found is None:
+        child = view.children.of_call(call_id)
+        if child is None:
             if self.board is None or self.position.depth or not self.position.deepest:
                 raise ToolFailed("Only the agent of the user leads a team.")
             words = first_words(request, view)
             task = TaskRequest(request.agent, words, request.role, background=True)
             asked = ChildRequest(call_id, task, teammate=request.name)
-            found = await self._admission.child(asked, self._now)
-        if found.end is None:
-            self._start_in_background(found)
-        return found.name
+            child = await self._admission.child(asked, self._turn)
+        if child.end is None:
+            self._start_in_background(child)
+        return child.name
 
-    async def born(
-        self, request: ChildRequest, more: CodeInputs = _NO_INPUTS
+    async def run_request(
+        self, request: ChildRequest, inputs: CodeInputs = _NO_INPUTS
     ) -> ChildEnded:
         """Run the child of this request to its end. Raises `ToolFailed`.
 
-        It is resumed if it exists, else started. `more` is not recorded: a call that is resumed
-        passes it again.
+        It is resumed if it exists, else started. `inputs` are not recorded: a call that is resumed
+        passes them again.
         """
         async with self._places:
-            child = await self._admission.child(request, self._now)
+            child = await self._admission.child(request, self._turn)
             if child.end is None:
-                await self._run_child(self._child_run(child, more))
-        found = self._record.view.children.child(child.name)
-        assert found is not None  # its end was recorded, or recording has raised
-        assert found.end is not None
-        return found.end
+                await self._run_child(self._child_run(child, inputs))
+        ended_child = self._record.view.children.child(child.name)
+        assert ended_child is not None  # its end was recorded, or recording has raised
+        assert ended_child.end is not None
+        return ended_child.end
 
     @asynccontextmanager
     async def background(self) -> AsyncGenerator[None]:
@@ -222,40 +221,40 @@ class Children:
         writes = child_run.child.born.branch == "" and self._writes(child_run.child)
         try:
             if writes:
-                await save(self._now, self._record)
+                await save(self._turn, self._record)
             await child_run.run(places)
         finally:
             self._running.pop(child_run.child.name, None)
             if writes:
-                files_changed(self._now)
+                files_changed(self._turn)
 
     def _writes(self, child: Child) -> bool:
         try:
-            return bool(self._find(child.born.agent).effects & _WRITING)
+            return bool(self._find(child.born.agent).effects & _WRITING_EFFECTS)
         except BadInput:
             return False
 
-    def _child_run(self, child: Child, more: CodeInputs = _NO_INPUTS) -> ChildRun:
-        now = self._record.view.children.child(child.name) or child
-        spec = partial(self._spec, now, more)
+    def _child_run(self, child: Child, inputs: CodeInputs = _NO_INPUTS) -> ChildRun:
+        current = self._record.view.children.child(child.name) or child
+        spec = partial(self._spec, current, inputs)
         services = replace(self._services, board=self.board, patience=self.patience)
-        child_run = ChildRun(now, spec, services, self._record, self._record_end)
+        child_run = ChildRun(current, spec, services, self._record, self._record_end)
         self._running[child.name] = child_run
-        if now.stopped:  # before a restart, or before it began
-            child_run.stop(now.stopped)
+        if current.stopped:  # before a restart, or before it began
+            child_run.stop(current.stopped)
         return child_run
 
-    def _spec(self, child: Child, more: CodeInputs) -> ChildSpec:
-        world, born, here = self._now, child.born, self.position
+    def _spec(self, child: Child, inputs: CodeInputs) -> ChildSpec:
+        world, born, here = self._turn, child.born, self.position
         agent = self._find(born.agent)
-        never = _NEVER if agent.mode == "plan" else (*_NEVER, "exit_plan_mode")
+        never = _NEVER_TOOLS if agent.mode == "plan" else (*_NEVER_TOOLS, "exit_plan_mode")
         team, names = None, frozenset(world.names)
         if born.teammate:
             from refold.agents.team import Team
 
             team = Team(self._record, born.teammate)
             rare = tuple(n for n in agent.deferred if not n.startswith("task_"))
-            tools = (*agent.tools, *OF_TEAMMATES, *_BOARD)  # an explorer writes mail, too
+            tools = (*agent.tools, *OF_TEAMMATES, *_BOARD_TOOLS)  # explorers have mail, too
             agent, names = replace(agent, deferred=rare, tools=tools), names | {IDLE}
             never += (TASK, *LEADING)
             here = replace(here, deepest=here.depth + 1)
@@ -268,7 +267,7 @@ class Children:
             id=f"{self._id}/{born.child}",
             agent=replace(agent, role=role, without=(*agent.without, *never)),
             parent=InheritedRights(self._record, world, self._record.hub.subscribe),
-            grant=ChildGrant(self._record, lambda: self._now, born.child, self._queue),
+            grant=ChildGrant(self._record, lambda: self._turn, born.child, self._queue),
             shared=world.lineage.shared,
             reading=world.read_rules,
             tools=names,
@@ -277,21 +276,21 @@ class Children:
             directory=directory,
             roots=(tree.directory,) if tree and tree.directory != directory else (),
             attached=born.attached,
-            context=more.context,
-            schema=more.schema,
+            context=inputs.context,
+            schema=inputs.schema,
             team=team,
         )
 
     async def _record_end(self, end: ChildEnded) -> None:
         """Record the end once, together with the report of a background child."""
-        owned = await self._owned(end.child)
+        owned = await self._find_owned_tasks(end.child)
         if owned:
             tasks = ", ".join(f"#{id_}" for id_ in owned)
             why = f"{end.reason}; " if end.reason else ""
             end = replace(
                 end, reason=f"{why}what it had not completed is free again: {tasks}"
             )
-        words = await background_report(end, self._record, self._now.longest_result)
+        words = await background_report(end, self._record, self._turn.longest_result)
 
         def make_events(view: View) -> tuple[Event, ...]:
             child = view.children.child(end.child)
@@ -309,26 +308,26 @@ class Children:
         if owned:
             await self._free_tasks()
 
-    async def _owned(self, name: str) -> Sequence[int]:
+    async def _find_owned_tasks(self, name: str) -> Sequence[int]:
         """The tasks of the board that a teammate works on."""
         child = self._record.view.children.child(name)
         if self.board is None or child is None or not child.born.teammate:
             return ()
-        from refold.agents.teammate import owned_by
+        from refold.agents.teammate import find_owned
 
-        return await owned_by(self.board, f"{self._id}/{name}")
+        return await find_owned(self.board, f"{self._id}/{name}")
 
     async def _free_tasks(self) -> None:
         """Of teammates that have ended, also where a crash came after the end."""
         family = self._record.view.children.children
-        ended = [each.name for each in family if each.born.teammate and each.end]
+        ended = [child.name for child in family if child.born.teammate and child.end]
         if ended and self.board is not None:
-            from refold.agents.teammate import give_back
+            from refold.agents.teammate import free_tasks
 
-            await give_back(self.board, [f"{self._id}/{name}" for name in ended])
+            await free_tasks(self.board, [f"{self._id}/{name}" for name in ended])
 
     @property
-    def _now(self) -> World:
+    def _turn(self) -> World:
         assert self._world is not None  # a turn is running
         return self._world
 
@@ -352,34 +351,34 @@ class ChildAdmission:
 
     async def child(self, request: ChildRequest, world: World) -> Child:
         """The child of this request, recorded now unless it exists. Raises `ToolFailed`."""
-        found = self._known(request)
-        while found is None:
+        child = self._find_child(request)
+        while child is None:
             agent = self._agent(request.task)
             if self._full(self._record.view, world):
                 raise ToolFailed(self._too_many)
-            base = await self._base() if request.task.worktree else ""
-            make_events = partial(self._begun, request, agent.name, base, world)
+            base = await self._find_base() if request.task.worktree else ""
+            make_events = partial(self._make_born, request, agent.name, base, world)
             born = await self._record.append_if(make_events, kept=True)
             if not born and not self._full(self._record.view, world):
-                await self._more(world)
-            found = self._known(request)
-        return found
+                await self._wait_for_budget(world)
+            child = self._find_child(request)
+        return child
 
-    async def _base(self) -> str:
+    async def _find_base(self) -> str:
         """The commit at which the working tree of a child begins. Raises `ToolFailed`."""
         try:
             return await self._trees.base()
         except ToolFailed as error:
             raise ToolFailed(f"{error}. You can call task without worktree.") from error
 
-    def _known(self, request: ChildRequest) -> Child | None:
+    def _find_child(self, request: ChildRequest) -> Child | None:
         return self._record.view.children.of_call(request.call_id, request.key, request.n)
 
-    def _begun(
+    def _make_born(
         self, request: ChildRequest, agent: str, base: str, world: World, view: View
     ) -> tuple[ChildBorn, ...]:
         task, budget = request.task, budget_of(view, world.budget)
-        grant = new_grant(view, budget, _FIRST, lent=world.lineage.grant is not None)
+        grant = new_grant(view, budget, _FIRST_COST, lent=world.lineage.grant is not None)
         if grant is None or view.children.of_call(request.call_id, request.key, request.n):
             return ()
         if self._full(view, world):
@@ -388,7 +387,7 @@ class ChildAdmission:
             from refold.agents.team import check_new
 
             check_new(request.teammate, view)
-        world.lineage.shared.set_child_count(world.lineage.address, _born(view) + 1)
+        world.lineage.shared.set_child_count(world.lineage.address, _count_born(view) + 1)
         born = ChildBorn(
             view.children.next_name,
             request.call_id,
@@ -405,9 +404,9 @@ class ChildAdmission:
         )
         if not base:
             return (born,)
-        tree = self._trees.named(self._id, born.child, base)
-        where = replace(born, directory=tree.directory, branch=tree.branch, base=tree.base)
-        return (where,)
+        tree = self._trees.tree_of_child(self._id, born.child, base)
+        child = replace(born, directory=tree.directory, branch=tree.branch, base=tree.base)
+        return (child,)
 
     def _full(self, view: View, world: World) -> bool:
         """Has the whole tree started its maximum of children in this turn of its root?"""
@@ -415,7 +414,7 @@ class ChildAdmission:
         if not self._position.depth:
             lineage.shared.begin_root_turn(view.turn.seq)
         others = lineage.shared.children_elsewhere(lineage.address)
-        return _born(view) + others >= self._position.total
+        return _count_born(view) + others >= self._position.total
 
     @property
     def _too_many(self) -> str:
@@ -425,7 +424,7 @@ class ChildAdmission:
             "yourself, or say what is left to do."
         )
 
-    async def _more(self, world: World) -> None:
+    async def _wait_for_budget(self, world: World) -> None:
         """Wait until a grant may be possible. Raises `ToolFailed` if the budget is used up.
 
         Siblings return most of their grants when they end, so a new child waits for them.
@@ -435,7 +434,9 @@ class ChildAdmission:
             while self._record.view.turn.granted == view.turn.granted:
                 await self._record.wait_for_event(after=self._record.view.seq)
             return
-        if not await request_more(_FIRST, world.budget, world.lineage.grant, self._record):
+        if not await request_more(
+            _FIRST_COST, world.budget, world.lineage.grant, self._record
+        ):
             raise ToolFailed(f"No agent was started: {NOTHING_LEFT}.")
 
     def _agent(self, task: TaskRequest) -> Profile:
@@ -445,7 +446,7 @@ class ChildAdmission:
             raise ToolFailed(f"{error}.") from error
 
 
-def _born(view: View) -> int:
+def _count_born(view: View) -> int:
     """The number of children started in this turn; a child that was resumed does not count."""
     began = view.turn.seq
     newest = reversed(view.children.children)
@@ -473,8 +474,8 @@ class InheritedRights:
         ]
 
         def leave() -> None:
-            for each in leaving:
-                each()
+            for unsubscribe in leaving:
+                unsubscribe()
 
         return leave
 

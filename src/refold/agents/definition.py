@@ -12,7 +12,15 @@ from typing import Literal, cast, get_args
 
 from msgspec import Struct
 
-from refold.agents.profile import EVERY, LOOKING, Acting, Profile, Role, TurnLimits, Use
+from refold.agents.profile import (
+    ALL_EFFECTS,
+    READ_ONLY_EFFECTS,
+    Acting,
+    Profile,
+    Role,
+    TurnLimits,
+    Use,
+)
 from refold.errors import BadInput
 from refold.permissions.rules import (
     COMMAND_TOOLS,
@@ -26,33 +34,33 @@ from refold.values.printable_names import escaped
 from refold.values.text import seen
 from refold.values.tools import Effect
 
-_NAME = r"[a-z0-9]+(?:[-_.][a-z0-9]+)*"
-_LONGEST_NAME, _LONGEST_DESCRIPTION = 64, 600
+_NAME_PATTERN = r"[a-z0-9]+(?:[-_.][a-z0-9]+)*"
+_MAX_NAME_CHARS, _MAX_DESCRIPTION_CHARS = 64, 600
 # Names of fields in other tools, and ours.
-_ALSO = {
+_FIELD_ALIASES = {
     "when_to_use": "description", "active": "tools", "allowed-tools": "tools",
     "disallowedTools": "without", "maxTurns": "steps", "inject_memory": "memory",
     "advertise_skills": "skills", "permissionMode": "mode", "read-only": "readonly",
 }  # fmt: skip
-_FIELDS = frozenset((
+_FIELD_NAMES = frozenset((
     "name", "description", "role", "model", "tools", "deferred", "without", "ask", "deny",
     "steps", "memory", "skills", "as", "acting", "mode", "effects", "readonly", "version",
 ))  # fmt: skip
-_LOOKS_ONLY = frozenset(("color",))  # how others show it
-_ROLES: Mapping[str, Role] = {
+_DISPLAY_FIELDS = frozenset(("color",))  # how others show it
+_MODEL_ROLES: Mapping[str, Role] = {
     "haiku": "small", "sonnet": "main", "opus": "big", "inherit": "main",
 }  # fmt: skip
 # Tools of other agents that correspond to several of ours.
-_GIVEN = {
+_TOOL_ALIASES = {
     "Write": ("write_file",), "write": ("write_file",),
     "Edit": ("edit_file", "multi_edit"), "edit": ("edit_file", "multi_edit"),
     "MultiEdit": ("multi_edit",), "NotebookEdit": ("notebook_edit",),
     "Skill": ("list_skills", "read_skill"), "Agent": (TASK,), "agent": (TASK,),
     "ask_user_question": ("ask_user",),
 }  # fmt: skip
-_WORD = r"([^(),]+?)\s*(?:\(([^()]*)\))?"
-_BETWEEN = r",(?![^()]*\))"
-_SUBAGENT = "subagent"  # also means "child"
+_ENTRY_PATTERN = r"([^(),]+?)\s*(?:\(([^()]*)\))?"
+_COMMA_PATTERN = r",(?![^()]*\))"
+_SUBAGENT_WORD = "subagent"  # also means "child"
 _YES, _NO = frozenset(("true", "yes", "on")), frozenset(("false", "no", "off", "none"))
 
 
@@ -78,7 +86,9 @@ class _DefinitionReader:
     """Reads one definition."""
 
     def __init__(self, written: Mapping[str, object], known: Collection[str]) -> None:
-        self._values = {_ALSO.get(key, key): value for key, value in written.items()}
+        self._values = {
+            _FIELD_ALIASES.get(key, key): value for key, value in written.items()
+        }
         self._known, self._notes = known, list[str]()
         self._ask, self._deny = list[str](), list[str]()
 
@@ -91,7 +101,7 @@ class _DefinitionReader:
         deferred = self._tools("deferred", ())
         self._ask += self._list("ask")
         self._deny += self._list("deny")
-        found = Profile(
+        profile = Profile(
             name=self._name(name),
             description=self._description(),
             prompt=prompt,
@@ -110,15 +120,15 @@ class _DefinitionReader:
             acting=cast("Acting", self._one_of("acting", get_args(Acting), "native")),
             use=self._use(),
         )
-        self._check_rules(found)
-        return AgentDefinition(found, (*self._notes, *self._unknown()))
+        self._check_rules(profile)
+        return AgentDefinition(profile, (*self._notes, *self._unknown()))
 
     def _name(self, name: str) -> str:
         text = (self._text("name") or name).strip().casefold()
-        if not re.fullmatch(_NAME, text) or len(text) > _LONGEST_NAME:
+        if not re.fullmatch(_NAME_PATTERN, text) or len(text) > _MAX_NAME_CHARS:
             raise BadDefinition(
                 f"the name {escaped(text)[:80]!r} is not of letters a to z, digits and "
-                f"hyphens, {_LONGEST_NAME} at most"
+                f"hyphens, {_MAX_NAME_CHARS} at most"
             )
         return text
 
@@ -126,7 +136,7 @@ class _DefinitionReader:
         words = " ".join(seen(self._text("description")).replace("\\n", " ").split())
         if not words:
             raise BadDefinition("it has no description: say in a sentence what it is for")
-        return words if len(words) <= _LONGEST_DESCRIPTION else _cut(words)
+        return words if len(words) <= _MAX_DESCRIPTION_CHARS else _cut(words)
 
     def _role(self) -> Role:
         role = self._text("role").strip()
@@ -135,32 +145,34 @@ class _DefinitionReader:
         model = self._text("model").strip()
         if model in get_args(Role):
             return cast("Role", model)
-        if model and model.casefold() not in _ROLES:
+        if model and model.casefold() not in _MODEL_ROLES:
             self._notes.append(
                 f"the model {escaped(model)[:80]!r} is ignored: an agent names a role "
                 "(small, main, big or judge), and the settings say which model that is"
             )
-        return _ROLES.get(model.casefold(), "main")
+        return _MODEL_ROLES.get(model.casefold(), "main")
 
     def _effects(self) -> frozenset[Effect]:
         named = self._list("effects")
-        there = {effect.value: effect for effect in Effect}
+        effects = {effect.value: effect for effect in Effect}
         for word in named:
-            if word not in there:
+            if word not in effects:
                 raise BadDefinition(
-                    f"the effect {escaped(word)!r} is none of {', '.join(there)}"
+                    f"the effect {escaped(word)!r} is none of {', '.join(effects)}"
                 )
-        given = frozenset(there[word] for word in named) if named else EVERY
-        return given & LOOKING if self._flag("readonly", default=False) else given
+        chosen = frozenset(effects[word] for word in named) if named else ALL_EFFECTS
+        return (
+            chosen & READ_ONLY_EFFECTS if self._flag("readonly", default=False) else chosen
+        )
 
     def _tools(self, key: str, default: tuple[str, ...]) -> tuple[str, ...]:
         if key not in self._values:
             return default
-        found = list[str]()
+        tools = list[str]()
         for written in self._list(key):
             name, inside = _parts(written)
-            names = _GIVEN.get(name, (ours(name),))
-            if not any(self._is_tool(each) for each in names) and not is_elsewhere(name):
+            names = _TOOL_ALIASES.get(name, (ours(name),))
+            if not any(self._is_tool(tool) for tool in names) and not is_elsewhere(name):
                 self._notes.append(f"{self._no_tool(name)}, so it is not given it")
             if inside:
                 self._notes.append(
@@ -168,20 +180,20 @@ class _DefinitionReader:
                     "own rules let calls run without asking"
                 )
                 self._ask += names
-            found += names
-        return tuple(dict.fromkeys(found))
+            tools += names
+        return tuple(dict.fromkeys(tools))
 
     def _without(self) -> tuple[str, ...]:
-        found = list[str]()
+        tools = list[str]()
         for written in self._list("without"):
             name, inside = _parts(written)
-            if not self._named(name):  # it would exclude nothing, unnoticed
+            if not self._is_known(name):  # it would exclude nothing, unnoticed
                 raise BadDefinition(f"without: {self._no_tool(name)}")
             if inside:
                 self._deny.append(written)
             else:
-                found += _family(name, self._known)
-        return tuple(dict.fromkeys(found))
+                tools += _family(name, self._known)
+        return tuple(dict.fromkeys(tools))
 
     def _mode(self) -> Literal["", "plan"]:
         mode = self._text("mode").strip()
@@ -198,34 +210,36 @@ class _DefinitionReader:
         """What it works as: a word, or a list of them."""
         words = self._list("as") or ("both",)
         for word in words:
-            if word not in (*get_args(Use), _SUBAGENT):
+            if word not in (*get_args(Use), _SUBAGENT_WORD):
                 raise BadDefinition(
                     f"as is {escaped(word)[:40]!r}, and none of "
-                    f"{', '.join(get_args(Use))}, {_SUBAGENT}"
+                    f"{', '.join(get_args(Use))}, {_SUBAGENT_WORD}"
                 )
-        uses = {"child" if word == _SUBAGENT else word for word in words}
+        uses = {"child" if word == _SUBAGENT_WORD else word for word in words}
         return "both" if len(uses) > 1 else cast("Use", uses.pop())
 
-    def _check_rules(self, found: Profile) -> None:
+    def _check_rules(self, profile: Profile) -> None:
         try:
-            rules = found.rules
+            rules = profile.rules
         except BadInput as error:
             raise BadDefinition(str(error)) from error
         for rule in rules:
-            if not self._named(rule.tool):
+            if not self._is_known(rule.tool):
                 raise BadDefinition(f"the rule {str(rule)!r}: {self._no_tool(rule.tool)}")
 
     def _unknown(self) -> tuple[str, ...]:
         """One sentence about all unknown fields."""
-        there = [key for key in self._values if key not in _FIELDS | _LOOKS_ONLY]
-        if not there:
+        unknown = [key for key in self._values if key not in _FIELD_NAMES | _DISPLAY_FIELDS]
+        if not unknown:
             return ()
-        named = ", ".join(escaped(key)[:40] for key in there[:8])
-        more = f" and {len(there) - 8} more" if len(there) > 8 else ""
-        return (f"{named}{more}: ignored: refold has no such field",)
+        named = ", ".join(escaped(key)[:40] for key in unknown[:8])
+        ellipsis = f" and {len(unknown) - 8} more" if len(unknown) > 8 else ""
+        return (f"{named}{ellipsis}: ignored: refold has no such field",)
 
-    def _named(self, name: str) -> bool:
-        known = any(self._is_tool(each) for each in _GIVEN.get(name, (ours(name),)))
+    def _is_known(self, name: str) -> bool:
+        known = any(
+            self._is_tool(alias) for alias in _TOOL_ALIASES.get(name, (ours(name),))
+        )
         return known or is_elsewhere(name)
 
     def _is_tool(self, name: str) -> bool:
@@ -250,13 +264,13 @@ class _DefinitionReader:
         value = self._values.get(key)
         if value is None:
             return ()
-        many = re.split(_BETWEEN, value) if isinstance(value, str) else value
+        many = re.split(_COMMA_PATTERN, value) if isinstance(value, str) else value
         if not isinstance(many, list):
             raise BadDefinition(f"{key} must be a list of words")
         words = cast("list[object]", many)
         if not all(isinstance(word, str) for word in words):
             raise BadDefinition(f"{key} must be a list of words")
-        return tuple(each for word in words if (each := seen(str(word)).strip()))
+        return tuple(text for word in words if (text := seen(str(word)).strip()))
 
     def _count(self, key: str) -> int:
         text = self._text(key).strip()
@@ -289,8 +303,8 @@ class _DefinitionReader:
 
 def _parts(written: str) -> tuple[str, str]:
     """`Bash(git *)` as its name and the text in parentheses."""
-    found = re.fullmatch(_WORD, written)
-    return (found[1], found[2] or "") if found else (written, "")
+    match = re.fullmatch(_ENTRY_PATTERN, written)
+    return (match[1], match[2] or "") if match else (written, "")
 
 
 def _family(name: str, known: Collection[str]) -> tuple[str, ...]:
@@ -299,9 +313,9 @@ def _family(name: str, known: Collection[str]) -> tuple[str, ...]:
     if own in COMMAND_TOOLS:
         return tuple(sorted(COMMAND_TOOLS))
     if name in known or own not in EDIT_TOOLS | LOOK_TOOLS:
-        return _GIVEN.get(name, (own,))
+        return _TOOL_ALIASES.get(name, (own,))
     return tuple(sorted(EDIT_TOOLS if own in EDIT_TOOLS else LOOK_TOOLS))
 
 
 def _cut(words: str) -> str:
-    return words[: _LONGEST_DESCRIPTION - 2].rsplit(" ", 1)[0] + " …"
+    return words[: _MAX_DESCRIPTION_CHARS - 2].rsplit(" ", 1)[0] + " …"

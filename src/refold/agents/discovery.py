@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from refold.agents.builtin import ALIASES, BUILTIN
+from refold.agents.builtin import AGENT_ALIASES, BUILTIN_AGENTS
 from refold.agents.definition import AgentDefinition, BadDefinition, agent_definition
 from refold.agents.profile import Profile
 from refold.errors import ToolFailed
@@ -22,16 +22,16 @@ from refold.skills.directories import (
     content_of,
     counting,
     in_project,
-    listed,
+    list_entries,
     own,
 )
 from refold.skills.front_matter import BadFrontMatter, Fields, fields, yaml_of
 from refold.values.printable_names import escaped
 from refold.values.text import TrustedText
 
-LARGEST = 64 * 1024  # bytes of one file
-MOST = 100  # agents of one folder
-_END = ".md"
+MAX_FILE_BYTES = 64 * 1024  # bytes of one file
+MAX_FOLDER_AGENTS = 100  # agents of one folder
+_FILE_SUFFIX = ".md"
 _PROMPT, _META, _TOOLS = (
     "system_prompt.md",
     ("meta.yml", "meta.yaml"),
@@ -50,11 +50,11 @@ def agent_folders(around: SkillScope) -> tuple[SkillFolder, ...]:
     )
 
 
-def untrusted_folders(around: SkillScope) -> tuple[SkillFolder, ...]:
+def folders_without_trust(around: SkillScope) -> tuple[SkillFolder, ...]:
     """The folders of the project that are ignored because it is not trusted."""
     every = in_project(around, _IN_A_PROJECT)
     counts = set(counting(every, around))
-    return tuple(each for each in every if each not in counts)
+    return tuple(folder for folder in every if folder not in counts)
 
 
 class AgentScan(Struct, frozen=True):
@@ -89,14 +89,14 @@ def find_agents(
         profile = replace(read.profile, where=source.called)
         if profile.name not in taken:
             taken[profile.name] = profile
-            problems += (f"the agent in {source.called}: {each}" for each in read.notes)
+            problems += (f"the agent in {source.called}: {note}" for note in read.notes)
     return AgentScan(tuple(taken.values()), tuple(problems))
 
 
 def _check_free(profile: Profile, taken: dict[str, Profile], source: _Source) -> None:
     """Raises `BadDefinition` if another agent has the name; an equal definition is no problem."""
     name = profile.name
-    if name in BUILTIN or name in ALIASES:
+    if name in BUILTIN_AGENTS or name in AGENT_ALIASES:
         raise BadDefinition(f"{name} is an agent of refold; give yours another name")
     before = taken.get(name)
     if before is not None and replace(before, where="") != profile:
@@ -120,20 +120,24 @@ def _sources(places: Iterable[SkillFolder], problems: list[str]) -> Iterator[_So
             if folder:
                 yield _Source(name, path, called, bound, place.trusted)
             else:
-                yield _Source(name.removesuffix(_END), path, called, bound, place.trusted)
+                yield _Source(
+                    name.removesuffix(_FILE_SUFFIX), path, called, bound, place.trusted
+                )
 
 
 def _names(real: str, place: SkillFolder, problems: list[str]) -> list[tuple[str, bool]]:
     """Names in a folder, sorted, with whether each is a folder."""
-    there = [
+    entries = [
         (entry.name, folder)
-        for entry in listed(real, place, "agents", problems)
-        if (folder := _is_agent(entry)) or entry.name.endswith(_END)
+        for entry in list_entries(real, place, "agents", problems)
+        if (folder := _is_agent(entry)) or entry.name.endswith(_FILE_SUFFIX)
     ]
-    if len(there) > MOST:
+    if len(entries) > MAX_FOLDER_AGENTS:
         called = escaped(place.called)
-        problems.append(f"{called} has more than {MOST} agents: the others are ignored")
-    return there[:MOST]
+        problems.append(
+            f"{called} has more than {MAX_FOLDER_AGENTS} agents: the others are ignored"
+        )
+    return entries[:MAX_FOLDER_AGENTS]
 
 
 def _is_agent(entry: os.DirEntry[str]) -> bool:
@@ -185,7 +189,7 @@ def _yaml(text: str, name: str) -> dict[str, object]:
 def _text(path: str, source: _Source, name: str = "") -> str:
     before = f"{name}: " if name else ""
     try:
-        content = content_of(path, source.bound, LARGEST, source.trusted)
+        content = content_of(path, source.bound, MAX_FILE_BYTES, source.trusted)
     except FileNotFoundError as error:
         raise BadDefinition(f"{before}it is gone, or a link to nothing") from error
     except ToolFailed as error:

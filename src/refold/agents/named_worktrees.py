@@ -16,8 +16,8 @@ from refold.agents.worktree import Worktree, Worktrees
 from refold.errors import BadInput
 from refold.prompts.repository import root_of
 
-_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?"
-_BRANCH = "refold/{name}"
+_NAME_PATTERN = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?"
+_BRANCH_FORMAT = "refold/{name}"
 
 
 class NamedTree(Struct, frozen=True):
@@ -29,9 +29,9 @@ class NamedTree(Struct, frozen=True):
     ours: bool  # was it made here?
 
 
-def checked_name(name: str) -> str:
+def check_name(name: str) -> str:
     """Raises `BadInput` where it is none."""
-    if not re.fullmatch(_NAME, name) or ".." in name or name.endswith(".lock"):
+    if not re.fullmatch(_NAME_PATTERN, name) or ".." in name or name.endswith(".lock"):
         raise BadInput(
             f"{name!r} is not a name for a working tree: letters, digits, '.', '_' and '-'"
         )
@@ -56,15 +56,15 @@ async def make(
     base = await trees.base()
     if branch and not await trees.has_branch(branch):
         raise BadInput(f"there is no branch {branch!r} in {root}")
-    tree = Worktree(str(place), branch or _BRANCH.format(name=name), base)
+    tree = Worktree(str(place), branch or _BRANCH_FORMAT.format(name=name), base)
     ours = not await anyio.Path(place).exists() and not await anyio.Path(place).is_symlink()
-    if not ours and not is_of(str(place), root):
+    if not ours and not belongs_to(str(place), root):
         raise BadInput(
             f"{place} already exists and is not a working tree of {root}: "
             "choose another name"
         )
     if not ours:
-        known = at(place, await trees.listed()) or tree
+        known = find_at(place, await trees.list_trees()) or tree
         if branch and known.branch != branch:
             raise BadInput(f"{place} has the branch {known.branch!r}, not {branch!r}")
         tree = Worktree(str(place), known.branch, known.base)
@@ -76,13 +76,13 @@ async def make(
     return NamedTree(trees, tree, inside, ours)
 
 
-def at(place: Path | str, trees: Sequence[Worktree]) -> Worktree | None:
+def find_at(place: Path | str, trees: Sequence[Worktree]) -> Worktree | None:
     """The one of these that is in this place, links followed."""
     real = os.path.realpath(place)
     return next((t for t in trees if os.path.realpath(t.directory) == real), None)
 
 
-def is_of(place: str, root: str) -> bool:
+def belongs_to(place: str, root: str) -> bool:
     """Is this a working tree of the repository that `root` belongs to?"""
     return _common(place) == _common(root) != ""
 

@@ -24,9 +24,9 @@ Role: TypeAlias = Literal["main", "small", "big", "judge"]
 Use: TypeAlias = Literal["main", "child", "both"]
 # native: the provider's tool calls; text: the text protocol; code: Python cells.
 Acting: TypeAlias = Literal["native", "text", "code"]
-EVERY = frozenset(Effect)
-_MORE = frozenset("*?[")  # what makes a pattern of a name
-LOOKING = frozenset((Effect.LOOK, Effect.ASK, Effect.SELF))
+ALL_EFFECTS = frozenset(Effect)
+_WILDCARD_CHARS = frozenset("*?[")  # what makes a pattern of a name
+READ_ONLY_EFFECTS = frozenset((Effect.LOOK, Effect.ASK, Effect.SELF))
 
 
 class TurnLimits(Struct, frozen=True):
@@ -63,7 +63,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     deferred: tuple[str, ...] = ()
     descriptions: tuple[tuple[str, str], ...] = ()  # of tools, put before their own
     without: tuple[str, ...] = ()  # tools that it never gets, even if they are named
-    effects: frozenset[Effect] = EVERY
+    effects: frozenset[Effect] = ALL_EFFECTS
     ask: tuple[str, ...] = ()  # rules, in addition to all others
     deny: tuple[str, ...] = ()
     bounds: TurnLimits = TurnLimits()
@@ -89,7 +89,7 @@ class Profile(Struct, frozen=True, kw_only=True):
         return tuple(rule for rule in self.rules if reads(rule.tool))
 
 
-def unused_preset(profile: Profile, preset: str) -> str:
+def preset_notice(profile: Profile, preset: str) -> str:
     """A notice for the user who chose `preset`, if this agent has a prompt of its own; else ""."""
     if not (preset and profile.prompt):
         return ""
@@ -109,13 +109,13 @@ def with_settings(profile: Profile, code_settings: CodeSettings) -> Profile:
     In the prompt of an agent that acts by code, `{fan_out}` and the names of the other limits are
     replaced by their values.
     """
-    own, most = profile.code_limits, code_settings.code_limits
+    own, limits = profile.code_limits, code_settings.code_limits
     code_limits = CodeLimits(
-        fan_out=_stricter(own.fan_out, most.fan_out),
-        at_once=_stricter(own.at_once, most.at_once),
-        depth=_stricter(own.depth, most.depth),
-        cell=min(own.cell or most.cell, most.cell),
-        call=min(own.call or most.call, most.call),
+        fan_out=_stricter(own.fan_out, limits.fan_out),
+        at_once=_stricter(own.at_once, limits.at_once),
+        depth=_stricter(own.depth, limits.depth),
+        cell=min(own.cell or limits.cell, limits.cell),
+        call=min(own.call or limits.call, limits.call),
     )
     if profile.acting != "code":
         return replace(profile, code_limits=code_limits)
@@ -131,8 +131,8 @@ def with_settings(profile: Profile, code_settings: CodeSettings) -> Profile:
     )
 
 
-def _stricter(own: int, most: int) -> int:
-    return min(own or most, most)
+def _stricter(own: int, limit: int) -> int:
+    return min(own or limit, limit)
 
 
 class OfferedTools(Struct, frozen=True):
@@ -145,20 +145,20 @@ class OfferedTools(Struct, frozen=True):
 def tools_of(profile: Profile, every: Iterable[Tool]) -> OfferedTools:
     """The tools of this agent, with those that find its deferred tools."""
     known = [
-        _described(tool, profile.descriptions)
+        _with_descriptions(tool, profile.descriptions)
         for tool in every
-        if tool.effect in profile.effects and not _left_out(tool, profile.without)
+        if tool.effect in profile.effects and not _is_left_out(tool, profile.without)
     ]
-    deferred = tuple(tool for tool in known if _given(tool, profile.deferred))
+    deferred = tuple(tool for tool in known if _is_offered(tool, profile.deferred))
     active = tuple(
-        tool for tool in known if tool not in deferred and _given(tool, profile.tools)
+        tool for tool in known if tool not in deferred and _is_offered(tool, profile.tools)
     )
     if any(tool.name == CALLER for tool in active):  # a plug-in has taken the name
         return OfferedTools((*active, *deferred))
     return OfferedTools((*active, *search_tools(deferred)), deferred)
 
 
-def _described(tool: Tool, descriptions: Iterable[tuple[str, str]]) -> Tool:
+def _with_descriptions(tool: Tool, descriptions: Iterable[tuple[str, str]]) -> Tool:
     words = [text for name, text in descriptions if name == tool.name]
     if not words:
         return tool
@@ -171,28 +171,30 @@ def may_use(profile: Profile, name: str, effect: Effect) -> bool:
     def among(patterns: Sequence[str]) -> bool:
         return any(fnmatchcase(name, pattern) for pattern in patterns)
 
-    given = among((*profile.tools, *profile.deferred)) and not among(profile.without)
-    return given and effect in profile.effects
+    offered = among((*profile.tools, *profile.deferred)) and not among(profile.without)
+    return offered and effect in profile.effects
 
 
-def _left_out(tool: Tool, without: tuple[str, ...]) -> bool:
+def _is_left_out(tool: Tool, without: tuple[str, ...]) -> bool:
     """Without `bash` an agent runs no command in any other way either."""
     commands = tool.command is not None or tool.name in COMMAND_TOOLS
-    runs = commands and any(fnmatchcase("bash", each) for each in without)
-    return runs or _named(tool, without)
+    runs = commands and any(fnmatchcase("bash", pattern) for pattern in without)
+    return runs or _matches(tool, without)
 
 
-def _given(tool: Tool, patterns: tuple[str, ...]) -> bool:
+def _is_offered(tool: Tool, patterns: tuple[str, ...]) -> bool:
     """`*` means no tool that was written for other agents."""
-    return tool.name in patterns if tool.command else _named(tool, patterns)
+    return tool.name in patterns if tool.command else _matches(tool, patterns)
 
 
-def _named(tool: Tool, patterns: tuple[str, ...]) -> bool:
+def _matches(tool: Tool, patterns: tuple[str, ...]) -> bool:
     name = tool.name
-    return name in patterns or any(fnmatchcase(name, each) for each in _wild(patterns))
+    return name in patterns or any(
+        fnmatchcase(name, pattern) for pattern in _wild(patterns)
+    )
 
 
 @lru_cache
 def _wild(patterns: tuple[str, ...]) -> tuple[str, ...]:
     """Those that are more than a name. A start asks for each of its tools, several times."""
-    return tuple(pattern for pattern in patterns if not _MORE.isdisjoint(pattern))
+    return tuple(pattern for pattern in patterns if not _WILDCARD_CHARS.isdisjoint(pattern))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from refold.agents.builtin import ALIASES, BUILTIN
-from refold.agents.discovery import agent_folders, find_agents, untrusted_folders
+from refold.agents.builtin import AGENT_ALIASES, BUILTIN_AGENTS
+from refold.agents.discovery import agent_folders, find_agents, folders_without_trust
 from refold.agents.profile import CodeSettings, Profile, Use, with_settings
 from refold.errors import BadInput
 from refold.skills.directories import SkillScope
@@ -21,7 +21,7 @@ from refold.values.printable_names import escaped
 if TYPE_CHECKING:
     from refold.session.inbox import Inbox
 
-_MOST_TOLD = 5  # problems shown at the start; `refold agents` shows all
+_MAX_NOTICES = 5  # problems shown at the start; `refold agents` shows all
 
 
 class Registry(Struct, frozen=True):
@@ -40,9 +40,9 @@ class Registry(Struct, frozen=True):
         `use`: "main" works for the user, "child" for another agent.
         """
         folded = name.strip().casefold()
-        wanted = ALIASES.get(folded, folded)
-        make = BUILTIN.get(wanted)
-        own = (each for each in self.profiles if each.name == wanted)
+        wanted = AGENT_ALIASES.get(folded, folded)
+        make = BUILTIN_AGENTS.get(wanted)
+        own = (item for item in self.profiles if item.name == wanted)
         profile = make() if make else next(own, None)
         if profile is None:
             raise BadInput(self._unknown(name, folded, use))
@@ -55,16 +55,18 @@ class Registry(Struct, frozen=True):
 
     def every(self, use: Use = "both") -> tuple[Profile, ...]:
         """All agents for this use, in the order of the list."""
-        return tuple(self._with_settings(each) for each in self._all() if fits(each, use))
+        return tuple(
+            self._with_settings(profile) for profile in self._all() if fits(profile, use)
+        )
 
     def notices(self) -> tuple[str, ...]:
         """Notices for the user at the start: definitions that are ignored."""
-        left = len(self.problems) - _MOST_TOLD
-        more = (f"and {left} more sentences about agents: refold agents",)
-        return (*self.problems[:_MOST_TOLD], *(more if left > 0 else ()))
+        left = len(self.problems) - _MAX_NOTICES
+        ending = (f"and {left} more sentences about agents: refold agents",)
+        return (*self.problems[:_MAX_NOTICES], *(ending if left > 0 else ()))
 
     def _all(self) -> Iterator[Profile]:
-        yield from (make() for make in BUILTIN.values())
+        yield from (make() for make in BUILTIN_AGENTS.values())
         yield from self.profiles
 
     def _with_settings(self, profile: Profile) -> Profile:
@@ -73,19 +75,21 @@ class Registry(Struct, frozen=True):
     def _unknown(self, name: str, folded: str, use: Use) -> str:
         from refold.values.similar_names import similar
 
-        there = [*BUILTIN, *ALIASES, *(each.name for each in self.profiles)]
-        near = similar(folded, there, 1)
+        names = [
+            *BUILTIN_AGENTS,
+            *AGENT_ALIASES,
+            *(profile.name for profile in self.profiles),
+        ]
+        near = similar(folded, names, 1)
         guess = f" Did you mean {near[0]!r}?" if near else ""
         # Its definition may be invalid.
         why = next((p for p in self.problems if f"/{folded}" in p.split(":")[0]), "")
-        said = f" {why[:1].upper()}{why[1:]}." if why and folded else ""
+        reason = f" {why[:1].upper()}{why[1:]}." if why and folded else ""
         named = f"there is no agent {escaped(name)[:80]!r}."
-        return f"{named}{said or guess} {self._there_are(use).capitalize()}"
+        return f"{named}{reason or guess} {self._there_are(use).capitalize()}"
 
     def _there_are(self, use: Use) -> str:
-        return (
-            f"there are {', '.join(each.name for each in self._all() if fits(each, use))}"
-        )
+        return f"there are {', '.join(profile.name for profile in self._all() if fits(profile, use))}"
 
 
 def fits(profile: Profile, use: Use) -> bool:
@@ -96,31 +100,35 @@ def registry(
     around: SkillScope,
     known: Callable[[], Collection[str]],
     code_settings: CodeSettings | None = None,
-    given: Sequence[Profile] = (),
+    profiles: Sequence[Profile] = (),
 ) -> Registry:
     """All agents of this workspace. `known` returns the names of all tools.
 
     `given` are profiles of a program; one in a folder with the same name is ignored. Raises
     `BadInput` if one has the name of a built-in agent, or two have the same.
     """
-    names = [each.name for each in given]
+    names = [profile.name for profile in profiles]
     for name in names:
-        if name in BUILTIN or name in ALIASES or names.count(name) > 1:
+        if name in BUILTIN_AGENTS or name in AGENT_ALIASES or names.count(name) > 1:
             raise BadInput(f"there is an agent {name!r} already: give yours another name")
     read = find_agents(agent_folders(around), lambda: {*known(), TASK, PYTHON})
-    others = (each for each in read.profiles if each.name not in names)
-    return Registry((*given, *others), read.problems, code_settings)
+    others = (profile for profile in read.profiles if profile.name not in names)
+    return Registry((*profiles, *others), read.problems, code_settings)
 
 
-def untrusted_notice(around: SkillScope) -> str:
+def trust_notice(around: SkillScope) -> str:
     """A notice about the project's agents that are ignored because the folder is untrusted, or ""."""
     from os.path import isdir
 
-    there = [escaped(each.called) for each in untrusted_folders(around) if isdir(each.path)]
-    if not there:
+    folders = [
+        escaped(folder.called)
+        for folder in folders_without_trust(around)
+        if isdir(folder.path)
+    ]
+    if not folders:
         return ""
     return (
-        f"{' and '.join(there)}: this folder is not trusted, so these agents are ignored "
+        f"{' and '.join(folders)}: this folder is not trusted, so these agents are ignored "
         "(refold trust add)"
     )
 
@@ -135,6 +143,8 @@ async def choose_agent(
 
     Raises `BadInput` if there is no such agent for the user.
     """
-    found = agents.find(name, "main")
-    await inbox.choose_agent(found.name, mode=found.mode, then=found.then, preset=preset)
-    return found
+    profile = agents.find(name, "main")
+    await inbox.choose_agent(
+        profile.name, mode=profile.mode, then=profile.then, preset=preset
+    )
+    return profile

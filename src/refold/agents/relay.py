@@ -33,11 +33,11 @@ from refold.session.session import Session
 from refold.values.live import ChildMoved, from_child
 from refold.values.messages import ToolCall
 
-_BELOW = (
+_FORWARDED_EVENTS = (
     Judged, Answered, Started, Ended, Stopped, TurnEnded, ChildAsked, ChildAnswered, ChildEnded,
 )  # fmt: skip
-_COSTS = (ModelAnswered, Settled, ChildEnded)
-_LABEL = 80  # characters
+_COST_EVENTS = (ModelAnswered, Settled, ChildEnded)
+_MAX_LABEL_CHARS = 80  # characters
 
 
 class Relay:
@@ -66,14 +66,14 @@ class Relay:
                 await self._down()
                 await self._wake.wait()
         finally:
-            for each in leave:
-                each()
+            for unsubscribe in leave:
+                unsubscribe()
 
     async def news(self) -> None:
         """Publish the child's live news and progress to the parent's watchers, until it is closed."""
         watch = self._child.hub.watch()
         doing, labelled = "begins", _labels()
-        self._parent.publish(self._moved(doing))
+        self._parent.publish(self._progress(doing))
         async with aclosing(watch.frames()) as frames:
             async for frame in frames:
                 if not isinstance(frame.item, Entry):
@@ -81,11 +81,11 @@ class Relay:
                     continue
                 if isinstance(event := frame.item.event, ModelAnswered):
                     doing = labelled(event)
-                if isinstance(event, _COSTS):
-                    self._parent.publish(self._moved(doing))
+                if isinstance(event, _COST_EVENTS):
+                    self._parent.publish(self._progress(doing))
 
     def _below(self, entry: Entry) -> None:
-        if isinstance(entry.event, _BELOW):
+        if isinstance(entry.event, _FORWARDED_EVENTS):
             self._wake.set()
 
     def _above(self, entry: Entry) -> None:
@@ -93,38 +93,38 @@ class Relay:
             self._wake.set()
 
     async def _up(self) -> None:
-        wanted = {asks.id: asks for asks in self._asked()}
+        wanted = {asks.id: asks for asks in self._open_questions()}
 
         def make_events(view: View) -> Sequence[Event]:
             below = f"{self._name}/"
-            here = {a.id: a for a in view.children.asks if a.id.startswith(below)}
-            found = list[Event]()
+            open_asks = {a.id: a for a in view.children.asks if a.id.startswith(below)}
+            events = list[Event]()
             for id_, asks in wanted.items():
-                known = here.get(id_)
+                known = open_asks.get(id_)
                 if known is not None and known.hash == asks.hash:
                     self._parent.lend(asks.call)
                 elif _answer(view, asks) is None:
                     self._parent.lend(asks.call)  # the question shows the whole call
-                    found.append(asks)
-            gone = (id_ for id_ in here if id_ not in wanted)
-            return (*found, *(ChildAnswered(id_, withdrawn=True) for id_ in gone))
+                    events.append(asks)
+            gone = (id_ for id_ in open_asks if id_ not in wanted)
+            return (*events, *(ChildAnswered(id_, withdrawn=True) for id_ in gone))
 
         await self._parent.append_if(make_events, kept=True, by=self._name)
 
     async def _down(self) -> None:
         view = self._parent.view
-        for asks in self._asked():
-            said = _answer(view, asks)
-            if said is not None:
+        for asks in self._open_questions():
+            answer = _answer(view, asks)
+            if answer is not None:
                 await self._child.inbox.answer(
                     asks.id.removeprefix(f"{self._name}/"),
-                    allowed=said.allowed,
-                    reason=said.reason,
-                    answers=said.answers,
+                    allowed=answer.allowed,
+                    reason=answer.reason,
+                    answers=answer.answers,
                     hash_=asks.hash,
                 )
 
-    def _asked(self) -> Iterator[ChildAsked]:
+    def _open_questions(self) -> Iterator[ChildAsked]:
         """The open questions of the child and of its own children, with ids for the parent."""
         view, name = self._child.view, self._name
         if view.turn.stopped is not None:
@@ -155,10 +155,10 @@ class Relay:
             )
 
     def _as_made(self, call: ToolCall) -> ToolCall:
-        made = self._child.as_made(call)
-        return ToolCall(f"{self._name}/{call.id}", made.name, made.arguments)
+        whole = self._child.as_made(call)
+        return ToolCall(f"{self._name}/{call.id}", whole.name, whole.arguments)
 
-    def _moved(self, doing: str) -> ChildMoved:
+    def _progress(self, doing: str) -> ChildMoved:
         view = self._child.view
         own, below = view.account.spent, view.account.children_spent
         spent = own + below
@@ -173,15 +173,15 @@ class Relay:
 
 def _answer(view: View, asks: ChildAsked) -> ChildAnswered | None:
     """The answer to exactly this question, if there is one."""
-    for said in reversed(view.children.answered):
-        if said.id == asks.id and not said.withdrawn and said.hash == asks.hash:
-            return said
+    for answer in reversed(view.children.answered):
+        if answer.id == asks.id and not answer.withdrawn and answer.hash == asks.hash:
+            return answer
     return None
 
 
 def _title(view: View, name: str) -> str:
-    found = view.children.child(name)
-    born = found.born if found else None
+    child = view.children.child(name)
+    born = child.born if child else None
     return (born.title or " ".join(born.task.split())[:60]) if born else ""
 
 
@@ -192,9 +192,9 @@ def _labels() -> Callable[[ModelAnswered], str]:
 
     tools = {tool.name: tool for tool in builtin()}
 
-    def labelled(answer: ModelAnswered) -> str:
+    def label_answer(answer: ModelAnswered) -> str:
         if not (calls := answer.message.calls):
-            return " ".join(answer.message.text.split())[:_LABEL]
-        return label(calls[-1], tools.get(calls[-1].name))[:_LABEL]
+            return " ".join(answer.message.text.split())[:_MAX_LABEL_CHARS]
+        return label(calls[-1], tools.get(calls[-1].name))[:_MAX_LABEL_CHARS]
 
-    return labelled
+    return label_answer

@@ -1,7 +1,7 @@
 """A team: its mail, and its members, as its leader and each teammate see them.
 
 Mail is recorded in the journal of the leader (`MailSent`), in the order in which it is sent.
-From there it goes to the journal of each member, once, also after a crash (`delivered`). A
+From there it goes to the journal of each member, once, also after a crash (`new_mail`). A
 teammate is a subagent that waits for mail when its turn has ended: `children` starts it, and
 `teammate` says how it waits. `tools.team` has the tools.
 """
@@ -19,13 +19,13 @@ from refold.tools.team import LEAD_NAME, MailKind, TeammateRequest
 from refold.values.printable_names import shorten
 from refold.values.text import between_tags, clean
 
-MOST = 5  # teammates at a time
-LONGEST = 8_000  # characters of one mail
-_READ = 20  # mails that `inbox` gives
-_MOST_QUOTED, _QUOTED_CHARS = 5, 200  # unread mails that an end quotes
-_NAME = re.compile(r"[a-z][a-z0-9_-]{0,19}")
+MAX_TEAMMATES = 5  # teammates at a time
+MAX_MAIL_CHARS = 8_000  # characters of one mail
+_INBOX_MAILS = 20  # mails that `inbox` gives
+_MAX_QUOTED_MAILS, _MAX_QUOTED_CHARS = 5, 200  # unread mails that an end quotes
+_NAME_PATTERN = re.compile(r"[a-z][a-z0-9_-]{0,19}")
 # Who else sends messages, records events, or is meant by a word in a message.
-_RESERVED = (
+_RESERVED_NAMES = (
     "lead", "leader", "person", "user", "human", "parent", "root", "main", "system",
     "developer", "assistant", "agent", "model", "tool", "hook", "shell", "board", "mail",
     "all", "everyone", "team", "code", "place", "journal", "rules", "memory", "titles",
@@ -47,33 +47,33 @@ class Team:
         return await self._spawn(call, request)
 
     async def send(self, call: str, to: Sequence[str], text: str, kind: MailKind) -> None:
-        if len(text) > LONGEST:
+        if len(text) > MAX_MAIL_CHARS:
             raise ToolFailed(
-                f"The mail has {len(text):,} characters: {LONGEST:,} at most. Write a file, "
+                f"The mail has {len(text):,} characters: {MAX_MAIL_CHARS:,} at most. Write a file, "
                 "and say where it is."
             )
 
         def make_events(view: View) -> Sequence[Event]:
             known = {mail.key for mail in view.children.mail}
-            new = [each for each in to if self._key(call, each) not in known]
-            for each in new:
-                self._check(each, view)
+            new = [receiver for receiver in to if self._key(call, receiver) not in known]
+            for receiver in new:
+                self._check(receiver, view)
             mails = [
-                MailSent(self._me, each, clean(text), kind, self._key(call, each))
-                for each in new
+                MailSent(self._me, receiver, clean(text), kind, self._key(call, receiver))
+                for receiver in new
             ]
-            return [event for mail in mails for event in _posted(mail, view)]
+            return [event for mail in mails for event in _post(mail, view)]
 
         await self._record.append_if(make_events, kept=True, by=self._me)
 
     def others(self) -> Sequence[str]:
         view = self._record.view
-        names = (LEAD_NAME, *(each.born.teammate for each in view.children.team))
+        names = (LEAD_NAME, *(child.born.teammate for child in view.children.team))
         return [name for name in names if name != self._me]
 
     def inbox(self) -> Sequence[str]:
         mine = [mail for mail in self._record.view.children.mail if mail.to == self._me]
-        return [mail_text(mail) for mail in mine[-_READ:]]
+        return [mail_text(mail) for mail in mine[-_INBOX_MAILS:]]
 
     def describe(self) -> Sequence[str]:
         view = self._record.view
@@ -87,12 +87,12 @@ class Team:
         others = self.others()
         if to in others:
             return
-        there = (
+        others_text = (
             f"The others are: {', '.join(others)}." if others else "There are no others."
         )
-        gone = any(each.born.teammate == to for each in view.children.children)
+        gone = any(child.born.teammate == to for child in view.children.children)
         why = f"{to} has ended" if gone else f"There is no teammate {to!r}"
-        raise ToolFailed(f"{why}. {there}")
+        raise ToolFailed(f"{why}. {others_text}")
 
     def _key(self, call: str, to: str) -> str:
         return f"{self._me}/{call}/{to}"
@@ -100,20 +100,26 @@ class Team:
 
 def check_new(name: str, view: View) -> None:
     """Raises `ToolFailed` where no teammate can be started, or none with this name."""
-    if len(view.children.team) >= MOST:
-        raise ToolFailed(f"A team has {MOST} teammates at most: one must end first.")
-    if not _NAME.fullmatch(name) or name in _RESERVED or _OF_OTHERS.fullmatch(name):
+    if len(view.children.team) >= MAX_TEAMMATES:
+        raise ToolFailed(
+            f"A team has {MAX_TEAMMATES} teammates at most: one must end first."
+        )
+    if (
+        not _NAME_PATTERN.fullmatch(name)
+        or name in _RESERVED_NAMES
+        or _OF_OTHERS.fullmatch(name)
+    ):
         raise ToolFailed(
             f"A teammate cannot be called {name!r}: give up to 20 small letters and digits, "
             "and no name that means another sender, such as lead, user, system or child-1."
         )
-    if any(each.born.teammate == name for each in view.children.children):
+    if any(child.born.teammate == name for child in view.children.children):
         raise ToolFailed(f"There is or was a teammate {name!r}: give another name.")
 
 
 def first_words(request: TeammateRequest, view: View) -> str:
     """The first message of a teammate: who it is, and how it works with the others."""
-    names = ", ".join((LEAD_NAME, *(each.born.teammate for each in view.children.team)))
+    names = ", ".join((LEAD_NAME, *(child.born.teammate for child in view.children.team)))
     return (
         f"You are {request.name}, a teammate in a team. Your role: {request.role}\n"
         f"The other members are {names}, and some may join later. Mail from them comes to you by "
@@ -135,7 +141,7 @@ def mail_text(mail: MailSent) -> str:
     return f'<mail from="{mail.sender}"{kind}>\n{words}{text}\n</mail>'
 
 
-def delivered(child: Child, leader: View, member: View) -> tuple[Said, ...]:
+def new_mail(child: Child, leader: View, member: View) -> tuple[Said, ...]:
     """The mail of this teammate that its own journal does not have yet, in order."""
     known, name = member.account.client_keys, child.born.teammate
     return tuple(
@@ -150,7 +156,7 @@ def unread_mail(child: Child, leader: View, member: View) -> str:
 
     It may still be on its way, or wait in the teammate's own journal for a turn.
     """
-    waiting = {each.said.client_key for each in member.conversation.undelivered}
+    waiting = {message.said.client_key for message in member.conversation.undelivered}
     known, name = member.account.client_keys, child.born.teammate
     unread = [
         mail
@@ -160,13 +166,19 @@ def unread_mail(child: Child, leader: View, member: View) -> str:
     ]  # fmt: skip
     if not unread:
         return ""
-    lines = [f'from {mail.sender}, "{_start(mail.text)}"' for mail in unread[:_MOST_QUOTED]]
-    more = f", and {len(unread) - _MOST_QUOTED} more" if len(unread) > _MOST_QUOTED else ""
-    return f"it has not read its mail: {'; '.join(lines)}{more}"
+    lines = [
+        f'from {mail.sender}, "{_start(mail.text)}"' for mail in unread[:_MAX_QUOTED_MAILS]
+    ]
+    ellipsis = (
+        f", and {len(unread) - _MAX_QUOTED_MAILS} more"
+        if len(unread) > _MAX_QUOTED_MAILS
+        else ""
+    )
+    return f"it has not read its mail: {'; '.join(lines)}{ellipsis}"
 
 
 def _start(text: str) -> str:
-    return shorten(" ".join(text.split()), _QUOTED_CHARS)
+    return shorten(" ".join(text.split()), _MAX_QUOTED_CHARS)
 
 
 def _outside(mail: MailSent) -> bool:
@@ -174,13 +186,13 @@ def _outside(mail: MailSent) -> bool:
     return mail.sender != "person"
 
 
-def dismissed(child: Child, leader: View) -> bool:
+def is_dismissed(child: Child, leader: View) -> bool:
     """Whether the leader has asked this teammate to end."""
     name = child.born.teammate
     return any(m.to == name and m.kind == "shutdown" for m in leader.children.mail)
 
 
-def _posted(mail: MailSent, view: View) -> Iterator[Event]:
+def _post(mail: MailSent, view: View) -> Iterator[Event]:
     """The leader hears its mail at once. `MailSent` comes last: after a crash between the two the
     call is made again, and the client key prevents a second message.
     """
@@ -194,7 +206,7 @@ def _line(child: Child, view: View) -> str:
     state = "idle" if child.idle else "works"
     if child.end is not None:
         state = f"has ended: {child.end.status}"
-    elif dismissed(child, view):
+    elif is_dismissed(child, view):
         state = f"{state}, was asked to end"
     mails = [m for m in view.children.mail if m.kind in ("plan", "review")]
     name = child.born.teammate

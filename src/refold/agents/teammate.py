@@ -15,7 +15,7 @@ from contextlib import suppress
 import anyio
 import anyio.lowlevel
 
-from refold.agents.team import delivered, dismissed
+from refold.agents.team import is_dismissed, new_mail
 from refold.engine.policies.conversation import is_last_word
 from refold.errors import ToolFailed
 from refold.journal.events.child_events import (
@@ -40,8 +40,8 @@ from refold.tools.todo import Board
 from refold.values.control import BoardTask, TaskChange
 from refold.values.modes import AWAITED_SECONDS
 
-BOARD = "board"  # who says that there is a task
-_TELLS = (MailSent, TeammateIdled, ModelAnswered, Ended, ChildEnded)
+BOARD_SENDER = "board"  # who says that there is a task
+_WAKING_EVENTS = (MailSent, TeammateIdled, ModelAnswered, Ended, ChildEnded)
 
 
 class Teammate:
@@ -64,13 +64,13 @@ class Teammate:
 
     async def mail(self) -> None:
         """Deliver mail to the session, until cancelled."""
-        leave = self._leader.hub.subscribe(self._heard)
+        leave = self._leader.hub.subscribe(self._on_event)
         try:
             while True:
-                self._wake, now = anyio.Event(), self._wake
-                now.set()
+                self._wake, previous = anyio.Event(), self._wake
+                previous.set()
                 await self._session.record.append_if(
-                    lambda view: delivered(self._child, self._leader.view, view),
+                    lambda view: new_mail(self._child, self._leader.view, view),
                     kept=True,
                     by="mail",
                 )
@@ -85,7 +85,7 @@ class Teammate:
             if await self._begin():
                 await self._leader.append_if(self._working, by=self._child.name)
                 return True
-            if dismissed(self._child, self._leader.view):
+            if is_dismissed(self._child, self._leader.view):
                 if await self._leave("its leader asked it to end"):
                     return False
                 continue
@@ -97,7 +97,7 @@ class Teammate:
             left = until - anyio.current_time()
             if not self._all_is_done and left > 0:
                 with anyio.move_on_after(min(left, self._poll)):
-                    await self._something()
+                    await self._wait_for_news()
             # Nothing is awaited before this: the others see the same, and end as well.
             if (self._all_is_done or left <= 0) and await self._leave(
                 "it has nothing to do"
@@ -105,11 +105,11 @@ class Teammate:
                 return False
         return False
 
-    def _heard(self, entry: Entry) -> None:
-        if isinstance(entry.event, _TELLS):
+    def _on_event(self, entry: Entry) -> None:
+        if isinstance(entry.event, _WAKING_EVENTS):
             self._wake.set()
 
-    async def _something(self) -> None:
+    async def _wait_for_news(self) -> None:
         """Wait for news of the leader, for mail, or for a stop."""
         async with anyio.create_task_group() as group:
 
@@ -148,8 +148,10 @@ class Teammate:
                 key = f"task {mine[0].id}" if f"task {mine[0].id}" not in known else key
         except ToolFailed:  # none is free, or the board cannot be read
             return False
-        said = Said(_words(mine[0]), BOARD, client_key=key)
-        await self._session.record.append_if(lambda _: (said,), kept=True, by=BOARD)
+        message = Said(_task_message(mine[0]), BOARD_SENDER, client_key=key)
+        await self._session.record.append_if(
+            lambda _: (message,), kept=True, by=BOARD_SENDER
+        )
         return True
 
     async def _leave(self, reason: str) -> bool:
@@ -184,7 +186,7 @@ class Teammate:
         """Is there mail on its way, or in its own journal, where `mail` has just put it?"""
         member = self._session.view
         return bool(
-            member.conversation.undelivered or delivered(self._child, leader, member)
+            member.conversation.undelivered or new_mail(self._child, leader, member)
         )
 
     @property
@@ -193,15 +195,15 @@ class Teammate:
         view = self._leader.view
         talk = view.conversation
         waits = is_last_word(view) and not (talk.undelivered or talk.calls)
-        others = [each for each in view.children.running if each.born.background]
-        return waits and all(each.idle for each in others)
+        others = [other for other in view.children.running if other.born.background]
+        return waits and all(other.idle for other in others)
 
 
 def in_progress(tasks: Sequence[BoardTask], owner: str) -> list[BoardTask]:
     return [t for t in tasks if t.status == "in_progress" and t.owner == owner]
 
 
-async def owned_by(board: Board, owner: str) -> Sequence[int]:
+async def find_owned(board: Board, owner: str) -> Sequence[int]:
     """The numbers of the tasks that are in progress with this owner."""
     try:
         return [task.id for task in in_progress(await board.tasks(), owner)]
@@ -209,15 +211,15 @@ async def owned_by(board: Board, owner: str) -> Sequence[int]:
         return ()
 
 
-async def give_back(board: Board, owners: Sequence[str]) -> None:
+async def free_tasks(board: Board, owners: Sequence[str]) -> None:
     """Free the tasks that ended teammates were working on."""
     with suppress(ToolFailed):
         for owner in owners:
-            for id_ in await owned_by(board, owner):
+            for id_ in await find_owned(board, owner):
                 await board.change(id_, TaskChange(status="pending"), owner)
 
 
-def _words(task: BoardTask) -> str:
+def _task_message(task: BoardTask) -> str:
     about = f"\n{task.description}" if task.description else ""
     return (
         f"<reminder>Task #{task.id} of the board is yours: do it, and complete it with "

@@ -22,9 +22,9 @@ from refold.safe_open import unlinked
 from refold.values.path_names import below
 from refold.values.printable_names import escaped
 
-_SECONDS = 300.0
-_MODULE = "160000 "  # how the line of a submodule begins
-_PLAIN = (
+_TIMEOUT_SECONDS = 300.0
+_SUBMODULE_MODE = "160000 "  # how the line of a submodule begins
+_SAFE_SETTINGS = (
     ("core.hooksPath", "/dev/null"), ("core.fsmonitor", "false"),
     ("core.untrackedCache", "false"), ("protocol.allow", "never"),
     ("submodule.recurse", "false"), ("gc.auto", "0"), ("maintenance.auto", "false"),
@@ -77,7 +77,7 @@ class Worktrees:
     def _programs(self) -> Programs:
         return Programs(self._environ, (self._directory,))
 
-    def named(self, session: str, child: str, base: str) -> Worktree:
+    def tree_of_child(self, session: str, child: str, base: str) -> Worktree:
         """The working tree of a child of this session; it need not exist."""
         root, *above = session.split("/")
         name = "-".join((*above, child))
@@ -92,14 +92,14 @@ class Worktrees:
         async with self._alone:
             await anyio.to_thread.run_sync(self._make, tree, inside)
 
-    async def removed(self, tree: Worktree) -> bool:
+    async def remove_if_unchanged(self, tree: Worktree) -> bool:
         """Remove it with its branch if nothing was changed. False: it was kept."""
         async with self._alone:
-            return await anyio.to_thread.run_sync(self._removed, tree)
+            return await anyio.to_thread.run_sync(self._remove_if_unchanged, tree)
 
-    async def listed(self) -> Sequence[Worktree]:
+    async def list_trees(self) -> Sequence[Worktree]:
         """The linked working trees of the repository, without its main one."""
-        return await anyio.to_thread.run_sync(self._listed)
+        return await anyio.to_thread.run_sync(self._list_trees)
 
     async def has_branch(self, branch: str) -> bool:
         return bool(await anyio.to_thread.run_sync(self._commit, self._root, branch))
@@ -157,8 +157,8 @@ class Worktrees:
             self._run(self._root, "worktree", "prune")
             known = self._commit(self._root, tree.branch)
             new = ("--no-track", "-b", tree.branch, "--", tree.directory, tree.base)
-            how = ("--", tree.directory, tree.branch) if known else new
-            self._run(self._root, "worktree", "add", "--no-checkout", *how)
+            arguments = ("--", tree.directory, tree.branch) if known else new
+            self._run(self._root, "worktree", "add", "--no-checkout", *arguments)
         if os.listdir(tree.directory) == [".git"]:
             # Only in the tree all of its filters are known: settings may depend on where
             # git runs and on the branch. So its files come after it is made.
@@ -175,13 +175,13 @@ class Worktrees:
             self._place.mkdir(mode=0o700, parents=True, exist_ok=True)
             unlinked(self._place)
         except OSError as error:
-            where = escaped(str(self._place))
-            raise ToolFailed(f"No working tree in {where}: {error.strerror}") from error
+            place = escaped(str(self._place))
+            raise ToolFailed(f"No working tree in {place}: {error.strerror}") from error
 
-    def _removed(self, tree: Worktree) -> bool:
+    def _remove_if_unchanged(self, tree: Worktree) -> bool:
         if not os.path.isdir(tree.directory):
             return True
-        changed = self._changed(tree.directory)
+        changed = self._count_changed(tree.directory)
         head = self._commit(tree.directory, "HEAD")
         branch = self._commit(self._root, tree.branch)
         if changed or (head, branch) != (tree.base, tree.base):
@@ -190,24 +190,24 @@ class Worktrees:
         self._run(self._root, "update-ref", "-d", f"refs/heads/{tree.branch}", tree.base)
         return True
 
-    def _listed(self) -> Sequence[Worktree]:
-        said = self._run(self._repository(), "worktree", "list", "--porcelain", "-z")
-        blocks = (block.split("\0") for block in said.strip("\0").split("\0\0"))
-        found = [
+    def _list_trees(self) -> Sequence[Worktree]:
+        output = self._run(self._repository(), "worktree", "list", "--porcelain", "-z")
+        blocks = (block.split("\0") for block in output.strip("\0").split("\0\0"))
+        trees = [
             {name: value for name, _, value in (row.partition(" ") for row in rows)}
             for rows in blocks
         ]
         return [
             Worktree(
-                each.get("worktree", ""),
-                each.get("branch", "").removeprefix("refs/heads/"),
-                each.get("HEAD", ""),
+                tree.get("worktree", ""),
+                tree.get("branch", "").removeprefix("refs/heads/"),
+                tree.get("HEAD", ""),
             )
-            for each in found[1:]
+            for tree in trees[1:]
         ]
 
     def _state(self, tree: Worktree) -> TreeState:
-        changed = self._changed(tree.directory)
+        changed = self._count_changed(tree.directory)
         every = ("--branches", "--tags", "--remotes")
         stray = self._run(tree.directory, "rev-list", "--count", "HEAD", "--not", *every)
         own = "0"
@@ -225,7 +225,7 @@ class Worktrees:
         self._run(self._root, "update-ref", "-d", f"refs/heads/{tree.branch}", tip)
         return ""
 
-    def _changed(self, folder: str) -> int:
+    def _count_changed(self, folder: str) -> int:
         """How many files are not committed. A submodule with files counts as one.
 
         git must not look into a submodule: the filters that its settings name would run.
@@ -233,8 +233,10 @@ class Worktrees:
         quiet = ("--porcelain", "-z", "--untracked-files=all", "--ignore-submodules=dirty")
         files = self._run(folder, "status", *quiet).count("\0")
         staged = self._run(folder, "ls-files", "--stage", "-z").split("\0")
-        modules = [row.partition("\t")[2] for row in staged if row.startswith(_MODULE)]
-        return files + sum(_has_files(os.path.join(folder, each)) for each in modules)
+        modules = [
+            row.partition("\t")[2] for row in staged if row.startswith(_SUBMODULE_MODE)
+        ]
+        return files + sum(_has_files(os.path.join(folder, module)) for module in modules)
 
     def _commit(self, folder: str, name: str) -> str:
         named = name if name == "HEAD" else f"refs/heads/{name}"
@@ -249,27 +251,27 @@ class Worktrees:
         )
         keys = dict.fromkeys(filters.split("\0"))
         off = tuple((key, _off(key)) for key in keys if key)
-        code, said, complaint = self._call(folder, off, *arguments)
+        code, output, complaint = self._call(folder, off, *arguments)
         if code:
             complaint = " ".join(complaint.split())[:300]
             raise ToolFailed(f"git {arguments[0]} failed in {escaped(folder)}: {complaint}")
-        return said
+        return output
 
     def _call(
-        self, folder: str, more: Sequence[tuple[str, str]], *arguments: str
+        self, folder: str, extra: Sequence[tuple[str, str]], *arguments: str
     ) -> tuple[int, str, str]:
         """Exit status, stdout and stderr."""
         try:
-            done = programs.run(
+            process = programs.run(
                 (self._programs.find("git"), *arguments),
-                _SECONDS,
+                _TIMEOUT_SECONDS,
                 cwd=folder,
-                env=self._environment((*_PLAIN, *more)),
+                env=self._environment((*_SAFE_SETTINGS, *extra)),
             )
-            out, err = done.stdout, done.stderr
+            output, err = process.stdout, process.stderr
             return (
-                done.returncode,
-                out.decode(errors="replace"),
+                process.returncode,
+                output.decode(errors="replace"),
                 err.decode(errors="replace"),
             )
         except (OSError, programs.TimedOut) as error:
@@ -283,9 +285,9 @@ class Worktrees:
         Settings are passed here, where names may contain any character: a repository names its
         filters.
         """
-        given = {"GIT_CONFIG_COUNT": str(len(settings))}
+        variables = {"GIT_CONFIG_COUNT": str(len(settings))}
         for n, (key, value) in enumerate(settings):
-            given |= {f"GIT_CONFIG_KEY_{n}": key, f"GIT_CONFIG_VALUE_{n}": value}
+            variables |= {f"GIT_CONFIG_KEY_{n}": key, f"GIT_CONFIG_VALUE_{n}": value}
         return {
             "PATH": self._programs.path,
             "HOME": "/nonexistent",
@@ -296,7 +298,7 @@ class Worktrees:
             "GIT_NO_LAZY_FETCH": "1",
             "GIT_TERMINAL_PROMPT": "0",
             "GIT_OPTIONAL_LOCKS": "0",
-            **given,
+            **variables,
         }
 
 

@@ -35,7 +35,7 @@ from refold.errors import BadInput
 from refold.journal.events.kinds import LAST_SESSION
 from refold.journal.state.fold import View
 from refold.journal.store.port import MemoryStore, Store
-from refold.memory.project import PendingSessions, kept_in, project_of, written
+from refold.memory.project import PendingSessions, has_notes, notes_directory, project_of
 from refold.permissions.facts import Facts
 from refold.permissions.rules import Rule
 from refold.place.port import Snapshots
@@ -246,7 +246,7 @@ class App:
     def put_down(self, session: str) -> None:
         """Notes are to be made of this session when it has been left."""
         if self.learns:
-            PendingSessions(kept_in(self.paths.data, self._project)).put(session)
+            PendingSessions(notes_directory(self.paths.data, self._project)).put(session)
 
     @cached_property
     def _project(self) -> Path:
@@ -277,8 +277,8 @@ class App:
     def _opener(self, store: Callable[[str], Store]) -> SessionOpener:
         # Each session has its own look: what another finds must not change its words.
         system_prompt = self._system_prompt() if self._opened else self.system_prompt
-        notes = written(self.paths.data, self.directory, self._project)
-        project = kept_in(self.paths.data, self._project)
+        notes = has_notes(self.paths.data, self.directory, self._project)
+        project = notes_directory(self.paths.data, self._project)
         here = SessionResources(
             system_prompt, self.skills, lambda: self.remembering, notes, project
         )

@@ -15,7 +15,14 @@ from pathlib import Path
 
 import anyio
 
-from refold.agents.named_worktrees import NamedTree, at, checked_name, is_of, make, place_of
+from refold.agents.named_worktrees import (
+    NamedTree,
+    belongs_to,
+    check_name,
+    find_at,
+    make,
+    place_of,
+)
 from refold.agents.worktree import TreeState, Worktree, Worktrees
 from refold.app.workspace import Workspace, WorkspaceDirectories
 from refold.config.paths import Paths, paths
@@ -121,7 +128,7 @@ class SessionWorktree:
         Raises `BadInput` where there is no repository.
         """
         try:
-            found = await self._trees.listed()
+            found = await self._trees.list_trees()
         except ToolFailed as error:
             raise BadInput(str(error)) from error
         there = [each for each in found if await anyio.Path(each.directory).is_dir()]
@@ -145,7 +152,7 @@ class SessionWorktree:
         if loss and not force:
             raise BadInput(f"{found.directory} has {loss}, which would be lost")
         entered = self._record.view.session.worktree
-        if entered and at(entered.tree, (found,)):
+        if entered and find_at(entered.tree, (found,)):
             return await self._leave("", remove=True)
         self._check_unused(found.directory)
         branch = await self._trees.remove(found)
@@ -154,7 +161,7 @@ class SessionWorktree:
 
     async def _enter(self, name: str, branch: str, call: str) -> NamedTree:
         self._check(self._record.view, call)
-        named = checked_name(name or branch.replace("/", "-"))
+        named = check_name(name or branch.replace("/", "-"))
         made = await make(named, self._directory, self._environ, branch)
         await self._recorded(_entering(made), call)
         return made
@@ -207,8 +214,8 @@ class SessionWorktree:
         return found
 
     async def _named(self, name: str) -> Worktree:
-        place = place_of(checked_name(name), self._directory)
-        if found := at(place, await self._trees.listed()):
+        place = place_of(check_name(name), self._directory)
+        if found := find_at(place, await self._trees.list_trees()):
             return found
         raise BadInput(
             f"there is no worktree {name!r}: {place} does not belong to this repository"
@@ -222,7 +229,7 @@ def gone(session: SessionInfo) -> WorktreeLeft | None:
         return None
     links = any(os.path.realpath(p) != p for p in (tree.tree, session.directory))
     there = os.path.isdir(session.directory) and not links
-    if there and is_of(tree.tree, root_of(tree.left)):
+    if there and belongs_to(tree.tree, root_of(tree.left)):
         return None
     return WorktreeLeft(tree.left, tree.tree, "gone")
 

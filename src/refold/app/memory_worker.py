@@ -125,7 +125,7 @@ async def _read(app: App, remembering: ProjectMemory, session: str) -> None:
     if remembering.home.exists(session):  # else it was deleted, or never begun
         await remembering.learn_of(session, aide)
         await find_title(app, session, partial(aide_for, app))
-    pending.done(session)
+    pending.remove(session)
 
 
 def aide_for(app: App, view: View, *, asked: bool = False) -> Model | None:

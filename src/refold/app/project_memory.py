@@ -39,20 +39,20 @@ from refold.journal.state.fold import View
 from refold.memory import distil
 from refold.memory.function_words import OF_ONESELF
 from refold.memory.grounding import (
-    grounded,
+    is_grounded,
+    is_stated_in_order,
     lifts_prohibition,
     may_replace,
     normal,
-    stated_in_order,
     stems,
 )
 from refold.memory.note_origins import NoteChange, Origin
-from refold.memory.notes import Memory, NewNote, told
-from refold.memory.notes_file import LONGEST, one_line
+from refold.memory.notes import Memory, NewNote, notes_text
+from refold.memory.notes_file import MAX_LINE_CHARS, one_line
 from refold.memory.own_words import PersonWords, own_words
 from refold.memory.project import PendingSessions, project_of
 from refold.provider.port import Delta, Provider, Request
-from refold.session.inbox import APPROVED, EDITED, REVISE
+from refold.session.inbox import PLAN_APPROVED, PLAN_EDITED, PLAN_REJECTED
 from refold.session.recorder import Recorder
 from refold.session.redactor import Redactor
 from refold.values.growing import Log
@@ -111,11 +111,11 @@ class ProjectMemory:
         version that is `trusted`.
         """
         theirs = self._of_the_folder(trusted) if trusted else ""
-        return told(self._text("project"), self._text("person"), theirs)
+        return notes_text(self._text("project"), self._text("person"), theirs)
 
     def note(self, words: str) -> str:
         """Save a note that the user wrote, and say so. Raises `BadInput`."""
-        text = one_line(words, LONGEST)
+        text = one_line(words, MAX_LINE_CHARS)
         if not text:
             raise BadInput("the note is empty: write #, then what to remember")
         if self.holds_secret(text):
@@ -140,7 +140,7 @@ class ProjectMemory:
         """
         with suppress(BadInput):  # what cannot be read is no news
             if news := self.memory.news():
-                self.memory.told()
+                self.memory.mark_seen()
                 return _in_a_line(news)
         return ""
 
@@ -163,14 +163,14 @@ class ProjectMemory:
         if not distil.worth_asking(heard):
             await record(MemoryExtracted(upto), by="memory")
             return LearnResult(session, why="too little was said")
-        known = await anyio.to_thread.run_sync(self.memory.listed)
-        words = distil.asked(heard, _answers(entries, since), known)
+        known = await anyio.to_thread.run_sync(self.memory.all_notes)
+        words = distil.request_text(heard, _answers(entries, since), known)
         request = _request(words, aide)
         answer = await ask_outside_conversation(request, "memory", aide, NO_LIMIT, record)
         found = distil.drafts(answer)
         if found is None:
             raise ProviderError(f"{aide.name} gave no JSON for the notes")
-        notes = distil.checked(found, heard, known, session)
+        notes = distil.check_drafts(found, heard, known, session)
         clean = [note for note in notes if not self.holds_secret(note.text)]
         changes = await anyio.to_thread.run_sync(self.memory.keep, clean)
         kept = sum(change.sign == "+" for change in changes)
@@ -206,7 +206,7 @@ class ProjectMemory:
         new = bool(said) and said[-1].seq > view.session.memory_up_to
         if new and view.account.spent.answers:
             return True
-        self.pending.done(session)
+        self.pending.remove(session)
         return False
 
     def entries(self, session: str) -> tuple[Entry, ...]:
@@ -284,7 +284,9 @@ class Notebook:
         return await anyio.to_thread.run_sync(self._write, section, text, replaces)
 
     def _write(self, section: str, text: str, replaces: str) -> str:
-        note = self._note(section, one_line(text[: 4 * LONGEST], LONGEST), replaces)
+        note = self._note(
+            section, one_line(text[: 4 * MAX_LINE_CHARS], MAX_LINE_CHARS), replaces
+        )
         try:
             changes = self._of.memory.keep([note])
         except BadInput as error:
@@ -297,24 +299,24 @@ class Notebook:
         memory, where = self._of.memory, distil.place(section)
         if where is None:
             raise ToolFailed(
-                f"There is no section {section!r}: {', '.join(distil.PLACES)}."
+                f"There is no section {section!r}: {', '.join(distil.PLACE_CHOICES)}."
             )
         if self._of.holds_secret(text):
             raise ToolFailed(SECRET)
-        old = memory.meant(replaces) if replaces.strip() else None
+        old = memory.find_note(replaces) if replaces.strip() else None
         if replaces.strip() and old is None:
-            known = "; ".join(each.line.text for each in memory.listed()) or "none"
+            known = "; ".join(each.line.text for each in memory.all_notes()) or "none"
             raise ToolFailed(f"No note is {replaces!r}. The notes are: {known}.")
         before = old.line.text if old else ""
         if not may_replace(before, text):
             raise ToolFailed(FORBIDS.format(text=before))
         heard = distil.newest(heard_in(self._of.entries(self._session), 0))
         said = [each.text for each in heard]
-        if not grounded(text, said, before):
+        if not is_grounded(text, said, before):
             raise ToolFailed(UNSAID)
         if any(
-            lifts_prohibition(n.line.text, text) for n in memory.listed()
-        ) and not stated_in_order(text, said):
+            lifts_prohibition(n.line.text, text) for n in memory.all_notes()
+        ) and not is_stated_in_order(text, said):
             raise ToolFailed(UNSAID)
         whose, place = where
         origin = _origin(self._session, text, heard)
@@ -359,9 +361,9 @@ def _is_scheduled(event: SessionStarted | SessionResumed) -> bool:
 
 
 def _without_the_plan(words: str) -> str:
-    if words == APPROVED or words.startswith(EDITED.partition("{")[0]):
+    if words == PLAN_APPROVED or words.startswith(PLAN_EDITED.partition("{")[0]):
         return ""
-    return words.removeprefix(REVISE.partition("{")[0])
+    return words.removeprefix(PLAN_REJECTED.partition("{")[0])
 
 
 def _answers(entries: Iterable[Entry], after: int) -> tuple[distil.DistilledAnswer, ...]:
@@ -382,8 +384,8 @@ def _request(words: str, aide: Model) -> Request:
         Log([StoredMessage(0, Message("user", (Text(words),)))]),
         distil.prompt(),
         model=aide.name.partition("/")[2],
-        max_output=distil.OUTPUT,
-        schema=distil.SCHEMA,
+        max_output=distil.MAX_OUTPUT_TOKENS,
+        schema=distil.ANSWER_SCHEMA,
     )
 
 

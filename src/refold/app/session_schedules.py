@@ -75,7 +75,9 @@ class SessionSchedules:
             view.session.id,
         )
         key = f"{view.session.id}:{call}"
-        book = ScheduleBook(self._places.data, masks_of(self._environ, self._places).masked)
+        book = ScheduleBook(
+            self._places.data, masks_of(self._environ, self._places).mask_event
+        )
         text = added(book.add(plan, now, key))
         return text if self._options.attended else f"{text}; {_NOT_HERE}"
 

@@ -140,7 +140,7 @@ class LazyBoard:
     def _board(self) -> "TaskBoard":
         from refold.journal.board.board_file import TaskBoard
 
-        return TaskBoard(self._project, self._masks.masked)
+        return TaskBoard(self._project, self._masks.mask_event)
 
     async def _do(self, deed: "Callable[[TaskBoard], T]") -> T:
         try:
@@ -313,8 +313,8 @@ class LazyBackground:
     async def stop(self, name: str, *, silent: bool = False) -> bool:
         return await self._commands.stop(name, silent=silent)
 
-    async def printed(self, name: str, most: int) -> str:
-        return await self._commands.printed(name, most)
+    async def read_tail(self, name: str, max_bytes: int) -> str:
+        return await self._commands.read_tail(name, max_bytes)
 
     def every(self) -> Sequence[BackgroundCommand]:
         return self._record.view.background.commands

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from refold.agents.child import ChildSpec
 from refold.agents.children import Children
-from refold.agents.profile import Profile, tools_of, unused_preset
+from refold.agents.profile import Profile, preset_notice, tools_of
 from refold.agents.registry import Registry
 from refold.app.models import SCRIPT, Models, ModelTraits, answering, mcp_host
 from refold.app.policies import budget, policies, shares
@@ -103,7 +103,7 @@ class TurnContext:
         model, mcp = model_of(models, view, now), self._shared.mcp
         told = self._told(now, models.traits(model), view).notices
         gone = GONE.format(agent=agent) if agent and now.name != agent else ""
-        unused = unused_preset(now, preset if preset != Settings().preset else "")
+        unused = preset_notice(now, preset if preset != Settings().preset else "")
         chosen = view.session.preset
         lost = (
             GONE_PRESET.format(gone=chosen, now=preset)
@@ -136,7 +136,7 @@ class TurnContext:
         world = self._world(view)
         if self._since is None:  # the model is about to read it, and then nothing is new
             self._since = self._new(view, lambda: world)
-        self._children.at(world)
+        self._children.begin_turn(world)
         if self._resources.python is not None:
             self._resources.python.at(world, self._agent(view))
         return world
@@ -281,7 +281,7 @@ class TurnContext:
             return ""
         window = traits.window or settings.context.default_window_tokens
         room = system_text.room("skills", window)
-        return self._resources.skills.listed(min(_LISTED, room))
+        return self._resources.skills.list_text(min(_LISTED, room))
 
     @cached_property
     def _beside(self) -> Background:

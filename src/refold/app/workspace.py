@@ -36,7 +36,7 @@ from refold.place.port import (
     SnapshotTaken,
     Trees,
 )
-from refold.skills.directories import shipped
+from refold.skills.directories import folder_of_shipped
 from refold.tools.contract import Tool
 from refold.values.display import HostAttempt
 from refold.values.log_level import WriteLog
@@ -95,7 +95,10 @@ class Workspace:
             dict.fromkeys(map(os.path.realpath, (paths.config, paths.data, paths.state)))
         )
         # Commands run what skills bring; ours may lie where a sandbox hides things.
-        self._shared = (os.path.join(self._own[0], "skills"), os.path.realpath(shipped()))
+        self._shared = (
+            os.path.join(self._own[0], "skills"),
+            os.path.realpath(folder_of_shipped()),
+        )
         self.find_secrets = main.find_secrets if main else find_secrets
         self._code: CodeWorkspace | None = None
         self._code_lock = Lock()  # two sessions may ask first at once

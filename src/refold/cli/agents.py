@@ -4,7 +4,7 @@ import os
 from argparse import SUPPRESS, ArgumentParser, Namespace
 
 from refold.agents.profile import Profile
-from refold.agents.registry import Registry, registry, untrusted_notice
+from refold.agents.registry import Registry, registry, trust_notice
 from refold.app.search_places import trusted_scope
 from refold.config.paths import here, paths
 from refold.config.project import any_agent_file
@@ -68,7 +68,7 @@ def _list(found: Namespace, *, trust: bool = False) -> int:
         else:
             write(_line(each, wide))
     unheeded = _unheeded(found.agents, trust=trust)
-    for problem in (unheeded, untrusted_notice(place), *agents.problems, *changed()):
+    for problem in (unheeded, trust_notice(place), *agents.problems, *changed()):
         if problem:
             print_error(on_one_line(problem))
     return 0
@@ -86,7 +86,7 @@ def _known(place: SkillScope, given: str | None = None, *, trust: bool = False) 
     from refold.cli.declared_start import declared_profiles
 
     declared = declared_profiles(directory, places, trust=trust, given=given)
-    return registry(place, _tools, given=declared)
+    return registry(place, _tools, profiles=declared)
 
 
 def _unheeded(named: str | None, *, trust: bool = False) -> str:

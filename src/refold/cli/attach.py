@@ -16,8 +16,8 @@ from refold.cli.interactive import full_screen, line_by_line
 from refold.cli.launch import command_names
 from refold.cli.session_argument import add_session, stored_session
 from refold.client.launch import Launch
-from refold.client.remote_session import attached
-from refold.client.resume import resumed_in
+from refold.client.remote_session import attach
+from refold.client.resume import find_directory
 from refold.client.stored_sessions import StoredSessions
 from refold.config.folder_settings import load_here
 from refold.config.paths import here, paths
@@ -54,7 +54,7 @@ def join(id_: str, *, full: bool = False) -> int:
 
 def launch_to_join(home: SessionIndex, session: str) -> Launch:
     """A start where this session works, with the settings that hold there."""
-    places, where = paths(os.environ), resumed_in(home, session, here())
+    places, where = paths(os.environ), find_directory(home, session, here())
     loaded = load_here(where.directory, places, os.environ, {}, trust=False)
     options = LaunchOptions(
         directory=where.directory, more_roots=where.roots, given=loaded.given
@@ -64,7 +64,7 @@ def launch_to_join(home: SessionIndex, session: str) -> Launch:
 
 async def _joined(launch: Launch, id_: str, full: bool) -> int:
     try:
-        async with attached(launch, id_) as session:
+        async with attach(launch, id_) as session:
             full = full or session.settings.terminal.display == "full"
             converse = full_screen if full else line_by_line
             return await converse()(session, "", (), None, None)

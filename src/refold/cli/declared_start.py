@@ -67,14 +67,14 @@ def declared_agents(
     directory: Path, places: Paths, *, trust: bool, given: str | None
 ) -> "FoundAgents":
     """The declared agents that count in this directory. Raises `BadInput`."""
-    from refold.agents.builtin import ALIASES, BUILTIN
+    from refold.agents.builtin import AGENT_ALIASES, BUILTIN_AGENTS
     from refold.config.folder_settings import project_here
     from refold.declared.agent_files import find_declared
 
     there, state = project_here(directory, places, trust=trust)
     agents = find_declared(there, state, places, os.environ, given)
     for each in agents.agents:
-        if each.variant.name in BUILTIN or each.variant.name in ALIASES:
+        if each.variant.name in BUILTIN_AGENTS or each.variant.name in AGENT_ALIASES:
             raise BadInput(
                 f"{each.where}: {each.variant.name!r} is a built-in agent: give yours another name"
             )

@@ -19,10 +19,10 @@ from refold.cli.launch import (
 )
 from refold.cli.output import said_yes
 from refold.client.folder_trust import (
-    NAMESPACES,
     NAMESPACES_QUESTION,
+    SETTING_NAMESPACES,
     TrustOffer,
-    changed_texts,
+    find_changed_texts,
 )
 from refold.client.launch import Launch
 from refold.client.session import Session
@@ -59,11 +59,13 @@ def _ask_about_the_folder(found: Namespace) -> None:
     here = settings_of(found)
     places = paths(os.environ)
     folders = TrustedFolders(places.folders)
-    changes = () if found.trust else changed_texts(here.project.folder, places, folders)
+    changes = (
+        () if found.trust else find_changed_texts(here.project.folder, places, folders)
+    )
     offer = TrustOffer(here.project, here.state, here.texts, changes)
     if not offer:
         return
-    sys.stdout.write("".join(f"{line}\n" for line in offer.shown()))
+    sys.stdout.write("".join(f"{line}\n" for line in offer.question_lines()))
     sys.stdout.write(f"\n{offer.question} [y/N] ")
     sys.stdout.flush()
     if said_yes():
@@ -79,7 +81,7 @@ def _ask_about_namespaces(found: Namespace) -> None:
     folder = here.project.folder
     if not here.settings.sandbox.user_namespaces or folders.has_namespaces(folder):
         return
-    sys.stdout.write(f"{NAMESPACES}\n{NAMESPACES_QUESTION} [y/N] ")
+    sys.stdout.write(f"{SETTING_NAMESPACES}\n{NAMESPACES_QUESTION} [y/N] ")
     sys.stdout.flush()
     if said_yes():
         folders.allow_namespaces(folder)
@@ -110,7 +112,7 @@ async def _run(found: Namespace, launch: Launch) -> int:
     try:
         if launch.app.learns:  # what an earlier one could not finish
             leave(launch.app.remembering, os.environ)
-        text, typed = await launch.said(found.text, found.text)
+        text, typed = await launch.expand(found.text, found.text)
         session = Session(launch, await opened(launch, found))
         converse = (
             full_screen if session.settings.terminal.display == "full" else line_by_line

@@ -19,7 +19,7 @@ from refold.app.launch_options import DeclaredStart, LaunchOptions
 from refold.app.session_index import session_index
 from refold.cli.flags import PICK
 from refold.client.launch import Launch, OpenedSession
-from refold.client.resume import LEFT_BYPASS, SessionDirectory, resumed_in, with_a_model
+from refold.client.resume import LEFT_BYPASS, SessionDirectory, find_directory, with_a_model
 from refold.client.session import Session
 from refold.config.folder_settings import FolderSettings, ignored_settings, load_here
 from refold.config.paths import Paths, here, paths
@@ -391,7 +391,7 @@ def place_of(found: Namespace) -> SessionDirectory:
 
     session = home.resolve(found.resume, here(), WaitNotice())
     found.resume = session.id
-    return resumed_in(home, session.id, here())
+    return find_directory(home, session.id, here())
 
 
 async def choose_again(

@@ -19,7 +19,7 @@ from refold.errors import BadInput, RefoldError
 from refold.headless.streams import print_document, print_error, print_note, write
 from refold.memory.note_origins import NoteChange
 from refold.memory.notes import ListedNote, Memory, Whose
-from refold.memory.notes_file import MOST
+from refold.memory.notes_file import MAX_FILE_BYTES
 from refold.views.escape import on_one_line
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _whose(found: Namespace) -> Whose:
 
 
 def _show(memory: Memory, whose: Whose, *, as_json: bool) -> int:
-    notes = [n for n in memory.listed() if whose == "project" or n.whose == "person"]
+    notes = [n for n in memory.all_notes() if whose == "project" or n.whose == "person"]
     if as_json:
         for note in notes:
             print_document(_document(note))
@@ -116,7 +116,7 @@ def _listing(notes: Sequence[ListedNote], memory: Memory) -> Iterator[str]:
     for note in notes:
         if note.whose != before[0]:
             size = len(memory.text(note.whose).encode())
-            yield f"{memory.file(note.whose)} ({size:,} of {MOST:,} bytes)\n"
+            yield f"{memory.file(note.whose)} ({size:,} of {MAX_FILE_BYTES:,} bytes)\n"
         if (note.whose, note.line.section) != before:
             yield f"{on_one_line(note.line.section) or 'Notes'}\n"
         before = (note.whose, note.line.section)
@@ -142,7 +142,7 @@ def _diff(memory: Memory, *, as_json: bool) -> int:
             write(f"{when}  {_told(change)}")
     if not changes and not as_json:
         print_note("no note was added or removed automatically")
-    memory.told()
+    memory.mark_seen()
     return 0
 
 
@@ -161,9 +161,9 @@ def _edit(memory: Memory, whose: Whose) -> int:
     memory.begin(whose)
     edit(command, file)
     size = len(memory.text(whose).encode())
-    if size > MOST:
+    if size > MAX_FILE_BYTES:
         print_error(
-            f"{size:,} bytes; a model gets the first {MOST:,}, and the oldest "
+            f"{size:,} bytes; a model gets the first {MAX_FILE_BYTES:,}, and the oldest "
             "notes are dropped when another is added"
         )
     return 0
@@ -197,7 +197,7 @@ async def _updated(app: "App", remembering: ProjectMemory, named: Sequence[str])
                 code = 1
                 print_error(f"{session}: {error}")
                 continue
-            remembering.pending.done(session)
+            remembering.pending.remove(session)
             came += len(learned.changes)
             write("".join(map(_told, learned.changes)))
             if learned.why and named:
@@ -206,7 +206,7 @@ async def _updated(app: "App", remembering: ProjectMemory, named: Sequence[str])
         await app.aclose()
     if not came and not code:
         write("nothing new to remember\n")
-    remembering.memory.told()
+    remembering.memory.mark_seen()
     return code
 
 

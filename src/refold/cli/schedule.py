@@ -91,7 +91,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(found: Namespace) -> int:
     places = paths(os.environ)
-    book = ScheduleBook(places.data, masks_of(os.environ, places).masked)
+    book = ScheduleBook(places.data, masks_of(os.environ, places).mask_event)
     match found.what:
         case "list":
             _list(book, every=found.all, as_json=found.json)

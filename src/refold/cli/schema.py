@@ -41,12 +41,12 @@ def schema_text(which: str) -> str:
 
 def _schema(which: str) -> dict[str, Any]:
     if which == "orders":
-        from refold.client.protocol import KINDS
+        from refold.client.protocol import ORDER_KINDS
 
         return _one_of(
             f"orders, version {SCHEMA_VERSION}",
             "One line on stdin, with --input-format stream-json.",
-            KINDS,
+            ORDER_KINDS,
         )
     from refold.views.stream_json import (
         documents,

@@ -29,7 +29,7 @@ def pick_one(terminal: TerminalSettings) -> str:
     from refold.terminal.this_terminal import this_terminal
 
     printer, reader = this_terminal(display=terminal.display, theme=terminal.theme)
-    search = SessionCatalogue(home, here()).typed_so_far
+    search = SessionCatalogue(home, here()).search_while_typing
     picker = session_picker(cards, time.time())
     found = anyio.run(pick, printer, reader, picker, search)
     return found.selection.id if found and found.selection else ""

@@ -30,7 +30,7 @@ def run(found: Namespace) -> int:
         status = _show(catalogue, catalogue.skill(found.name), as_json=found.json)
         _tell(changed())
         return status
-    for skill in catalogue.found.skills:
+    for skill in catalogue.scan.skills:
         if found.json:
             _line(skill)
         else:

@@ -20,7 +20,7 @@ from refold.errors import RefoldError
 from refold.headless.streams import print_document, print_note
 from refold.journal.board.board_file import TaskBoard
 from refold.journal.board.task_graph import PERSON_NAME
-from refold.memory.project import kept_in, project_of
+from refold.memory.project import notes_directory, project_of
 from refold.values.control import BoardTask, NewTask, Progress, TaskChange
 from refold.views.task_list import count_line, task_lines, task_rows
 
@@ -111,7 +111,7 @@ def run(found: Namespace) -> int:
 def _board() -> TaskBoard:
     places = paths(os.environ)
     masks = masks_of(os.environ, places)
-    return TaskBoard(kept_in(places.data, project_of(here())), masks.masked)
+    return TaskBoard(notes_directory(places.data, project_of(here())), masks.mask_event)
 
 
 def _list(board: TaskBoard, *, every: bool, as_json: bool) -> None:

@@ -9,7 +9,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from refold.cli.output import confirmed
-from refold.client.folder_trust import TrustOffer, changed_texts
+from refold.client.folder_trust import TrustOffer, find_changed_texts
 from refold.config.folder_settings import untrusted
 from refold.config.paths import Paths, paths
 from refold.config.project import project, texts
@@ -42,7 +42,7 @@ def run(found: Namespace) -> int:
             directory = _directory(found.directory)
             there = project(directory, places.settings)
             new = untrusted(directory, folders)
-            changes = changed_texts(directory, places, folders, again=True)
+            changes = find_changed_texts(directory, places, folders, include_declined=True)
             offer = TrustOffer(there, folders.state(there), new, changes)
             status = _add(folders, offer, places.data, ask=not found.yes)
             if status == 0:

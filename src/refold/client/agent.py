@@ -32,7 +32,7 @@ from refold.client.catalogue import SessionCatalogue
 from refold.client.launch import Launch
 from refold.client.questions import Approve
 from refold.client.result import Result
-from refold.client.resume import SessionDirectory, resumed_in
+from refold.client.resume import SessionDirectory, find_directory
 from refold.client.session import Session
 from refold.config.folder_settings import load_here
 from refold.config.paths import Paths, paths
@@ -153,21 +153,25 @@ class Agent(Struct, frozen=True, kw_only=True):
 
     def _app(self, sessions: SessionIndex | None = None, resumed: str = "") -> App:
         """`resumed` is the session that goes on, if one does."""
-        where = SessionDirectory(Path(self.directory).absolute())
+        session_directory = SessionDirectory(Path(self.directory).absolute())
         if sessions is not None and resumed:
-            where = resumed_in(sessions, resumed, where.directory)
-        if not where.directory.is_dir():
+            session_directory = find_directory(
+                sessions, resumed, session_directory.directory
+            )
+        if not session_directory.directory.is_dir():
             raise BadInput(f"directory={str(self.directory)!r}: there is no such directory")
-        here = load_here(where.directory, self._paths, self._environ, self._flags)
+        loaded = load_here(
+            session_directory.directory, self._paths, self._environ, self._flags
+        )
         options = LaunchOptions(
-            directory=where.directory,
-            more_roots=where.roots,
-            notices=where.notices,
+            directory=session_directory.directory,
+            more_roots=session_directory.roots,
+            notices=session_directory.notices,
             model=self.model,
             attended=self.approve is not None,
             own_system=self.system_prompt,
             keep=self.persist,
-            given=here.given,
+            given=loaded.given,
             provider=self.provider,
             tools=_all_tools(self.tools, builtin=self.builtin),
             dependencies=self.dependencies,
@@ -176,22 +180,22 @@ class Agent(Struct, frozen=True, kw_only=True):
             agents=tuple(self.agents),
             schema=None if self.schema is None else Raw(msgspec.json.encode(self.schema)),
         )
-        return App(here.settings, self._paths, self._environ, options)
+        return App(loaded.settings, self._paths, self._environ, options)
 
 
 def _all_tools(tools: Sequence[Tool], *, builtin: bool) -> tuple[Tool, ...]:
     from refold.tools.builtin import builtin as ours
 
-    found = (*(ours() if builtin else ()), *tools)
-    given = cast("Sequence[object]", found)  # not everybody has a type checker
-    if wrong := [each for each in given if not isinstance(each, Tool)]:
+    all_tools = (*(ours() if builtin else ()), *tools)
+    objects = cast("Sequence[object]", all_tools)  # not everybody has a type checker
+    if wrong := [item for item in objects if not isinstance(item, Tool)]:
         raise BadInput(
             f"{wrong[0]!r} is not a tool: put @tool(Effect.LOOK), or what it does, above it"
         )
     for tool in tools:
         tool.signature()  # its types are read now, not in the middle of a session
-    names = [tool.name for tool in found]
+    names = [tool.name for tool in all_tools]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice:
         raise BadInput(f"there are two tools named {twice!r}: rename one of them")
-    return found
+    return all_tools

@@ -15,8 +15,8 @@ from refold.journal.session_index import CardCatalogue, SessionIndex
 
 __all__ = ["LAST_SESSION", "SessionCatalogue", "sessions_of"]  # LAST: the newest session
 
-_SOON = 2.0  # seconds for reading what is new; a list does not wait for thousands
-_MOST = 200  # messages in which something is found while it is typed
+_READ_SECONDS = 2.0  # seconds for reading what is new; a list does not wait for thousands
+_MAX_TYPED_HITS = 200  # messages in which something is found while it is typed
 
 
 class SessionCatalogue:
@@ -33,27 +33,27 @@ class SessionCatalogue:
 
     def names(self) -> Sequence[tuple[str, str, str]]:
         """Id, name and title of each, for completion. Waits for a disk."""
-        found = sessions_of(self._home.catalogue(), self._directory)
-        return [(card.id, card.about.name, card.about.title) for card in found]
+        cards = sessions_of(self._home.catalogue(), self._directory)
+        return [(card.id, card.about.name, card.about.title) for card in cards]
 
     async def find(self, text: str) -> str:
         """The id of the session that this names: an id, its beginning, or a name.
 
         Raises `BadInput` where it names none, or several.
         """
-        found = await anyio.to_thread.run_sync(self._home.find, text)
-        return found.id
+        match = await anyio.to_thread.run_sync(self._home.find, text)
+        return match.id
 
-    async def search(self, words: str, most: int) -> Sequence[Hit]:
+    async def search(self, words: str, limit: int) -> Sequence[Hit]:
         """Where this was said, in the sessions of this directory."""
 
         def work() -> Sequence[Hit]:
             catalogue = self._home.catalogue()
-            return catalogue.search(words, most, works_in(self._directory))
+            return catalogue.search(words, limit, works_in(self._directory))
 
         return await anyio.to_thread.run_sync(work)
 
-    def typed_so_far(self, text: str) -> frozenset[str]:
+    def search_while_typing(self, text: str) -> frozenset[str]:
         """The sessions in which this was said, while it is still being typed."""
         begun = text if text.endswith(('"', "*")) else f"{text}*"
         works_here = works_in(self._directory)
@@ -62,7 +62,7 @@ class SessionCatalogue:
             return card.id != self._own and works_here(card)
 
         try:
-            hits = self._home.catalogue().search(begun, _MOST, other, seconds=0.0)
+            hits = self._home.catalogue().search(begun, _MAX_TYPED_HITS, other, seconds=0.0)
         except BadInput:  # signs alone: they may stand in a title
             return frozenset()
         return frozenset(hit.card.id for hit in hits)
@@ -74,6 +74,6 @@ def sessions_of(catalogue: CardCatalogue, directory: Path | str) -> list[Card]:
     Of the runs of a schedule only the newest.
     """
     works_here = works_in(directory)
-    cards = catalogue.cards(seconds=_SOON)
-    said = (card for card in cards if works_here(card) and card.about.title)
-    return without_old_runs(said)
+    cards = catalogue.cards(seconds=_READ_SECONDS)
+    titled = (card for card in cards if works_here(card) and card.about.title)
+    return without_old_runs(titled)

@@ -14,8 +14,8 @@ from refold.client.folder_trust import (
     KEEP,
     USE,
     TrustOffer,
-    changed_texts,
-    shown_change,
+    change_text,
+    find_changed_texts,
     since,
 )
 from refold.client.order_sink import AlreadyAnswered
@@ -29,8 +29,8 @@ from refold.values.printable_names import escaped
 from refold.views.stream_json.documents import FileChange
 from refold.views.stream_json.snapshot import ChangedInstructions, InstructionChange
 
-_ANSWERED = "no change of instructions waits for an answer any more"
-_OTHER = "the instructions changed again: read the newest change, and answer that"
+_ALREADY_ANSWERED = "no change of instructions waits for an answer any more"
+_CHANGED_AGAIN = "the instructions changed again: read the newest change, and answer that"
 
 
 def question_of(app: App) -> ChangedInstructions | None:
@@ -46,9 +46,9 @@ def judge(app: App, order: InstructionsResponse) -> None:
     """Record the answer, which counts from the next turn on. As `question_of`."""
     offer = _offer(app)
     if not offer:
-        raise AlreadyAnswered(_ANSWERED)
+        raise AlreadyAnswered(_ALREADY_ANSWERED)
     if _question(offer).hash != order.hash:
-        raise BadInput(_OTHER)
+        raise BadInput(_CHANGED_AGAIN)
     folders = TrustedFolders(app.paths.folders)
     if not order.use:
         offer.keep(folders, app.paths.data)
@@ -60,7 +60,7 @@ def judge(app: App, order: InstructionsResponse) -> None:
 def _offer(app: App) -> TrustOffer:
     root = FolderTexts(root_of(app.directory))
     changes = (
-        changed_texts(app.directory, app.paths, TrustedFolders(app.paths.folders))
+        find_changed_texts(app.directory, app.paths, TrustedFolders(app.paths.folders))
         if not app.options.trust
         else ()
     )
@@ -68,17 +68,17 @@ def _offer(app: App) -> TrustOffer:
 
 
 def _question(offer: TrustOffer) -> ChangedInstructions:
-    texts = [(each.path, each.trusted, each.now) for each in offer.changes]
+    texts = [(change.path, change.trusted, change.now) for change in offer.changes]
     changes = [
         InstructionChange(
-            since(each, offer.project.folder),
+            since(change, offer.project.folder),
             FileChange(
-                escaped(each.path),
-                "created" if each.trusted is None else "changed",
-                shown_change(each),
+                escaped(change.path),
+                "created" if change.trusted is None else "changed",
+                change_text(change),
             ),
         )
-        for each in offer.changes
+        for change in offer.changes
     ]
     hash_ = digest(msgspec.json.encode(texts))
     return ChangedInstructions(hash_, offer.question, USE, KEEP, changes)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from refold.agents.profile import Profile, unused_preset
+from refold.agents.profile import Profile, preset_notice
 from refold.app.app import App
 from refold.client.launch import Launch
 from refold.client.order_sink import SendOrder
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from refold.app.model_offers import ModelOffers
 
 Offer = Mapping[str, object]
-WHAT = ("tools", "skills", "commands", "agents", "presets", "models")
-_SOON = 0.5  # seconds for reading what is new of the sessions
-_LATELY = 50  # sessions that are looked at for their models
-_RECENT = 4
+OFFER_KINDS = ("tools", "skills", "commands", "agents", "presets", "models")
+_READ_SECONDS = 0.5  # seconds for reading what is new of the sessions
+_MAX_SESSIONS = 50  # sessions that are looked at for their models
+_MAX_RECENT = 4
 
 
 class ModelChoices:
@@ -44,23 +44,23 @@ class ModelChoices:
     def names(self) -> Sequence[str]:
         return self._app.models.names()
 
-    async def offered(self) -> Sequence[ModelOffer]:
+    async def list_offers(self) -> Sequence[ModelOffer]:
         """Models of every provider with a key: roles and own names first, then recent ones."""
-        return await anyio.to_thread.run_sync(self._offered)
+        return await anyio.to_thread.run_sync(self._list_offers)
 
-    def _offered(self) -> Sequence[ModelOffer]:
+    def _list_offers(self) -> Sequence[ModelOffer]:
         offers, recent = self._offers, self._recent()
         names = dict.fromkeys((*recent, *offers.names()))
         if self.current:
             names = dict.fromkeys((self.current, *names))
-        found = list[tuple[int, ModelOffer]]()
+        ranked = list[tuple[int, ModelOffer]]()
         for name in names:
             window, read, written = offers.figures(name)
             own = offers.notes(name)
             notes = (*own, *(("recent",) if name in recent else ()))
             rank = 0 if name == self.current else 1 if own else 2 if name in recent else 3
-            found.append((rank, ModelOffer(name, window, read, written, notes)))
-        return [offer for _, offer in sorted(found, key=lambda each: each[0])]
+            ranked.append((rank, ModelOffer(name, window, read, written, notes)))
+        return [offer for _, offer in sorted(ranked, key=lambda each: each[0])]
 
     @property
     def _offers(self) -> "ModelOffers":
@@ -72,9 +72,9 @@ class ModelChoices:
         """The models of the newest sessions, in every directory, that could be asked now."""
         if not self._app.options.keep:
             return ()
-        cards = self._app.home.catalogue().cards(seconds=_SOON)[:_LATELY]
+        cards = self._app.home.catalogue().cards(seconds=_READ_SECONDS)[:_MAX_SESSIONS]
         names = dict.fromkeys(card.about.model or card.model for card in cards)
-        return [name for name in names if name and self._works(name)][:_RECENT]
+        return [name for name in names if name and self._works(name)][:_MAX_RECENT]
 
     def _works(self, name: str) -> bool:
         try:
@@ -113,7 +113,7 @@ class AgentChoices:
         """Why a file that should be an agent is none, in sentences."""
         return self._app.agents.problems
 
-    def listed(self) -> Sequence[Profile]:
+    def profiles(self) -> Sequence[Profile]:
         return self._app.agents.every("main")
 
     def presets(self) -> Sequence[tuple[str, str]]:
@@ -125,11 +125,11 @@ class AgentChoices:
         await self._send(SetAgent(name))
         return self._app.agents.find(name, "main")
 
-    def unused_preset(self, agent: Profile) -> str:
+    def preset_notice(self, agent: Profile) -> str:
         """Says that this agent has a prompt of its own, where another was chosen; or ""."""
         # The one that is set for everybody was not chosen by anybody.
         preset = "" if self.preset == Settings().preset else self.preset
-        return unused_preset(agent, preset)
+        return preset_notice(agent, preset)
 
 
 class Configuration:
@@ -143,11 +143,11 @@ class Configuration:
         """Where the lines are kept that were typed at the prompt."""
         return self._app.paths.state / "history"
 
-    def masked(self, text: str) -> str:
+    def mask(self, text: str) -> str:
         """What was typed, as it may be kept: what looks like a secret is masked."""
         from refold.session.redactor import Redactor
 
-        return Redactor().masked(text)
+        return Redactor().mask_event(text)
 
     async def lines(self, keys: Sequence[str] = ()) -> Sequence[str]:
         """Each setting of these keys, or all, with its value and where that comes from."""
@@ -165,13 +165,13 @@ class Configuration:
         remember(self._app.paths, key, value)
 
 
-def offers(launch: Launch, what: str) -> Sequence[Offer]:
-    """Those of one of `WHAT`. Waits for a disk: call it in a thread."""
+def offers(launch: Launch, kind: str) -> Sequence[Offer]:
+    """Those of one of `OFFER_KINDS`. Waits for a disk: call it in a thread."""
     kinds: Mapping[str, Callable[[Launch], Sequence[Offer]]] = {
         "tools": _tools, "skills": _skills, "commands": _commands, "agents": _agents,
         "presets": _presets, "models": _models,
     }  # fmt: skip
-    return kinds[what](launch)
+    return kinds[kind](launch)
 
 
 def _tools(launch: Launch) -> Sequence[Offer]:
@@ -182,26 +182,26 @@ def _tools(launch: Launch) -> Sequence[Offer]:
 
 
 def _skills(launch: Launch) -> Sequence[Offer]:
-    found = launch.app.skills.found.skills if launch.app.settings.skills else ()
-    return [{"name": each.name, "description": each.description} for each in found]
+    skills = launch.app.skills.scan.skills if launch.app.settings.skills else ()
+    return [{"name": skill.name, "description": skill.description} for skill in skills]
 
 
 def _commands(launch: Launch) -> Sequence[Offer]:
-    found = launch.app.shortcuts(launch.commands()).offered()
+    shortcuts = launch.app.shortcuts(launch.commands()).infos()
     return [
-        {"name": each.name, "usage": each.usage, "description": each.about}
-        for each in found
+        {"name": shortcut.name, "usage": shortcut.usage, "description": shortcut.about}
+        for shortcut in shortcuts
     ]
 
 
 def _agents(launch: Launch) -> Sequence[Offer]:
-    found = launch.app.agents.every("main")
-    return [{"name": each.name, "description": each.description} for each in found]
+    agents = launch.app.agents.every("main")
+    return [{"name": agent.name, "description": agent.description} for agent in agents]
 
 
 def _presets(launch: Launch) -> Sequence[Offer]:
-    found = launch.app.system_prompt.presets()[0]
-    return [{"name": each.name, "description": each.description} for each in found]
+    presets = launch.app.system_prompt.presets()[0]
+    return [{"name": preset.name, "description": preset.description} for preset in presets]
 
 
 def _models(launch: Launch) -> Sequence[Offer]:

@@ -31,9 +31,9 @@ def delete_session(home: SessionIndex, checkpoints: Path, id_: str) -> None:
     if home.writer(id_):
         raise Held(f"the session {id_} is open in another process: leave it there first")
     cards = home.catalogue().cards(children=True)
-    for each in deletions(home, checkpoints, [id_], cards):
-        home.delete(each.session)
-        for place in each.snapshots:
+    for deletion in deletions(home, checkpoints, [id_], cards):
+        home.delete(deletion.session)
+        for place in deletion.snapshots:
             forget(place)
     home.catalogue().freshen(1.0)
 
@@ -57,18 +57,20 @@ def deletions(
         return snapshots_of(store, place, session, last=not shared)
 
     counted = set[Path]()
-    found = list[DeletionPlan]()
+    plans = list[DeletionPlan]()
     for session in reversed(sessions):
         own = [card for card in cards if card.id.partition("/")[0] == session]
         worked_in = dict.fromkeys(_real(card.about.directory) for card in own)
-        there = [goes(place, session) for place in worked_in if place]
-        kept = tuple(each for each in there if each.is_dir() and each not in counted)
-        counted |= set(kept)
+        folders = [goes(place, session) for place in worked_in if place]
+        existing = tuple(
+            folder for folder in folders if folder.is_dir() and folder not in counted
+        )
+        counted |= set(existing)
         much = home.size(session)
         name = next((display_name(card) for card in own if card.id == session), "")
-        whole = much.bytes + sum(map(size_of, kept))
-        found.append(DeletionPlan(session, name, much, kept, whole))
-    return found[::-1]
+        whole = much.bytes + sum(map(size_of, existing))
+        plans.append(DeletionPlan(session, name, much, existing, whole))
+    return plans[::-1]
 
 
 def _real(directory: str) -> str:

@@ -18,8 +18,8 @@ from refold.client.launch import (
     Launch,
     OpenedSession,
     ResumeTarget,
+    answer_without_user,
     real_directories,
-    untrusted,
 )
 from refold.client.order_sink import AlreadyAnswered, OrderResult
 from refold.client.protocol import (
@@ -77,14 +77,14 @@ if TYPE_CHECKING:
 
 # It takes one kind of order. A bool says whether the order changed anything.
 OrderHandler: TypeAlias = Callable[[Any], Awaitable[bool | OrderResult]]
-BUSY = "a turn of this session is running already: wait, or stop it"
+TURN_IS_RUNNING = "a turn of this session is running already: wait, or stop it"
 NO_CHILD = "no subagent is running"
 # What a whole turn has: it cannot be changed within one.
 _OF_A_TURN: Mapping[type, str] = MappingProxyType(
     {SetModel: "model", SetEffort: "effort", SetAgent: "agent", SetDirectory: "directory"}
 )
 _IN_A_TURN = "a turn of this session is running: wait or stop it, and set the {} then"
-_MESSAGES = (SendMessage, Steer, Queue)
+_MESSAGE_ORDERS = (SendMessage, Steer, Queue)
 NO_COMMAND = "no command is running in the background"
 NO_BASH = "no command of this session is running that could go on in the background"
 
@@ -92,7 +92,7 @@ NO_BASH = "no command of this session is running that could go on in the backgro
 class Dispatcher:
     """Dispatches the orders of one open session."""
 
-    owns_turns, ended, model = True, "", ""
+    owns_turns, end_reason, model = True, "", ""
 
     def __init__(self, launch: Launch, opened: OpenedSession) -> None:
         self._launch, self._app, self._engine = launch, opened.app, opened.engine
@@ -145,7 +145,7 @@ class Dispatcher:
 
     async def send(self, order: Order) -> OrderResult:
         kind = type(order)
-        if order.client_key and kind not in _MESSAGES:
+        if order.client_key and kind not in _MESSAGE_ORDERS:
             if order.client_key in self._keys:
                 return OrderResult(False)
             self._keys.add(order.client_key)
@@ -216,7 +216,7 @@ class Dispatcher:
         if order.images:
             from refold.tools.images import image_data  # few messages have one
 
-            shown = [image_data(each.content, each.name) for each in order.images]
+            shown = [image_data(image.content, image.name) for image in order.images]
         return await self._engine.inbox.say(
             order.text,
             when=when,
@@ -259,9 +259,9 @@ class Dispatcher:
 
     async def _set_directory(self, order: SetDirectory) -> OrderResult:
         names = (order.directory, *order.added)
-        where, *more = await to_thread.run_sync(real_directories, names)
-        target = ResumeTarget(self._engine.view.session.id, where, tuple(more))
-        opened = await self._launch.switch(self._engine, target, untrusted)
+        directory, *roots = await to_thread.run_sync(real_directories, names)
+        target = ResumeTarget(self._engine.view.session.id, directory, tuple(roots))
+        opened = await self._launch.switch(self._engine, target, answer_without_user)
         self._app, self._engine = opened.app, opened.engine
         return OrderResult(True, opened=opened)
 
@@ -272,13 +272,13 @@ class Dispatcher:
         return True
 
     async def _enter_worktree(self, order: EnterWorktree) -> bool:
-        return await _done(self._worktree.enter_now(order.name, order.branch))
+        return await _wait_for(self._worktree.enter_now(order.name, order.branch))
 
     async def _leave_worktree(self, _: LeaveWorktree) -> bool:
-        return await _done(self._worktree.leave_now())
+        return await _wait_for(self._worktree.leave_now())
 
     async def _remove_worktree(self, order: RemoveWorktree) -> bool:
-        return await _done(self._worktree.remove(order.name, force=order.force))
+        return await _wait_for(self._worktree.remove(order.name, force=order.force))
 
     @property
     def _worktree(self) -> "SessionWorktree":
@@ -351,20 +351,20 @@ class Dispatcher:
         return self._engine.view.seq > view.seq
 
     async def _approval(self, order: ApprovalResponse) -> bool:
-        found = self._waiting(order.call_id, order.hash)
-        if isinstance(found, Questions) and order.allowed:
+        request = self._waiting(order.call_id, order.hash)
+        if isinstance(request, Questions) and order.allowed:
             raise BadInput(f"{order.call_id!r} asks questions: send question_response")
         rules: Sequence[str] = ()
         if order.allowed and order.grant:
             from refold.client.permissions import Permissions
 
-            rules = _granted(Permissions(self._app, self._engine), order, found)
+            rules = _rules_to_grant(Permissions(self._app, self._engine), order, request)
         taken = await self._engine.inbox.answer(
             order.call_id,
             allowed=order.allowed,
             reason=order.reason,
             grants=rules,
-            hash_=found.call.hash,
+            hash_=request.call.hash,
         )
         if not taken:
             raise AlreadyAnswered(f"the call {order.call_id!r} was answered already")
@@ -373,17 +373,17 @@ class Dispatcher:
         return True
 
     async def _answers(self, order: QuestionResponse) -> bool:
-        found = self._waiting(order.call_id, order.hash)
-        if not isinstance(found, Questions):
+        request = self._waiting(order.call_id, order.hash)
+        if not isinstance(request, Questions):
             raise BadInput(
                 f"{order.call_id!r} asks no questions: send tool_approval_response"
             )
-        given, questions = len(order.answers), len(found.questions)
-        if given > questions:
-            there = "is 1 question" if questions == 1 else f"are {questions} questions"
-            raise BadInput(f"there {there}, and {given} answers were given")
+        answer_count, questions = len(order.answers), len(request.questions)
+        if answer_count > questions:
+            count_text = "is 1 question" if questions == 1 else f"are {questions} questions"
+            raise BadInput(f"there {count_text}, and {answer_count} answers were given")
         taken = await self._engine.inbox.answer(
-            order.call_id, allowed=True, answers=order.answers, hash_=found.call.hash
+            order.call_id, allowed=True, answers=order.answers, hash_=request.call.hash
         )
         if not taken:
             raise AlreadyAnswered(f"the questions {order.call_id!r} were answered already")
@@ -445,18 +445,18 @@ class Dispatcher:
         raise BadInput(f"no teammate {order.teammate!r} is at work; {others}")
 
     def _waiting(self, call_id: str, hash_: str) -> Permission | Questions:
-        for found in requests(self._engine.view):
-            if isinstance(found, Permission | Questions) and found.id == call_id:
+        for request in requests(self._engine.view):
+            if isinstance(request, Permission | Questions) and request.id == call_id:
                 if not hash_:
                     raise BadInput(
                         f"the call {call_id!r} was not shown to you yet: wait for its request"
                     )
-                if hash_ != found.call.hash:
+                if hash_ != request.call.hash:
                     raise BadInput(
                         f"the call {call_id!r} has changed since the request with that "
                         "hash: answer its newest request"
                     )
-                return found
+                return request
         if hash_:  # it was shown
             raise AlreadyAnswered(f"no call {call_id!r} waits for an answer any more")
         raise BadInput(f"no call {call_id!r} waits for an answer")
@@ -467,11 +467,11 @@ def _check_text(order: SendMessage | Steer | Queue) -> None:
         raise BadInput("it contains no text")
 
 
-def _granted(
-    permissions: "Permissions", order: ApprovalResponse, found: Permission | Questions
+def _rules_to_grant(
+    permissions: "Permissions", order: ApprovalResponse, request: Permission | Questions
 ) -> Sequence[str]:
     """The rules that go with this yes: some that were offered, or that cover the call."""
-    offered = permissions.rule_sets(found)
+    offered = permissions.rule_sets(request)
     if not offered:
         raise BadInput(f"no rule can cover {order.call_id!r}: allow it without a grant")
     kinds = ("session", "always")
@@ -484,14 +484,14 @@ def _granted(
     if rules in offered:
         return rules
     try:
-        permissions.check_offer(found, *rules)
+        permissions.check_offer(request, *rules)
     except BadInput as error:
-        sets = ", ".join(" with ".join(map(repr, one)) for one in offered)
+        sets = ", ".join(" with ".join(map(repr, rule_set)) for rule_set in offered)
         raise BadInput(f"{error}; rules for {order.call_id!r}: {sets}") from error
     return rules
 
 
-async def _done(work: Awaitable[object]) -> bool:
+async def _wait_for(work: Awaitable[object]) -> bool:
     """Wait for `work`. What a tool would be told is told to who gave the order."""
     try:
         await work

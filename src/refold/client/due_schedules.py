@@ -31,19 +31,19 @@ from refold.errors import RefoldError
 from refold.journal.schedules.schedule_book import ScheduleBook
 from refold.views.escape import on_one_line
 
-_LOOK = 60.0  # seconds, at most, between two looks at the file
-_SPREAD = 1.0  # seconds over which several open processes spread their starts
-_MOST = 4  # runs of this process at once
-_ENDS = (0, 1)  # exit codes of a run that said what became of it
-_READ = 65_536
+_MAX_LOOK_SECONDS = 60.0  # seconds, at most, between two looks at the file
+_SPREAD_SECONDS = 1.0  # seconds over which several open processes spread their starts
+_MAX_RUNS = 4  # runs of this process at once
+_REPORTED_CODES = (0, 1)  # exit codes of a run that said what became of it
+_READ_BYTES = 65_536
 
 
 async def fire_due(
     environ: Mapping[str, str], script: str | None, say: Callable[[str], None]
 ) -> None:
     """Start what becomes due, until this is cancelled."""
-    if (found := due_schedules(environ, script, say)) is not None:
-        await found.run()
+    if (schedules := due_schedules(environ, script, say)) is not None:
+        await schedules.run()
 
 
 def due_schedules(
@@ -57,14 +57,14 @@ def due_schedules(
     if environ.get(NO_BACKGROUND) or not sys.executable:
         return None
     places = paths(environ)
-    book = ScheduleBook(places.data, masks_of(environ, places).masked)
+    book = ScheduleBook(places.data, masks_of(environ, places).mask_event)
     return DueSchedules(book, _program(script), environ, say)
 
 
 def _program(script: str | None) -> Sequence[str]:
-    more = ("--script", os.path.abspath(script)) if script else ()
+    options = ("--script", os.path.abspath(script)) if script else ()
     # -P: nothing that lies in a directory somewhere is taken for a module of ours.
-    return (sys.executable, "-P", "-m", "refold", "schedule", "run", *more)
+    return (sys.executable, "-P", "-m", "refold", "schedule", "run", *options)
 
 
 class DueSchedules:
@@ -83,7 +83,7 @@ class DueSchedules:
         self._stamp: object = None  # of the file, when it was read last
         self._next, self._looked = 0.0, 0.0
         self._started, self._failed = set[int](), set[str]()
-        self._room = anyio.CapacityLimiter(_MOST)
+        self._room = anyio.CapacityLimiter(_MAX_RUNS)
         self._hurried = False
         self._rest: anyio.CancelScope | None = None  # the sleep between two looks
 
@@ -97,7 +97,9 @@ class DueSchedules:
                     self._next = float("inf")  # until the file is another one
                 with anyio.CancelScope() as self._rest:
                     if not self._hurried:
-                        await self._sleep(min(max(self._next - time.time(), 1.0), _LOOK))
+                        await self._sleep(
+                            min(max(self._next - time.time(), 1.0), _MAX_LOOK_SECONDS)
+                        )
                 self._hurried = False
 
     def hurry(self) -> None:
@@ -112,7 +114,7 @@ class DueSchedules:
         if stamp == self._stamp and self._looked <= now < self._next:
             self._looked = now
             return
-        self._stamp, self._looked, self._next = stamp, now, now + _LOOK
+        self._stamp, self._looked, self._next = stamp, now, now + _MAX_LOOK_SECONDS
         if stamp is None:  # nothing was ever scheduled
             self._next = float("inf")
             return
@@ -131,9 +133,9 @@ class DueSchedules:
     async def _fire(self, id_: int) -> None:
         try:
             async with self._room:
-                await self._sleep(random() * _SPREAD)
-                found = await to_thread.run_sync(self._book.find, id_)
-                if found.running is None and found.may_be_due(time.time()):
+                await self._sleep(random() * _SPREAD_SECONDS)
+                entry = await to_thread.run_sync(self._book.find, id_)
+                if entry.running is None and entry.may_be_due(time.time()):
                     await self._run(id_)
         except (RefoldError, OSError) as error:
             self._complain(f"schedule {id_} cannot be started: {error}")
@@ -155,29 +157,29 @@ class DueSchedules:
         waits = Thread(target=process.wait, daemon=True)
         waits.start()
         assert process.stdout is not None
-        with process.stdout as out:
-            async for line in _lines(out):
+        with process.stdout as output:
+            async for line in _lines(output):
                 self._say(on_one_line(line))
         await to_thread.run_sync(waits.join, abandon_on_cancel=True)
         if process.returncode == 0:  # more calls of its webhook may wait
             self.hurry()
-        if process.returncode not in _ENDS:
+        if process.returncode not in _REPORTED_CODES:
             self._complain(f"schedule {id_}: its process ended with {process.returncode}")
 
-    def _complain(self, said: str) -> None:
+    def _complain(self, text: str) -> None:
         """Say it, if it was not said before: the next look may find the same."""
-        if said not in self._failed:
-            self._failed.add(said)
-            self._say(on_one_line(said))
+        if text not in self._failed:
+            self._failed.add(text)
+            self._say(on_one_line(text))
 
 
-async def _lines(out: IO[bytes]) -> AsyncGenerator[str]:
+async def _lines(output: IO[bytes]) -> AsyncGenerator[str]:
     """What a process prints, without a thread that would keep this one from ending."""
-    os.set_blocking(out.fileno(), False)
+    os.set_blocking(output.fileno(), False)
     left = b""
     while True:
-        await anyio.wait_readable(out)
-        if not (data := os.read(out.fileno(), _READ)):
+        await anyio.wait_readable(output)
+        if not (data := os.read(output.fileno(), _READ_BYTES)):
             break
         *whole, left = (left + data).split(b"\n")
         for line in whole:

@@ -51,7 +51,7 @@ class Exported(Struct, frozen=True):
     damages: Sequence[str]
 
 
-def exported(
+def export_session(
     sessions: SessionIndex, session: str, choice: ExportChoice, label: Label
 ) -> Exported:
     """The session in the form that is chosen. Reads it as pieces are taken."""
@@ -64,10 +64,10 @@ def exported(
         why = f": {node.damage}" if node.damage else ""
         raise BadInput(f"there is nothing valid to export in {session}{why}")
     nodes = list(walk(node)) if choice.children else [node]
-    events = sum(len(each.entries) for each in nodes)
-    damages = [each.damage for each in nodes if each.damage]
+    events = sum(len(item.entries) for item in nodes)
+    damages = [item.damage for item in nodes if item.damage]
     pieces = (
-        piece.encode(errors="replace") for piece in _written(sessions, node, choice, label)
+        piece.encode(errors="replace") for piece in _pieces(sessions, node, choice, label)
     )
     return Exported(pieces, _size(len(nodes), events), damages)
 
@@ -76,7 +76,7 @@ def _size(sessions: int, events: int) -> str:
     return f"{many(sessions, 'session')}, {many(events, 'event')}"
 
 
-def _written(
+def _pieces(
     sessions: SessionIndex, node: Node, choice: ExportChoice, label: Label
 ) -> Iterator[str]:
     means = ExportOptions(
@@ -106,14 +106,14 @@ def _written(
 def _script(node: Node, choice: ExportChoice) -> Iterator[str]:
     """The model's responses as `--script` reads them, those of subagents by their tasks."""
     from refold.provider.cassette_format import Response, to_line
-    from refold.session.replay_trail import recorded_deltas
+    from refold.session.replay_trail import deltas_of
 
-    for each in walk(node) if choice.children else [node]:
-        said = (e.event.text for e in each.entries if isinstance(e.event, Said))
-        task = "" if each is node else next(said, "")
-        for entry in each.entries:
+    for item in walk(node) if choice.children else [node]:
+        prompts = (e.event.text for e in item.entries if isinstance(e.event, Said))
+        task = "" if item is node else next(prompts, "")
+        for entry in item.entries:
             if isinstance(entry.event, ModelAnswered) and not entry.event.partial:
-                pieces = tuple(recorded_deltas(entry.event))
+                pieces = tuple(deltas_of(entry.event))
                 yield to_line(Response(conversation=task, deltas=pieces)).decode()
 
 
@@ -124,9 +124,9 @@ def _image(sessions: SessionIndex, node: Node, image: Image) -> bytes | None:
         return None
 
 
-def _when(at: float) -> str:
+def _when(timestamp: float) -> str:
     try:
-        return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(timestamp))
     except (ValueError, OverflowError, OSError):  # a time that no calendar has
         return "?"
 
@@ -165,7 +165,7 @@ def _whole(path: Path, pieces: Iterable[bytes], *, force: bool) -> int:
         if force:
             aside.replace(path)
         else:
-            _named(aside, path)
+            _put_in_place(aside, path)
     finally:
         with suppress(OSError):
             aside.unlink(missing_ok=True)
@@ -183,7 +183,7 @@ def _into(path: Path, flags: int, pieces: Iterable[bytes]) -> int:
     return size
 
 
-def _named(aside: Path, path: Path) -> None:
+def _put_in_place(aside: Path, path: Path) -> None:
     try:
         os.link(aside, path)  # unlike a rename, this fails where it is there by now
     except FileExistsError:

@@ -48,11 +48,11 @@ from refold.views.stream_json.snapshot import Status
 from refold.views.stream_json.turn_result import result
 
 MOST_WAITING = 4 * 1024 * 1024  # bytes for one follower, before it is cut off
-_RECENT = 512 * 1024  # bytes of frames that are kept for followers that come back
+_MAX_RECENT_BYTES = 512 * 1024  # bytes of frames that are kept for followers that come back
 # Seconds between two pieces of one text: the first, or as many as a busy process needs.
 _PAUSE, _LONGEST_PAUSE = 0.04, 0.08
 _AT_ONCE = 200  # events that are told before others may run
-_ROOT = "root"
+_ROOT_NAME = "root"
 
 
 class Cursor(Struct, frozen=True, order=True):
@@ -66,15 +66,15 @@ class Cursor(Struct, frozen=True, order=True):
         return f"{self.epoch}-{self.seq}-{self.n}"
 
 
-ALL = 1_000_000  # as `n`: all documents of the event
-BEGINNING = Cursor(0, ALL, 0)
+ALL_DOCUMENTS = 1_000_000  # as `n`: all documents of the event
+FEED_START = Cursor(0, ALL_DOCUMENTS, 0)
 
 
 def cursor(text: str) -> Cursor:
     """The cursor that this is; "0" is the beginning. Raises `BadInput`."""
     parts = text.split("-")
     if text == "0":
-        return BEGINNING
+        return FEED_START
     if len(parts) != 3 or not all(p.isascii() and p.isdecimal() for p in parts):
         raise BadInput(f"{text!r} is not the id of a document: give the last one, or 0")
     epoch, seq, n = (int(part[:15]) for part in parts)
@@ -87,32 +87,34 @@ class Follower:
     With `reads_journal` it is also told of each event that it is recorded.
     """
 
-    def __init__(self, most: int = MOST_WAITING, *, reads_journal: bool = False) -> None:
+    def __init__(self, limit: int = MOST_WAITING, *, reads_journal: bool = False) -> None:
         self.reads_journal = reads_journal
         self._frames = deque[bytes]()
         self._early = list[tuple[Cursor, bytes]]()  # events, while it is told the past
-        self._most, self._size = most, 0
+        self._most, self._size = limit, 0
         self._joined = False
-        self._told = BEGINNING
+        self._told = FEED_START
         self._news = anyio.Event()
         self.closed = self.cut_off = False
 
-    def begin(self, first: Sequence[bytes], told: Cursor, now: Sequence[bytes]) -> None:
+    def begin(
+        self, first: Sequence[bytes], last_cursor: Cursor, frames: Sequence[bytes]
+    ) -> None:
         """`first` ends at `told`; then follows what happened meanwhile, and the state
         `now`.
         """
-        self._told = told
-        early = [data for at, data in self._early if at > told]
+        self._told = last_cursor
+        early = [data for cursor, data in self._early if cursor > last_cursor]
         if self._early:
-            self._told = max(told, self._early[-1][0])
+            self._told = max(last_cursor, self._early[-1][0])
             self._early.clear()
-        self._frames.extendleft(reversed([*first, *early, *now]))
+        self._frames.extendleft(reversed([*first, *early, *frames]))
         self._joined = True
         self._news.set()
 
-    def put(self, data: bytes, at: Cursor | None = None) -> None:
+    def put(self, data: bytes, cursor: Cursor | None = None) -> None:
         """`at` is the place of a document of an event; live news have none."""
-        if self.closed or (at is not None and at <= self._told):
+        if self.closed or (cursor is not None and cursor <= self._told):
             return
         self._size += len(data)
         if self._size > self._most:
@@ -120,10 +122,10 @@ class Follower:
             self.close()
         elif self._joined:
             self._frames.append(data)
-            self._told = at or self._told
+            self._told = cursor or self._told
             self._news.set()
-        elif at is not None:  # what is being said comes whole, at the beginning
-            self._early.append((at, data))
+        elif cursor is not None:  # what is being said comes whole, at the beginning
+            self._early.append((cursor, data))
 
     def say(self, data: bytes) -> None:
         """Something to this follower alone."""
@@ -137,10 +139,10 @@ class Follower:
         """What waits, as it comes; ends when the follower is closed."""
         while not self.cut_off:
             if self._joined and self._frames:
-                found = tuple(self._frames)
+                frames = tuple(self._frames)
                 self._frames.clear()
                 self._size = 0
-                yield found
+                yield frames
                 continue
             if self.closed:
                 return
@@ -166,7 +168,7 @@ class Feed:
         self._followers = list[Follower]()
         self._recent = deque[tuple[Cursor, bytes]]()
         self._recent_size = 0
-        self._last = Cursor(session.view.seq, ALL, 0)  # what was told last
+        self._last = Cursor(session.view.seq, ALL_DOCUMENTS, 0)  # what was told last
         self._message, self._began = 0, 0.0
         self._open = dict[Hashable, _OpenText]()  # by `speaker`
         self._children = dict[str, ChildMoved]()
@@ -181,7 +183,7 @@ class Feed:
     async def run(self) -> None:
         """Follow the session, also to another directory, until `close`."""
         while True:
-            async with aclosing(self._watch.gathered()) as frames:
+            async with aclosing(self._watch.merge_frames()) as frames:
                 async for frame in frames:
                     self._on_frame(frame)
                     live = not isinstance(frame.item, Entry)
@@ -207,7 +209,7 @@ class Feed:
         late = anyio.current_time() - until
         self._pause = min(_PAUSE + 4 * late, _LONGEST_PAUSE)
 
-    def moved(self) -> None:
+    def follow_move(self) -> None:
         """The session continues in another directory, under the same handle."""
         self._moved.set()
 
@@ -225,12 +227,12 @@ class Feed:
     async def join(self, follower: Follower, after: Cursor | None) -> None:
         """Tell the follower what follows `after`, then what happens. None: a snapshot first."""
         self._followers.append(follower)  # what happens from here on waits in it
-        first, told = await self._missed(after)
-        await self.reach(told.seq)  # the journal is ahead of us
+        first, cursor = await self._find_missed(after)
+        await self.reach(cursor.seq)  # the journal is ahead of us
         # How it stands when all that was missed has been told.
         status = replace(self._status(), conversation=self._session.id)
-        now = [msgspec.json.encode(status), *self._open_frames()]
-        follower.begin(first, told, now)
+        frames = [msgspec.json.encode(status), *self._open_frames()]
+        follower.begin(first, cursor, frames)
 
     async def reach(self, seq: int) -> None:
         """Return when the documents of the events up to this one were told."""
@@ -249,19 +251,19 @@ class Feed:
                 self._event(frame.item)
             return
         for document in documents_of(frame, live=True):
-            told = self._placed(document, frame.item)
+            placed_document = self._place(document, frame.item)
             if self._followers:
-                self.tell(told)
+                self.tell(placed_document)
 
     def _event(self, entry: Entry) -> None:
         self._track(entry)
         session = self._session
         documents = self._documents(entry, session.view)
-        for at, data in _numbered(documents, entry, session.id):
-            self._last = at
-            self._keep(at, data)
+        for cursor, data in _with_cursors(documents, entry, session.id):
+            self._last = cursor
+            self._keep(cursor, data)
             for follower in tuple(self._followers):
-                self._put(follower, data, at)
+                self._put(follower, data, cursor)
         self._last = Cursor(entry.seq, self._last.n, entry.epoch)
         readers = [each for each in self._followers if each.reads_journal]
         if readers:
@@ -271,25 +273,27 @@ class Feed:
         progress, self._progress = self._progress, anyio.Event()
         progress.set()
 
-    def _put(self, follower: Follower, data: bytes, at: Cursor | None = None) -> None:
-        follower.put(data, at)
+    def _put(self, follower: Follower, data: bytes, cursor: Cursor | None = None) -> None:
+        follower.put(data, cursor)
         if follower.closed:
             self.leave(follower)
 
     def _documents(self, entry: Entry, view: View) -> list[Document]:
         frame = Frame(entry.seq, 0, entry)
-        found = list(documents_of(frame, live=False, make_request=self._session.request))
+        documents = list(
+            documents_of(frame, live=False, make_request=self._session.request)
+        )
         if isinstance(entry.event, TurnStarted):
             self._began = entry.at
         if isinstance(entry.event, TurnEnded):
             seconds = entry.at - self._began if self._began else 0.0
-            found.append(result(view, self._session.id, seconds))
-        return found
+            documents.append(result(view, self._session.id, seconds))
+        return documents
 
-    def _keep(self, at: Cursor, data: bytes) -> None:
-        self._recent.append((at, data))
+    def _keep(self, cursor: Cursor, data: bytes) -> None:
+        self._recent.append((cursor, data))
         self._recent_size += len(data)
-        while self._recent_size > _RECENT and len(self._recent) > 1:
+        while self._recent_size > _MAX_RECENT_BYTES and len(self._recent) > 1:
             self._recent_size -= len(self._recent.popleft()[1])
 
     def _track(self, entry: Entry) -> None:
@@ -310,10 +314,10 @@ class Feed:
                 pass
 
     def _forget(self, *speakers: Hashable) -> None:
-        for each in speakers:
-            self._open.pop(each, None)
+        for key in speakers:
+            self._open.pop(key, None)
 
-    def _placed(self, document: Document, live: Live) -> Document:
+    def _place(self, document: Document, live: Live) -> Document:
         """Live news with its place; what is being said is kept for who joins later."""
         match document:
             case TextDelta() | ThinkingDelta() | ToolProgress():
@@ -339,72 +343,72 @@ class Feed:
 
     def _open_frames(self) -> Iterator[bytes]:
         """What is being said, from its beginning, and what subagents do."""
-        for said in self._open.values():
+        for live in self._open.values():
             after, id_ = self._last.seq, self._session.id
             yield msgspec.json.encode(
                 replace(
-                    said.newest,
+                    live.newest,
                     after=after,
                     conversation=id_,
                     offset=0,
-                    text=str(said.text),
+                    text=str(live.text),
                 )
             )
         for moved in self._children.values():
             yield msgspec.json.encode(moved)
 
-    async def _missed(self, after: Cursor | None) -> tuple[list[bytes], Cursor]:
+    async def _find_missed(self, after: Cursor | None) -> tuple[list[bytes], Cursor]:
         """The frames behind `after`, and the place where they end."""
         if after is None:
             return await self._snapshot()
         if after == self._last:
             return [], self._last
         if self._recent and self._recent[0][0] <= after and self._knows(after):
-            return [data for at, data in self._recent if at > after], self._last
-        return await self._replayed(after)
+            return [data for cursor, data in self._recent if cursor > after], self._last
+        return await self._replay(after)
 
     def _knows(self, after: Cursor) -> bool:
-        return any(at == after for at, _ in self._recent)
+        return any(cursor == after for cursor, _ in self._recent)
 
-    async def _replayed(self, after: Cursor) -> tuple[list[bytes], Cursor]:
+    async def _replay(self, after: Cursor) -> tuple[list[bytes], Cursor]:
         entries = await self._session.reports.entries()
         if after.seq:
             known = entries[after.seq - 1] if after.seq <= len(entries) else None
             if known is None or known.epoch != after.epoch:
                 return await self._snapshot()
-        found, told, view = list[bytes](), after, View()
-        for at, entry in enumerate(entries):
+        frames, cursor, view = list[bytes](), after, View()
+        for index, entry in enumerate(entries):
             view = apply(view, entry)
             if entry.seq >= after.seq:
-                for place, data in _numbered(
+                for place, data in _with_cursors(
                     self._documents(entry, view), entry, self._session.id
                 ):
                     if place > after:
-                        found.append(data)
-                told = Cursor(entry.seq, ALL, entry.epoch)
-            if at % _AT_ONCE == 0:
+                        frames.append(data)
+                cursor = Cursor(entry.seq, ALL_DOCUMENTS, entry.epoch)
+            if index % _AT_ONCE == 0:
                 await anyio.lowlevel.checkpoint()
-        return found, told
+        return frames, cursor
 
     async def _snapshot(self) -> tuple[list[bytes], Cursor]:
         waiting = await self._session.waiting()
         view = self._session.view
         epoch = await self._epoch(view.seq)
-        place = Cursor(view.seq, ALL, epoch)
+        place = Cursor(view.seq, ALL_DOCUMENTS, epoch)
         document = replace(
             self._session.snapshot,
             id=str(place),
             conversation=self._session.id,
             status=self._status(),
         )
-        return [msgspec.json.encode(each) for each in (document, *waiting)], place
+        return [msgspec.json.encode(item) for item in (document, *waiting)], place
 
     async def _epoch(self, seq: int) -> int:
         entries = await self._session.reports.entries(seq - 1)
-        return next((each.epoch for each in entries if each.seq == seq), 0)
+        return next((entry.epoch for entry in entries if entry.seq == seq), 0)
 
 
-def numbered_documents(
+def documents_with_cursors(
     entries: Sequence[Entry], conversation: str
 ) -> Iterator[tuple[Cursor, bytes]]:
     """The frames of a journal from its first event, each with its place."""
@@ -413,21 +417,23 @@ def numbered_documents(
         view = apply(view, entry)
         if isinstance(entry.event, TurnStarted):
             began = entry.at
-        found: list[Document] = list(documents_of(Frame(entry.seq, 0, entry), live=False))
+        documents: list[Document] = list(
+            documents_of(Frame(entry.seq, 0, entry), live=False)
+        )
         if isinstance(entry.event, TurnEnded):
-            found.append(result(view, conversation, entry.at - began if began else 0.0))
-        yield from _numbered(found, entry, conversation)
+            documents.append(result(view, conversation, entry.at - began if began else 0.0))
+        yield from _with_cursors(documents, entry, conversation)
 
 
-def _numbered(
+def _with_cursors(
     documents: Sequence[Document], entry: Entry, conversation: str
 ) -> Iterator[tuple[Cursor, bytes]]:
     for n, document in enumerate(documents):
-        at = Cursor(entry.seq, n, entry.epoch)
+        cursor = Cursor(entry.seq, n, entry.epoch)
         if isinstance(document, Placed):
             turn = entry.seq if isinstance(entry.event, TurnStarted) else entry.turn
             document = replace(
-                document, id=str(at), conversation=conversation, node=_ROOT, turn=turn,
+                document, id=str(cursor), conversation=conversation, node=_ROOT_NAME, turn=turn,
                 at=entry.at,
             )  # fmt: skip
-        yield at, msgspec.json.encode(document)
+        yield cursor, msgspec.json.encode(document)

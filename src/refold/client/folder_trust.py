@@ -24,7 +24,7 @@ _MOST_BELOW = 20  # files of folders below that are named
 _MOST_ROWS = 60  # of a diff that is shown
 
 
-NAMESPACES = (
+SETTING_NAMESPACES = (
     "sandbox.user_namespaces is true: commands in this folder can make namespaces, as browsers "
     "and containers do. A command can then detach what covers protected files and replace them "
     "while it runs; refold puts them back when it ends."
@@ -40,7 +40,7 @@ async def ask_about_namespaces(
     """Whether commands there may make them; asked once. Without a user they may not."""
     if folders.has_namespaces(folder):
         return True
-    allowed = await ask((NAMESPACES,), NAMESPACES_QUESTION)
+    allowed = await ask((SETTING_NAMESPACES,), NAMESPACES_QUESTION)
     if allowed:
         folders.allow_namespaces(folder)
     return allowed
@@ -63,16 +63,19 @@ class TrustOffer(Struct, frozen=True):
 
     def lines(self) -> tuple[str, ...]:
         """All of it, fit for a screen."""
-        found = in_words(self.project) if self.settings else ()
-        found = (*found, *(line for each in self.changes for line in _changed(each)))
+        texts = in_words(self.project) if self.settings else ()
+        texts = (
+            *texts,
+            *(line for change in self.changes for line in _change_lines(change)),
+        )
         if not self.texts.found:
-            return found
+            return texts
         folder = on_one_line(self.texts.root)
-        told = f"Instructions for the model in {folder}:"
+        heading = f"Instructions for the model in {folder}:"
         listed = (*describe_texts(self.texts), *_below(self.texts))
-        return (*found, told, *(f"  {line}" for line in listed))
+        return (*texts, heading, *(f"  {line}" for line in listed))
 
-    def shown(self) -> tuple[str, ...]:
+    def question_lines(self) -> tuple[str, ...]:
         """The same, as it is printed before the question."""
         lines = tuple(f"  {line}" for line in self.lines())
         if not self.settings:
@@ -94,23 +97,23 @@ class TrustOffer(Struct, frozen=True):
 
     def take(self, folders: TrustedFolders, data: Path) -> tuple[str, ...]:
         """A person said yes. Sentences about what counts now."""
-        said = list[str]()
+        answers = list[str]()
         if versions := self._versions(folders, data):
             versions.accept(self.changes)
-            said.append("The changed instructions are sent to the model from now on.")
+            answers.append("The changed instructions are sent to the model from now on.")
         if self.settings:
             folders.trust(self.project)
-            said.append(
+            answers.append(
                 f"{on_one_line(self.project.folder)} is trusted, until these files change."
             )
         if self.texts.found:
             folders.trust_texts(self.texts.root)
             record_versions(self.texts.root, data)
-            said.append(
+            answers.append(
                 f"The instructions in {on_one_line(self.texts.root)} are sent to the model "
                 "from now on."
             )
-        return tuple(said)
+        return tuple(answers)
 
     def keep(self, folders: TrustedFolders, data: Path) -> str:
         """A person said no. A sentence about what counts."""
@@ -123,16 +126,20 @@ class TrustOffer(Struct, frozen=True):
         if not self.changes:
             return None
         return TrustedVersions(
-            data, _trusted_for(self.texts.root, self.project.folder, folders)
+            data, _trust_folder_for(self.texts.root, self.project.folder, folders)
         )
 
 
-def changed_texts(
-    directory: Path | str, places: Paths, folders: TrustedFolders, *, again: bool = False
+def find_changed_texts(
+    directory: Path | str,
+    places: Paths,
+    folders: TrustedFolders,
+    *,
+    include_declined: bool = False,
 ) -> tuple[TextVersion, ...]:
     """The instructions that are trusted in another version than they have now.
 
-    Those that the user has declined only if they are shown `again`.
+    Those that the user has declined only with `include_declined`.
     """
     real = os.path.realpath(directory)
     root = root_of(real)
@@ -144,12 +151,14 @@ def changed_texts(
     # With `present`, what a changed file imports now is shown, too.
     versions = TrustedVersions(places.data, trusted, present=True)
     user_home = home(os.environ)
-    if again or not versions.is_recorded:
+    if include_declined or not versions.is_recorded:
         read_all(root, trusted, user_home, versions.trusted)
     else:
         read_here(real, root, trusted, user_home, versions.trusted)
         read_files(versions.paths, root, user_home, versions.trusted)
-    return tuple(each for each in versions.changes if again or not each.declined)
+    return tuple(
+        change for change in versions.changes if include_declined or not change.declined
+    )
 
 
 def record_versions(folder: str, data: Path) -> None:
@@ -174,12 +183,12 @@ def _below(texts: FolderTexts) -> Iterator[str]:
         if os.path.dirname(path) not in listed
     ]
     if names:
-        more = len(names) - _MOST_BELOW
-        rest = f" and {more:,} more" if more > 0 else ""
-        yield f"in folders below: {', '.join(names[:_MOST_BELOW])}{rest}"
+        left = len(names) - _MOST_BELOW
+        ending = f" and {left:,} more" if left > 0 else ""
+        yield f"in folders below: {', '.join(names[:_MOST_BELOW])}{ending}"
 
 
-def _trusted_for(root: str, folder: str, folders: TrustedFolders) -> str:
+def _trust_folder_for(root: str, folder: str, folders: TrustedFolders) -> str:
     return (
         folders.trusted_above(os.path.realpath(folder), root or root_of(folder)) or folder
     )
@@ -194,14 +203,14 @@ def since(version: TextVersion, directory: str = "/") -> str:
     return f"{called} changed since you trusted it"
 
 
-def shown_change(version: TextVersion) -> str:
+def change_text(version: TextVersion) -> str:
     """The change as a diff."""
     return compare_texts(version.trusted or "", version.now).text
 
 
-def _changed(version: TextVersion) -> Iterator[str]:
+def _change_lines(version: TextVersion) -> Iterator[str]:
     yield f"{since(version)}:"
-    rows = shown_change(version).splitlines()
+    rows = change_text(version).splitlines()
     yield from (f"  {on_one_line(row)}" for row in rows[:_MOST_ROWS])
     if len(rows) > _MOST_ROWS:
         yield f"  and {len(rows) - _MOST_ROWS:,} more lines"

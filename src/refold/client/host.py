@@ -33,8 +33,8 @@ from refold.client.hosted_conversation import (
 )
 from refold.client.launch import Launch, OpenedSession
 from refold.client.protocol import SwitchTeams
-from refold.client.remote_session import attached
-from refold.client.resume import resumed_in
+from refold.client.remote_session import attach
+from refold.client.resume import find_directory
 from refold.client.session import Session
 from refold.client.session_socket import socket_path
 from refold.client.session_worker import IDLE_SECONDS, SessionWorker
@@ -173,7 +173,7 @@ class Host:
             if (there := self._there.get(id_)) is not None:
                 return there
             where = await to_thread.run_sync(
-                resumed_in, self.home, id_, self.paths.directory
+                find_directory, self.home, id_, self.paths.directory
             )
             wanted = _with(self._noted(id_), given)
             launch = await to_thread.run_sync(
@@ -205,7 +205,7 @@ class Host:
         *,
         task_status: TaskStatus[Conversation],
     ) -> None:
-        async with attached(launch, id_) as session:
+        async with attach(launch, id_) as session:
             made = JoinedConversation(session, launch, holder)
             self._there[id_] = made
             task_status.started(made)
@@ -279,7 +279,7 @@ class Host:
                     self._group.start_soon(self.close, id_, "")
 
     async def _look(self, id_: str, there: OwnConversation) -> None:
-        if there.session.leased:
+        if there.session.has_lease:
             if not there.claimed:  # a file was uploaded: the worker releases it
                 await self._ports.runner.wake(id_)
             return

@@ -98,9 +98,9 @@ class OwnConversation(Conversation):
         self._sink = _PlacingSink(launch, opened, ports)
         super().__init__(Session(launch, opened, orders=self._sink), launch, holder)
         # What waits for a turn was ordered before: looking at it begins none.
-        self.cut_off = not (holder or self.session.idle or self.session.leased)
+        self.cut_off = not (holder or self.session.idle or self.session.has_lease)
         self.claimed, self._runner = False, ports.runner
-        self._was_run = self.session.leased
+        self._was_run = self.session.has_lease
 
     @property
     def at_work(self) -> bool:
@@ -108,7 +108,7 @@ class OwnConversation(Conversation):
         session = self.session
         beside = bool(session.view.background.running)
         at_work = session.running or session.compacting or not session.idle or beside
-        return session.leased and at_work and not self.cut_off
+        return session.has_lease and at_work and not self.cut_off
 
     @property
     def busy(self) -> bool:
@@ -121,7 +121,7 @@ class OwnConversation(Conversation):
 
     def close_to_orders(self) -> None:
         """Refuse what is ordered from now on."""
-        self.closing, self._sink.ended = True, CLOSED
+        self.closing, self._sink.end_reason = True, CLOSED
 
     def begin_work(self) -> None:
         """A worker runs it from now on."""
@@ -161,7 +161,7 @@ class JoinedConversation(Conversation):
     async def _attend(self) -> None:
         with suppress(BadInput):  # says that it has ended
             while True:
-                await self.session.changed(after=self.session.view.seq)
+                await self.session.wait_for_change(after=self.session.view.seq)
         self.close()
 
 
@@ -173,8 +173,8 @@ class _PlacingSink(Dispatcher):
         self._id, self._ports = opened.engine.view.session.id, ports
 
     async def send(self, order: Order) -> OrderResult:
-        if self.ended:
-            raise BadInput(self.ended)
+        if self.end_reason:
+            raise BadInput(self.end_reason)
         placed = await self._ports.orders.put(self._id, order)
         await self._ports.runner.wake(self._id)
         return await placed.result()

@@ -19,9 +19,9 @@ class Skills:
     def __init__(self, app: App) -> None:
         self._catalogue = app.skills
 
-    def listed(self) -> Sequence[tuple[str, str]]:
+    def descriptions(self) -> Sequence[tuple[str, str]]:
         """The name of each, and what it is for."""
-        return [(each.name, each.description) for each in self._catalogue.found.skills]
+        return [(skill.name, skill.description) for skill in self._catalogue.scan.skills]
 
     def text(self, name: str) -> str:
         """One skill as the model reads it. Raises `BadInput` where there is none."""
@@ -43,8 +43,8 @@ class ProjectNotes:
         """Are notes made of this session without asking?"""
         return self._app.learns
 
-    def listed(self) -> Sequence[ListedNote]:
-        return self._remembering.memory.listed()
+    def notes(self) -> Sequence[ListedNote]:
+        return self._remembering.memory.all_notes()
 
     def add(self, text: str) -> str:
         """Remember this, and say so in a sentence. Raises `BadInput`."""
@@ -53,7 +53,7 @@ class ProjectNotes:
     def forget(self, which: str) -> Sequence[str]:
         """Delete the note with this number, or those with this text, for good."""
         gone = self._remembering.memory.forget(which)
-        return list(dict.fromkeys(each.line.text for each in gone))
+        return list(dict.fromkeys(note.line.text for note in gone))
 
     async def learn(self) -> LearnResult:
         """Have a small model make notes of this session now. Raises `BadInput`."""

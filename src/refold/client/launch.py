@@ -22,7 +22,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.app.app import App
-from refold.client.resume import SessionDirectory, replaced, resumed_in
+from refold.client.resume import SessionDirectory, find_directory, replace_missing
 from refold.errors import BadInput, RefoldError
 from refold.journal.events.child_events import WorktreeLeft
 from refold.journal.state.fold import View
@@ -32,8 +32,8 @@ from refold.views.escape import on_one_line
 # Shows these lines, asks the question below them, and says whether the answer is yes.
 Ask: TypeAlias = Callable[[Sequence[str], str], Awaitable[bool]]
 Commands: TypeAlias = Callable[[], Collection[str]]
-MENDED = "the journal was damaged at its end; lost: {lost}"
-_SHORTCUT = r"(?s)/([\w:-]+)(?:\s+(.*))?"
+JOURNAL_MENDED = "the journal was damaged at its end; lost: {lost}"
+_SHORTCUT_PATTERN = r"(?s)/([\w:-]+)(?:\s+(.*))?"
 _NOT_KEPT = "this session is not saved, so it cannot move: leave, and start one there"
 _UNDER_WAY = (
     "this session has an interrupted turn, which can end only here: continue it first"
@@ -85,11 +85,11 @@ class Launch:
     async def start(self) -> OpenedSession:
         """A new session in the directory of this start."""
         id_, engine = await self.app.start()
-        return self._opened(id_, engine)
+        return self._to_opened(id_, engine)
 
     async def resume(self, id_: str) -> OpenedSession:
         """A session in the directory of this start, whose id is whole."""
-        return self._opened(id_, await self.app.resume(id_))
+        return self._to_opened(id_, await self.app.resume(id_))
 
     async def look(self, id_: str) -> OpenedSession:
         """The same, without its writer lock: nothing is written, until something is done."""
@@ -122,19 +122,19 @@ class Launch:
         with anyio.CancelScope(shield=True):  # else nobody would close it
             if target.directory:
                 await _leave_worktree(left, id_)
-            opened = await self._switched(left, id_, app, place.notices)
+            opened = await self._switch_to(left, id_, app, place.notices)
         assert opened is not None  # a shield lets every error through
         return opened
 
     def notices(self, app: App, engine: Engine) -> tuple[str, ...]:
         """What the user must be told about this session, and was not told before."""
-        lost = (MENDED.format(lost=engine.lost),) if engine.lost else ()
+        lost = (JOURNAL_MENDED.format(lost=engine.lost_text),) if engine.lost_text else ()
         names = app.shortcuts(self.commands()).notices()
         learned = (
             app.remembering.notice() if app.settings.memory and app.options.keep else ""
         )
-        found = (*app.notices(), *names, *filter(None, (learned,)), *lost)
-        new = tuple(each for each in found if each not in self._told)
+        notices = (*app.notices(), *names, *filter(None, (learned,)), *lost)
+        new = tuple(notice for notice in notices if notice not in self._told)
         self._told.update(new)
         return new
 
@@ -158,7 +158,7 @@ class Launch:
         """Raises `BadInput` where the model of a new session cannot be asked."""
         self.app.models.check(self.app.model_of(View()))
 
-    def spelled_out(self, typed: str, message: str) -> tuple[str, str | None]:
+    def expand_shortcut(self, typed: str, message: str) -> tuple[str, str | None]:
         """The message, of which `typed` is a part, where that is `/name …` of a template or
         a skill; and what was typed, where that is not all of it.
 
@@ -167,26 +167,26 @@ class Launch:
         given, shortcuts = typed.strip(), None
         if given.startswith("@"):
             shortcuts = self.app.shortcuts(self.commands())
-            given = shortcuts.slashed(given) or given
-        found = re.fullmatch(_SHORTCUT, given)
-        if found is not None:
-            shortcuts, name = shortcuts or self.app.shortcuts(self.commands()), found[1]
+            given = shortcuts.to_slash(given) or given
+        match = re.fullmatch(_SHORTCUT_PATTERN, given)
+        if match is not None:
+            shortcuts, name = shortcuts or self.app.shortcuts(self.commands()), match[1]
             if shortcuts.find(name) is not None:
-                text = shortcuts.expanded(name, found[2] or "", {})
+                text = shortcuts.expand(name, match[2] or "", {})
                 return message.replace(typed, text, 1), typed
         return message, None if typed == message else typed
 
-    async def said(self, typed: str, message: str) -> tuple[str, str | None]:
-        """As `spelled_out`, also for a prompt of an MCP server, which may have to be connected."""
+    async def expand(self, typed: str, message: str) -> tuple[str, str | None]:
+        """As `expand_shortcut`, also for a prompt of an MCP server, which may have to be connected."""
         if not typed.lstrip().startswith(("/", "@")):
             return message, None if typed == message else typed
         servers = self.app.mcp
         text = await servers.prompted(typed) if servers is not None else None
         if text is not None:
             return message.replace(typed, text, 1), typed
-        return await anyio.to_thread.run_sync(self.spelled_out, typed, message)
+        return await anyio.to_thread.run_sync(self.expand_shortcut, typed, message)
 
-    def _opened(
+    def _to_opened(
         self, id_: str, engine: Engine, notices: tuple[str, ...] = ()
     ) -> OpenedSession:
         self.note(id_)
@@ -196,13 +196,13 @@ class Launch:
     def _place(self, id_: str, target: ResumeTarget) -> tuple[SessionDirectory, bool]:
         """Where the session works from then on, and whether that is trusted this time."""
         app = self.app
-        stood = resumed_in(app.home, id_, Path(app.directory))
+        stood = find_directory(app.home, id_, Path(app.directory))
         directory = os.path.realpath(target.directory or stood.directory)
         trust = directory in self._trusted
         if trust:
             self._trusted.add(directory)
-        more = (os.path.realpath(each) for each in (*stood.roots, *target.added))
-        roots = tuple(Path(each) for each in dict.fromkeys(more) if each != directory)
+        more = (os.path.realpath(root) for root in (*stood.roots, *target.added))
+        roots = tuple(Path(root) for root in dict.fromkeys(more) if root != directory)
         notices = () if target.directory else stood.notices
         return SessionDirectory(Path(directory), roots, notices), trust
 
@@ -214,7 +214,7 @@ class Launch:
         from refold.client.folder_trust import (
             TrustOffer,
             ask_about_namespaces,
-            changed_texts,
+            find_changed_texts,
         )
         from refold.config.folder_settings import load_here
         from refold.config.trusted_folders import TrustedFolders
@@ -222,21 +222,21 @@ class Launch:
         load = partial(
             load_here, place.directory, app.paths, os.environ, self.flags, trust=trust
         )
-        here = await anyio.to_thread.run_sync(load)
+        loaded = await anyio.to_thread.run_sync(load)
         namespaces = True
         # Of a folder that we work in already they have been asked.
         if str(place.directory) != app.directory:
             folders = TrustedFolders(app.paths.folders)
             changes = (
-                changed_texts(place.directory, app.paths, folders) if not trust else ()
+                find_changed_texts(place.directory, app.paths, folders) if not trust else ()
             )
-            offer = TrustOffer(here.project, here.state, here.texts, changes)
-            if offer and await ask(offer.shown(), offer.question):
+            offer = TrustOffer(loaded.project, loaded.state, loaded.texts, changes)
+            if offer and await ask(offer.question_lines(), offer.question):
                 offer.take(folders, app.paths.data)
-                here = await anyio.to_thread.run_sync(load)
-            if here.settings.sandbox.user_namespaces:
+                loaded = await anyio.to_thread.run_sync(load)
+            if loaded.settings.sandbox.user_namespaces:
                 namespaces = await ask_about_namespaces(folders, place.directory, ask)
-        settings = here.settings
+        settings = loaded.settings
         if not namespaces:
             sandbox = replace(settings.sandbox, user_namespaces=False)
             settings = replace(settings, sandbox=sandbox)
@@ -245,11 +245,11 @@ class Launch:
             directory=place.directory,
             more_roots=place.roots,
             trust=trust,
-            notices=(here.unheeded,) if here.unheeded else (),
+            notices=(loaded.unheeded,) if loaded.unheeded else (),
         )
         return App(settings, app.paths, app.environ, options, app.models)
 
-    async def _switched(
+    async def _switch_to(
         self, left: Engine, id_: str, app: App, notices: tuple[str, ...]
     ) -> OpenedSession:
         same = left.view.session.id == id_
@@ -267,18 +267,18 @@ class Launch:
             await self.app.aclose()
             self._left.append(self.app)
             self.app = app
-        restored = await replaced(app, engine)
+        restored = await replace_missing(app, engine)
         asked = (_ASKED_AGAIN.format(rules=", ".join(granted)),) if granted else ()
-        said = (*notices, *restored, *asked, *self.notices(app, engine))
-        return self._opened(id_, engine, tuple(map(on_one_line, said)))
+        all_notices = (*notices, *restored, *asked, *self.notices(app, engine))
+        return self._to_opened(id_, engine, tuple(map(on_one_line, all_notices)))
 
 
 def real_directories(named: Sequence[str | Path]) -> list[str]:
     """The real path of each; "" stays. Raises `BadInput` for what is no directory."""
-    for each in filter(None, map(str, named)):
-        if not os.path.isdir(each):
-            raise BadInput(f"{each!r} is not a directory")
-    return [os.path.realpath(each) if str(each) else "" for each in named]
+    for path in filter(None, map(str, named)):
+        if not os.path.isdir(path):
+            raise BadInput(f"{path!r} is not a directory")
+    return [os.path.realpath(path) if str(path) else "" for path in named]
 
 
 async def _leave_worktree(left: Engine, id_: str) -> None:
@@ -290,6 +290,6 @@ async def _leave_worktree(left: Engine, id_: str) -> None:
         await left.record(event, kept=True, by="person")
 
 
-async def untrusted(lines: Sequence[str], question: str) -> bool:
+async def answer_without_user(lines: Sequence[str], question: str) -> bool:
     """The answer when no user can be asked whether a folder is trusted."""
     return False

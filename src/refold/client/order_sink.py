@@ -42,7 +42,7 @@ class OrderSink(Protocol):
         ...
 
     @property
-    def ended(self) -> str:
+    def end_reason(self) -> str:
         """Why it takes no order any more; "": it does."""
         ...
 

@@ -86,7 +86,7 @@ class Permissions:
         return "asks now" if self._engine.view.outside_text.since else "asks"
 
     @property
-    def saved_in(self) -> str:
+    def rules_file(self) -> str:
         """The file that rules for a folder are saved in."""
         return str(self._app.paths.folders)
 
@@ -108,7 +108,7 @@ class Permissions:
         await self._engine.inbox.grant(str(rule))
         return str(rule)
 
-    def listed(self) -> Sequence[tuple[str, str, str]]:
+    def rules_in_force(self) -> Sequence[tuple[str, str, str]]:
         """Each rule in force: its verdict, its text and where it comes from."""
         rows = [(r.verdict, str(r), r.source or "settings") for r in self.rules]
         return [*rows, *(("allow", rule, "this session") for rule in self.grants)]
@@ -130,9 +130,13 @@ class Permissions:
         Those of a set cover the call together, mostly it is one. None: only this call may
         be allowed.
         """
-        made = self._engine.as_made(request.call.call)
-        return offered(
-            request.call, made, self._tool(made.name), self._here, self._engine.view
+        whole_call = self._engine.as_made(request.call.call)
+        return rules_to_offer(
+            request.call,
+            whole_call,
+            self._tool(whole_call.name),
+            self._here,
+            self._engine.view,
         )
 
     def runs_unasked(
@@ -144,8 +148,8 @@ class Permissions:
         """
         if isinstance(request, Questions) or request.who or request.call.once:
             return False
-        made = self._engine.as_made(request.call.call)
-        tool = self._tool(made.name)
+        whole_call = self._engine.as_made(request.call.call)
+        tool = self._tool(whole_call.name)
 
         def by(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> Decision:
             return decide(access, wanted or mode, rules, facts)
@@ -153,29 +157,31 @@ class Permissions:
         try:
             if tool is None:
                 return False
-            about = describe_access(tool, tool.parse(made.arguments), self.facts())
-            found = judge(about, self._here, self._engine.view, by=by)
+            about = describe_access(tool, tool.parse(whole_call.arguments), self.facts())
+            decision = judge(about, self._here, self._engine.view, by=by)
         except ToolFailed:
             return False
-        return found.verdict == "allow"
+        return decision.verdict == "allow"
 
     def check_offer(self, request: Permission | Questions, *rules: str) -> None:
         """Raises `BadInput` if `rules`, as the user typed them, do not allow this call."""
-        made = self._engine.as_made(request.call.call)
-        tool = self._tool(made.name)
+        whole_call = self._engine.as_made(request.call.call)
+        tool = self._tool(whole_call.name)
         for rule in rules:
             if not parse(rule, "allow", "what you typed").pattern:
                 raise BadInput(f"{rule!r} allows every call: write tool(pattern)")
         if tool is None or request.call.once:
             raise BadInput("no rule can allow this call; it is asked about each time")
-        about = describe_access(tool, tool.parse(made.arguments), self.facts())
-        found = judge(about, self._here, self._engine.view, rules)
-        if found.verdict != "allow":
-            said = " with ".join(map(repr, rules))
+        about = describe_access(tool, tool.parse(whole_call.arguments), self.facts())
+        decision = judge(about, self._here, self._engine.view, rules)
+        if decision.verdict != "allow":
+            rules_text = " with ".join(map(repr, rules))
             raise BadInput(
-                f"{said} does not cover this call, so it would ask again: {found.reason}"
+                f"{rules_text} does not cover this call, so it would ask again: {decision.reason}"
             )
-        if _is_wider(found.confines, judge(about, self._here, self._engine.view).confines):
+        if _is_wider(
+            decision.confines, judge(about, self._here, self._engine.view).confines
+        ):
             raise BadInput(
                 "without a rule for hosts this would allow every host: add net(example.org), "
                 "or net(all) if that is meant"
@@ -207,20 +213,20 @@ class Permissions:
         return next((tool for tool in self._app.every_tool if tool.name == name), None)
 
 
-def offered(
-    found: OpenCall,
-    made: ToolCall,
+def rules_to_offer(
+    open_call: OpenCall,
+    whole_call: ToolCall,
     tool: Tool | None,
     policy_context: PolicyContext,
     view: View,
 ) -> Sequence[tuple[str, ...]]:
     """The sets of rules that cover this call and really let it pass, each by itself.
 
-    Pure. `made` is the call as the model made it: a rule with a secret in it would be
+    Pure. `whole_call` is the call as the model made it: a rule with a secret in it would be
     kept. Where only this one call may be allowed, an ask rule decided, or no rule can see
     the whole of a command, there is none.
     """
-    if tool is None or found.once or made != found.call:
+    if tool is None or open_call.once or whole_call != open_call.call:
         return ()
     from refold.permissions.rule_offers import (
         offers,
@@ -230,7 +236,7 @@ def offered(
 
     try:
         facts = policy_context.facts()
-        about = describe_access(tool, tool.parse(made.arguments), facts)
+        about = describe_access(tool, tool.parse(whole_call.arguments), facts)
         sets = (*((rule,) for rule in offers(about, facts)), rule_set(about, facts))
         asked = judge(about, policy_context, view).confines
         return [

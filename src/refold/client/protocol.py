@@ -326,50 +326,50 @@ Order: TypeAlias = (
     | SetDirectory | EnterWorktree | LeaveWorktree | RemoveWorktree | StopChild | MailTeammate
     | MoveToBackground | StopBackground | Rename | ChangeTags | ShellOutput | ReportStatus | ReportSnapshot
 )  # fmt: skip
-KINDS: tuple[type[Struct], ...] = (*get_args(Order), User, PlainMessage)
-_TYPES = tuple(str(each.__struct_config__.tag) for each in get_args(Order))
+ORDER_KINDS: tuple[type[Struct], ...] = (*get_args(Order), User, PlainMessage)
+_ORDER_TYPES = tuple(str(each.__struct_config__.tag) for each in get_args(Order))
 
 
 def order_in(line: bytes) -> Order:
     """The order in this line. Raises `BadInput` that says what is wrong."""
     text = line.removeprefix(BOM_UTF8)
     try:
-        found = msgspec.json.decode(_whole(text), type=Order | User | PlainMessage)
+        order = msgspec.json.decode(_whole(text), type=Order | User | PlainMessage)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"this is not an order: {_in_words(said_by(error))}") from error
     if (key := repeated_key(text)) is not None:
         raise BadInput(f"this is not an order: the key {key[:60]!r} stands twice in it")
-    match found:
+    match order:
         case User(message):
             return _as_ours(message)
         case PlainMessage(content=content):
-            return SendMessage(content, client_key=found.client_key)
+            return SendMessage(content, client_key=order.client_key)
         case Interrupt(content=content) if content:
             return Interrupt(
-                found.instead or content, found.reason, client_key=found.client_key
+                order.instead or content, order.reason, client_key=order.client_key
             )
         case _:
-            return found
+            return order
 
 
 def _in_words(problem: str) -> str:
     """The error of msgspec, and what is possible instead."""
-    found = re.search(_NONE_OF, problem)
-    if found is None:
+    match = re.search(_NONE_OF, problem)
+    if match is None:
         return problem
-    there = (
-        _TYPES
-        if found[2] == "type"
+    known = (
+        _ORDER_TYPES
+        if match[2] == "type"
         else get_args(CompactionKind)
-        if found[2] == "kind"
+        if match[2] == "kind"
         else ()
     )
     from difflib import get_close_matches
 
-    near = get_close_matches(found[1], there, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(there)}"
-    unknown = there and found[1] not in there  # one that there is stands there twice
-    return f"there is no {found[2]} {found[1]!r}{hint}" if unknown else problem
+    near = get_close_matches(match[1], known, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}"
+    unknown = known and match[1] not in known  # one that there is stands there twice
+    return f"there is no {match[2]} {match[1]!r}{hint}" if unknown else problem
 
 
 def _whole(line: bytes) -> bytes:
@@ -384,6 +384,6 @@ def _whole(line: bytes) -> bytes:
 def _as_ours(message: _Message) -> SendMessage:
     if isinstance(message.content, str):
         return SendMessage(message.content)
-    if other := next((b.type for b in message.content if b.type != "text"), None):
-        raise BadInput(f"a message may hold text only, and not {other!r}")
+    if other_type := next((b.type for b in message.content if b.type != "text"), None):
+        raise BadInput(f"a message may hold text only, and not {other_type!r}")
     return SendMessage("\n\n".join(block.text for block in message.content))

@@ -50,7 +50,7 @@ def questions(session: Session) -> tuple[Question, ...]:
     )
 
 
-def denied(call: ToolCall, reason: str) -> Question:
+def denial_question(call: ToolCall, reason: str) -> Question:
     """A call that was refused, and why."""
     return Question(call.id, call.name, call.plain_arguments, reason)
 
@@ -59,29 +59,29 @@ async def answer_all(session: Session, approve: Approve) -> None:
     """Put every question to `approve`, until this is cancelled."""
     put: set[tuple[str, str]] = set()
     while True:
-        seen = session.view.seq
+        seq = session.view.seq
         for question in questions(session):
             # A call whose paths lead elsewhere by now is another question.
             if (question.call_id, question.hash) not in put:
                 put.add((question.call_id, question.hash))
                 await _put(session, question, await approve(question))
-        await session.record.wait_for_event(after=seen)
+        await session.record.wait_for_event(after=seq)
 
 
 async def _put(
-    session: Session, question: Question, said: bool | str | Sequence[str]
+    session: Session, question: Question, answer: bool | str | Sequence[str]
 ) -> None:
     id_, hash_ = question.call_id, question.hash
-    match said:
+    match answer:
         case str() | bool():
-            reason = said if isinstance(said, str) else ""
+            reason = answer if isinstance(answer, str) else ""
             await session.inbox.answer(
-                id_, allowed=said is True, reason=reason, hash_=hash_
+                id_, allowed=answer is True, reason=reason, hash_=hash_
             )
         case list() | tuple() if question.asks:
-            await session.inbox.answer(id_, allowed=True, answers=said, hash_=hash_)
+            await session.inbox.answer(id_, allowed=True, answers=answer, hash_=hash_)
         case _:
             raise BadInput(
-                f"`approve` said {said!r} about a call of {question.tool}: it has to be "
+                f"`approve` said {answer!r} about a call of {question.tool}: it has to be "
                 "True, False or a reason why not, or a list of answers to `question.asks`"
             )

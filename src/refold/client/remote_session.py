@@ -1,6 +1,6 @@
 """A session that is open in another process of this machine, through its socket.
 
-`attached` gives the same `Session` as any other: its orders go over the socket, and its state
+`attach` gives the same `Session` as any other: its orders go over the socket, and its state
 is followed in the journal. Turns run where the session is open; `step` waits for them.
 Leaving it stops nothing. The other end is `session_socket`.
 
@@ -33,7 +33,7 @@ from refold.client.protocol import (
     Rewind,
 )
 from refold.client.session import Session
-from refold.client.session_socket import Hello, received, socket_path
+from refold.client.session_socket import Hello, receive_lines, socket_path
 from refold.client.workspace import SessionWorkspace
 from refold.engine.world import World
 from refold.errors import BadInput, Held, RefoldError, first
@@ -53,16 +53,16 @@ from refold.views.stream_json.live_documents import LiveDocument
 from refold.views.stream_json.snapshot import Status
 
 _LONGEST_LINE = 256 * 1024 * 1024  # bytes: a snapshot has the whole conversation
-_GONE = (
+_SESSION_GONE = (
     "the process in which this session was open has closed it: refold -r {id} resumes it"
 )
-_LIVE = ("text_delta", "thinking_delta", "call_coming", "tool_progress", "retry", "within",
+_LIVE_TYPES = ("text_delta", "thinking_delta", "call_coming", "tool_progress", "retry", "within",
          "child_moved")  # fmt: skip
-_ELSEWHERE = "this session is open in another process: do this there"
+_OPEN_ELSEWHERE = "this session is open in another process: do this there"
 
 
 class FollowedJournal(Recorder):
-    """Follows the journal in `store`. `ended` says why nothing more comes of it; or ""."""
+    """Follows the journal in `store`. `end_reason` says why nothing more comes of it; or ""."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
@@ -77,7 +77,7 @@ class FollowedJournal(Recorder):
     async def append_if(
         self, make_events: MakeEvents, *, kept: bool = False, by: str = "agent"
     ) -> bool:
-        raise BadInput(self.ended or _ELSEWHERE)
+        raise BadInput(self.ended or _OPEN_ELSEWHERE)
 
     async def follow(self, until: float = inf) -> View:
         """Fold what is new in the journal, up to event `until`, and publish it."""
@@ -113,9 +113,11 @@ class FollowedJournal(Recorder):
 class FollowedEngine(Engine):
     """`made` has calls as the model made them, by their ids, where the journal masks them."""
 
-    def __init__(self, journal: FollowedJournal, made: Mapping[str, ToolCall]) -> None:
+    def __init__(
+        self, journal: FollowedJournal, whole_calls: Mapping[str, ToolCall]
+    ) -> None:
         super().__init__(journal, _no_turns, SessionOptions())
-        self.journal, self._made, self.cut_off = journal, made, False
+        self.journal, self._made, self.cut_off = journal, whole_calls, False
 
     @property
     def running(self) -> bool:
@@ -126,7 +128,7 @@ class FollowedEngine(Engine):
 
 
 def _no_turns(view: View) -> World:
-    raise BadInput(_ELSEWHERE)
+    raise BadInput(_OPEN_ELSEWHERE)
 
 
 class _DocumentHead(Struct, frozen=True):
@@ -164,7 +166,7 @@ class SocketSink:
         self._news, self._problem = anyio.Event(), ""
 
     @property
-    def ended(self) -> str:
+    def end_reason(self) -> str:
         return self._journal.ended
 
     @property
@@ -224,7 +226,7 @@ class SocketSink:
         """Hear what the other process says, to the end."""
         try:
             await self._stream.send(msgspec.json.encode(hello) + b"\n")
-            async for line in received(self._stream.receive, _LONGEST_LINE):
+            async for line in receive_lines(self._stream.receive, _LONGEST_LINE):
                 head = msgspec.json.decode(line, type=_DocumentHead)
                 await self._on_line(line, head)
                 self._wake()
@@ -233,25 +235,25 @@ class SocketSink:
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             pass
         finally:
-            self._journal.end(_GONE.format(id=self.engine.view.session.id))
+            self._journal.end(_SESSION_GONE.format(id=self.engine.view.session.id))
             self.joined.set()
             self._wake()
 
     async def _exchange(self, order: Order) -> bool:
         """Send it, and wait until it is taken. Raises `BadInput` as the other process does."""
-        if self.ended:
-            raise BadInput(self.ended)
+        if self.end_reason:
+            raise BadInput(self.end_reason)
         key = order.client_key or os.urandom(8).hex()
         self._answers[key] = None
         data = msgspec.json.encode(replace(order, client_key=key))
         try:
             await self._stream.send(data + b"\n")
         except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
-            raise BadInput(_GONE.format(id=self.engine.view.session.id)) from error
+            raise BadInput(_SESSION_GONE.format(id=self.engine.view.session.id)) from error
         try:
             while (answer := self._answers[key]) is None:
-                if self.ended:
-                    raise BadInput(self.ended)
+                if self.end_reason:
+                    raise BadInput(self.end_reason)
                 await self._news.wait()
         finally:
             del self._answers[key]
@@ -263,8 +265,8 @@ class SocketSink:
     async def _more(self) -> None:
         """Wait for the next thing that the other process says. Raises if that is an error."""
         self._check()
-        if self.ended:
-            raise BadInput(self.ended)
+        if self.end_reason:
+            raise BadInput(self.end_reason)
         await self._news.wait()
 
     def _check(self) -> None:
@@ -291,7 +293,7 @@ class SocketSink:
                 asks = msgspec.json.decode(line, type=_Request)
                 call = ToolCall(asks.call_id, asks.tool, asks.arguments)
                 self._made |= {asks.call_id: call} if asks.tool else {}
-            case kind if kind in _LIVE:
+            case kind if kind in _LIVE_TYPES:
                 live = msgspec.json.decode(line, type=LiveDocument)
                 await self._reach(live.after)
                 self._journal.hub.publish_live(live_of(live))
@@ -309,7 +311,7 @@ class SocketSink:
 
 
 @asynccontextmanager
-async def attached(
+async def attach(
     launch: Launch, id_: str, environ: Mapping[str, str] = os.environ
 ) -> AsyncGenerator[Session, None]:
     """The session with this whole id, which another process has open.
@@ -317,7 +319,7 @@ async def attached(
     Raises `Held` where no process can be joined there.
     """
     path = launch.app.home.path(id_)
-    stream = await connected(path, environ)
+    stream = await connect(path, environ)
     journal = FollowedJournal(launch.app.home.store(id_))
     try:
         async with stream, anyio.create_task_group() as group:
@@ -333,7 +335,7 @@ async def attached(
         raise first(group_of_errors) from group_of_errors
 
 
-async def connected(session: Path, environ: Mapping[str, str]) -> SocketStream:
+async def connect(session: Path, environ: Mapping[str, str]) -> SocketStream:
     """A connection to the process that has the session in this directory open.
 
     Raises `Held` where there is none: it is not open, or not in a terminal.

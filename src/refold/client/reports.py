@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from refold.client.verify import VerifyReport
 
 
-_OUTPUT = 256 * 1024  # bytes of the output of a background command
+_MAX_OUTPUT_BYTES = 256 * 1024  # bytes of the output of a background command
 
 
 class Reports:
@@ -48,17 +48,17 @@ class Reports:
     async def node(self, address: str) -> Node:
         """One node of the tree, as root/child-1. Raises `BadInput` where there is none."""
         first, *names = address.strip("/").split("/")
-        found, rest = find(
+        node, others = find(
             await self.tree(), names if first == ROOT_ADDRESS else [first, *names]
         )
-        if rest:
+        if others:
             raise BadInput(f"{address!r} is not a session: give root, root/child-1, …")
-        return found
+        return node
 
     async def cost(self) -> Spending:
         """By turn, by model and by purpose, its subagents included."""
         entries = await self.entries()
-        ends = [each.event for each in entries if isinstance(each.event, ChildEnded)]
+        ends = [entry.event for entry in entries if isinstance(entry.event, ChildEnded)]
         return spending(entries, {end.child: end.spent for end in ends})
 
     def context(self) -> ContextUsage:
@@ -80,10 +80,10 @@ class Reports:
         from refold.client.verify import VerifyReport, claims_of_turn
 
         app, id_ = self._app, self._engine.view.session.id
-        told = claims_of_turn(await self.entries(), turn)
+        claims = claims_of_turn(await self.entries(), turn)
         sessions = app.home if app.options.keep else None
         checking = Checking(self._engine.record, app.workspace.files, sessions)
-        return VerifyReport(id_, told, tuple(await checking.check(told.claims)))
+        return VerifyReport(id_, claims, tuple(await checking.check(claims.claims)))
 
     def export(
         self,
@@ -99,41 +99,44 @@ class Reports:
         Raises `BadInput` where no journal is kept, or the file is there and `force` is not
         given.
         """
-        from refold.client.export import ExportedFile, exported, save
+        from refold.client.export import ExportedFile, export_session, save
 
         id_ = self._engine.view.session.id
         if not (self._app.options.keep and self._app.home.exists(id_)):
             raise BadInput("This session is not saved, so there is nothing to export.")
-        made = exported(self._app.home, id_, choice, self._label())
+        export = export_session(self._app.home, id_, choice, self._label())
 
         def pieces() -> Iterator[bytes]:
-            for piece in made.pieces:
+            for piece in export.pieces:
                 on_piece()
                 yield piece
             on_piece()
 
         size = save(path, pieces(), force=force)
-        return ExportedFile(path, size, made.told, tuple(made.damages))
+        return ExportedFile(path, size, export.told, tuple(export.damages))
 
-    async def background_output(self, name: str, most: int = _OUTPUT) -> str:
+    async def background_output(self, name: str, max_bytes: int = _MAX_OUTPUT_BYTES) -> str:
         """The end of what a background command has printed. Raises `BadInput` where it is not
         known here: only the process that runs a command sees what it prints.
         """
-        found, running = self._engine.view.background.command(name), self._engine.background
-        if found is None:
+        command, running = (
+            self._engine.view.background.command(name),
+            self._engine.background,
+        )
+        if command is None:
             raise BadInput(f"there is no background command {name!r} in this session")
-        if found.end is not None and not found.end.full_blob:
-            return found.end.text
-        if found.end is not None:
-            text = (await self._engine.record.get(found.end.full_blob)).decode()
-            return text[-most:]
-        if found.foreign or running is None:
+        if command.end is not None and not command.end.full_blob:
+            return command.end.text
+        if command.end is not None:
+            text = (await self._engine.record.get(command.end.full_blob)).decode()
+            return text[-max_bytes:]
+        if command.foreign or running is None:
             raise BadInput(
                 f"what {name!r} has printed is known where the session is open: look there"
             )
-        return self._app.models.masks.masked(await running.printed(name, most))
+        return self._app.models.masks.mask_event(await running.read_tail(name, max_bytes))
 
-    def offered_tools(self) -> OfferedTools:
+    def next_tools(self) -> OfferedTools:
         """The tools of the next turn, as they would be now."""
         turn_context = self._app.turn_context(
             self._engine.record, self._engine.view.session.id
@@ -145,8 +148,8 @@ class Reports:
         """The newest progress of each subagent that runs, by its address."""
         watch = self._engine.hub.watch()
         watch.close()
-        found = [frame.item async for frame in watch.frames()]
-        return {item.node: item for item in found if isinstance(item, ChildMoved)}
+        frames = [frame.item async for frame in watch.frames()]
+        return {item.node: item for item in frames if isinstance(item, ChildMoved)}
 
     def _label(self) -> Callable[[ToolCall], str]:
         from refold.views.call_summary import label

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import UNSET, Struct
 
-from refold.client.questions import Question, denied
+from refold.client.questions import Question, denial_question
 from refold.journal.state.fold import View
 from refold.values.usage import Usage
 from refold.views.stream_json.turn_result import result
@@ -44,8 +44,8 @@ def result_of(view: View, id_: str) -> Result:
         session_id=id_,
         usage=turn.spent.usage,
         cost=turn.spent.cost,
-        denials=tuple(denied(d.call, d.reason) for d in turn.denials),
-        files={each.path: each.kind for each in document.files},
+        denials=tuple(denial_question(d.call, d.reason) for d in turn.denials),
+        files={change.path: change.kind for change in document.files},
         data=None if document.structured is UNSET else document.structured,
         warnings=tuple(document.warnings),
     )

@@ -27,30 +27,32 @@ class SessionDirectory(Struct, frozen=True):
     notices: tuple[str, ...] = ()
 
 
-def resumed_in(sessions: SessionIndex, session: str, otherwise: Path) -> SessionDirectory:
+def find_directory(
+    sessions: SessionIndex, session: str, otherwise: Path
+) -> SessionDirectory:
     """Where a session works, by its journal; `otherwise`, if that directory no longer
     exists.
     """
     stood = sessions.directories(session)
-    roots = tuple(Path(each) for each in stood.roots)
-    gone = [str(each) for each in roots if not each.is_dir()]
+    roots = tuple(Path(root) for root in stood.roots)
+    gone = [str(root) for root in roots if not root.is_dir()]
     notices = [
-        f"{on_one_line(each)} belonged to this session and does not exist any more: it continues without"
-        for each in gone
+        f"{on_one_line(root)} belonged to this session and does not exist any more: it continues without"
+        for root in gone
     ]
     directory = Path(stood.directory or otherwise)
     if not directory.is_dir():
-        said = on_one_line(str(directory))
+        directory_text = on_one_line(str(directory))
         directory = otherwise
         notices.insert(
             0,
-            f"{said}, where this session worked, does not exist any more: it continues in {directory}",
+            f"{directory_text}, where this session worked, does not exist any more: it continues in {directory}",
         )
-    there = tuple(each for each in roots if each.is_dir() and each != directory)
-    return SessionDirectory(directory, there, tuple(notices))
+    existing = tuple(root for root in roots if root.is_dir() and root != directory)
+    return SessionDirectory(directory, existing, tuple(notices))
 
 
-async def replaced(app: App, session: Session) -> tuple[str, ...]:
+async def replace_missing(app: App, session: Session) -> tuple[str, ...]:
     """Replace what cannot be restored in a session that the user switched to; return the
     notices.
     """

@@ -31,8 +31,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.app.policies import budget
-from refold.client.dispatch import BUSY, Dispatcher
-from refold.client.launch import Ask, Launch, OpenedSession, ResumeTarget, untrusted
+from refold.client.dispatch import TURN_IS_RUNNING, Dispatcher
+from refold.client.launch import (
+    Ask,
+    Launch,
+    OpenedSession,
+    ResumeTarget,
+    answer_without_user,
+)
 from refold.client.order_sink import AlreadyAnswered, OrderResult, OrderSink
 from refold.client.protocol import (
     ApprovalResponse,
@@ -81,7 +87,7 @@ from refold.session.pending_requests import (
     plan_id,
     requests,
 )
-from refold.session.question_timeout import LATE
+from refold.session.question_timeout import NO_ANSWER
 from refold.session.recorder import acting_person
 from refold.tools.contract import ImageData, Tool
 from refold.values.control import PlanReady, Todo
@@ -150,12 +156,12 @@ class Session:
         return self._app.options.keep
 
     @property
-    def lost(self) -> str:
+    def lost_text(self) -> str:
         """What was missing from the end of the journal when it was opened; or ""."""
-        return self._engine.lost
+        return self._engine.lost_text
 
     @property
-    def stored_in(self) -> Path:
+    def journal_directory(self) -> Path:
         """The directory of its journal, if one is kept."""
         return self._app.home.path(self.id)
 
@@ -165,14 +171,14 @@ class Session:
         return self._orders.owns_turns
 
     @property
-    def ended(self) -> str:
+    def end_reason(self) -> str:
         """Why nothing more comes of this handle; "": something may."""
-        return self._orders.ended
+        return self._orders.end_reason
 
     @property
-    def leased(self) -> bool:
+    def has_lease(self) -> bool:
         """Does this process hold the writer lock? The first event that it records takes it."""
-        return self._engine.record.leased
+        return self._engine.record.has_lease
 
     async def release(self) -> None:
         """Give the writer lock back, unless something runs. The session stays open."""
@@ -202,7 +208,7 @@ class Session:
         target cannot be opened; then this session stays open.
         """
         self._check_open_here()
-        opened = await self._launch.switch(self._engine, target, ask or untrusted)
+        opened = await self._launch.switch(self._engine, target, ask or answer_without_user)
         session = Session(self._launch, opened, self._approve)
         return SwitchResult(session, opened.notices)
 
@@ -248,7 +254,7 @@ class Session:
         """
         while self.view.commands_to_await:
             with anyio.move_on_after(AWAITED_SECONDS) as patience:
-                await self.changed(after=self.view.seq)
+                await self.wait_for_change(after=self.view.seq)
             if patience.cancelled_caught:
                 break
             await self._until_settled()
@@ -465,7 +471,9 @@ class Session:
         order = (
             QuestionResponse(call_id, tuple(answers), hash_)
             if allowed and isinstance(found, Questions)
-            else ApprovalResponse(call_id, allowed, hash_, reason, grant, *_chosen(rule))
+            else ApprovalResponse(
+                call_id, allowed, hash_, reason, grant, *_approval_fields(rule)
+            )
         )
         try:
             return await self.send(order)
@@ -509,12 +517,12 @@ class Session:
         self._shown[found.id] = event.hash
         if isinstance(found, Questions):
             return question(event, seq, found.questions)
-        made = self.as_made(found.call.call)
-        return approval_request(event, seq, made, self.permissions.rule_sets(found))
+        whole_call = self.as_made(found.call.call)
+        return approval_request(event, seq, whole_call, self.permissions.rule_sets(found))
 
     async def waiting(self) -> "Sequence[Document]":
         """The documents of requests that wait for the user, with their original numbers."""
-        wanted = {each.id for each in self.requests}
+        wanted = {request.id for request in self.requests}
         if not wanted:
             return ()
         from refold.views.stream_json.encode import documents_of
@@ -528,9 +536,11 @@ class Session:
         # A plan stands behind the result of the call that wrote it.
         return [told[-1] for told in found]
 
-    def shown(self, call_id: str, hash_: str = "") -> AbstractAsyncContextManager[None]:
+    def show_question(
+        self, call_id: str, hash_: str = ""
+    ) -> AbstractAsyncContextManager[None]:
         """While in here, a screen shows the question of this call."""
-        return self._engine.question_timeout.shown(call_id, hash_)
+        return self._engine.question_timeout.show_question(call_id, hash_)
 
     @property
     def question_seconds(self) -> float | None:
@@ -540,7 +550,7 @@ class Session:
     @property
     def late(self) -> str:
         """The reason of a denial that no user gave: the question timed out."""
-        return LATE.format(seconds=self.question_seconds or 0)
+        return NO_ANSWER.format(seconds=self.question_seconds or 0)
 
     # -- What applies to the next turn
 
@@ -647,10 +657,12 @@ class Session:
             teams=self.permissions.teams,
             tracing=self.permissions.tracing,
         )
-        waiting = [each.id for each in self.requests if not isinstance(each, PlanToJudge)]
+        waiting = [
+            request.id for request in self.requests if not isinstance(request, PlanToJudge)
+        ]
         return status(self.view, choices, waiting)
 
-    async def changed_instructions(self) -> "ChangedInstructions | None":
+    async def find_changed_instructions(self) -> "ChangedInstructions | None":
         """The instructions of its folder that the user trusts in another version; or None."""
         from refold.client.changed_instructions import question_of
 
@@ -670,12 +682,12 @@ class Session:
 
     @property
     def tools(self) -> Sequence[Tool]:
-        """Those of every agent; `reports.offered_tools` has those of the next turn."""
+        """Those of every agent; `reports.next_tools` has those of the next turn."""
         return self._app.every_tool
 
     def tool(self, name: str) -> Tool | None:
         """The tool of this name, of any agent; None: there is none."""
-        return _named(name, self.tools)
+        return _find_tool(name, self.tools)
 
     @property
     def mcp(self) -> "McpServers | None":
@@ -716,7 +728,7 @@ class Session:
         """Call `listener` at each event, at once, until the returned function is called."""
         return self._engine.hub.subscribe(listener)
 
-    async def changed(self, after: int) -> None:
+    async def wait_for_change(self, after: int) -> None:
         """Return when there is an event after this one."""
         await self._engine.record.wait_for_event(after=after)
 
@@ -791,8 +803,8 @@ class Session:
             raise BadInput(_KEPT_NOWHERE)
         from refold.client.catalogue import SessionCatalogue
 
-        where = self.view.session.own_directory or self._app.directory
-        return SessionCatalogue(self._app.home, where, self.id)
+        directory = self.view.session.own_directory or self._app.directory
+        return SessionCatalogue(self._app.home, directory, self.id)
 
     @property
     def skills(self) -> "Skills | None":
@@ -831,7 +843,7 @@ class Session:
     @contextmanager
     def _exclusively(self) -> Generator[None]:
         if self._busy or self.running:
-            raise BadInput(BUSY)
+            raise BadInput(TURN_IS_RUNNING)
         self._busy = True
         try:
             yield
@@ -847,7 +859,7 @@ class Session:
                     group.start_soon(answer_all, self._engine, self._approve)
                 await self.settle()
                 while self._approve is not None and self.questions:
-                    await self.changed(after=self.view.seq)
+                    await self.wait_for_change(after=self.view.seq)
                     await self.settle()
                 group.cancel_scope.cancel()
         return self.result
@@ -862,7 +874,7 @@ def _one_error() -> Generator[None]:
         raise first(group) from group
 
 
-def _named(name: str, tools: Sequence[Tool]) -> Tool | None:
+def _find_tool(name: str, tools: Sequence[Tool]) -> Tool | None:
     for tool in tools:
         if tool.name == name:
             return tool
@@ -885,10 +897,10 @@ def _id_of(entry: Entry) -> str:
 def _put(event: "PutToPerson", view: View) -> Permission | Questions | None:
     if isinstance(event, ChildAsked):
         return of_child(event)
-    found = view.conversation.call(event.call_id)
-    return None if found is None else of_call(found)
+    open_call = view.conversation.call(event.call_id)
+    return None if open_call is None else of_call(open_call)
 
 
-def _chosen(rule: str | Sequence[str]) -> tuple[str, tuple[str, ...]]:
+def _approval_fields(rule: str | Sequence[str]) -> tuple[str, tuple[str, ...]]:
     """As the fields of an `ApprovalResponse`: one rule, or a set."""
     return (rule, ()) if isinstance(rule, str) else ("", tuple(rule))

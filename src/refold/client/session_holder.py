@@ -39,7 +39,7 @@ _STATE_TEXTS: Mapping[HolderState, str] = MappingProxyType(
         "unknown": "takes no clients, so it is not known whether it works",
     }
 )
-_REASONS: Mapping[HolderState, str] = MappingProxyType(
+_STATE_REASONS: Mapping[HolderState, str] = MappingProxyType(
     {
         "answers": "it answered",
         "silent": f"it had not answered for {ANSWER_SECONDS:g} s",
@@ -70,9 +70,9 @@ class SessionHolder(Struct, frozen=True):
         return _STATE_TEXTS[self.state]
 
     @property
-    def ended(self) -> HolderEnded:
+    def end_event(self) -> HolderEnded:
         """The event which says that it was ended."""
-        host, reason = os.uname().nodename, _REASONS[self.state]
+        host, reason = os.uname().nodename, _STATE_REASONS[self.state]
         return HolderEnded(self.pid, host, self.command, reason)
 
 

@@ -3,7 +3,7 @@
 The first line that a client sends is a `Hello`; each line after it is an order, and each line
 that it gets is a document, as on the WebSocket. What they mean is decided in `shared_session`
 and `feed`; the other end is `remote_session`. The turns run where the session is open: who
-runs them waits for `ordered`.
+runs them waits for `wait_for_order`.
 """
 
 import os
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _LONGEST_LINE = 8 * 1024 * 1024  # bytes: an order with its pictures, as on the WebSocket
 _AT_ONCE = 64 * 1024  # bytes
-_LETTERS = 24  # of a digest: a socket's whole path has room for about 100 bytes
+_DIGEST_CHARS = 24  # of a digest: a socket's whole path has room for about 100 bytes
 
 
 class Hello(Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,15 +45,15 @@ class Hello(Struct, frozen=True, forbid_unknown_fields=True):
 
 def runtime_directory(environ: Mapping[str, str]) -> Path:
     """Where sockets are; not created here."""
-    given = environ.get("XDG_RUNTIME_DIR", "")
-    if given.startswith("/") and os.path.isdir(given):
-        return Path(given) / "refold"
+    directory = environ.get("XDG_RUNTIME_DIR", "")
+    if directory.startswith("/") and os.path.isdir(directory):
+        return Path(directory) / "refold"
     return Path(tempfile.gettempdir()) / f"refold-{os.getuid()}"
 
 
 def socket_path(session: Path, environ: Mapping[str, str]) -> Path:
     """The socket of the session in this directory, whether it is open or not."""
-    named = sha256(os.fsencode(os.path.realpath(session))).hexdigest()[:_LETTERS]
+    named = sha256(os.fsencode(os.path.realpath(session))).hexdigest()[:_DIGEST_CHARS]
     return runtime_directory(environ) / named
 
 
@@ -71,7 +71,7 @@ class SessionSocket:
         self._session = session
         self._moved.set()
 
-    async def ordered(self) -> None:
+    async def wait_for_order(self) -> None:
         """Return when a client has ordered something that `Session.step` has to do."""
         await self._ordered.wait()
         self._ordered = anyio.Event()
@@ -94,10 +94,10 @@ class SessionSocket:
                 group.cancel_scope.cancel()
 
     async def _listen(self, session: "Session") -> None:
-        path = socket_path(session.stored_in, self._environ)
+        path = socket_path(session.journal_directory, self._environ)
         try:
             _own_directory(path.parent)
-            listener = _bound(path)
+            listener = _bind(path)
         except (OSError, BadInput):
             return  # it cannot be joined then, and is read from its journal
         try:
@@ -120,7 +120,7 @@ class SessionSocket:
     async def _converse(self, client: "_Client") -> None:
         from refold.client.feed import cursor
 
-        lines = received(client.receive)
+        lines = receive_lines(client.receive)
         try:
             hello = msgspec.json.decode(await anext(lines), type=Hello)
             after = None if hello.after is None else cursor(hello.after)
@@ -181,31 +181,31 @@ class _Client:
         self._connection.close()
 
     async def _send(self, data: bytes) -> None:
-        rest = memoryview(data)
-        while rest:
+        remaining = memoryview(data)
+        while remaining:
             with suppress(BlockingIOError):
-                rest = rest[self._connection.send(rest) :]
+                remaining = remaining[self._connection.send(remaining) :]
                 continue
             await anyio.wait_writable(self._connection)
 
 
-async def received(
+async def receive_lines(
     receive: Callable[[], Awaitable[bytes]], longest: int = _LONGEST_LINE
 ) -> AsyncGenerator[bytes, None]:
     """The lines that come, without their ends. One that is too long ends them."""
-    kept = bytearray()
+    buffer = bytearray()
     with suppress(anyio.EndOfStream):
-        while len(kept) < longest:
+        while len(buffer) < longest:
             piece = await receive()
-            kept += piece
+            buffer += piece
             if b"\n" in piece:
-                *whole, rest = bytes(kept).split(b"\n")
+                *whole, rest = bytes(buffer).split(b"\n")
                 for line in whole:
                     yield line
-                kept = bytearray(rest)
+                buffer = bytearray(rest)
 
 
-def _bound(path: Path) -> socket.socket:
+def _bind(path: Path) -> socket.socket:
     path.unlink(missing_ok=True)  # of a process that was killed
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -223,10 +223,10 @@ def _own_directory(directory: Path) -> None:
     """Make it, for its owner alone. Raises `BadInput` for one that others could have made."""
     with suppress(FileExistsError):
         directory.mkdir(mode=0o700)
-    found = directory.lstat()
+    status = directory.lstat()
     if (
-        not stat.S_ISDIR(found.st_mode)
-        or found.st_uid != os.getuid()
-        or found.st_mode & 0o077
+        not stat.S_ISDIR(status.st_mode)
+        or status.st_uid != os.getuid()
+        or status.st_mode & 0o077
     ):
         raise BadInput(f"{directory} is a directory that other users can read or change")

@@ -101,8 +101,8 @@ class SharedSession:
             case ApprovalResponse(hash="") | QuestionResponse(hash=""):
                 raise BadInput(_NO_HASH)
             case Fork(at):
-                made = await session.fork(at)
-                _tell(follower, ForkMade(session_id=made, source=session.id))
+                forked = await session.fork(at)
+                _tell(follower, ForkMade(session_id=forked, source=session.id))
                 return True
             case ReportStatus() | ReportSnapshot():
                 asks = isinstance(order, ReportStatus)
@@ -118,7 +118,7 @@ class SharedSession:
                     changed = await session.send(order)
                 finally:
                     if isinstance(order, SetDirectory):
-                        self.feed.moved()
+                        self.feed.follow_move()
                     await self._ask_about_instructions()
             case _:
                 changed = await session.send(order)
@@ -144,12 +144,12 @@ class SharedSession:
 
     async def _read_instructions(self) -> None:
         with suppress(BadInput):  # of a damaged record the notices tell
-            self._instructions = await self.session.changed_instructions()
+            self._instructions = await self.session.find_changed_instructions()
 
     async def _message(self, order: SendMessage) -> bool:
         """In the journal at once: what was acknowledged survives a crash."""
-        named = self.session.workspace.named_images(order.text)
-        new = (each for each in named.images if each not in order.images)
+        named = self.session.workspace.images_in(order.text)
+        new = (image for image in named.images if image not in order.images)
         images = (*order.images, *new)
         if named.problems:
             raise BadInput("; ".join(named.problems))
@@ -166,8 +166,8 @@ class SharedSession:
 
 def problem(error: RefoldError, client_key: str = "") -> Error:
     """An error as the client gets it that caused it."""
-    said = Error(kind=type(error).__name__, reason=str(error))
-    return replace(said, client_key=client_key) if client_key else said
+    message = Error(kind=type(error).__name__, reason=str(error))
+    return replace(message, client_key=client_key) if client_key else message
 
 
 def _tell(follower: Follower, document: Document) -> None:

@@ -12,8 +12,8 @@ from functools import cached_property, partial
 
 from msgspec.structs import replace
 
-from refold.client.export import ExportChoice, exported
-from refold.client.feed import Cursor, numbered_documents
+from refold.client.export import ExportChoice, export_session
+from refold.client.feed import Cursor, documents_with_cursors
 from refold.journal.catalogue.session_card import Card, without_old_runs
 from refold.journal.events.kinds import Entry
 from refold.journal.session_index import SessionIndex
@@ -35,7 +35,7 @@ from refold.views.session_tree import TreeDocument, agent_of, rows, tree_documen
 from refold.views.stream_json.snapshot import SnapshotMessage, messages_of
 from refold.views.timeline import TimelineRow, timeline
 
-_SOON = 2.0  # seconds for reading what is new; a list does not wait for thousands
+_READ_SECONDS = 2.0  # seconds for reading what is new; a list does not wait for thousands
 
 
 class StoredSessions:
@@ -54,25 +54,25 @@ class StoredSessions:
 
     def cards(self) -> Sequence[SessionDocument]:
         """All in which something was said, the last used first; of a schedule its newest run."""
-        cards = without_old_runs(self._home.catalogue().cards(seconds=_SOON))
+        cards = without_old_runs(self._home.catalogue().cards(seconds=_READ_SECONDS))
         return [
             self._document(card) for card in cards if card.about.title or card.about.name
         ]
 
     def card(self, id_: str) -> SessionDocument:
-        cards = self._home.catalogue().cards(seconds=_SOON)
+        cards = self._home.catalogue().cards(seconds=_READ_SECONDS)
         return self._document(next((card for card in cards if card.id == id_), Card(id_)))
 
-    def search(self, words: str, most: int) -> Sequence[SearchHit]:
+    def search(self, words: str, limit: int) -> Sequence[SearchHit]:
         """The sessions and events that contain this text.
 
         Raises `BadInput` for an invalid search.
         """
-        return list(map(search_hit, self._home.catalogue().search(words, most)))
+        return list(map(search_hit, self._home.catalogue().search(words, limit)))
 
     def cut_off(self) -> Sequence[SessionDocument]:
         """Those whose turn ended with its process, or is open in this one."""
-        cards = self._home.catalogue().cards(seconds=_SOON)
+        cards = self._home.catalogue().cards(seconds=_READ_SECONDS)
         own = os.getpid()
         return [
             self._document(card)
@@ -88,11 +88,11 @@ class StoredSessions:
         """The conversation as the model has it now."""
         return messages_of(fold(self.entries(id_)))
 
-    def events(self, id_: str, after: Cursor, most: int) -> Iterator[bytes]:
+    def events(self, id_: str, after: Cursor, limit: int) -> Iterator[bytes]:
         """The documents behind `after`, encoded."""
-        for place, data in numbered_documents(self.entries(id_), id_):
-            if most > 0 and place > after:
-                most -= 1
+        for place, data in documents_with_cursors(self.entries(id_), id_):
+            if limit > 0 and place > after:
+                limit -= 1
                 yield data
 
     def usage(self, id_: str) -> SpendingDocument:
@@ -124,7 +124,7 @@ class StoredSessions:
 
     def export(self, id_: str, form: str) -> Iterator[bytes]:
         """The session as a file, in one of the forms of `views.export.formats`."""
-        yield from exported(self._home, id_, ExportChoice(form), self._label).pieces
+        yield from export_session(self._home, id_, ExportChoice(form), self._label).pieces
 
     def _writer(self, id_: str) -> int:
         """The id of the process that writes it now; 0: none does."""
@@ -132,8 +132,10 @@ class StoredSessions:
         return writer.pid if writer else 0
 
     def _document(self, card: Card) -> SessionDocument:
-        held = self.holder(card.id)
-        return replace(session_document(card), held_by=held, cut_off=card.open and not held)
+        holder = self.holder(card.id)
+        return replace(
+            session_document(card), held_by=holder, cut_off=card.open and not holder
+        )
 
     def _tree(self, id_: str) -> Node:
         return self._home.tree(id_)

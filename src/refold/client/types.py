@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from refold.tools.contract import ImageData, Tool
     from refold.tools.images import image_data
 
-_MODULES = {
+_TYPE_MODULES = {
     "agents.profile": ("Profile",),
     "app.project_memory": ("LearnResult",),
     "journal.board.board_file": ("TaskBoard",),
@@ -101,7 +101,7 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name == "events":  # a module: one class for each thing that can happen
         return import_module("refold.journal.events.kinds")
-    for module, names in _MODULES.items():
+    for module, names in _TYPE_MODULES.items():
         if name in names:
             return getattr(import_module(f"refold.{module}"), name)
     raise AttributeError(f"no type of a session is called {name!r}")

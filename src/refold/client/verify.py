@@ -17,11 +17,11 @@ from refold.views.stream_json import documents
 from refold.views.styled import Line, Style, line
 
 NOT_SUPPORTED = 5
-_STYLES: dict[str, Style] = {
+_STATE_STYLES: dict[str, Style] = {
     "supported": "good", "contradicted": "bad", "stale": "warn", "unknown": "dim",
 }  # fmt: skip
-_COLUMN = 14  # cells before a claim
-_LONGEST = 300  # characters of a claim, a reason or a quote on the screen
+_COLUMN_CELLS = 14  # cells before a claim
+_MAX_CHARS = 300  # characters of a claim, a reason or a quote on the screen
 
 
 class SecondCheck(Struct, frozen=True):
@@ -44,9 +44,9 @@ class VerifyReport(Struct, frozen=True):
     @property
     def code(self) -> int:
         """Errors, silence and doubt never count as support."""
-        fine = all(each.fine for each in self.checked)
+        fine = all(item.fine for item in self.checked)
         if self.strict:
-            states = {each.state for each in self.checked}
+            states = {item.state for item in self.checked}
             fine = fine and states == {"supported"}
         failed = self.second is not None and bool(self.second.problem)
         return 0 if fine and not failed else NOT_SUPPORTED
@@ -54,13 +54,16 @@ class VerifyReport(Struct, frozen=True):
 
 def lines(report: VerifyReport) -> Iterator[Line]:
     """The claims, each with its verdict and what it rests on."""
-    for each in report.checked:
-        name = _short(each.claim.claim) + ("  (required)" if each.claim.required else "")
-        yield (*line(f"{each.state:<{_COLUMN}}", _STYLES[each.state]), *line(name))
-        yield line(f"{'':<{_COLUMN}}{_short(each.reason)}", "dim")
-        for evidence, finding in zip(each.claim.evidence, each.findings, strict=False):
-            why = "" if finding.reason == each.reason else f": {_short(finding.reason)}"
-            yield line(f"{'':<{_COLUMN}}- {_named(evidence)}{why}", "dim")
+    for item in report.checked:
+        name = _short(item.claim.claim) + ("  (required)" if item.claim.required else "")
+        yield (
+            *line(f"{item.state:<{_COLUMN_CELLS}}", _STATE_STYLES[item.state]),
+            *line(name),
+        )
+        yield line(f"{'':<{_COLUMN_CELLS}}{_short(item.reason)}", "dim")
+        for evidence, finding in zip(item.claim.evidence, item.findings, strict=False):
+            why = "" if finding.reason == item.reason else f": {_short(finding.reason)}"
+            yield line(f"{'':<{_COLUMN_CELLS}}- {_evidence_name(evidence)}{why}", "dim")
     yield line(_summary(report))
     if report.second is not None:
         yield line(_second(report.second), "dim")
@@ -68,7 +71,7 @@ def lines(report: VerifyReport) -> Iterator[Line]:
 
 def document(report: VerifyReport) -> dict[str, object]:
     """The same for a program."""
-    counts = Counter(each.state for each in report.checked)
+    counts = Counter(item.state for item in report.checked)
     return {
         "type": "verify",
         "session_id": report.session,
@@ -83,7 +86,7 @@ def document(report: VerifyReport) -> dict[str, object]:
 
 def claims_of(checked: Sequence[CheckedClaim]) -> list[documents.Claim]:
     """Claims with their verdicts, for a document."""
-    return [_claim(number, each) for number, each in enumerate(checked, 1)]
+    return [_claim(number, item) for number, item in enumerate(checked, 1)]
 
 
 def _claim(number: int, checked: CheckedClaim) -> documents.Claim:
@@ -94,7 +97,7 @@ def _claim(number: int, checked: CheckedClaim) -> documents.Claim:
         required=checked.claim.required,
         state=checked.state,
         reason=checked.reason,
-        evidence=[documents.ClaimEvidence(given, found) for given, found in pairs],
+        evidence=[documents.ClaimEvidence(evidence, check) for evidence, check in pairs],
     )
 
 
@@ -112,11 +115,11 @@ def _summary(report: VerifyReport) -> str:
     turn = f"turn {report.told.turn}" if report.told.turn else "the session"
     if not report.checked:
         return f"{turn} makes no claims that can be checked"
-    counts = Counter(each.state for each in report.checked)
+    counts = Counter(item.state for item in report.checked)
     many = len(report.checked)
-    found = ", ".join(f"{counts[s]} {s}" for s in reversed(WORST_FIRST) if counts[s])
+    counts_text = ", ".join(f"{counts[s]} {s}" for s in reversed(WORST_FIRST) if counts[s])
     running = "" if report.told.ended else ", and has not ended"
-    return f"{turn}: {many} claim{'' if many == 1 else 's'}, {found}{running}"
+    return f"{turn}: {many} claim{'' if many == 1 else 's'}, {counts_text}{running}"
 
 
 def _second(second: SecondCheck) -> str:
@@ -125,12 +128,12 @@ def _second(second: SecondCheck) -> str:
     return f"second look {failed} ({cost}{f', session {second.session}' if second.session else ''})"
 
 
-def _named(evidence: Evidence) -> str:
+def _evidence_name(evidence: Evidence) -> str:
     place = f"{evidence.path}:{evidence.lines}" if evidence.lines else evidence.path
     parts = [place, evidence.call and f"`{evidence.call}`", evidence.quote]
     return _short(" ".join(filter(None, parts))) or "(nothing is named)"
 
 
 def _short(text: str) -> str:
-    told = on_one_line(" ".join(text.split()))
-    return told if len(told) <= _LONGEST else f"{told[: _LONGEST - 1]}…"
+    line = on_one_line(" ".join(text.split()))
+    return line if len(line) <= _MAX_CHARS else f"{line[: _MAX_CHARS - 1]}…"

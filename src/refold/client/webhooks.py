@@ -25,12 +25,12 @@ from refold.errors import BadInput, RefoldError
 from refold.journal.schedules.hook_calls import WINDOW_SECONDS, CallRefusal, HookCalled
 from refold.journal.schedules.schedule_book import ScheduleBook
 
-_FILE = "webhooks.toml"
-_BYTES = 32
+_WEBHOOKS_FILE = "webhooks.toml"
+_SECRET_BYTES = 32
 _AT_ONCE = 2  # requests that are checked: whoever sends them is not known yet
-_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
-_STAMP = re.compile(r"[0-9]{1,12}")
-_SIGNATURE = re.compile(r"sha256=[0-9a-f]{64}")
+_NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+_STAMP_PATTERN = re.compile(r"[0-9]{1,12}")
+_SIGNATURE_PATTERN = re.compile(r"sha256=[0-9a-f]{64}")
 HookRefusal: TypeAlias = Literal["unknown", "out of order"] | CallRefusal
 
 
@@ -48,26 +48,26 @@ class Webhooks:
 
     def __init__(self, environ: Mapping[str, str], called: Callable[[], None]) -> None:
         self._environ, self._called = environ, called
-        self._stand_in = secrets.token_hex(_BYTES)
+        self._stand_in = secrets.token_hex(_SECRET_BYTES)
         self._room = anyio.CapacityLimiter(_AT_ONCE)
 
     async def call(self, request: SignedCall) -> HookCalled | HookRefusal:
         """Record the call, which is then due, or say why not."""
         try:
-            found = await to_thread.run_sync(self._call, request, limiter=self._room)
+            result = await to_thread.run_sync(self._call, request, limiter=self._room)
         except (RefoldError, OSError):  # it names files, which no stranger needs to know
             return "out of order"
-        if isinstance(found, HookCalled):
+        if isinstance(result, HookCalled):
             self._called()
-        return found
+        return result
 
     def _call(self, request: SignedCall) -> HookCalled | HookRefusal:
         places, now = paths(self._environ), time.time()
-        kept = credentials.read(places.config / _FILE)
+        stored = credentials.read(places.config / _WEBHOOKS_FILE)
         masks = masks_of(self._environ, places)
-        masks.learn(*kept.values())
-        book = ScheduleBook(places.data, masks.masked)
-        schedule, secret = book.find_by_webhook(request.name), kept.get(request.name, "")
+        masks.learn(*stored.values())
+        book = ScheduleBook(places.data, masks.mask_event)
+        schedule, secret = book.find_by_webhook(request.name), stored.get(request.name, "")
         known = schedule is not None and bool(secret)
         right = _is_right(secret if known else self._stand_in, request)
         if schedule is None or not (known and right):
@@ -83,7 +83,7 @@ class Webhooks:
 
 def check(name: str, book: ScheduleBook, id_: int = 0) -> None:
     """Raises `BadInput` for what cannot be the name of a webhook of this schedule."""
-    if not _NAME.fullmatch(name):
+    if not _NAME_PATTERN.fullmatch(name):
         raise BadInput(
             f"{name!r} cannot be the name of a webhook: write at most 64 of a-z, 0-9 and -, and no "
             "- in front"
@@ -102,8 +102,8 @@ def make(places: Paths, book: ScheduleBook, id_: int, name: str) -> str:
     check(name, book, id_)
     before = book.find(id_).webhook
     book.set_webhook(id_, name)
-    secret = secrets.token_hex(_BYTES)
-    credentials.store(places.config / _FILE, name, secret)
+    secret = secrets.token_hex(_SECRET_BYTES)
+    credentials.store(places.config / _WEBHOOKS_FILE, name, secret)
     if before != name:
         forget(places, before)
     return secret
@@ -112,14 +112,16 @@ def make(places: Paths, book: ScheduleBook, id_: int, name: str) -> str:
 def forget(places: Paths, name: str) -> None:
     """Delete the secret of a webhook that is no more. Raises `BadInput`."""
     if name:
-        credentials.remove(places.config / _FILE, name)
+        credentials.remove(places.config / _WEBHOOKS_FILE, name)
 
 
 def _is_right(secret: str, request: SignedCall) -> bool:
     """Whether the request is signed with this secret."""
     signed = request.stamp.encode("latin-1", "replace") + b"." + request.body
     wanted = hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
-    given = request.signature.encode("latin-1", "replace")
-    same = hmac.compare_digest(f"sha256={wanted}".encode(), given)
-    shaped = _STAMP.fullmatch(request.stamp) and _SIGNATURE.fullmatch(request.signature)
+    signature = request.signature.encode("latin-1", "replace")
+    same = hmac.compare_digest(f"sha256={wanted}".encode(), signature)
+    shaped = _STAMP_PATTERN.fullmatch(request.stamp) and _SIGNATURE_PATTERN.fullmatch(
+        request.signature
+    )
     return same and bool(shaped)

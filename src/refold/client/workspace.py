@@ -20,7 +20,7 @@ from refold.app.app import App, snapshots_of, workspace_of
 from refold.client.order_sink import SendOrder
 from refold.client.protocol import Rewind
 from refold.errors import BadInput, ToolFailed
-from refold.memory.project import kept_in, project_of
+from refold.memory.project import notes_directory, project_of
 from refold.place.port import Files, Snapshots
 from refold.programs import Programs
 from refold.session.session import Session as Engine
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from refold.views.rewind_points import RewindPoint, RewindPreview, RewindReport, What
 
 _LISTING_SECONDS = 20.0  # seconds of listing
-_NAMED = r"(?<![^\s(\[])@(?:\"([^\"]+)\"|(\S+))"
-_ENDINGS = (".png", ".jpg", ".jpeg", ".gif", ".webp")
+_MENTION_PATTERN = r"(?<![^\s(\[])@(?:\"([^\"]+)\"|(\S+))"
+_IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 
 
 class Attachments(Struct, frozen=True):
@@ -58,8 +58,8 @@ class SessionWorkspace:
         """The branch that is checked out; "" where none is, or no repository."""
         from refold.prompts.repository import git_state, root_of
 
-        found = git_state(root_of(self.directory)) if self.directory else None
-        return found.branch if found else ""
+        state = git_state(root_of(self.directory)) if self.directory else None
+        return state.branch if state else ""
 
     @property
     def roots(self) -> tuple[str, ...]:
@@ -72,7 +72,9 @@ class SessionWorkspace:
         from refold.journal.board.board_file import TaskBoard
 
         places, project = self._app.paths, project_of(self._app.directory)
-        return TaskBoard(kept_in(places.data, project), self._app.models.masks.masked)
+        return TaskBoard(
+            notes_directory(places.data, project), self._app.models.masks.mask_event
+        )
 
     @property
     def worktree(self) -> "SessionWorktree":
@@ -92,9 +94,9 @@ class SessionWorkspace:
         """Are files checkpointed here, so that they can be restored?"""
         return self._snapshots is not None
 
-    def named_images(self, text: str) -> Attachments:
+    def images_in(self, text: str) -> Attachments:
         """The images that a message names, as @screenshot.png, and what is wrong with one."""
-        return attached(
+        return find_images(
             text, self.directory, workspace_of(self._app, self._engine.view).unread
         )
 
@@ -110,8 +112,8 @@ class SessionWorkspace:
         """The messages that a rewind took out of the conversation, by their numbers."""
         from refold.session.rewind import steps
 
-        found = steps(self._engine.view, None)
-        return frozenset(each.seq for each in found if not each.in_conversation)
+        points = steps(self._engine.view, None)
+        return frozenset(point.seq for point in points if not point.in_conversation)
 
     async def preview(self, seq: int, what: "What" = "both") -> "RewindPreview":
         """What `rewind` would change; nothing is done."""
@@ -136,13 +138,13 @@ class SessionWorkspace:
             return ()
         try:
             snapshots.forget()  # anything may have changed since
-            now = await snapshots.take()
-            found = await anyio.to_thread.run_sync(
-                snapshots.patch, taken[0].trees, now.trees
+            snapshot = await snapshots.take()
+            diffs = await anyio.to_thread.run_sync(
+                snapshots.patch, taken[0].trees, snapshot.trees
             )
         except ToolFailed as error:
             raise BadInput(f"the files cannot be compared: {error}") from error
-        return tuple(Diff(each.path, each.kind, text) for each, text in found)
+        return tuple(Diff(change.path, change.kind, text) for change, text in diffs)
 
     def refusal(self, path: str) -> str:
         """Why the user's clients may not write this file, or "": it is protected, or a rule
@@ -154,7 +156,7 @@ class SessionWorkspace:
 
         workspace = workspace_of(self._app, self._engine.view)
         facts, real = workspace.facts(), workspace.files.real(path)
-        if any(is_protected(each, facts, writes=True) for each in (real, path)):
+        if any(is_protected(candidate, facts, writes=True) for candidate in (real, path)):
             return "it is protected: it holds secrets or decides what runs"
         access = Access("write_file", Effect.CHANGE, files=(Target(path, real),))
         decision = decide(access, "bypass", workspace.rules, facts)
@@ -213,7 +215,7 @@ def _conversation(what: "What") -> "What":
     return "conversation"
 
 
-def attached(text: str, directory: str, unread: Callable[[str], str]) -> Attachments:
+def find_images(text: str, directory: str, unread: Callable[[str], str]) -> Attachments:
     """The images that `text` names, relative to `directory`.
 
     What looks like the name of an image and cannot be shown is a problem, and not sent.
@@ -221,10 +223,10 @@ def attached(text: str, directory: str, unread: Callable[[str], str]) -> Attachm
     """
     images: list[ImageData] = []
     problems: list[str] = []
-    for quoted, plain in re.findall(_NAMED, text) if "@" in text else ():
+    for quoted, plain in re.findall(_MENTION_PATTERN, text) if "@" in text else ():
         name = quoted or plain.rstrip(".,;:!?)")
         path = Path(directory, Path(name).expanduser())
-        if not name.lower().endswith(_ENDINGS) or not path.is_file():
+        if not name.lower().endswith(_IMAGE_SUFFIXES) or not path.is_file():
             continue
         if why := unread(str(path)):
             problems.append(f"{name!r} was not sent: {why}")
@@ -244,21 +246,21 @@ def file_names(directory: str) -> Iterator[str]:
     ripgrep lists them if it is installed, otherwise `place.file_walk`; files that git
     ignores are left out. Waits for a disk; raises `OSError`.
     """
-    where = os.path.realpath(directory)
-    if program := Programs(os.environ, (where,)).find("rg"):
-        yield from _by_ripgrep(program, where)
+    root = os.path.realpath(directory)
+    if program := Programs(os.environ, (root,)).find("rg"):
+        yield from _by_ripgrep(program, root)
     else:
-        yield from _by_walking(where)
+        yield from _by_walking(root)
 
 
-def _by_ripgrep(program: str, where: str) -> Iterator[str]:
+def _by_ripgrep(program: str, root: str) -> Iterator[str]:
     from refold.tools.find import excludes_input, ripgrep
 
-    _, *options = ripgrep(where)
-    text = excludes_input(where)
+    _, *options = ripgrep(root)
+    text = excludes_input(root)
     until = time.monotonic() + _LISTING_SECONDS
     with programs.start_bounded(
-        [program, *options, "--files", "--null"], cwd=where,
+        [program, *options, "--files", "--null"], cwd=root,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         start_new_session=True, env=programs.plain(os.environ),
     ) as running:  # fmt: skip
@@ -266,16 +268,16 @@ def _by_ripgrep(program: str, where: str) -> Iterator[str]:
         assert running.stdout is not None
         with suppress(BrokenPipeError), running.stdin as own:  # a pipe holds that much
             own.write(os.fsencode(text))
-        reader, rest = running.stdout.fileno(), b""
+        reader, buffer = running.stdout.fileno(), b""
         try:
-            while time.monotonic() < until and (more := os.read(reader, 65_536)):
-                *names, rest = (rest + more).split(b"\0")
+            while time.monotonic() < until and (chunk := os.read(reader, 65_536)):
+                *names, buffer = (buffer + chunk).split(b"\0")
                 yield from map(os.fsdecode, names)
         finally:
             running.kill()
 
 
-def _by_walking(where: str) -> Iterator[str]:
+def _by_walking(root: str) -> Iterator[str]:
     from refold.place.file_walk import walk
 
     until = time.monotonic() + _LISTING_SECONDS
@@ -285,5 +287,5 @@ def _by_walking(where: str) -> Iterator[str]:
             raise TimeoutError
         time.sleep(0.0005)  # a key that was pressed meanwhile comes first
 
-    for path in walk(where, on_step):
-        yield path[len(where) :].lstrip("/")
+    for path in walk(root, on_step):
+        yield path[len(root) :].lstrip("/")

@@ -15,7 +15,7 @@ from msgspec import Struct
 from refold.agents.worktree import Worktree, Worktrees
 from refold.errors import BadInput, ToolFailed
 
-_FLAG = "--worktree"
+_WORKTREE_FLAG = "--worktree"
 
 
 class WorktreeLocation(Struct, frozen=True):
@@ -58,32 +58,34 @@ class StartWorktrees:
 
     def leave(self) -> Sequence[str]:
         """Remove those that hold nothing new. A sentence about each."""
-        found = list[str]()
+        lines = list[str]()
         while self._begun:
             _, begun = self._begun.popitem()
-            found += _leave(begun)
-        return found
+            lines += _leave(begun)
+        return lines
 
 
 def _begin(name: str, directory: str) -> tuple[_OpenWorktree, str]:
-    from refold.agents.named_worktrees import checked_name, make
+    from refold.agents.named_worktrees import check_name, make
 
     try:
-        named = checked_name(name) if name else time.strftime("%Y%m%d-%H%M%S")
+        named = check_name(name) if name else time.strftime("%Y%m%d-%H%M%S")
     except BadInput as error:
         hint = " (a first message stands before the flag, or behind --)"
-        raise BadInput(f"{_FLAG} {error}{hint}") from error
+        raise BadInput(f"{_WORKTREE_FLAG} {error}{hint}") from error
     try:
-        made = anyio.run(make, named, directory, os.environ)
+        named_tree = anyio.run(make, named, directory, os.environ)
     except (BadInput, ToolFailed) as error:
-        raise BadInput(f"{_FLAG}: {error}") from error
-    return _OpenWorktree(made.trees, made.tree, made.ours), made.inside
+        raise BadInput(f"{_WORKTREE_FLAG}: {error}") from error
+    return _OpenWorktree(
+        named_tree.trees, named_tree.tree, named_tree.ours
+    ), named_tree.inside
 
 
 def _leave(begun: _OpenWorktree) -> Sequence[str]:
     tree, problem = begun.tree, list[str]()
     try:
-        if begun.ours and anyio.run(begun.trees.removed, tree):
+        if begun.ours and anyio.run(begun.trees.remove_if_unchanged, tree):
             return (f"nothing was changed, so {tree.directory} is removed",)
     except ToolFailed as error:
         problem = [str(error)]

@@ -17,9 +17,9 @@ from refold.place.port import Files, Real
 from refold.tools.code import Mention
 from refold.values.path_names import below
 
-_FILES = 20_000  # of a workspace that are looked at
-_WALK = 5.0  # seconds to list them
-_RESULTS = 1_000
+_MAX_FILES = 20_000  # of a workspace that are looked at
+_WALK_SECONDS = 5.0  # seconds to list them
+_MAX_RESULTS = 1_000
 
 
 class CodeFiles:
@@ -48,54 +48,58 @@ class CodeFiles:
     def may_show(self, path: str) -> bool:
         return not self._files.unread(Real(path)) and not self._files.unshown(Real(path))
 
-    def shown(self, *several: Sequence[wire.Location]) -> Sequence[tuple[Mention, ...]]:
+    def to_mentions(
+        self, *several: Sequence[wire.Location]
+    ) -> Sequence[tuple[Mention, ...]]:
         """Each as places with their lines, without those that the agent may not read."""
         lines = dict[str, Sequence[str]]()
-        return [tuple(self._mentioned(found, lines)) for found in several]
+        return [tuple(self._mentions(locations, lines)) for locations in several]
 
-    def _mentioned(
-        self, found: Sequence[wire.Location], lines: dict[str, Sequence[str]]
+    def _mentions(
+        self, locations: Sequence[wire.Location], lines: dict[str, Sequence[str]]
     ) -> Iterator[Mention]:
-        seen = set[tuple[str, int]]()
-        for each in sorted(found[: _RESULTS * 10], key=lambda one: (one.path, one.line)):
-            path, line = os.path.realpath(each.path or "/"), each.line
-            if len(seen) >= _RESULTS or (path, line) in seen or not each.path:
+        places = set[tuple[str, int]]()
+        for location in sorted(
+            locations[: _MAX_RESULTS * 10], key=lambda one: (one.path, one.line)
+        ):
+            path, line = os.path.realpath(location.path or "/"), location.line
+            if len(places) >= _MAX_RESULTS or (path, line) in places or not location.path:
                 continue
             if not self.inside(path):  # what is elsewhere is named, and not shown
-                seen.add((path, line))
+                places.add((path, line))
                 yield Mention(path, line)
             elif self.may_show(path):
-                seen.add((path, line))
+                places.add((path, line))
                 if path not in lines:
                     lines[path] = self.texts([Real(path)]).get(path, "").splitlines()
                 rows = lines[path]
                 yield Mention(path, line, rows[line - 1] if line <= len(rows) else "")
 
-    def listed(self) -> tuple[Sequence[str], str]:
+    def list_files(self) -> tuple[Sequence[str], str]:
         """The files of the workspace of a known language, and why some are missing, or ""."""
-        until = time.monotonic() + _WALK
+        until = time.monotonic() + _WALK_SECONDS
 
         def on_step() -> None:
             if time.monotonic() > until:
                 raise TimeoutError
 
-        found, left_out = list[str](), ""
+        files, left_out = list[str](), ""
         try:
             for root in self._roots:
                 for number, path in enumerate(walk(root, on_step)):
-                    if number == _FILES:
-                        left_out = f"only {_FILES:,} files were looked at"
+                    if number == _MAX_FILES:
+                        left_out = f"only {_MAX_FILES:,} files were looked at"
                         break
                     if language_of(path) is not None and self.may_show(path):
-                        found.append(path)
+                        files.append(path)
         except TimeoutError:
-            left_out = f"not every file was listed within {_WALK:g} s"
-        return sorted(found), left_out
+            left_out = f"not every file was listed within {_WALK_SECONDS:g} s"
+        return sorted(files), left_out
 
     def states(self, spec: ServerSpec) -> Mapping[str, object]:
         """The files of a server's languages, each with what is another after a change."""
         states = dict[str, object]()
-        for path in self.listed()[0]:
+        for path in self.list_files()[0]:
             language = language_of(path)
             if language and spec in language.servers:
                 with suppress(OSError):

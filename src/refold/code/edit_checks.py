@@ -21,7 +21,7 @@ from refold.tools.code import Problem, problem_line
 
 _BEFORE, _AFTER = 1.5, 3.0  # seconds
 _FILES, _SHOWN = 5, 10  # files of one edit that are looked at; problems that are told
-_LATE = (
+_LATE_NOTE = (
     "{by} did not check this edit within {seconds:g} s: call diagnostics for its errors."
 )
 
@@ -48,9 +48,9 @@ class EditChecks:
         known = dict[str, Counter[Key]]()
         with anyio.move_on_after(_BEFORE):
             for name, (spec, mine) in by_server.items():
-                found = await self._problems(spec, mine, _BEFORE)
-                if found is not None:
-                    known[name] = Counter(map(_key, found))
+                problems = await self._problems(spec, mine, _BEFORE)
+                if problems is not None:
+                    known[name] = Counter(map(_key, problems))
         self._missed = 0 if known else self._missed + 1
         asked = [spec for name, (spec, _) in by_server.items() if name in known]
         if not asked:
@@ -60,54 +60,56 @@ class EditChecks:
     async def _after(
         self, asked: Sequence[_Asked], known: Mapping[str, Counter[Key]]
     ) -> str:
-        told, found = list[str](), dict[str, Sequence[Problem]]()
+        texts, problems = list[str](), dict[str, Sequence[Problem]]()
         with anyio.move_on_after(_AFTER):
             for spec, mine in asked:
-                said = await self._problems(spec, mine, _AFTER)
-                if said is not None:
-                    found[spec.program] = said
+                answer = await self._problems(spec, mine, _AFTER)
+                if answer is not None:
+                    problems[spec.program] = answer
         for name in (spec.program for spec, _ in asked):
-            if name not in found:
-                told.append(_LATE.format(by=name, seconds=_AFTER))
-            elif new := _new(found[name], known[name]):
-                told += self._told(name, new)
-        return "\n".join(told)
+            if name not in problems:
+                texts.append(_LATE_NOTE.format(by=name, seconds=_AFTER))
+            elif new := _new(problems[name], known[name]):
+                texts += self._to_lines(name, new)
+        return "\n".join(texts)
 
-    def _told(self, name: str, new: Sequence[Problem]) -> Sequence[str]:
+    def _to_lines(self, name: str, new: Sequence[Problem]) -> Sequence[str]:
         many = "a new problem" if len(new) == 1 else f"{len(new)} new problems"
-        lines = [problem_line(each, self._files) for each in new[:_SHOWN]]
-        more = len(new) - len(lines)
-        rest = [f"… and {more} more: ask diagnostics."] if more else []
-        return [f"{name} reports {many} caused by this edit:", *lines, *rest]
+        lines = [problem_line(problem, self._files) for problem in new[:_SHOWN]]
+        left = len(new) - len(lines)
+        ending = [f"… and {left} more: ask diagnostics."] if left else []
+        return [f"{name} reports {many} caused by this edit:", *lines, *ending]
 
     def _by_server(self, changing: Sequence[str]) -> Mapping[str, _Asked]:
-        found = dict[str, _Asked]()
+        servers = dict[str, _Asked]()
         for path in changing[:_FILES]:
             spec = self._code.server_of(path, running=not self._starts)
             if spec is not None:
-                found.setdefault(spec.program, (spec, []))[1].append(Real(path))
-        return found
+                servers.setdefault(spec.program, (spec, []))[1].append(Real(path))
+        return servers
 
     async def _problems(
         self, spec: ServerSpec, files: Sequence[Real], seconds: float
     ) -> Sequence[Problem] | None:
         """Of those that are there. None: the server did not say."""
-        there = [path for path in files if await to_thread.run_sync(os.path.isfile, path)]
+        existing = [
+            path for path in files if await to_thread.run_sync(os.path.isfile, path)
+        ]
         try:
-            return await self._code.problems_of(spec, there, seconds) if there else ()
+            return await self._code.problems_of(spec, existing, seconds) if existing else ()
         except ToolFailed:
             return None
 
 
-def _new(found: Sequence[Problem], known: Counter[Key]) -> list[Problem]:
+def _new(problems: Sequence[Problem], known: Counter[Key]) -> list[Problem]:
     left, new = Counter(known), list[Problem]()
-    for each in sorted(
-        found, key=lambda one: (one.severity != "error", one.path, one.line)
+    for problem in sorted(
+        problems, key=lambda one: (one.severity != "error", one.path, one.line)
     ):
-        if left[_key(each)] > 0:
-            left[_key(each)] -= 1
+        if left[_key(problem)] > 0:
+            left[_key(problem)] -= 1
         else:
-            new.append(each)
+            new.append(problem)
     return new
 
 

@@ -20,14 +20,14 @@ from refold.errors import ToolFailed
 from refold.tools.code import one_line
 
 T = TypeVar("T")
-_DOCUMENTS = 60  # that are open; the one that was asked about the longest ago is closed
-_PROBLEMS = 1_000  # of one file that are kept
-_TOKENS = 100  # of what it says it is doing
-_STALLS = 2  # questions in a row without an answer, before it is ended
+_MAX_DOCUMENTS = 60  # that are open; the one that was asked about the longest ago is closed
+_MAX_PROBLEMS = 1_000  # of one file that are kept
+_MAX_TOKENS = 100  # of what it says it is doing
+_MAX_STALLS = 2  # questions in a row without an answer, before it is ended
 _TO_END = 2.0  # seconds
-_YOUNG = 3.0  # seconds after its start in which an empty answer is asked for again
-_SAID = 500  # characters of why it could not do something
-_CALM = 0.5  # seconds without news that mean that no more will come
+_YOUNG_SECONDS = 3.0  # seconds after its start in which an empty answer is asked for again
+_MAX_ERROR_CHARS = 500  # characters of why it could not do something
+_CALM_SECONDS = 0.5  # seconds without news that mean that no more will come
 
 
 class _Document(Struct):
@@ -69,22 +69,25 @@ class _Documents:
 
     def close(self, gone: Sequence[str]) -> None:
         """Close these, and the oldest of too many."""
-        more = [path for path in self.open if path not in gone]
-        for path in (*gone, *more[: max(0, len(more) - _DOCUMENTS)]):
+        to_close = [path for path in self.open if path not in gone]
+        for path in (*gone, *to_close[: max(0, len(to_close) - _MAX_DOCUMENTS)]):
             del self.open[path]
             self._problems.pop(path, None)
             item = {"textDocument": {"uri": wire.uri_of(path)}}
             self._notify("textDocument/didClose", item)
 
-    def publish(self, said: wire.Published) -> None:
+    def publish(self, news: wire.Published) -> None:
         """Keep what it says of an open file, unless that is about an older text."""
-        path = wire.path_of(said.uri)
+        path = wire.path_of(news.uri)
         document = self.open.get(path)
         if document is None or (
-            said.version is not None and said.version < document.version
+            news.version is not None and news.version < document.version
         ):
             return
-        self._problems[path] = self.change, wire.shortened(said.diagnostics[:_PROBLEMS])
+        self._problems[path] = (
+            self.change,
+            wire.shorten_all(news.diagnostics[:_MAX_PROBLEMS]),
+        )
 
     def problems(self, path: str) -> Sequence[Diagnostic]:
         return self._problems.get(path, (0, ()))[1]
@@ -110,7 +113,7 @@ class LanguageServer:
     def __init__(self, launch: ServerLaunch) -> None:
         self.name, self.process = (
             launch.spec.program,
-            ServerProcess(launch, self._heard, self._wake),
+            ServerProcess(launch, self._on_message, self._wake),
         )
         self._launch, self._can = launch, wire.Capabilities()
         self._ready, self._started = anyio.Event(), 0.0
@@ -132,7 +135,7 @@ class LanguageServer:
         with anyio.move_on_after(_TO_END):
             if self._ready.is_set() and not self.process.ended.is_set():
                 try:
-                    await self._asked("shutdown", None)
+                    await self._ask("shutdown", None)
                     self._notify("exit", None)
                     await self.process.ended.wait()
                 except ToolFailed:
@@ -142,12 +145,12 @@ class LanguageServer:
     async def request(self, method: str, params: object, type_: type[T]) -> Sequence[T]:
         """What it answers: a list, one alone, or nothing."""
         await self._until_ready()
-        found = await self._asked(method, params)
-        if found.error is not None:
-            said = one_line(found.error.message, _SAID)
-            raise ToolFailed(f"{self.name} could not do it: {said}")
+        response = await self._ask(method, params)
+        if response.error is not None:
+            message = one_line(response.error.message, _MAX_ERROR_CHARS)
+            raise ToolFailed(f"{self.name} could not do it: {message}")
         try:
-            return wire.read_all(found.result, type_)
+            return wire.read_all(response.result, type_)
         except ToolFailed as error:
             raise ToolFailed(f"{self.name}: {error}") from error
 
@@ -171,7 +174,7 @@ class LanguageServer:
         """The files that it has open, the one that was shown first at first."""
         return tuple(self._documents.open)
 
-    async def settled(self) -> None:
+    async def wait_until_indexed(self) -> None:
         """Wait until it has read the workspace. Raises `ToolFailed` where it takes too long."""
         await self._until_ready()
         with anyio.move_on_after(self._launch.seconds):
@@ -182,15 +185,15 @@ class LanguageServer:
                 self._began = True
             while self._busy and not self.process.ended.is_set():
                 await self._until_news()
-                with anyio.move_on_after(_CALM):
+                with anyio.move_on_after(_CALM_SECONDS):
                     while not self._busy:
                         await self._until_news()
 
     async def may_know_more(self) -> bool:
         """Whether it has started only now; then some time has passed when this returns."""
-        if anyio.current_time() - self._started > _YOUNG:
+        if anyio.current_time() - self._started > _YOUNG_SECONDS:
             return False
-        with anyio.move_on_after(_CALM):
+        with anyio.move_on_after(_CALM_SECONDS):
             await self._until_news()
         return True
 
@@ -199,8 +202,8 @@ class LanguageServer:
         """Whether it says that it still reads the workspace."""
         return bool(self._busy)
 
-    def column(self, line: str, at: int) -> int:
-        return wire.column(line, at, self._can.position_encoding)
+    def column(self, line: str, index: int) -> int:
+        return wire.column(line, index, self._can.position_encoding)
 
     async def problems(
         self, paths: Sequence[str], seconds: float = 0.0
@@ -212,9 +215,9 @@ class LanguageServer:
         await self._until_ready()
         try:
             with anyio.fail_after(seconds or self._launch.seconds):
-                await self._published(paths)
+                await self._wait_for_news(paths)
                 if self._pulls:
-                    return {path: await self._pulled(path) for path in paths}
+                    return {path: await self._pull(path) for path in paths}
         except TimeoutError as error:
             self._living()
             raise ToolFailed(
@@ -223,12 +226,12 @@ class LanguageServer:
             ) from error
         return {path: self._documents.problems(path) for path in paths}
 
-    async def _pulled(self, path: str) -> Sequence[Diagnostic]:
+    async def _pull(self, path: str) -> Sequence[Diagnostic]:
         params = {"textDocument": {"uri": wire.uri_of(path)}}
-        found = await self.request("textDocument/diagnostic", params, wire.Pulled)
-        return [item for each in found for item in each.items][:_PROBLEMS]
+        reports = await self.request("textDocument/diagnostic", params, wire.Pulled)
+        return [item for report in reports for item in report.items][:_MAX_PROBLEMS]
 
-    async def _published(self, paths: Sequence[str]) -> None:
+    async def _wait_for_news(self, paths: Sequence[str]) -> None:
         """Wait until it has published something of each file as it is now, and is calm.
 
         A server may say only now that it is to be asked, and then publishes nothing.
@@ -238,7 +241,7 @@ class LanguageServer:
             if any(self._documents.late(path) for path in paths):
                 await self._until_news()
                 continue
-            with anyio.move_on_after(_CALM):
+            with anyio.move_on_after(_CALM_SECONDS):
                 await self._until_news()
                 continue
             return
@@ -252,12 +255,12 @@ class LanguageServer:
             "rootPath": root,
             "rootUri": uri,
             "workspaceFolders": [{"uri": uri, "name": os.path.basename(root)}],
-            "capabilities": wire.CLIENT,
+            "capabilities": wire.CLIENT_CAPABILITIES,
             "initializationOptions": {},
         }
         try:
-            found = await self._asked("initialize", params)
-            self._can = wire.read(found.result, wire.Initialized).capabilities
+            response = await self._ask("initialize", params)
+            self._can = wire.read(response.result, wire.Initialized).capabilities
         except ToolFailed as error:
             self.process.stop(str(error), hung=self.process.hung)
             return
@@ -280,7 +283,7 @@ class LanguageServer:
         if self.process.ended.is_set():
             raise ToolFailed(f"{self.name} has ended: {self.process.why}")
 
-    async def _asked(self, method: str, params: object) -> RpcMessage:
+    async def _ask(self, method: str, params: object) -> RpcMessage:
         """The response. One that does not come in time counts against the server."""
         self._living()
         self._last_id += 1
@@ -297,7 +300,7 @@ class LanguageServer:
                 self._notify("$/cancelRequest", {"id": id_})
         if not waiting.over.is_set():
             self._stalls += 1
-            if self._stalls >= _STALLS or not self._ready.is_set():
+            if self._stalls >= _MAX_STALLS or not self._ready.is_set():
                 self.process.stop(f"it did not answer within {seconds:g} s", hung=True)
             raise ToolFailed(f"{self.name} did not answer within {seconds:g} s")
         self._living()
@@ -306,7 +309,7 @@ class LanguageServer:
     def _notify(self, method: str, params: object) -> None:
         self.process.put(wire.notification(method, params))
 
-    def _heard(self, message: RpcMessage) -> None:
+    def _on_message(self, message: RpcMessage) -> None:
         if not message.method:
             waiting = self._waiting.get(message.id) if isinstance(message.id, int) else None
             if waiting is not None:
@@ -317,21 +320,23 @@ class LanguageServer:
         try:
             if isinstance(message.id, str) and len(message.id) > wire.LONGEST_NAME:
                 raise ToolFailed("the id of its request is too long")
-            self._told(message)
+            self._on_notification(message)
             if message.id is not None:
                 self.process.put(_reply(message, self._launch))
         except ToolFailed as error:
-            self.process.printed(f"{message.method}: {error}")
+            self.process.log_output(f"{message.method}: {error}")
 
-    def _told(self, message: RpcMessage) -> None:
+    def _on_notification(self, message: RpcMessage) -> None:
         match message.method:
             case "textDocument/publishDiagnostics":
                 self._documents.publish(wire.read(message.params, wire.Published))
             case "$/progress":
                 self._progress(message.params)
             case "client/registerCapability":
-                said = wire.read(message.params, wire.RegisteredCapabilities)
-                methods = {each.method for each in said.registrations}
+                capabilities = wire.read(message.params, wire.RegisteredCapabilities)
+                methods = {
+                    registration.method for registration in capabilities.registrations
+                }
                 self._pulls = self._pulls or "textDocument/diagnostic" in methods
             case _:
                 return
@@ -339,11 +344,11 @@ class LanguageServer:
         news.set()
 
     def _progress(self, params: Raw) -> None:
-        said = wire.read(params, wire.Progress)
-        if said.value.kind == "begin" and len(self._busy) < _TOKENS:
-            self._busy.add(said.token)
-        elif said.value.kind == "end":
-            self._busy.discard(said.token)
+        progress = wire.read(params, wire.Progress)
+        if progress.value.kind == "begin" and len(self._busy) < _MAX_TOKENS:
+            self._busy.add(progress.token)
+        elif progress.value.kind == "end":
+            self._busy.discard(progress.token)
 
     def _wake(self) -> None:
         """It has ended: who waits for it finds that out."""
@@ -362,11 +367,11 @@ def _reply(message: RpcMessage, launch: ServerLaunch) -> bytes:
     match message.method:
         case "workspace/configuration":
             asked = wire.read(message.params, wire.ConfigurationAsked)
-            found = [
-                _setting(launch.spec.settings, each.section)
-                for each in asked.items[:_TOKENS]
+            values = [
+                _setting(launch.spec.settings, setting.section)
+                for setting in asked.items[:_MAX_TOKENS]
             ]
-            return wire.response(message, found)
+            return wire.response(message, values)
         case "workspace/workspaceFolders":
             return wire.response(message, [{"uri": wire.uri_of(launch.root)}])
         case "workspace/applyEdit":
@@ -385,9 +390,9 @@ def _reply(message: RpcMessage, launch: ServerLaunch) -> bytes:
 
 def _setting(settings: object, section: str) -> object:
     """What the table has for it: `python.analysis` is in `python`."""
-    found = settings
+    value = settings
     for name in filter(None, section.split(".")):
-        if not isinstance(found, Mapping):
+        if not isinstance(value, Mapping):
             return None
-        found = cast("Mapping[str, object]", found).get(name)
-    return found
+        value = cast("Mapping[str, object]", value).get(name)
+    return value

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _MOST_ENDS = 2  # of a server in one session; after that it is not started again
-_SOON = 3.0  # seconds for all servers to end
+_STOP_SECONDS = 3.0  # seconds for all servers to end
 
 
 class ServerContext(Struct, frozen=True):
@@ -79,8 +79,8 @@ class LanguageServers:
         `files` are the files of its languages, each with a value that is another when the file
         was changed. `work` gets those that changed since the server was last asked.
         """
-        portal = await to_thread.run_sync(self._begun)
-        future: Future[T] = portal.start_task_soon(self._answered, spec, files, work)
+        portal = await to_thread.run_sync(self._start)
+        future: Future[T] = portal.start_task_soon(self._ask, spec, files, work)
         try:
             return await to_thread.run_sync(
                 future.result, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1)
@@ -97,7 +97,7 @@ class LanguageServers:
         self._stack.close()
         self._around.commands.close()
 
-    def _begun(self) -> "BlockingPortal":
+    def _start(self) -> "BlockingPortal":
         with self._lock:
             if self._closed:
                 raise ToolFailed("The session is being closed. Nothing was done.")
@@ -114,7 +114,7 @@ class LanguageServers:
             await anyio.sleep_forever()
 
     async def _leave(self) -> None:
-        with anyio.move_on_after(_SOON):
+        with anyio.move_on_after(_STOP_SECONDS):
             async with anyio.create_task_group() as group:
                 for slot in self._slots.values():
                     if slot.server is not None:
@@ -122,7 +122,7 @@ class LanguageServers:
         assert self._group is not None  # a portal has it
         self._group.cancel_scope.cancel()
 
-    async def _answered(
+    async def _ask(
         self,
         spec: ServerSpec,
         files: Mapping[str, object],
@@ -132,23 +132,23 @@ class LanguageServers:
         async with slot.lock:
             while True:
                 server = self._server(slot, spec)
-                changed = _changed(slot.known, files)
+                changed = _find_changes(slot.known, files)
                 try:
-                    found = await work(server, changed)
+                    result = await work(server, changed)
                 except ToolFailed as error:
                     if not server.process.ended.is_set():
                         raise
-                    self._lost(slot, server, error)
+                    self._drop(slot, server, error)
                 else:
                     slot.known = files
-                    return found
+                    return result
 
     def _server(self, slot: _Slot, spec: ServerSpec) -> LanguageServer:
         """The one that runs, or a new one. Raises `ToolFailed` where it is given up."""
         if slot.server is not None and slot.server.process.ended.is_set():
-            self._lost(slot, slot.server)
+            self._drop(slot, slot.server)
         if slot.ends >= _MOST_ENDS:
-            raise _given_up(spec.program, slot.why)
+            raise _give_up_error(spec.program, slot.why)
         if slot.server is None:
             around, group = self._around, self._group
             assert group is not None  # this runs beside it
@@ -164,7 +164,7 @@ class LanguageServers:
             group.start_soon(slot.server.run)
         return slot.server
 
-    def _lost(
+    def _drop(
         self, slot: _Slot, server: LanguageServer, error: ToolFailed | None = None
     ) -> None:
         """It has ended. Raises `ToolFailed` if it is not to be started again."""
@@ -172,10 +172,10 @@ class LanguageServers:
         slot.ends = _MOST_ENDS if server.process.hung else slot.ends + 1
         self._around.log("warning", f"{server.name} has ended: {server.process.why}")
         if slot.ends >= _MOST_ENDS:
-            raise _given_up(server.name, slot.why) from error
+            raise _give_up_error(server.name, slot.why) from error
 
 
-def _given_up(name: str, why: str) -> ToolFailed:
+def _give_up_error(name: str, why: str) -> ToolFailed:
     return ToolFailed(
         f"The language server {name} failed ({why.rstrip('.')}), and is not started again in this session."
     )
@@ -184,15 +184,15 @@ def _given_up(name: str, why: str) -> ToolFailed:
 _CREATED, _CHANGED, _DELETED = 1, 2, 3  # as the protocol numbers them
 
 
-def _changed(
+def _find_changes(
     known: Mapping[str, object] | None, files: Mapping[str, object]
 ) -> dict[str, int]:
     """How `files` differ from what a server knows. One that has just started reads them."""
     if known is None or known is files:
         return {}
-    found = {
+    versions = {
         path: _CHANGED if path in known else _CREATED
         for path, state in files.items()
         if known.get(path) != state
     }
-    return found | {path: _DELETED for path in known if path not in files}
+    return versions | {path: _DELETED for path in known if path not in files}

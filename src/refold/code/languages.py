@@ -40,15 +40,17 @@ class Language(Struct, frozen=True):
     grammar: str = ""
 
 
-_PYRIGHT = {"analysis": {"typeCheckingMode": "standard", "diagnosticMode": "openFilesOnly"}}
+_PYRIGHT_SETTINGS = {
+    "analysis": {"typeCheckingMode": "standard", "diagnosticMode": "openFilesOnly"}
+}
 # Packages cannot be loaded without the network, and what is built goes to a /tmp of its own.
-_CARGO = {
+_CARGO_SETTINGS = {
     "CARGO_NET_OFFLINE": "true",
     "CARGO_TARGET_DIR": "/tmp/target",
 }
-_GO = {"GOPROXY": "off", "GOFLAGS": "-mod=mod", "GOCACHE": "/tmp/go-build"}
+_GO_ENVIRONMENT = {"GOPROXY": "off", "GOFLAGS": "-mod=mod", "GOCACHE": "/tmp/go-build"}
 
-LANGUAGES = (
+KNOWN_LANGUAGES = (
     Language(
         "Python",
         {".py": "python", ".pyi": "python"},
@@ -57,13 +59,13 @@ LANGUAGES = (
                 "basedpyright-langserver",
                 ("--stdio",),
                 "pipx install basedpyright",
-                {"basedpyright": _PYRIGHT, "python": _PYRIGHT},
+                {"basedpyright": _PYRIGHT_SETTINGS, "python": _PYRIGHT_SETTINGS},
             ),
             ServerSpec(
                 "pyright-langserver",
                 ("--stdio",),
                 "npm install -g pyright",
-                {"python": _PYRIGHT},
+                {"python": _PYRIGHT_SETTINGS},
             ),
         ),
         "python",
@@ -91,7 +93,7 @@ LANGUAGES = (
             ServerSpec(
                 "gopls",
                 install="go install golang.org/x/tools/gopls@latest",
-                environ=_GO,
+                environ=_GO_ENVIRONMENT,
                 packages=("~/go/pkg/mod",),
                 indexes=1.0,
             ),
@@ -105,7 +107,7 @@ LANGUAGES = (
             ServerSpec(
                 "rust-analyzer",
                 install="rustup component add rust-analyzer",
-                environ=_CARGO,
+                environ=_CARGO_SETTINGS,
                 packages=("~/.cargo/registry", "~/.cargo/git"),
                 indexes=5.0,
             ),
@@ -123,7 +125,7 @@ LANGUAGES = (
     ),
     Language("Java", {".java": "java"}, grammar="java"),
 )
-_BY_SUFFIX = MappingProxyType({s: each for each in LANGUAGES for s in each.suffixes})
+_BY_SUFFIX = MappingProxyType({s: each for each in KNOWN_LANGUAGES for s in each.suffixes})
 
 
 def language_of(path: str) -> Language | None:
@@ -137,7 +139,7 @@ def language_id(path: str) -> str:
 
 
 # The kinds of symbols, by the numbers that the protocol has for them.
-KINDS = (
+SYMBOL_KINDS = (
     "", "file", "module", "namespace", "package", "class", "method", "property", "field",
     "constructor", "enum", "interface", "function", "variable", "constant", "string",
     "number", "boolean", "array", "object", "key", "null", "member", "struct", "event",
@@ -146,4 +148,4 @@ KINDS = (
 
 
 def kind_name(number: int) -> str:
-    return KINDS[number] if 0 < number < len(KINDS) else "symbol"
+    return SYMBOL_KINDS[number] if 0 < number < len(SYMBOL_KINDS) else "symbol"

@@ -29,7 +29,7 @@ from refold.values.tools import Confinement
 
 _AT_ONCE = 256 * 1024
 _MOST_UNSENT = 20_000  # messages that wait to be sent
-_LOGGED = 200  # lines for the log
+_MAX_LOGGED_LINES = 200  # lines for the log
 _TO_END = 2.0  # seconds
 
 
@@ -94,18 +94,18 @@ class ServerProcess:
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             pass  # it has ended
 
-    def printed(self, text: str) -> None:
+    def log_output(self, text: str) -> None:
         """For the log, which gets the first lines."""
         for line in text.splitlines():
-            if line.strip() and self._logged < _LOGGED:
+            if line.strip() and self._logged < _MAX_LOGGED_LINES:
                 self._logged += 1
                 self._launch.log("debug", f"{self._launch.spec.program}: {line[:1_000]}")
 
     async def _run(self, its: socket.socket) -> None:
         launch, spec = self._launch, self._launch.spec
-        given = CommandExtras(
+        extras = CommandExtras(
             stdin=its.fileno(),
-            seen=_seen(spec, launch.program),
+            seen=_visible_paths(spec, launch.program),
             environ=spec.environ,
             own_tmp=True,
         )
@@ -115,8 +115,8 @@ class ServerProcess:
                 cwd=launch.root,
                 seconds=None,
                 confines=Confinement(),
-                on_output=self.printed,
-                extras=given,
+                on_output=self.log_output,
+                extras=extras,
             )
             self._end(_how(finished))
         except ToolFailed as error:
@@ -150,21 +150,21 @@ class ServerProcess:
 
 def _how(finished: Finished) -> str:
     """How a program ended that should have stayed, with the last it printed."""
-    said = finished.text.strip().splitlines()
-    last = f": {one_line(said[-1], 300)}" if said else ""
+    lines = finished.text.strip().splitlines()
+    last = f": {one_line(lines[-1], 300)}" if lines else ""
     if finished.stopped:
         return f"its process exited ({finished.stopped}){last}"
     return f"its process exited with code {finished.code}{last}"
 
 
-def _seen(spec: ServerSpec, program: str) -> tuple[str, ...]:
+def _visible_paths(spec: ServerSpec, program: str) -> tuple[str, ...]:
     """Where its parts are: its directory, an environment around that, and what it reads."""
-    seen = [os.path.expanduser(each) for each in spec.packages]
+    paths = [os.path.expanduser(path) for path in spec.packages]
     for name in (program, os.path.realpath(program)):
         folder = os.path.dirname(name)
         above = os.path.dirname(folder)
         whole = os.path.basename(above) == "node_modules" or os.path.isfile(
             os.path.join(above, "pyvenv.cfg")
         )
-        seen += [above if whole else folder, os.path.join(above, "lib", "node_modules")]
-    return tuple(each for each in dict.fromkeys(seen) if os.path.isdir(each))
+        paths += [above if whole else folder, os.path.join(above, "lib", "node_modules")]
+    return tuple(path for path in dict.fromkeys(paths) if os.path.isdir(path))

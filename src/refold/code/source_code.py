@@ -22,7 +22,7 @@ from refold.code.code_files import CodeFiles
 from refold.code.language_server import LanguageServer
 from refold.code.language_servers import LanguageServers
 from refold.code.languages import (
-    LANGUAGES,
+    KNOWN_LANGUAGES,
     Language,
     ServerSpec,
     kind_name,
@@ -32,13 +32,13 @@ from refold.errors import ToolFailed
 from refold.place.port import Files, Real
 from refold.tools.code import Mentions, Problem, Problems, Symbol, Symbols
 
-_PARSE = 10.0  # seconds to parse files for a name
-_LANGUAGES = 3  # that are asked for a name, those with the most files first
-_RESULTS = 1_000
-_ASKED = 40  # files that are looked at for problems in one question
-_SEVERITY = {1: "error", 2: "warning", 3: "information", 4: "hint"}
-_WARNING = 2
-_INDEXING = "{name} still reads the workspace, so something may be missing: ask again"
+_PARSE_SECONDS = 10.0  # seconds to parse files for a name
+_MAX_LANGUAGES = 3  # that are asked for a name, those with the most files first
+_MAX_RESULTS = 1_000
+_MAX_PROBLEM_FILES = 40  # files that are looked at for problems in one question
+_SEVERITY_NAMES = {1: "error", 2: "warning", 3: "information", 4: "hint"}
+_WARNING_LEVEL = 2
+_INDEXING_NOTE = "{name} still reads the workspace, so something may be missing: ask again"
 T = TypeVar("T")
 Work: TypeAlias = Callable[[LanguageServer, Mapping[str, int]], Awaitable[T]]
 
@@ -63,8 +63,8 @@ class SourceCode:
         spec, why = self._server(language)
         if spec is not None:
             try:
-                found = await self._outline(spec, file)
-                return Symbols(spec.program, symbols=tuple(_holding(found, query)))
+                outline = await self._outline(spec, file)
+                return Symbols(spec.program, symbols=tuple(_holding(outline, query)))
             except ToolFailed as error:
                 why = str(error).rstrip(".")
         if lacks := tree_sitter.missing(language, file):
@@ -73,50 +73,50 @@ class SourceCode:
         return Symbols("tree-sitter", (why,), tuple(_holding(parsed, query)))
 
     async def by_name(self, query: str) -> Symbols:
-        files, left_out = await to_thread.run_sync(self._code.listed)
+        files, left_out = await to_thread.run_sync(self._code.list_files)
         by_language = _by_language(files)
         if not by_language:
             raise ToolFailed("There is no file of a known language in the workspace.")
-        found, by = list[Symbol](), list[str]()
+        symbols, by = list[Symbol](), list[str]()
         notes = [left_out] if left_out else []
-        if others := by_language[_LANGUAGES:]:
+        if others := by_language[_MAX_LANGUAGES:]:
             names = ", ".join(language.name for language, _ in others)
             notes.append(f"not looked at: files of {names}")
-        for language, mine in by_language[:_LANGUAGES]:
+        for language, mine in by_language[:_MAX_LANGUAGES]:
             spec, why = self._server(language)
             if spec is not None:
                 try:
-                    said, busy = await self._by_name(spec, mine, query)
-                    found += said
+                    answer, busy = await self._by_name(spec, mine, query)
+                    symbols += answer
                     by.append(spec.program)
-                    notes += [_INDEXING.format(name=spec.program)] if busy else []
+                    notes += [_INDEXING_NOTE.format(name=spec.program)] if busy else []
                     continue
                 except ToolFailed as error:
                     why = str(error).rstrip(".")
             if lacks := tree_sitter.missing(language, mine[0]):
                 notes.append(f"{why}, and {lacks}")
                 continue
-            parse = partial(self._parsed, mine, query)
+            parse = partial(self._parse_files, mine, query)
             parsed, all_of_them = await to_thread.run_sync(parse)
-            found += parsed
+            symbols += parsed
             by.append(f"tree-sitter for {language.name}")
             notes += [why] if all_of_them else [why, "not every file was parsed in time"]
         if not by:
             raise ToolFailed(f"{'; '.join(notes)}.")
-        ranked = sorted(_holding(found, query), key=partial(_rank, query))
-        return Symbols(", ".join(by), tuple(notes), tuple(ranked[:_RESULTS]))
+        ranked = sorted(_holding(symbols, query), key=partial(_rank, query))
+        return Symbols(", ".join(by), tuple(notes), tuple(ranked[:_MAX_RESULTS]))
 
     async def mentions(self, file: Real, line: int, symbol: str) -> Mentions:
-        spec = self._needed(_language(file, self._files), "references", "grep")
+        spec = self._require_server(_language(file, self._files), "references", "grep")
         text = await to_thread.run_sync(self._code.text, file)
-        row, at = _place(text, line, symbol, self._files.display_name(file))
+        row, offset = _place(text, line, symbol, self._files.display_name(file))
 
         async def work(
             server: LanguageServer, changed: Mapping[str, int]
         ) -> tuple[Sequence[wire.Location], Sequence[wire.Location], bool]:
             await self._tell(server, changed, [file])
-            await server.settled()
-            column = server.column(text.splitlines()[row], at)
+            await server.wait_until_indexed()
+            column = server.column(text.splitlines()[row], offset)
             asked = {
                 "textDocument": {"uri": wire.uri_of(file)},
                 "position": {"line": row, "character": column},
@@ -128,16 +128,18 @@ class SourceCode:
             return defined, used, server.busy
 
         defined, used, busy = await self._ask(spec, work)
-        notes = (_INDEXING.format(name=spec.program),) if busy else ()
+        notes = (_INDEXING_NOTE.format(name=spec.program),) if busy else ()
         if row + 1 != line:
             notes += (f"{symbol} is not on line {line}: line {row + 1} was taken",)
-        definitions, every = await to_thread.run_sync(self._code.shown, defined, used)
-        references = tuple(each for each in every if each not in definitions)
+        definitions, every = await to_thread.run_sync(self._code.to_mentions, defined, used)
+        references = tuple(mention for mention in every if mention not in definitions)
         return Mentions(spec.program, notes, definitions, references)
 
     async def problems(self, files: Sequence[Real]) -> Problems:
         if len(files) == 1:
-            self._needed(_language(files[0], self._files), "diagnostics", "a command")
+            self._require_server(
+                _language(files[0], self._files), "diagnostics", "a command"
+            )
             await to_thread.run_sync(
                 self._code.text, files[0]
             )  # it says why it cannot be read
@@ -158,17 +160,17 @@ class SourceCode:
                 else "None of the files that were read or changed is of a known language: "
                 "name a file."
             )
-        looked, found = list[str](), list[Problem]()
+        looked, problems = list[str](), list[Problem]()
         for spec, mine in chosen.values():
-            if len(mine) > _ASKED:
+            if len(mine) > _MAX_PROBLEM_FILES:
                 notes.append(
-                    f"only the last {_ASKED} files of {spec.program} were looked at"
+                    f"only the last {_MAX_PROBLEM_FILES} files of {spec.program} were looked at"
                 )
-            said = await self.problems_of(spec, mine[-_ASKED:])
-            looked += mine[-_ASKED:]
-            found += said
-        found.sort(key=lambda each: (each.severity != "error", each.path, each.line))
-        return Problems(", ".join(chosen), tuple(notes), tuple(looked), tuple(found))
+            answer = await self.problems_of(spec, mine[-_MAX_PROBLEM_FILES:])
+            looked += mine[-_MAX_PROBLEM_FILES:]
+            problems += answer
+        problems.sort(key=lambda each: (each.severity != "error", each.path, each.line))
+        return Problems(", ".join(chosen), tuple(notes), tuple(looked), tuple(problems))
 
     async def problems_of(
         self, spec: ServerSpec, files: Sequence[Real], seconds: float = 0.0
@@ -180,15 +182,15 @@ class SourceCode:
         ) -> Mapping[str, Sequence[wire.Diagnostic]]:
             await self._tell(server, changed, files)
             if not seconds:
-                await server.settled()
+                await server.wait_until_indexed()
             return await server.problems(files, seconds)
 
-        found = await self._ask(spec, work)
+        result = await self._ask(spec, work)
         return [
-            _problem(path, each)
-            for path, several in found.items()
-            for each in several
-            if (each.severity or 1) <= _WARNING
+            _problem(path, item)
+            for path, several in result.items()
+            for item in several
+            if (item.severity or 1) <= _WARNING_LEVEL
         ]
 
     def server_of(self, file: str, *, running: bool) -> ServerSpec | None:
@@ -209,8 +211,8 @@ class SourceCode:
                 "textDocument/documentSymbol", asked, wire.DocumentSymbol
             )
 
-        found = await self._ask(spec, work)
-        every = islice(_outlined(found, file), _RESULTS)
+        result = await self._ask(spec, work)
+        every = islice(_flatten(result, file), _MAX_RESULTS)
         return sorted(every, key=lambda each: each.line)
 
     async def _by_name(
@@ -223,31 +225,31 @@ class SourceCode:
         ) -> tuple[Sequence[wire.SymbolInformation], bool]:
             # Some know a workspace only once a file of it is open.
             await self._tell(server, changed, [] if server.open else [first])
-            await server.settled()
+            await server.wait_until_indexed()
             asked = {"query": query}
             while True:
-                found = await server.request(
+                result = await server.request(
                     "workspace/symbol", asked, wire.SymbolInformation
                 )
                 # One that has just started may not have listed the files yet, and not say so.
-                if found or not await server.may_know_more():
-                    return found, server.busy
+                if result or not await server.may_know_more():
+                    return result, server.busy
 
-        found, busy = await self._ask(spec, work)
-        return await to_thread.run_sync(self._in_workspace, found), busy
+        result, busy = await self._ask(spec, work)
+        return await to_thread.run_sync(self._in_workspace, result), busy
 
-    def _in_workspace(self, found: Sequence[wire.SymbolInformation]) -> Sequence[Symbol]:
-        kept = list[Symbol]()
-        for each in found[: _RESULTS * 10]:
-            path, line = os.path.realpath(each.location.path or "/"), each.location.line
+    def _in_workspace(self, infos: Sequence[wire.SymbolInformation]) -> Sequence[Symbol]:
+        symbols = list[Symbol]()
+        for info in infos[: _MAX_RESULTS * 10]:
+            path, line = os.path.realpath(info.location.path or "/"), info.location.line
             if (
-                len(kept) < _RESULTS
+                len(symbols) < _MAX_RESULTS
                 and self._code.inside(path)
                 and self._code.may_show(path)
             ):
-                inside = each.container_name or ""
-                kept.append(Symbol(each.name, kind_name(each.kind), path, line, inside))
-        return kept
+                inside = info.container_name or ""
+                symbols.append(Symbol(info.name, kind_name(info.kind), path, line, inside))
+        return symbols
 
     async def _ask(self, spec: ServerSpec, work: Work[T]) -> T:
         files = await to_thread.run_sync(self._code.states, spec)
@@ -277,7 +279,7 @@ class SourceCode:
             f"PATH ({first.install})"
         )
 
-    def _needed(self, language: Language, tool: str, instead: str) -> ServerSpec:
+    def _require_server(self, language: Language, tool: str, instead: str) -> ServerSpec:
         spec, why = self._server(language)
         if spec is None:
             raise ToolFailed(
@@ -285,48 +287,50 @@ class SourceCode:
             )
         return spec
 
-    def _parsed(self, paths: Sequence[str], query: str) -> tuple[Sequence[Symbol], bool]:
+    def _parse_files(
+        self, paths: Sequence[str], query: str
+    ) -> tuple[Sequence[Symbol], bool]:
         """The symbols of these files by name, and whether there was time for all of them."""
-        until, found = time.monotonic() + _PARSE, list[Symbol]()
+        until, symbols = time.monotonic() + _PARSE_SECONDS, list[Symbol]()
         for path in paths:
             if time.monotonic() > until:
-                return found, False
+                return symbols, False
             language = language_of(path)
             with suppress(ToolFailed):
                 content = self._files.read(Real(path))
                 if language and query.casefold().encode() in content.lower():
-                    found += _holding(tree_sitter.symbols(language, path, content), query)
-        return found, True
+                    symbols += _holding(tree_sitter.symbols(language, path, content), query)
+        return symbols, True
 
 
 def _language(file: Real, files: Files) -> Language:
-    if (found := language_of(file)) is None:
-        known = ", ".join(suffix for each in LANGUAGES for suffix in each.suffixes)
+    if (language := language_of(file)) is None:
+        known = ", ".join(suffix for other in KNOWN_LANGUAGES for suffix in other.suffixes)
         raise ToolFailed(
             f"{files.display_name(file)} is of no language that is known here: {known}."
         )
-    return found
+    return language
 
 
 def _by_language(files: Iterable[str]) -> Sequence[tuple[Language, Sequence[str]]]:
     """The one with the most files first."""
-    found = dict[str, tuple[Language, list[str]]]()
+    groups = dict[str, tuple[Language, list[str]]]()
     for path in files:
         if (language := language_of(path)) is not None:
-            found.setdefault(language.name, (language, []))[1].append(path)
-    return sorted(found.values(), key=lambda each: -len(each[1]))
+            groups.setdefault(language.name, (language, []))[1].append(path)
+    return sorted(groups.values(), key=lambda each: -len(each[1]))
 
 
-def _holding(found: Iterable[Symbol], query: str) -> Iterator[Symbol]:
+def _holding(symbols: Iterable[Symbol], query: str) -> Iterator[Symbol]:
     wanted = query.casefold()
-    return (each for each in found if wanted in each.name.casefold())
+    return (symbol for symbol in symbols if wanted in symbol.name.casefold())
 
 
 def _rank(query: str, symbol: Symbol) -> tuple[int, str, str, int]:
     """The name itself first, then those that begin with it."""
     name, wanted = symbol.name.casefold(), query.casefold()
-    how = 0 if name == wanted else 1 if name.startswith(wanted) else 2
-    return how, name, symbol.path, symbol.line
+    quality = 0 if name == wanted else 1 if name.startswith(wanted) else 2
+    return quality, name, symbol.path, symbol.line
 
 
 def _place(text: str, line: int, symbol: str, file: str) -> tuple[int, int]:
@@ -341,22 +345,24 @@ def _place(text: str, line: int, symbol: str, file: str) -> tuple[int, int]:
     if not rows:
         raise ToolFailed(f"{file} does not contain {last!r}.")
     row = min(rows)[1]
-    found = word.search(text.splitlines()[row])
-    return row, found.start() if found else 0
+    match = word.search(text.splitlines()[row])
+    return row, match.start() if match else 0
 
 
-def _outlined(
-    found: Iterable[wire.DocumentSymbol], path: str, inside: str = ""
+def _flatten(
+    symbols: Iterable[wire.DocumentSymbol], path: str, inside: str = ""
 ) -> Iterator[Symbol]:
-    for each in found:
-        line = each.selection_range.start.line + 1
-        yield Symbol(each.name, kind_name(each.kind), path, line, inside)
-        name = f"{inside}.{each.name}" if inside else each.name
-        if kind_name(each.kind) not in ("function", "method", "constructor"):
-            yield from _outlined(each.children or (), path, name)
+    for symbol in symbols:
+        line = symbol.selection_range.start.line + 1
+        yield Symbol(symbol.name, kind_name(symbol.kind), path, line, inside)
+        name = f"{inside}.{symbol.name}" if inside else symbol.name
+        if kind_name(symbol.kind) not in ("function", "method", "constructor"):
+            yield from _flatten(symbol.children or (), path, name)
 
 
-def _problem(path: str, found: wire.Diagnostic) -> Problem:
-    code = str(found.code) if found.code is not None else ""
-    severity = _SEVERITY.get(found.severity or 1, "error")
-    return Problem(path, max(found.range.start.line, 0) + 1, severity, found.message, code)
+def _problem(path: str, diagnostic: wire.Diagnostic) -> Problem:
+    code = str(diagnostic.code) if diagnostic.code is not None else ""
+    severity = _SEVERITY_NAMES.get(diagnostic.severity or 1, "error")
+    return Problem(
+        path, max(diagnostic.range.start.line, 0) + 1, severity, diagnostic.message, code
+    )

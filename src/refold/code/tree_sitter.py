@@ -15,17 +15,17 @@ from msgspec import Struct
 from refold.code.languages import Language
 from refold.tools.code import Symbol
 
-_LONGEST = 2 * 1024 * 1024  # bytes of a file
-_MOST = 5_000  # symbols of one
-_PREFIX = "definition."
+_MAX_FILE_BYTES = 2 * 1024 * 1024  # bytes of a file
+_MAX_SYMBOLS = 5_000  # symbols of one
+_DEFINITION_PREFIX = "definition."
 # A method is told from a function by where it stands, and a struct is a class to a query.
-_BASE = {"typescript": "javascript", "tsx": "javascript", "cpp": "c"}
-_SUFFIX = {
+_BASE_LANGUAGES = {"typescript": "javascript", "tsx": "javascript", "cpp": "c"}
+_SUFFIX_LANGUAGES = {
     **dict.fromkeys((".js", ".mjs", ".cjs", ".jsx"), "javascript"),
     ".tsx": "tsx",
     **dict.fromkeys((".c", ".h"), "c"),
 }
-_PACKAGE = {"tsx": ("tree_sitter_typescript", "language_tsx"),
+_PACKAGE_NAMES = {"tsx": ("tree_sitter_typescript", "language_tsx"),
             "typescript": ("tree_sitter_typescript", "language_typescript")}  # fmt: skip
 
 
@@ -39,7 +39,7 @@ def missing(language: Language, path: str) -> str:
     if not language.grammar:
         return f"there is no grammar for {language.name}"
     try:
-        _grammar(_named(language, path))
+        _grammar(_grammar_name(language, path))
     except ImportError:
         return "the grammars are not installed (pip install 'refold[code]')"
     return ""
@@ -47,30 +47,32 @@ def missing(language: Language, path: str) -> str:
 
 def symbols(language: Language, path: str, content: bytes) -> Sequence[Symbol]:
     """In the order of the file. Call it in a thread, and only if nothing is `missing`."""
-    if len(content) > _LONGEST:
+    if len(content) > _MAX_FILE_BYTES:
         return ()
-    grammar = _grammar(_named(language, path))
-    found = dict[tuple[int, int], tuple[Any, str]]()
+    grammar = _grammar(_grammar_name(language, path))
+    definitions = dict[tuple[int, int], tuple[Any, str]]()
     for _, captures in grammar.captures(grammar.parse(content)):
         for kind, nodes in captures.items():
-            if not kind.startswith(_PREFIX):
+            if not kind.startswith(_DEFINITION_PREFIX):
                 continue
             for name in captures.get("name", ())[:1]:
                 key = (name.start_byte, name.end_byte)
-                before = found.get(key)
+                before = definitions.get(key)
                 # The same name as a method says more than as a function.
                 if before is None or kind.endswith("method"):
-                    found[key] = nodes[0], kind.removeprefix(_PREFIX)
-        if len(found) >= _MOST:
+                    definitions[key] = nodes[0], kind.removeprefix(_DEFINITION_PREFIX)
+        if len(definitions) >= _MAX_SYMBOLS:
             break
-    return tuple(_nested(sorted(found.items()), content, path))
+    return tuple(_nest(sorted(definitions.items()), content, path))
 
 
-def _nested(
-    found: Sequence[tuple[tuple[int, int], tuple[Any, str]]], content: bytes, path: str
+def _nest(
+    definitions: Sequence[tuple[tuple[int, int], tuple[Any, str]]],
+    content: bytes,
+    path: str,
 ) -> Iterator[Symbol]:
     around = list[tuple[int, str]]()  # where each definition ends that this one is in
-    for (start, end), (node, kind) in found:
+    for (start, end), (node, kind) in definitions:
         while around and around[-1][0] <= start:
             around.pop()
         name = content[start:end].decode(errors="replace")
@@ -80,9 +82,9 @@ def _nested(
         around.append((node.end_byte, name))
 
 
-def _named(language: Language, path: str) -> str:
-    at = path.rfind(".")
-    return _SUFFIX.get(path[at:].lower(), language.grammar)
+def _grammar_name(language: Language, path: str) -> str:
+    index = path.rfind(".")
+    return _SUFFIX_LANGUAGES.get(path[index:].lower(), language.grammar)
 
 
 @lru_cache(maxsize=16)
@@ -90,12 +92,12 @@ def _grammar(name: str) -> _Grammar:
     from tree_sitter import Language as Compiled
     from tree_sitter import Parser, Query, QueryCursor
 
-    package, function = _PACKAGE.get(name, (f"tree_sitter_{name}", "language"))
+    package, function = _PACKAGE_NAMES.get(name, (f"tree_sitter_{name}", "language"))
     module = importlib.import_module(package)
     compiled = Compiled(cast("object", getattr(module, function)()))
     tags: str = module.TAGS_QUERY
-    if name in _BASE:
-        tags = f"{_of_base(_BASE[name], compiled)}\n{tags}"
+    if name in _BASE_LANGUAGES:
+        tags = f"{_of_base(_BASE_LANGUAGES[name], compiled)}\n{tags}"
     query = Query(compiled, tags)
 
     def parse(content: bytes) -> Any:

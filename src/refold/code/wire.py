@@ -16,10 +16,10 @@ from msgspec import Raw, Struct
 
 from refold.errors import ToolFailed
 
-LONGEST = 32 * 1024 * 1024  # bytes of one message
+MAX_MESSAGE_BYTES = 32 * 1024 * 1024  # bytes of one message
 LONGEST_NAME, _SAID = 200, 1_000  # characters of an id or a name, and of what is wrong
-_HEADER = 4096  # bytes of its header
-_NULL = Raw(b"null")
+_MAX_HEADER_BYTES = 4096  # bytes of its header
+_NULL_JSON = Raw(b"null")
 _METHOD_NOT_FOUND = -32601
 T = TypeVar("T")
 
@@ -36,8 +36,8 @@ class RpcMessage(Struct, frozen=True):
 
     id: int | str | None = None
     method: str = ""
-    params: Raw = _NULL
-    result: Raw = _NULL
+    params: Raw = _NULL_JSON
+    result: Raw = _NULL_JSON
     error: RpcError | None = None
 
 
@@ -68,8 +68,8 @@ class Location(Struct, frozen=True, rename="camel"):
     @property
     def line(self) -> int:
         """From 1."""
-        found = self.range or self.target_selection_range
-        return max(found.start.line, 0) + 1 if found else 1
+        span = self.range or self.target_selection_range
+        return max(span.start.line, 0) + 1 if span else 1
 
 
 class DocumentSymbol(Struct, frozen=True, rename="camel"):
@@ -98,16 +98,18 @@ class Diagnostic(Struct, frozen=True):
     source: str | None = None
 
 
-def shortened(said: Sequence[Diagnostic]) -> Sequence[Diagnostic]:
+def shorten_all(diagnostics: Sequence[Diagnostic]) -> Sequence[Diagnostic]:
     """The same, of a size that can be kept."""
     return [
         msgspec.structs.replace(
-            each,
-            message=each.message[:_SAID],
-            code=each.code[:LONGEST_NAME] if isinstance(each.code, str) else each.code,
+            diagnostic,
+            message=diagnostic.message[:_SAID],
+            code=diagnostic.code[:LONGEST_NAME]
+            if isinstance(diagnostic.code, str)
+            else diagnostic.code,
             source=None,
         )
-        for each in said
+        for diagnostic in diagnostics
     ]
 
 
@@ -155,7 +157,7 @@ class RegisteredCapabilities(Struct, frozen=True):
 class Capabilities(Struct, frozen=True, rename="camel"):
     """What a server can do. False, null and {} are all in use."""
 
-    diagnostic_provider: Raw = _NULL
+    diagnostic_provider: Raw = _NULL_JSON
     position_encoding: str = "utf-16"
 
     @property
@@ -194,45 +196,47 @@ class Frames:
 
     def _header(self) -> bool:
         """Read a header, if there is a whole one."""
-        at = self._rest.find(b"\r\n\r\n", 0, _HEADER)
-        if at < 0:
-            if len(self._rest) >= _HEADER:
+        index = self._rest.find(b"\r\n\r\n", 0, _MAX_HEADER_BYTES)
+        if index < 0:
+            if len(self._rest) >= _MAX_HEADER_BYTES:
                 raise _garbage(self._rest)
             return False
-        head = bytes(self._rest[:at])
+        head = bytes(self._rest[:index])
         for row in head.split(b"\r\n"):
             name, _, value = row.partition(b":")
             if name.strip().lower() == b"content-length" and value.strip().isdigit():
                 self._wanted = int(value.strip()[:12])
         if self._wanted < 0:
             raise _garbage(head)
-        if self._wanted > LONGEST:
-            raise ToolFailed(f"it sent a message longer than {LONGEST // 1024**2} MiB")
-        del self._rest[: at + 4]
+        if self._wanted > MAX_MESSAGE_BYTES:
+            raise ToolFailed(
+                f"it sent a message longer than {MAX_MESSAGE_BYTES // 1024**2} MiB"
+            )
+        del self._rest[: index + 4]
         return True
 
 
-def framed(message: object) -> bytes:
+def to_frame(message: object) -> bytes:
     body = msgspec.json.encode(message)
     return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
 
 
 def request(id_: int, method: str, params: object) -> bytes:
-    return framed({"jsonrpc": "2.0", "id": id_, "method": method, "params": params})
+    return to_frame({"jsonrpc": "2.0", "id": id_, "method": method, "params": params})
 
 
 def notification(method: str, params: object) -> bytes:
-    return framed({"jsonrpc": "2.0", "method": method, "params": params})
+    return to_frame({"jsonrpc": "2.0", "method": method, "params": params})
 
 
 def response(to: RpcMessage, result: object) -> bytes:
-    return framed({"jsonrpc": "2.0", "id": to.id, "result": result})
+    return to_frame({"jsonrpc": "2.0", "id": to.id, "result": result})
 
 
 def unknown_method(to: RpcMessage) -> bytes:
     method = to.method[:LONGEST_NAME]
     error = {"code": _METHOD_NOT_FOUND, "message": f"refold has no {method}"}
-    return framed({"jsonrpc": "2.0", "id": to.id, "error": error})
+    return to_frame({"jsonrpc": "2.0", "id": to.id, "error": error})
 
 
 def read(raw: Raw, type_: type[T]) -> T:
@@ -250,9 +254,9 @@ def read_all(raw: Raw, type_: type[T]) -> Sequence[T]:
         return ()
     if text.startswith(b"{"):
         return (read(raw, type_),)
-    each: Any = GenericAlias(tuple, (type_, ...))
-    found: tuple[T, ...] = read(raw, each)
-    return found
+    tuple_type: Any = GenericAlias(tuple, (type_, ...))
+    values: tuple[T, ...] = read(raw, tuple_type)
+    return values
 
 
 def uri_of(path: str) -> str:
@@ -267,15 +271,15 @@ def path_of(uri: str) -> str:
     return "" if b"\0" in path else os.fsdecode(path)
 
 
-def column(text: str, at: int, encoding: str) -> int:
+def column(text: str, index: int, encoding: str) -> int:
     """The position in a line of the character `at`, as this encoding counts."""
     match encoding:
         case "utf-32":
-            return at
+            return index
         case "utf-8":
-            return len(text[:at].encode(errors="replace"))
+            return len(text[:index].encode(errors="replace"))
         case _:
-            return len(text[:at].encode("utf-16-le", errors="replace")) // 2
+            return len(text[:index].encode("utf-16-le", errors="replace")) // 2
 
 
 def _garbage(data: bytes | bytearray) -> ToolFailed:
@@ -285,7 +289,7 @@ def _garbage(data: bytes | bytearray) -> ToolFailed:
 
 
 # What refold can do, as a server is told. Names that a server must not ask for are left out.
-CLIENT: dict[str, Any] = {
+CLIENT_CAPABILITIES: dict[str, Any] = {
     "general": {"positionEncodings": ["utf-32", "utf-16"]},
     "window": {"workDoneProgress": True},
     "workspace": {

@@ -19,7 +19,7 @@ MAIN = "main"
 
 def choices(session: Session) -> Iterable[CompletionChoice]:
     return (
-        CompletionChoice(each.name, each.description) for each in session.agents.listed()
+        CompletionChoice(each.name, each.description) for each in session.agents.profiles()
     )
 
 
@@ -31,14 +31,14 @@ async def run(here: CommandContext, rest: str) -> None:
             return
     found = await agents.choose(rest)
     here.show(line(f"From the next turn: {found.name}. {found.description}", "dim"))
-    if unused := agents.unused_preset(found):
+    if unused := agents.preset_notice(found):
         here.show(line(unused, "dim"))
 
 
 async def _picked(here: CommandContext) -> str:
     """The name of the agent that was picked from a list, or ""."""
     agents = here.session.agents
-    listed = agents.listed()
+    listed = agents.profiles()
     wide = max(cells(each.name) for each in listed)
 
     def row(room: int, agent: Profile) -> Line:
@@ -58,7 +58,7 @@ async def _picked(here: CommandContext) -> str:
 
 async def run_agents(here: CommandContext, rest: str) -> None:
     agents = here.session.agents
-    found, current = agents.listed(), agents.current
+    found, current = agents.profiles(), agents.current
     now = next((each.name for each in found if each.name == current), MAIN)
     wide = max(cells(each.name) for each in found)
     for each in found:

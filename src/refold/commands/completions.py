@@ -56,7 +56,7 @@ def named_commands(session: Session, lacks: Collection[Need] = ()) -> list[Named
     ]
     table += [
         NamedCommand(each.name.removeprefix("/"), on_one_line(each.about), each.usage)
-        for each in session.shortcuts.offered()
+        for each in session.shortcuts.infos()
     ]
     table += [
         NamedCommand(each.name, on_one_line(each.about), each.usage)

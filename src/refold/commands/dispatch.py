@@ -52,7 +52,7 @@ class CommandRunner:
     def _command_in(self, typed: str) -> tuple[str, str] | None:
         """`@name slot=value …` of a template is a command, too."""
         if typed.lstrip().startswith("@"):
-            typed = self._here.session.shortcuts.slashed(typed) or typed
+            typed = self._here.session.shortcuts.to_slash(typed) or typed
         return command_in(typed)
 
     def _meant(self, name: str, rest: str) -> tuple[str, str]:
@@ -84,7 +84,7 @@ async def run_command(name: str, rest: str, here: CommandContext) -> None:
         return
     shortcuts = here.session.shortcuts
     if shortcuts.find(name) is None:
-        raise BadInput(help.unknown(name, (each.name for each in shortcuts.offered())))
+        raise BadInput(help.unknown(name, (each.name for each in shortcuts.infos())))
     text = await _expanded(here, shortcuts, name, rest)
     await here.say(text, typed=f"/{name} {rest}".rstrip())
 
@@ -138,4 +138,4 @@ async def _expanded(
         answers[slot] = await here.ask(f"{on_one_line(slot)}:")
         if not answers[slot].strip():
             raise BadInput(f"/{name} needs {slot}, and nothing was typed")
-    return await anyio.to_thread.run_sync(shortcuts.expanded, name, rest, answers)
+    return await anyio.to_thread.run_sync(shortcuts.expand, name, rest, answers)

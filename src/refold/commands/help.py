@@ -54,7 +54,7 @@ LATER = "While a turn runs, it waits until the turn is over."
 
 
 async def run(here: CommandContext, rest: str) -> None:
-    own = here.session.shortcuts.offered()
+    own = here.session.shortcuts.infos()
     table = [each for each in commands() if each.needs not in here.lacks]
     has_keys = here.terminal is not None
     room, topic = here.look.room, rest.strip().casefold()

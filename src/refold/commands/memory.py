@@ -36,7 +36,7 @@ def memory_of(here: CommandContext) -> ProjectNotes:
 
 
 def _show(memory: ProjectNotes, here: CommandContext) -> None:
-    notes = memory.listed()
+    notes = memory.notes()
     if not notes:
         here.show(line("There are no notes yet. A line that begins with # saves one."))
     before = ("", "")

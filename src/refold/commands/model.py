@@ -38,7 +38,7 @@ async def run(here: CommandContext, rest: str) -> None:
 async def _picked(here: CommandContext) -> None:
     """Pick a model and an effort from a list."""
     session = here.session
-    if not (offers := await session.models.offered()):
+    if not (offers := await session.models.list_offers()):
         raise BadInput("No provider has a key: refold auth login, or /model NAME")
     effort = session.effort
     picker = model_picker(offers, session.model, effort, EFFORTS)

@@ -42,7 +42,7 @@ def _list(here: CommandContext) -> None:
             here.show(line(f"{_ASKS}.", "dim"))
         case _:
             pass
-    rows = here.session.permissions.listed()
+    rows = here.session.permissions.rules_in_force()
     if not rows:
         here.show(line("There are no rules.", "dim"))
     for verdict, rule, source in rows:

@@ -35,8 +35,10 @@ async def run(here: CommandContext, rest: str) -> None:
     await here.session.set_preset(name)
     here.show(line(f"From the next turn: the preset {on_one_line(name)}.", "dim"))
     agents = here.session.agents
-    current = next((each for each in agents.listed() if each.name == agents.current), None)
-    if current is not None and (unused := agents.unused_preset(current)):
+    current = next(
+        (each for each in agents.profiles() if each.name == agents.current), None
+    )
+    if current is not None and (unused := agents.preset_notice(current)):
         here.show(line(unused, "dim"))
     if save:
         here.session.config.remember("preset", name)

@@ -37,7 +37,7 @@ async def run(here: CommandContext, rest: str) -> None:
     catalogue = here.session.catalogue
     if not rest:
         picker = session_picker(await others(here), time.time())
-        search = catalogue.typed_so_far
+        search = catalogue.search_while_typing
         found = await here.pick(picker, search)
         if found and found.selection:
             await switch_to(here, found.selection.id)

@@ -15,7 +15,7 @@ from refold.views.wrap import cells, cut
 
 def choices(session: Session) -> Iterable[CompletionChoice]:
     if (skills := session.skills) is not None:
-        for name, about in skills.listed():
+        for name, about in skills.descriptions():
             yield CompletionChoice(name, about)
 
 
@@ -26,7 +26,7 @@ async def run(here: CommandContext, rest: str) -> None:
         text = await anyio.to_thread.run_sync(skills.text, rest)
         here.show(line(visible(text).rstrip("\n")))
         return
-    offered = here.session.shortcuts.offered()
+    offered = here.session.shortcuts.infos()
     if not offered:
         here.show(line("There are no skills and no templates."))
     heads = [on_one_line(f"{each.name} {each.usage}".strip()) for each in offered]

@@ -27,7 +27,7 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
 
 async def run(here: CommandContext, rest: str) -> None:
     """All of them; or one, with its description."""
-    given, permissions = here.session.reports.offered_tools(), here.session.permissions
+    given, permissions = here.session.reports.next_tools(), here.session.permissions
     if rest:
         found = next((t for t in (*given.active, *given.deferred) if t.name == rest), None)
         if found is None:

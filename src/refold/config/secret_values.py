@@ -14,7 +14,7 @@ from typing import cast
 from refold.config.credentials import read
 from refold.config.paths import Paths
 from refold.errors import BadInput
-from refold.session.redactor import MASK, Redactor
+from refold.session.redactor import MASK_BYTES, Redactor
 from refold.values.text import SHORTEST_SECRET
 
 _SECRET = re.compile(
@@ -114,8 +114,8 @@ def shown(key: str, value: object, masks: Redactor) -> object:
     match value:
         case str():
             if is_secret(key):
-                return MASK.decode() if value else value
-            return _LOGIN.sub(MASK.decode(), clean(value, masks))
+                return MASK_BYTES.decode() if value else value
+            return _LOGIN.sub(MASK_BYTES.decode(), clean(value, masks))
         case dict():
             items = cast("dict[str, object]", value).items()
             return {name: shown(name, each, masks) for name, each in items}

@@ -94,7 +94,7 @@ class Asker:
         with anyio.CancelScope() as scope:
             self._put = (request.id, scope)
             try:
-                async with self._session.shown(request.id, request.call.hash):
+                async with self._session.show_question(request.id, request.call.hash):
                     answer = await self._ask(request)
             except BaseExceptionGroup as group:
                 raise first(group) from group

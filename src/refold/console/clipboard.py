@@ -81,7 +81,7 @@ class Clipboard:
 
 def with_images(words: str, session: Session, printer: Printer) -> Sequence[ImageData]:
     """The images that a message names; a line about each is printed."""
-    named = session.workspace.named_images(words)
+    named = session.workspace.images_in(words)
     say_sent(named.images, printer)
     for problem in named.problems:
         printer.say(visible(problem), "warn")

@@ -270,7 +270,7 @@ class _Question:
 
     async def _always(self) -> PermissionAnswer | None:
         """The rules once more, and where they will stand."""
-        where = on_one_line(self._permissions.saved_in)
+        where = on_one_line(self._permissions.rules_file)
         self._printer.say(f"Always allowed in this folder, in {where}:", "dim")
         for rule in self.rules:
             self._printer.line((("plain", "  "), ("accent", on_one_line(rule))))

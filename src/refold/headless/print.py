@@ -97,7 +97,7 @@ class _Run:
         task, writer, stops = self._task, self._writer, self._stops
         if not task.resumes:
             launch.check_model()  # before there is a session to -c
-        words, typed = await launch.said(task.text, self._words)
+        words, typed = await launch.expand(task.text, self._words)
         session = await task.open(launch)
         writer.bind(session)
         session.check_model()
@@ -105,7 +105,7 @@ class _Run:
         late = ""
         async with anyio.create_task_group() as group:
             group.start_soon(tell_notices, session, print_error, writer.model_asked)
-            named = session.workspace.named_images(words)
+            named = session.workspace.images_in(words)
             for problem in named.problems:
                 print_error(problem)
             message = HeadlessPrompt(words, (*self._images, *named.images), typed)
@@ -207,8 +207,8 @@ async def turn(
     stops.gently = lambda why: session.interrupt(reason=why)
     late = ""
     output.begin(session)
-    if session.lost:
-        print_error(f"the journal was damaged at its end; lost: {session.lost}")
+    if session.lost_text:
+        print_error(f"the journal was damaged at its end; lost: {session.lost_text}")
     if prompt.words:
         await session.say(prompt.words, images=prompt.shown, typed=prompt.typed)
     elif session.idle:
@@ -234,7 +234,7 @@ async def _attend_background(session: Session, clock: "_Clock", limit: float | N
             print_error(WAITING_TEXT.format(waiting))
             shown = waiting
         with anyio.move_on_after(longest_wait(limit)) as patience, clock.until_late():
-            await session.changed(after=session.view.seq)
+            await session.wait_for_change(after=session.view.seq)
         if patience.cancelled_caught:
             return long_wait_reason(waiting)
         await session.settle()

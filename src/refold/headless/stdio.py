@@ -229,7 +229,7 @@ class StdioClient:
 
     def _with_named(self, order: SendMessage) -> SendMessage:
         """The message with the images that it names."""
-        named = self._session.workspace.named_images(order.text)
+        named = self._session.workspace.images_in(order.text)
         for problem in named.problems:
             print_error(problem)
         return replace(order, images=(*order.images, *named.images))

@@ -12,36 +12,36 @@ from pathlib import Path
 import msgspec
 from msgspec import Raw, Struct, field
 
-from refold.memory.function_words import IDLE
+from refold.memory.function_words import IDLE_WORDS
 from refold.memory.grounding import (
-    grounded,
+    is_grounded,
+    is_stated_in_order,
     lifts_prohibition,
     may_replace,
     nearly_same,
     normal,
-    stated_in_order,
     stems,
 )
 from refold.memory.note_origins import Origin
 from refold.memory.notes import ListedNote, NewNote, Whose
-from refold.memory.notes_file import LONGEST, Section, one_line, untagged
+from refold.memory.notes_file import MAX_LINE_CHARS, Section, escape_tags, one_line
 from refold.memory.own_words import PersonWords
 
 MOST_NOTES = 12
 MOST_WORDS = 16_000  # letters of the person that are read; the newest count
-OUTPUT = 2_000  # tokens
+MAX_OUTPUT_TOKENS = 2_000  # tokens
 _ANSWERS, _EXCERPT = 12, 240  # of the agent, for understanding, and letters of each
-_TRIES = 20  # places where JSON may begin
+_MAX_JSON_STARTS = 20  # places where JSON may begin
 
-_WHERE: Mapping[str, tuple[Whose, Section]] = {
+_PLACE_NAMES: Mapping[str, tuple[Whose, Section]] = {
     "preferences": ("project", "Preferences"),
     "person": ("person", "Preferences"),
     "facts": ("project", "Project facts"),
     "decisions": ("project", "Decisions"),
     "corrections": ("project", "Corrections"),
 }
-PLACES = tuple(_WHERE)
-SCHEMA = Raw(
+PLACE_CHOICES = tuple(_PLACE_NAMES)
+ANSWER_SCHEMA = Raw(
     msgspec.json.encode(
         {
             "type": "object",
@@ -51,7 +51,7 @@ SCHEMA = Raw(
                     "items": {
                         "type": "object",
                         "properties": {
-                            "section": {"type": "string", "enum": list(PLACES)},
+                            "section": {"type": "string", "enum": list(PLACE_CHOICES)},
                             "text": {"type": "string"},
                             "from": {"type": "array", "items": {"type": "integer"}},
                             "replaces": {"type": ["integer", "null"]},
@@ -98,32 +98,33 @@ class _Item(Struct):
 def place(section: str) -> tuple[Whose, Section] | None:
     """The notes and the section of a name."""
     wanted = normal(section)
-    for name, found in _WHERE.items():
-        if wanted and (name.startswith(wanted) or wanted in (normal(found[1]), name)):
-            return found
+    for name, value in _PLACE_NAMES.items():
+        if wanted and (name.startswith(wanted) or wanted in (normal(value[1]), name)):
+            return value
     return ("person", "Preferences") if wanted in ("profile", "user") else None
 
 
 def worth_asking(heard: Sequence[PersonWords]) -> bool:
     """Whether these messages contain anything that could be learned."""
-    return any(stems(each.text) and not _idle(each.text) for each in heard)
+    return any(stems(message.text) and not _idle(message.text) for message in heard)
 
 
 def prompt() -> str:
     return Path(__file__).with_name("distil.md").read_text(encoding="utf-8")
 
 
-def asked(
+def request_text(
     heard: Sequence[PersonWords],
     answers: Sequence[DistilledAnswer],
     known: Sequence[ListedNote],
 ) -> str:
     """The text of the request: the existing notes, and the messages with numbers."""
     notes = [
-        f"{each.number}. ({each.line.section}) {untagged(each.line.text)}" for each in known
+        f"{item.number}. ({item.line.section}) {escape_tags(item.line.text)}"
+        for item in known
     ]
-    said = sorted((*newest(heard), *answers[-_ANSWERS:]), key=lambda each: each.seq)
-    lines = [_told(each) for each in said]
+    messages = sorted((*newest(heard), *answers[-_ANSWERS:]), key=lambda each: each.seq)
+    lines = [_message_line(item) for item in messages]
     return (
         f"<notes>\n{chr(10).join(notes) or '(none yet)'}\n</notes>\n\n"
         f"<session>\n{chr(10).join(lines)}\n</session>"
@@ -132,23 +133,23 @@ def asked(
 
 def drafts(answer: str) -> tuple[Draft, ...] | None:
     """The notes of an answer, read generously; None where it holds no JSON."""
-    found = _json(answer)
-    if found is None:
+    items = _json(answer)
+    if items is None:
         return None
-    return tuple(_drafts(found.notes if isinstance(found, _Notes) else found))
+    return tuple(_drafts(items.notes if isinstance(items, _Notes) else items))
 
 
-def checked(
-    found: Sequence[Draft],
+def check_drafts(
+    proposals: Sequence[Draft],
     heard: Sequence[PersonWords],
     known: Sequence[ListedNote],
     session: str,
 ) -> tuple[NewNote, ...]:
     """The notes that the user's messages support, ready to be saved."""
     notes: list[NewNote] = []
-    told = newest(heard)  # what was not told cannot have been meant
-    for draft in found:
-        note = _checked(draft, told, known, session)
+    messages = newest(heard)  # what was not told cannot have been meant
+    for draft in proposals:
+        note = _check(draft, messages, known, session)
         if note and not any(nearly_same(note.text, other.text) for other in notes):
             notes.append(note)
     return tuple(notes[:MOST_NOTES])
@@ -156,25 +157,25 @@ def checked(
 
 def newest(heard: Sequence[PersonWords]) -> list[PersonWords]:
     """The latest messages, up to the limit."""
-    left, kept = MOST_WORDS, list[PersonWords]()
-    for each in reversed(heard):
-        left -= len(each.text)
-        if left < 0 and kept:
+    left, messages = MOST_WORDS, list[PersonWords]()
+    for message in reversed(heard):
+        left -= len(message.text)
+        if left < 0 and messages:
             break
-        kept.append(each)
-    return kept[::-1]
+        messages.append(message)
+    return messages[::-1]
 
 
 def _idle(text: str) -> bool:
     """Only "go on", "thanks!" and the like."""
-    return IDLE.issuperset(normal(text).split())
+    return IDLE_WORDS.issuperset(normal(text).split())
 
 
-def _checked(
+def _check(
     draft: Draft, heard: Sequence[PersonWords], known: Sequence[ListedNote], session: str
 ) -> NewNote | None:
     where, words = place(draft.section), [h for h in heard if h.seq in draft.seqs]
-    text = one_line(draft.text[: 4 * LONGEST], LONGEST)
+    text = one_line(draft.text[: 4 * MAX_LINE_CHARS], MAX_LINE_CHARS)
     # What is cut off might be the "unless".
     if where is None or not words or not text or text.endswith("…"):
         return None
@@ -182,12 +183,12 @@ def _checked(
     if old and not may_replace(old.line.text, text):
         old = None
     before = old.line.text if old else ""
-    said = [each.text for each in words]
-    if not grounded(text, said, before):
+    texts = [message.text for message in words]
+    if not is_grounded(text, texts, before):
         return None
     if any(
-        lifts_prohibition(each.line.text, text) for each in known
-    ) and not stated_in_order(text, said):
+        lifts_prohibition(message.line.text, text) for message in known
+    ) and not is_stated_in_order(text, texts):
         return None
     origin = Origin(session, tuple(h.seq for h in words), max(h.at for h in words))
     whose, section = (old.whose, where[1]) if old else where
@@ -199,17 +200,17 @@ def _is(note: ListedNote, replaces: str) -> bool:
     return bool(wanted) and wanted in (str(note.number), normal(note.line.text))
 
 
-def _told(each: PersonWords | DistilledAnswer) -> str:
-    match each:
+def _message_line(message: PersonWords | DistilledAnswer) -> str:
+    match message:
         case PersonWords():
-            return f"[{each.seq}] person: {untagged(each.text)}"
+            return f"[{message.seq}] person: {escape_tags(message.text)}"
         case DistilledAnswer():
-            return f"    agent answered: {untagged(one_line(each.text, _EXCERPT))}"
+            return f"    agent answered: {escape_tags(one_line(message.text, _EXCERPT))}"
 
 
 def _json(answer: str) -> "_Notes | list[Raw] | None":
     """The first JSON in the answer."""
-    for begin in list(re.finditer(r"[\[{]", answer))[:_TRIES]:
+    for begin in list(re.finditer(r"[\[{]", answer))[:_MAX_JSON_STARTS]:
         for end in (answer.rfind("}"), answer.rfind("]")):
             piece = answer[begin.start() : end + 1].encode("utf-8", "replace")
             with suppress(msgspec.DecodeError, RecursionError):
@@ -221,6 +222,6 @@ def _drafts(items: Sequence[Raw]) -> Iterator[Draft]:
     for item in items:
         # One that is none spoils no other.
         with suppress(msgspec.DecodeError, RecursionError):
-            found = msgspec.json.decode(item, type=_Item)
-            old = "" if found.replaces is None else str(found.replaces)
-            yield Draft(found.section, found.text, tuple(found.seqs), old)
+            decoded = msgspec.json.decode(item, type=_Item)
+            old = "" if decoded.replaces is None else str(decoded.replaces)
+            yield Draft(decoded.section, decoded.text, tuple(decoded.seqs), old)

@@ -3,7 +3,7 @@
 For other languages the check is only stricter.
 """
 
-_EMPTY = """
+_EMPTY_WORDS_TEXT = """
 a an the and or of to in on at by for with from as is are be was were been am it its this that
 these those there here i me my we us our you your he she they them their who which what when
 where how if then than so do does did done has have had can could should would will may might
@@ -20,13 +20,13 @@ usuario proyecto lo gli uno di e da per che sempre utente progetto o os as um um
 em na é são eu meu sempre het een van op met te ik mijn en altijd
 и в на с я мне мой это
 """
-_DENIALS = """
+_DENIAL_WORDS_TEXT = """
 not no never none nothing nor cannot dont doesnt didnt wont cant without avoid avoids stop
 nicht nie kein keine keinen keiner niemals ohne
 ne pas jamais aucun aucune sans nunca jamás sin ni non mai senza não nem sem niet geen nooit
 zonder не нет никогда без нельзя
 """
-_TURNS = """
+_TURN_WORDS_TEXT = """
 instead rather over than statt stattdessen lieber anstatt plutôt lugar vez invece anziché unless
 except until sondern
 """
@@ -35,7 +35,7 @@ _OF_ONESELF = (
 )
 
 # Said to keep things going, and nothing to learn from.
-_IDLE = """
+_IDLE_WORDS_TEXT = """
 go on ahead again more next now then and continue proceed resume carry keep going do it try retry
 yes yeah yep yup no nope ok okay okey k sure fine good great nice perfect cool right correct done
 thank thanks thx ty you very much so a lot please hi hello hey bye goodbye morning evening test
@@ -45,12 +45,12 @@ grazie ciao bene avanti sim não obrigado obrigada olá tchau ja nee dank je wel
 да нет спасибо привет дальше
 """
 # They carry no order of their own: articles and their like, and how notes are put.
-EMPTY = frozenset(_EMPTY.split())
-IDLE = frozenset(_IDLE.split())
-DENIALS = frozenset(_DENIALS.split())
+EMPTY_WORDS = frozenset(_EMPTY_WORDS_TEXT.split())
+IDLE_WORDS = frozenset(_IDLE_WORDS_TEXT.split())
+DENIAL_WORDS = frozenset(_DENIAL_WORDS_TEXT.split())
 # The same in scripts that put no blanks between words.
 DENYING_SIGNS = ("不", "没", "別", "别", "勿", "無", "无", "ない", "ません", "않")
 # What stands on one side of these is not meant: then nothing is told by counting.
-TURNS = frozenset(_TURNS.split())
+TURN_WORDS = frozenset(_TURN_WORDS_TEXT.split())
 # Who uses one of these speaks of themselves, and not of a project.
 OF_ONESELF = frozenset(_OF_ONESELF.split())

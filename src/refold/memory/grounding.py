@@ -10,40 +10,47 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-from refold.memory.function_words import DENIALS, DENYING_SIGNS, EMPTY, TURNS
+from refold.memory.function_words import (
+    DENIAL_WORDS,
+    DENYING_SIGNS,
+    EMPTY_WORDS,
+    TURN_WORDS,
+)
 
-_CLAUSES = re.compile(
+_CLAUSE_END = re.compile(
     r"[.!?](?=\s|$)|[;,\n。！？、，：；]|:(?=\s)"
     r"|\s(?:but|sondern|aber|mais|sino|pero|ma|mas|maar|но)\s"
 )
-_SENTENCES = re.compile(r"[.!?](?=\s|$)|[;\n。！？；]")
-_NOT = re.compile(r"([^\W_]+)\snot\s(?=\w)")
-_ROUND = "\"'`«»„“”‘’()[]{}<>.,;:!?…*_"
-_HARD = re.compile(r"[\d/\\@=$~%#<>|_+^&]|^-|[^\W_][.:][^\W_]|[({\[]")
+_SENTENCE_END = re.compile(r"[.!?](?=\s|$)|[;\n。！？；]")
+_NOT_PATTERN = re.compile(r"([^\W_]+)\snot\s(?=\w)")
+_EDGE_MARKS = "\"'`«»„“”‘’()[]{}<>.,;:!?…*_"
+_HARD_PATTERN = re.compile(r"[\d/\\@=$~%#<>|_+^&]|^-|[^\W_][.:][^\W_]|[({\[]")
 # Written without blanks: pairs of letters stand for words.
-_DENSE = "\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
-_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
+_DENSE_SCRIPTS = (
+    "\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
+)
+_WORD_PATTERN = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 _ABOUT_THE_SAME = 0.75  # of the words of a note that forbids, in the one for it
 _ONE_MAY_MISS = 6  # of so many words one need not be the person's
 
 
-def grounded(text: str, words: Sequence[str], known: str = "") -> bool:
+def is_grounded(text: str, words: Sequence[str], known: str = "") -> bool:
     """Whether the note `text` follows from these messages of the user.
 
     `known` is a note that this one replaces: its words may stay, but new ones must be the
     user's.
     """
-    said = "\n".join(words)
-    if not _literal(text, f"{said}\n{known}"):
+    all_words = "\n".join(words)
+    if not _literal(text, f"{all_words}\n{known}"):
         return False
-    mine, theirs, old = _telling(text), _telling(said), _telling(known)
+    mine, theirs, old = _telling(text), _telling(all_words), _telling(known)
     new = [word for word in mine if not _among(word, old)]
     asked = new or mine  # where nothing is new, the person must have said all of it
     missing = [word for word in asked if not _among(word, theirs)]
-    most = 0 if known else len(mine) // _ONE_MAY_MISS
-    if not mine or len(missing) > most:
+    may_miss = 0 if known else len(mine) // _ONE_MAY_MISS
+    if not mine or len(missing) > may_miss:
         return False
-    if not all(_in_a_sentence(clause, said, old) for clause in _clauses(text)):
+    if not all(_in_a_sentence(clause, all_words, old) for clause in _clauses(text)):
         return False
     return _same_sense(text, [*words, *([known] if known else [])])
 
@@ -54,8 +61,8 @@ def may_replace(old: str, new: str) -> bool:
     Else a model could be talked into trading a "never" for something harmless.
     """
     mine, theirs = frozenset(map(_stem, _soft(new))), frozenset(map(_stem, _soft(old)))
-    kept = len(mine & theirs) / len(theirs) if theirs else 0.0
-    return not forbids(old) or kept >= _ABOUT_THE_SAME
+    share = len(mine & theirs) / len(theirs) if theirs else 0.0
+    return not forbids(old) or share >= _ABOUT_THE_SAME
 
 
 def lifts_prohibition(old: str, new: str) -> bool:
@@ -63,14 +70,16 @@ def lifts_prohibition(old: str, new: str) -> bool:
     return forbids(old) and not forbids(new) and may_replace(old, new)
 
 
-def stated_in_order(text: str, words: Sequence[str]) -> bool:
+def is_stated_in_order(text: str, words: Sequence[str]) -> bool:
     """Whether the user says the words of a note in one sentence, and in its order.
 
     Words that are merely all present cannot replace a "never".
     """
     wanted = _telling(text)
     return any(
-        _follow(wanted, _telling(clause)) for said in words for clause in _clauses(said)
+        _follow(wanted, _telling(clause))
+        for message in words
+        for clause in _clauses(message)
     )
 
 
@@ -81,7 +90,7 @@ def forbids(note: str) -> bool:
 
 def normal(text: str) -> str:
     """`text` in the form in which texts are compared: its letters and digits."""
-    return " ".join(re.findall(r"[^\W_]+", _folded(text)))
+    return " ".join(re.findall(r"[^\W_]+", _fold(text)))
 
 
 def nearly_same(one: str, other: str) -> bool:
@@ -102,13 +111,13 @@ def stems(text: str) -> frozenset[str]:
     return frozenset({*map(_stem, _soft(text)), *_hard(text)})
 
 
-def _in_a_sentence(clause: str, said: str, old: Sequence[str]) -> bool:
+def _in_a_sentence(clause: str, message: str, old: Sequence[str]) -> bool:
     """Whether the words are near each other: picked from far apart they can say anything."""
     mine = [word for word in _telling(clause) if not _among(word, old)]
-    most = len(mine) // _ONE_MAY_MISS
-    return len(mine) <= most + 1 or any(
-        sum(not _among(word, theirs) for word in mine) <= most
-        for theirs in map(_telling, _SENTENCES.split(_folded(said)))
+    may_miss = len(mine) // _ONE_MAY_MISS
+    return len(mine) <= may_miss + 1 or any(
+        sum(not _among(word, theirs) for word in mine) <= may_miss
+        for theirs in map(_telling, _SENTENCE_END.split(_fold(message)))
     )
 
 
@@ -118,19 +127,19 @@ def _follow(wanted: Sequence[str], words: Sequence[str]) -> bool:
     return all(any(_among(word, (other,)) for other in left) for word in wanted)
 
 
-def _literal(text: str, said: str) -> bool:
+def _literal(text: str, message: str) -> bool:
     """Whether all that looks like a name or a number occurs literally."""
-    there = _folded(said)
-    chunks = {chunk.strip(_ROUND) for chunk in there.split()}
+    folded_text = _fold(message)
+    chunks = {chunk.strip(_EDGE_MARKS) for chunk in folded_text.split()}
     return all(
-        each in chunks or re.search(rf"(?<![\w.-]){re.escape(each)}(?![\w-])", there)
+        each in chunks or re.search(rf"(?<![\w.-]){re.escape(each)}(?![\w-])", folded_text)
         for each in _hard(text)
     )
 
 
 def _hard(text: str) -> list[str]:
-    chunks = (chunk.strip(_ROUND) for chunk in _folded(text).split())
-    return [chunk for chunk in chunks if chunk and _HARD.search(chunk)]
+    chunks = (chunk.strip(_EDGE_MARKS) for chunk in _fold(text).split())
+    return [chunk for chunk in chunks if chunk and _HARD_PATTERN.search(chunk)]
 
 
 def _telling(text: str) -> list[str]:
@@ -139,22 +148,24 @@ def _telling(text: str) -> list[str]:
 
 def _soft(text: str) -> list[str]:
     """The words that carry meaning, in order, each once."""
-    chunks = _folded(text).split()
-    rest = " ".join(c for c in chunks if not _HARD.search(c.strip(_ROUND)))
-    found: list[str] = []
-    for word in _words(rest):
-        if word not in EMPTY and not _denies(word) and word not in TURNS:
-            found.append(word)
-    return list(dict.fromkeys(found))
+    chunks = _fold(text).split()
+    remaining = " ".join(
+        c for c in chunks if not _HARD_PATTERN.search(c.strip(_EDGE_MARKS))
+    )
+    result: list[str] = []
+    for word in _words(remaining):
+        if word not in EMPTY_WORDS and not _denies(word) and word not in TURN_WORDS:
+            result.append(word)
+    return list(dict.fromkeys(result))
 
 
 def _words(text: str) -> Iterable[str]:
-    for word in _WORD.findall(text):
+    for word in _WORD_PATTERN.findall(text):
         # Compiled where it is needed: that takes longer than all the rest of a start.
-        parts = [word] if word.isascii() else re.split(f"([{_DENSE}]+)", word)
+        parts = [word] if word.isascii() else re.split(f"([{_DENSE_SCRIPTS}]+)", word)
         for n, part in enumerate(parts):
             if n % 2 and len(part) > 1:
-                yield from (part[at : at + 2] for at in range(len(part) - 1))
+                yield from (part[index : index + 2] for index in range(len(part) - 1))
             elif part:
                 yield part
 
@@ -178,7 +189,7 @@ def _stem(word: str) -> str:
     return word[:5] if len(word) > 5 else word.rstrip("s") or word
 
 
-def _folded(text: str) -> str:
+def _fold(text: str) -> str:
     return unicodedata.normalize("NFKC", text).casefold().replace("’", "'")
 
 
@@ -202,19 +213,21 @@ def _sense_kept(clause: str, theirs: Sequence[str]) -> bool:
 
 def _clauses(text: str) -> list[str]:
     # "pnpm not npm" says two things, "tabs are not wanted" one.
-    apart = _NOT.sub(lambda m: m[0] if m[1] in EMPTY else f"{m[1]}, not ", _folded(text))
-    return [clause for clause in _CLAUSES.split(apart) if clause.strip()]
+    apart = _NOT_PATTERN.sub(
+        lambda m: m[0] if m[1] in EMPTY_WORDS else f"{m[1]}, not ", _fold(text)
+    )
+    return [clause for clause in _CLAUSE_END.split(apart) if clause.strip()]
 
 
 def _negative(clause: str) -> bool:
-    return any(map(_denies, _WORD.findall(clause))) or any(
+    return any(map(_denies, _WORD_PATTERN.findall(clause))) or any(
         sign in clause for sign in DENYING_SIGNS
     )
 
 
 def _denies(word: str) -> bool:
-    return word in DENIALS or word.endswith("n't")
+    return word in DENIAL_WORDS or word.endswith("n't")
 
 
 def _turns(clause: str) -> bool:
-    return any(word in TURNS for word in _WORD.findall(clause))
+    return any(word in TURN_WORDS for word in _WORD_PATTERN.findall(clause))

@@ -10,16 +10,16 @@ from pathlib import Path
 from refold.errors import BadInput
 from refold.place.private_files import open_lock, write
 
-LARGEST = 256 * 1024  # bytes; a person may write more than is told, but not this
-_TIMEOUT = 5.0  # seconds that a lock is waited for: who has it needs a moment
+MAX_FILE_BYTES = 256 * 1024  # bytes; a person may write more than is told, but not this
+_LOCK_SECONDS = 5.0  # seconds that a lock is waited for: who has it needs a moment
 _LOOK_AGAIN = 0.02
 
 
-def content(file: Path, largest: int = LARGEST) -> str:
+def content(file: Path, largest: int = MAX_FILE_BYTES) -> str:
     """The content of a file of ours; "" if there is none. Raises `BadInput`."""
     try:
-        with file.open("rb") as found:
-            read = found.read(largest + 1)
+        with file.open("rb") as opened:
+            read = opened.read(largest + 1)
     except FileNotFoundError:
         return ""
     except OSError as error:
@@ -41,20 +41,20 @@ def replace(file: Path, text: str) -> None:
 
 
 @contextmanager
-def file_lock(lock: Path, timeout: float = _TIMEOUT) -> Generator[None]:
+def file_lock(lock: Path, timeout: float = _LOCK_SECONDS) -> Generator[None]:
     """Hold the lock. Raises `BadInput` if another process does not release it in time."""
     try:
         opened = open_lock(lock)
     except OSError as error:
         raise BadInput(f"{lock} cannot be opened: {error.strerror}") from error
     try:
-        _taken(opened, lock, time.monotonic() + timeout)
+        _take_lock(opened, lock, time.monotonic() + timeout)
         yield
     finally:
         os.close(opened)
 
 
-def _taken(opened: int, lock: Path, until: float) -> None:
+def _take_lock(opened: int, lock: Path, until: float) -> None:
     while True:
         try:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)

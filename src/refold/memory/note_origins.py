@@ -19,10 +19,10 @@ from refold.memory import memory_files
 from refold.memory.grounding import overlap, stems
 
 T = TypeVar("T", bound=Struct)
-CHANGES = 40  # that are remembered, to be shown
-FORGOTTEN = 1_000
-LARGEST = 4 * 1024 * 1024  # bytes; we write these ourselves
-_SAME = 0.6  # so much of the shorter of two notes: it is the same one in other words
+MAX_CHANGES = 40  # that are remembered, to be shown
+MAX_FORGOTTEN = 1_000
+MAX_FILE_BYTES = 4 * 1024 * 1024  # bytes; we write these ourselves
+_SAME_SHARE = 0.6  # so much of the shorter of two notes: it is the same one in other words
 
 
 class Origin(Struct, frozen=True):
@@ -65,17 +65,17 @@ class ForgottenNotes(Struct, frozen=True):
 
     def plus(self, text: str, origin: Origin, at: float) -> "ForgottenNotes":
         salt = self.salt or os.urandom(16).hex()
-        gone = ForgottenNote(tuple(sorted(_hashed(stems(text), salt))), at, origin)
-        return ForgottenNotes(salt, (*self.gone, gone)[-FORGOTTEN:])
+        gone = ForgottenNote(tuple(sorted(_hash_words(stems(text), salt))), at, origin)
+        return ForgottenNotes(salt, (*self.gone, gone)[-MAX_FORGOTTEN:])
 
     def holds(self, text: str, origin: Origin) -> bool:
         """Whether this was forgotten, and the user has not said it again since."""
-        mine = frozenset(_hashed(stems(text), self.salt))
+        mine = frozenset(_hash_words(stems(text), self.salt))
         return any(
             origin.at <= gone.at
             and (
                 _from_same(origin, gone.origin)
-                or overlap(mine, frozenset(gone.stems)) >= _SAME
+                or overlap(mine, frozenset(gone.stems)) >= _SAME_SHARE
             )
             for gone in self.gone
         )
@@ -107,7 +107,7 @@ def write(file: Path, value: Struct) -> None:
 
 
 def _read(file: Path, kind: type[T]) -> T:
-    text = memory_files.content(file, LARGEST)
+    text = memory_files.content(file, MAX_FILE_BYTES)
     return msgspec.json.decode(text, type=kind) if text else kind()
 
 
@@ -117,5 +117,5 @@ def _from_same(origin: Origin, other: Origin) -> bool:
     return same and bool(origin.seqs) and set(origin.seqs) <= set(other.seqs)
 
 
-def _hashed(words: Iterable[str], salt: str) -> list[str]:
+def _hash_words(words: Iterable[str], salt: str) -> list[str]:
     return [sha256(f"{salt}:{word}".encode()).hexdigest()[:16] for word in words]

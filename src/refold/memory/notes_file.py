@@ -17,13 +17,13 @@ from refold.values.printable_names import shorten
 from refold.values.text import may_follow
 
 Section: TypeAlias = Literal["Preferences", "Project facts", "Decisions", "Corrections"]
-SECTIONS: tuple[Section, ...] = get_args(Section)
-MOST = 4_096  # bytes of a file
-LONGEST = 300  # letters of a line that we write
+SECTION_NAMES: tuple[Section, ...] = get_args(Section)
+MAX_FILE_BYTES = 4_096  # bytes of a file
+MAX_LINE_CHARS = 300  # letters of a line that we write
 
-_HEADING = re.compile(r"\s{0,3}(#{1,6})\s+(.*?)[\s#]*$")
-_DASH = re.compile(r"\s*(?:[-*+]|\d{1,3}[.)])\s+(?=\S)")
-_TITLE = "# Memory"
+_HEADING_PATTERN = re.compile(r"\s{0,3}(#{1,6})\s+(.*?)[\s#]*$")
+_DASH_PATTERN = re.compile(r"\s*(?:[-*+]|\d{1,3}[.)])\s+(?=\S)")
+_TITLE_LINE = "# Memory"
 
 
 class NoteLine(Struct, frozen=True):
@@ -41,12 +41,12 @@ class PageSection(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        found = _HEADING.match(self.heading)
-        return found[2] if found else ""
+        match = _HEADING_PATTERN.match(self.heading)
+        return match[2] if match else ""
 
     @property
     def section(self) -> Section | None:
-        return next((s for s in SECTIONS if normal(s) == normal(self.name)), None)
+        return next((s for s in SECTION_NAMES if normal(s) == normal(self.name)), None)
 
 
 class Page(Struct, frozen=True):
@@ -60,7 +60,7 @@ class Page(Struct, frozen=True):
     def _lines(self) -> Iterator[NoteLine]:
         for part in self.parts:
             for raw in part.lines:
-                if text := _DASH.sub("", raw, count=1).strip():
+                if text := _DASH_PATTERN.sub("", raw, count=1).strip():
                     yield NoteLine(part.section or part.name, text)
 
 
@@ -68,20 +68,24 @@ def read(text: str) -> Page:
     """The notes of a file, whatever its form."""
     parts = [PageSection("")]
     for raw in text.splitlines():
-        if _HEADING.match(raw):
+        if _HEADING_PATTERN.match(raw):
             parts.append(PageSection(raw.strip()))
             continue
         part = parts[-1]
-        lines = _taken(part.lines, raw) if part.section else (*part.lines, raw.rstrip())
+        lines = _add_line(part.lines, raw) if part.section else (*part.lines, raw.rstrip())
         parts[-1] = replace(part, lines=lines)
-    return Page(tuple(_joined(part) for part in _once(parts)))
+    return Page(tuple(_trim_blank(part) for part in _once(parts)))
 
 
-def written(page: Page) -> str:
+def page_text(page: Page) -> str:
     """The text of the file. All our sections are in it, new ones in order."""
-    there = {part.section for part in page.parts}
-    title = () if any(p.heading == _TITLE for p in page.parts) else (PageSection(_TITLE),)
-    new = tuple(PageSection(f"## {name}") for name in SECTIONS if name not in there)
+    sections = {part.section for part in page.parts}
+    title = (
+        ()
+        if any(p.heading == _TITLE_LINE for p in page.parts)
+        else (PageSection(_TITLE_LINE),)
+    )
+    new = tuple(PageSection(f"## {name}") for name in SECTION_NAMES if name not in sections)
     pieces = [_as_text(part) for part in (*title, *page.parts, *new)]
     return "\n\n".join(piece for piece in pieces if piece) + "\n"
 
@@ -91,13 +95,13 @@ def with_note(page: Page, section: Section, text: str, replaces: str = "") -> Pa
 
     A note that is in the page already stays where it is.
     """
-    text = one_line(text, LONGEST)
+    text = one_line(text, MAX_LINE_CHARS)
     if replaces and normal(replaces) != normal(text):
         page = without(page, lambda line: normal(line.text) == normal(replaces))
     if any(normal(line.text) == normal(text) for line in page.lines):
         return page
     page = without(
-        page, lambda line: line.section in SECTIONS and _outdoes(text, line.text)
+        page, lambda line: line.section in SECTION_NAMES and _outdoes(text, line.text)
     )
     if not any(part.section == section for part in page.parts):
         page = Page((*page.parts, PageSection(f"## {section}")))
@@ -117,7 +121,7 @@ def without(page: Page, goes: Callable[[NoteLine], bool]) -> Page:
     """The page without the notes that `goes` is true of."""
 
     def stays(part: PageSection, raw: str) -> bool:
-        text = _DASH.sub("", raw, count=1).strip()
+        text = _DASH_PATTERN.sub("", raw, count=1).strip()
         return not text or not goes(NoteLine(part.section or part.name, text))
 
     parts = (
@@ -126,34 +130,36 @@ def without(page: Page, goes: Callable[[NoteLine], bool]) -> Page:
     return Page(tuple(parts))
 
 
-def bounded(page: Page, most: int = MOST) -> tuple[Page, tuple[NoteLine, ...]]:
+def bound_page(
+    page: Page, max_bytes: int = MAX_FILE_BYTES
+) -> tuple[Page, tuple[NoteLine, ...]]:
     """The page within its size, and what had to be removed.
 
     The oldest note of the longest of our sections is removed first; what the user wrote
     under other headings is removed last, from its end.
     """
     gone: list[NoteLine] = []
-    while len(written(page).encode()) > most:
+    while len(page_text(page).encode()) > max_bytes:
         ours = [p for p in page.parts if p.section and p.lines]
         others = [p for p in page.parts if not p.section and p.lines]
         if not (ours or others):
             break
         part = max(ours or others, key=_size)
-        at = 0 if ours else len(part.lines) - 1
-        gone.append(NoteLine(part.section or part.name, part.lines[at].strip()))
-        shorter = replace(part, lines=part.lines[:at] + part.lines[at + 1 :])
+        index = 0 if ours else len(part.lines) - 1
+        gone.append(NoteLine(part.section or part.name, part.lines[index].strip()))
+        shorter = replace(part, lines=part.lines[:index] + part.lines[index + 1 :])
         page = Page(tuple(shorter if p is part else p for p in page.parts))
     return page, tuple(line for line in gone if line.text)
 
 
-def _taken(lines: tuple[str, ...], raw: str) -> tuple[str, ...]:
+def _add_line(lines: tuple[str, ...], raw: str) -> tuple[str, ...]:
     """A note more, or, of an indented line, the rest of the last."""
     text = raw.strip()
     if not text:
         return lines
-    if raw[:1].isspace() and lines and not _DASH.match(raw):
+    if raw[:1].isspace() and lines and not _DASH_PATTERN.match(raw):
         return (*lines[:-1], f"{lines[-1]} {text}")
-    return (*lines, _DASH.sub("", raw, count=1).strip())
+    return (*lines, _DASH_PATTERN.sub("", raw, count=1).strip())
 
 
 def _once(parts: list[PageSection]) -> list[PageSection]:
@@ -171,7 +177,7 @@ def _once(parts: list[PageSection]) -> list[PageSection]:
     return found
 
 
-def _joined(part: PageSection) -> PageSection:
+def _trim_blank(part: PageSection) -> PageSection:
     """Without empty lines at its ends."""
     text = "\n".join(part.lines).strip("\n")
     return replace(part, lines=tuple(text.split("\n")) if text else ())
@@ -189,10 +195,10 @@ def _size(part: PageSection) -> int:
 
 
 # Controls, invisible signs, half characters, private and unassigned ones.
-_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
-_JOINERS = "\u200c\u200d"  # of a kind that is not seen, and of use
+_UNSEEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
+_JOINER_CHARS = "\u200c\u200d"  # of a kind that is not seen, and of use
 _LINE_ENDS = re.compile("\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
-_TAG = re.compile(r"<(?=[\s/!?]*[^\W\d])")
+_TAG_PATTERN = re.compile(r"<(?=[\s/!?]*[^\W\d])")
 
 
 def plain(text: str) -> str:
@@ -200,26 +206,26 @@ def plain(text: str) -> str:
     text = _LINE_ENDS.sub("\n", unicodedata.normalize("NFC", text)).replace("\t", " ")
     letters, before = list[str](), " "
     for letter in text:
-        if may_follow(letter, before) and (kept := _kept(letter)):
-            letters.append(kept)
-            before = kept
+        if may_follow(letter, before) and (visible := _visible(letter)):
+            letters.append(visible)
+            before = visible
     return "".join(letters)
 
 
-def one_line(text: str, most: int) -> str:
-    """The same on one line of at most `most` characters."""
-    return shorten(" ".join(plain(text).split()), most)
+def one_line(text: str, max_chars: int) -> str:
+    """The same on one line of at most `max_chars` characters."""
+    return shorten(" ".join(plain(text).split()), max_chars)
 
 
-def untagged(text: str) -> str:
+def escape_tags(text: str) -> str:
     """`text` in which nothing is a tag: a reader of tags finds none to open or close."""
-    return _TAG.sub("‹", plain(text))
+    return _TAG_PATTERN.sub("‹", plain(text))
 
 
-def _kept(letter: str) -> str:
-    if letter == "\n" or letter in _JOINERS:
+def _visible(letter: str) -> str:
+    if letter == "\n" or letter in _JOINER_CHARS:
         return letter
     kind = unicodedata.category(letter)
-    if kind in _UNSEEN:
+    if kind in _UNSEEN_CATEGORIES:
         return ""
     return " " if kind.startswith("Z") else letter

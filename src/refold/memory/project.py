@@ -15,8 +15,8 @@ from pathlib import Path
 from refold.place.private_files import make_directories
 from refold.safe_open import opened, unlinked
 
-NOTES = "memory.md"
-_LONGEST = 40  # letters of a name that a person can read
+NOTES_FILE = "memory.md"
+_MAX_NAME_CHARS = 40  # letters of a name that a person can read
 
 
 def project_of(directory: str | Path) -> Path:
@@ -31,25 +31,25 @@ def project_of(directory: str | Path) -> Path:
     return start
 
 
-def filed_under(project: Path) -> str:
+def directory_name(project: Path) -> str:
     """A name for its directory: readable, and no other project's."""
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", project.name).strip("-.")[:_LONGEST]
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", project.name).strip("-.")[:_MAX_NAME_CHARS]
     key = sha256(os.fsencode(project)).hexdigest()[:12]
     return f"{name or 'root'}-{key}"
 
 
-def kept_in(data: Path, project: Path) -> Path:
+def notes_directory(data: Path, project: Path) -> Path:
     """The directory with the notes of this project."""
-    return data / "projects" / filed_under(project)
+    return data / "projects" / directory_name(project)
 
 
-def written(data: Path, directory: str | Path, project: Path) -> bool:
+def has_notes(data: Path, directory: str | Path, project: Path) -> bool:
     """Whether there are any notes for a session in `directory`."""
     folders = (Path(os.path.realpath(directory)), project)
     places = (
         profile_in(data),
-        kept_in(data, project) / NOTES,
-        *(folder / ".agent" / NOTES for folder in folders),
+        notes_directory(data, project) / NOTES_FILE,
+        *(folder / ".agent" / NOTES_FILE for folder in folders),
     )
     return any(os.path.lexists(place) for place in places)
 
@@ -63,18 +63,18 @@ def _main_tree(mark: Path) -> Path | None:
     """The repository that a work tree belongs to, if that one says so too."""
     from refold.place.guarded_paths import gitdir_target, start_of
 
-    where = Path(gitdir_target(str(mark)))
-    back = start_of(str(where / "gitdir"))
-    kept_in = where.parent.parent
+    git_directory = Path(gitdir_target(str(mark)))
+    back = start_of(str(git_directory / "gitdir"))
+    kept_in = git_directory.parent.parent
     # Anybody can write a file that points at somebody else's repository.
-    ours = back and os.path.realpath(where / back) == os.path.realpath(mark)
-    if ours and where.parent.name == "worktrees" and kept_in.name == ".git":
+    ours = back and os.path.realpath(git_directory / back) == os.path.realpath(mark)
+    if ours and git_directory.parent.name == "worktrees" and kept_in.name == ".git":
         return kept_in.parent
     return None
 
 
-TRIES = 3
-OLDEST = 30 * 24 * 3600.0  # seconds; what is older than that is let go
+MAX_TRIES = 3
+MAX_AGE_SECONDS = 30 * 24 * 3600.0  # seconds; what is older than that is let go
 
 
 class PendingSessions:
@@ -93,22 +93,22 @@ class PendingSessions:
             unlinked(self._folder)
             os.close(opened(self._folder / session, os.O_WRONLY | os.O_CREAT))
 
-    def done(self, session: str) -> None:
+    def remove(self, session: str) -> None:
         with suppress(OSError):
             (self._folder / session).unlink()
 
     def sessions(self) -> list[str]:
         """In the order of their ids, oldest first: a later wish must overwrite an earlier one."""
         try:
-            with os.scandir(self._folder) as found:
-                files = [(each.name, each.stat().st_mtime) for each in found]
+            with os.scandir(self._folder) as entries:
+                files = [(entry.name, entry.stat().st_mtime) for entry in entries]
         except OSError:
             return []
-        young = time.time() - OLDEST
+        young = time.time() - MAX_AGE_SECONDS
         for name, changed in files:
             if changed < young:
-                self.done(name)
-        return sorted(n for n, at in files if at >= young and n[:1] != ".")
+                self.remove(name)
+        return sorted(n for n, modified in files if modified >= young and n[:1] != ".")
 
     def try_(self, session: str) -> bool:
         """Note that it is tried once more. False if that was tried often enough.
@@ -122,9 +122,9 @@ class PendingSessions:
         ):
             tries = file.tell()
             file.write(".")
-        if tries >= TRIES:
-            self.done(session)
-        return tries < TRIES
+        if tries >= MAX_TRIES:
+            self.remove(session)
+        return tries < MAX_TRIES
 
     @contextmanager
     def alone(self) -> Generator[bool]:

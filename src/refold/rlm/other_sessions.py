@@ -31,7 +31,7 @@ class CodeSubagents:
         self, call_id: str, key: str, n: int, task: str, begins: InitialVariables
     ) -> Report:
         request = ChildRequest(call_id, TaskRequest(AGENT, task), key, n, begins.attached)
-        end = await self._children.born(request, CodeInputs(context=begins.values))
+        end = await self._children.run_request(request, CodeInputs(context=begins.values))
         return Report(end.child, end.status, end.text, end.reason, as_json=end.as_json)
 
 

@@ -13,7 +13,7 @@ from fastapi import Path, Query, Request, Response
 from msgspec import Struct
 from msgspec.structs import replace
 
-from refold.client.choices import WHAT, offers
+from refold.client.choices import OFFER_KINDS, offers
 from refold.client.feed import cursor
 from refold.client.host import Conversation, Host, NewConversation
 from refold.errors import BadInput, JournalError
@@ -89,7 +89,7 @@ def add_rest(api: Api, host: Host) -> None:
     _add_work(api, host)
     _add_requests(api, host)
     _add_bytes(api, host)
-    for what in WHAT:
+    for what in OFFER_KINDS:
         if what != "commands":  # which `commands` has
             _add_offers(api, host, what)
 

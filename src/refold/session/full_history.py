@@ -25,10 +25,10 @@ class History:
 
     async def all_hits(self) -> Sequence[SearchHit]:
         names = dict[str, str]()
-        return [t for e in await self._record.entries() for t in _told(e, names)]
+        return [t for e in await self._record.entries() for t in _hits_of(e, names)]
 
 
-def _told(entry: Entry, names: dict[str, str]) -> Iterator[SearchHit]:
+def _hits_of(entry: Entry, names: dict[str, str]) -> Iterator[SearchHit]:
     match entry.event:
         case Said(words, sender, outside=outside):
             yield SearchHit(entry.seq, sender, words, outside=outside)
@@ -43,8 +43,10 @@ def _told(entry: Entry, names: dict[str, str]) -> Iterator[SearchHit]:
             yield SearchHit(entry.seq, "the plan", plan, call_id)
         case Ended(call_id, outcome, text, outside=outside):
             name = names.get(call_id, "a call")
-            how = "" if outcome == "done" else f", {outcome}"
-            yield SearchHit(entry.seq, f"result of {name}{how}", text, call_id, outside)
+            outcome_text = "" if outcome == "done" else f", {outcome}"
+            yield SearchHit(
+                entry.seq, f"result of {name}{outcome_text}", text, call_id, outside
+            )
         case Compacted(summary=summary) if summary:
             yield SearchHit(entry.seq, "summary", summary)
         case PlanAnswered(plan, text=text) if text:  # found where the plan is

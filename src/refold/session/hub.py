@@ -42,8 +42,8 @@ from refold.values.live import (
 
 Kinds: TypeAlias = tuple[type, ...]  # of events and of live news
 
-_TEXTS = TextCame | ThinkingCame | Progress
-_PIECES = 2_000  # of one call's live output that are kept for late joiners
+_TEXT_TYPES = TextCame | ThinkingCame | Progress
+_MAX_PIECES = 2_000  # of one call's live output that are kept for late joiners
 
 
 class Subscription:
@@ -94,7 +94,7 @@ class Subscription:
         """Everything from where this watcher joined on."""
         return self._following(self._frames.popleft)
 
-    def gathered(self) -> AsyncGenerator[Frame, None]:
+    def merge_frames(self) -> AsyncGenerator[Frame, None]:
         """The same; what waits of one text comes as one piece, with its last number."""
         return self._following(self._gather)
 
@@ -116,12 +116,12 @@ class Subscription:
             return frame
         pieces: list[Live] = [frame.item]
         while self._frames:
-            more = self._frames[0].item
-            if isinstance(more, Entry) or not _continues(pieces[0], more):
+            next_item = self._frames[0].item
+            if isinstance(next_item, Entry) or not _continues(pieces[0], next_item):
                 break
-            pieces.append(more)
+            pieces.append(next_item)
             frame = self._frames.popleft()
-        return Frame(frame.seq, frame.n, _joined(pieces))
+        return Frame(frame.seq, frame.n, _join(pieces))
 
 
 class _Unkept(Struct, frozen=True):
@@ -150,7 +150,7 @@ class Hub:
         """
         watch = Subscription(self, limit, live, only)
         for n, so_far in enumerate(self._open.values(), start=1):
-            watch.put(Frame(self._seq, n, _joined(so_far)))
+            watch.put(Frame(self._seq, n, _join(so_far)))
         self._n = max(self._n, len(self._open))  # what comes is later than all of that
         self._watches.append(watch)
         return watch
@@ -178,8 +178,10 @@ class Hub:
                 self._open.pop(ThinkingCame, None)
             case ChildEnded(child):
                 gone = f"{child}/"
-                told = {n: said for n, said in self._open.items() if not _of(said, gone)}
-                self._open = told
+                open_texts = {
+                    n: pieces for n, pieces in self._open.items() if not _of(pieces, gone)
+                }
+                self._open = open_texts
             case TurnEnded():
                 self._open.clear()
             case _:
@@ -195,7 +197,7 @@ class Hub:
 
     def unkept(self, watch: Subscription) -> int:
         """So many frames will be sent to this watcher once they are kept."""
-        return sum(watch in one.watches for one in self._unkept)
+        return sum(watch in item.watches for item in self._unkept)
 
     def release(self, seq: int) -> None:
         """All events up to `seq` are kept: send what waited for that."""
@@ -215,8 +217,8 @@ class Hub:
         ):  # what a child says is told by its own hub, to whoever watches it
             so_far = self._open.setdefault(key, [])
             so_far.append(live)
-            if isinstance(live, Progress) and len(so_far) > _PIECES:
-                del so_far[: _PIECES // 2]
+            if isinstance(live, Progress) and len(so_far) > _MAX_PIECES:
+                del so_far[: _MAX_PIECES // 2]
         self._send(Frame(self._seq, self._n, live))
 
     def _send(self, frame: Frame, *, kept: bool = True) -> None:
@@ -228,17 +230,17 @@ class Hub:
             watch.put(frame)
 
 
-def _of(said: Sequence[Live], child: str) -> bool:
+def _of(pieces: Sequence[Live], child: str) -> bool:
     """Is this about the child, or one below it? `child` ends in a slash."""
-    return isinstance(said[0], ChildMoved) and f"{said[0].node}/".startswith(child)
+    return isinstance(pieces[0], ChildMoved) and f"{pieces[0].node}/".startswith(child)
 
 
-def _continues(live: Live, more: Live) -> bool:
+def _continues(live: Live, next_live: Live) -> bool:
     """Is this the next piece of the same text?"""
-    return isinstance(live, _TEXTS) and speaker(live) == speaker(more)
+    return isinstance(live, _TEXT_TYPES) and speaker(live) == speaker(next_live)
 
 
-def _joined(pieces: Sequence[Live]) -> Live:
+def _join(pieces: Sequence[Live]) -> Live:
     """Everything one speaker said so far, as one piece."""
-    first, texts = pieces[0], [p.text for p in pieces if isinstance(p, _TEXTS)]
-    return replace(first, text="".join(texts)) if isinstance(first, _TEXTS) else first
+    first, texts = pieces[0], [p.text for p in pieces if isinstance(p, _TEXT_TYPES)]
+    return replace(first, text="".join(texts)) if isinstance(first, _TEXT_TYPES) else first

@@ -50,9 +50,9 @@ from refold.values.modes import Effort, Format, Mode
 from refold.values.text import clean, holds_outside, marked
 from refold.values.usage import Budget
 
-APPROVED = "The plan is approved. Carry it out."
-EDITED = "The plan is approved as I edited it. Carry it out:\n\n{text}"
-REVISE = "The plan is not approved yet. Revise it and show it again:\n\n{feedback}"
+PLAN_APPROVED = "The plan is approved. Carry it out."
+PLAN_EDITED = "The plan is approved as I edited it. Carry it out:\n\n{text}"
+PLAN_REJECTED = "The plan is not approved yet. Revise it and show it again:\n\n{feedback}"
 
 
 class Inbox:
@@ -85,15 +85,15 @@ class Inbox:
             if client_key and client_key in view.account.client_keys:
                 return ()
             outside = holds_outside(words)
-            said = Said(words, self._by, when, client_key, shown, typed, outside=outside)
-            return (said,)
+            message = Said(words, self._by, when, client_key, shown, typed, outside=outside)
+            return (message,)
 
         return await self._record.append_if(make_events, kept=True, by=self._by)
 
-    async def ran(self, command: str, told: str) -> bool:
+    async def ran(self, command: str, output: str) -> bool:
         """A command that the user ran, with its output: sent with their next message."""
-        said = Said(marked(told)[0], SHELL_SENDER, "next", typed=f"!{command}")
-        return await self._record.append_if(lambda view: (said,), kept=True, by=self._by)
+        message = Said(marked(output)[0], SHELL_SENDER, "next", typed=f"!{command}")
+        return await self._record.append_if(lambda view: (message,), kept=True, by=self._by)
 
     async def interrupt(self, reason: str = "interrupted", *, instead: str = "") -> bool:
         """Stop the turn at once. `instead` is what the model should hear next."""
@@ -125,11 +125,11 @@ class Inbox:
         and on nothing else.
         """
 
-        said = Answered(call_id, allowed, reason, tuple(answers))
+        answer = Answered(call_id, allowed, reason, tuple(answers))
         granted = tuple(map(Granted, grants)) if allowed else ()
 
         def make_events(view: View) -> Sequence[Event]:
-            return _verdict(view, said, hash_, granted)
+            return _verdict(view, answer, hash_, granted)
 
         return await self._record.append_if(make_events, kept=True, by=self._by)
 
@@ -144,7 +144,7 @@ class Inbox:
 
     async def mail(self, teammate: str, words: str, client_key: str = "") -> bool:
         """Write to one teammate. False: none of that name works, or it has the message."""
-        make_events = partial(_posted, self._by, teammate, words, client_key)
+        make_events = partial(_post, self._by, teammate, words, client_key)
         return await self._record.append_if(make_events, kept=True, by=self._by)
 
     async def approve_plan(
@@ -161,13 +161,13 @@ class Inbox:
                 return ()
             follows = mode or after_planning(view.rights, self._mode)
             edited = text if text.strip() and text != found.text else ""
-            words = EDITED.format(text=edited) if edited else APPROVED
-            said = Said(words, self._by, "next")
+            words = PLAN_EDITED.format(text=edited) if edited else PLAN_APPROVED
+            message = Said(words, self._by, "next")
             then = (
                 (AgentChosen(view.session.after_plan),) if view.session.after_plan else ()
             )
             answered = PlanAnswered(found.seq, True, edited)
-            return (answered, ModeChanged(follows), *then, said)
+            return (answered, ModeChanged(follows), *then, message)
 
         return await self._record.append_if(make_events, kept=True, by=self._by)
 
@@ -178,8 +178,8 @@ class Inbox:
             found = view.plans.waiting
             if found is None or plan not in (0, found.seq):
                 return ()
-            said = Said(REVISE.format(feedback=feedback), self._by, "next")
-            words = (said,) if feedback.strip() else ()
+            message = Said(PLAN_REJECTED.format(feedback=feedback), self._by, "next")
+            words = (message,) if feedback.strip() else ()
             return (PlanAnswered(found.seq, False), *words)
 
         return await self._record.append_if(make_events, kept=True, by=self._by)
@@ -212,7 +212,7 @@ class Inbox:
 
         Raises `BadInput` for one that does not wait: it was delivered, or will be at once.
         """
-        make_events = partial(_withdrawn, message)
+        make_events = partial(_withdraw, message)
         return await self._record.append_if(make_events, kept=True, by=self._by)
 
     async def set_mode(self, mode: Mode) -> bool:
@@ -270,10 +270,10 @@ class Inbox:
             if view.session.agent == agent:
                 new = preset not in ("", view.session.preset)
                 return (AgentChosen(agent, then, preset),) if new else ()
-            now, wanted = view.rights.mode or self._mode, mode
-            if not wanted and view.session.after_plan and now == "plan":
+            current_mode, wanted = view.rights.mode or self._mode, mode
+            if not wanted and view.session.after_plan and current_mode == "plan":
                 wanted = after_planning(view.rights, self._mode)
-            moded = (ModeChanged(wanted),) if wanted and wanted != now else ()
+            moded = (ModeChanged(wanted),) if wanted and wanted != current_mode else ()
             return (AgentChosen(agent, then, preset), *moded)
 
         return await self._record.append_if(make_events, kept=True, by=self._by)
@@ -319,19 +319,19 @@ class Inbox:
         return await self._record.append_if(make_events, kept=True, by=self._by)
 
 
-def _posted(
+def _post(
     sender: str, teammate: str, words: str, client_key: str, view: View
 ) -> Sequence[Event]:
     key = f"{sender}/{client_key}/{teammate}" if client_key else ""
     known = key and any(mail.key == key for mail in view.children.mail)
-    works = any(each.born.teammate == teammate for each in view.children.team)
+    works = any(child.born.teammate == teammate for child in view.children.team)
     return (
         (MailSent(sender, teammate, clean(words), key=key),) if works and not known else ()
     )
 
 
-def _withdrawn(message: int, view: View) -> Sequence[Event]:
-    if all(each.seq != message for each in view.message_queue):
+def _withdraw(message: int, view: View) -> Sequence[Event]:
+    if all(queued.seq != message for queued in view.message_queue):
         raise BadInput(
             f"message {message} does not wait for the end of the turn: it was sent, "
             "or it was withdrawn already"
@@ -340,12 +340,17 @@ def _withdrawn(message: int, view: View) -> Sequence[Event]:
 
 
 def _verdict(
-    view: View, said: Answered, hash_: str, granted: Sequence[Granted]
+    view: View, answer: Answered, hash_: str, granted: Sequence[Granted]
 ) -> Sequence[Event]:
     """The event of a decision about a call of the session, or of a subagent, whose relay
     then passes it on.
     """
-    id_, allowed, reason, answers = said.call_id, said.allowed, said.reason, said.answers
+    id_, allowed, reason, answers = (
+        answer.call_id,
+        answer.allowed,
+        answer.reason,
+        answer.answers,
+    )
     for asks in view.children.asks:
         if asks.id == id_ and hash_ in ("", asks.hash):
             of_it = ChildAnswered(id_, allowed, reason, answers, hash=asks.hash)
@@ -353,7 +358,7 @@ def _verdict(
     call = view.conversation.call(id_)
     if call is None or call.stage != "asked" or (hash_ and call.hash != hash_):
         return ()
-    return (said,) if call.once else (*granted, said)
+    return (answer,) if call.once else (*granted, answer)
 
 
 def _stopping(events: Sequence[Event], view: View) -> Sequence[Event]:

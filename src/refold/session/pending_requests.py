@@ -79,16 +79,18 @@ def requests(view: View) -> tuple[Request, ...]:
 
 def of_call(call: OpenCall, who: str = "") -> Permission | Questions:
     forms = NESTED_QUESTION in call.call.id
-    if call.call.name == ASK_USER and (found := asked(call.call.arguments, forms=forms)):
-        return Questions(call, found, who)
+    if call.call.name == ASK_USER and (
+        questions := asked(call.call.arguments, forms=forms)
+    ):
+        return Questions(call, questions, who)
     return Permission(call, who)
 
 
 def of_child(asks: ChildAsked) -> Permission | Questions:
     """A request of a subagent as the user sees it: with the id under which it is answered."""
     call = replace(asks.call, id=asks.id)
-    found = OpenCall(
+    open_call = OpenCall(
         call, "asked", reason=asks.reason, hash=asks.hash, once=asks.once,
         changes=asks.changes,
     )  # fmt: skip
-    return of_call(found, asks.who)
+    return of_call(open_call, asks.who)

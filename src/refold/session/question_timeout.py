@@ -13,7 +13,7 @@ import anyio
 
 from refold.session.inbox import Inbox
 
-LATE = "no answer came within {seconds:g} s"
+NO_ANSWER = "no answer came within {seconds:g} s"
 
 
 class QuestionTimeout:
@@ -24,7 +24,7 @@ class QuestionTimeout:
         self._left: dict[str, float] = {}
 
     @asynccontextmanager
-    async def shown(self, call_id: str, hash_: str = "") -> AsyncGenerator[None]:
+    async def show_question(self, call_id: str, hash_: str = "") -> AsyncGenerator[None]:
         """While in here, a screen shows the question of this call."""
         if self.seconds is None:
             yield
@@ -41,5 +41,5 @@ class QuestionTimeout:
 
     async def _deny_late(self, call_id: str, hash_: str, left: float) -> None:
         await anyio.sleep(max(left, 0))
-        reason = LATE.format(seconds=self.seconds)
+        reason = NO_ANSWER.format(seconds=self.seconds)
         await self._inbox.answer(call_id, allowed=False, reason=reason, hash_=hash_)

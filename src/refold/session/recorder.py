@@ -109,7 +109,7 @@ class Recorder:
         self._first, self._own_end = make_events, -1
 
     @property
-    def leased(self) -> bool:
+    def has_lease(self) -> bool:
         """Does this process hold the lock of the journal?"""
         return not self._broken
 
@@ -129,8 +129,8 @@ class Recorder:
 
     async def close(self) -> None:
         """Release the journal. The next append opens it again."""
-        for told in self._telling.rest():
-            self.hub.publish_live(told)
+        for part in self._telling.rest():
+            self.hub.publish_live(part)
         with anyio.CancelScope(shield=True):
             async with self._lock:
                 if not self._broken:
@@ -181,8 +181,8 @@ class Recorder:
 
     def publish(self, live: Live) -> None:
         """Each piece as far as it can be published now: its end could begin a secret."""
-        for told in self._telling.told(live):
-            self.hub.publish_live(told)
+        for part in self._telling.redact(live):
+            self.hub.publish_live(part)
 
     async def put(self, blob: bytes) -> str:
         return await self._store.blobs.put(self._masks.mask(blob))
@@ -209,8 +209,8 @@ class Recorder:
             return self._lent[call.id]
         if call.id in self._calls:
             return self._calls[call.id]
-        found = self.view.conversation.call(call.id)
-        ours = found is not None and found.called > self.since
+        open_call = self.view.conversation.call(call.id)
+        ours = open_call is not None and open_call.called > self.since
         return call if ours or not has_mask(bytes(call.arguments)) else None
 
     async def _begin(self) -> None:
@@ -261,23 +261,25 @@ class Recorder:
 
     async def _write(self, events: Sequence[Event], by: str, *, kept: bool = True) -> None:
         """`kept` false: watchers hear of the events when they are kept."""
-        head, view, at = self._head, self.view, self._clock()
+        head, view, timestamp = self._head, self.view, self._clock()
         if by == PERSON and (person := acting_person() or self._person):
             by = f"{PERSON}:{person}"
         entries: list[Entry] = []
         lines: list[bytes] = []
         whole: dict[str, ToolCall] = {}
-        for given in events:
-            event, data = self._masked(given, whole)
+        for original in events:
+            event, data = self._mask(original, whole)
             cause = cause_of(event, view)
-            entry = Entry(head.seq + 1, event, at, self._epoch, view.turn.seq, by, cause)
+            entry = Entry(
+                head.seq + 1, event, timestamp, self._epoch, view.turn.seq, by, cause
+            )
             line, head = codec.encode(entry, head, data)
             entries.append(entry)
             lines.append(line)
             view = apply(view, entry)
         self._broken = True  # until we know better
-        expect, where, failures = self._head.seq, (head.seq, head.h), self._failures
-        await self._store.append(lines, expect=expect, epoch=self._epoch, head=where)
+        expect, position, failures = self._head.seq, (head.seq, head.h), self._failures
+        await self._store.append(lines, expect=expect, epoch=self._epoch, head=position)
         self._broken = self._failures != failures
         self._head, self.view = head, view
         self._calls |= whole
@@ -285,14 +287,14 @@ class Recorder:
             self._forget_calls()
         self._wake()
         for entry in entries:
-            for told in self._telling.before(entry.event):
-                self.hub.publish_live(told)
+            for part in self._telling.before(entry.event):
+                self.hub.publish_live(part)
             self.hub.publish(entry, kept=kept)
 
     def _forget_calls(self) -> None:
         """Forget the calls that are over."""
         conversation = self.view.conversation
-        asks = {each.id for each in self.view.children.asks}
+        asks = {ask.id for ask in self.view.children.asks}
         still = {call.call.id for call in (*conversation.calls, *conversation.nested)}
         self._lent = {n: c for n, c in self._lent.items() if n in asks}
         self._calls = {n: c for n, c in self._calls.items() if n in still}
@@ -305,7 +307,7 @@ class Recorder:
             self._broken = True
             raise
 
-    def _masked(self, event: Event, whole: dict[str, ToolCall]) -> tuple[Event, bytes]:
+    def _mask(self, event: Event, whole: dict[str, ToolCall]) -> tuple[Event, bytes]:
         """The event as it is kept. Calls that lost a secret go into `whole`."""
         try:
             data = codec.dump(event)
@@ -313,10 +315,10 @@ class Recorder:
             event = cleaned(event)
             data = codec.dump(event)
         if isinstance(event, HookRan) and bytes(event.arguments) != b"null":
-            whole |= self._changed(event)
+            whole |= self._call_by_hook(event)
         if self._masks.mask(data) == data:  # nearly always, and cheap to see
             return event, data
-        masked = self._masks.masked(event)
+        masked = self._masks.mask_event(event)
         if isinstance(event, ModelAnswered) and isinstance(masked, ModelAnswered):
             pairs = zip(event.message.calls, masked.message.calls, strict=True)
             whole |= {ours.id: ours for ours, theirs in pairs if ours != theirs}
@@ -324,21 +326,21 @@ class Recorder:
             whole[event.call.id] = event.call
         return masked, codec.dump(masked)
 
-    def _changed(self, event: HookRan) -> dict[str, ToolCall]:
+    def _call_by_hook(self, event: HookRan) -> dict[str, ToolCall]:
         """The call with the arguments that a hook gave it, whole."""
-        found = self.view.conversation.call(event.call_id)
-        call = found and replace(found.call, arguments=event.arguments)
+        open_call = self.view.conversation.call(event.call_id)
+        call = open_call and replace(open_call.call, arguments=event.arguments)
         return {event.call_id: call} if call else {}
 
 
 def _what_is_lost(lease: Lease, head: Head) -> str:
     """What a crash or a cut took from the end of the journal, in words."""
-    found: list[str] = []
+    losses: list[str] = []
     if b"\0" in lease.cut:
         lost = f"the last {len(lease.cut):,} bytes, of which the disk had lost a part"
-        found.append(f"{lost} when the power failed; they were not synced")
+        losses.append(f"{lost} when the power failed; they were not synced")
     elif lease.cut:
-        found.append(f"half a line of {len(lease.cut)} bytes, written when it crashed")
+        losses.append(f"half a line of {len(lease.cut)} bytes, written when it crashed")
     noted = lease.head[0]
     if noted > head.seq:
         lost = (
@@ -346,5 +348,5 @@ def _what_is_lost(lease: Lease, head: Head) -> str:
             if noted > head.seq + 1
             else f"event {noted}"
         )
-        found.append(f"{lost}, noted as written and not there any more")
-    return "; ".join(found)
+        losses.append(f"{lost}, noted as written and not there any more")
+    return "; ".join(losses)

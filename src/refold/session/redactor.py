@@ -23,13 +23,13 @@ from refold.values.text import SHORTEST_SECRET, clean
 
 T = TypeVar("T")
 
-MASK = secret_mask.MASK.encode()
+MASK_BYTES = secret_mask.MASK.encode()
 _TAG_BYTES = 2
 # A tag is made of so many bytes of a value: of a longer one, streamed text has only those.
 _TAGGED_BYTES = secret_patterns.STREAMED_BYTES
 # Fields whose words are ours and not somebody's text. A key that happens to be one of
 # them ("assistant") must not make an event into something else.
-_STRUCTURE = frozenset({
+_STRUCTURE_FIELDS = frozenset({
     "role", "stop", "outcome", "verdict", "kind", "when", "why", "mode", "id", "call_id",
     "provider_id", "media_type", "wire", "name", "sender", "client_key", "full_blob", "before", "after",
     # A session works in a directory whatever is in its name.
@@ -69,7 +69,7 @@ class Redactor:
     def mask_of(self, value: bytes) -> bytes:
         """What stands for this secret. Only who has the key can tell one value by its tag."""
         if self._read_key is None:
-            return MASK
+            return MASK_BYTES
         self._key = self._key or self._read_key()
         if b"-----BEGIN" in value:
             # However its lines begin, it is the same key.
@@ -77,39 +77,45 @@ class Redactor:
         tag = blake2b(value[:_TAGGED_BYTES], key=self._key, digest_size=_TAG_BYTES)
         return b"[secret:%b]" % tag.hexdigest().encode()
 
-    def masked(self, value: T) -> T:
+    def mask_event(self, value: T) -> T:
         """An event, or a part of one, without its secrets. Its shape stays."""
-        found: Any = value
-        match found:
+        result: Any = value
+        match result:
             case str():
                 # A piece of live news may end in half a character.
-                data = self.mask(found.encode("utf-8", "surrogatepass"))
-                found = data.decode("utf-8", "surrogatepass")
+                data = self.mask(result.encode("utf-8", "surrogatepass"))
+                result = data.decode("utf-8", "surrogatepass")
             case Raw():
-                found = self._json(found)
+                result = self._json(result)
             case tuple():
-                found = tuple(self.masked(each) for each in cast("tuple[Any, ...]", found))
+                result = tuple(
+                    self.mask_event(item) for item in cast("tuple[Any, ...]", result)
+                )
             case list():
-                found = [self.masked(each) for each in cast("list[Any]", found)]
+                result = [self.mask_event(item) for item in cast("list[Any]", result)]
             case dict():
-                items = cast("dict[str, Any]", found).items()
-                found = {self.masked(key): self.masked(each) for key, each in items}
+                items = cast("dict[str, Any]", result).items()
+                result = {
+                    self.mask_event(key): self.mask_event(item) for key, item in items
+                }
             case Struct():
-                names = [n for n in found.__struct_fields__ if n not in _STRUCTURE]
-                found = replace(found, **{n: self.masked(getattr(found, n)) for n in names})
+                names = [n for n in result.__struct_fields__ if n not in _STRUCTURE_FIELDS]
+                result = replace(
+                    result, **{n: self.mask_event(getattr(result, n)) for n in names}
+                )
             case _:
                 pass
-        return found
+        return result
 
     def _json(self, raw: Raw) -> Raw:
         try:
-            return Raw(msgspec.json.encode(self.masked(msgspec.json.decode(raw))))
+            return Raw(msgspec.json.encode(self.mask_event(msgspec.json.decode(raw))))
         except (msgspec.DecodeError, RecursionError):
-            return Raw(msgspec.json.encode(MASK.decode()))
+            return Raw(msgspec.json.encode(MASK_BYTES.decode()))
 
     def mask(self, data: bytes) -> bytes:
         """`data`, which is JSON or plain text, without its secrets."""
-        return secret_patterns.masked(self.without_known(data), self.mask_of)
+        return secret_patterns.mask_secrets(self.without_known(data), self.mask_of)
 
     def without_known(self, data: bytes) -> bytes:
         """The first step of that: only known values are replaced."""
@@ -127,35 +133,37 @@ class Redactor:
             if any(form in data for data, _ in pieces):
                 mask = self.mask_of(value)
                 pieces = [new for piece in pieces for new in _split(piece, form, mask)]
-        shown = _shown(pieces)
+        shown = _join_pieces(pieces)
         for shape in secret_patterns.shapes_in(shown):
             for match in reversed(list(shape.finditer(shown))):
                 mask = self.mask_of(match[0])
                 pieces = list(_apart(pieces, match.start(), match.end(), mask))
-            shown = _shown(pieces)
+            shown = _join_pieces(pieces)
         return [
             TextPiece(data.decode("utf-8", "surrogatepass"), mask.decode())
             for data, mask in pieces
             if data
         ]
 
-    def known_from(self, data: bytes) -> int:
+    def start_of_known(self, data: bytes) -> int:
         """Where at the end of `data` a known value may have begun; its length if nowhere."""
-        cut = min((_begun(form, data) for form, _ in self._exact), default=len(data))
+        cut = min(
+            (_find_beginning(form, data) for form, _ in self._exact), default=len(data)
+        )
         # One that is all there is not cut for the sake of another that begins in it.
         while cut < len(data) and (across := self._across(data, cut)) != -1:
             cut = across
         return cut
 
     def _across(self, data: bytes, cut: int) -> int:
-        found = (
+        offsets = (
             data.find(form, max(0, cut - len(form) + 1), cut + len(form) - 1)
             for form, _ in self._exact
         )
-        return min((at for at in found if at != -1), default=-1)
+        return min((offset for offset in offsets if offset != -1), default=-1)
 
 
-def _shown(pieces: Sequence[_Piece]) -> bytes:
+def _join_pieces(pieces: Sequence[_Piece]) -> bytes:
     return b"".join(mask or data for data, mask in pieces)
 
 
@@ -165,30 +173,30 @@ def _split(piece: _Piece, value: bytes, mask: bytes) -> Iterator[_Piece]:
     if masked or value not in data:
         yield piece
         return
-    first, *rest = data.split(value)
+    first, *others = data.split(value)
     yield first, b""
-    for each in rest:
+    for part in others:
         yield value, mask
-        yield each, b""
+        yield part, b""
 
 
 def _apart(pieces: Sequence[_Piece], start: int, end: int, mask: bytes) -> Iterator[_Piece]:
     """The pieces with what is shown at `start` to `end` apart. No mask is within that."""
-    at = 0
+    index = 0
     for data, masked in pieces:
         size = len(masked or data)
-        if masked or not at <= start < at + size:
+        if masked or not index <= start < index + size:
             yield data, masked
         else:
-            yield data[: start - at], b""
-            yield data[start - at : end - at], mask
-            yield data[end - at :], b""
-        at += size
+            yield data[: start - index], b""
+            yield data[start - index : end - index], mask
+            yield data[end - index :], b""
+        index += size
 
 
-def _begun(value: bytes, data: bytes) -> int:
+def _find_beginning(value: bytes, data: bytes) -> int:
     """The offset of the longest beginning of `value` that `data` ends with."""
-    at = data.find(value[:1], max(0, len(data) - len(value) + 1))
-    while at != -1 and not value.startswith(data[at:]):
-        at = data.find(value[:1], at + 1)
-    return len(data) if at == -1 else at
+    offset = data.find(value[:1], max(0, len(data) - len(value) + 1))
+    while offset != -1 and not value.startswith(data[offset:]):
+        offset = data.find(value[:1], offset + 1)
+    return len(data) if offset == -1 else offset

@@ -16,8 +16,8 @@ from refold.session.recorder import Recorder
 LONGEST_NAME = 80
 LONGEST_TAG = 40
 MOST_TAGS = 20
-_CHILD = re.compile(r"/child-[0-9]")
-_TAG = re.compile(r"[^\W_][\w./:@-]*")
+_CHILD_PATTERN = re.compile(r"/child-[0-9]")
+_TAG_PATTERN = re.compile(r"[^\W_][\w./:@-]*")
 
 
 async def rename(record: Recorder, name: str, by: str = "person") -> bool:
@@ -25,7 +25,7 @@ async def rename(record: Recorder, name: str, by: str = "person") -> bool:
 
     False if it had that name already.
     """
-    wanted = checked_name(name)
+    wanted = check_name(name)
 
     def make_events(view: View) -> Sequence[Event]:
         return () if view.session.name == wanted else (Renamed(wanted),)
@@ -40,13 +40,13 @@ async def tag(record: Recorder, changes: Sequence[str], by: str = "person") -> b
     """
 
     def make_events(view: View) -> Sequence[Event]:
-        tags = retagged(view.session.tags, changes)
+        tags = apply_tags(view.session.tags, changes)
         return () if view.session.tags == tags else (Tagged(tags),)
 
     return await record.append_if(make_events, kept=True, by=by)
 
 
-def checked_name(text: str) -> str:
+def check_name(text: str) -> str:
     """`text` as a name; "" removes a name. Raises `BadInput` for an invalid name."""
     name = " ".join(text.split(" ")).strip()
     if not name.isprintable():
@@ -58,7 +58,7 @@ def checked_name(text: str) -> str:
         )
     if name.startswith("-"):
         raise BadInput(f"{name!r} is not a valid name: - begins a flag")
-    if _CHILD.search(name):
+    if _CHILD_PATTERN.search(name):
         raise BadInput(
             f"{name!r} is not a valid name: /child-1 is the address of a subagent"
         )
@@ -67,23 +67,23 @@ def checked_name(text: str) -> str:
     return name
 
 
-def retagged(tags: Sequence[str], changes: Iterable[str]) -> tuple[str, ...]:
+def apply_tags(tags: Sequence[str], changes: Iterable[str]) -> tuple[str, ...]:
     """The tags after `changes`: +x or x adds, -x takes away. Raises `BadInput`."""
-    found = dict.fromkeys(tags)
+    result = dict.fromkeys(tags)
     for change in changes:
         tag = change[1:] if change[:1] in ("+", "-") else change
-        if not _TAG.fullmatch(tag) or len(tag) > LONGEST_TAG:
+        if not _TAG_PATTERN.fullmatch(tag) or len(tag) > LONGEST_TAG:
             raise BadInput(
                 f"{change!r} is not a valid tag: give +TAG or -TAG, one word of letters, digits and "
                 f"_ . / : @ -, at most {LONGEST_TAG}"
             )
         if change[0] != "-":
-            found[tag] = None
-        elif tag in found:
-            del found[tag]
+            result[tag] = None
+        elif tag in result:
+            del result[tag]
         else:
-            there = ", ".join(found) or "none"
-            raise BadInput(f"there is no tag {tag!r} to remove (there are: {there})")
-    if len(found) > MOST_TAGS:
-        raise BadInput(f"a session has at most {MOST_TAGS} tags, not {len(found)}")
-    return tuple(found)
+            tags_text = ", ".join(result) or "none"
+            raise BadInput(f"there is no tag {tag!r} to remove (there are: {tags_text})")
+    if len(result) > MOST_TAGS:
+        raise BadInput(f"a session has at most {MOST_TAGS} tags, not {len(result)}")
+    return tuple(result)

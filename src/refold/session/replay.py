@@ -72,8 +72,8 @@ from refold.session.replay_trail import (
     ReplayTrail,
     choice_name,
     comparable_content,
+    deltas_of,
     holds_mask,
-    recorded_deltas,
 )
 from refold.session.session import beginning
 from refold.tools.contract import Tool
@@ -82,9 +82,9 @@ from refold.values.tools import Effect
 Compared = list[Found | None]  # one for each thing that was made again
 
 # The dependencies of tools that exist in a replay, too.
-_OWN = frozenset({"call", "known", "progress", "deferred"})
+_OWN_DEPENDENCIES = frozenset({"call", "known", "progress", "deferred"})
 
-_MODELS = "repl"  # code asks models, and none is asked here
+_REPL_NAME = "repl"  # code asks models, and none is asked here
 
 
 class Replay:
@@ -101,26 +101,28 @@ class Replay:
 
     async def run(self, entries: Iterable[Entry]) -> Replayed:
         steps = checked = 0
-        found = list[Divergence]()
+        divergences = list[Divergence]()
         for entry in entries:
             self._trail.reach(entry)
-            compared = await self._compared(entry)
+            compared = await self._compare(entry)
             checked += len(compared)
-            found += [self._told(entry, each) for each in compared if each is not None]
+            divergences += [
+                self._to_divergence(entry, item) for item in compared if item is not None
+            ]
             self._trail.pass_(entry)
             match entry.event:
                 case ModelAnswered(partial=False):
                     steps += 1
                 case _:
                     pass
-        return Replayed(steps, checked, tuple(found), tuple(self._trail.briefings))
+        return Replayed(steps, checked, tuple(divergences), tuple(self._trail.briefings))
 
-    def _told(self, entry: Entry, found: Found) -> Divergence:
+    def _to_divergence(self, entry: Entry, finding: Found) -> Divergence:
         turn, kind = self._trail.view.turn, type(entry.event).__name__
         step = turn.steps + (turn.open_request is not None or kind == "ModelAsked")
-        return Divergence(entry.seq, turn.seq, max(1, step), kind, *found)
+        return Divergence(entry.seq, turn.seq, max(1, step), kind, *finding)
 
-    async def _compared(self, entry: Entry) -> Compared:
+    async def _compare(self, entry: Entry) -> Compared:
         """The fields of this event that were computed again, each compared; inputs are
         skipped.
         """
@@ -129,74 +131,80 @@ class Replay:
                 now = beginning(self._trail.view)
                 return [between(event, now, "nothing")]
             case ModelAsked() | Delivered() | AnswerRejected() | TurnEnded() as event:
-                return [self._decided(entry, event)]
+                return [self._compare_decision(entry, event)]
             case ModelAnswered(partial=False) as event:
-                return [self._answered(event)]
+                return [self._compare_answer(event)]
             case Compacted() as event:
-                return [await self._shortened(entry, event)]
+                return [await self._compare_compaction(entry, event)]
             case Judged() | Started() | Ended() as event:
-                return await self._calls.compared(entry, event)
+                return await self._calls.compare(entry, event)
             case _:
                 return []
 
-    def _decided(
-        self, entry: Entry, then: ModelAsked | Delivered | AnswerRejected | TurnEnded
+    def _compare_decision(
+        self, entry: Entry, recorded: ModelAsked | Delivered | AnswerRejected | TurnEnded
     ) -> Found | None:
         first: Found | None = None
         for view, choice in self._trail.choices():
-            now = _what_follows(choice, view, self._trail.world())
-            other = between(then, now, choice_name(choice))
-            if other is None and choice is not None and entry.by != POLICY + choice.by:
-                other = (BY, entry.by.removeprefix(POLICY), choice.by)
-            if other is None:
+            replayed = _what_follows(choice, view, self._trail.world())
+            deviation = between(recorded, replayed, choice_name(choice))
+            if deviation is None and choice is not None and entry.by != POLICY + choice.by:
+                deviation = (BY, entry.by.removeprefix(POLICY), choice.by)
+            if deviation is None:
                 return None
-            first = first or other
+            first = first or deviation
         return first
 
-    def _answered(self, then: ModelAnswered) -> Found | None:
+    def _compare_answer(self, recorded: ModelAnswered) -> Found | None:
         """The response, assembled from its pieces again: our ids, which tool is meant, what
         is not a call.
         """
         view = self._trail.view
         asked = view.turn.open_request
         draft = model_call.new_draft(view, self._trail.world())
-        for delta in recorded_deltas(then):
+        for delta in deltas_of(recorded):
             draft.add(delta)
-        now = draft.to_answer(calls=asked is None or asked.tools)
-        if now is None:
+        replayed = draft.to_answer(calls=asked is None or asked.tools)
+        if replayed is None:
             return KIND, "ModelAnswered", "ModelFailed"
-        if comparable_content(then.message) != comparable_content(now.message):
+        if comparable_content(recorded.message) != comparable_content(replayed.message):
             return (
                 "message",
-                comparable_content(then.message),
-                comparable_content(now.message),
+                comparable_content(recorded.message),
+                comparable_content(replayed.message),
             )
-        return None if then.stop == now.stop else ("stop", then.stop, now.stop)
+        return (
+            None
+            if recorded.stop == replayed.stop
+            else ("stop", recorded.stop, replayed.stop)
+        )
 
-    async def _shortened(self, entry: Entry, then: Compacted) -> Found | None:
+    async def _compare_compaction(self, entry: Entry, recorded: Compacted) -> Found | None:
         """Compact again, with the summary of then."""
         first: Found | None = None
         author = entry.by if entry.person is None else PERSON
-        for view, action, by in self._compacts(entry, then):
-            other = between(then, await self._shrunk(view, action, then), "nothing")
-            if other is None and author != by:
-                other = (BY, author, by)
-            if other is None:
+        for view, action, by in self._compacts(entry, recorded):
+            deviation = between(
+                recorded, await self._shrunk(view, action, recorded), "nothing"
+            )
+            if deviation is None and author != by:
+                deviation = (BY, author, by)
+            if deviation is None:
                 return None
-            first = first or other
+            first = first or deviation
         return first or (KIND, "Compacted", self._trail.doing())
 
     def _compacts(
-        self, entry: Entry, then: Compacted
+        self, entry: Entry, recorded: Compacted
     ) -> Iterator[tuple[View, CompactConversation, str]]:
         """What may have been wanted, and what was known then."""
         aside = self._trail.aside
         if entry.person is not None:
             start = aside[0] if aside else self._trail.view
-            for kind in ("prune", "full") if then.kind == "prune" else ("full",):
+            for kind in ("prune", "full") if recorded.kind == "prune" else ("full",):
                 yield (
                     start,
-                    CompactConversation(kind, ASKED_FOR, then.focus, wanted=True),
+                    CompactConversation(kind, ASKED_FOR, recorded.focus, wanted=True),
                     "person",
                 )
             return
@@ -210,11 +218,11 @@ class Replay:
                 yield view, choice.action, POLICY + choice.by
 
     async def _shrunk(
-        self, view: View, action: CompactConversation, then: Compacted
+        self, view: View, action: CompactConversation, recorded: Compacted
     ) -> Event | None:
         trail = self._trail
         world, record = trail.world(), trail.rehearsal(view)
-        words = _summary(then, trail.aside[1] if trail.aside else None)
+        words = _summary(recorded, trail.aside[1] if trail.aside else None)
         recalled = RecordedModel(words, lambda: record.go_on_at(trail.view))
         own = world.helper()
         aide = Model(recalled, own.name, own.window, own.price)
@@ -239,14 +247,18 @@ def _what_follows(choice: ChosenAction | None, view: View, world: World) -> Even
             return None
 
 
-def _summary(then: Compacted, settled: Settled | None) -> str | ProviderError:
+def _summary(recorded: Compacted, settled: Settled | None) -> str | ProviderError:
     """The recorded summary of the model, as far as the journal has it."""
     if settled is not None and settled.failed:
         return ProviderError(settled.failed)
-    if then.kind != "trim":
-        return without_tags(then.summary)
-    too_long = then.reason.endswith("longer than what it stands for")
-    return "x" * (then.size_before + 8 * len(then.summary) + 1_000_000) if too_long else " "
+    if recorded.kind != "trim":
+        return without_tags(recorded.summary)
+    too_long = recorded.reason.endswith("longer than what it stands for")
+    return (
+        "x" * (recorded.size_before + 8 * len(recorded.summary) + 1_000_000)
+        if too_long
+        else " "
+    )
 
 
 class Calls:
@@ -255,108 +267,116 @@ class Calls:
     def __init__(self, trail: ReplayTrail, *, again: bool) -> None:
         self._trail, self._again = trail, again
 
-    async def compared(self, entry: Entry, then: Judged | Started | Ended) -> Compared:
-        found = self._trail.view.conversation.call(then.call_id)
-        if found is None or found.result is not None or entry.person is not None:
+    async def compare(self, entry: Entry, recorded: Judged | Started | Ended) -> Compared:
+        open_call = self._trail.view.conversation.call(recorded.call_id)
+        if open_call is None or open_call.result is not None or entry.person is not None:
             return []  # whoever made a fork settled what was under way
-        if isinstance(then, Ended) and entry.by.startswith(POLICY):
-            return [self._settled(entry, found, then)]
-        if isinstance(then, Ended) and found.stage != "called":
+        if isinstance(recorded, Ended) and entry.by.startswith(POLICY):
+            return [self._compare_settled(entry, open_call, recorded)]
+        if isinstance(recorded, Ended) and open_call.stage != "called":
             doing = [choice for _, choice in self._trail.choices()]
             if not any(c is not None and isinstance(c.action, RunCalls) for c in doing):
                 return [(KIND, "RunCalls", choice_name(doing[0]))]
-        if holds_mask(found.call) and found.stage != "denied":
+        if holds_mask(open_call.call) and open_call.stage != "denied":
             return []  # what it was judged for is not known any more
-        return await self._stepped(found, then)
+        return await self._compare_step(open_call, recorded)
 
-    def _settled(self, entry: Entry, found: OpenCall, then: Ended) -> Found | None:
+    def _compare_settled(
+        self, entry: Entry, open_call: OpenCall, recorded: Ended
+    ) -> Found | None:
         """A call that a policy ended."""
         first: ChosenAction | None = None
         for view, choice in self._trail.choices():
             first = first or choice
             if choice is None or not isinstance(choice.action, SettleCalls):
                 continue
-            if then.call_id in choice.action.ids:
+            if recorded.call_id in choice.action.ids:
                 world, record = self._trail.world(), self._trail.rehearsal(view)
-                now = calls.end_unexecuted(found, choice.action.reason, world, record)
+                replayed = calls.end_unexecuted(
+                    open_call, choice.action.reason, world, record
+                )
                 by = (BY, entry.by.removeprefix(POLICY), choice.by)
-                other = None if entry.by == POLICY + choice.by else by
-                return between(then, now, "") or other
+                deviation = None if entry.by == POLICY + choice.by else by
+                return between(recorded, replayed, "") or deviation
         return KIND, "SettleCalls", choice_name(first)
 
-    async def _stepped(self, found: OpenCall, then: Judged | Started | Ended) -> Compared:
+    async def _compare_step(
+        self, open_call: OpenCall, recorded: Judged | Started | Ended
+    ) -> Compared:
         """The next stage of a call, by the seam of now."""
-        world, views = self._as_attended(then), self._trail.by_rights()
-        match found.stage:
+        world, views = self._as_attended(recorded), self._trail.by_rights()
+        match open_call.stage:
             case "called":
-                ways = [calls.begin(found.call, world, view) for view in views]
+                ways = [calls.begin(open_call.call, world, view) for view in views]
             case "allowed":
-                ways = [_anew(found, then, world, view) for view in views]
+                ways = [_anew(open_call, recorded, world, view) for view in views]
             case "denied":
                 record = self._trail.rehearsal()
-                await calls.run(found.call.id, world, record)
+                await calls.run(open_call.call.id, world, record)
                 ways = [record.made]
             case "started":
-                return await self._went(found, then)
+                return await self._went(open_call, recorded)
             case _:
                 ways = [list[Event]()]
-        ends = [between(then, way[0] if way else None, "nothing") for way in ways]
+        ends = [between(recorded, way[0] if way else None, "nothing") for way in ways]
         return [None if None in ends else ends[0]]
 
-    async def _went(self, found: OpenCall, then: Event) -> Compared:
+    async def _went(self, open_call: OpenCall, recorded: Event) -> Compared:
         """A call that had been started: may it continue, and what was its result?"""
-        world, record, id_ = self._trail.world(), self._trail.rehearsal(), found.call.id
-        tool = world.tool(found.call.name)
-        if calls.was_interrupted(found, world, record):
-            return [between(then, Ended(id_, "unknown", calls.UNKNOWN_OUTCOME), "")]
+        world, record, id_ = self._trail.world(), self._trail.rehearsal(), open_call.call.id
+        tool = world.tool(open_call.call.name)
+        if calls.was_interrupted(open_call, world, record):
+            return [between(recorded, Ended(id_, "unknown", calls.UNKNOWN_OUTCOME), "")]
         if tool is None:
-            return [between(then, Ended(id_, "unknown", SECRET_NOT_KEPT), "")]
-        if not isinstance(then, Ended):
-            return [(KIND, type(then).__name__, "Ended")]
-        if then.text == PATH_MOVED:
+            return [between(recorded, Ended(id_, "unknown", SECRET_NOT_KEPT), "")]
+        if not isinstance(recorded, Ended):
+            return [(KIND, type(recorded).__name__, "Ended")]
+        if recorded.text == PATH_MOVED:
             return []  # where links led then, nobody knows
-        allowed = self._forbidden(found, tool, then)
-        if self._again and then.outcome in ("done", "failed") and self._can_look(tool):
-            return [allowed, await self._looked(found, tool, then, record)]
+        allowed = self._forbidden(open_call, tool, recorded)
+        if self._again and recorded.outcome in ("done", "failed") and self._can_look(tool):
+            return [allowed, await self._repeat_look(open_call, tool, recorded, record)]
         return [allowed]
 
-    def _forbidden(self, found: OpenCall, tool: Tool, then: Ended) -> Found | None:
+    def _forbidden(self, open_call: OpenCall, tool: Tool, recorded: Ended) -> Found | None:
         """Permissions are checked once more before a call is executed."""
-        world, bare = self._trail.world(), replace(found, hash="")
-        about = access_as_judged(bare, found.call, tool, world)
+        world, bare = self._trail.world(), replace(open_call, hash="")
+        about = access_as_judged(bare, open_call.call, tool, world)
         if about is None:
             return None
         ways = [
-            denial(found.call.id, judge(about, world, view, above=world.lineage.parent))
+            denial(open_call.call.id, judge(about, world, view, above=world.lineage.parent))
             for view in self._trail.by_rights()
         ]
-        if then.outcome == "refused":
-            ends = [between(then, way, "the call is done") for way in ways]
+        if recorded.outcome == "refused":
+            ends = [between(recorded, way, "the call is done") for way in ways]
             return None if None in ends else ends[0]
-        if None in ways or then.outcome == "stopped":
+        if None in ways or recorded.outcome == "stopped":
             return None
-        return difference(then, next(way for way in ways if way))
+        return difference(recorded, next(way for way in ways if way))
 
     def _can_look(self, tool: Tool) -> bool:
         world = self._trail.world()
         place = {"files": world.files, "commands": world.commands}
-        there = {*world.tool_dependencies, *_OWN} - {_MODELS}
-        there |= {name for name, port in place.items() if port is not None}
-        return tool.effect is Effect.LOOK and {*tool.signature().needs} <= there
+        available = {*world.tool_dependencies, *_OWN_DEPENDENCIES} - {_REPL_NAME}
+        available |= {name for name, port in place.items() if port is not None}
+        return tool.effect is Effect.LOOK and {*tool.signature().needs} <= available
 
-    async def _looked(
-        self, found: OpenCall, tool: Tool, then: Ended, record: ReplayRecord
+    async def _repeat_look(
+        self, open_call: OpenCall, tool: Tool, recorded: Ended, record: ReplayRecord
     ) -> Found | None:
         world = self._trail.world()
-        own: dict[str, object] = {"call": found.call.id, "deferred": world.deferred}
+        own: dict[str, object] = {"call": open_call.call.id, "deferred": world.deferred}
         own |= {"files": world.files, "commands": world.commands}
-        running = RunningCall(found.call.id, record)
-        return difference(then, await run_tool(found.call, tool, world, running, own))
+        running = RunningCall(open_call.call.id, record)
+        return difference(
+            recorded, await run_tool(open_call.call, tool, world, running, own)
+        )
 
-    def _as_attended(self, then: Event) -> World:
+    def _as_attended(self, recorded: Event) -> World:
         """The world with or without a user to ask, as it was at this verdict."""
         world = self._trail.world()
-        match then:
+        match recorded:
             case Judged(verdict="ask"):
                 return replace(world, attended=True)
             case Judged(verdict="deny", reason=reason) if reason.endswith(
@@ -367,10 +387,12 @@ class Calls:
                 return world
 
 
-def _anew(found: OpenCall, then: Event, world: World, view: View) -> Sequence[Event]:
+def _anew(
+    open_call: OpenCall, recorded: Event, world: World, view: View
+) -> Sequence[Event]:
     """What became of a call that was allowed. Where links led is taken as it was."""
-    opening = calls.begin(found.call, world, view)
-    if isinstance(then, Judged) and then.hash != found.hash:
+    opening = calls.begin(open_call.call, world, view)
+    if isinstance(recorded, Judged) and recorded.hash != open_call.hash:
         return opening
     hash_ = opening[0].hash if isinstance(opening[0], Judged) else ""
-    return calls.judge_again(replace(found, hash=hash_), found.call, world, view)
+    return calls.judge_again(replace(open_call, hash=hash_), open_call.call, world, view)

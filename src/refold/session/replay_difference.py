@@ -1,6 +1,6 @@
 """The differences that a replay reports, and how two events compare.
 
-`IGNORED` lists what legitimately differs between two runs of the same code.
+`IGNORED_FIELDS` lists what legitimately differs between two runs of the same code.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from refold.values.secret_mask import has_mask
 from refold.values.text import cleaned
 
 # Times, epochs and hashes of lines are the envelope's, and never compared. Of events:
-IGNORED: Mapping[str, frozenset[str]] = {
+IGNORED_FIELDS: Mapping[str, frozenset[str]] = {
     # Prices change, and are not the loop's doing.
     "ModelAsked": frozenset({"dollars"}),
     # Where links lead is the disk's doing. A verdict on another file than then is not
@@ -61,23 +61,27 @@ def plain(event: Event) -> dict[str, object]:
     return cast("dict[str, object]", msgspec.json.decode(data))
 
 
-def between(then: Event, now: Event | None, instead: str) -> Found | None:
+def between(recorded: Event, replayed: Event | None, instead: str) -> Found | None:
     """The same where there may be no such event now, but something `instead`."""
-    if now is None:
-        return KIND, codec.kind_of(then), instead
-    return difference(then, now)
+    if replayed is None:
+        return KIND, codec.kind_of(recorded), instead
+    return difference(recorded, replayed)
 
 
-def difference(then: Event, now: Event) -> Found | None:
+def difference(recorded: Event, replayed: Event) -> Found | None:
     """The first field in which they differ, and both values."""
-    kind, other = codec.kind_of(then), codec.kind_of(now)
-    if kind != other:
-        return KIND, kind, f"{other} {msgspec.json.encode(plain(now)).decode()}"
-    if _led_elsewhere(then, now):
+    kind, replayed_kind = codec.kind_of(recorded), codec.kind_of(replayed)
+    if kind != replayed_kind:
+        return (
+            KIND,
+            kind,
+            f"{replayed_kind} {msgspec.json.encode(plain(replayed)).decode()}",
+        )
+    if _leads_elsewhere(recorded, replayed):
         return None
-    was, would_be = plain(then), plain(now)
-    ignored = IGNORED.get(kind, frozenset[str]())
-    if isinstance(then, Compacted) and has_mask(then.summary):
+    was, would_be = plain(recorded), plain(replayed)
+    ignored = IGNORED_FIELDS.get(kind, frozenset[str]())
+    if isinstance(recorded, Compacted) and has_mask(recorded.summary):
         ignored = ignored | {"after"}  # counted before a secret was masked
     for field in {**was, **would_be}:
         if field not in ignored and was.get(field) != would_be.get(field):
@@ -85,8 +89,8 @@ def difference(then: Event, now: Event) -> Found | None:
     return None
 
 
-def _led_elsewhere(then: Event, now: Event) -> bool:
-    match then, now:
+def _leads_elsewhere(recorded: Event, replayed: Event) -> bool:
+    match recorded, replayed:
         case Judged(real_path=was), Judged(real_path=is_):
             return was != is_
         case _:

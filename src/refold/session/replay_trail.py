@@ -43,7 +43,7 @@ from refold.views.system_prompt_diff import differences
 Blobs = Callable[[str], Awaitable[bytes]]
 
 # After these the loop looks anew: what it decided before is done.
-_DONE = (
+_ALREADY_DONE = (
     TurnStarted, ModelAsked, Delivered, AnswerRejected, Compacted, TurnEnded, ModelAnswered, ModelFailed,
     SessionStarted, SessionResumed, SystemPromptSet,
 )  # fmt: skip
@@ -101,8 +101,8 @@ class ReplayRecord:
 
     def unmask(self, call: ToolCall) -> ToolCall | None:
         """The call. None for one that its writer did not have whole any more."""
-        found = self.view.conversation.call(call.id)
-        ours = found is not None and found.called > self.since
+        open_call = self.view.conversation.call(call.id)
+        ours = open_call is not None and open_call.called > self.since
         return call if ours or not holds_mask(call) else None
 
 
@@ -130,7 +130,7 @@ class ReplayTrail:
         """Apply the recorded event."""
         event, before = entry.event, self.view
         self.view = view = apply(before, entry)
-        if isinstance(event, _DONE):
+        if isinstance(event, _ALREADY_DONE):
             self._seen, self.aside = [], None
         if isinstance(event, ModelAsked) or not self._rights:
             self._rights = [view]
@@ -153,12 +153,12 @@ class ReplayTrail:
             # What hooks said is in the journal; none is run again.
             self._world = replace(self._world_for(self.view), hooks=None)
             if self.view.turn.seq:
-                told, now = (
+                recorded, current = (
                     self.view.conversation.system_prompt,
                     self._world.system_prompt(),
                 )
                 known = {sentence for _, sentence in self.briefings}
-                new = [each for each in differences(told, now) if each not in known]
+                new = [item for item in differences(recorded, current) if item not in known]
                 self.briefings += [(self.view.seq, sentence) for sentence in new]
         return self._world
 
@@ -205,7 +205,7 @@ def holds_mask(call: ToolCall) -> bool:
     return has_mask(bytes(call.arguments))
 
 
-def recorded_deltas(answer: ModelAnswered) -> Iterator[Delta]:
+def deltas_of(answer: ModelAnswered) -> Iterator[Delta]:
     """A recorded answer as a provider would bring it."""
     for index, part in enumerate(answer.message.parts):
         match part:

@@ -26,7 +26,7 @@ from refold.views.rewind_points import (
     What,
 )
 
-_NAMED = 10  # files that a sentence names
+_MAX_NAMED_FILES = 10  # files that a sentence names
 
 
 def plan(view: View, seq: int, what: What) -> RewindPlan:
@@ -39,7 +39,7 @@ def plan(view: View, seq: int, what: What) -> RewindPlan:
     stays = view.checkpoints.stays(seq)
     if what == "files" and stays and view.checkpoints.at(seq) is None:
         raise BadInput(
-            f"what was changed since event {seq} is in {_named(stays)}, and the session "
+            f"what was changed since event {seq} is in {_name_files(stays)}, and the session "
             "works elsewhere now: go there first (/cd)"
         )
     if what == "files" and not view.checkpoints.checkpoints:
@@ -52,8 +52,8 @@ def plan(view: View, seq: int, what: What) -> RewindPlan:
 
 async def preview(view: View, snapshots: Snapshots, seq: int, what: What) -> RewindPreview:
     """Look at what `rewind` would do. Nothing is changed and nothing recorded."""
-    found, _ = await _looked(view, snapshots, plan(view, seq, what))
-    return found
+    result, _ = await _compare_files(view, snapshots, plan(view, seq, what))
+    return result
 
 
 async def rewind(
@@ -67,90 +67,93 @@ async def rewind(
     if session.running or session.view.turn.seq:
         raise BadInput("a turn of this session is running: end it, then rewind")
     planned = plan(session.view, seq, what)
-    found, now = await _looked(session.view, snapshots, planned)
-    if found.drift and not force:
+    result, snapshot = await _compare_files(session.view, snapshots, planned)
+    if result.drift and not force:
         raise BadInput(
             f"nothing was changed, because another program changed these files since: "
-            f"{_named(found.drift)}. Give --force to undo that too: a checkpoint is "
+            f"{_name_files(result.drift)}. Give --force to undo that too: a checkpoint is "
             "made first, so it can be undone"
         )
-    if not found.changes:
-        return await _talk_alone(session, found)
-    return await _with_files(session, snapshots, found, now)
+    if not result.changes:
+        return await _conversation_only(session, result)
+    return await _with_files(session, snapshots, result, snapshot)
 
 
 def steps(view: View, snapshots: Snapshots | None) -> tuple[RewindPoint, ...]:
     """The points of a session, oldest first. Waits for a disk: call it from a thread."""
-    gone = _taken_back(view.checkpoints.points)
-    marked = [each for each in view.checkpoints.points if view.mark_at(each.seq)]
+    gone = _messages_to_withdraw(view.checkpoints.points)
+    marked = [
+        candidate for candidate in view.checkpoints.points if view.mark_at(candidate.seq)
+    ]
     # If both were rewound at once, the conversation's point is the place of both.
-    both = {each.seq + 1 for each in marked if each.kind == "rewound"}
+    both = {candidate.seq + 1 for candidate in marked if candidate.kind == "rewound"}
     alone = (
         p for p in view.checkpoints.points if p.kind == "restored" and p.seq not in both
     )
     points = sorted((*marked, *alone), key=lambda each: each.seq)
     if not points:
         return ()
-    after = [view.checkpoints.at(each.seq) for each in points[1:]] + [
+    after = [view.checkpoints.at(candidate.seq) for candidate in points[1:]] + [
         view.checkpoints.newest
     ]
     return tuple(
         RewindPoint(
             **asdict(point),
-            files=_count(view, snapshots, point, then),
+            files=_count(view, snapshots, point, next_point),
             in_conversation=point.seq not in gone,
         )
-        for point, then in zip(points, after, strict=True)
+        for point, next_point in zip(points, after, strict=True)
     )
 
 
-async def _looked(
-    view: View, snapshots: Snapshots, found: RewindPlan
+async def _compare_files(
+    view: View, snapshots: Snapshots, planned: RewindPlan
 ) -> tuple[RewindPreview, SnapshotTaken]:
-    if found.checkpoint is None:
-        return RewindPreview(found), SnapshotTaken(())
+    if planned.checkpoint is None:
+        return RewindPreview(planned), SnapshotTaken(())
     try:
         snapshots.forget()  # somebody may have done anything since
-        now = await snapshots.take()
+        snapshot = await snapshots.take()
         changes = await anyio.to_thread.run_sync(
-            snapshots.changes, now.trees, found.checkpoint.trees
+            snapshots.changes, snapshot.trees, planned.checkpoint.trees
         )
-        drift = await anyio.to_thread.run_sync(_drift, view, snapshots, now.trees)
+        drift = await anyio.to_thread.run_sync(_drift, view, snapshots, snapshot.trees)
     except ToolFailed as error:
         raise BadInput(f"the files cannot be read: {error}") from error
     alone = tuple(
         sorted(
-            {root for root, _ in now.trees} - {root for root, _ in found.checkpoint.trees}
+            {root for root, _ in snapshot.trees}
+            - {root for root, _ in planned.checkpoint.trees}
         )
     )
     lost = tuple(change.path for change in changes if change.path in drift)
-    return RewindPreview(found, changes, lost, alone), now
+    return RewindPreview(planned, changes, lost, alone), snapshot
 
 
-def _drift(view: View, snapshots: Snapshots, now: Trees) -> set[str]:
+def _drift(view: View, snapshots: Snapshots, trees: Trees) -> set[str]:
     if view.checkpoints.doubtful:  # broken off: what has changed since may be our own doing
         return set()
-    return {change.path for change in snapshots.changes(view.checkpoints.trees, now)}
+    return {change.path for change in snapshots.changes(view.checkpoints.trees, trees)}
 
 
-async def _talk_alone(session: Session, found: RewindPreview) -> RewindReport:
-    if not found.plan.mark:
-        return RewindReport(found)
-    mark = found.plan.mark
+async def _conversation_only(session: Session, result: RewindPreview) -> RewindReport:
+    if not result.plan.mark:
+        return RewindReport(result)
+    mark = result.plan.mark
     if not await session.record.append_if(
         lambda view: _if_idle(view, Rewound(mark)), kept=True, by="person"
     ):
         raise BadInput("a turn of this session has begun meanwhile: end it, then rewind")
-    return RewindReport(found, undo=session.view.seq)
+    return RewindReport(result, undo=session.view.seq)
 
 
 async def _with_files(
-    session: Session, snapshots: Snapshots, found: RewindPreview, now: SnapshotTaken
+    session: Session, snapshots: Snapshots, result: RewindPreview, snapshot: SnapshotTaken
 ) -> RewindReport:
-    checkpoint, mark = found.plan.checkpoint, found.plan.mark
+    checkpoint, mark = result.plan.checkpoint, result.plan.mark
     assert checkpoint is not None  # there are changes
     record = session.record
-    before = Checkpointed(now.trees, now.left_out)
+    before = Checkpointed(snapshot.trees, snapshot.left_out)
     if not await record.append_if(
         lambda view: _if_idle(view, before), kept=True, by="person"
     ):
@@ -159,7 +162,7 @@ async def _with_files(
     files = 0
     with anyio.CancelScope(shield=True):  # what was done to files has to be told
         try:
-            files = await snapshots.restore(now.trees, checkpoint.trees)
+            files = await snapshots.restore(snapshot.trees, checkpoint.trees)
         except ToolFailed as error:
             raise BadInput(str(error)) from error
         restored = FilesRestored(checkpoint.seq, undo, files)
@@ -173,7 +176,7 @@ async def _with_files(
             await record(Checkpointed(after.trees, after.left_out), by="place")
         except ToolFailed as error:
             snapshots.report_failure(str(error))
-    return RewindReport(found, files, undo)
+    return RewindReport(result, files, undo)
 
 
 def _if_idle(view: View, event: Event) -> Sequence[Event]:
@@ -182,10 +185,10 @@ def _if_idle(view: View, event: Event) -> Sequence[Event]:
 
 def _mark(view: View, seq: int) -> int:
     """The newest mark of the conversation that is not after `seq`."""
-    at = bisect_right(view.marks, seq, key=lambda mark: mark.seq)
-    if not at:
+    index = bisect_right(view.marks, seq, key=lambda mark: mark.seq)
+    if not index:
         raise BadInput(f"there was no message yet at event {seq}: choose a later one")
-    return view.marks[at - 1].seq
+    return view.marks[index - 1].seq
 
 
 def _count(
@@ -203,7 +206,7 @@ def _count(
         return None
 
 
-def _taken_back(points: Sequence[RewindTarget]) -> set[int]:
+def _messages_to_withdraw(points: Sequence[RewindTarget]) -> set[int]:
     """The messages that are no longer part of the conversation."""
     seqs = list[int]()
     conversations = list[tuple[int, ...]]()  # after each point
@@ -219,6 +222,10 @@ def _taken_back(points: Sequence[RewindTarget]) -> set[int]:
     return {point.seq for point in points if point.kind == "said"} - set(conversation)
 
 
-def _named(paths: Sequence[str]) -> str:
-    more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
-    return ", ".join(on_one_line(path) for path in paths[:_NAMED]) + more
+def _name_files(paths: Sequence[str]) -> str:
+    ending = (
+        f" and {len(paths) - _MAX_NAMED_FILES} more"
+        if len(paths) > _MAX_NAMED_FILES
+        else ""
+    )
+    return ", ".join(on_one_line(path) for path in paths[:_MAX_NAMED_FILES]) + ending

@@ -9,7 +9,7 @@ from functools import reduce
 
 # Where a word begins: inside JSON also after the escape of a line break and its like,
 # on a terminal after an order that colours what follows, and in an address after `%3D`.
-_EDGE = (
+_EDGE_PATTERN = (
     rb"(?:\b|(?<=\\[bfnrt])|(?<=\\u[0-9a-f]{4})|(?<=[0-9;\[]m)|(?<=\[K)"
     rb"|(?<=%[0-9A-Fa-f]{2}))"
 )
@@ -17,7 +17,7 @@ SEEN_BEFORE = 6  # bytes that an edge looks at, at most
 STREAMED_BYTES = 256  # of a secret that arrives in pieces: what follows is one already
 # How each kind begins, the letters that follow, and how many of them. Each takes all of its
 # word: behind the mask of half a word, another kind would seem to begin.
-_TOKENS = (
+_TOKEN_PATTERNS = (
     (rb"sk-", rb"[A-Za-z0-9_-]", rb"{20,}"),
     (rb"gh[pousr]_", rb"[A-Za-z0-9]", rb"{36,}"),
     (rb"github_pat_", rb"[A-Za-z0-9_]", rb"{40,}"),
@@ -53,21 +53,27 @@ _TOKENS = (
     (rb"lin_api_", rb"[A-Za-z0-9]", rb"{32,}"),
     (rb"AGE-SECRET-KEY-1", rb"[A-Z0-9]", rb"{58}\b"),
 )
-_SEGMENT = rb"eyJ[A-Za-z0-9_-]{10,}"
+_JWT_SEGMENT = rb"eyJ[A-Za-z0-9_-]{10,}"
 # Of more than three parts, the last three: a stream has told the others by then.
-_JWT = (
-    _EDGE + _SEGMENT + rb"\." + _SEGMENT + rb"\.(?!" + _SEGMENT + rb"\.)[A-Za-z0-9_-]{10,}"
+_JWT_PATTERN = (
+    _EDGE_PATTERN
+    + _JWT_SEGMENT
+    + rb"\."
+    + _JWT_SEGMENT
+    + rb"\.(?!"
+    + _JWT_SEGMENT
+    + rb"\.)[A-Za-z0-9_-]{10,}"
 )
 # Only what a key is made of may stand between: nothing else can hide behind a mask. A line
 # begins as in a file, in JSON, a list, a quote or a diff, or as `grep`, `cat -n` and `read_file`
 # number it. Nothing is tried twice (`(?>`, `*+`), so that a key without end takes no time.
-_DASH = rb"-(?=-----END |[^-])"
-_INDENT = rb"(?:[ \t>+|#*]|\\+t|" + _DASH + rb")*+"
-_FILE = rb"(?:[\w./]|-(?!-)){1,200}(?::|" + _DASH + rb")"
-_NUMBER = rb"[0-9]{1,9}(?::|\t|\\+t|" + _DASH + rb")"
+_DASH_PATTERN = rb"-(?=-----END |[^-])"
+_INDENT_PATTERN = rb"(?:[ \t>+|#*]|\\+t|" + _DASH_PATTERN + rb")*+"
+_FILE_PATTERN = rb"(?:[\w./]|-(?!-)){1,200}(?::|" + _DASH_PATTERN + rb")"
+_NUMBER_PATTERN = rb"[0-9]{1,9}(?::|\t|\\+t|" + _DASH_PATTERN + rb")"
 LINE_START = (
-    rb"(?:\\+[nr]|[\r\n])++" + _INDENT
-    + rb"(?:" + _FILE + rb")?(?:" + _NUMBER + rb")?" + _INDENT
+    rb"(?:\\+[nr]|[\r\n])++" + _INDENT_PATTERN
+    + rb"(?:" + _FILE_PATTERN + rb")?(?:" + _NUMBER_PATTERN + rb")?" + _INDENT_PATTERN
 )  # fmt: skip
 _PEM_LETTERS = rb"(?:[A-Za-z0-9+/=\t]|\\+t)*"
 _PEM_HEADER = (
@@ -77,55 +83,55 @@ _PEM_HEADER = (
 _PEM_LINE = LINE_START + rb"(?:" + _PEM_HEADER + rb")|" + LINE_START + _PEM_LETTERS
 _PEM_BODY = _PEM_LETTERS + rb"(?>" + _PEM_LINE + rb")*+"
 _PEM_NAME = rb"[A-Z ]*PRIVATE KEY(?: BLOCK)?-----"
-_PEM = rb"-----BEGIN " + _PEM_NAME + _PEM_BODY + rb"-----END " + _PEM_NAME
+_PEM_PATTERN = rb"-----BEGIN " + _PEM_NAME + _PEM_BODY + rb"-----END " + _PEM_NAME
 # The beginnings are looked for first: most texts hold none, and that is cheap to see.
 # Patterns stay bytes until one is needed: a start would wait for all to be compiled.
-_SHAPES: tuple[tuple[bytes, bytes], ...] = (
+_SECRET_SHAPES: tuple[tuple[bytes, bytes], ...] = (
     *(
-        (begins.partition(b"[")[0], _EDGE + begins + letters + count)
-        for begins, letters, count in _TOKENS
+        (begins.partition(b"[")[0], _EDGE_PATTERN + begins + letters + count)
+        for begins, letters, count in _TOKEN_PATTERNS
     ),
-    (b".eyJ", _JWT),
-    (b"PRIVATE KEY", _PEM),
+    (b".eyJ", _JWT_PATTERN),
+    (b"PRIVATE KEY", _PEM_PATTERN),
 )
 
-_WORD = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
-_PEM_CHARACTERS = _WORD.rstrip(b"_-") + b"+/=\r\n\t"
+_WORD_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
+_PEM_CHARACTERS = _WORD_BYTES.rstrip(b"_-") + b"+/=\r\n\t"
 _PEM_BEGIN = b"-----BEGIN "
 
 
-def masked(data: bytes, mask_of: Callable[[bytes], bytes], at: int = 0) -> bytes:
-    """`data` with a mask in the place of what looks like a secret and begins at `at` or later."""
+def mask_secrets(data: bytes, mask_of: Callable[[bytes], bytes], start: int = 0) -> bytes:
+    """`data` with a mask in the place of what looks like a secret and begins at `start` or later."""
     for shape in shapes_in(data):
-        data = b"".join(_masked(data, shape, mask_of, at))
+        data = b"".join(_mask_shape(data, shape, mask_of, start))
     return data
 
 
 def shapes_in(data: bytes) -> Iterator[re.Pattern[bytes]]:
     """The patterns that may match in `data`, in their order."""
-    for start, shape in _SHAPES:
+    for start, shape in _SECRET_SHAPES:
         if start in data:
             yield re.compile(shape)
 
 
-def possible_secret_start(data: bytes, at: int) -> int:
-    """The position in `data`, from `at` on, of something that more data could make a secret
+def possible_secret_start(data: bytes, start: int) -> int:
+    """The position in `data`, from `start` on, of something that more data could make a secret
     of.
 
     The length of `data` if there is nothing. A secret of unlimited length counts while it
     continues.
     """
     if b"-----END " in data:
-        for key in re.compile(_PEM).finditer(data, at):
-            at = key.end()
-    word = len(data.rstrip(_WORD))
-    token = re.compile(_TOKEN_COMES).search(data, max(at, word))
-    found = token.start() if token else len(data)
+        for key in re.compile(_PEM_PATTERN).finditer(data, start):
+            start = key.end()
+    word = len(data.rstrip(_WORD_BYTES))
+    token = re.compile(_TOKEN_COMES).search(data, max(start, word))
+    offset = token.start() if token else len(data)
     if data[word - 1 : word] == b".":
-        found = min(found, _jwt_from(data, at, word))
+        offset = min(offset, _jwt_from(data, start, word))
     if b"-" in data[-len(_PEM_BEGIN) :] or _PEM_BEGIN in data:
-        found = min(found, _pem_from(data, at))
-    return found
+        offset = min(offset, _pem_from(data, start))
+    return offset
 
 
 def goes_on_as_pem(coming: bytes, more: bytes) -> bool:
@@ -135,55 +141,57 @@ def goes_on_as_pem(coming: bytes, more: bytes) -> bool:
 
 def endless(coming: bytes) -> re.Pattern[bytes] | None:
     """What all letters look like that still belong to `coming`, which is a secret already."""
-    for shape, letters in _ENDLESS:
+    for shape, letters in _ENDLESS_PATTERNS:
         if re.fullmatch(shape, coming):
             return re.compile(letters)
     return None
 
 
-def _masked(
-    data: bytes, shape: re.Pattern[bytes], mask_of: Callable[[bytes], bytes], at: int
+def _mask_shape(
+    data: bytes, shape: re.Pattern[bytes], mask_of: Callable[[bytes], bytes], start: int
 ) -> Iterator[bytes]:
-    done = 0
-    for found in shape.finditer(data, at):
-        yield data[done : found.start()]
-        yield mask_of(found[0])
-        done = found.end()
-    yield data[done:]
+    end = 0
+    for match in shape.finditer(data, start):
+        yield data[end : match.start()]
+        yield mask_of(match[0])
+        end = match.end()
+    yield data[end:]
 
 
-def _jwt_from(data: bytes, at: int, last: int) -> int:
+def _jwt_from(data: bytes, start: int, last: int) -> int:
     """The same for a JWT whose last part, begun behind a dot, is data[last:]."""
-    middle = len(data[: last - 1].rstrip(_WORD))
-    if data[middle - 1 : middle] == b"." and re.compile(_SEGMENT).fullmatch(
+    middle = len(data[: last - 1].rstrip(_WORD_BYTES))
+    if data[middle - 1 : middle] == b"." and re.compile(_JWT_SEGMENT).fullmatch(
         data, middle, last - 1
     ):
-        first = len(data[: middle - 1].rstrip(_WORD))
-        if found := re.compile(_FIRST).search(data, max(at, first), middle - 1):
-            return found.start()
+        first = len(data[: middle - 1].rstrip(_WORD_BYTES))
+        if match := re.compile(_JWT_FIRST).search(data, max(start, first), middle - 1):
+            return match.start()
     if re.compile(_MIDDLE_COMES).fullmatch(data, last) and (
-        found := re.compile(_FIRST).search(data, max(at, middle), last - 1)
+        match := re.compile(_JWT_FIRST).search(data, max(start, middle), last - 1)
     ):
-        return found.start()
+        return match.start()
     return len(data)
 
 
-def _pem_from(data: bytes, at: int) -> int:
-    begins = data.rfind(_PEM_BEGIN, at)
+def _pem_from(data: bytes, start: int) -> int:
+    begins = data.rfind(_PEM_BEGIN, start)
     if begins == -1 or not re.compile(_PEM_COMES).fullmatch(data, begins):
-        found = re.compile(_PEM_BEGINS).search(data, max(at, len(data) - len(_PEM_BEGIN)))
-        if found is None:
+        match = re.compile(_PEM_BEGINS).search(
+            data, max(start, len(data) - len(_PEM_BEGIN))
+        )
+        if match is None:
             return len(data)
-        begins = found.start()
+        begins = match.start()
     # Its dashes may be the end of a token that is all there.
-    word = len(data[:begins].rstrip(_WORD + b"."))
+    word = len(data[:begins].rstrip(_WORD_BYTES + b"."))
     tokens = (
-        re.compile(shape).search(data, max(at, word))
-        for start, shape in _SHAPES
-        if start in data
+        re.compile(shape).search(data, max(start, word))
+        for beginning, shape in _SECRET_SHAPES
+        if beginning in data
     )
     within = (
-        each.start() for each in tokens if each and each.start() < begins < each.end()
+        token.start() for token in tokens if token and token.start() < begins < token.end()
     )
     return min(within, default=begins)
 
@@ -201,14 +209,15 @@ def _coming(begins: bytes, then: bytes = b"") -> bytes:
 # What begins like a token takes all of the word here, so that no letter is tried twice:
 # in a long word each beginning would else be followed to its end.
 _TOKEN_COMES = (
-    _EDGE
+    _EDGE_PATTERN
     + b"(?:"
     + b"|".join(
-        _coming(begins, rb"[\w-]*") for begins, _, _ in (*_TOKENS, (b"eyJ", b"", b""))
+        _coming(begins, rb"[\w-]*")
+        for begins, _, _ in (*_TOKEN_PATTERNS, (b"eyJ", b"", b""))
     )
     + rb")\Z"
 )
-_FIRST = _EDGE + _SEGMENT + rb"\Z"
+_JWT_FIRST = _EDGE_PATTERN + _JWT_SEGMENT + rb"\Z"
 _MIDDLE_COMES = b"(?:" + _coming(b"eyJ", rb"[\w-]*") + b")?"
 _PEM_BEGINS = _coming(_PEM_BEGIN) + rb"\Z"
 # What follows a whole line may be half a line: of that, only the characters count.
@@ -216,8 +225,8 @@ _PEM_COMES = (
     rb"-----BEGIN (?:[A-Z ]*-{0,4}|"
     + _PEM_NAME + _PEM_BODY + rb"[\w./:+=>|#*(), \t\\-]{0,400})"
 )  # fmt: skip
-_ENDLESS = tuple(
+_ENDLESS_PATTERNS = tuple(
     (begins + letters + count, letters + b"*")
-    for begins, letters, count in _TOKENS
+    for begins, letters, count in _TOKEN_PATTERNS
     if count.endswith(b",}")
 )

@@ -57,7 +57,7 @@ class RunningBackground(Protocol):
         """Move the running command of this call here; "": of each call. False: none runs."""
         ...
 
-    async def printed(self, name: str, most: int) -> str:
+    async def read_tail(self, name: str, max_bytes: int) -> str:
         """The end of what it has printed; the model's reading is not moved by that."""
         ...
 
@@ -122,7 +122,7 @@ class Session:
         place = SessionDirectories(directory) if isinstance(directory, str) else directory
         session = cls(record, world_for, session_options)
         session.prepare(Opening(place, version, id_))
-        if record.leased:  # from before this opening: take it again
+        if record.has_lease:  # from before this opening: take it again
             await record.close()
         await record.open()
         return session
@@ -147,7 +147,7 @@ class Session:
         return self.record.view
 
     @property
-    def lost(self) -> str:
+    def lost_text(self) -> str:
         """What was found missing from the journal's end when it was opened here."""
         seq, lost = self.view.session.repaired
         return lost if seq > self.record.since else ""

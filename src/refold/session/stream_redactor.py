@@ -33,30 +33,30 @@ class StreamRedactor:
         self._masks = masks
         self._streams: dict[str, tuple[_Stream, Callable[[str], Live]]] = {}
 
-    def told(self, live: Live) -> Iterator[Live]:
+    def redact(self, live: Live) -> Iterator[Live]:
         """The part that can be published now, with what was held back before."""
         match live:
             case TextCame(text):
-                yield from self._ended(_THINKING)
+                yield from self._end_streams(_THINKING)
                 yield from self._piece(_TEXT, text, TextCame)
             case ThinkingCame(text):
-                yield from self._ended(_TEXT)
+                yield from self._end_streams(_TEXT)
                 yield from self._piece(_THINKING, text, ThinkingCame)
             case Progress(call_id, text):
                 yield from self._piece(call_id, text, lambda told: Progress(call_id, told))
             case CallComing():
-                yield from self._ended(_THINKING, _TEXT)
-                yield self._masks.masked(live)
+                yield from self._end_streams(_THINKING, _TEXT)
+                yield self._masks.mask_event(live)
             case _:  # what a child says, its own record has told so
-                yield self._masks.masked(live)
+                yield self._masks.mask_event(live)
 
     def before(self, event: Event) -> Iterator[Live]:
         """What waited for more of something that this event ends."""
         match event:
             case Ended(call_id=call_id):
-                yield from self._ended(call_id)
+                yield from self._end_streams(call_id)
             case ModelAsked() | ModelAnswered() | ModelFailed() | Stopped():
-                yield from self._ended(_THINKING, _TEXT)
+                yield from self._end_streams(_THINKING, _TEXT)
             case TurnEnded():
                 yield from self.rest()
             case _:
@@ -64,20 +64,20 @@ class StreamRedactor:
 
     def rest(self) -> Iterator[Live]:
         """All that waits: there will be no more of it."""
-        yield from self._ended(*self._streams)
+        yield from self._end_streams(*self._streams)
 
     def _piece(self, name: str, text: str, live: Callable[[str], Live]) -> Iterator[Live]:
         if name not in self._streams:
             self._streams[name] = _Stream(self._masks), live
-        if told := self._streams[name][0].add(text):
-            yield live(told)
+        if part := self._streams[name][0].add(text):
+            yield live(part)
 
-    def _ended(self, *names: str) -> Iterator[Live]:
+    def _end_streams(self, *names: str) -> Iterator[Live]:
         for name in names:
             if name in self._streams:
                 stream, live = self._streams.pop(name)
-                if told := stream.end():
-                    yield live(told)
+                if part := stream.end():
+                    yield live(part)
 
 
 class _Stream:
@@ -93,55 +93,57 @@ class _Stream:
     def add(self, text: str) -> str:
         # It may be half a character.
         data = self._known + text.encode("utf-8", "surrogatepass")
-        cut = self._masks.known_from(data)
+        cut = self._masks.start_of_known(data)
         if len(data) - cut > _MOST:
             cut = len(data)
         self._known = data[cut:]
-        return _text(self._shaped(self._masks.without_known(data[:cut])))
+        return _text(self._mask_shapes(self._masks.without_known(data[:cut])))
 
     def end(self) -> str:
         known = self._masks.without_known(self._known)
-        told = self._shaped(known) if known else b""
-        return _text(told + self._told(self._waits))
+        shown = self._mask_shapes(known) if known else b""
+        return _text(shown + self._mask(self._waits))
 
-    def _shaped(self, more: bytes) -> bytes:
+    def _mask_shapes(self, new: bytes) -> bytes:
         if self._hidden is not None:
-            more = more[_matched(self._hidden, more) :]
-            if not more:
+            new = new[_match_length(self._hidden, new) :]
+            if not new:
                 return b""
             self._hidden = None
-        data = self._waits + more
+        data = self._waits + new
         sure = _SURE < len(data) < _MOST
-        if sure and secret_patterns.goes_on_as_pem(self._waits, more):
+        if sure and secret_patterns.goes_on_as_pem(self._waits, new):
             self._waits = data
             return b""
-        at = len(self._before)
-        cut = secret_patterns.possible_secret_start(self._before + data, at) - at
-        told, self._waits = self._told(data[:cut]), data[cut:]
+        start = len(self._before)
+        cut = secret_patterns.possible_secret_start(self._before + data, start) - start
+        ready, self._waits = self._mask(data[:cut]), data[cut:]
         if len(self._waits) > _SURE:
-            told += self._shortened()
-        return told
+            ready += self._shorten_waiting()
+        return ready
 
-    def _shortened(self) -> bytes:
+    def _shorten_waiting(self) -> bytes:
         """What to tell of that which waits, for it is long."""
         waited, self._hidden = self._waits, secret_patterns.endless(self._waits)
         if self._hidden is None and len(waited) <= _MOST:
             return b""
         self._waits = b""
-        return self._told(waited)
+        return self._mask(waited)
 
-    def _told(self, data: bytes) -> bytes:
+    def _mask(self, data: bytes) -> bytes:
         if not data:
             return b""
-        at = len(self._before)
-        found = secret_patterns.masked(self._before + data, self._masks.mask_of, at)
-        self._before = found[-secret_patterns.SEEN_BEFORE :]
-        return found[at:]
+        start = len(self._before)
+        result = secret_patterns.mask_secrets(
+            self._before + data, self._masks.mask_of, start
+        )
+        self._before = result[-secret_patterns.SEEN_BEFORE :]
+        return result[start:]
 
 
-def _matched(letters: re.Pattern[bytes], data: bytes) -> int:
-    found = letters.match(data)
-    return found.end() if found else 0
+def _match_length(letters: re.Pattern[bytes], data: bytes) -> int:
+    match = letters.match(data)
+    return match.end() if match else 0
 
 
 def _text(data: bytes) -> str:

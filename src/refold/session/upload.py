@@ -102,22 +102,22 @@ def _write(files: Files, wanted: Upload, refusal: Refusal) -> Real:
     kind = files.kind(real)
     if kind not in ("nothing", "file"):
         raise BadInput(f"{wanted.path!r} is a {kind}: choose another name")
-    there = files.read(real, _MAX_REPLACED_BYTES) if kind == "file" else None
-    _check(wanted, there)
-    expect = "" if there is None else sha256(there).hexdigest()
+    current = files.read(real, _MAX_REPLACED_BYTES) if kind == "file" else None
+    _check(wanted, current)
+    expect = "" if current is None else sha256(current).hexdigest()
     files.write(real, wanted.content, expect=expect)
     return real
 
 
-def _check(wanted: Upload, there: bytes | None) -> None:
+def _check(wanted: Upload, current: bytes | None) -> None:
     if not wanted.replaces:
-        if there is not None:
+        if current is not None:
             raise FileExists(
                 f"{wanted.path!r} exists: send If-Match with its ETag to replace it, or "
                 "rename=true to keep both"
             )
         return
-    digest = None if there is None else sha256(there).hexdigest()
+    digest = None if current is None else sha256(current).hexdigest()
     if digest is None or wanted.replaces not in ("*", digest):
         has = "is not there" if digest is None else "has other content by now"
         raise OtherContent(f"{wanted.path!r} {has}: read it again, then replace it")

@@ -14,7 +14,7 @@ from refold.place.files import DiskFiles
 from refold.place.port import Real
 from refold.skills.directories import (
     AGENT0,
-    COMMANDS,
+    COMMAND_FOLDERS,
     TEMPLATES,
     SkillScope,
     content_of,
@@ -23,7 +23,13 @@ from refold.skills.directories import (
     of_skills,
     project_files,
 )
-from refold.skills.discovery import FILE, LARGEST, Skill, SkillScan, found
+from refold.skills.discovery import (
+    MAX_FILE_BYTES,
+    SKILL_FILE,
+    Skill,
+    SkillScan,
+    find_skills,
+)
 from refold.skills.front_matter import BadFrontMatter, split
 from refold.values.path_names import below
 from refold.values.printable_names import escaped, shorten
@@ -32,7 +38,7 @@ from refold.values.text import TrustedText, as_it_is, escape_marks, seen
 _LARGEST_FILE = 2 * 1024 * 1024  # bytes of a file that is shown as text
 _MOST_FILES, _DEEPEST = 100, 4  # of a skill's files that are listed
 _MOST_TOLD = 5  # problems at the start; `refold skills list` has them all
-_UNSEEN = ("__pycache__", "node_modules")
+_HIDDEN_NAMES = ("__pycache__", "node_modules")
 TEXT_SUFFIX = ".md"
 
 
@@ -46,49 +52,49 @@ class Catalogue:
 
     def heeding(self, unread: Callable[[Real], str]) -> "Catalogue":
         """The same, where no file is read for which `unread` gives a reason."""
-        other = copy(self)
-        other._unread = unread
-        return other
+        result = copy(self)
+        result._unread = unread
+        return result
 
     @property
-    def found(self) -> SkillScan:
+    def scan(self) -> SkillScan:
         if self._found is None:
             self._found = self.now()
         return self._found
 
     def now(self) -> SkillScan:
         """Read it again; the list at the start of each request stays as it was."""
-        return found(of_skills(self._around))
+        return find_skills(of_skills(self._around))
 
-    def listed(self, budget: int) -> str:
+    def list_text(self, budget: int) -> str:
         """The list for the system text, in so many characters."""
-        return listed(self.found.skills, budget)
+        return skill_list(self.scan.skills, budget)
 
     def notices(self) -> tuple[str, ...]:
         """Notices for the start: files that are meant as skills and are not valid.
 
         Untrusted ones are reported with all else of the folder.
         """
-        problems = self.found.problems
+        problems = self.scan.problems
         left = len(problems) - _MOST_TOLD
-        more = (f"and {left} more skills are ignored: refold skills list",)
-        return (*problems[:_MOST_TOLD], *(more if left > 0 else ()))
+        ending = (f"and {left} more skills are ignored: refold skills list",)
+        return (*problems[:_MOST_TOLD], *(ending if left > 0 else ()))
 
     def every_notice(self) -> tuple[str, ...]:
         """All problems and notes, for `refold skills`."""
-        return (*_unheeded(self._around), *self.found.problems, *self.found.notes)
+        return (*_find_ignored(self._around), *self.scan.problems, *self.scan.notes)
 
     def skill(self, name: str) -> Skill:
         """The skill of this name. Raises `BadInput` if there is none."""
         wanted = name.strip().removeprefix("/").removeprefix("skill:").casefold()
-        for skill in self.found.skills:
+        for skill in self.scan.skills:
             if skill.name == wanted:
                 return skill
         # It may have been written a moment ago.
-        there = {skill.name: skill for skill in self.now().skills}
-        if wanted in there:
-            return there[wanted]
-        raise BadInput(_no_such(name, list(there)))
+        skills = {skill.name: skill for skill in self.now().skills}
+        if wanted in skills:
+            return skills[wanted]
+        raise BadInput(_no_such(name, list(skills)))
 
     def matching(self, query: str) -> Sequence[tuple[str, str]]:
         """Names and descriptions of the skills that contain every word of `query`."""
@@ -102,10 +108,10 @@ class Catalogue:
 
     def text_of(self, name: str) -> str:
         """What a skill says, and which files it brings. Raises `ToolFailed`."""
-        skill = self._named(name)
-        real = os.path.realpath(os.path.join(skill.folder, FILE))
-        self._check(Real(real), FILE, skill)
-        body = _body(skill, self._trusted(skill))
+        skill = self._find(name)
+        real = os.path.realpath(os.path.join(skill.folder, SKILL_FILE))
+        self._check(Real(real), SKILL_FILE, skill)
+        body = _body(skill, self._trust_of(skill))
         files = list(_files(skill))
         lines = [f"The skill {skill.name} is in {escaped(skill.folder)}", "", body]
         if files:
@@ -119,62 +125,64 @@ class Catalogue:
 
     def content(self, name: str, file: str) -> bytes:
         """One file of a skill. Raises `ToolFailed`."""
-        skill = self._named(name)
+        skill = self._find(name)
         # Our own may be made of links into an installer's store.
         if skill.whose == "shipped":
             path = os.path.normpath(os.path.join(skill.folder, file))
             if below(path, skill.folder):
-                return _shipped(path, f"{skill.name}/{file}")
+                return _read_shipped(path, f"{skill.name}/{file}")
         files = DiskFiles(skill.folder).only(())
         real = files.real(file)
         if files.kind(real) == "nothing":
-            there = ", ".join(_files(skill)) or "none but SKILL.md"
+            names = ", ".join(_files(skill)) or "none but SKILL.md"
             raise ToolFailed(
-                f"The skill {skill.name} has no file {escaped(file)!r}. Its files: {there}."
+                f"The skill {skill.name} has no file {escaped(file)!r}. Its files: {names}."
             )
         self._check(real, file, skill)
         # What a skill says in more files than one; its other files are data and programs.
         if not real.endswith(TEXT_SUFFIX):
             return files.read(real, _LARGEST_FILE)
-        return content_of(real, skill.folder, _LARGEST_FILE, self._trusted(skill))
+        return content_of(real, skill.folder, _LARGEST_FILE, self._trust_of(skill))
 
-    def _trusted(self, skill: Skill) -> TrustedText:
+    def _trust_of(self, skill: Skill) -> TrustedText:
         return self._around.trusted_text if skill.whose == "project" else as_it_is
 
     def _check(self, real: Real, file: str, skill: Skill) -> None:
         """A folder of skills is no way round what is asked about, or denied, elsewhere."""
         inside = f"/{os.path.relpath(real, skill.folder)}"
-        if any(is_protected(each, Facts(), writes=False) for each in (real, inside)):
+        if any(
+            is_protected(candidate, Facts(), writes=False) for candidate in (real, inside)
+        ):
             raise ToolFailed(
                 f"{escaped(file)} may contain secrets and is not part of a skill."
             )
         if reason := self._unread(real):
             raise ToolFailed(f"{escaped(file)} is not read: {reason}")
 
-    def _named(self, name: str) -> Skill:
+    def _find(self, name: str) -> Skill:
         try:
             return self.skill(name)
         except BadInput as error:
             raise ToolFailed(str(error)) from error
 
 
-def untrusted_skills(around: SkillScope) -> tuple[str, ...]:
+def find_untrusted(around: SkillScope) -> tuple[str, ...]:
     """Skills, templates and commands in folders that are not trusted."""
     files = project_files(around, TEMPLATES, AGENT0)
-    there = (
-        *(each for each in of_project(around) if os.path.isdir(each.path)),
-        *(e for e in in_project(around, COMMANDS) if os.path.isdir(e.path)),
-        *(each for each in files if os.path.isfile(each.path)),
+    folders = (
+        *(folder for folder in of_project(around) if os.path.isdir(folder.path)),
+        *(e for e in in_project(around, COMMAND_FOLDERS) if os.path.isdir(e.path)),
+        *(folder for folder in files if os.path.isfile(folder.path)),
     )
     return tuple(
-        escaped(each.called)
-        for each in there
-        if not (around.trusted and below(each.path, around.trusted))
+        escaped(folder.called)
+        for folder in folders
+        if not (around.trusted and below(folder.path, around.trusted))
     )
 
 
-def _unheeded(around: SkillScope) -> Iterator[str]:
-    if names := untrusted_skills(around):
+def _find_ignored(around: SkillScope) -> Iterator[str]:
+    if names := find_untrusted(around):
         yield (
             f"{' and '.join(names)}: this folder is not trusted, so these skills are "
             "ignored (refold trust add)"
@@ -184,7 +192,9 @@ def _unheeded(around: SkillScope) -> Iterator[str]:
 def _body(skill: Skill, trusted: TrustedText) -> str:
     bound = skill.folder if skill.whose == "project" else ""
     try:
-        content = content_of(os.path.join(skill.folder, FILE), bound, LARGEST, trusted)
+        content = content_of(
+            os.path.join(skill.folder, SKILL_FILE), bound, MAX_FILE_BYTES, trusted
+        )
         return escape_marks(seen(split(content.decode("utf-8")).body))
     except FileNotFoundError as error:
         raise ToolFailed(f"The skill {skill.name} has gone.") from error
@@ -194,7 +204,7 @@ def _body(skill: Skill, trusted: TrustedText) -> str:
         ) from error
 
 
-def _shipped(path: str, called: str) -> bytes:
+def _read_shipped(path: str, called: str) -> bytes:
     try:
         return content_of(path, "", _LARGEST_FILE)
     except FileNotFoundError as error:
@@ -213,7 +223,7 @@ def _files(skill: Skill) -> Iterator[str]:
             continue
         for item in items[: _MOST_FILES + 1]:
             name = before + item.name
-            if (item.name[:1] == "." or item.name in _UNSEEN) or name == FILE:
+            if (item.name[:1] == "." or item.name in _HIDDEN_NAMES) or name == SKILL_FILE:
                 continue
             if item.kind == "directory" and depth < _DEEPEST:
                 waiting.append((os.path.join(folder, item.name), name + "/", depth + 1))
@@ -224,63 +234,65 @@ def _files(skill: Skill) -> Iterator[str]:
                     return
 
 
-def _no_such(name: str, there: Sequence[str]) -> str:
+def _no_such(name: str, names: Sequence[str]) -> str:
     from refold.values.similar_names import similar
 
     wanted = name.strip().casefold()
-    near = [each for each in there if wanted and wanted in each]
-    near = near or similar(wanted, there, 1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(there[:50])}"
+    near = [known_name for known_name in names if wanted and wanted in known_name]
+    near = near or similar(wanted, names, 1)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names[:50])}"
     return (
-        f"there is no skill {escaped(name)[:80]!r}; {hint if there else 'there are none'}"
+        f"there is no skill {escaped(name)[:80]!r}; {hint if names else 'there are none'}"
     )
 
 
-BEFORE = (
+LIST_INTRODUCTION = (
     "Skills are instructions for kinds of work. Before you do work of one of these kinds, "
     "read its skill with read_skill, and follow it."
 )
-BUDGET = 4_000  # characters
-_SHORTEST = 24  # characters of a description that still say something
-_MORE = "- and {} more: list_skills finds them."
+LIST_CHARS = 4_000  # characters
+_MIN_DESCRIPTION_CHARS = 24  # characters of a description that still say something
+_MORE_LINE = "- and {} more: list_skills finds them."
 
 
-def listed(skills: Sequence[Skill], budget: int = BUDGET) -> str:
+def skill_list(skills: Sequence[Skill], budget: int = LIST_CHARS) -> str:
     """Names and descriptions in at most `budget` characters; "" if there are none.
 
     A list that is too long is cut: first the longest descriptions, then all are left
     out, then the last names, which a line then counts.
     """
-    told = [skill for skill in skills if skill.told]
-    if not told or budget < len(BEFORE) + len(_MORE) + 10:
+    shown = [skill for skill in skills if skill.told]
+    if not shown or budget < len(LIST_INTRODUCTION) + len(_MORE_LINE) + 10:
         return ""
-    left = budget - len(BEFORE) - sum(len(skill.name) + 5 for skill in told)
-    lengths = [len(skill.description) for skill in told]
-    most = _share(lengths, left)
-    if most >= min(_SHORTEST, max(lengths)):
-        lines = [f"- {s.name}: {shorten(s.description, most)}" for s in told]
-        return "\n".join((BEFORE, *lines))
-    return "\n".join((BEFORE, *_names(told, budget - len(BEFORE) - 1)))
+    left = budget - len(LIST_INTRODUCTION) - sum(len(skill.name) + 5 for skill in shown)
+    lengths = [len(skill.description) for skill in shown]
+    share = _share(lengths, left)
+    if share >= min(_MIN_DESCRIPTION_CHARS, max(lengths)):
+        lines = [f"- {s.name}: {shorten(s.description, share)}" for s in shown]
+        return "\n".join((LIST_INTRODUCTION, *lines))
+    return "\n".join(
+        (LIST_INTRODUCTION, *_names(shown, budget - len(LIST_INTRODUCTION) - 1))
+    )
 
 
 def _share(lengths: Sequence[int], room: int) -> int:
     """How long a text may be so that all fit, where the short ones leave room."""
-    waiting, most = sorted(lengths), 0
+    waiting, share = sorted(lengths), 0
     while waiting:
-        most = room // len(waiting)
-        if waiting[0] > most:
-            return most
+        share = room // len(waiting)
+        if waiting[0] > share:
+            return share
         room -= waiting.pop(0)
     return max(lengths)
 
 
-def _names(told: Sequence[Skill], room: int) -> list[str]:
+def _names(shown: Sequence[Skill], room: int) -> list[str]:
     lines = list[str]()
-    for at, skill in enumerate(told):
+    for index, skill in enumerate(shown):
         line = f"- {skill.name}"
-        last = at == len(told) - 1
-        reserve = 0 if last else len(_MORE) + 8
-        if sum(len(each) + 1 for each in lines) + len(line) + reserve > room:
-            return [*lines, _MORE.format(len(told) - at)]
+        last = index == len(shown) - 1
+        reserve = 0 if last else len(_MORE_LINE) + 8
+        if sum(len(text) + 1 for text in lines) + len(line) + reserve > room:
+            return [*lines, _MORE_LINE.format(len(shown) - index)]
         lines.append(line)
     return lines

@@ -23,11 +23,11 @@ from refold.values.text import NEW, TrustedText, as_it_is
 Whose: TypeAlias = Literal["project", "yours", "shipped"]
 _IN_A_PROJECT = (".refold/skills", ".agents/skills", ".claude/skills")
 _AT_HOME = (".agents/skills", ".claude/skills")
-COMMANDS = (".refold/commands", ".claude/commands")
+COMMAND_FOLDERS = (".refold/commands", ".claude/commands")
 TEMPLATES, AGENT0 = ".refold/skills.md", ".agent0/skills.md"
-_SHIPPED = os.path.join(os.path.dirname(__file__), "shipped")
+_SHIPPED_FOLDER = os.path.join(os.path.dirname(__file__), "shipped")
 _SHIPPED_TEMPLATES = os.path.join(os.path.dirname(__file__), "templates.md")
-_MOST = 2_000  # names that are looked at in one folder
+_MAX_NAMES = 2_000  # names that are looked at in one folder
 
 
 class SkillScope(Struct, frozen=True, kw_only=True):
@@ -56,9 +56,9 @@ class SkillFolder(Struct, frozen=True):
     trusted: TrustedText = as_it_is
 
 
-def shipped() -> str:
+def folder_of_shipped() -> str:
     """The skills that come with refold."""
-    return _SHIPPED
+    return _SHIPPED_FOLDER
 
 
 def of_project(around: SkillScope) -> tuple[SkillFolder, ...]:
@@ -84,7 +84,7 @@ def of_skills(around: SkillScope) -> tuple[SkillFolder, ...]:
         *counting(of_project(around), around),
         own(around, "skills"),
         *(SkillFolder(os.path.join(around.home, n), f"~/{n}", "yours") for n in _AT_HOME),
-        SkillFolder(_SHIPPED, "refold", "shipped"),
+        SkillFolder(_SHIPPED_FOLDER, "refold", "shipped"),
     )
 
 
@@ -107,27 +107,27 @@ def of_templates(around: SkillScope) -> tuple[SkillFolder, ...]:
 
 def of_commands(around: SkillScope) -> tuple[SkillFolder, ...]:
     """Every folder of commands that counts. The first that has a name wins."""
-    at_home = os.path.join(around.home, COMMANDS[1])
+    at_home = os.path.join(around.home, COMMAND_FOLDERS[1])
     return (
-        *counting(in_project(around, COMMANDS), around),
+        *counting(in_project(around, COMMAND_FOLDERS), around),
         own(around, "commands"),
-        SkillFolder(at_home, f"~/{COMMANDS[1]}", "yours"),
+        SkillFolder(at_home, f"~/{COMMAND_FOLDERS[1]}", "yours"),
     )
 
 
 def counting(places: Iterable[SkillFolder], around: SkillScope) -> Iterator[SkillFolder]:
     """The `places` in a trusted folder."""
     trusted = around.trusted
-    return (each for each in places if trusted and below(each.path, trusted))
+    return (place for place in places if trusted and below(place.path, trusted))
 
 
 def _tops(around: SkillScope) -> Iterator[str]:
     """The folders from the workspace up to the root of its repository."""
-    here = around.directory
-    yield here
-    while here != around.repository and below(here, around.repository):
-        here = os.path.dirname(here)
-        yield here
+    directory = around.directory
+    yield directory
+    while directory != around.repository and below(directory, around.repository):
+        directory = os.path.dirname(directory)
+        yield directory
 
 
 def _in_project(top: str, name: str, around: SkillScope) -> SkillFolder:
@@ -142,32 +142,34 @@ def _short(path: str, home: str) -> str:
     return f"~{path[len(home.rstrip('/')) :]}" if inside else path
 
 
-def listed(
-    real: str, place: SkillFolder, what: str, problems: list[str]
+def list_entries(
+    real: str, place: SkillFolder, kind: str, problems: list[str]
 ) -> list[os.DirEntry[str]]:
     """The entries that are not hidden, by name. `real` is the resolved path of the folder.
 
-    If it cannot be read, a sentence is added to `problems`; `what` names its content.
+    If it cannot be read, a sentence is added to `problems`; `kind` names its content.
     """
     called = escaped(place.called)
     try:
         with os.scandir(real) as entries:
             if place.bound and not below(real, place.bound):
                 problems.append(
-                    f"the {what} in {called} are ignored: it is a link that leads out of "
+                    f"the {kind} in {called} are ignored: it is a link that leads out of "
                     f"the project, to {escaped(real)}"
                 )
                 return []
-            there = [each for each in islice(entries, _MOST) if each.name[:1] != "."]
+            visible = [
+                entry for entry in islice(entries, _MAX_NAMES) if entry.name[:1] != "."
+            ]
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
         problems.append(f"{called} cannot be listed: {error.strerror}")
         return []
-    return sorted(there, key=lambda each: each.name)
+    return sorted(visible, key=lambda each: each.name)
 
 
-def shipped_file(path: str, at_most: int) -> bytes:
+def read_shipped(path: str, at_most: int) -> bytes:
     """What is in a file of ours. Raises as `content_of`."""
     try:
         return read_regular(path, at_most)[0]
@@ -197,10 +199,10 @@ def content_of(
             raise ToolFailed(f"it is larger than {at_most // 1024} KiB")
     except OSError as error:
         raise ToolFailed(f"it cannot be read: {error.strerror}") from error
-    return _trusted(files.read(Real(real), at_most), real, trusted)
+    return _check_trust(files.read(Real(real), at_most), real, trusted)
 
 
-def _trusted(content: bytes, real: str, trusted: TrustedText) -> bytes:
+def _check_trust(content: bytes, real: str, trusted: TrustedText) -> bytes:
     try:
         now = content.decode("utf-8")
     except UnicodeDecodeError:

@@ -9,7 +9,13 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 
 from refold.errors import ToolFailed
-from refold.skills.directories import SkillFolder, Whose, content_of, listed, shipped_file
+from refold.skills.directories import (
+    SkillFolder,
+    Whose,
+    content_of,
+    list_entries,
+    read_shipped,
+)
 from refold.skills.front_matter import BadFrontMatter, FrontMatter, split
 from refold.values.path_names import below
 from refold.values.printable_names import escaped
@@ -38,9 +44,9 @@ class SkillScan(Struct, frozen=True):
     notes: tuple[str, ...] = ()  # what is as somebody wanted it, and may be looked up
 
 
-FILE = "SKILL.md"
-LARGEST = 256 * 1024  # bytes of a SKILL.md
-MOST = 200  # skills of one place
+SKILL_FILE = "SKILL.md"
+MAX_FILE_BYTES = 256 * 1024  # bytes of a SKILL.md
+MAX_SKILLS = 200  # skills of one place
 _LONGEST_NAME, _LONGEST_DESCRIPTION = 64, 1024
 
 
@@ -53,13 +59,13 @@ class _Read(Struct, frozen=True):
     content: bytes
 
 
-def found(places: Iterable[SkillFolder]) -> SkillScan:
+def find_skills(places: Iterable[SkillFolder]) -> SkillScan:
     """All skills, in order of precedence, and the problems of the others."""
     taken = dict[str, _Read]()
     problems, notes = list[str](), list[str]()
-    seen = set[str]()
+    real_paths = set[str]()
     for place in places:
-        for read in _in(place, problems, seen):
+        for read in _in(place, problems, real_paths):
             name = read.skill.name
             if name not in taken:
                 taken[name] = read
@@ -75,17 +81,17 @@ def found(places: Iterable[SkillFolder]) -> SkillScan:
     return SkillScan(tuple(r.skill for r in taken.values()), tuple(problems), tuple(notes))
 
 
-def _in(place: SkillFolder, problems: list[str], seen: set[str]) -> Iterator[_Read]:
+def _in(place: SkillFolder, problems: list[str], real_paths: set[str]) -> Iterator[_Read]:
     """`seen` are the real folders that were searched: two places may be one."""
     real = os.path.realpath(place.path)
-    if real in seen:
+    if real in real_paths:
         return
-    seen.add(real)
+    real_paths.add(real)
     for name in _names(real, place, problems):
         folder = os.path.realpath(os.path.join(real, name))
-        if folder in seen:
+        if folder in real_paths:
             continue
-        seen.add(folder)
+        real_paths.add(folder)
         try:
             read = _skill(folder, name, place)
         except _Wrong as wrong:
@@ -99,16 +105,16 @@ def _in(place: SkillFolder, problems: list[str], seen: set[str]) -> Iterator[_Re
 def _names(real: str, place: SkillFolder, problems: list[str]) -> list[str]:
     """The names in a place that may be skills, sorted."""
     names = [
-        each.name
-        for each in listed(real, place, "skills", problems)
-        if each.is_symlink() or each.is_dir()
+        entry.name
+        for entry in list_entries(real, place, "skills", problems)
+        if entry.is_symlink() or entry.is_dir()
     ]
-    if len(names) > MOST:
+    if len(names) > MAX_SKILLS:
         problems.append(
-            f"{escaped(place.called)} has more than {MOST} folders: only the first "
-            f"{MOST} skills are used"
+            f"{escaped(place.called)} has more than {MAX_SKILLS} folders: only the first "
+            f"{MAX_SKILLS} skills are used"
         )
-    return names[:MOST]
+    return names[:MAX_SKILLS]
 
 
 def _skill(folder: str, name: str, place: SkillFolder) -> _Read | None:
@@ -118,15 +124,15 @@ def _skill(folder: str, name: str, place: SkillFolder) -> _Read | None:
         # In a folder of the person's own, and in ours, an installer may use links.
         bound = folder if place.whose == "project" else ""
         # What we ship we need not read as untrusted, which takes ten times as long.
-        path = os.path.join(folder, FILE)
+        path = os.path.join(folder, SKILL_FILE)
         if place.whose == "shipped":
-            content = shipped_file(path, LARGEST)
+            content = read_shipped(path, MAX_FILE_BYTES)
         else:
-            content = content_of(path, bound, LARGEST, place.trusted)
+            content = content_of(path, bound, MAX_FILE_BYTES, place.trusted)
     except FileNotFoundError:
         return _nothing(folder)
     except ToolFailed as error:
-        raise _Wrong(f"{FILE}: {str(error).rstrip('.')}") from error
+        raise _Wrong(f"{SKILL_FILE}: {str(error).rstrip('.')}") from error
     front = front_of(content)
     _check(front, name)
     description = " ".join(
@@ -143,29 +149,29 @@ def front_of(content: bytes) -> FrontMatter:
         return split(content.decode("utf-8"))
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise _Wrong(f"{FILE}, line {line}: this is not UTF-8 text") from error
+        raise _Wrong(f"{SKILL_FILE}, line {line}: this is not UTF-8 text") from error
     except BadFrontMatter as error:
-        raise _Wrong(f"{FILE}, line {error.line}: {escaped(error.what)}") from error
+        raise _Wrong(f"{SKILL_FILE}, line {error.line}: {escaped(error.what)}") from error
 
 
 def _check(front: FrontMatter, folder: str) -> None:
     for key, longest in (("name", _LONGEST_NAME), ("description", _LONGEST_DESCRIPTION)):
         value = front.values.get(key)
         if not value or not seen(value).strip():
-            raise _Wrong(f"{FILE}: the front matter has no text as {key!r}")
+            raise _Wrong(f"{SKILL_FILE}: the front matter has no text as {key!r}")
         if len(value) > longest:
             raise _Wrong(
-                f"{FILE}: the {key} has {len(value):,} characters; {longest:,} are allowed"
+                f"{SKILL_FILE}: the {key} has {len(value):,} characters; {longest:,} are allowed"
             )
     name = front.values.get("name") or ""
     if not _is_name(name):
         raise _Wrong(
-            f"{FILE}: the name {escaped(name)!r} is not of lower-case letters, digits and "
+            f"{SKILL_FILE}: the name {escaped(name)!r} is not of lower-case letters, digits and "
             "single hyphens"
         )
     if name != folder:
         raise _Wrong(
-            f"{FILE}: it is named {name!r}, and its folder {escaped(folder)!r}: "
+            f"{SKILL_FILE}: it is named {name!r}, and its folder {escaped(folder)!r}: "
             "the two must be the same"
         )
 
@@ -181,6 +187,6 @@ def _nothing(folder: str) -> None:
         names = os.listdir(folder)
     except OSError:
         return
-    near = next((n for n in names if n.casefold() == FILE.casefold()), "")
+    near = next((n for n in names if n.casefold() == SKILL_FILE.casefold()), "")
     if near:
-        raise _Wrong(f"it has a file {near}: name it {FILE}")
+        raise _Wrong(f"it has a file {near}: name it {SKILL_FILE}")

@@ -11,12 +11,12 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-LONGEST = 16 * 1024  # characters between the lines; nobody needs more
+MAX_FRONT_CHARS = 16 * 1024  # characters between the lines; nobody needs more
 _MOST_BRACKETS = 100
-_FENCE = "---"
-_BLANKS = " \t"
+_FENCE_LINE = "---"
+_BLANK_CHARS = " \t"
 # What begins so, or holds this, YAML may read otherwise than as these words.
-_SPECIAL = "|>&*!%@`[{'\"?-"
+_SPECIAL_CHARS = "|>&*!%@`[{'\"?-"
 
 
 class FrontMatter(Struct, frozen=True):
@@ -75,8 +75,8 @@ def yaml_of(lines: list[str], first: int = 2) -> dict[str, object]:
         line = mark.line + first if mark else first
         raise BadFrontMatter(line, f"this is not YAML: {error.problem}") from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        said = " ".join(str(error).split())[:200]
-        raise BadFrontMatter(first, f"this is not YAML: {said}") from error
+        message = " ".join(str(error).split())[:200]
+        raise BadFrontMatter(first, f"this is not YAML: {message}") from error
     if not isinstance(found, dict):
         raise BadFrontMatter(first, "there are no lines `key: words`")
     values = cast("dict[Any, object]", found)
@@ -85,14 +85,16 @@ def yaml_of(lines: list[str], first: int = 2) -> dict[str, object]:
 
 def _cut(text: str) -> tuple[list[str], str]:
     first, _, rest = text.removeprefix("\ufeff").replace("\r\n", "\n").partition("\n")
-    if first.rstrip() != _FENCE:
+    if first.rstrip() != _FENCE_LINE:
         raise BadFrontMatter(1, "the file does not begin with a line ---")
-    found = re.search(r"^---[ \t]*$", rest, re.MULTILINE)
-    if found is None:
+    match = re.search(r"^---[ \t]*$", rest, re.MULTILINE)
+    if match is None:
         raise BadFrontMatter(1, "the front matter has no end: a line --- is missing")
-    if found.start() > LONGEST:
-        raise BadFrontMatter(1, f"the front matter has more than {LONGEST:,} characters")
-    return rest[: found.start()].splitlines(), rest[found.end() :].strip("\n")
+    if match.start() > MAX_FRONT_CHARS:
+        raise BadFrontMatter(
+            1, f"the front matter has more than {MAX_FRONT_CHARS:,} characters"
+        )
+    return rest[: match.start()].splitlines(), rest[match.end() :].strip("\n")
 
 
 def _texts(values: Mapping[str, object]) -> dict[str, str | None]:
@@ -104,12 +106,12 @@ def _simple(lines: list[str]) -> dict[str, str | None] | None:
     values = dict[str, str | None]()
     for line, nested in _entries(lines):
         key, colon, after = line.partition(":")
-        if not (colon and _is_key(key)) or key in values or after[:1].strip(_BLANKS):
+        if not (colon and _is_key(key)) or key in values or after[:1].strip(_BLANK_CHARS):
             return None
-        words = after.strip(_BLANKS)
+        words = after.strip(_BLANK_CHARS)
         if _is_quoted(words):
             words = words[1:-1]
-        elif words and (words[0] in _SPECIAL or _has_comment(words)):
+        elif words and (words[0] in _SPECIAL_CHARS or _has_comment(words)):
             nested = True
         if nested and key in ("name", "description"):
             return None
@@ -135,12 +137,14 @@ def _has_comment(words: str) -> bool:
 
 def _entries(lines: list[str]) -> Iterator[tuple[str, bool]]:
     """Each line that begins at the margin, and whether more belongs to it."""
-    at = 0
-    while at < len(lines):
-        line, at = lines[at], at + 1
+    index = 0
+    while index < len(lines):
+        line, index = lines[index], index + 1
         if not line.strip() or line.startswith("#"):
             continue
         nested = False
-        while at < len(lines) and (lines[at][:1] in (" ", "\t") or lines[at][:2] == "- "):
-            nested, at = True, at + 1
+        while index < len(lines) and (
+            lines[index][:1] in (" ", "\t") or lines[index][:2] == "- "
+        ):
+            nested, index = True, index + 1
         yield line, nested

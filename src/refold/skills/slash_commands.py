@@ -17,24 +17,24 @@ from refold.skills.directories import (
     SkillFolder,
     SkillScope,
     content_of,
-    listed,
+    list_entries,
     of_commands,
     of_templates,
 )
 from refold.skills.discovery import Skill
-from refold.skills.templates import Template, filled, given, missing, templates
+from refold.skills.templates import Template, fill, missing, slot_values, templates
 from refold.values.printable_names import escaped
 from refold.values.text import TrustedText, as_it_is, seen
 
-LARGEST = 256 * 1024  # bytes
-_MOST = 200  # of one folder
-_SUFFIX = ".md"
-_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}", re.IGNORECASE)
-_WORD = re.compile(r'"([^"]*)"(?=\s|$)|\'([^\']*)\'(?=\s|$)|(\S+)')
-_PLACE = re.compile(r"\$(?:ARGUMENTS\b|([1-9])(?!\d))")
-_FRONT = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*$\n?", re.DOTALL | re.MULTILINE)
+MAX_FILE_BYTES = 256 * 1024  # bytes
+_MAX_COMMANDS = 200  # of one folder
+_FILE_SUFFIX = ".md"
+_NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}", re.IGNORECASE)
+_WORD_PATTERN = re.compile(r'"([^"]*)"(?=\s|$)|\'([^\']*)\'(?=\s|$)|(\S+)')
+_PLACEHOLDER_PATTERN = re.compile(r"\$(?:ARGUMENTS\b|([1-9])(?!\d))")
+_FRONT_PATTERN = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*$\n?", re.DOTALL | re.MULTILINE)
 # Read by line: what follows here is often no YAML, as in [number] [priority].
-_KEY = re.compile(r"^(description|argument-hint):[ \t]*(.*?)[ \t]*$", re.MULTILINE)
+_KEY_PATTERN = re.compile(r"^(description|argument-hint):[ \t]*(.*?)[ \t]*$", re.MULTILINE)
 
 
 class CommandFile(Struct, frozen=True):
@@ -61,13 +61,15 @@ def command_files(
     """All command files, in order of precedence, and sentences about invalid ones."""
     taken, problems = dict[str, CommandFile](), list[str]()
     for place in places:
-        for each in _in(place, problems):
-            if each.name not in taken:
-                taken[each.name] = each
-            elif os.path.realpath(each.path) != os.path.realpath(taken[each.name].path):
+        for command in _in(place, problems):
+            if command.name not in taken:
+                taken[command.name] = command
+            elif os.path.realpath(command.path) != os.path.realpath(
+                taken[command.name].path
+            ):
                 problems.append(
-                    f"the command {escaped(each.where)} is ignored: "
-                    f"{escaped(taken[each.name].where)} comes first"
+                    f"the command {escaped(command.where)} is ignored: "
+                    f"{escaped(taken[command.name].where)} comes first"
                 )
     return tuple(taken.values()), tuple(problems)
 
@@ -75,7 +77,9 @@ def command_files(
 def read(file: CommandFile) -> CommandText:
     """Read the file as it is now. Raises `ToolFailed`."""
     try:
-        text = content_of(file.path, file.bound, LARGEST, file.trusted).decode("utf-8-sig")
+        text = content_of(file.path, file.bound, MAX_FILE_BYTES, file.trusted).decode(
+            "utf-8-sig"
+        )
     except FileNotFoundError as error:
         raise ToolFailed(f"{escaped(file.where)} has gone") from error
     except UnicodeDecodeError as error:
@@ -83,8 +87,8 @@ def read(file: CommandFile) -> CommandText:
     except ToolFailed as error:
         raise ToolFailed(f"{escaped(file.where)}: {error}") from error
     text = seen(text.replace("\r\n", "\n"))
-    front = _FRONT.match(text)
-    keys = {k: _bare(v) for k, v in _KEY.findall(front[1])} if front else {}
+    front = _FRONT_PATTERN.match(text)
+    keys = {k: _bare(v) for k, v in _KEY_PATTERN.findall(front[1])} if front else {}
     body = (text[front.end() :] if front else text).strip()
     if not body:
         raise ToolFailed(f"{escaped(file.where)} has no text")
@@ -94,20 +98,22 @@ def read(file: CommandFile) -> CommandText:
     )
 
 
-def said(written: CommandText, words: str) -> str:
+def fill_arguments(written: CommandText, words: str) -> str:
     """Its text with the arguments in their places, or after it if it has none.
 
     What is filled in is not expanded again.
     """
-    each = [next(p for p in w.groups() if p is not None) for w in _WORD.finditer(words)]
+    arguments = [
+        next(p for p in w.groups() if p is not None) for w in _WORD_PATTERN.finditer(words)
+    ]
 
-    def value(found: re.Match[str]) -> str:
-        if found[1] is None:
+    def value(match: re.Match[str]) -> str:
+        if match[1] is None:
             return words.strip()
-        at = int(found[1]) - 1
-        return each[at] if at < len(each) else ""
+        index = int(match[1]) - 1
+        return arguments[index] if index < len(arguments) else ""
 
-    text, places = _PLACE.subn(value, written.text)
+    text, places = _PLACEHOLDER_PATTERN.subn(value, written.text)
     return f"{text}\n\n{words.strip()}" if words.strip() and not places else text
 
 
@@ -116,20 +122,22 @@ def _in(place: SkillFolder, problems: list[str], folder: str = "") -> Iterator[C
     real, many = os.path.realpath(os.path.join(place.path, folder)), 0
     called = f"{place.called}/{folder}" if folder else place.called
     here = SkillFolder(place.path, called, place.whose, place.bound, place.trusted)
-    for each in listed(real, here, "commands", problems):
-        stem, suffix = os.path.splitext(each.name)
-        path, where = os.path.join(real, each.name), f"{called}/{each.name}"
-        if not folder and _NAME.fullmatch(each.name) and each.is_dir():
-            yield from _in(place, problems, each.name)
-        elif suffix == _SUFFIX and not _NAME.fullmatch(stem):
+    for entry in list_entries(real, here, "commands", problems):
+        stem, suffix = os.path.splitext(entry.name)
+        path, location = os.path.join(real, entry.name), f"{called}/{entry.name}"
+        if not folder and _NAME_PATTERN.fullmatch(entry.name) and entry.is_dir():
+            yield from _in(place, problems, entry.name)
+        elif suffix == _FILE_SUFFIX and not _NAME_PATTERN.fullmatch(stem):
             problems.append(
-                f"the command {escaped(where)} is ignored: use letters, digits, - and _"
+                f"the command {escaped(location)} is ignored: use letters, digits, - and _"
             )
-        elif suffix == _SUFFIX and (many := many + 1) <= _MOST:
+        elif suffix == _FILE_SUFFIX and (many := many + 1) <= _MAX_COMMANDS:
             name = f"{folder}:{stem}" if folder else stem
-            yield CommandFile(name.lower(), path, where, place.bound, place.trusted)
-    if many > _MOST:
-        problems.append(f"{escaped(called)}: only the first {_MOST} commands are used")
+            yield CommandFile(name.lower(), path, location, place.bound, place.trusted)
+    if many > _MAX_COMMANDS:
+        problems.append(
+            f"{escaped(called)}: only the first {_MAX_COMMANDS} commands are used"
+        )
 
 
 def _bare(value: str) -> str:
@@ -137,9 +145,9 @@ def _bare(value: str) -> str:
     return "" if value in (">", "|", ">-", "|-") else value[1:-1] if quoted else value
 
 
-PREFIX = "skill:"
+SKILL_PREFIX = "skill:"
 Shortcut: TypeAlias = Template | CommandFile | Skill
-_OURS = "refold"  # where a template stands that comes with it
+_BUILTIN_PLACE = "refold"  # where a template stands that comes with it
 
 
 class ShortcutInfo(NamedTuple):
@@ -157,19 +165,27 @@ class Shortcuts:
         self, catalogue: Catalogue, around: SkillScope, taken: Collection[str]
     ) -> None:
         self._catalogue, self._taken = catalogue, frozenset(taken)
-        found, problems = templates(of_templates(around))
+        parsed, problems = templates(of_templates(around))
         files, others = command_files(of_commands(around))
-        shipped = {each.name: each for each in found if each.where == _OURS}
-        written = {each.name: each for each in found if each.where != _OURS}
+        shipped = {
+            template.name: template
+            for template in parsed
+            if template.where == _BUILTIN_PLACE
+        }
+        written = {
+            template.name: template
+            for template in parsed
+            if template.where != _BUILTIN_PLACE
+        }
         lost = tuple(
-            f"the command {escaped(each.where)} is ignored: the template /{each.name} "
-            f"in {escaped(written[each.name].where)} comes first"
-            for each in files
-            if each.name in written
+            f"the command {escaped(template.where)} is ignored: the template /{template.name} "
+            f"in {escaped(written[template.name].where)} comes first"
+            for template in files
+            if template.name in written
         )
         self._problems = (*problems, *others, *lost)
         self._templates: dict[str, Template | CommandFile] = {
-            **shipped, **{each.name: each for each in files}, **written,
+            **shipped, **{template.name: template for template in files}, **written,
         }  # fmt: skip
 
     def notices(self) -> tuple[str, ...]:
@@ -177,16 +193,18 @@ class Shortcuts:
         lost = sorted(self._taken & self._templates.keys())
         return (
             *self._problems,
-            *(f"/{n} is a command: yours is /{PREFIX}{n}" for n in lost),
+            *(f"/{n} is a command: yours is /{SKILL_PREFIX}{n}" for n in lost),
         )
 
-    def offered(self) -> tuple[ShortcutInfo, ...]:
+    def infos(self) -> tuple[ShortcutInfo, ...]:
         """All that can be written, for lists and completion."""
-        written = [self._offered(each) for each in self._templates.values()]
+        written = [self._to_info(template) for template in self._templates.values()]
         others = self._taken | self._templates.keys()
         skills = [
-            ShortcutInfo(self._written(each.name, others), "[task]", each.description)
-            for each in self._catalogue.found.skills
+            ShortcutInfo(
+                self._spelling(template.name, others), "[task]", template.description
+            )
+            for template in self._catalogue.scan.skills
         ]
         return tuple(sorted((*written, *skills)))
 
@@ -195,68 +213,68 @@ class Shortcuts:
         wanted = name.casefold()
         if wanted in self._taken:
             return None
-        name = wanted.removeprefix(PREFIX)
-        skill = next((s for s in self._catalogue.found.skills if s.name == name), None)
+        name = wanted.removeprefix(SKILL_PREFIX)
+        skill = next((s for s in self._catalogue.scan.skills if s.name == name), None)
         template = self._templates.get(name)
-        if wanted.startswith(PREFIX):
+        if wanted.startswith(SKILL_PREFIX):
             return skill or template
         return template or skill
 
-    def slashed(self, typed: str) -> str | None:
+    def to_slash(self, typed: str) -> str | None:
         """`@name slot=value …` of a template as `/name …`; None if it is a message."""
-        found = re.fullmatch(r"@([\w-]+)((?:\s+[\w-]+=.*)?)", typed.strip(), re.DOTALL)
-        if found is None:
+        match = re.fullmatch(r"@([\w-]+)((?:\s+[\w-]+=.*)?)", typed.strip(), re.DOTALL)
+        if match is None:
             return None
-        template = self._templates.get(found[1].casefold())
+        template = self._templates.get(match[1].casefold())
         if not isinstance(template, Template):
             return None
-        return f"{self._written(template.name, self._taken)}{found[2]}"
+        return f"{self._spelling(template.name, self._taken)}{match[2]}"
 
     def missing(self, name: str, words: str) -> tuple[str, ...]:
-        """The arguments that the user has to be asked for before `expanded`."""
-        found = self.find(name)
-        if not isinstance(found, Template):
+        """The arguments that the user has to be asked for before `expand`."""
+        shortcut = self.find(name)
+        if not isinstance(shortcut, Template):
             return ()
-        return missing(found, given(found, words))
+        return missing(shortcut, slot_values(shortcut, words))
 
-    def expanded(self, name: str, words: str, answers: Mapping[str, str]) -> str:
+    def expand(self, name: str, words: str, answers: Mapping[str, str]) -> str:
         """The expansion of `/name words`; `answers` are for missing arguments.
 
         Raises `BadInput` if there is no such shortcut or an argument is still missing.
         """
-        found = self.find(name)
-        match found:
+        shortcut = self.find(name)
+        match shortcut:
             case Template():
-                values = {**given(found, words), **answers}
-                if left := missing(found, values):
+                values = {**slot_values(shortcut, words), **answers}
+                if left := missing(shortcut, values):
                     raise BadInput(
-                        f"/{name} takes {found.usage}: {' and '.join(left)} is missing"
+                        f"/{name} takes {shortcut.usage}: {' and '.join(left)} is missing"
                     )
-                return filled(found, values, words)
+                return fill(shortcut, values, words)
             case CommandFile():
                 try:
-                    return said(read(found), words)
+                    return fill_arguments(read(shortcut), words)
                 except ToolFailed as error:
                     raise BadInput(str(error)) from error
             case Skill():
                 task = words.strip() or "ask what to do with it, if it is not clear."
                 try:
-                    text = self._catalogue.text_of(found.name)
+                    text = self._catalogue.text_of(shortcut.name)
                 except ToolFailed as error:
                     raise BadInput(str(error)) from error
-                return f"Use the skill {found.name}: {task}\n\n{text}"
+                return f"Use the skill {shortcut.name}: {task}\n\n{text}"
             case None:
                 raise BadInput(f"there is no command or skill /{escaped(name)[:80]}")
 
-    def _offered(self, each: Template | CommandFile) -> ShortcutInfo:
-        name = self._written(each.name, self._taken)
-        if isinstance(each, Template):
-            return ShortcutInfo(name, each.usage, each.about)
+    def _to_info(self, shortcut: Template | CommandFile) -> ShortcutInfo:
+        name = self._spelling(shortcut.name, self._taken)
+        if isinstance(shortcut, Template):
+            return ShortcutInfo(name, shortcut.usage, shortcut.about)
         try:
-            written = read(each)
+            written = read(shortcut)
         except ToolFailed as error:
             return ShortcutInfo(name, "", f"is ignored: {error}")
         return ShortcutInfo(name, written.usage, written.about)
 
-    def _written(self, name: str, taken: Collection[str]) -> str:
-        return f"/{PREFIX}{name}" if name in taken else f"/{name}"
+    def _spelling(self, name: str, taken: Collection[str]) -> str:
+        return f"/{SKILL_PREFIX}{name}" if name in taken else f"/{name}"

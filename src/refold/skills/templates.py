@@ -19,19 +19,19 @@ from refold.skills.directories import SkillFolder, content_of
 from refold.values.printable_names import escaped
 from refold.values.text import seen
 
-LARGEST = 256 * 1024  # bytes of a skills.md
-_MOST = 200  # templates of one file
-_HEADING = re.compile(r" {0,3}#{1,6}[ \t]+/(\S+)(?:[ \t]+(.*?))?[ \t]*#*[ \t]*")
+MAX_FILE_BYTES = 256 * 1024  # bytes of a skills.md
+_MAX_TEMPLATES = 200  # templates of one file
+_HEADING_PATTERN = re.compile(r" {0,3}#{1,6}[ \t]+/(\S+)(?:[ \t]+(.*?))?[ \t]*#*[ \t]*")
 _BARE_HEADING = re.compile(
     r"/([A-Za-z0-9][\w-]{0,63})((?:[ \t]+(?:<[^<>]*>|\[[^\[\]]*\]))*)[ \t]*"
 )
-_STRAY = re.compile(r"/[a-z][\w-]*(?:[ \t]|$)", re.IGNORECASE)
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}", re.IGNORECASE)
-_SLOTS = re.compile(r"(?:<([\w -]{1,40})>|\[([\w -]{1,40})\])\s*")
-_FENCE = re.compile(r" {0,3}(```+|~~~+)")
-_WORD = re.compile(r'"([^"]*)"(?=\s|$)|\'([^\']*)\'(?=\s|$)|(\S+)')
+_STRAY_PATTERN = re.compile(r"/[a-z][\w-]*(?:[ \t]|$)", re.IGNORECASE)
+_NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}", re.IGNORECASE)
+_SLOT_PATTERN = re.compile(r"(?:<([\w -]{1,40})>|\[([\w -]{1,40})\])\s*")
+_FENCE_PATTERN = re.compile(r" {0,3}(```+|~~~+)")
+_WORD_PATTERN = re.compile(r'"([^"]*)"(?=\s|$)|\'([^\']*)\'(?=\s|$)|(\S+)')
 
-_PAIR = re.compile(r'([\w-]+)=(?:"([^"]*)"|\'([^\']*)\'|(\S+))(?:\s+|$)')
+_PAIR_PATTERN = re.compile(r'([\w-]+)=(?:"([^"]*)"|\'([^\']*)\'|(\S+))(?:\s+|$)')
 
 _Section: TypeAlias = tuple[int, str, str, str]
 
@@ -67,7 +67,7 @@ def templates(
     taken, problems = dict[str, Template](), list[str]()
     for place in places:
         try:
-            content = content_of(place.path, place.bound, LARGEST, place.trusted)
+            content = content_of(place.path, place.bound, MAX_FILE_BYTES, place.trusted)
             text = content.decode("utf-8-sig")
         except FileNotFoundError:
             continue
@@ -77,49 +77,51 @@ def templates(
         except ToolFailed as error:
             problems.append(f"{escaped(place.called)} is ignored: {error}")
             continue
-        for each in _parsed(text, place.called, problems):
-            if each.name in taken and place.whose == "shipped":
+        for template in _parse(text, place.called, problems):
+            if template.name in taken and place.whose == "shipped":
                 continue  # that is what having one's own is for
-            if each.name in taken:
+            if template.name in taken:
                 problems.append(
-                    f"the template /{each.name} in {escaped(place.called)} is ignored: "
-                    f"the one in {escaped(taken[each.name].where)} comes first"
+                    f"the template /{template.name} in {escaped(place.called)} is ignored: "
+                    f"the one in {escaped(taken[template.name].where)} comes first"
                 )
             else:
-                taken[each.name] = each
+                taken[template.name] = template
     return tuple(taken.values()), tuple(problems)
 
 
-def given(template: Template, words: str) -> dict[str, str]:
+def slot_values(template: Template, words: str) -> dict[str, str]:
     """The values of the slots from the words after `/name`.
 
     The last slot takes the rest. If all words are `slot=value`, the order does not matter.
     """
-    if named := _named(template, words.strip()):
+    if named := _values_by_name(template, words.strip()):
         return named
-    found, rest = dict[str, str](), words.strip()
-    for at, slot in enumerate(template.slots):
+    values, rest = dict[str, str](), words.strip()
+    for index, slot in enumerate(template.slots):
         if not rest:
             break
-        if at == len(template.slots) - 1:
-            found[slot.name], rest = rest, ""
-        elif word := _WORD.match(rest):
-            found[slot.name] = next(part for part in word.groups() if part is not None)
+        if index == len(template.slots) - 1:
+            values[slot.name], rest = rest, ""
+        elif word := _WORD_PATTERN.match(rest):
+            values[slot.name] = next(part for part in word.groups() if part is not None)
             rest = rest[word.end() :].strip()
-    return found
+    return values
 
 
-def _named(template: Template, words: str) -> dict[str, str]:
+def _values_by_name(template: Template, words: str) -> dict[str, str]:
     """The values of `slot=value` words; nothing if any word is something else."""
     slots = {slot.name.replace(" ", "_"): slot.name for slot in template.slots}
-    found, at = dict[str, str](), 0
-    while at < len(words):
-        pair = _PAIR.match(words, at)
+    values, position = dict[str, str](), 0
+    while position < len(words):
+        pair = _PAIR_PATTERN.match(words, position)
         if pair is None or pair[1] not in slots:
             return {}
-        found[slots[pair[1]]] = next(part for part in pair.groups()[1:] if part is not None)
-        at = pair.end()
-    return found
+        values[slots[pair[1]]] = next(
+            part for part in pair.groups()[1:] if part is not None
+        )
+        position = pair.end()
+    return values
 
 
 def missing(template: Template, values: Mapping[str, str]) -> tuple[str, ...]:
@@ -131,7 +133,7 @@ def missing(template: Template, values: Mapping[str, str]) -> tuple[str, ...]:
     )
 
 
-def filled(template: Template, values: Mapping[str, str], words: str = "") -> str:
+def fill(template: Template, values: Mapping[str, str], words: str = "") -> str:
     """The template's text with its slots filled.
 
     `words` are appended if the template has no slot for them. What is filled in is not
@@ -139,16 +141,16 @@ def filled(template: Template, values: Mapping[str, str], words: str = "") -> st
     """
     names = {slot.name for slot in template.slots}
 
-    def value(found: re.Match[str]) -> str:
-        return values.get(found[1], "") if found[1] in names else found[0]
+    def value(match: re.Match[str]) -> str:
+        return values.get(match[1], "") if match[1] in names else match[0]
 
     text = re.sub(r"\{([\w -]{1,40})\}", value, template.text)
-    more = words.strip() if not template.slots else ""
-    return f"{text}\n\n{more}" if more else text
+    extra = words.strip() if not template.slots else ""
+    return f"{text}\n\n{extra}" if extra else text
 
 
-def _parsed(text: str, called: str, problems: list[str]) -> Iterator[Template]:
-    sections = tuple(_sections_by(_HEADING, text)) or tuple(
+def _parse(text: str, called: str, problems: list[str]) -> Iterator[Template]:
+    sections = tuple(_sections_by(_HEADING_PATTERN, text)) or tuple(
         _sections_by(_BARE_HEADING, text)
     )
     if not sections and (line := _stray(text)):
@@ -156,25 +158,27 @@ def _parsed(text: str, called: str, problems: list[str]) -> Iterator[Template]:
             f"{escaped(called)}, line {line}: no template begins here: write it as ## /fix <arg>"
         )
     for count, (line, name, slots, body) in enumerate(sections):
-        where = f"{escaped(called)}, line {line}: the template /{escaped(name)[:80]}"
-        if count == _MOST:
-            problems.append(f"{escaped(called)}: only the first {_MOST} templates are used")
+        location = f"{escaped(called)}, line {line}: the template /{escaped(name)[:80]}"
+        if count == _MAX_TEMPLATES:
+            problems.append(
+                f"{escaped(called)}: only the first {_MAX_TEMPLATES} templates are used"
+            )
             return
-        if not _NAME.fullmatch(name):
-            problems.append(f"{where} is ignored: use letters, digits and hyphens")
-        elif (found := _slots(slots)) is None:
-            problems.append(f"{where} is ignored: write its arguments as <arg>")
+        if not _NAME_PATTERN.fullmatch(name):
+            problems.append(f"{location} is ignored: use letters, digits and hyphens")
+        elif (placeholders := _slots(slots)) is None:
+            problems.append(f"{location} is ignored: write its arguments as <arg>")
         elif not seen(body).strip():
-            problems.append(f"{where} is ignored: it has no text")
+            problems.append(f"{location} is ignored: it has no text")
         else:
-            yield Template(name.lower(), found, seen(body).strip(), called)
+            yield Template(name.lower(), placeholders, seen(body).strip(), called)
 
 
 def _sections_by(pattern: re.Pattern[str], text: str) -> Iterator[_Section]:
     head: tuple[int, str, str] | None = None
     body, fence = list[str](), ""
     for number, line in enumerate(text.splitlines(), start=1):
-        fenced = _FENCE.match(line)
+        fenced = _FENCE_PATTERN.match(line)
         if fenced and (not fence or fenced[1].startswith(fence)):
             fence = "" if fence else fenced[1]
         heading = None if fence else pattern.fullmatch(line)
@@ -191,16 +195,16 @@ def _sections_by(pattern: re.Pattern[str], text: str) -> Iterator[_Section]:
 def _stray(text: str) -> int:
     """The first line that looks like the heading of a template; 0: none does."""
     lines = enumerate(text.splitlines(), start=1)
-    return next((number for number, line in lines if _STRAY.match(line)), 0)
+    return next((number for number, line in lines if _STRAY_PATTERN.match(line)), 0)
 
 
 def _slots(written: str) -> tuple[Placeholder, ...] | None:
-    found, at = list[Placeholder](), 0
-    while at < len(written):
-        slot = _SLOTS.match(written, at)
+    placeholders, position = list[Placeholder](), 0
+    while position < len(written):
+        slot = _SLOT_PATTERN.match(written, position)
         if slot is None:
             return None
-        found.append(Placeholder((slot[1] or slot[2]).strip(), slot[1] is not None))
-        at = slot.end()
-    names = [slot.name for slot in found]
-    return tuple(found) if len(set(names)) == len(names) else None
+        placeholders.append(Placeholder((slot[1] or slot[2]).strip(), slot[1] is not None))
+        position = slot.end()
+    names = [slot.name for slot in placeholders]
+    return tuple(placeholders) if len(set(names)) == len(names) else None

@@ -47,7 +47,7 @@ async def run(
     mode_key, clipboard = ModeKey(), Clipboard(os.environ)
     chosen, config = session.settings.terminal, session.config
     printer, reader = this_terminal(
-        history=config.history_file, masked=config.masked, complete=offering(here),
+        history=config.history_file, masked=config.mask, complete=offering(here),
         keys=PromptKeys(mode_key.press, clipboard.take), display=chosen.display,
         theme=chosen.theme,
     )  # fmt: skip
@@ -127,7 +127,7 @@ class PromptLoop:
     async def _prompts(self) -> None:
         here = self.terminal
         pressed = False  # Ctrl+C, at the prompt before this one
-        while not (here.leaving or here.session.ended):
+        while not (here.leaving or here.session.end_reason):
             try:
                 await self._judge_plans()
             except RefoldError as error:  # the answer could not be written to the disk
@@ -148,8 +148,8 @@ class PromptLoop:
                 self._printer.say("Press Ctrl+C again to leave, or Ctrl+D.", "dim")
             else:
                 await self._typed(typed)
-        if here.session.ended:
-            self._printer.say(here.session.ended, "warn")
+        if here.session.end_reason:
+            self._printer.say(here.session.end_reason, "warn")
         else:
             self._printer.lines(farewell(here.session))
 
@@ -164,7 +164,7 @@ class PromptLoop:
                 group.start_soon(self._when_noted)
                 typed = await self._reader.words(self._prompt)
                 group.cancel_scope.cancel()
-            if typed is not Key.ASIDE or self.terminal.session.ended:
+            if typed is not Key.ASIDE or self.terminal.session.end_reason:
                 watch.close()
                 return Key.CTRL_D if typed is Key.ASIDE else typed
             # A note is no reason to continue a turn that waits for the person to say so.
@@ -180,9 +180,9 @@ class PromptLoop:
 
             async def ordered() -> None:
                 if socket is not None:
-                    await socket.ordered()
+                    await socket.wait_for_order()
                     while not self.terminal.session.has_work:
-                        await socket.ordered()
+                        await socket.wait_for_order()
                     group.cancel_scope.cancel()
 
             group.start_soon(ordered)
@@ -197,7 +197,7 @@ class PromptLoop:
         before = {each.name for each in session.view.background.running}
         while before <= {each.name for each in session.view.background.running}:
             try:
-                await session.changed(after=session.view.seq)
+                await session.wait_for_change(after=session.view.seq)
             except BadInput:  # it has ended, where it is open
                 return
         await self._aside()
@@ -219,9 +219,9 @@ class PromptLoop:
         def elsewhere() -> bool:  # a short turn may have ended before it is seen to run
             return bool(watch.outstanding) and not session.owns_turns
 
-        while not (session.running or session.ended or elsewhere() or self._woken()):
+        while not (session.running or session.end_reason or elsewhere() or self._woken()):
             with suppress(BadInput):  # it has ended
-                await session.changed(after=session.view.seq)
+                await session.wait_for_change(after=session.view.seq)
 
     def _woken(self) -> bool:
         """Not by what waited when the session was opened, and once only, if it cannot begin."""

@@ -161,7 +161,7 @@ class Work:
                 return None
             view, go = self._session.view, self._session.settle
             if view.turn.seq:  # it waits for the person
-                while self._session.view.seq <= view.seq and not self._session.ended:
+                while self._session.view.seq <= view.seq and not self._session.end_reason:
                     await self._cursor.more()
                 continue
             await self._cursor.caught_up(view.seq)
@@ -170,7 +170,7 @@ class Work:
                     return None
 
     async def _show(self, watch: Subscription) -> None:
-        async for frame in watch.gathered():
+        async for frame in watch.merge_frames():
             async with self._lock.printing:
                 drawn = self._printer.has_status
                 self._transcript.show(frame)
@@ -181,7 +181,7 @@ class Work:
             if isinstance(frame.item, Entry):
                 self._cursor.shown = frame.seq
                 self._cursor.tell()
-        if self._session.ended:
+        if self._session.end_reason:
             self._cursor.tell()
 
     async def _tick(self) -> None:

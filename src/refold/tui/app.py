@@ -100,7 +100,7 @@ async def _stop_turn(session: Session, reason: str) -> None:
         await session.interrupt(reason=reason)
         with anyio.move_on_after(2):
             while session.view.turn.seq:
-                await session.changed(after=session.view.seq)
+                await session.wait_for_change(after=session.view.seq)
 
 
 class App:
@@ -130,7 +130,7 @@ class App:
         reader = ScreenReader(self._questions, self._foreground.edited)
         self._terminal = ScreenContext(session, self._printer, reader, self)
         self._bell = Bell(anyio.current_time, session.settings.notify_seconds)
-        self._history = history(config.history_file, lambda text: text, config.masked)
+        self._history = history(config.history_file, lambda text: text, config.mask)
         self._left, self._turning = anyio.Event(), anyio.Event()
         if settings.vi:
             reader.vi(on=True)

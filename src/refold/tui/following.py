@@ -157,7 +157,7 @@ class SessionFollower:
         self._post(Loaded(await anyio.to_thread.run_sync(screen_of, entries)))
 
     async def _show(self, watch: Subscription) -> None:
-        async for frame in watch.gathered():
+        async for frame in watch.merge_frames():
             if frame.seq < self._seen or (
                 isinstance(frame.item, Entry) and frame.seq == self._seen
             ):
@@ -216,7 +216,7 @@ class SessionFollower:
         async with anyio.create_task_group() as group:
 
             async def event() -> None:
-                await self._session.changed(after=seq)
+                await self._session.wait_for_change(after=seq)
                 group.cancel_scope.cancel()
 
             group.start_soon(event)

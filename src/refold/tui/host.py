@@ -268,7 +268,7 @@ class ScreenContext(ConsoleContext):
         async with anyio.create_task_group() as group:
             group.start_soon(self.socket.run)
             while True:
-                await self.socket.ordered()
+                await self.socket.wait_for_order()
                 self._display.work()
 
     async def run_program(

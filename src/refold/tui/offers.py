@@ -70,12 +70,12 @@ def _commands(session: Session) -> Iterator[PickerItem]:
     for each in commands():
         needs = bool(each.takes) and not each.takes.startswith("[")
         yield _item(f"/{each.name}{' ' if needs else ''}", f"/{each.name}", each.about)
-    for offered in session.shortcuts.offered():
+    for offered in session.shortcuts.infos():
         yield _item(f"{offered.name} ", offered.name, on_one_line(offered.about))
 
 
 def _agents(session: Session) -> Iterator[PickerItem]:
-    for each in session.agents.listed():
+    for each in session.agents.profiles():
         yield _item(f"/agent {each.name}", f"agent {each.name}", each.description)
 
 

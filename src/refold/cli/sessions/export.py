@@ -52,7 +52,7 @@ def add_parsers(what: Subparsers) -> None:
 
 def export(found: Namespace) -> int:
     """Print or write the session; gives the exit code."""
-    from refold.client.export import ExportChoice, check_free, exported
+    from refold.client.export import ExportChoice, check_free, export_session
 
     if found.otlp:
         return _traced(found)
@@ -67,7 +67,7 @@ def export(found: Namespace) -> int:
         check_free(_file(output), force=found.force)
     elif form == "tar" and sys.stdout.isatty():
         raise BadInput("a tar is binary: give -o FILE, or write to a pipe")
-    made = exported(home, session, choice, labels())
+    made = export_session(home, session, choice, labels())
     _write(made.pieces, output, made.told, force=found.force)
     for damage in made.damages:
         print_error(f"not exported: {damage}")
