@@ -79,7 +79,7 @@ def test_list_is_the_same_as_no_word(capfd: pytest.CaptureFixture[str]) -> None:
     assert found[0] != found[2]
 
 
-def test_what_is_not_trusted_is_named_and_does_not_count(
+def test_untrusted_agents_are_named_and_do_not_count(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     main(["agents"])

@@ -103,7 +103,7 @@ def test_a_key_on_the_command_line_is_refused_and_not_repeated(
 @pytest.mark.parametrize(
     "given", [b"", b" \n", b"a\nb\n", b"'sk-1'", b"export OPENAI_API_KEY=sk-1", b"\xff\xfe"]
 )
-def test_what_is_no_key_is_not_kept(given: bytes, auth: Any, file: Path) -> None:
+def test_a_text_that_is_no_key_is_not_stored(given: bytes, auth: Any, file: Path) -> None:
     code, out, err = auth("set", "openai", given=given)
 
     assert (code, out) == (1, "")
@@ -127,7 +127,7 @@ def test_a_key_has_one_place(auth: Any, file: Path, ring: Ring) -> None:
     assert (ring.keys, credentials.read(file)) == ({}, {"openai": KEY})
 
 
-def test_what_goes_before_the_key_is_told(
+def test_setting_a_key_names_the_sources_that_take_precedence(
     auth: Any, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings(home, '[providers.openai]\nkey_command = ["true"]\n')
@@ -329,7 +329,7 @@ def test_a_key_is_removed_from_every_place_and_what_is_left_is_told(
     assert (ring.keys, credentials.read(file)) == ({}, {"xai": KEY})
 
 
-def test_what_was_not_kept_cannot_be_removed(auth: Any) -> None:
+def test_a_key_that_was_not_stored_cannot_be_removed(auth: Any) -> None:
     assert auth("remove", "openai") == (1, "", "refold: no key of openai was kept\n")
 
 

@@ -81,7 +81,7 @@ def test_a_word_that_is_no_slip_is_a_message(line: str, text: str) -> None:
     [("--output-format", "json"), ("--timeout", "9"), ("--verify",), ("--include-partial-messages",)],
     ids=lambda flags: flags[0],
 )  # fmt: skip
-def test_what_only_one_task_heeds_is_not_swallowed_by_a_terminal(
+def test_a_flag_for_one_task_is_refused_in_a_terminal(
     flags: tuple[str, ...],
 ) -> None:
     program, *arguments = command("Hi", *flags)

@@ -235,7 +235,7 @@ def test_sessions_are_offered_by_name_and_id_with_their_title(
 
 
 @pytest.mark.slow
-def test_what_is_broken_offers_nothing_and_nothing_is_written(
+def test_completion_offers_nothing_from_a_broken_home_and_writes_nothing(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("REFOLD_HOME")

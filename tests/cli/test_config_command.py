@@ -151,7 +151,7 @@ def test_a_file_that_is_no_toml_is_named_with_line_and_column(
     assert err == f"refold: {file}:2:9: this is not valid TOML: Invalid value\n"
 
 
-def test_what_is_secret_is_not_shown(
+def test_secrets_are_not_shown(
     refold: Callable[..., Told], folder: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTHER_API_KEY", "key-of-somebody")
@@ -195,7 +195,7 @@ def test_what_is_secret_is_not_shown(
         ("commands.c.environ.A", "b", '[commands.c.environ]\nA = "b"\n'),
     ],
 )  # fmt: skip
-def test_what_is_set_stands_in_the_file_as_its_type_and_is_read_again(
+def test_a_value_is_set_with_its_type_and_unset_again(
     refold: Callable[..., Told], folder: Path, file: Path, key: str, text: str, written: str
 ) -> None:
     code, out, err = refold("config", "set", key, text)
@@ -217,7 +217,7 @@ def test_what_is_set_stands_in_the_file_as_its_type_and_is_read_again(
     ],
     ids=["windows", "windows, a new table", "with a mark, and no last line's end"],
 )  # fmt: skip
-def test_what_it_does_not_touch_stays_byte_by_byte(
+def test_setting_a_value_leaves_other_bytes_unchanged(
     refold: Callable[..., Told], folder: Path, file: Path, before: bytes, after: bytes
 ) -> None:
     file.write_bytes(before)
@@ -284,7 +284,7 @@ def test_two_at_once_lose_nothing(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_is_one_sentence_and_changes_nothing(
+def test_an_impossible_change_is_one_sentence_and_changes_nothing(
     refold: Callable[..., Told],
     folder: Path,
     file: Path,
@@ -305,7 +305,7 @@ def test_what_cannot_be_is_one_sentence_and_changes_nothing(
     assert not (folder / ".refold").exists()
 
 
-def test_what_nobody_has_said_of_a_provider_or_a_price_is_no_mistake(
+def test_an_unset_provider_or_price_is_no_mistake(
     refold: Callable[..., Told], folder: Path, file: Path
 ) -> None:
     file.write_text("[prices.y]\noutput = 2.0\n")
@@ -382,7 +382,7 @@ def test_no_setting_is_written_through_a_link_of_a_project(
     assert err.startswith(f"refold: {folder}/.refold/config.toml is a link, ")
 
 
-def test_what_goes_before_what_was_set_is_told(
+def test_setting_a_value_names_the_variable_that_takes_precedence(
     refold: Callable[..., Told], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REFOLD_EFFORT", "low")
@@ -418,7 +418,7 @@ def test_the_files_are_named_with_what_counts(
     )
 
 
-def test_what_was_edited_well_is_written(
+def test_a_valid_edit_is_written(
     refold: Callable[..., Told], folder: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     editor(folder, monkeypatch, 'echo "effort = \'high\'" >> "$1"')
@@ -428,7 +428,7 @@ def test_what_was_edited_well_is_written(
     assert not file.with_name("config.edited.toml").exists()
 
 
-def test_what_was_edited_badly_is_kept_beside_and_replaces_nothing(
+def test_an_invalid_edit_is_kept_in_another_file_and_replaces_nothing(
     refold: Callable[..., Told], folder: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file.write_text("# mine\n")
@@ -448,7 +448,7 @@ def test_what_was_edited_badly_is_kept_beside_and_replaces_nothing(
     assert aside.read_text() == "# mine\neffort = 3\n"
 
 
-def test_what_changed_while_it_was_edited_is_not_lost(
+def test_a_change_by_another_program_during_an_edit_is_not_lost(
     refold: Callable[..., Told], folder: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     editor(

@@ -74,7 +74,7 @@ def test_a_program_reads_the_same_as_one_document(
     assert [tool["name"] for tool in document["tools"]] == ["weather", "book"]
 
 
-def test_what_it_cost_is_told_by_model_and_by_turn(
+def test_cost_is_shown_by_model_and_by_turn(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert while_it_runs(place, "cost", "--turns") == 0

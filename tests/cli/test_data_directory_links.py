@@ -124,7 +124,7 @@ def test_nothing_is_checkpointed_through_a_link(house: House, name: str) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["refold.log", "catalogue.sqlite"])
-def test_what_is_only_convenient_is_left_out(house: House, name: str) -> None:
+def test_a_replaced_convenience_file_is_left_out(house: House, name: str) -> None:
     house.ran("sessions", "list")
     house.replaced(f"/{name}")
     before = house.outside_now()

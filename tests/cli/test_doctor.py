@@ -41,7 +41,7 @@ def place(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home / "refold"
 
 
-def test_what_is_well_is_said_and_nothing_is_left_behind(
+def test_a_sound_installation_passes_and_nothing_is_left_behind(
     place: Path, doctor: Callable[..., tuple[int, Found]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k-1234567890")

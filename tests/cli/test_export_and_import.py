@@ -125,7 +125,7 @@ def test_a_child_alone_becomes_a_session_of_its_own_that_goes_on(
     assert "Deeper still." not in capsys.readouterr().out.partition("# find it")[2]
 
 
-def test_what_comes_in_is_a_session_like_any_other(
+def test_an_imported_session_exports_the_same_bytes(
     capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     family(at_home())
@@ -152,7 +152,7 @@ def test_what_comes_in_is_a_session_like_any_other(
         (["/dev/null", "--directory", "nowhere"], "there is no such directory"),
     ],
 )
-def test_what_is_no_export_is_told_in_one_sentence(
+def test_a_file_that_is_no_export_is_refused_in_one_sentence(
     capsys: Output, given: list[str], said: str
 ) -> None:
     assert main(["sessions", "import", *given]) == 1

@@ -100,7 +100,7 @@ def test_c_takes_up_the_fork_for_it_was_used_last(capfd: CAPFD) -> None:
     assert changed == [fork]
 
 
-def test_what_was_said_before_is_learned_of_the_first_session_alone(
+def test_notes_from_messages_before_a_fork_come_from_the_first_session_alone(
     workspace: Path, capfd: CAPFD
 ) -> None:
     from tests.memory.workplace import Workplace
@@ -127,7 +127,7 @@ def test_what_was_said_before_is_learned_of_the_first_session_alone(
         (["-c", "--fork", "--no-session", "x"], "--no-session keeps no journal"),
     ],
 )
-def test_what_makes_no_sense_is_said(capfd: CAPFD, words: list[str], why: str) -> None:
+def test_a_contradictory_fork_is_refused(capfd: CAPFD, words: list[str], why: str) -> None:
     says(capfd, "One.", "first")
     before = sessions()
 

@@ -16,7 +16,7 @@ def as_before() -> Iterator[None]:
     gc.enable()
 
 
-def test_what_is_read_is_never_looked_at_and_what_comes_after_is() -> None:
+def test_objects_made_in_the_pause_are_frozen_and_collection_goes_on_after() -> None:
     with gc_paused():
         during, made = gc.isenabled(), [[n] for n in range(10_000)]
 

@@ -104,7 +104,7 @@ def test_as_text_what_was_denied_stands_on_stderr(
         ["--allowedTools", "write_file"],
     ],
 )
-def test_what_was_allowed_beforehand_is_done_and_reported(
+def test_an_allowed_call_runs_and_its_file_is_reported(
     workspace: Path, capfd: pytest.CaptureFixture[str], rights: list[str]
 ) -> None:
     path = script(workspace, WRITE, {"text": "Done."})
@@ -637,7 +637,7 @@ def test_a_session_taken_up_works_where_it_was_started(
     assert (workspace / "here").read_text().strip() == str(workspace)
 
 
-def test_what_was_said_before_the_time_was_over_is_kept(
+def test_text_before_the_timeout_is_kept(
     workspace: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = script(workspace, {"text": "abcdefghij" * 20, "pause": 0.02})
@@ -680,7 +680,7 @@ def test_closed_streams_are_no_crash(workspace: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "Hello.\n")
 
 
-def test_what_a_subagent_was_denied_is_listed_with_its_address(
+def test_a_denied_call_of_a_subagent_is_listed_with_its_address(
     workspace: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     lines = (

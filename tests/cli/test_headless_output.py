@@ -42,7 +42,7 @@ def test_a_reader_who_is_slow_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> No
         assert anyio.run(story, reading) == (False, False, len(MUCH))
 
 
-def test_what_was_cut_short_is_followed_by_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_follows_output_that_was_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(reading: int) -> tuple[bool, bool]:
         outlet, read = StdoutWriter(), 0
         async with anyio.create_task_group() as group:

@@ -57,7 +57,7 @@ def test_a_turn_ends_as_interrupted_with_its_command(
     assert last["reason"] == f"stopped by {number.name}"
 
 
-def test_what_was_stopped_is_recorded_and_can_go_on(tmp_path: Path) -> None:
+def test_a_stopped_turn_is_recorded_and_can_be_resumed(tmp_path: Path) -> None:
     line = waiting(tmp_path, "7200")
     with refold("-p", "Hi", "--script", line, "--yolo", *STREAM, cwd=tmp_path) as process:
         until(process, is_("tool_progress"))
@@ -117,7 +117,7 @@ def is_waiting(process: int) -> bool:
         return True
 
 
-def test_what_is_noted_before_anybody_listens_is_not_lost() -> None:
+def test_a_signal_before_anybody_listens_is_not_lost() -> None:
     stops = StopSignals()
     before = {each: signal.getsignal(each) for each in SIGNALS}
     try:

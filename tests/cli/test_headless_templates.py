@@ -68,7 +68,7 @@ def test_a_template_is_said_with_its_slots_filled_and_other_words_as_they_are(
     assert [(each.text, each.typed) for each in said] == [(words, typed)]
 
 
-def test_what_is_piped_in_stands_behind_it(tmp_path: Path) -> None:
+def test_piped_text_follows_the_template(tmp_path: Path) -> None:
     _, (said,) = printed(tmp_path, "/fix a.py it", b"the log")
 
     assert said.text == "Fix it in a.py, and nothing else.\n\nthe log"

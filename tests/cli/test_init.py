@@ -255,7 +255,7 @@ def test_printing_writes_nothing(refold: Callable[..., Ran]) -> None:
     assert written() == "# Mine\n"
 
 
-def test_what_a_build_file_says_controls_no_terminal(refold: Callable[..., Ran]) -> None:
+def test_control_characters_of_a_build_file_are_escaped(refold: Callable[..., Ran]) -> None:
     made({"package.json": json.dumps({
         "name": "\x1b[2J", "description": "a\nb | `c`", "scripts": {"test;rm -rf": "x", "test": "y"},
     }), "pyproject.toml": ""})  # fmt: skip

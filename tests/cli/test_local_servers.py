@@ -59,7 +59,7 @@ def test_ollama_comes_first_and_models_that_write_nothing_are_left_out() -> None
 @pytest.mark.parametrize(
     "page", [None, {}, {"data": []}, {"data": [{"name": "x"}]}, {"data": 3}, ["x"], "x"]
 )
-def test_what_is_no_list_of_models_is_no_server(page: object) -> None:
+def test_a_page_that_is_no_model_list_is_no_server(page: object) -> None:
     with serving({"/v1/models": page}) as address:
         assert local_servers({**SILENT, "LLAMA_CPP_BASE_URL": f"{address}/v1"}) == ()
 

@@ -66,7 +66,7 @@ def test_a_line_says_when_how_much_who_where_and_what(tmp_path: Path) -> None:
         ("off", []),
     ],
 )
-def test_what_matters_less_is_not_written(
+def test_entries_below_the_threshold_are_not_written(
     tmp_path: Path, threshold: str, kept: list[str]
 ) -> None:
     log = book(tmp_path, threshold)
@@ -166,7 +166,7 @@ def test_several_processes_lose_no_line_and_tear_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["a file", "a link", "a pipe", "a directory"])
-def test_what_cannot_be_written_stops_nothing(tmp_path: Path, way: str) -> None:
+def test_a_log_that_cannot_be_written_stops_nothing(tmp_path: Path, way: str) -> None:
     state = tmp_path / "state"
     if way == "a file":
         state.write_text("")
@@ -184,7 +184,7 @@ def test_what_cannot_be_written_stops_nothing(tmp_path: Path, way: str) -> None:
     assert book(state).write("error", "x") is False
 
 
-def test_what_is_added_is_seen_across_files_that_are_put_away(tmp_path: Path) -> None:
+def test_a_tail_follows_entries_across_rotated_files(tmp_path: Path) -> None:
     log, large = book(tmp_path), "x" * 19_000
     log("info", "before")
     tail = Tail(tmp_path)

@@ -54,7 +54,7 @@ def test_every_flag_command_and_exit_code_is_in_it() -> None:
     assert {str(code) for code in EXIT_CODES.values()} <= exits
 
 
-def test_what_is_an_order_of_roff_is_text_in_it() -> None:
+def test_roff_requests_in_a_text_are_escaped() -> None:
     flag = Flag(("--x",), ".SH BAD\n'br \\fB", Value("X'Y"))
     root = Command(("refold",), "About.", (flag,), (Positional(Value("W")),))
 

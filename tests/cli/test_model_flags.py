@@ -117,7 +117,7 @@ def test_effort_goes_with_the_request_and_stays_with_the_session(
     assert efforts == ["low", "high", "high"]
 
 
-def test_what_is_saved_holds_for_every_session_to_come(
+def test_a_saved_model_holds_for_later_sessions(
     served: Served, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run("-m", "small", "--effort", "max", "--save", capfd=capfd)
@@ -174,7 +174,7 @@ def test_a_fallback_is_asked_while_the_main_model_is_down_and_the_result_says_so
     assert "asking mine/spare instead" in found["error"]
 
 
-def test_what_it_cost_is_told_where_the_price_is_known(
+def test_cost_is_given_where_the_price_is_known(
     served: Served, capfd: pytest.CaptureFixture[str]
 ) -> None:
     found, other = run(capfd=capfd), run("-m", "mine/other", capfd=capfd)

@@ -29,9 +29,7 @@ def test_roles_and_providers_with_a_key_are_offered(home: Path, tmp_path: Path) 
     assert names == ("anthropic/claude-haiku-5-5", "groq/openai/gpt-oss-120b")
 
 
-def test_what_a_server_of_one_s_own_last_listed_is_offered_too(
-    home: Path, tmp_path: Path
-) -> None:
+def test_the_last_list_of_a_local_server_is_offered(home: Path, tmp_path: Path) -> None:
     state = paths({"HOME": str(home), "REFOLD_HOME": str(home / "refold")}).state
     listed = StoredModelList(
         0.0, find("ollama").base_url, (ListedModel("llama4"), ListedModel("qwen4"))

@@ -213,7 +213,7 @@ def test_settings_decide_on_roles_prices_windows_and_providers(
     ]
 
 
-def test_what_went_wrong_with_one_provider_hides_no_other(
+def test_an_error_of_one_provider_hides_no_other(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, key: None
 ) -> None:
     monkeypatch.setenv("MISTRAL_API_KEY", "k")

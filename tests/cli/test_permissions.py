@@ -71,14 +71,14 @@ def test_the_rule_that_decides_is_named_with_its_file(refold: Told) -> None:
     }  # fmt: skip
 
 
-def test_what_no_rule_decides_has_a_reason_and_no_rule(refold: Told) -> None:
+def test_a_call_without_a_rule_has_a_reason_and_no_rule(refold: Told) -> None:
     told = refold.explained("bash", {"command": "make test"})
 
     assert (told["decision"], told["rule"], told["source"]) == ("ask", None, None)
     assert told["reason"]
 
 
-def test_what_holds_after_text_from_outside_is_said_with_it(refold: Told) -> None:
+def test_explain_gives_the_decision_after_text_from_outside(refold: Told) -> None:
     settings("ask_after_outside_text = true\n")
 
     told = refold.explained("bash", {"command": "make test"}, "--allow", "bash(make *)")
@@ -372,7 +372,7 @@ def test_a_file_elsewhere_can_be_named(refold: Told, tmp_path: Path) -> None:
         (" " * 100_000, "it is larger than 64 KiB"),
     ],
 )
-def test_what_cannot_be_taken_over_is_one_sentence(
+def test_settings_that_cannot_be_imported_are_one_sentence(
     refold: Told, tmp_path: Path, content: str | None, said: str
 ) -> None:
     if content is not None:

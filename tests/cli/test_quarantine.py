@@ -47,7 +47,7 @@ def listed(capfd: Said) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.splitlines()]
 
 
-def test_what_was_taken_is_listed_with_where_it_was_when_and_how_large(
+def test_quarantined_files_are_listed_with_origin_time_and_size(
     work: Path, capfd: Said
 ) -> None:
     assert said(capfd, "list") == (0, "", "the quarantine is empty\n")

@@ -132,7 +132,7 @@ def test_tools_that_look_are_done_again_where_that_is_wanted(
     assert "changed" in again[1]
 
 
-def test_what_the_model_would_be_told_otherwise_is_told_and_counts_if_strict(
+def test_a_changed_model_setup_is_reported_and_fails_a_strict_replay(
     capfd: CAPFD,
 ) -> None:
     configured("[limits]\noutput_tokens = 999\n")
@@ -156,7 +156,7 @@ def test_what_the_model_would_be_told_otherwise_is_told_and_counts_if_strict(
     ],
     ids=" ".join,
 )
-def test_what_a_start_was_given_by_flags_holds_when_it_is_run_again(
+def test_a_replay_uses_the_flags_of_each_start(
     workspace: Path, capfd: CAPFD, flags: list[str]
 ) -> None:
     """And no longer where the session was taken up without them."""
@@ -216,7 +216,7 @@ def test_a_rule_of_its_start_that_is_none_any_more_is_told(
         (["nothing", "--run"], "there is no session 'nothing'"),
     ],
 )
-def test_what_makes_no_sense_is_said(capfd: CAPFD, words: list[str], why: str) -> None:
+def test_an_impossible_replay_is_refused(capfd: CAPFD, words: list[str], why: str) -> None:
     code, _, err = said(capfd, *words)
 
     assert code == 1

@@ -153,7 +153,7 @@ def test_as_json_the_report_holds_what_was_done(
     assert found["command"] == f"refold rewind {ID} {found['undo']} --files"
 
 
-def test_what_somebody_changed_since_is_only_taken_back_by_force(
+def test_a_file_changed_by_another_program_is_rewound_only_by_force(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (root / "a.txt").write_text("mine\n")
@@ -176,7 +176,7 @@ def test_what_somebody_changed_since_is_only_taken_back_by_force(
         ([ID, "1", "--conversation"], "there was no message yet"),
     ],
 )
-def test_what_makes_no_sense_is_one_sentence(
+def test_an_impossible_rewind_is_one_sentence(
     root: Path, arguments: list[str], sentence: str
 ) -> None:
     with pytest.raises(BadInput, match=sentence):

@@ -99,7 +99,7 @@ def test_an_answer_with_claims_is_printed_without_them_and_says_how_to_check(
          "to read them with code"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_done_is_said_before_a_model_is_asked(
+def test_an_impossible_rlm_call_is_refused_before_a_model_is_asked(
     folder: Path, capfd: pytest.CaptureFixture[str], arguments: list[str], said: str
 ) -> None:
     (folder / "large.txt").write_text("x" * 150_000)
@@ -223,7 +223,7 @@ def test_model_calls_that_failed_are_told_as_such(
 
 
 @pytest.mark.parametrize("way", ["--flat", "--rlm"])
-def test_what_was_handed_in_was_read(
+def test_handed_in_material_counts_as_read(
     folder: Path, capfd: pytest.CaptureFixture[str], way: str
 ) -> None:
     evidence = {"path": "notes.txt", "lines": "1", "quote": "The port is 8080."}

@@ -90,7 +90,7 @@ def test_a_schedule_is_added_listed_and_stopped(shell: Shell, tmp_path: Path) ->
         (["--every", "1h", "--webhook", "a/b"], "'a/b' cannot be the name of a webhook"),
     ],
 )
-def test_what_cannot_be_scheduled_is_refused(
+def test_an_impossible_schedule_is_refused(
     arguments: list[str], said: str, shell: Shell
 ) -> None:
     code, _, err = shell("schedule", "add", "Do it", *arguments)
@@ -156,7 +156,9 @@ def test_a_run_is_a_session_whose_id_is_kept(shell: Shell, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_what_the_saved_rights_do_not_allow_is_denied(shell: Shell, tmp_path: Path) -> None:
+def test_a_scheduled_call_beyond_the_saved_rights_is_denied(
+    shell: Shell, tmp_path: Path
+) -> None:
     due(tmp_path)
     due(tmp_path, SavedRights("accept-edits"))
     answers = script(
@@ -261,7 +263,9 @@ def test_a_session_schedules_only_where_a_rule_allows_it(
 
 
 @pytest.mark.slow
-def test_what_only_this_start_trusts_is_not_saved(shell: Shell, tmp_path: Path) -> None:
+def test_trust_for_one_start_is_not_saved_with_a_schedule(
+    shell: Shell, tmp_path: Path
+) -> None:
     (tmp_path / ".refold").mkdir()
     (tmp_path / ".refold" / "config.toml").write_text(
         'permission_mode = "accept-edits"\n[permissions]\nallow = ["bash(make *)"]\n'

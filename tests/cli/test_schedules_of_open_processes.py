@@ -131,7 +131,7 @@ async def test_a_file_that_cannot_be_read_is_said_once(tmp_path: Path) -> None:
 
 @pytest.mark.anyio
 @pytest.mark.slow
-async def test_what_is_due_is_started_once_and_its_lines_are_passed_on(
+async def test_a_due_schedule_starts_once_and_its_lines_are_passed_on(
     tmp_path: Path,
 ) -> None:
     due(tmp_path)

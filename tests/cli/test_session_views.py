@@ -101,7 +101,7 @@ def test_a_part_of_the_tree_is_shown_by_its_address(capsys: Output) -> None:
         (("timeline", "--slow", "0"), "'0' is not a number: 1 or more"),
     ],
 )
-def test_what_is_not_there_is_said_and_what_is(
+def test_a_missing_session_or_call_is_named(
     capsys: Output, words: tuple[str, ...], said: str
 ) -> None:
     family(at_home())
@@ -296,7 +296,7 @@ def test_a_stream_ends_where_the_process_that_wrote_is_gone(capsys: Output) -> N
     assert told.err == "refold: root: its process ended in the middle of a turn\n"
 
 
-def test_what_runs_is_shown_as_running_and_nothing_is_written(
+def test_a_running_session_is_shown_as_running_and_nothing_is_written(
     capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -126,7 +126,7 @@ def test_of_a_schedule_only_the_newest_run_is_listed_and_those_that_a_user_keeps
     assert {each["id"] for each in shell.documents("list")} == set(runs)
 
 
-def test_what_is_continued_is_no_run_of_a_schedule_until_a_user_has_resumed_it(
+def test_a_scheduled_run_is_not_continued_until_a_user_has_resumed_it(
     shell: Shell, workspace: Path
 ) -> None:
     mine, run = shell.said("Fix it."), "20990101-000000-aaaa"
@@ -194,7 +194,7 @@ def test_a_list_can_be_narrowed_and_sorted(shell: Shell, workspace: Path) -> Non
     assert tagged[0]["directory"] == str(workspace)
 
 
-def test_what_was_said_is_found_with_its_place(shell: Shell) -> None:
+def test_search_finds_a_message_with_its_place(shell: Shell) -> None:
     id_ = shell.said("mend foo_bar in the roof", "The roof is mended.")
 
     code, out, err = shell.sessions("search", "roof", "mended")
@@ -264,7 +264,7 @@ def test_no_title_name_or_snippet_orders_the_screen_about(shell: Shell) -> None:
         (["rename", "ID/child-1", "x"], "has no subagent 'child-1'"),
     ],
 )
-def test_what_makes_no_sense_is_told_and_changes_nothing(
+def test_an_impossible_sessions_command_changes_nothing(
     shell: Shell, words: list[str], told: str
 ) -> None:
     id_ = shell.said("mend the roof")

@@ -261,7 +261,9 @@ def test_a_plan_is_sent_back_approved_and_carried_out(
 
 
 @pytest.mark.slow
-def test_what_waits_when_stdin_ends_is_denied(starts: Starts, tmp_path: Path) -> None:
+def test_pending_requests_are_denied_when_stdin_ends(
+    starts: Starts, tmp_path: Path
+) -> None:
     program = starts(WRITE, ASK, {"text": "Nobody answered."})
     program.say(type="user_message", text="write")
     program.until("tool_approval_request")

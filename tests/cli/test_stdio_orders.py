@@ -174,9 +174,7 @@ def told(event: Event) -> list[Plain]:
           "whole": "", "image_blobs": ["b2"], "final": "7"}),
     ],
 )  # fmt: skip
-def test_what_happens_beside_the_conversation_is_told(
-    event: Event, document: Plain
-) -> None:
+def test_events_outside_the_conversation_are_written(event: Event, document: Plain) -> None:
     assert told(event) == [{"seq": 7, **document}]
 
 

@@ -66,7 +66,7 @@ def resumed(here: Path, session: str) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "lines"), KINDS)
-def test_what_waited_is_put_again_and_takes_its_answer_and_then_new_words(
+def test_a_pending_request_is_repeated_and_answered_before_new_messages(
     tmp_path: Path, kind: str, lines: tuple[Document, ...]
 ) -> None:
     session, request = killed_while_it_waits(tmp_path, kind, *lines)
@@ -87,7 +87,7 @@ def test_what_waited_is_put_again_and_takes_its_answer_and_then_new_words(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "lines"), KINDS)
-def test_what_was_put_again_is_denied_when_stdin_ends(
+def test_a_repeated_request_is_denied_when_stdin_ends(
     tmp_path: Path, kind: str, lines: tuple[Document, ...]
 ) -> None:
     session, _ = killed_while_it_waits(tmp_path, kind, *lines)

@@ -203,7 +203,7 @@ def test_a_program_at_stdin_is_told_of_a_full_disk_in_one_sentence(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_what_has_no_end_is_no_task(tmp_path: Path) -> None:
+def test_endless_stdin_is_refused(tmp_path: Path) -> None:
     line = script(tmp_path, {"text": "Hello."})
 
     with open("/dev/zero", "rb") as endless:

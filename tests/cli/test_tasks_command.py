@@ -73,7 +73,7 @@ def test_json_has_a_task_on_each_line(shell: Shell) -> None:
     ]  # fmt: skip
 
 
-def test_what_cannot_be_done_is_one_sentence(shell: Shell) -> None:
+def test_an_impossible_order_is_one_sentence(shell: Shell) -> None:
     shell("tasks", "add", "a")
     shell("tasks", "add", "b", "--blocked-by", "1")
 

@@ -95,7 +95,9 @@ def test_where_nobody_can_answer_nothing_is_trusted(refold: Told, folder: Path) 
     assert refold("trust", "list") == (0, "", "")
 
 
-def test_what_cannot_be_trusted_is_one_sentence(refold: Told, folder: Path) -> None:
+def test_a_folder_that_cannot_be_trusted_is_one_sentence(
+    refold: Told, folder: Path
+) -> None:
     file = folder / ".refold/config.toml"
     file.write_text("[providers.anthropic]\nbase_url = 'http://evil'\n")
     forbidden = refold("trust", "add", "--yes")

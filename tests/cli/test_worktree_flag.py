@@ -67,7 +67,7 @@ def test_it_works_there_and_what_it_did_stays(
 
 
 @pytest.mark.parametrize("trusted", [True, False])
-def test_what_the_folder_forbids_is_forbidden_on_a_branch_without_its_settings(
+def test_local_deny_rules_of_a_trusted_folder_hold_in_a_worktree_without_them(
     repository: Path, *, trusted: bool
 ) -> None:
     settings = repository / ".refold/config.local.toml"
@@ -135,7 +135,7 @@ def test_it_is_taken_away_where_the_start_fails_and_when_it_is_stopped(
         (("-w", "taken"), "already exists and is not a working tree of"),
     ],
 )
-def test_what_cannot_be_is_one_sentence(
+def test_an_impossible_worktree_is_one_sentence(
     repository: Path, capfd: pytest.CaptureFixture[str], flags: tuple[str, ...], said: str
 ) -> None:
     (repository.parent / "project-taken").mkdir()

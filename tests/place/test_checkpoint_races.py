@@ -96,7 +96,7 @@ def test_a_way_that_rested_is_trusted_and_one_that_changed_is_not(root: Path) ->
         assert "here/deep/f1" in ways.doubtful()
 
 
-def test_what_is_read_again_is_saved_as_it_is(root: Path) -> None:
+def test_files_read_again_are_saved_with_their_modes(root: Path) -> None:
     (root / "here/run").write_text("#!/bin/sh\n")
     (root / "here/run").chmod(0o755)
     listed = saved(checkpoints(root), root)

@@ -78,7 +78,7 @@ def test_odd_files_are_kept_byte_by_byte(root: Path) -> None:
     assert (count, files(root), before.left_out) == (len(then), then, ())
 
 
-def test_what_was_a_file_becomes_one_again_where_a_folder_is_now(root: Path) -> None:
+def test_restore_swaps_a_directory_for_the_former_file_and_back(root: Path) -> None:
     (root / "a").write_text("file")
     (root / "b").mkdir()
     (root / "b/in").write_text("in")
@@ -163,7 +163,7 @@ def test_ignored_files_are_neither_kept_nor_touched(
     assert [(root / name).read_text() for name in ignored] == ignored
 
 
-def test_what_the_person_s_git_holds_is_kept_though_it_is_ignored(root: Path) -> None:
+def test_a_tracked_file_is_saved_although_it_is_ignored(root: Path) -> None:
     repository(root)
     (root / "forced.log").write_text("one")
     git(root, "add", "-f", "forced.log")
@@ -309,7 +309,7 @@ def test_more_roots_are_kept_each_once(root: Path, tmp_path: Path) -> None:
     assert ((root / "inside/a").read_text(), (other / "b").read_text()) == ("a", "b")
 
 
-def test_what_cannot_be_kept_is_named_and_the_rest_is_kept(root: Path) -> None:
+def test_files_that_cannot_be_saved_are_named_and_the_rest_is_saved(root: Path) -> None:
     with (root / "large").open("wb") as file:
         file.truncate(33 * 1024 * 1024)
     (root / ".GIT").mkdir()
@@ -361,7 +361,7 @@ def test_a_file_changed_since_is_named_and_nothing_is_done(root: Path) -> None:
     assert ((root / "a").read_text(), (root / "b").read_text()) == ("agent", "person")
 
 
-def test_what_nobody_kept_is_not_overwritten(root: Path) -> None:
+def test_a_file_that_was_never_saved_is_not_overwritten(root: Path) -> None:
     (root / "a.log").write_text("kept")
     kept = checkpoints(root)
     before = taken(kept)
@@ -592,7 +592,7 @@ def test_of_many_repositories_inside_those_that_are_left_out_are_named(root: Pat
     assert (len(found.trees), found.left_out) == (9, (f"{root}/r8/", f"{root}/r9/"))
 
 
-def test_what_was_left_half_written_long_ago_is_dropped(root: Path) -> None:
+def test_old_half_written_packs_are_removed(root: Path) -> None:
     (root / "a").write_text("a")
     taken(checkpoints(root))
     packs = next((root.parent / "data/checkpoints").glob("*/objects")) / "pack"

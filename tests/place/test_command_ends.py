@@ -76,7 +76,9 @@ async def beat(beats: list[float]) -> None:
         "os._exit(0)\nos.execvpe(\"sleep\", [\"sleep\", \"1000\"], {})'; echo done",
     ],
 )  # fmt: skip
-def test_what_is_left_behind_is_ended_and_not_waited_for(ws: Walled, command: str) -> None:
+def test_background_processes_are_ended_and_not_waited_for(
+    ws: Walled, command: str
+) -> None:
     began = time.monotonic()
 
     found = ws.run(command.replace("1000", str(LONG)))
@@ -117,7 +119,7 @@ def test_over_its_time_all_of_it_is_ended(ws: Walled, command: str) -> None:
     ],
 )  # fmt: skip
 @pytest.mark.slow
-def test_what_waits_for_somebody_ends(ws: Walled, command: str) -> None:
+def test_a_command_that_waits_for_input_ends(ws: Walled, command: str) -> None:
     found = ws.run(command, seconds=5)
 
     assert found.code is not None or found.timed_out

@@ -52,7 +52,7 @@ def test_limits_of_its_own_stand_for_those_of_all(tmp_path: Path) -> None:
         assert found.stopped == "it ran more than 4 processes at a time"
 
 
-def test_what_it_must_see_it_sees_where_others_see_nothing(tmp_path: Path) -> None:
+def test_a_command_sees_only_the_hidden_directory_that_it_needs(tmp_path: Path) -> None:
     needs_bubblewrap()
     for name in ("needed", "other"):
         (tmp_path / name).mkdir()

@@ -81,7 +81,7 @@ def test_output_is_heard_while_it_comes_and_letters_are_whole(tmp_path: Path) ->
     assert ("".join(heard), heard[0], found.text) == ("one☂�", "one", "one☂�")
 
 
-def test_what_reads_gets_nothing_and_ends() -> None:
+def test_a_command_that_reads_stdin_gets_nothing_and_ends() -> None:
     assert run("cat; read x; echo $?") == Finished(0, b"1\n")
 
 
@@ -160,7 +160,7 @@ def test_who_does_not_hear_the_request_is_ended_by_order(command: str) -> None:
         "sleep 1000 >/dev/null 2>&1 & disown; echo done",
     ],
 )
-def test_what_is_left_in_the_background_does_not_hold_the_call(command: str) -> None:
+def test_a_background_process_does_not_hold_the_call(command: str) -> None:
     assert run(command) == Finished(0, b"done\n")
 
 
@@ -226,7 +226,7 @@ def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("command", "cwd"), [("true", "/no/\nsuch"), ("a\0b", "/")])
-def test_what_cannot_be_started_is_told_in_one_line(command: str, cwd: str) -> None:
+def test_a_command_that_cannot_start_fails_with_one_line(command: str, cwd: str) -> None:
     with pytest.raises(ToolFailed) as failure:
         run(command, cwd)
 
@@ -288,7 +288,7 @@ def test_nothing_is_left_of_what_is_forgotten() -> None:
     assert printed.since(0) == (b"m", 0, b"", 1)
 
 
-def test_what_is_kept_can_be_made_less() -> None:
+def test_kept_output_can_be_shortened() -> None:
     whole, cut = Printed(each_end=8), Printed(each_end=4)
     for printed in (whole, cut):
         printed.add(b"abcdefghijkl")
@@ -334,7 +334,7 @@ def test_a_command_that_is_let_go_of_goes_on_to_its_end(tmp_path: Path) -> None:
     anyio.run(test)
 
 
-def test_what_was_asked_before_a_command_runs_counts_when_it_does(tmp_path: Path) -> None:
+def test_a_handover_requested_before_a_command_starts_takes_effect(tmp_path: Path) -> None:
     async def test() -> tuple[Finished, Finished]:
         handover = Handover()
         handover.ask()
@@ -472,7 +472,7 @@ def test_a_file_that_bash_is_to_read_is_left_for_what_the_command_starts(
     assert anyio.run(use).text == f"./{name}\nread\nin it\n"
 
 
-def test_what_builds_need_is_passed_and_nobody_is_waited_for() -> None:
+def test_the_environment_keeps_build_variables_and_disables_prompts() -> None:
     ours = {
         "PATH": "/bin",
         "VIRTUAL_ENV": "/v",

@@ -58,7 +58,7 @@ def test_the_secrets_of_the_system_are_not_read(apart: Walled) -> None:
     assert "root" in looking(apart, "cat /etc/passwd").text
 
 
-def test_what_a_rule_allows_and_the_command_names_is_read(apart: Walled) -> None:
+def test_a_file_that_a_rule_allows_and_the_command_names_is_read(apart: Walled) -> None:
     notes = apart.root.parent / "notes"
 
     assert looking(apart, f"cat {notes}", notes).text == "S3CRET"

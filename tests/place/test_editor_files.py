@@ -343,7 +343,7 @@ def test_a_large_file_is_read_from_the_disk(tmp_path: Path) -> None:
     assert len(opened.call().read(opened.real)) == 1_000_001
 
 
-def test_what_was_typed_since_the_model_read_a_file_is_a_change(opened: Opened) -> None:
+def test_text_typed_since_the_model_read_a_file_is_a_change(opened: Opened) -> None:
     known = {str(opened.file): digest(b"saved\n")}
     before = find_changes(known, opened.files)
     opened.typed("typed\n")
@@ -351,7 +351,7 @@ def test_what_was_typed_since_the_model_read_a_file_is_a_change(opened: Opened) 
     assert (before, after) == ((), ((str(opened.file), "changed"),))
 
 
-def test_what_the_editor_keeps_of_our_change_is_no_change_of_another(
+def test_our_change_in_an_unsaved_buffer_is_no_change_of_another(
     opened: Opened,
 ) -> None:
     opened.texts.keeps = True

@@ -101,7 +101,7 @@ def test_a_root_that_went_away_is_not_made_again(files: DiskFiles, inside: Path)
 
 
 @pytest.mark.parametrize("path", ["pkg/new", "pkg/sub/deep", "dangling", "up/out/x"])
-def test_what_leads_out_is_outside_and_refused_to_a_call_that_was_judged_inside(
+def test_a_path_that_leads_outside_is_refused_to_a_call_judged_inside(
     files: DiskFiles, inside: Path, out: Path, path: str
 ) -> None:
     (inside / "pkg").symlink_to(out)
@@ -155,7 +155,7 @@ def test_who_may_read_one_folder_is_told_what_lies_outside_of_it(
         "WS/../../WS/f",
     ],
 )
-def test_what_only_looks_like_inside_is_outside(
+def test_a_path_that_only_looks_inside_is_outside(
     files: DiskFiles, inside: Path, path: str
 ) -> None:
     (inside / "link").symlink_to(".")
@@ -286,7 +286,7 @@ def test_our_own_process_is_not_to_be_read(files: DiskFiles) -> None:
             files.read(files.real(path))
 
 
-def test_what_may_not_be_read_is_not_read_nor_listed(
+def test_a_forbidden_file_is_neither_read_nor_listed(
     inside: Path, opening: Opening
 ) -> None:
     (inside / ".env").write_bytes(b"K=s3cret")

@@ -31,7 +31,7 @@ def digest(content: bytes) -> str:
     return sha256(content).hexdigest()
 
 
-def test_what_is_written_is_read_back_and_a_parent_is_made(files: DiskFiles) -> None:
+def test_a_written_file_is_read_back_and_its_parents_are_created(files: DiskFiles) -> None:
     files.write(files.real("deep/er/a.txt"), b"one", expect=NOTHING)
 
     assert files.read(files.real("deep/er/a.txt")) == b"one"
@@ -64,7 +64,7 @@ def test_the_mode_is_kept(files: DiskFiles, tmp_path: Path) -> None:
         (None, "0", "went away"),
     ],
 )
-def test_what_changed_in_the_meantime_is_not_written_over(
+def test_a_file_changed_in_the_meantime_is_not_overwritten(
     files: DiskFiles, tmp_path: Path, there: bytes | None, expect: str, said: str
 ) -> None:
     if there is not None:
@@ -120,7 +120,7 @@ def test_a_file_with_two_names_is_not_written(files: DiskFiles, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("path", ["pipe", "socket", "/dev/zero", "/dev/tty"])
-def test_what_is_no_file_is_refused_at_once(
+def test_devices_pipes_and_sockets_are_refused_at_once(
     files: DiskFiles, tmp_path: Path, path: str
 ) -> None:
     os.mkfifo(tmp_path / "pipe")
@@ -183,7 +183,7 @@ def test_escaping_can_be_taken_back(name: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "a\0b", "half\ud83d"])
-def test_what_cannot_be_a_path_is_refused_in_words(files: DiskFiles, path: str) -> None:
+def test_an_impossible_path_is_refused_with_a_reason(files: DiskFiles, path: str) -> None:
     with pytest.raises(ToolFailed, match="cannot be a path"):
         files.real(path)
 
@@ -224,7 +224,7 @@ def test_outside_is_where_the_links_lead(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["~", "~/.bashrc"])
-def test_what_only_a_shell_knows_is_refused(files: DiskFiles, path: str) -> None:
+def test_a_path_with_a_shell_tilde_is_refused(files: DiskFiles, path: str) -> None:
     with pytest.raises(ToolFailed, match=r"begins with ~.*write the path out, or \./~"):
         files.real(path)
 

@@ -177,7 +177,7 @@ def approved(place: Walled, command: str, folder: str = "") -> GuardReport:
     return anyio.run(use)
 
 
-def test_what_a_killed_refold_left_to_run_is_undone(tmp_path: Path) -> None:
+def test_a_git_step_planted_before_a_kill_is_undone(tmp_path: Path) -> None:
     root = tmp_path / "ws"
     root.mkdir()
     git(root, "init", "-q")

@@ -231,7 +231,7 @@ def test_a_workspace_inside_a_repository_has_its_hooks(tmp_path: Path) -> None:
     assert list(found.targets) == [str(tmp_path / "web/.husky/_")]
 
 
-def test_what_a_setting_of_the_user_begins_to_name_meanwhile_is_not_moved(
+def test_existing_hooks_that_a_new_git_setting_names_are_not_moved(
     place: Walled,
 ) -> None:
     """The setting is put back; what it named was there before."""

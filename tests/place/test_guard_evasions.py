@@ -126,7 +126,7 @@ def test_odd_names_are_guarded_as_all_others(ws: Walled, name: str) -> None:
         ),
     ],
 )
-def test_what_a_command_makes_does_not_hide_a_guard_from_the_next(
+def test_files_made_by_a_command_do_not_hide_a_guarded_path_from_the_next(
     ws: Walled, first: str
 ) -> None:
     repository = ws.root / REPOSITORY
@@ -153,7 +153,7 @@ def test_what_a_command_makes_does_not_hide_a_guard_from_the_next(
         ("rm -r d", "sleep 0.5; mkdir -p d/.vscode"),
     ],
 )
-def test_what_another_made_is_taken_away_from_whoever_makes_it_again(
+def test_a_guarded_path_made_by_a_concurrent_command_cannot_be_brought_back(
     ws: Walled, end: str, again: str
 ) -> None:
     """Two commands at a time: the second finds what the first made, and brings it back."""
@@ -177,7 +177,7 @@ def test_what_another_made_is_taken_away_from_whoever_makes_it_again(
     assert not (ws.root / "d/.vscode").exists()
 
 
-def test_what_was_opened_for_one_command_is_not_for_the_next(ws: Walled) -> None:
+def test_a_path_opened_for_one_command_is_closed_to_the_next(ws: Walled) -> None:
     ws.run("true", opened=(ws.root / ".git/config",))
 
     ws.run("git init -q; git config core.fsmonitor x")

@@ -111,7 +111,7 @@ def repository(directory: str) -> str:
         "os.rename('.git', 'g'); os.rename('g', '.git'); os.rename('.git/config', 'c')",
     ],
 )
-def test_what_changed_is_what_it_was(
+def test_a_guarded_change_is_undone_to_the_byte(
     place: Walled, code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a command does it that nothing holds."""
@@ -198,7 +198,7 @@ def test_a_background_command_is_compared_when_another_ends(place: Walled) -> No
     assert watch.end(first).undone == ()
 
 
-def test_what_the_user_changes_between_commands_stays(place: Walled) -> None:
+def test_changes_by_the_user_between_commands_stay(place: Walled) -> None:
     place.run("true")
     git(place.root, "config", "core.pager", "less")
     (place.root / ".vscode/settings.json").write_text("{}")
@@ -211,7 +211,7 @@ def test_what_the_user_changes_between_commands_stays(place: Walled) -> None:
     assert git(place.root, "config", "core.pager") == "less\n"
 
 
-def test_what_the_user_changed_meanwhile_is_kept_and_can_come_back(
+def test_a_change_by_the_user_during_a_command_is_kept_and_can_be_restored(
     place: Walled, tmp_path: Path
 ) -> None:
     from refold.place.quarantine import Quarantine
@@ -330,7 +330,7 @@ BEGIN = "allowed = AllowedPaths(); watch.begin(allowed)\n"
         (BEGIN + "watch.end(allowed)\nopen('.envrc', 'w')", []),
     ],
 )  # fmt: skip
-def test_what_a_command_did_before_refold_was_killed_is_undone_at_the_next_start(
+def test_changes_before_a_kill_are_undone_at_the_next_start(
     tmp_path: Path, script: str, undone: list[str]
 ) -> None:
     (tmp_path / "ws").mkdir()
@@ -344,7 +344,7 @@ def test_what_a_command_did_before_refold_was_killed_is_undone_at_the_next_start
     assert undo_after_kill(workspace) == []
 
 
-def test_what_was_undone_after_a_kill_is_not_put_back_by_another_refold(
+def test_a_plant_undone_after_a_kill_is_not_put_back_by_another_refold(
     tmp_path: Path,
 ) -> None:
     """It had begun a command when the plant was still there, and takes it for the user's."""
@@ -361,7 +361,7 @@ def test_what_was_undone_after_a_kill_is_not_put_back_by_another_refold(
     assert not (tmp_path / "ws/.envrc").exists()
 
 
-def test_what_the_user_does_after_refold_was_killed_stays(tmp_path: Path) -> None:
+def test_changes_by_the_user_after_a_kill_stay(tmp_path: Path) -> None:
     (tmp_path / "ws").mkdir()
     workspace = killed(tmp_path, BEGIN)
     (state,) = (tmp_path / "states").glob("*.running")
@@ -479,7 +479,7 @@ def test_a_change_of_the_user_in_a_guarded_directory_stays_and_is_told_once(
         "write('other-name', 'x')",
     ],
 )
-def test_what_a_command_could_have_done_is_undone_beside_held_directories(
+def test_a_possible_change_beside_held_directories_is_undone(
     place: Walled, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (place.root / ".vscode/linked.json").write_text("as it was")

@@ -100,7 +100,7 @@ def test_the_nearest_of_very_many_directories_are_looked_through(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_what_the_first_search_left_out_never_counts_as_new(tmp_path: Path) -> None:
+def test_directories_beyond_the_first_search_never_count_as_new(tmp_path: Path) -> None:
     """Not even when there is room, because other directories are gone."""
     for number in range(5100):
         (tmp_path / "many" / str(number)).mkdir(parents=True)
@@ -174,11 +174,11 @@ def test_keys_are_keys_wherever_they_lie_so_that_nobody_reads_them(path: str) ->
     assert guarded(path.split("/")) == KEYS
 
 
-def test_what_lies_beside_keys_is_guarded_for_its_own_reason() -> None:
+def test_files_beside_keys_are_guarded_for_their_own_reason() -> None:
     assert guarded([".claude", "settings.json"]) not in ("", KEYS)
 
 
-def test_what_a_link_to_packages_leads_to_is_seen_once_it_is_there(tmp_path: Path) -> None:
+def test_the_target_of_a_link_to_packages_is_found_once_it_exists(tmp_path: Path) -> None:
     """No directory that was looked at changes by it."""
     (tmp_path / "node_modules").mkdir()
     (tmp_path / "link").symlink_to("node_modules/late")

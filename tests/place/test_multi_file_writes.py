@@ -169,7 +169,7 @@ def test_without_links_it_is_taken_back_too(
     assert tree(tmp_path) == {"a": "x", "c": "y", "d": "n"}
 
 
-def test_what_cannot_be_taken_back_is_told_and_kept(
+def test_a_change_that_cannot_be_rolled_back_is_named_and_kept(
     files: DiskFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody writes to `a` between our change of it and the failure."""

@@ -131,7 +131,7 @@ def test_guarded_files_that_come_up_are_moved_away_and_told(ws: Walled) -> None:
     assert [goal.read_text() for goal in goals] == ["x\n"]
 
 
-def test_what_a_person_saw_named_can_be_written(ws: Walled) -> None:
+def test_guarded_files_that_a_person_approved_can_be_written(ws: Walled) -> None:
     (ws.root / ".vscode").mkdir()
     (ws.root / ".vscode/tasks.json").write_text("old")
     opened = (ws.root / ".env", ws.root / ".vscode/tasks.json")
@@ -263,7 +263,7 @@ def test_commands_run_in_the_home_though_it_holds_our_own_repositories(home: Pat
 
 
 @pytest.mark.parametrize("name", ["private", "private/deep", "private/deep/key"])
-def test_what_nobody_may_read_outside_the_workspace_cannot_be_opened(
+def test_an_unreadable_path_outside_the_workspace_cannot_be_opened(
     tmp_path: Path, home: Path, name: str
 ) -> None:
     needs_bubblewrap()
@@ -341,7 +341,7 @@ def test_other_processes_are_neither_seen_nor_ended(ws: Walled) -> None:
         "chmod 777 /etc", "chown 0 /usr", "modprobe loop", "date -s 12:00",
     ],
 )  # fmt: skip
-def test_what_belongs_to_the_machine_is_out_of_reach(ws: Walled, attempt: str) -> None:
+def test_resources_of_the_machine_are_out_of_reach(ws: Walled, attempt: str) -> None:
     # Where we are nobody, a space of one's own may be made: it leads nowhere.
     if os.geteuid() and attempt.startswith("unshare"):
         pytest.skip("a user space of one's own is allowed to those who are not root")

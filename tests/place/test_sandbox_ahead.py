@@ -68,7 +68,9 @@ def test_the_next_command_runs_in_the_sandbox_that_stands(ws: Walled, writes: bo
     assert (found.ahead, found.text, found.found.code) == (True, "two\n", 3)
 
 
-def test_what_a_thread_gave_up_for_a_command_is_not_kept_from_the_next(ws: Walled) -> None:
+def test_connections_work_after_the_listener_of_an_earlier_command_ended(
+    ws: Walled,
+) -> None:
     # It asks a listener about each connect, which ends with its command.
     connects = (
         'python3 -c \'import socket; s = socket.create_server(("127.0.0.1", 0)); '
@@ -200,7 +202,7 @@ def test_a_command_that_is_too_long_is_refused_as_without(ws: Walled) -> None:
 @pytest.mark.parametrize(
     "command", ["echo \ud800", "echo \0"], ids=["half a character", "0"]
 )
-def test_what_no_program_can_be_given_is_refused_as_without(
+def test_an_impossible_command_is_refused_as_in_a_fresh_sandbox(
     ws: Walled, command: str
 ) -> None:
     with pytest.raises(ToolFailed) as without:
@@ -230,7 +232,7 @@ def a_renamed_folder(root: Path) -> None:
 @pytest.mark.parametrize(
     "change", [a_new_file_with_keys, another_file_with_keys, a_renamed_folder]
 )
-def test_what_must_not_be_read_by_now_is_not(
+def test_a_path_that_became_unreadable_is_not_read(
     ws: Walled, change: Callable[[Path], None]
 ) -> None:
     (ws.root / "sub").mkdir()
@@ -244,7 +246,7 @@ def test_what_must_not_be_read_by_now_is_not(
     assert "key" not in re.sub("holds? keys", "", found.text)
 
 
-def test_what_must_not_be_written_by_now_is_not(ws: Walled) -> None:
+def test_a_path_that_became_guarded_is_not_written(ws: Walled) -> None:
     config = ws.root / ".git/config"
     config.parent.mkdir()
     config.write_text("old")
@@ -271,7 +273,7 @@ def test_a_workspace_that_was_replaced_is_the_new_one(ws: Walled) -> None:
     assert (found.ahead, found.text) == (False, "new")
 
 
-def test_what_a_rule_denies_by_now_is_hidden(tmp_path: Path) -> None:
+def test_a_path_that_a_new_rule_denies_is_hidden(tmp_path: Path) -> None:
     denied = list[str]()
     needs_bubblewrap()
     with walled(tmp_path / "ws", unread=lambda: denied) as ws:

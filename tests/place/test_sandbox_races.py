@@ -125,7 +125,7 @@ def test_nothing_of_another_repository_is_moved(tmp_path: Path, command: str) ->
     assert (git / "hooks/pre-push").read_text() == "theirs"
 
 
-def test_what_is_taken_away_stays_when_the_session_is_closed(tmp_path: Path) -> None:
+def test_quarantined_files_stay_when_the_session_is_closed(tmp_path: Path) -> None:
     needs_bubblewrap()
     with walled(tmp_path / "ws") as place:
         found = place.run("echo mine > .env")
