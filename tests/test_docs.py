@@ -148,7 +148,7 @@ def blocks() -> list[object]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", blocks())
-def test_what_a_console_shows_is_what_happens(block: str, tmp_path: Path) -> None:
+def test_console_examples_print_what_they_show(block: str, tmp_path: Path) -> None:
     """A `$` line is run; what follows must be what it prints, where … stands for anything.
 
     `[1]` is the exit code, where it is not 0.

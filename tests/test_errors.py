@@ -7,7 +7,7 @@ import pytest
 from refold.errors import said_by
 
 
-def test_what_the_system_says_is_told_without_the_path_that_the_sentence_names() -> None:
+def test_an_operating_system_error_is_quoted_without_its_path() -> None:
     with pytest.raises(FileNotFoundError) as gone:
         Path("/nowhere/file").read_bytes()
     with pytest.raises(UnicodeDecodeError) as odd:

@@ -349,7 +349,7 @@ def _opens(called: ast.expr) -> bool:
 @pytest.mark.parametrize(
     "code", ["open(p)", "os.rename(a, b)", "Path(p).read_text()", "shutil.rmtree(p)"]
 )
-def test_what_opens_by_path_is_seen(code: str) -> None:
+def test_calls_that_open_by_path_are_detected(code: str) -> None:
     (call,) = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)][:1]
 
     assert _opens(call.func)

@@ -90,7 +90,7 @@ def test_a_link_to_a_program_of_the_system_is_taken(ws: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("mode", "taken"), [(0o755, True), (0o757, False), (0o777, False)])
-def test_what_everybody_can_write_is_not_taken(
+def test_a_program_that_everybody_can_write_is_not_used(
     ws: Path, tmp_path: Path, mode: int, taken: bool
 ) -> None:
     for what in (planted(tmp_path / "a"), planted(tmp_path / "b").parent):
@@ -101,9 +101,7 @@ def test_what_everybody_can_write_is_not_taken(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_what_belongs_to_another_user_or_group_is_not_taken(
-    ws: Path, tmp_path: Path
-) -> None:
+def test_a_program_of_another_user_or_group_is_not_used(ws: Path, tmp_path: Path) -> None:
     theirs, groups, above = (planted(tmp_path / n / "bin") for n in ("t", "g", "u"))
     os.chown(theirs, OTHER_USER, 0)
     os.chown(groups.parent, 0, OTHER_USER)
@@ -137,7 +135,7 @@ def test_a_home_that_is_a_repository_keeps_its_tools(tmp_path: Path) -> None:
     assert found.find("git") == str(mine)
 
 
-def test_what_comes_up_later_in_the_workspace_does_not_take_the_place(
+def test_a_program_that_appears_later_in_the_workspace_is_not_used(
     ws: Path, tmp_path: Path
 ) -> None:
     good = planted(tmp_path / "tools")
@@ -165,7 +163,7 @@ def test_who_needs_one_that_is_not_there_or_not_trusted_hears_why(ws: Path) -> N
         found.need("nowhere")
 
 
-def test_what_our_programs_start_is_looked_for_where_they_were(
+def test_the_path_of_started_programs_leaves_out_the_workspace(
     ws: Path, tmp_path: Path
 ) -> None:
     good = planted(tmp_path / "tools")

@@ -30,7 +30,7 @@ ELSEWHERE = {
     "encodings of older files": "tools/test_legacy_encodings.py::test_every_tool_keeps_encoding_mark",
     "an encoding that changes": "tools/test_legacy_encodings.py::test_write_file_reports_that_a_file",
     "one bad image": "provider/test_image_fallback.py::test_refused_image_is_left_out_and_later",
-    "what a command leaves running": "place/test_commands.py::test_what_is_left_in_the_background_does",
+    "what a command leaves running": "place/test_commands.py::test_a_background_process_does_not",
     "a hook with a child": "hooks/test_hook_sessions.py::test_a_hook_has_ended_when_its_process_has",
     "a tool with a bad schema": "mcp/test_answer_repair.py::test_a_schema_that_would_cost_the_server",
     "a schema that is refused": "mcp/test_portable_schema.py::test_no_alternative_and_no_reference",

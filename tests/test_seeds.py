@@ -801,7 +801,7 @@ def test_every_name_of_the_library_is_used_or_has_a_reason() -> None:
 
 
 @pytest.mark.parametrize("names", USES, ids=lambda uses: uses[0].__name__)
-def test_what_the_library_does_is_done_by_refold(
+def test_library_examples_run_with_refold(
     names: tuple[Use, object], tmp_path: Path
 ) -> None:
     """The signatures are Go: each is used under its name in Python, with a scripted model."""

@@ -44,7 +44,7 @@ def test_a_prompt_is_answered(work: Path) -> None:
     anyio.run(check)
 
 
-def test_what_an_editor_does_is_recorded_with_its_name(work: Path) -> None:
+def test_actions_of_an_editor_are_recorded_with_its_name(work: Path) -> None:
     async def check() -> None:
         async with editor(work, {"text": "Hello there."}) as at:
             session = await at.new()
@@ -126,7 +126,7 @@ def test_a_change_that_the_person_denies_is_not_made(work: Path) -> None:
     anyio.run(check)
 
 
-def test_what_is_allowed_for_the_session_is_asked_once(work: Path) -> None:
+def test_a_call_allowed_for_the_session_is_asked_once(work: Path) -> None:
     (work / "a.py").write_text("x = 1\n")
     again = call("edit_file", path="a.py", old="2", new="3")
 

@@ -142,7 +142,7 @@ def test_a_resource_that_is_no_image_and_has_no_text_is_rejected() -> None:
         message_of([acp.resource_block(blob)])
 
 
-def test_what_the_person_wrote_is_kept_apart_from_what_the_editor_embeds() -> None:
+def test_typed_text_is_kept_apart_from_embedded_text() -> None:
     file = acp.embedded_text_resource("zed:///thread", "once")
     found = message_of([acp.text_block("Look: "), acp.resource_block(file)])
     assert (found.typed, found.attached) == (

@@ -87,7 +87,7 @@ def quoted(path: object, lines: str = "1") -> Evidence:
     return Evidence(path=str(path), lines=lines, quote=LINE)
 
 
-def test_what_a_child_read_and_ran_counts(place: Path) -> None:
+def test_calls_of_a_subagent_count_as_evidence(place: Path) -> None:
     (place / "a.py").write_text(LINE)
     journal = place / "s" / "children" / "child-1" / "children" / "child-2"
     journal.mkdir(parents=True)
@@ -127,7 +127,7 @@ def test_the_report_of_a_child_is_no_evidence(place: Path) -> None:
     assert found.state == "unknown"
 
 
-def test_what_a_model_said_to_code_is_no_evidence(place: Path) -> None:
+def test_an_answer_of_a_leaf_model_is_no_evidence(place: Path) -> None:
     answer = "the author was born in Oslo in 1901"
     told = made(
         *called("call-0", "python", code="print(lm('Where?')); print(open('a').read())"),
@@ -186,7 +186,7 @@ def test_a_refused_call_is_no_call(place: Path) -> None:
     )
 
 
-def test_what_was_cut_is_looked_up_in_its_blob(place: Path) -> None:
+def test_output_that_was_cut_is_read_from_its_blob(place: Path) -> None:
     text = "begins\n[… 900 of 1000 characters are left out here. …]\nends"
     told = made(*ran("call-0", "make", text, whole="b" * 64))
     evidence = Evidence(call="make", quote="in the middle of it")
@@ -245,7 +245,7 @@ def test_a_file_that_was_never_read_is_not_even_opened(place: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link", "huge", "binary", "directory", "unread"])
-def test_what_is_no_plain_file_any_more_is_not_looked_into(place: Path, kind: str) -> None:
+def test_a_path_that_is_no_plain_file_any_more_is_not_read(place: Path, kind: str) -> None:
     path = place / "a.py"
     told = SessionRecord(made(SessionStarted(str(place)), *read("call-0", path, LINE)))
     files = DiskFiles(place)

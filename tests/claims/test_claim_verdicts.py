@@ -178,7 +178,7 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Past:
 
 
 @pytest.mark.parametrize("case", [*TRUE, *OPEN, *LIES], ids=lambda case: case.name)
-def test_what_an_answer_says_is_borne_out_or_not(case: Case, past: Past) -> None:
+def test_the_verdict_on_an_answer_follows_its_evidence(case: Case, past: Past) -> None:
     told = {"claim": case.claim, "evidence": case.evidence}
     answer = json.dumps({"findings": [told]}).replace("ABSOLUTE", str(past.directory))
 

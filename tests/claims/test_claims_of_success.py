@@ -81,7 +81,7 @@ def test_success_in_other_words_is_not_borne_out_by_a_failure(claim: str) -> Non
     assert found in ("unknown", "contradicted")
 
 
-def test_what_cannot_be_read_beside_a_claim_that_can_is_not_left_out() -> None:
+def test_an_unreadable_claim_beside_a_valid_one_is_not_left_out() -> None:
     good = '{"claim": "a", "evidence": "x.py: some words", "required": "true"}'
     found = in_answer(f'{good} and {{"claim": "b", "evidence": {{"call": "pytest",}}}}')
 

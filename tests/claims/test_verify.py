@@ -123,7 +123,7 @@ def test_a_turn_that_there_is_not_is_told(
     assert "there is no turn" in capsys.readouterr().err
 
 
-def test_what_a_claim_says_cannot_steer_the_terminal(
+def test_escape_sequences_of_a_claim_do_not_reach_the_terminal(
     answering: Answering, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answering(

@@ -116,7 +116,7 @@ def test_a_command_is_run_once_in_the_home_without_input(
     assert count.read_text() == f"{home}\n"
 
 
-def test_what_a_command_says_when_it_fails_is_told_without_the_key(no_ring: None) -> None:
+def test_an_error_message_of_key_command_is_shown_without_the_key(no_ring: None) -> None:
     script = (
         "echo short; echo 'the key short is expired,' >&2; echo 'says pass' >&2; exit 3"
     )
@@ -192,7 +192,7 @@ def test_a_keyring_that_is_of_no_use_leaves_the_file(mode: str, ring: Ring) -> N
     [("locked", "the collection is locked"),
      ("absent", "this machine has none that can be opened from here")],
 )  # fmt: skip
-def test_what_is_wrong_with_the_keyring_is_told_where_nothing_else_has_a_key(
+def test_a_keyring_error_is_shown_where_no_other_source_has_a_key(
     ring: Ring, mode: str, said: str
 ) -> None:
     ring.put(mode)
@@ -313,9 +313,7 @@ def test_the_real_package_is_asked_by_its_own_names(
         ("k" * 5000, "longer than"),
     ],
 )
-def test_what_is_pasted_by_mistake_is_known_and_never_quoted(
-    key: str, problem: str
-) -> None:
+def test_a_wrong_paste_is_recognized_and_never_quoted(key: str, problem: str) -> None:
     found = wrong(key)
 
     assert problem in found if problem else found == ""
@@ -340,7 +338,9 @@ def test_comments_and_other_entries_outlive_a_change(tmp_path: Path) -> None:
     assert not credentials.remove(file, "xai")
 
 
-def test_what_cannot_be_changed_line_by_line_is_written_anew(tmp_path: Path) -> None:
+def test_a_credentials_file_that_cannot_be_changed_by_line_is_rewritten(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "credentials.toml"
     file.touch(0o600)
     file.write_text('openai = """\\\n  old"""\n"gro\\u0071" = "g"\n')

@@ -52,7 +52,7 @@ def test_many_are_named_in_part() -> None:
     assert FolderTexts("/", many).names.endswith("7.md and 2 more")
 
 
-def test_what_is_new_is_what_lies_in_no_trusted_folder(top: Path) -> None:
+def test_only_instructions_outside_trusted_folders_are_new(top: Path) -> None:
     (top / ".git").mkdir()
     (top / "AGENTS.md").touch()
     (top / "inner/AGENTS.md").touch()

@@ -247,7 +247,7 @@ def test_the_settings_of_a_person_whose_home_is_the_folder_are_no_project_s(
         ("[limits]\nquestion_seconds = 9.0", "limits.question_seconds"),
     ],
 )
-def test_what_a_project_must_not_set_is_one_sentence_that_names_it(
+def test_a_forbidden_project_setting_is_one_sentence_that_names_it(
     folder: Path, places: Paths, text: str, key: str
 ) -> None:
     says(folder, text)
@@ -304,9 +304,7 @@ def test_all_that_a_project_may_say(folder: Path, places: Paths) -> None:
     )  # fmt: skip
 
 
-def test_what_a_folder_wants_is_said_in_words_that_no_screen_obeys(
-    folder: Path, places: Paths
-) -> None:
+def test_the_wishes_of_a_folder_are_shown_with_escapes(folder: Path, places: Paths) -> None:
     says(folder, RULES + '[limits]\nsteps = 9\n[models]\nmain = "a\\u001b[2Jb"\n')
     says(
         folder,
@@ -408,7 +406,7 @@ def test_a_directory_of_settings_that_is_a_link_is_not_followed(
 
 
 @pytest.mark.parametrize("make", [lambda at: at.write_text(""), lambda at: os.mkfifo(at)])
-def test_what_should_be_a_directory_and_is_none_is_named(
+def test_a_file_in_place_of_a_directory_is_named(
     tmp_path: Path, places: Paths, make: Callable[[Path], object]
 ) -> None:
     make(tmp_path / ".refold")

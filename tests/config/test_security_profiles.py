@@ -114,7 +114,7 @@ def test_rules_of_the_user_are_added_to_those_of_a_profile(tmp_path: Path) -> No
     assert rules(found) == {("ask", "bash(git push *)"), ("allow", "bash(make *)")}
 
 
-def test_what_a_profile_of_the_flag_sets_is_recorded_as_given_by_flags(
+def test_settings_of_a_profile_flag_are_recorded_as_flags(
     tmp_path: Path,
 ) -> None:
     given = limits_from_flags(loaded(tmp_path, flag="cautious"))

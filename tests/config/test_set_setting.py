@@ -121,7 +121,7 @@ def test_an_empty_table_is_taken_out() -> None:
         ("[a]\nb.c = 1\n[a.b.d]\n", ("a", "b")),
     ],
 )
-def test_what_takes_a_person_is_an_error_and_changes_nothing(
+def test_a_setting_that_needs_an_editor_is_an_error(
     text: str, path: tuple[str, ...]
 ) -> None:
     with pytest.raises(BadInput, match="refold config edit"):

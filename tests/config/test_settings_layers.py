@@ -178,7 +178,7 @@ def test_an_empty_variable_sets_nothing_and_our_other_variables_are_no_settings(
         ("a = 1\na = 2", ":2:6: this is not valid TOML: Cannot overwrite a value"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_in_the_file_is_named_with_its_place_and_value(
+def test_a_wrong_value_in_the_file_is_named_with_its_place(
     file: Path, text: str, said: str
 ) -> None:
     found = refused(written(file, text))
@@ -189,7 +189,7 @@ def test_what_is_wrong_in_the_file_is_named_with_its_place_and_value(
     assert len(found) < 2000
 
 
-def test_what_is_wrong_in_the_environment_or_a_flag_is_named_with_its_place(
+def test_a_wrong_value_of_a_variable_or_flag_is_named_with_its_place(
     file: Path,
 ) -> None:
     unknown = load(file, {"REFOLD_MODEL_NAME": "x", "REFOLD_LIMITS__STEPS": "3"}, {})
@@ -327,7 +327,7 @@ def test_one_setting_is_remembered_and_the_rest_stays(
     }
 
 
-def test_what_is_remembered_is_read_back_whatever_stands_in_it(file: Path) -> None:
+def test_a_remembered_value_is_read_back_with_any_characters(file: Path) -> None:
     value = 'a/"quoted" \\ back\nline é 😀 \x7f'
 
     remember(Paths(*(file.parent,) * 3), "model", value)

@@ -43,7 +43,9 @@ def test_nothing_was_said_and_nothing_is_made(file: Path, tmp_path: Path) -> Non
     assert not file.parent.exists()
 
 
-def test_what_is_kept_is_for_its_owner_s_eyes_and_whole(file: Path, tmp_path: Path) -> None:
+def test_trusted_folders_are_stored_whole_and_for_their_owner_only(
+    file: Path, tmp_path: Path
+) -> None:
     TrustedFolders(file).trust(shown(tmp_path))
     TrustedFolders(file).always(tmp_path, "bash(make test)")
     TrustedFolders(file).always(tmp_path, "bash(make test)", "bash(ls)")
@@ -64,7 +66,7 @@ def test_what_is_kept_is_for_its_owner_s_eyes_and_whole(file: Path, tmp_path: Pa
     }  # fmt: skip
 
 
-def test_what_is_not_ours_in_the_file_stays(file: Path, tmp_path: Path) -> None:
+def test_unknown_keys_in_the_file_stay(file: Path, tmp_path: Path) -> None:
     file.parent.mkdir()
     file.touch(0o600)
     file.write_text('later = [1, {a = 2.5}]\n[folders."/x"]\ntrusted = true\nnew = "é"\n')

@@ -46,7 +46,7 @@ def test_a_schema_that_would_cost_the_server_is_kept_for_who_decides(
         {"annotations": "none"}, {"icons": 1}, {"execution": []}, {"title": {}},
     ],
 )  # fmt: skip
-def test_what_is_not_used_of_a_tool_does_no_harm(more: dict[str, object]) -> None:
+def test_unused_fields_of_a_tool_do_no_harm(more: dict[str, object]) -> None:
     result, said = repaired({"tools": [{**GOOD, **more}]})
 
     assert [tool.name for tool in types.ListToolsResult.model_validate(result).tools] == [
@@ -120,5 +120,5 @@ def test_a_message_of_a_prompt_may_be_text_or_unknown() -> None:
         types.JSONRPCNotification(jsonrpc="2.0", method="x", params={"content": 3}),
     ],
 )
-def test_what_is_right_is_passed_on_as_it_is(message: types.JSONRPCMessage) -> None:
+def test_a_valid_message_is_passed_on_unchanged(message: types.JSONRPCMessage) -> None:
     assert repair(message, lambda _: None) is message

@@ -85,7 +85,9 @@ def test_its_cost_is_reserved_and_settled_in_the_session(place: Place) -> None:
     assert (settled.failed, settled.usage is not None) == ("", True)
 
 
-def test_what_the_user_refuses_is_refused_for_the_rest_of_the_call(place: Place) -> None:
+def test_a_refused_sampling_request_is_refused_for_the_rest_of_the_call(
+    place: Place,
+) -> None:
     talk = Talk(place, "sampling", "refuse")
 
     assert len(talk.questions) == 1
@@ -128,7 +130,7 @@ def test_no_call_is_made_when_the_budget_is_used_up(place: Place) -> None:
     ("mode", "words"),
     [("sample-tools", "has no tools here"), ("sample-long", "longer than 100,000")],
 )
-def test_what_is_not_offered_is_refused_without_a_question(
+def test_an_unsupported_sampling_request_is_refused_without_a_question(
     place: Place, mode: str, words: str
 ) -> None:
     talk = Talk(place, mode, "allow", lines=())

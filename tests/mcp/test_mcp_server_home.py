@@ -48,7 +48,7 @@ def test_variables_of_the_entry_count_more_than_those_of_its_home(place: Place) 
     assert "mcp-servers" not in variables["XDG_CONFIG_HOME"]
 
 
-def test_what_a_server_writes_at_home_stays_and_no_command_sees_it(place: Place) -> None:
+def test_a_server_writes_to_its_home_and_no_command_sees_the_file(place: Place) -> None:
     home = environ(place)["HOME"]
     place.servers(s=place.fake("write"))
     place.know()

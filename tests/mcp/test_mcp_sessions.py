@@ -422,7 +422,7 @@ def test_server_sees_the_same_client_in_every_start(place: Place) -> None:
     ] * 2
 
 
-def test_what_a_server_asks_is_cancelled_and_named_where_no_user_is_there(
+def test_a_question_of_a_server_is_cancelled_and_named_without_a_user(
     place: Place,
 ) -> None:
     place.servers(s=place.fake("elicit"))

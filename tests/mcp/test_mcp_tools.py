@@ -155,7 +155,7 @@ def test_arguments_that_are_no_object_are_refused(raw: bytes) -> None:
         tool.parse(raw)
 
 
-def test_what_a_server_offers_first_is_accepted() -> None:
+def test_the_first_tools_of_a_server_are_accepted() -> None:
     found = Manifest().met(ServerListing((remote("a"), remote("b"))))
 
     assert ([t.name for t in found.usable], found.blocked) == (["a", "b"], ())

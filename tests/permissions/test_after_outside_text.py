@@ -58,7 +58,7 @@ def test_a_change_asks_though_a_rule_allows_it(access: Access, mode: Mode) -> No
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("access", READS)
-def test_what_only_reads_is_decided_as_before(access: Access, mode: Mode) -> None:
+def test_a_read_only_call_is_decided_as_before(access: Access, mode: Mode) -> None:
     assert decide(access, mode, (), AFTER) == decide(access, mode, (), BEFORE)
 
 

@@ -97,7 +97,7 @@ def test_a_protected_file_in_a_command_is_asked_about_and_then_open(
         "git clone -u x y", "git clone 'ext::sh -c x' y", "git fetch ext::x",
     ],
 )  # fmt: skip
-def test_what_makes_git_run_others_is_asked_about_in_every_mode(command: str) -> None:
+def test_git_commands_that_run_other_programs_ask_in_every_mode(command: str) -> None:
     found = judged(command, "bypass")
 
     assert (found.verdict, found.once) == ("ask", True)

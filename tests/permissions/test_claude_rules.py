@@ -45,7 +45,7 @@ def test_a_settings_file_is_carried_over() -> None:
         ("allow", "Bash(", ""),
     ],
 )
-def test_what_cannot_be_said_is_left_out_or_forbidden_widely_and_told(
+def test_rules_that_cannot_be_converted_are_left_out_or_widened_and_named(
     verdict: Verdict, written: str, became: str
 ) -> None:
     found = convert_rules({verdict: [written]})
@@ -67,7 +67,7 @@ def test_what_cannot_be_said_is_left_out_or_forbidden_widely_and_told(
          "a settings file cannot switch to bypass: start with --permission-mode bypass"),
     ],
 )  # fmt: skip
-def test_what_makes_no_sense_is_told(settings: Mapping[str, object], left: str) -> None:
+def test_invalid_settings_are_named(settings: Mapping[str, object], left: str) -> None:
     assert convert_rules(settings) == ImportedRules(left=(left,))
 
 

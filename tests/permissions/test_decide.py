@@ -134,7 +134,7 @@ def test_a_decision_names_its_rule_or_its_reason(
 
 
 @pytest.mark.parametrize("rule", ["write_file", "*", "write_file(**)", "write_file(b.txt)"])
-def test_what_lies_outside_has_to_be_named_to_be_allowed(rule: str) -> None:
+def test_a_path_outside_is_allowed_only_by_a_rule_that_names_it(rule: str) -> None:
     found = [
         decide(FAR_EDIT, "default", rules(allow=[given]), FACTS).verdict
         for given in (rule, "write_file(/elsewhere/**)")

@@ -8,14 +8,14 @@ from tests.permissions.places import judged, place
 
 
 @pytest.mark.parametrize("command", [*HARMLESS, *SPREAD])
-def test_what_programmers_type_all_day_runs_unasked(command: str) -> None:
+def test_everyday_commands_run_unasked(command: str) -> None:
     found = judged(command)
 
     assert (found.verdict, found.confines) == ("allow", Confinement())
 
 
 @pytest.mark.parametrize("command", [*NEAR, *SPREAD_NEAR])
-def test_what_only_resembles_it_is_asked_about(command: str) -> None:
+def test_lookalikes_of_everyday_commands_ask(command: str) -> None:
     assert judged(command).verdict == "ask"
 
 

@@ -32,7 +32,7 @@ from tests.permissions.places import bash, judged, on_file, place, rules
         "./load postgres://me:pw@localhost/db",
     ],
 )  # fmt: skip
-def test_what_the_sandbox_holds_runs(command: str) -> None:
+def test_commands_that_the_sandbox_confines_run_unasked(command: str) -> None:
     found = judged(command, "sandbox")
 
     assert (found.verdict, found.rule) == ("allow", "")
@@ -125,7 +125,9 @@ def test_what_the_sandbox_holds_runs(command: str) -> None:
         ("", "it is empty"),
     ],
 )
-def test_what_leaves_it_or_cannot_be_restored_asks(command: str, reason: str) -> None:
+def test_commands_that_leave_the_sandbox_or_cannot_be_undone_ask(
+    command: str, reason: str
+) -> None:
     found = judged(command, "sandbox")
 
     assert (found.verdict, found.confines.narrow) == ("ask", False)

@@ -13,14 +13,14 @@ from tests.permissions.places import bash, judged, place, rules
 
 
 @pytest.mark.parametrize("command", LOOKS)
-def test_what_only_looks_runs_unasked_and_can_write_nothing(command: str) -> None:
+def test_read_only_commands_run_unasked_and_can_write_nothing(command: str) -> None:
     assert judged(command) == Decision(
         "allow", reason="every part of it is read-only, inside the workspace"
     )
 
 
 @pytest.mark.parametrize("command", ACTS)
-def test_what_may_do_more_is_asked_about(command: str) -> None:
+def test_commands_that_may_do_more_than_read_ask(command: str) -> None:
     assert judged(command).verdict == "ask"
 
 
@@ -82,7 +82,7 @@ def test_a_command_in_a_folder_outside_looks_outside() -> None:
     assert found == ["allow", "allow", "allow", "ask", "ask"]
 
 
-def test_what_wants_the_network_never_only_looks() -> None:
+def test_a_command_that_needs_the_network_is_not_read_only() -> None:
     touch = bash("ls", network=True)
 
     asked = decide(touch, "default", (), place())

@@ -63,7 +63,7 @@ def workspace(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_what_runs_unasked_writes_nothing_reaches_nothing_and_runs_nothing_else(
+def test_unasked_commands_write_nothing_connect_nowhere_and_run_no_other_program(
     workspace: Path, seed: int
 ) -> None:
     facts = Facts(

@@ -63,7 +63,7 @@ def test_of_other_programs_at_most_the_call_itself_is_offered(command: str) -> N
         f"A=1 pytest {'x' * 400}",
     ],
 )  # fmt: skip
-def test_what_no_rule_can_see_whole_has_none(command: str) -> None:
+def test_a_command_that_no_rule_can_cover_has_no_offer(command: str) -> None:
     assert offers(bash(command), place()) == rule_set(bash(command), place()) == ()
 
 

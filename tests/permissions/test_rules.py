@@ -47,7 +47,7 @@ def test_a_rule_reads_back_as_it_was_written(written: str, kept: str) -> None:
     "text",
     ["", "()", "bash()", "bash( )", "bash(x", "bash x", "two words(x)", "(x)", "b a"],
 )
-def test_what_is_no_rule_is_quoted_with_an_example(text: str) -> None:
+def test_an_invalid_rule_is_quoted_with_an_example(text: str) -> None:
     with pytest.raises(BadInput) as caught:
         parse(text, "deny")
 

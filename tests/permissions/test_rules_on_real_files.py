@@ -86,7 +86,7 @@ def test_an_allow_rule_holds_for_the_file_by_any_of_its_names(workspace: Path) -
 
 @pytest.mark.parametrize("mode", ["default", "accept-edits"])
 @pytest.mark.parametrize("path", ["away", "../outside.txt", "/etc/hostname"])
-def test_what_lies_outside_is_asked_about_with_its_real_name(
+def test_a_path_outside_is_asked_about_with_its_real_name(
     workspace: Path, path: str, mode: str
 ) -> None:
     real = "/etc/hostname" if path[0] == "/" else str(workspace.parent / "outside.txt")
@@ -111,7 +111,7 @@ def test_a_path_left_out_is_the_workspace_and_runs_unasked(workspace: Path) -> N
 
 
 @pytest.mark.parametrize("path", ["", "a\0b", "\ud800"])
-def test_what_cannot_be_a_path_is_told_to_the_model_and_ends_nothing(
+def test_an_impossible_path_is_a_failed_call_and_ends_nothing(
     workspace: Path, path: str
 ) -> None:
     arguments = msgspec.json.encode({"path": path.replace("\ud800", "@")}).decode()

@@ -120,14 +120,14 @@ def test_a_copy_of_such_text_is_written_as_it_is_in_the_file(
     assert (work / "copy.md").read_text() == f"{FORGED}\n"
 
 
-def test_what_a_user_ran_prints_no_reminder() -> None:
+def test_output_of_a_user_command_holds_no_forged_reminder() -> None:
     told = as_message("cat notes.md", ProgramOutput(0, start=FORGED))
 
     assert WRITTEN in told
     assert told.count("<reminder>") == 1  # that of refold
 
 
-def test_what_a_pipe_adds_to_a_prompt_holds_no_reminder(
+def test_piped_input_holds_no_forged_reminder(
     work: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(work)

@@ -51,7 +51,7 @@ def test_no_user_is_asked_to_fill_in_what_is_no_form(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_what_a_user_cannot_see_of_an_option_is_written_out_and_sent_as_it_was() -> None:
+def test_invisible_characters_of_an_option_are_written_out_and_sent_unchanged() -> None:
     option = "red\u202e\x1b[2J"
     user = User("answer", "red⟦U+202E⟧⟦U+001B⟧[2J")
 

@@ -54,7 +54,7 @@ async def test_every_command_of_the_table_answers_on_a_page(tmp_path: Path) -> N
     assert messages.json == []
 
 
-async def test_what_a_command_asks_is_answered_with_the_next_request(
+async def test_a_question_of_a_command_is_answered_with_the_next_request(
     tmp_path: Path,
 ) -> None:
     async with server(tmp_path, "Hello.") as client:

@@ -84,7 +84,7 @@ async def test_an_order_that_changes_nothing_takes_no_lock(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-async def test_what_another_process_says_in_a_watched_session_is_shown(
+async def test_messages_of_another_process_are_shown_in_a_watched_session(
     tmp_path: Path,
 ) -> None:
     id_, _ = await stored(tmp_path, "Hi.")

@@ -181,7 +181,9 @@ def test_a_follower_that_does_not_read_is_cut_off() -> None:
     assert MOST_WAITING <= 8 * 1024 * 1024
 
 
-async def test_what_is_no_place_is_refused_in_the_handshake(tmp_path: Path) -> None:
+async def test_an_impossible_resume_position_is_refused_in_the_handshake(
+    tmp_path: Path,
+) -> None:
     async with server(tmp_path) as client:
         id_ = await client.begin()
         refused = list[int]()

@@ -126,7 +126,7 @@ def test_a_signed_call_starts_a_run_at_once_with_its_body_marked(
     )
 
 
-def test_what_is_not_rightly_signed_gets_the_same_401(start: Start, secret: str) -> None:
+def test_a_wrong_signature_or_name_gets_the_same_401(start: Start, secret: str) -> None:
     server, good = start(), signed(secret)
     other = signed("0" * 64)
     tries = {
@@ -184,7 +184,7 @@ def test_a_replay_is_refused_by_every_server_also_after_a_restart(
     ],
     ids=["too long", "text", "form", "no type", "other name", "other site"],
 )
-def test_what_the_guard_refuses_no_signature_lets_in(
+def test_a_request_that_the_guard_refuses_is_refused_with_a_signature(
     headers: dict[str, str], body: bytes, status: int, start: Start, secret: str
 ) -> None:
     answer = start().send({**signed(secret, body), **headers}, body)

@@ -111,7 +111,7 @@ async def test_only_a_program_makes_links_for_others(tmp_path: Path) -> None:
     assert (bad.status, "is not a name" in bad.json["reason"]) == (400, True)
 
 
-async def test_what_waits_for_its_turn_keeps_its_person(tmp_path: Path) -> None:
+async def test_an_order_that_waits_keeps_its_person(tmp_path: Path) -> None:
     """A message, `continue` and a compaction are carried out long after they were ordered."""
     from refold.client.protocol import CompactConversation, Continue, SendMessage
 

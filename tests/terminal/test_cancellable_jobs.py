@@ -18,7 +18,7 @@ from tests.terminal.stage import handle_on, opened
 from tests.terminal.test_conversation import Typist
 
 
-def test_what_leaves_nothing_behind_is_not_waited_for() -> None:
+def test_a_cancelled_job_that_leaves_nothing_behind_is_not_waited_for() -> None:
     out, began, over = io.StringIO(), Event(), Event()
     apart = CancellableJob(Printer(out, TerminalCapabilities()), Typist())
 

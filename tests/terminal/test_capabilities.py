@@ -132,7 +132,9 @@ def test_a_terminal_is_painted_in_its_own_words() -> None:
         ("… é", "no-such-codec", "... \\xe9"),
     ],
 )
-def test_what_an_encoding_lacks_is_spelled(text: str, encoding: str, written: str) -> None:
+def test_characters_that_an_encoding_lacks_are_spelled_out(
+    text: str, encoding: str, written: str
+) -> None:
     assert spelled(text, encoding) == written
 
 
@@ -227,7 +229,7 @@ print(terminfo(sys.argv[2]) == found)
 """
 
 
-def test_what_takes_long_is_told_in_plain_after_ever_longer_silences() -> None:
+def test_plain_progress_is_printed_after_ever_longer_silences() -> None:
     out, now = io.StringIO(), [0.0]
     paper = Printer(out, TerminalCapabilities())
     aloud = PlainProgress(paper, lambda: now[0])

@@ -154,7 +154,7 @@ def test_a_no_with_its_reason_goes_to_the_child(tmp_path: Path) -> None:
     ]
 
 
-def test_what_a_child_wants_to_know_is_asked_under_its_name(tmp_path: Path) -> None:
+def test_questions_of_a_subagent_are_asked_under_its_name(tmp_path: Path) -> None:
     rows, evening = told(tmp_path, errand_with(asks(ASK_USER, ASK)), "blue", "so")
 
     assert rows.count("child-1 (explore) asks:") == 2

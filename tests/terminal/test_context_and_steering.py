@@ -37,7 +37,7 @@ def evening(tmp_path: Path) -> Evenings:
     return lambda *lines, **more: Evening(tmp_path, *lines, **more)
 
 
-def test_what_fills_the_window_is_told_by_part(evening: Evenings) -> None:
+def test_context_shows_the_window_by_part(evening: Evenings) -> None:
     rows = evening([READ], "Well.").tell("/context", "look", "/context")
 
     assert "Nothing has been sent to a model yet." in rows
@@ -140,7 +140,7 @@ def test_a_budget_is_changed_for_this_session(
 @pytest.mark.parametrize(
     "typed", ["0", "-1", "much", "tokens", "tokens x", "days 3", "1.2.3"]
 )
-def test_what_is_no_budget_is_quoted(evening: Evenings, typed: str) -> None:
+def test_an_invalid_budget_is_quoted(evening: Evenings, typed: str) -> None:
     tonight = evening()
 
     rows = tonight.tell(f"/budget {typed}")
@@ -411,7 +411,7 @@ def test_commands_that_only_tell_need_not_wait_and_others_do(evening: Evenings) 
     assert "clear" not in at_once
 
 
-def test_what_is_to_be_made_shorter_in_a_turn_is_asked_for(evening: Evenings) -> None:
+def test_compact_during_a_turn_takes_effect_before_the_next_step(evening: Evenings) -> None:
     tonight = evening([UNTIL], "<sum>", "Done.")
 
     rows = while_it_works(tonight, [pressed("/compact prune\r"), finish], Key.CTRL_D)

@@ -228,7 +228,7 @@ def test_help_of_one_tells_all_of_it(name: str, desk: Callable[..., Desk]) -> No
     assert [alias for alias in row.aliases if not any(f"/{alias}" in r for r in rows)] == []
 
 
-def test_what_there_is_not_is_named_with_the_nearest_and_not_pretended(
+def test_an_unknown_command_is_refused_with_the_nearest_name(
     desk: Callable[..., Desk],
 ) -> None:
     names = {name for each in commands() for name in each.names}
@@ -263,7 +263,7 @@ def test_names_and_words_of_anybody_move_nothing_on_a_narrow_screen(
     assert [row for row in shown if not row.isprintable()] == []
 
 
-def test_what_may_follow_is_offered_from_the_same_table(tmp_path: Path) -> None:
+def test_completion_after_a_command_uses_the_table_of_commands(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     desk.tell("a title", "/rename work", answers=("Yes.",))
 
@@ -300,7 +300,7 @@ def test_a_session_that_is_open_elsewhere_is_not_taken_over(
     assert "2  hello" in rows
 
 
-def test_what_is_kept_nowhere_has_no_others(desk: Callable[..., Desk]) -> None:
+def test_an_unsaved_session_has_no_other_sessions(desk: Callable[..., Desk]) -> None:
     rows = desk().tell(
         "/sessions", "/resume", "/resume x", "/search y", "/timeline", keep=False
     )

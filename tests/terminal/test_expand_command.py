@@ -47,7 +47,7 @@ def test_the_newest_result_is_shown_whole_and_older_ones_by_number(
     ]
 
 
-def test_what_was_cut_for_the_model_is_shown_from_where_it_is_kept(
+def test_expand_shows_saved_output_that_was_cut_for_the_model(
     evening: Evenings,
 ) -> None:
     tonight = evening([HUGE], "Done.")
@@ -77,9 +77,7 @@ def test_a_change_is_shown_as_the_lines_that_went_and_came(evening: Evenings) ->
          "newest, not 'me'"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_shown_is_said_in_a_sentence(
-    evening: Evenings, typed: str, said: str
-) -> None:
+def test_an_impossible_expand_is_refused(evening: Evenings, typed: str, said: str) -> None:
     rows = evening("Hello.").tell("hi", typed)
 
     assert said in " ".join(rows)

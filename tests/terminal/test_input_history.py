@@ -66,7 +66,9 @@ def test_of_a_long_history_the_newer_half_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not LOCKS.exists(), reason="only Linux tells who waits for a lock")
-def test_what_is_added_while_another_makes_it_shorter_is_not_lost(tmp_path: Path) -> None:
+def test_a_line_added_while_another_process_shortens_the_history_is_not_lost(
+    tmp_path: Path,
+) -> None:
     path, shorter = tmp_path / "history", tmp_path / "shorter"
     kept = history(path, same, same)
     kept.append_string("old")

@@ -155,7 +155,7 @@ def test_notes_are_kept_listed_and_forgotten(
     assert "type /memory, /memory forget NUMBER or TEXT, or /memory update" in rows
 
 
-def test_what_several_lines_say_is_for_the_model(
+def test_several_lines_that_begin_with_a_hash_go_to_the_model(
     evening: Evenings, known: dict[str, Any]
 ) -> None:
     tonight = evening("A title.")
@@ -182,7 +182,7 @@ def test_notes_are_made_when_somebody_says_so(
     assert "No new notes: nothing new was said" in rows
 
 
-def test_what_is_off_says_so(evening: Evenings) -> None:
+def test_skills_and_memory_that_are_off_say_so(evening: Evenings) -> None:
     rows = evening().tell("/skills", "/memory", "#this", "/memory update")
 
     off = "memory is off: --no-memory was given, or memory = false is set"

@@ -57,7 +57,7 @@ def test_a_mark_within_a_paste_stays_what_it_is() -> None:
         ("half \udcff", "half \ufffd"),
     ],
 )
-def test_what_orders_a_terminal_about_is_left_out(pasted: str, left: str) -> None:
+def test_escape_sequences_in_a_paste_are_left_out(pasted: str, left: str) -> None:
     assert without_escapes(pasted) == left
 
 
@@ -78,7 +78,7 @@ def test_nothing_that_is_pasted_holds_an_order_and_clean_words_stay(text: str) -
         ("\x1b[1mbold\x1b[0m\r\n", "bold\n"),
     ],
 )
-def test_what_was_written_over_does_not_count(printed: str, stood: str) -> None:
+def test_overwritten_output_does_not_count(printed: str, stood: str) -> None:
     assert render_lines(printed) == stood
 
 
@@ -122,7 +122,7 @@ def test_escape_alone_is_a_key_and_half_a_mark_is_none() -> None:
     assert [key.key for key in keys] == [Keys.Escape, Keys.BracketedPaste]
 
 
-def test_what_was_typed_before_a_paste_is_kept() -> None:
+def test_text_typed_before_a_paste_is_kept() -> None:
     before, paste = begun("abc\x1b[200~one\ntwo\x1b[201~")
 
     assert (before, paste.parts() if paste else ()) == ("abc", ("one\ntwo", ""))

@@ -43,7 +43,9 @@ def heard(of: Evening) -> list[str]:
     return [part.text for part in spoken[-1].parts if isinstance(part, Text)]
 
 
-def test_what_was_run_is_told_with_the_next_words(evening: Evenings) -> None:
+def test_a_shell_command_and_its_output_go_to_the_model_with_the_next_message(
+    evening: Evenings,
+) -> None:
     at = evening("I see.")
 
     printed = at.tell("!echo one; echo two >&2; pwd; exit 3", "fix that")
@@ -166,7 +168,7 @@ def test_output_cannot_end_what_it_stands_in() -> None:
         ),
     ],
 )
-def test_what_the_model_is_told_is_bounded(ran: ProgramOutput, left: str) -> None:
+def test_shell_output_for_the_model_is_bounded(ran: ProgramOutput, left: str) -> None:
     assert as_message("x", ran) == f"{HEAD}<shell>\n{left}\n</shell>"
 
 
@@ -183,7 +185,7 @@ def test_what_the_model_is_told_is_bounded(ran: ProgramOutput, left: str) -> Non
         (b"\x1b[>1u\x1b[>4;2m", b"\x1b[<u\x1b[>4m", False),
     ],
 )
-def test_what_a_command_changed_of_the_terminal_is_put_right(
+def test_terminal_modes_that_a_command_changed_are_restored(
     printed: bytes, undone: bytes, full_screen: bool
 ) -> None:
     whole, in_pieces = TerminalModes(), TerminalModes()

@@ -46,7 +46,7 @@ def test_a_terminal_gets_the_markdown_that_it_can_show(
     assert out.getvalue() == shown
 
 
-def test_what_is_not_printed_yet_is_told_beside_what_is_done() -> None:
+def test_unprinted_text_stands_in_the_status_line() -> None:
     out = io.StringIO()
     doing = StatusLine(lambda: 0.0, "|")
     speech = StreamedText(Printer(out, TerminalCapabilities(moves=True)), doing)

@@ -125,7 +125,7 @@ def test_two_steps_away_and_back_by_every_way_of_writing(a: Path, home: Path) ->
     assert rows[-2:] == [f"{a} is the working directory already.", str(a)]
 
 
-def test_what_is_no_place_to_work_is_one_sentence_and_changes_nothing(a: Path) -> None:
+def test_an_impossible_directory_is_one_sentence_and_changes_nothing(a: Path) -> None:
     (a / "loop").symlink_to("loop")
     os.mkdir(os.fsencode(a / "odd") + b"\xff")
     (a / "bytes").symlink_to(os.fsdecode(b"odd\xff"))
@@ -265,7 +265,7 @@ def test_who_does_not_answer_stays(a: Path, tmp_path: Path, key: Key) -> None:
     assert events(desk, SessionResumed) == []
 
 
-def test_what_was_chosen_holds_and_what_does_not_is_told(a: Path) -> None:
+def test_choices_hold_after_a_change_of_directory_and_lost_ones_are_named(a: Path) -> None:
     desk = Desk(a)
 
     rows = desk.tell(
@@ -360,7 +360,7 @@ def test_the_trust_of_one_start_is_for_its_own_folder(a: Path) -> None:
     assert leaving.launch.app.system_prompt.trusted == str(a)
 
 
-def test_what_was_told_is_not_told_again(a: Path) -> None:
+def test_start_up_notices_are_not_repeated_after_add_dir(a: Path) -> None:
     (a / "AGENTS.md").write_text("Be nice.\n")
 
     rows = Desk(a).tell("/add-dir ../b")

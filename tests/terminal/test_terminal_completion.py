@@ -79,7 +79,7 @@ def offers(tmp_path: Path) -> Callable[[str], list[str]]:
         ("", []),
     ],
 )
-def test_what_could_stand_at_the_cursor_is_offered(
+def test_completion_offers_fit_the_text_before_the_cursor(
     offers: Callable[[str], list[str]], before: str, offered: Sequence[str]
 ) -> None:
     assert offers(before) == offered
@@ -126,7 +126,7 @@ def test_another_directory_has_files_of_its_own(tmp_path: Path) -> None:
     assert files.found("py") == []
 
 
-def test_what_may_follow_is_not_looked_for_at_each_key() -> None:
+def test_completion_choices_are_not_computed_at_each_key() -> None:
     looked = list[int]()
 
     def choices() -> Iterable[CompletionChoice]:

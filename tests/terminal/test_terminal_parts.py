@@ -185,7 +185,7 @@ def test_ctrl_c_and_the_end_of_input_are_keys(
         assert anyio.run(gone.words, tuple) is Key.CTRL_D
 
 
-def test_what_is_said_after_ctrl_d_stands_on_a_line_of_its_own() -> None:
+def test_text_after_ctrl_d_begins_on_a_line_of_its_own() -> None:
     out = io.StringIO()
     paper = Printer(out, TerminalCapabilities())
     keyboard, source = os.openpty()
@@ -291,7 +291,7 @@ def test_colours_and_movement_follow_the_terminal(
     assert (made.color, made.moves) == found
 
 
-def test_what_is_being_done_is_one_line_with_the_last_that_was_printed() -> None:
+def test_the_status_line_shows_the_activity_and_the_last_line_of_output() -> None:
     times = iter([0.0, 1.5, 2.0, 3.0])
     doing = StatusLine(lambda: next(times), "|/")
 

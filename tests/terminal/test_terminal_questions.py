@@ -48,7 +48,7 @@ def test_always_is_shown_again_saved_and_used_in_the_next_session(
     assert 'return "hello"' in (tmp_path / "hello.py").read_text()
 
 
-def test_what_cannot_be_saved_is_said_and_holds_for_the_session(tmp_path: Path) -> None:
+def test_a_rule_that_cannot_be_saved_holds_for_the_session(tmp_path: Path) -> None:
     tonight = Evening(tmp_path, [READ], [EDIT], "Done.")
 
     def full(rule: str) -> None:
@@ -161,7 +161,7 @@ def test_a_stop_at_a_question_is_said_once_and_then_for_the_turn(
     ]  # fmt: skip
 
 
-def test_what_a_person_refused_is_not_said_again_however_many_they_were(
+def test_a_refusal_is_not_repeated_for_several_calls(
     evening: Evenings,
 ) -> None:
     other = ("bash", '{"command": "touch other"}')
@@ -174,7 +174,7 @@ def test_what_a_person_refused_is_not_said_again_however_many_they_were(
     ]  # fmt: skip
 
 
-def test_what_was_answered_is_not_said_again_as_a_result(evening: Evenings) -> None:
+def test_an_answer_is_not_repeated_as_a_result(evening: Evenings) -> None:
     tonight = evening([ASK], [RUN], "Thank you.")
 
     rows = tonight.tell("go", "2", "1", "Sea salt", "y")
@@ -184,7 +184,7 @@ def test_what_was_answered_is_not_said_again_as_a_result(evening: Evenings) -> N
     ]  # fmt: skip
 
 
-def test_what_the_rules_refuse_is_told_without_the_words_for_the_model(
+def test_a_refusal_by_rules_is_shown_without_the_text_for_the_model(
     evening: Evenings,
 ) -> None:
     tonight = evening([RUN], "So it is.")

@@ -144,7 +144,7 @@ def test_words_typed_while_it_works_are_heard(starts: Starts) -> None:
 
 
 @pytest.mark.slow
-def test_what_was_typed_before_a_question_is_no_answer_to_it(
+def test_keys_typed_before_a_question_do_not_answer_it(
     starts: Starts, tmp_path: Path
 ) -> None:
     at = starts("late")
@@ -666,9 +666,7 @@ def test_changed_instructions_are_shown_and_asked_about_at_the_next_start(
 
 
 @pytest.mark.slow
-def test_what_is_always_allowed_is_kept_outside_the_folder(
-    starts: Starts, tmp_path: Path
-) -> None:
+def test_an_always_rule_is_saved_outside_the_folder(starts: Starts, tmp_path: Path) -> None:
     (tmp_path / "script").write_text(WRITES)
     program = STAGE.with_name("stage_program.py")
     for first in (True, False):
@@ -750,7 +748,7 @@ def test_esc_alone_takes_back_what_was_typed_while_it_works(starts: Starts) -> N
 
 
 @pytest.mark.slow
-def test_what_fills_the_window_is_shown_and_made_shorter(starts: Starts) -> None:
+def test_context_is_shown_and_compacted(starts: Starts) -> None:
     at = starts("long", size=(60, 80))
     at.until("›")
     for words, answer in (("one", "First."), ("two", "Second.")):

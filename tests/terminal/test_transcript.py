@@ -162,7 +162,7 @@ def test_short_results_in_a_row_stand_without_a_gap_and_long_ones_with_one() -> 
     )
 
 
-def test_what_was_refused_here_is_not_said_again() -> None:
+def test_a_refusal_given_here_is_not_repeated() -> None:
     tonight = Evening(*GO, answer(LS), Judged("c1", "ask"))
     tonight.showing.asked("c1")
 
@@ -173,7 +173,7 @@ def test_what_was_refused_here_is_not_said_again() -> None:
     assert rows == []
 
 
-def test_what_was_asked_here_is_not_said_again_and_what_came_of_it_is() -> None:
+def test_an_approval_given_here_is_not_repeated_and_its_result_is_shown() -> None:
     tonight = Evening(
         *GO, answer(LS, PWD), Judged("c1", "ask", reason="no rule"), Started("c2")
     )
@@ -247,7 +247,7 @@ def test_words_that_go_on_with_those_said_instead_are_not_told_to_wait() -> None
     assert goes_on == ["after this turn: Later.", "stopped", "0.0 s"]
 
 
-def test_what_was_typed_at_our_prompt_is_not_repeated() -> None:
+def test_a_message_typed_at_our_prompt_is_not_repeated() -> None:
     assert Evening().hear(*GO) == []
     assert Evening().hear(GO[0], Said("Go.")) == ["› Go."]
 
@@ -361,7 +361,7 @@ def test_no_line_of_a_long_answer_is_printed_twice_however_it_is_cut() -> None:
         assert rows == [f"Line {n} says something." for n in range(80)]
 
 
-def test_what_waits_and_who_works_is_counted_for_the_line_of_what_is_done() -> None:
+def test_the_status_line_counts_pending_messages() -> None:
     tonight = Evening(*GO, answer(LS), Started("c1"))
 
     tonight.hear(Said("now"), Said("later", when="next"), Progress("c1", "one\ntwo\n"))
@@ -388,7 +388,7 @@ def test_words_that_were_not_told_follow_those_that_were() -> None:
     assert two == ["One.", "∴ Hm", "Two more."]
 
 
-def test_what_an_answer_that_failed_had_begun_with_is_said_whole_by_the_next() -> None:
+def test_text_of_a_failed_response_is_shown_whole_by_the_next() -> None:
     tonight = Evening(*GO)
     tonight.hear(ThinkingCame("Hm"), TextCame("So"), ModelFailed("gone"))
 

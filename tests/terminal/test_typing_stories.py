@@ -121,7 +121,7 @@ def test_ctrl_r_finds_what_was_typed(starts: Starts, tmp_path: Path) -> None:
     assert at.end() == 0
 
 
-def test_what_is_pasted_sends_nothing_and_a_long_paste_is_folded(
+def test_a_paste_sends_nothing_and_a_long_one_is_folded(
     starts: Starts, tmp_path: Path
 ) -> None:
     at = starts("talk")
@@ -214,7 +214,7 @@ def test_a_letter_with_marks_and_a_word_with_umlauts_are_deleted_whole(
 
 
 @pytest.mark.parametrize("keys", ["\x18\x05", "\x07"], ids=["ctrl-x ctrl-e", "ctrl-g"])
-def test_what_is_typed_is_edited_elsewhere(
+def test_a_draft_is_edited_in_an_external_editor(
     starts: Starts, tmp_path: Path, keys: str
 ) -> None:
     at = starts("talk", EDITOR=editor(tmp_path, 'sed -i s/words/sentences/ "$1"'))

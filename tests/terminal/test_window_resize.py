@@ -56,9 +56,7 @@ def taken_back(columns: int, look: TerminalCapabilities) -> str:
         (20, "\x1b[6A"),
     ],
 )
-def test_what_was_drawn_is_taken_back_on_all_the_rows_that_it_has_become(
-    columns: int, more: str
-) -> None:
+def test_a_resize_erases_all_rows_of_the_wrapped_drawing(columns: int, more: str) -> None:
     assert taken_back(columns, TerminalCapabilities(up=UP, refits=True)) == more + DRAWN
 
 

@@ -79,7 +79,7 @@ def test_a_plan_is_shown_whole_when_it_is_opened() -> None:
     ]
 
 
-def test_what_a_subagent_found_stands_below_its_end() -> None:
+def test_the_result_of_a_subagent_stands_below_its_end() -> None:
     story = Story().turn("Go.")
     story.tell(ChildBorn("child-1", "c9", "explore", "look"))
     story.tell(ChildEnded("child-1", "answered", "done", text="Two files use it."))
@@ -109,7 +109,7 @@ def test_the_screen_shows_a_slice_of_all_rows(
 @given(
     stories(), stories(), some.integers(20, 100), some.integers(3, 20), some.integers(1, 60)
 )
-def test_what_is_read_stays_where_it_is_while_text_arrives(
+def test_a_scrolled_view_stays_in_place_while_text_arrives(
     story: Story, more: Story, room: int, height: int, up: int
 ) -> None:
     shown = model_of(story).transcript

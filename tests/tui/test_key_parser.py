@@ -134,7 +134,7 @@ def test_a_key_has_one_name_however_it_is_spelled(data: bytes, meant: Message) -
         b"\x1b_Gi=1;OK\x1b\\",
     ],
 )
-def test_what_the_terminal_reports_is_no_key(data: bytes) -> None:
+def test_a_report_of_the_terminal_is_no_key(data: bytes) -> None:
     assert heard(data + b"a") == [Typed("a", 1.0)]
     assert heard(*(data[at : at + 1] for at in range(len(data))), b"a") == [Typed("a", 1.0)]
 

@@ -40,7 +40,7 @@ def test_a_session_that_was_loaded_shows_what_its_news_would_show() -> None:
     assert view(loaded) == view(heard)
 
 
-def test_what_is_read_at_the_end_stays_when_the_beginning_comes() -> None:
+def test_the_view_at_the_end_stays_when_earlier_entries_arrive() -> None:
     whole = screen_of(entries())
     end = replace(screen_of(entries()[-9:]), view=whole.view)
     model, _ = update(begun(), Loaded(end))

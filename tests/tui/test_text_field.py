@@ -60,7 +60,7 @@ def test_a_key_edits_as_people_expect(before: str, key: str, after: str) -> None
     assert marked(typed(before, key)) == after
 
 
-def test_what_was_cut_comes_back_and_an_edit_can_be_undone() -> None:
+def test_yank_inserts_cut_text_and_undo_takes_back_an_edit() -> None:
     cut = typed("keep this|", "ctrl+w")
 
     assert marked(edited(inserted(cut, "and "), "ctrl+y") or cut) == "keep and this|"
@@ -90,7 +90,7 @@ def test_rows_do_not_depend_on_where_the_cursor_is(text: str, room: int, at: int
     assert rows == lay_out(TextField(text, selected=((0, 1),)), room).rows
 
 
-def test_what_was_cut_last_and_before_that_comes_back_in_turn() -> None:
+def test_yank_and_rotate_insert_the_last_cuts_in_turn() -> None:
     field = typed("one two|", "ctrl+w")
     field = typed_letters(edited(field, "ctrl+u") or field, "> ").field
 

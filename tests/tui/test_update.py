@@ -450,7 +450,7 @@ def test_a_draft_stays_with_its_session_and_is_there_again() -> None:
     assert texts == ["", "for s", "for other"]
 
 
-def test_what_is_typed_while_a_session_is_opened_is_for_that_one() -> None:
+def test_text_typed_while_a_session_opens_goes_to_that_session() -> None:
     model, _ = after(idle(), Typed("for s"), DraftLeft(), Typed("for other"), OTHER)
 
     assert model.composer.field.text == "for other"

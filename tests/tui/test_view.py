@@ -209,7 +209,7 @@ def test_messages_that_wait_stand_above_the_input() -> None:
     assert "▸ after this turn: also this" in text(model_of(story, 80, 12))
 
 
-def test_what_is_searched_for_is_marked() -> None:
+def test_matches_of_a_search_are_marked() -> None:
     story = Story()
     story.turn("Go.").tell(*story.says("find the needle here"))
     model = after(model_of(story, 60, 12), Key("ctrl+s"), Typed("needle"))

@@ -82,7 +82,7 @@ def test_a_terminal_and_a_page_work_in_one_session(
 
 
 @BOTH
-def test_what_a_crash_cut_off_is_offered_on_the_first_page(
+def test_a_turn_cut_off_by_a_crash_is_offered_on_the_first_page(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     server = serve(SLOW)

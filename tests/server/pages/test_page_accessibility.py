@@ -229,7 +229,7 @@ def test_nothing_that_a_model_says_runs_or_loads(
 
 
 @BOTH
-def test_what_cannot_be_seen_is_written_out_where_a_person_decides(
+def test_invisible_characters_in_a_request_are_written_out(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     server = serve(

@@ -666,7 +666,7 @@ def test_requests_are_recorded_in_a_chat_that_asks_for_it(
     assert "So be it." in "".join(re.findall(r'"text": ?"([^"]*)"', response))
 
 
-def test_what_another_page_sends_is_seen_here(serve: Serve, pages: Watched) -> None:
+def test_a_message_from_another_page_is_shown(serve: Serve, pages: Watched) -> None:
     server = serve({"text": "Hello."}, {"text": "To both."})
     page = pages.open(server, "/")
     say(page, "Hi")

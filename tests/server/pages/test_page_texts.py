@@ -28,7 +28,7 @@ def said(*calls: tuple[str, str]) -> list[str]:
     return json.loads(subprocess.run(words, check=True, capture_output=True).stdout)
 
 
-def test_what_waits_for_a_yes_or_was_refused_does_not_sound_as_if_it_were_done() -> None:
+def test_labels_of_pending_and_refused_calls_do_not_sound_done() -> None:
     assert said(
         ("bash", "asked"), ("bash", "running"), ("bash", "done"), ("bash", "refused"),
         ("ask_user", "asked"), ("fly", "asked"), ("fly", "running"), ("fly", "done"),

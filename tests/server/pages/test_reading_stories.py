@@ -72,7 +72,7 @@ def test_who_scrolls_up_is_left_there(serve: Serve, pages: Watched, path: str) -
 
 
 @BOTH
-def test_what_a_yes_is_about_is_in_sight_on_a_phone(
+def test_the_content_of_a_request_is_in_sight_on_a_phone(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     page = pages.open(serve(WRITE, {"text": "Written."}), path, **PHONE)
