@@ -1,6 +1,8 @@
 """Each panel and each dialog of the full screen, through a pty; none is without its story."""
 
 import ast
+import json
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 import refold
 from refold.tui.messages import PANELS
 from refold.views.question_keys import CALM_SECONDS
+from tests.mcp import fake_server
 from tests.terminal.pty_terminal import ENTER, ESC, Terminal
 from tests.tui import test_full_screen_stories as stories
 from tests.tui.conftest import HELLO, Opens
@@ -46,6 +49,7 @@ OF_PANELS = {
 # What asks the person, by the function that does; and where it is answered.
 OF_DIALOGS = {
     "commands/agent.py: _picked": "test_agent_model_and_theme_are_picked_from_lists",
+    "commands/mcp.py: _picked": "test_an_mcp_server_is_picked_and_a_form_of_it_is_filled_in",
     "commands/edit.py: _typed": "test_a_message_is_edited_in_the_full_screen_without_an_editor",
     "commands/model.py: _picked": "test_agent_model_and_theme_are_picked_from_lists",
     "commands/rewind.py: _picked": "test_a_fork_and_a_rewind_are_confirmed_and_shown",
@@ -57,6 +61,8 @@ OF_DIALOGS = {
     "console/permission_prompt.py: _write_rule": "test_a_rule_is_written_and_saved",
     "console/permission_prompt.py: ask": "test_a_message_an_approved_edit_and_the_answer",
     "console/permission_prompt.py: choose": "test_a_message_an_approved_edit_and_the_answer",
+    "console/form_prompt.py: _fill": "test_an_mcp_server_is_picked_and_a_form_of_it_is_filled_in",
+    "console/form_prompt.py: ask": "test_an_mcp_server_is_picked_and_a_form_of_it_is_filled_in",
     "console/list_prompt.py: pick": "test_agent_model_and_theme_are_picked_from_lists",
     "console/plan_prompt.py: _edited": "test_a_plan_is_edited_in_an_editor_that_gets_the_whole_terminal",
     "console/plan_prompt.py: _feedback": "test_a_plan_is_sent_back_with_feedback",
@@ -170,6 +176,51 @@ def test_subagents_are_watched_answered_and_stopped_in_their_panel(
 
     assert (tmp_path / "work" / "a").read_text() == "x"
     assert (tmp_path / "work" / "b").read_text() == "y"
+
+
+@pytest.mark.slow
+def test_an_mcp_server_is_picked_and_a_form_of_it_is_filled_in(
+    opens: Opens, tmp_path: Path
+) -> None:
+    program = tmp_path / "work" / "shop.py"
+    program.write_text(Path(fake_server.__file__).read_text())
+    shop = {"command": sys.executable, "args": [str(program), "elicit-form"]}
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "mcp_servers.json").write_text(
+        json.dumps({"mcpServers": {"shop": shop}})
+    )
+    order = {"tool": "mcp__shop__echo", "arguments": {"text": "one"}}
+    at = opens(
+        {"text": "Good morning."},
+        {"text": "I order it.", "calls": [order]},
+        {"text": "It is ordered."},
+        flags=("--allow", "mcp__*"),
+        size=(40, 100),
+    )
+    ready(at)
+    at.type("hello" + ENTER)
+    at.until("Good morning.")
+    at.type("/mcp" + ENTER)
+    at.until("Enter chooses")
+    while "  connected  1 tool" not in at.text:  # it connects after the first request
+        at.type(ESC)
+        at.until_gone("Enter chooses")
+        at.type("/mcp" + ENTER)
+        at.until("Enter chooses")
+    at.type(ENTER)
+    at.until("The MCP server shop")
+    at.type(ENTER)
+    at.until_gone("The MCP server shop")
+    at.type("go" + ENTER)
+    at.until("form ›")
+    time.sleep(CALM_SECONDS)
+    at.type(ENTER)
+    for label, value in (("Name", "Ada"), ("mail", "ada@example.org"), ("Colour", "Blue")):
+        at.until(f"{label} (")
+        at.type(value + ENTER)
+    at.until("Enter sends it")
+    at.type(ENTER)
+    at.until("It is ordered.")
 
 
 @pytest.mark.slow
