@@ -2,44 +2,47 @@
 
 import pytest
 
-from refold.mcp.packages import Launch, launch_of
+from refold.mcp.packages import PackageLaunch, launch_of
 
 
 @pytest.mark.parametrize(
     ("command", "launch"),
     [
-        ("npx -y @scope/server", Launch("node", ("@scope/server",))),
+        ("npx -y @scope/server", PackageLaunch("node", ("@scope/server",))),
         (
             "/usr/bin/npx -y server@1.2 --flag dir",
-            Launch("node", ("server@1.2",), "", ("--flag", "dir")),
+            PackageLaunch("node", ("server@1.2",), "", ("--flag", "dir")),
         ),
         (
             "npx --yes --package=server -- serve stdio",
-            Launch("node", ("server",), "serve", ("stdio",)),
+            PackageLaunch("node", ("server",), "serve", ("stdio",)),
         ),
-        ("npm exec -y server -- stdio", Launch("node", ("server",), "", ("stdio",))),
-        ("bunx --bun server", Launch("node", ("server",))),
-        ("pnpm dlx server", Launch("node", ("server",))),
-        ("uvx mcp-server-time", Launch("python", ("mcp-server-time",), "mcp-server-time")),
+        ("npm exec -y server -- stdio", PackageLaunch("node", ("server",), "", ("stdio",))),
+        ("bunx --bun server", PackageLaunch("node", ("server",))),
+        ("pnpm dlx server", PackageLaunch("node", ("server",))),
+        (
+            "uvx mcp-server-time",
+            PackageLaunch("python", ("mcp-server-time",), "mcp-server-time"),
+        ),
         (
             "uvx server@1.2.3rc1 --x y",
-            Launch("python", ("server==1.2.3rc1",), "server", ("--x", "y")),
+            PackageLaunch("python", ("server==1.2.3rc1",), "server", ("--x", "y")),
         ),
-        ("uvx server[all]@latest", Launch("python", ("server[all]",), "server")),
+        ("uvx server[all]@latest", PackageLaunch("python", ("server[all]",), "server")),
         (
             "uvx --from git+https://github.com/o/r --with b --python 3.12 serve start",
-            Launch(
+            PackageLaunch(
                 "python", ("git+https://github.com/o/r", "b"), "serve", ("start",), "3.12"
             ),
         ),
-        ("uv tool run server", Launch("python", ("server",), "server")),
+        ("uv tool run server", PackageLaunch("python", ("server",), "server")),
         (
             "pipx run --spec server==2 serve stdio",
-            Launch("python", ("server==2",), "serve", ("stdio",)),
+            PackageLaunch("python", ("server==2",), "serve", ("stdio",)),
         ),
     ],
 )
-def test_a_launcher_names_packages(command: str, launch: Launch) -> None:
+def test_a_launcher_names_packages(command: str, launch: PackageLaunch) -> None:
     assert launch_of(tuple(command.split())) == launch
 
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from refold.app.workspace import Workspace
 from refold.config.paths import Paths, home
 from refold.errors import BadInput, said_by
-from refold.mcp.packages import Launch, installation, launch_of
+from refold.mcp.packages import PackageLaunch, installation, launch_of
 from refold.mcp.server_home import ServerHome, from_home, server_home
 from refold.mcp.servers import ServerConfig, resolved
 from refold.permissions.network_hosts import network_rules
@@ -46,13 +46,13 @@ class ServerPrograms:
     def home(self, server: ServerConfig) -> ServerHome:
         return server_home(self._paths.data, server.name, server.source)
 
-    def wanted(self, server: ServerConfig) -> Launch | None:
+    def wanted(self, server: ServerConfig) -> PackageLaunch | None:
         """What is to be installed before this server can start; None: nothing."""
         if server.transport != "stdio" or (launch := self.launch(server)) is None:
             return None
         return None if installation(self.home(server), launch) else launch
 
-    def launch(self, server: ServerConfig) -> Launch | None:
+    def launch(self, server: ServerConfig) -> PackageLaunch | None:
         """The packages that the server consists of, if its command names packages."""
         return launch_of(self._filled(server).command)
 

@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from refold.errors import BadInput, ToolFailed, said_by
-from refold.mcp.packages import Installation, Kind, Launch, recorded
+from refold.mcp.packages import Installation, Kind, PackageLaunch, recorded
 from refold.mcp.server_home import ServerHome
 from refold.place.port import CommandExtras, Commands, Finished
 from refold.place.private_files import file_lock, make_directories, write
@@ -68,7 +68,7 @@ class Installer(Struct, frozen=True):
     user_home: str
     hosts: tuple[str, ...] | None = ()
 
-    async def install(self, launch: Launch) -> Installation:
+    async def install(self, launch: PackageLaunch) -> Installation:
         """Install it beside what is there, and record nothing. Raises `BadInput`."""
         try:
             self.home.create()
@@ -96,7 +96,9 @@ class Installer(Struct, frozen=True):
             why = said_by(error) if isinstance(error, OSError) else str(error)
             raise BadInput(f"{launch.names} cannot be installed: {why}") from error
 
-    async def installed(self, launch: Launch, begin: Callable[[], None]) -> Installation:
+    async def installed(
+        self, launch: PackageLaunch, begin: Callable[[], None]
+    ) -> Installation:
         """What is installed for it, by us or by another refold. `begin` is called before it is.
 
         Raises `BadInput`.
@@ -148,7 +150,7 @@ class Installer(Struct, frozen=True):
         return directory
 
     async def _run(
-        self, launch: Launch, directory: Path, *, scripts: bool = True
+        self, launch: PackageLaunch, directory: Path, *, scripts: bool = True
     ) -> Finished:
         if launch.kind == "node":
             line, variables = self._node_line(launch, directory)
@@ -189,7 +191,9 @@ class Installer(Struct, frozen=True):
         finally:
             commands.close()
 
-    def _node_line(self, launch: Launch, directory: Path) -> tuple[str, dict[str, str]]:
+    def _node_line(
+        self, launch: PackageLaunch, directory: Path
+    ) -> tuple[str, dict[str, str]]:
         packages = shlex.join(launch.packages)
         (directory / "package.json").write_text('{"private": true}\n')
         config = directory / ".npmrc"
@@ -213,7 +217,9 @@ class Installer(Struct, frozen=True):
             "BUN_INSTALL_CACHE_DIR": cache,
         }
 
-    def _python_line(self, launch: Launch, directory: Path) -> tuple[str, dict[str, str]]:
+    def _python_line(
+        self, launch: PackageLaunch, directory: Path
+    ) -> tuple[str, dict[str, str]]:
         packages = shlex.join(launch.packages)
         wanted = shlex.quote(launch.python)
         if self._has("uv"):
@@ -281,13 +287,13 @@ def _read_text(path: str) -> str:
         return ""
 
 
-def _examine(launch: Launch, directory: Path) -> Installation:
+def _examine(launch: PackageLaunch, directory: Path) -> Installation:
     """What was installed there. Raises `BadInput` where it has no program to run."""
     examine = _examine_node if launch.kind == "node" else _examine_python
     return msgspec.structs.replace(examine(launch, directory), installed=time.time())
 
 
-def _examine_node(launch: Launch, directory: Path) -> Installation:
+def _examine_node(launch: PackageLaunch, directory: Path) -> Installation:
     modules = directory / "node_modules"
     wanted = _json(directory / "package.json").get("dependencies", {})
     for name in cast("dict[str, Any]", wanted):
@@ -328,7 +334,7 @@ def _command(path: str) -> tuple[str, ...]:
     return ("node", path) if plain or first == b"#!/usr/bin/env node" else (path,)
 
 
-def _examine_python(launch: Launch, directory: Path) -> Installation:
+def _examine_python(launch: PackageLaunch, directory: Path) -> Installation:
     program = directory / "venv" / "bin" / launch.program
     for about in sorted(
         (directory / "venv").glob("lib*/python*/site-packages/*.dist-info")
@@ -358,7 +364,7 @@ def _examine_python(launch: Launch, directory: Path) -> Installation:
     raise BadInput(_without_program(launch))
 
 
-def _without_program(launch: Launch) -> str:
+def _without_program(launch: PackageLaunch) -> str:
     program = f" {launch.program!r}" if launch.program else ""
     return f"{launch.names} was installed, but has no program{program} to start"
 
@@ -371,7 +377,7 @@ def _json(path: Path) -> dict[str, Any]:
     return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
 
-def _why(launch: Launch, finished: Finished) -> str:
+def _why(launch: PackageLaunch, finished: Finished) -> str:
     lines = [line.strip() for line in finished.text.splitlines() if line.strip()]
     reason = _reason(lines) if not finished.stopped else finished.stopped
     refused = [attempt for attempt in finished.attempts if attempt.refused]

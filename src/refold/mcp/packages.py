@@ -23,7 +23,7 @@ _MAX_RECORD_BYTES = 64 * 1024
 _LOCAL = (".", "/", "~", "file:")
 
 
-class Launch(Struct, frozen=True):
+class PackageLaunch(Struct, frozen=True):
     """What a command wants: packages, and the program of them that it runs.
 
     `program` "": the one that the first package has. `python`: the version that it asks for.
@@ -65,7 +65,7 @@ class Installation(Struct, frozen=True):
     refused: str = ""
 
 
-def launch_of(command: tuple[str, ...]) -> Launch | None:
+def launch_of(command: tuple[str, ...]) -> PackageLaunch | None:
     """What the command wants to have installed; None for any other, or one not understood."""
     words = (os.path.basename(command[0]), *command[1:]) if command else ()
     for beginning, parse in _LAUNCHERS.items():
@@ -76,7 +76,7 @@ def launch_of(command: tuple[str, ...]) -> Launch | None:
     return None
 
 
-def installation(home: ServerHome, launch: Launch) -> Installation | None:
+def installation(home: ServerHome, launch: PackageLaunch) -> Installation | None:
     """What is installed for it; None: nothing, or something else."""
     if (known := recorded(home)) is None or known.launch != launch.fingerprint:
         return None
@@ -134,24 +134,24 @@ _UVX = _options(
 _PIPX = _options("--spec:from --python:python", "-q --quiet --no-cache --verbose")
 
 
-def _node(words: list[str]) -> Launch | None:
+def _node(words: list[str]) -> PackageLaunch | None:
     if (split := _NPX.split(words)) is None:
         return None
     values, rest = split
     packages = values.get("package", [])
     if packages and rest:
-        return Launch("node", tuple(packages), rest[0], tuple(rest[1:]))
-    return Launch("node", (rest[0],), "", tuple(rest[1:])) if rest else None
+        return PackageLaunch("node", tuple(packages), rest[0], tuple(rest[1:]))
+    return PackageLaunch("node", (rest[0],), "", tuple(rest[1:])) if rest else None
 
 
-def _npm_exec(words: list[str]) -> Launch | None:
+def _npm_exec(words: list[str]) -> PackageLaunch | None:
     launch = _node(words)
     if launch is None or launch.arguments[:1] != ("--",):
         return launch
     return msgspec.structs.replace(launch, arguments=launch.arguments[1:])
 
 
-def _python(words: list[str], options: _Options) -> Launch | None:
+def _python(words: list[str], options: _Options) -> PackageLaunch | None:
     split = options.split(words)
     if split is None or not split[1]:
         return None
@@ -161,18 +161,18 @@ def _python(words: list[str], options: _Options) -> Launch | None:
     packages = (*(values.get("from") or [requirement]), *values.get("with", []))
     packages = tuple(each.removesuffix("@latest") for each in packages)
     python = "".join(values.get("python", [])[-1:])
-    return Launch("python", packages, program, tuple(rest), python)
+    return PackageLaunch("python", packages, program, tuple(rest), python)
 
 
-def _uvx(words: list[str]) -> Launch | None:
+def _uvx(words: list[str]) -> PackageLaunch | None:
     return _python(words, _UVX)
 
 
-def _pipx(words: list[str]) -> Launch | None:
+def _pipx(words: list[str]) -> PackageLaunch | None:
     return _python(words, _PIPX)
 
 
-_LAUNCHERS: Mapping[tuple[str, ...], Callable[[list[str]], Launch | None]] = (
+_LAUNCHERS: Mapping[tuple[str, ...], Callable[[list[str]], PackageLaunch | None]] = (
     MappingProxyType({
         ("npx",): _node,
         ("npm", "exec"): _npm_exec,
