@@ -153,7 +153,7 @@ def test_a_path_that_the_person_names_is_their_word(ws: Path) -> None:
     assert Programs(on("/bin"), (str(ws),)).find(str(mine)) == str(mine)
 
 
-def test_who_needs_one_that_is_not_there_or_not_trusted_hears_why(ws: Path) -> None:
+def test_a_missing_or_untrusted_program_gives_its_reason(ws: Path) -> None:
     program = planted(ws)
     found = Programs(on(ws), (str(ws),))
 

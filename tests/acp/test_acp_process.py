@@ -45,7 +45,7 @@ def test_a_line_that_is_not_a_message_is_answered_and_the_next_one_counts() -> N
     assert made["result"]["agentInfo"]["name"] == "refold"
 
 
-def test_it_ends_with_its_input_and_says_nothing_else() -> None:
+def test_acp_ends_with_its_input_and_prints_nothing_else() -> None:
     with refold("acp", stdin=subprocess.PIPE) as process:
         made = asked(process, line(1, "initialize", protocolVersion=1))
         out, err = process.communicate(timeout=60)
@@ -111,7 +111,7 @@ def test_only_a_session_of_its_own_is_loaded(work: Path, home: Path, name: str) 
     anyio.run(check)
 
 
-def test_it_ends_on_sigterm_while_a_command_runs(work: Path, home: Path) -> None:
+def test_acp_ends_on_sigterm_while_a_command_runs(work: Path, home: Path) -> None:
     waits = call("bash", command="echo begun; sleep 600")
 
     async def check() -> int:

@@ -221,7 +221,7 @@ def test_a_second_look_that_takes_too_long_supports_nothing(
 
 
 @pytest.mark.parametrize(("claim", "code"), [(GOOD, 0), (WRONG, 5)])
-def test_one_task_can_be_held_to_what_it_claims(
+def test_a_task_fails_when_a_required_claim_is_contradicted(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

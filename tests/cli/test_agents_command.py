@@ -110,7 +110,7 @@ def test_list_agents_with_trust_lists_the_agents_of_the_folder(
     assert "not trusted" in untrusting.err
 
 
-def test_one_of_a_trusted_folder_works_when_it_is_named(
+def test_an_agent_of_a_trusted_folder_works_when_it_is_named(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "s.jsonl").write_text('{"text": "Seen."}\n')
@@ -123,7 +123,7 @@ def test_one_of_a_trusted_folder_works_when_it_is_named(
     assert (out, err.count("bad.md is ignored")) == ("Seen.\n", 1)
 
 
-def test_it_is_told_its_words_and_given_its_tools_only(folder: Path) -> None:
+def test_an_agent_has_its_own_prompt_and_tools_only(folder: Path) -> None:
     environ = {"REFOLD_HOME": str(folder / "home"), "HOME": str(folder)}
     provider = ScriptedProvider("Hi.", "Ho.")
 

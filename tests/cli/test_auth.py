@@ -158,7 +158,7 @@ def test_a_directory_that_others_see_is_told(auth: Any, file: Path) -> None:
         ("ollama", "Ollama asks for no key"),
     ],
 )
-def test_who_is_unknown_or_asks_for_no_key_is_told(
+def test_an_unknown_or_keyless_provider_is_refused(
     what: str, name: str, said: str, auth: Any, home: Path
 ) -> None:
     settings(home, '[providers.mine]\nwire = "openai-chat"\nbase_url = "http://x"\n')

@@ -13,7 +13,7 @@ class Leaving(io.StringIO):
         raise KeyboardInterrupt
 
 
-def test_who_leaves_at_a_question_finds_the_shell_on_a_line_of_its_own(
+def test_an_interrupt_at_a_question_ends_its_line(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", Leaving())

@@ -113,7 +113,7 @@ def test_a_disk_that_is_full_is_told_of_help_and_version_too(
     "words",
     [("--version",), ("--help",), ("context",), ("tree",), ("sessions", "search", "Hi")],
 )
-def test_where_nobody_can_read_nothing_is_said_elsewhere(
+def test_closed_stdout_is_not_replaced_by_stderr(
     tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     answers = script(tmp_path, {"text": "Hello."})

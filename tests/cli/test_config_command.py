@@ -342,7 +342,7 @@ def test_settings_that_are_no_file_are_named_and_stay(
     assert not file.is_file() or file.read_bytes() == b"# \xff"
 
 
-def test_one_thing_can_be_mended_while_another_is_wrong(
+def test_one_setting_can_be_corrected_while_another_is_wrong(
     refold: Callable[..., Told], folder: Path, file: Path
 ) -> None:
     file.write_text("[limits]\nstep = 3\n[limitz]\n")

@@ -117,7 +117,7 @@ def test_a_damaged_journal_is_told_as_far_as_it_is_whole(
 
 
 @pytest.mark.parametrize("door", ["context", "cost"])
-def test_where_no_session_was_started_that_is_said(
+def test_a_folder_without_sessions_is_named(
     place: Path, capsys: pytest.CaptureFixture[str], door: str
 ) -> None:
     assert main([door]) == 1

@@ -35,7 +35,7 @@ def test_no_tar_is_printed_where_somebody_looks(
     )
 
 
-def test_it_is_printed_as_markdown_unless_another_form_is_named(capsys: Output) -> None:
+def test_export_prints_markdown_unless_another_format_is_named(capsys: Output) -> None:
     family(at_home())
 
     forms = [

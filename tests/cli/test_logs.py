@@ -104,7 +104,7 @@ def test_nothing_secret_and_no_order_to_a_screen_is_in_it(tmp_path: Path) -> Non
     assert what.endswith("gone\n    more")
 
 
-def test_it_stays_short_and_loses_the_oldest_first(tmp_path: Path) -> None:
+def test_the_log_stays_short_and_drops_the_oldest_entries(tmp_path: Path) -> None:
     log = book(tmp_path)
     for number in range(5 * MAX_LOG_BYTES // 20_000):
         log("info", f"{number} " + "x" * 19_900)
@@ -236,7 +236,7 @@ def test_a_pipe_in_its_place_is_not_waited_for(
     assert capfd.readouterr().err.startswith("refold: there is nothing in ")
 
 
-def test_who_follows_ends_when_nobody_reads_any_more(home: Path) -> None:
+def test_follow_ends_when_its_reader_is_gone(home: Path) -> None:
     book(home / "refold")("info", "one")
 
     following = subprocess.Popen(

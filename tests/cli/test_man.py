@@ -73,7 +73,7 @@ def test_roff_requests_in_a_text_are_escaped() -> None:
     ],
     ids=lambda words: words[0],
 )
-def test_who_renders_such_pages_has_nothing_to_complain_about(command: list[str]) -> None:
+def test_the_manual_page_renders_without_warnings(command: list[str]) -> None:
     if shutil.which(command[0]) is None:
         pytest.skip(f"optional: {command[0]} is not installed")
 

@@ -132,7 +132,7 @@ def test_spans_that_a_collector_rejects_are_told_and_the_exit_code_is_1(
     assert "rejected 2 spans: 'too old'\n" in capsys.readouterr().err
 
 
-def test_where_no_collector_is_named_nothing_is_sent(capsys: Output) -> None:
+def test_otlp_export_without_a_collector_is_refused(capsys: Output) -> None:
     family(at_home())
 
     code = main(["sessions", "export", ID, "--otlp"])

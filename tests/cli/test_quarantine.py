@@ -65,7 +65,7 @@ def test_quarantined_files_are_listed_with_origin_time_and_size(
 
 
 @pytest.mark.parametrize("content", ["echo hello\n", ""], ids=["a file", "a directory"])
-def test_it_is_moved_back_where_it_was_or_to_another_place(
+def test_a_quarantined_file_is_restored_to_its_path_or_another(
     work: Path, capfd: Said, content: str
 ) -> None:
     first, second = taken(work / "thing", content), taken(work / "thing", content)
@@ -121,7 +121,9 @@ def test_no_link_is_followed_on_the_way_back(work: Path, capfd: Said) -> None:
     assert list((work.parent / "outside").iterdir()) == []
 
 
-def test_it_is_deleted_with_all_that_is_in_it_and_no_more(work: Path, capfd: Said) -> None:
+def test_delete_removes_a_quarantined_directory_and_no_target_of_its_links(
+    work: Path, capfd: Said
+) -> None:
     (work / "mine").write_text("mine")
     (work / ".vscode").mkdir()
     (work / ".vscode/link").symlink_to(work)
@@ -148,7 +150,9 @@ def test_a_name_that_is_none_or_not_one_is_refused(
     assert len(listed(capfd)) == 3
 
 
-def test_one_of_which_nothing_is_known_needs_a_place(work: Path, capfd: Said) -> None:
+def test_a_quarantined_file_of_unknown_origin_needs_a_target(
+    work: Path, capfd: Said
+) -> None:
     home = Path(os.environ["REFOLD_HOME"])
     (home / "quarantine").mkdir(parents=True)
     (home / "quarantine/0123-old").write_text("x")

@@ -47,7 +47,7 @@ def events(kind: str) -> list[dict[str, Any]]:
     return [found["data"] for found in map(json.loads, lines) if found["kind"] == kind]
 
 
-def test_it_goes_on_where_it_was_with_the_directories_it_had(
+def test_a_resumed_session_works_in_its_own_directories(
     here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     more, other = tmp_path / "more", tmp_path / "other"
@@ -106,9 +106,7 @@ def test_a_directory_that_is_gone_is_told_and_it_goes_on_here(
     assert say(here, "-c") == 4  # its one call is denied
 
 
-def test_that_everything_runs_unasked_is_never_taken_over(
-    here: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_mode_bypass_is_not_resumed(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     say(here, "--yolo")
     touch = {"calls": [{"tool": "bash", "arguments": {"command": "touch a"}}]}
     capfd.readouterr()
@@ -190,7 +188,7 @@ def test_an_agent_that_is_gone_is_told_and_the_other_version_too(
     assert "since this session was left: refold 0.0.9, now " in err
 
 
-def test_one_that_is_being_written_names_who_writes_and_can_be_forked(
+def test_a_session_with_another_writer_names_it_and_can_be_forked(
     here: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     say(here)

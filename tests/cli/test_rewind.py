@@ -86,7 +86,7 @@ def test_the_list_as_json_has_a_line_for_each_point(
     ]  # fmt: skip
 
 
-def test_it_goes_back_and_says_how_that_is_undone(
+def test_rewind_restores_files_and_prints_the_command_that_undoes_it(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = rewind(ID, "5")

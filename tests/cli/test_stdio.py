@@ -386,7 +386,7 @@ def test_a_bad_line_is_named_and_the_next_is_heard(starts: Starts) -> None:
 
 
 @pytest.mark.slow
-def test_where_nothing_made_sense_the_result_says_so(starts: Starts) -> None:
+def test_a_run_with_invalid_input_only_ends_with_a_failed_result(starts: Starts) -> None:
     program = starts({"text": "One."})
     program.say(type="user_message", text=" ")
     program.say('{"type": "user_mess')

@@ -282,7 +282,7 @@ def test_whatever_comes_through_stdin_is_words(tmp_path: Path, given: bytes) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["text", "json"])
-def test_that_a_model_is_asked_again_stands_on_stderr(tmp_path: Path, how: str) -> None:
+def test_a_retry_is_reported_on_stderr(tmp_path: Path, how: str) -> None:
     async def run() -> "subprocess.CompletedProcess[bytes]":
         busy = Answer(b"{}", status=503)
         yes = answer("openai-chat", Reply("Yes."))

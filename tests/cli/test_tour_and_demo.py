@@ -50,7 +50,7 @@ def test_the_demo_does_a_real_task_and_says_where_the_journal_is(
     assert b"4217" in server.heard[1].body
 
 
-def test_where_no_model_can_be_had_the_demo_says_so_and_gives_the_tour(
+def test_the_demo_without_a_model_says_so_and_gives_the_tour(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = Path(os.environ["REFOLD_HOME"])

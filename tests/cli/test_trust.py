@@ -84,7 +84,7 @@ def test_at_a_terminal_a_person_is_asked_first(
     assert bool(refold("trust", "list")[1]) == trusted
 
 
-def test_where_nobody_can_answer_nothing_is_trusted(refold: Told, folder: Path) -> None:
+def test_trust_needs_a_terminal_or_yes(refold: Told, folder: Path) -> None:
     code, shown, why = refold("trust", "add")
 
     assert (code, bool(shown)) == (1, True)

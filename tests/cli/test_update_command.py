@@ -39,7 +39,7 @@ def test_homebrew_is_known_by_its_directory() -> None:
     assert installation(prefix, "", {}).command == "brew upgrade refold"
 
 
-def test_it_says_the_version_and_how_the_one_that_runs_was_installed(
+def test_update_prints_the_version_and_how_it_was_installed(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["update"]) == 0

@@ -49,7 +49,7 @@ def task(repository: Path, *flags: str, does: object = None) -> int:
     return main(["-p", "Go", "--yolo", "--script", str(path), *flags])
 
 
-def test_it_works_there_and_what_it_did_stays(
+def test_a_task_works_in_its_worktree_and_its_changes_stay(
     repository: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     code = task(repository, "-w", "paint", does=WHERE)
@@ -83,7 +83,7 @@ def test_local_deny_rules_of_a_trusted_folder_hold_in_a_worktree_without_them(
     assert (repository.parent / "project-paint/where").exists() != trusted
 
 
-def test_one_in_which_nothing_was_done_is_taken_away(
+def test_an_unchanged_worktree_is_removed(
     repository: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     code = task(repository, "-w", does=call("bash", command="cat a.txt"))
@@ -96,7 +96,7 @@ def test_one_in_which_nothing_was_done_is_taken_away(
     assert "nothing was changed, so " in capfd.readouterr().err
 
 
-def test_it_begins_in_the_folder_that_the_person_stands_in(
+def test_a_task_begins_in_the_same_subfolder_of_the_worktree(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(repository / "sub")
@@ -118,7 +118,7 @@ def test_the_same_name_goes_on_in_it_and_leaves_it_there(repository: Path) -> No
     assert (code, git(tree, "log", "-1", "--format=%s")) == (0, "where")
 
 
-def test_it_is_taken_away_where_the_start_fails_and_when_it_is_stopped(
+def test_a_worktree_is_removed_when_the_start_fails(
     repository: Path,
 ) -> None:
     assert main(["-p", "Go", "-w", "paint", "--script", "none.jsonl"]) == 1
@@ -147,7 +147,7 @@ def test_an_impossible_worktree_is_one_sentence(
     assert git(repository, "branch", "--list", "refold/*") == ""
 
 
-def test_where_there_is_no_repository_there_is_no_working_tree(
+def test_a_worktree_outside_a_repository_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

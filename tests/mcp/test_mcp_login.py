@@ -363,7 +363,7 @@ def test_a_huge_answer_is_cut_off(there: OAuthServer, tmp_path: Path, path: str)
         User(tmp_path, there).log_in()
 
 
-def test_where_no_client_can_be_registered_the_error_says_what_to_write(
+def test_a_failed_registration_names_the_setting_to_write(
     there: OAuthServer, tmp_path: Path
 ) -> None:
     there.instead["/register"] = instead((401, {}, b""))
@@ -484,9 +484,7 @@ def test_a_renewal_that_echoes_secrets_tells_none(
         ({"command": "server"}, "is a program"),
     ],
 )
-def test_where_no_login_is_possible_the_reason_is_named(
-    said: dict[str, Any], words: str
-) -> None:
+def test_an_impossible_login_names_its_reason(said: dict[str, Any], words: str) -> None:
     (config,) = read(json.dumps({"s": said}), "test").servers
 
     async def browse(url: str) -> None:

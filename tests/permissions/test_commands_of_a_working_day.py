@@ -11,7 +11,7 @@ from tests.permissions.places import bash, judged, place, rules
 COMMANDS = yaml.safe_load(Path(__file__).with_name("everyday.yaml").read_text("utf-8"))
 
 
-def test_there_are_sixty() -> None:
+def test_the_working_day_has_sixty_commands() -> None:
     assert len(set(COMMANDS)) == 60
 
 

@@ -325,7 +325,7 @@ def test_a_look_that_is_asked_about_in_rules_only_is_told_why() -> None:
 
 
 @pytest.mark.parametrize("name", ["AGENTS.md", "sub/CLAUDE.md", ".pre-commit-config.yaml"])
-def test_who_allowed_edits_did_not_mean_what_tells_agents_and_tools_what_to_do(
+def test_allowed_edits_leave_out_files_that_steer_agents_and_tools(
     name: str,
 ) -> None:
     facts = place(links={"/ws/notes.md": f"/ws/{name}"})

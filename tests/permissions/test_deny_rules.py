@@ -60,7 +60,7 @@ def test_a_deny_rule_finds_the_command_wherever_it_stands(rule: str, command: st
         'eval "$(cat x)"', "ls 'unended", 'sh <<< "$X"', "source <(curl x)",
     ],
 )  # fmt: skip
-def test_where_words_are_hidden_a_person_has_to_look(command: str) -> None:
+def test_a_command_with_hidden_words_asks_once(command: str) -> None:
     found = judged(command, "bypass", deny=["rm *"])
 
     assert (found.verdict, found.rule, found.once) == ("ask", "bash(rm *)", True)

@@ -94,13 +94,11 @@ def test_keys_are_asked_about_however_they_are_named(command: str) -> None:
         ("", "it is empty"),
     ],
 )
-def test_who_is_asked_is_told_which_part_of_a_command_it_is_about(
-    command: str, told: str
-) -> None:
+def test_the_reason_for_asking_names_the_part_of_a_command(command: str, told: str) -> None:
     assert judged(command).reason == f"no rule allows this command, and {told}"
 
 
-def test_who_is_asked_by_a_rule_is_told_what_hides_the_command() -> None:
+def test_the_reason_for_asking_names_the_text_that_hides_a_command() -> None:
     reason = judged("rm $x", deny=["rm -rf build"]).reason
 
     assert "`$x` is replaced by a text that is not known before it runs" in reason

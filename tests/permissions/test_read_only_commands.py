@@ -37,7 +37,7 @@ def test_in_mode_plan_looking_goes_on(command: str) -> None:
 
 
 @pytest.mark.parametrize("command", LOOKS)
-def test_where_only_rules_count_looking_is_asked_about_too(command: str) -> None:
+def test_mode_rules_only_asks_about_read_only_commands(command: str) -> None:
     assert judged(command, "rules-only").verdict == "ask"
 
 

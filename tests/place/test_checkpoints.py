@@ -413,7 +413,7 @@ def test_half_a_restoring_can_be_done_again(root: Path) -> None:
     assert files(root) == then
 
 
-def test_who_may_read_a_file_stays_so(root: Path) -> None:
+def test_restore_keeps_the_mode_of_a_file(root: Path) -> None:
     (root / "a").write_text("a")
     (root / "a").chmod(0o600)
     kept = checkpoints(root)
@@ -515,7 +515,7 @@ def test_a_full_disk_is_said_and_the_next_snapshot_is_whole(
     assert taken(kept).trees == taken(checkpoints(root, session="two")).trees
 
 
-def test_one_look_serves_whoever_wants_it_soon(root: Path) -> None:
+def test_one_checkpoint_is_reused_for_a_short_time(root: Path) -> None:
     (root / "a").write_text("a")
     clock = Clock(100.0)
     kept = Checkpoints(

@@ -237,7 +237,7 @@ anyio.run(main)
 @pytest.mark.slow
 @pytest.mark.parametrize("profile", ["workspace", "off"])
 @pytest.mark.parametrize("order", [signal.SIGKILL, signal.SIGTERM])
-def test_who_was_killed_leaves_nobody_for_long(
+def test_processes_of_a_killed_refold_end_soon(
     tmp_path: Path, profile: str, order: signal.Signals, nobody_is_left: str
 ) -> None:
     if profile == "workspace":

@@ -89,7 +89,7 @@ def test_no_terminal_can_be_had() -> None:
     assert run("echo hello >/dev/tty").code == 1
 
 
-def test_it_has_a_session_and_a_process_group_of_its_own() -> None:
+def test_a_command_has_a_session_and_a_process_group_of_its_own() -> None:
     number, group, session = run(
         "echo $$; cut -d' ' -f5,6 --output-delimiter='\n' /proc/$$/stat"
     ).text.split()
@@ -97,7 +97,7 @@ def test_it_has_a_session_and_a_process_group_of_its_own() -> None:
     assert number == group == session
 
 
-def test_one_that_was_stopped_hears_the_request_to_end() -> None:
+def test_a_stopped_command_receives_sigterm() -> None:
     found = run("trap 'echo bye; exit' TERM; kill -STOP $$", seconds=0.1)
 
     assert (found.text, found.timed_out) == ("bye\n", True)
@@ -147,7 +147,7 @@ def test_a_command_over_its_time_is_ended_with_all_its_children(command: str) ->
 @pytest.mark.parametrize(
     "command", ["trap '' TERM; sleep 1000", "trap '' TERM; while :; do sleep 0.01; done"]
 )
-def test_who_does_not_hear_the_request_is_ended_by_order(command: str) -> None:
+def test_a_command_that_ignores_sigterm_is_killed(command: str) -> None:
     assert run(command, seconds=0.1).timed_out
 
 

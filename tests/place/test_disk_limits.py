@@ -47,7 +47,7 @@ def test_a_disk_that_is_full_before_ends_no_command(
     assert Disks([str(tmp_path)]).full_disk() == ""
 
 
-def test_one_disk_is_looked_at_once_and_what_is_not_there_not_at_all(
+def test_a_disk_is_measured_once_and_a_missing_path_never(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     FakeDisk(monkeypatch, 900 * MIB, 900 * MIB, 64 * MIB, 10_000 * MIB)

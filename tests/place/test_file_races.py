@@ -131,7 +131,7 @@ def test_a_call_reaches_only_what_was_judged(
     assert files.only([]).real("c/d") == str(inside / "c/d")
 
 
-def test_who_may_read_one_folder_is_told_what_lies_outside_of_it(
+def test_a_path_outside_the_only_readable_folder_is_named(
     files: DiskFiles, inside: Path
 ) -> None:
     with pytest.raises(ToolFailed, match=f"leads to .*/out/x, outside of {inside}") as said:
@@ -304,7 +304,7 @@ def test_a_forbidden_file_is_neither_read_nor_listed(
     assert [item.name for item in files.items(files.real("."))] == ["a", "notes.txt"]
 
 
-def test_where_the_kernel_forbids_the_call_it_is_walked(tmp_path: Path) -> None:
+def test_a_path_is_walked_where_openat2_is_forbidden(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"x")
     top = os.open(tmp_path, FOLDER_FLAGS)
     try:

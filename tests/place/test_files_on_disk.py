@@ -269,7 +269,7 @@ def test_a_directory_is_listed_with_links_as_links(
 
 
 @pytest.mark.parametrize("path", ["/proc/refold-is-not-allowed/x", "/sys/kernel/x"])
-def test_where_the_system_lets_nobody_write_one_is_told_why(
+def test_a_write_that_the_system_refuses_gives_its_reason(
     files: DiskFiles, path: str
 ) -> None:
     with pytest.raises(ToolFailed, match=r"Cannot write /\S+: [a-z ,]+\.$"):

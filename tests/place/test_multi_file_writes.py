@@ -93,7 +93,7 @@ def test_nothing_is_left_to_remove_where_nothing_was_expected(files: DiskFiles) 
         (("./folder/../a", b"y", "a before"), "a is named twice"),
     ],
 )
-def test_one_that_cannot_be_done_keeps_all_others_from_being_done(
+def test_one_impossible_write_prevents_all_others(
     files: DiskFiles, tmp_path: Path, bad: tuple[str, bytes | None, str], said: str
 ) -> None:
     (tmp_path / "folder").mkdir()
@@ -129,7 +129,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("broken")
-def test_where_the_disk_fails_half_way_what_was_done_is_taken_back(
+def test_writes_before_a_disk_error_are_rolled_back(
     files: DiskFiles, tmp_path: Path
 ) -> None:
     kept = (tmp_path / "a").stat().st_ino

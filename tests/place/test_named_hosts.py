@@ -166,7 +166,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-def test_there_is_no_way_past_the_filter(
+def test_no_connection_bypasses_the_host_filter(
     ws: Walled, site: LoopbackServer, tmp_path: Path, way: str
 ) -> None:
     name = f"refold-test-{os.getpid()}"

@@ -85,7 +85,7 @@ def test_connections_work_after_the_listener_of_an_earlier_command_ended(
     assert (found.ahead, found.text) == (True, "connected\n")
 
 
-def test_it_is_one_for_all_that_hide_files_from_their_commands(ws: Walled) -> None:
+def test_commands_that_hide_files_share_the_prepared_sandbox(ws: Walled) -> None:
     hiding = ws.commands.hiding(lambda: ())
 
     async def use() -> None:
@@ -144,7 +144,7 @@ def test_a_command_without_the_network_does_not_run_where_one_has_it(ws: Walled)
     assert found.text.strip() != os.readlink("/proc/self/ns/net")
 
 
-def test_it_sees_nothing_else_than_in_a_sandbox_of_its_own(ws: Walled) -> None:
+def test_a_prepared_sandbox_looks_like_a_fresh_one(ws: Walled) -> None:
     look = "env | sort | grep -v ^REFOLD_CALLS=; ls /proc/self/fd /; cat; echo $0 $# $-; cat /proc/mounts"
     one = told(ws, look)
     wait(ws)
@@ -297,7 +297,9 @@ def test_a_file_that_only_got_another_content_does_not_matter(ws: Walled) -> Non
     assert (found.ahead, found.text) == (True, "new")
 
 
-def test_it_ends_with_its_command_and_all_that_this_left(ws: Walled) -> None:
+def test_a_prepared_sandbox_ends_with_its_command_and_background_processes(
+    ws: Walled,
+) -> None:
     expected(ws, writes=True)
 
     found = told(ws, "setsid sleep 1000 & echo out", writes=True)
@@ -306,7 +308,7 @@ def test_it_ends_with_its_command_and_all_that_this_left(ws: Walled) -> None:
     assert not any("sleep\0001000" in words for words in ours(ws.root))
 
 
-def test_it_ends_when_the_time_of_its_command_is_over(ws: Walled) -> None:
+def test_a_prepared_sandbox_ends_at_the_timeout_of_its_command(ws: Walled) -> None:
     expected(ws)
 
     async def use() -> Finished:
@@ -338,7 +340,7 @@ def test_the_end_of_the_session_ends_one_that_is_being_set_up(
     assert ours(ws.root) == []
 
 
-def test_it_ends_with_a_command_that_cannot_be_started(ws: Walled) -> None:
+def test_a_prepared_sandbox_ends_with_a_command_that_cannot_start(ws: Walled) -> None:
     expected(ws)
 
     async def use() -> None:
@@ -380,7 +382,7 @@ def test_the_end_of_a_session_ends_one_that_was_set_up_for_it(tmp_path: Path) ->
     assert ours(folder) == []
 
 
-def test_one_that_has_waited_too_long_is_ended_and_not_given(ws: Walled) -> None:
+def test_a_prepared_sandbox_that_waited_too_long_is_ended_and_not_used(ws: Walled) -> None:
     order = SpawnRequest("", str(ws.root), Confinement(), {"PATH": "/usr/bin:/bin"})
     cwd, limits = str(ws.root), ws.commands.limits
     ahead = SandboxAhead(
@@ -426,7 +428,7 @@ with walled(Path(sys.argv[1])) as ws:
 
 
 @pytest.mark.slow
-def test_it_ends_with_a_refold_that_is_killed(tmp_path: Path) -> None:
+def test_a_prepared_sandbox_ends_with_a_killed_refold(tmp_path: Path) -> None:
     needs_bubblewrap()
     words = [sys.executable, "-c", WAITS, str(tmp_path / "ws")]
     here = Path(__file__).parents[2]

@@ -191,7 +191,7 @@ with walled(Path(sys.argv[1]) / "ws") as ws:
 
 
 @pytest.mark.slow
-def test_it_holds_for_somebody_who_is_not_root(tmp_path: Path) -> None:
+def test_guards_hold_for_a_user_who_is_not_root(tmp_path: Path) -> None:
     if os.geteuid():
         pytest.skip("only root can become nobody")
     here = Path(__file__).parents[2]

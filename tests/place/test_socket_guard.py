@@ -75,7 +75,7 @@ def test_no_socket_of_another_program_is_reached(
     assert len(found.text.splitlines()) == 2
 
 
-def test_one_that_is_made_while_a_command_runs_is_not_reached(apart: Walled) -> None:
+def test_a_socket_made_while_a_command_runs_is_not_reached(apart: Walled) -> None:
     late = apart.root.parent / "late"
     with socket.socket(socket.AF_UNIX) as server:
 
@@ -124,7 +124,7 @@ for path in ("here", "/tmp/there", os.path.abspath("whole"), "sub/../here2"):
     assert apart.run("python3 own.py", network=network).text == "reached mine\n" * 4
 
 
-def test_one_who_waits_holds_up_nobody_else(apart: Walled) -> None:
+def test_a_blocked_connect_does_not_block_others(apart: Walled) -> None:
     """A listener that takes nobody: who connects waits, and others go on."""
     (apart.root / "wait.py").write_text("""
 import socket, threading
@@ -263,7 +263,7 @@ def test_a_command_uses_no_keyring_and_sees_a_kernel_without_any(apart: Walled) 
     assert apart.run("python3 keys.py").text == "-1 ENOSYS\n"
 
 
-def test_where_the_numbers_of_a_pair_cannot_be_written_there_is_an_error(
+def test_socketpair_with_an_unwritable_result_fails(
     apart: Walled,
 ) -> None:
     (apart.root / "pair.py").write_text(
@@ -303,7 +303,7 @@ print(libc.connect(int(sys.argv[2]), bytes(16), 16))  # to nothing: it ends a co
 @pytest.mark.parametrize(
     "asked", ["3, -1, 20", "3, 1 << 62, 20", "-1, 0, 0", "1 << 40, 0, 9"]
 )
-def test_one_who_asks_nonsense_is_answered_and_so_are_others(
+def test_an_invalid_system_call_fails_and_later_ones_work(
     apart: Walled, asked: str
 ) -> None:
     (apart.root / "odd.py").write_text(f"""

@@ -51,7 +51,7 @@ def test_the_house_notices_harm(house: House, command: str, harm: str) -> None:
     assert any(each.startswith(harm) for each in found), found
 
 
-def test_there_are_many_attacks_and_each_has_its_name() -> None:
+def test_sixty_attacks_have_names_of_their_own() -> None:
     assert len(ALL) >= 60
     assert len({attack.name for attack in ALL}) == len(ALL)
 

@@ -153,7 +153,9 @@ async def test_an_id_that_the_journal_does_not_have_gives_a_snapshot(
 
 
 @pytest.mark.slow
-async def test_who_joins_in_the_middle_has_the_text_so_far(tmp_path: Path) -> None:
+async def test_a_client_that_joins_within_an_answer_has_the_text_so_far(
+    tmp_path: Path,
+) -> None:
     answer = " ".join(f"word{n}" for n in range(60))
     async with server(tmp_path, provider=lambda: Slow(answer)) as client:
         id_ = await client.begin()

@@ -148,7 +148,7 @@ def test_by_default_it_listens_on_loopback_only_with_a_long_token(start: Start) 
         (("--tls-cert", "no.pem", "--tls-key", "no.pem"), "the certificate no.pem or its key no.pem cannot be used"),
     ],
 )  # fmt: skip
-def test_it_does_not_start_where_others_could_listen_in(
+def test_serve_refuses_an_address_where_others_could_listen_in(
     tmp_path: Path, more: tuple[str, ...], said: str
 ) -> None:
     code, error = refused(tmp_path, *more)
@@ -159,9 +159,7 @@ def test_it_does_not_start_where_others_could_listen_in(
 
 
 @pytest.mark.parametrize(("size", "mode"), [(0, 0o600), (31, 0o600), (32, 0o644)])
-def test_it_does_not_start_with_a_secret_that_is_none(
-    tmp_path: Path, size: int, mode: int
-) -> None:
+def test_serve_refuses_an_invalid_key_file(tmp_path: Path, size: int, mode: int) -> None:
     key = home() / "server.key"
     key.parent.mkdir(parents=True, exist_ok=True)
     key.write_bytes(b"k" * size)
@@ -184,7 +182,7 @@ def test_with_the_flag_it_listens_beyond_loopback_and_knows_its_name(start: Star
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="there is no IPv6 here")
-def test_it_is_reached_by_ipv6_where_it_listens_there(start: Start) -> None:
+def test_serve_listens_on_ipv6(start: Start) -> None:
     served = start("--host", "::1")
 
     assert served.name == "[::1]"

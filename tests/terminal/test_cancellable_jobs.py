@@ -51,7 +51,7 @@ def test_a_cancelled_job_that_leaves_nothing_behind_is_not_waited_for() -> None:
     assert out.getvalue().strip() == "stopped"
 
 
-def test_where_nothing_is_done_ctrl_c_is_for_somebody_else() -> None:
+def test_ctrl_c_without_a_job_is_left_to_others() -> None:
     assert not CancellableJob(
         Printer(io.StringIO(), TerminalCapabilities()), Typist()
     ).stop()

@@ -207,7 +207,7 @@ def test_a_status_that_was_drawn_wider_is_taken_back_from_every_line() -> None:
     assert out.getvalue() == "<" + "x" * 50 + "<^<^<" + "done\n"
 
 
-def test_where_old_lines_are_cut_nothing_above_is_touched() -> None:
+def test_a_narrower_terminal_that_cuts_lines_erases_one_row() -> None:
     out, width = io.StringIO(), [60]
     paper = Printer(
         out, TerminalCapabilities(moves=True, width=lambda: width[0], back="<", up="^")

@@ -239,7 +239,7 @@ def test_the_tree_shows_who_works_on_what_and_what_that_costs(
     assert "type /tree, not /tree all: refold tree shows any session" in rows
 
 
-def test_one_child_is_stopped_or_all_and_the_names_are_told(
+def test_stop_ends_one_subagent_or_all_and_names_them(
     here: Callable[[Sequence[str]], tuple[list[str], Evening]],
 ) -> None:
     rows, evening = here(["/stop child-9", "/stop child-1", "/stop", "/tree"])
@@ -251,7 +251,7 @@ def test_one_child_is_stopped_or_all_and_the_names_are_told(
     assert evening.events(ChildStopped) == [ChildStopped("child-1")]
 
 
-def test_where_no_child_works_that_is_said(tmp_path: Path) -> None:
+def test_tree_and_stop_say_that_no_subagent_runs(tmp_path: Path) -> None:
     evening = Evening(tmp_path, "Done.")
 
     rows = evening.tell("/tree", "/stop")
@@ -329,7 +329,7 @@ def test_the_line_of_what_is_done_says_who_works_and_what_it_cost_so_far() -> No
     assert running_summary(Children((over,)), {}, 1) == ""
 
 
-def test_who_works_is_shown_while_the_session_itself_only_waits() -> None:
+def test_the_status_line_names_a_subagent_while_the_session_waits() -> None:
     doing = StatusLine(lambda: 3.0, "-")
 
     assert doing.line() == ()

@@ -81,7 +81,7 @@ def test_a_summary_that_cannot_be_had_is_said(evening: Evenings) -> None:
     assert any("4 old messages left out, without a summary" in row for row in rows)
 
 
-def test_there_must_be_something_to_make_shorter(evening: Evenings) -> None:
+def test_compact_without_anything_to_compact_says_so(evening: Evenings) -> None:
     rows = evening("Hm.").tell("/compact", "/compact prune it", "hi", "/compact prune")
 
     assert "There are no messages yet, so there is nothing to compact." in rows
@@ -182,7 +182,7 @@ def test_a_turn_without_money_pauses_and_goes_on(evening: Evenings) -> None:
     ]
 
 
-def test_who_comes_back_to_a_pause_is_told_how_to_go_on(evening: Evenings) -> None:
+def test_resuming_at_a_budget_pause_says_how_to_continue(evening: Evenings) -> None:
     tonight = evening(Reply("", (READ,), usage=Usage(2_000, 0, 0, 500)), "All done.")
     tonight.budget = Budget(0.01)
     tonight.tell("go")
@@ -193,7 +193,7 @@ def test_who_comes_back_to_a_pause_is_told_how_to_go_on(evening: Evenings) -> No
     assert "All done." in rows
 
 
-def test_who_comes_back_sees_what_they_said_behind_the_sign_of_this_terminal(
+def test_a_resumed_session_uses_the_prompt_sign_of_this_terminal(
     evening: Evenings,
 ) -> None:
     tonight = evening("Done.")
@@ -366,7 +366,7 @@ def test_a_stop_keeps_queued_words_and_enter_sends_them(evening: Evenings) -> No
     assert "I heard." in rows
 
 
-def test_who_comes_back_is_told_what_was_not_heard(evening: Evenings) -> None:
+def test_a_resumed_session_shows_unsent_messages(evening: Evenings) -> None:
     tonight = evening([UNTIL], "I heard.")
     while_it_works(tonight, [pressed("later\x1b\r"), stop], Key.CTRL_D)
 

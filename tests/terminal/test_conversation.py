@@ -450,7 +450,7 @@ def test_all_calls_of_one_answer_can_be_refused_or_taken_one_by_one(
     ]
 
 
-def test_who_takes_back_a_no_to_all_is_asked_about_all_again(
+def test_escape_after_no_to_all_asks_about_all_again(
     evening: Callable[..., Evening],
 ) -> None:
     """Not about the first alone, while the last stands above the keys."""
@@ -485,7 +485,7 @@ def test_a_question_can_be_left_by_stopping_the_turn(
     assert "never said" not in rows
 
 
-def test_who_is_asked_why_not_may_think_better_of_it(
+def test_escape_at_the_reason_for_a_no_asks_again(
     evening: Callable[..., Evening],
 ) -> None:
     tonight = evening([READ], [EDIT], "Done.")
@@ -989,7 +989,7 @@ def test_ctrl_o_and_ctrl_t_show_the_last_result_and_the_todos(
     assert sum("def greet():" in row for row in rows) == 1  # the whole result
 
 
-def test_who_comes_back_sees_the_last_exchange_as_it_was_and_those_before_in_short(
+def test_a_resumed_session_shows_the_last_exchange_whole_and_earlier_ones_in_short(
     evening: Callable[..., Evening],
 ) -> None:
     long = "\n\n".join(f"Paragraph {n}." for n in range(9))
@@ -1035,7 +1035,7 @@ def test_of_a_long_last_exchange_the_message_and_the_newest_steps_are_shown(
     ]
 
 
-def test_who_comes_back_after_a_rewind_sees_nothing_of_what_was_taken_back(
+def test_a_resumed_session_shows_nothing_that_was_rewound(
     evening: Callable[..., Evening],
 ) -> None:
     tonight = evening("One.", "Two.")

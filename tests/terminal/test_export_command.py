@@ -66,7 +66,9 @@ def exported(
     return anyio.run(converse), out.getvalue()
 
 
-def test_it_is_written_where_the_session_works_and_one_is_told(tmp_path: Path) -> None:
+def test_export_writes_to_the_directory_of_the_session_and_names_the_file(
+    tmp_path: Path,
+) -> None:
     id_, said = exported(tmp_path, "", "html", "tar")
 
     files = {p.suffix: p for p in tmp_path.iterdir() if p.name.startswith("refold-")}

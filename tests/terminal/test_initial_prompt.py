@@ -20,7 +20,7 @@ def answers(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_they_are_the_first_message_and_the_next_can_be_typed(
+def test_arguments_are_the_first_message_and_the_next_can_be_typed(
     tmp_path: Path, answers: str
 ) -> None:
     flags = ("--script", answers, "--display", "plain")

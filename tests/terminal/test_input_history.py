@@ -102,7 +102,7 @@ def test_an_entry_cut_off_spoils_no_other(tmp_path: Path) -> None:
     assert loaded(path) == ["first", "cut o", "next"]
 
 
-def test_where_nothing_can_be_written_it_lasts_as_long_as_the_session(
+def test_history_that_cannot_be_written_lasts_for_the_session(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "file").touch()

@@ -65,7 +65,7 @@ def test_files_answers_names_and_reasons_order_no_screen_about(
 
 
 @pytest.mark.parametrize("hostile", [CLIPBOARD, MOVES, "a\r\nb", "\U0001f44d\ufe0f!"])
-def test_one_character_at_a_time_it_is_shown_alike(hostile: str) -> None:
+def test_hostile_text_by_single_characters_is_shown_alike(hostile: str) -> None:
     pieces = Visible()
 
     shown = "".join(pieces.add(letter) for letter in hostile) + pieces.end()

@@ -97,7 +97,7 @@ def test_a_paste_that_comes_in_pieces_is_the_same(pieces: list[str]) -> None:
 
 
 @given(st.text("a\r\x1b[201~", max_size=9), st.integers(0, 30))
-def test_who_takes_over_a_paste_in_the_middle_gets_all_of_it(text: str, cut: int) -> None:
+def test_a_parser_that_takes_over_in_a_paste_gets_all_of_it(text: str, cut: int) -> None:
     whole = f"x\x1b[200~{text}\x1b[201~y"
     at_once, in_two = list[KeyPress](), list[KeyPress]()
     Parser(at_once.append).feed(whole)

@@ -174,7 +174,7 @@ def test_a_name_of_anybody_moves_nothing_on_the_screen(a: Path) -> None:
     assert view(desk).session.directory == str(odd)
 
 
-def test_one_more_directory_belongs_to_the_workspace_and_goes_along(
+def test_an_added_directory_stays_in_the_workspace_after_cd(
     a: Path, tmp_path: Path
 ) -> None:
     desk, b = Desk(a), tmp_path / "b"
@@ -255,7 +255,7 @@ def test_settings_that_cannot_be_read_keep_one_where_one_is(
 
 
 @pytest.mark.parametrize("key", [Key.CTRL_C, Key.ESC, Key.CTRL_D])
-def test_who_does_not_answer_stays(a: Path, tmp_path: Path, key: Key) -> None:
+def test_cd_without_an_answer_stays(a: Path, tmp_path: Path, key: Key) -> None:
     (tmp_path / "b/AGENTS.md").write_text("Be nice.\n")
     desk = Desk(a)
 
@@ -320,7 +320,7 @@ def test_a_turn_that_is_not_over_ends_where_it_began(a: Path) -> None:
     )
 
 
-def test_one_whose_pen_is_taken_meanwhile_goes_on_where_it_was(a: Path) -> None:
+def test_a_session_that_lost_its_writer_stays_where_it_was(a: Path) -> None:
     leaving = Leaving(a)
 
     async def going() -> tuple[str, View]:
@@ -437,7 +437,7 @@ def test_another_session_is_taken_up_where_it_works(a: Path, tmp_path: Path) -> 
     assert view(other).session.directory == str(b)
 
 
-def test_one_that_is_gone_from_its_directory_goes_on_here_and_says_so(
+def test_a_session_whose_directory_is_gone_continues_here_and_says_so(
     a: Path, tmp_path: Path
 ) -> None:
     b = tmp_path / "b"
@@ -453,7 +453,7 @@ def test_one_that_is_gone_from_its_directory_goes_on_here_and_says_so(
     assert view(other).session.directory == str(a)
 
 
-def test_one_that_is_open_elsewhere_leaves_this_one_going(a: Path, tmp_path: Path) -> None:
+def test_a_session_open_elsewhere_leaves_this_one_running(a: Path, tmp_path: Path) -> None:
     other = Desk(tmp_path / "b")
     other.tell("paint", "/rename fence", answers=("Blue.",))
     desk = Desk(a)

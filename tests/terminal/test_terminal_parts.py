@@ -242,7 +242,7 @@ def test_a_line_of_a_list_goes_on_below_its_words() -> None:
     assert out.getvalue() == "  /mode  how\n    much runs\nhow much runs\nunasked\n"
 
 
-def test_one_empty_line_stands_between_two_things_and_not_two() -> None:
+def test_repeated_gaps_print_one_empty_line() -> None:
     out = io.StringIO()
     paper = Printer(out, TerminalCapabilities())
 

@@ -133,7 +133,7 @@ def test_a_terminal_of_the_database_is_sent_its_own_strings_and_no_others(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("term", WITHOUT)
-def test_where_no_line_can_be_taken_back_it_is_plain_and_says_so(
+def test_a_terminal_without_cursor_movement_gets_the_plain_display(
     starts: Starts, term: str
 ) -> None:
     at = starts("busy", term, SHOWN="status")

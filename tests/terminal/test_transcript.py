@@ -319,7 +319,7 @@ def test_news_in_the_middle_of_words_has_a_line_and_the_words_go_on_below() -> N
     assert [row.strip() for row in rows] == ["One,", "The model is now a/b.", "two."]
 
 
-def test_who_begins_in_the_middle_of_a_call_names_it_with_its_result() -> None:
+def test_a_transcript_that_begins_within_a_call_names_it_with_its_result() -> None:
     tonight = Evening(*GO, answer(LS), Started("c1"))
 
     rows = tonight.hear(
@@ -430,7 +430,7 @@ def test_words_that_stand_in_rows_go_on_whole_below_what_comes_within_them() -> 
     assert whole == ["So long."]
 
 
-def test_one_empty_line_stands_before_words_that_go_on() -> None:
+def test_one_empty_line_stands_before_text_that_continues() -> None:
     tonight = Evening(*GO, moves=True)
 
     said = tonight.printed(TextCame("One"), Said("Hurry."), TextCame(" word.\n\nMore."))

@@ -603,7 +603,7 @@ def test_a_narrow_screen_cuts_what_a_wide_one_shows(person: Person) -> None:
 @pytest.mark.parametrize(
     ("command", "starter"), [("acp", "an editor"), ("mcp serve", "another agent")]
 )
-def test_who_starts_what_programs_talk_to_is_told_so(
+def test_a_protocol_command_in_a_terminal_says_who_starts_it(
     person: Person, command: str, starter: str
 ) -> None:
     at = person.starts(*command.split())

@@ -60,5 +60,5 @@ def test_a_resize_erases_all_rows_of_the_wrapped_drawing(columns: int, more: str
     assert taken_back(columns, TerminalCapabilities(up=UP, refits=True)) == more + DRAWN
 
 
-def test_where_old_lines_are_not_known_to_be_fitted_no_more_is_taken_back() -> None:
+def test_no_more_rows_are_erased_without_reflow() -> None:
     assert taken_back(20, TerminalCapabilities(up=UP)) == DRAWN

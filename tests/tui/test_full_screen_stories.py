@@ -326,7 +326,7 @@ def test_a_terminal_that_cannot_is_refused_with_what_to_do(opens: Opens, term: s
 @pytest.mark.parametrize(
     "term", ["xterm", "screen-256color", "tmux-256color", "linux", "xterm-kitty"]
 )
-def test_it_works_in_terminals_that_people_have(opens: Opens, term: str) -> None:
+def test_the_full_screen_works_in_common_terminals(opens: Opens, term: str) -> None:
     at = opens({"text": "An answer."}, TERM=term)
     ready(at)
     at.type("hi" + ENTER)

@@ -52,7 +52,9 @@ def test_the_end_stays_in_sight_while_requests_come_and_go(
 
 
 @BOTH
-def test_who_scrolls_up_is_left_there(serve: Serve, pages: Watched, path: str) -> None:
+def test_a_page_that_is_scrolled_up_stays_in_place(
+    serve: Serve, pages: Watched, path: str
+) -> None:
     server = serve({"text": LONG}, {"text": LONG})
     page = pages.open(server, path)
     say(page, "Look")

@@ -177,7 +177,7 @@ def unlike(mine: Plain, there: Plain) -> Plain:
     return found
 
 
-def test_they_agree_after_every_document_of_random_sessions() -> None:
+def test_both_reducers_agree_after_every_document_of_random_sessions() -> None:
     sessions = [Session(Random(seed), 60).frames for seed in range(SESSIONS)]
     kinds = {
         doc["type"]
@@ -191,7 +191,7 @@ def test_they_agree_after_every_document_of_random_sessions() -> None:
 
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
-def test_they_agree_on_recorded_sessions(path: Path) -> None:
+def test_both_reducers_agree_on_recorded_sessions(path: Path) -> None:
     entries = [entry for entry, _ in codec.decode(path.read_bytes().splitlines())]
 
     assert differences([[Frame(e.seq, 0, e) for e in entries]]) == []
