@@ -44,9 +44,9 @@ def main() -> None:
 
 def schemas() -> dict[str, str]:
     """The files of docs/schema, by name."""
-    from refold.cli.schema import SCHEMAS, schema_text
+    from refold.cli.schema import SCHEMA_NAMES, schema_text
 
-    return {f"{name}.json": schema_text(name) for name in SCHEMAS}
+    return {f"{name}.json": schema_text(name) for name in SCHEMA_NAMES}
 
 
 def written_again(page: str) -> str:

@@ -10,7 +10,7 @@ from typing import get_args
 
 import pytest
 
-from refold.cli.schema import tagged
+from refold.cli.schema import document_types
 from refold.journal.events import codec, kinds
 from refold.views.stream_json import (
     documents,
@@ -126,7 +126,7 @@ def test_every_document_of_the_stream_is_in_the_page() -> None:
     page = (ROOT / "docs/headless.md").read_text(encoding="utf-8")
     kinds = {
         str(each.__struct_config__.tag)
-        for each in tagged(documents, live_documents, snapshot)
+        for each in document_types(documents, live_documents, snapshot)
     }
     fields = set(documents.Result.__struct_fields__)
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from refold.cli.output import said_yes
+from refold.cli.output import read_yes
 
 
 class Leaving(io.StringIO):
@@ -19,7 +19,7 @@ def test_an_interrupt_at_a_question_ends_its_line(
     monkeypatch.setattr(sys, "stdin", Leaving())
 
     with pytest.raises(KeyboardInterrupt):
-        said_yes()
+        read_yes()
 
     assert capfd.readouterr().out == "\n"
 
@@ -31,4 +31,4 @@ def test_an_interrupt_at_a_question_ends_its_line(
 def test_only_yes_is_yes(monkeypatch: pytest.MonkeyPatch, typed: str, said: bool) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
 
-    assert said_yes() is said
+    assert read_yes() is said

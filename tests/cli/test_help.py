@@ -58,14 +58,14 @@ def test_help_all_prints_every_option_and_subcommand(
 
 
 def test_short_help_names_only_options_commands_and_modes_that_exist() -> None:
-    text = short_help.REFOLD
+    text = short_help.REFOLD_HELP
     flags = flags_of(session_parser())
     _, options, commands = re.split(r"\n(?:options|commands):\n", text)
     modes = re.search(r"runs without asking: ([\w, \n-]+?)\n +-C", text)
     subcommands = re.findall(r"^  (\w+) ", commands, re.MULTILINE)
 
     assert set(FLAG.findall(text)) - flags == set()
-    assert set(FLAG.findall(short_help.TUI)) - flags_of(tui()) == set()
+    assert set(FLAG.findall(short_help.TUI_HELP)) - flags_of(tui()) == set()
     assert {"-m", "--permission-mode", "-C", "--output-format"} <= set(
         FLAG.findall(options)
     )

@@ -11,7 +11,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from refold.cli.main import main
-from refold.cli.schema import SCHEMAS, schema_text
+from refold.cli.schema import SCHEMA_NAMES, schema_text
 from refold.client.verify import claims_of
 from refold.journal.events.child_events import (
     BackgroundEnded,
@@ -200,7 +200,7 @@ def test_the_schema_knows_every_type_that_is_written_and_no_other() -> None:
     assert named == {each["type"] for each in written()}
 
 
-@pytest.mark.parametrize("which", SCHEMAS)
+@pytest.mark.parametrize("which", SCHEMA_NAMES)
 def test_the_file_in_docs_is_what_the_command_prints(
     which: str, capfd: pytest.CaptureFixture[str]
 ) -> None:

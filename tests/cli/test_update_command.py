@@ -6,7 +6,7 @@ import pytest
 
 from refold import __version__
 from refold.cli.main import main
-from refold.cli.update import IMAGE, installation
+from refold.cli.update import IMAGE_VARIABLE, installation
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from refold.cli.update import IMAGE, installation
         ("pipx_metadata.json", "", {}, "pipx upgrade refold"),
         ("", "", {}, "{prefix}/bin/python -m pip install --upgrade refold"),
         ("", "/my code/refold", {}, "cd '/my code/refold' && git pull && make run"),
-        ("", "", {IMAGE: "refold"},
+        ("", "", {IMAGE_VARIABLE: "refold"},
          "git pull && docker build --pull -f packaging/Dockerfile -t refold ."),
     ],
 )  # fmt: skip

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.cli.flags import PROFILES as FLAG_VALUES
+from refold.cli.flags import PROFILE_NAMES as FLAG_VALUES
 from refold.cli.flags import parse
 from refold.cli.launch import as_settings
 from refold.config.folder_settings import limits_from_flags

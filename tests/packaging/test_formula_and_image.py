@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from refold.cli.update import IMAGE
+from refold.cli.update import IMAGE_VARIABLE
 
 ROOT = Path(__file__).parents[2]
 URL = "https://files.example.org/refold-0.2.0.tar.gz"
@@ -62,7 +62,7 @@ def test_the_image_runs_as_an_ordinary_user_with_what_the_sandbox_needs() -> Non
 
     assert {"bubblewrap", "git", "ripgrep"} <= set(text.split())
     assert text.index("USER refold") < text.index("ENTRYPOINT")
-    assert f"ENV {IMAGE}=refold\n" in text
+    assert f"ENV {IMAGE_VARIABLE}=refold\n" in text
     for source in re.findall(r"^COPY (?!--)(.+) \S+$", text, re.MULTILINE):
         assert all((ROOT / name).exists() for name in source.split()), source
 

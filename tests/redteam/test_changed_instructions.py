@@ -142,7 +142,7 @@ def test_instructions_that_the_user_declined_are_neither_sent_nor_asked_about_ag
     folders = TrustedFolders(places.folders)
     appended("AGENTS.md")(folder.root)
     assert len(find_changed_texts(folder.root, places, folders)) == 1
-    monkeypatch.setattr("refold.cli.trust.confirmed", lambda _: False)
+    monkeypatch.setattr("refold.cli.trust.confirm", lambda _: False)
 
     code, said = folder.run("trust", "add")
 

@@ -19,7 +19,7 @@ from refold.errors import RefoldError
 from refold.headless.stdio import lines
 from refold.headless.streams import explain_stdin
 
-_MISSING = (
+_MISSING_EXTRA = (
     "editors need a package that is not installed here: pip install 'refold[acp]', or, in a "
     "checkout, make run"
 )
@@ -34,7 +34,7 @@ def run(found: Namespace) -> int:
     try:
         from refold.acp.serving import serve
     except ImportError as error:
-        raise RefoldError(f"{_MISSING} ({error})") from error
+        raise RefoldError(f"{_MISSING_EXTRA} ({error})") from error
     places = paths(os.environ)
     directories = HostPaths(here(), places.server, places.data / "checkpoints")
     host = Host(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from refold.tools.contract import Tool
 
 _A_FILE, _A_COMMAND, _READS = "any-file", "any-command", "ls"
-_LABELS: Mapping[Verdict, str] = {
+_VERDICT_LABELS: Mapping[Verdict, str] = {
     "allow": "runs without asking",
     "ask": "asks",
     "deny": "refused",
@@ -56,9 +56,9 @@ def run(found: Namespace) -> int:
     verdicts: list[tuple[Tool, Verdict]] = [
         (t, _verdict(t, app, rules, mode)) for t in (*given.active, *given.deferred)
     ]
-    for verdict in _LABELS:
+    for verdict in _VERDICT_LABELS:
         names = [t.name for t, found in verdicts if found == verdict]
-        write(f"{_LABELS[verdict]:19}  {', '.join(names) or '-'}\n")
+        write(f"{_VERDICT_LABELS[verdict]:19}  {', '.join(names) or '-'}\n")
     write(_limits(verdicts, app, rules, mode))
     app.workspace.close()
     return 1 if fault else 0

@@ -13,7 +13,7 @@ from refold.skills.directories import SkillScope
 from refold.views.escape import on_one_line
 from refold.views.wrap import cells
 
-_WORKS = {"main": "for you", "child": "for other agents", "both": ""}
+_USE_LABELS = {"main": "for you", "child": "for other agents", "both": ""}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -39,7 +39,7 @@ def run(found: Namespace) -> int:
     if found.what == "doctor":
         from refold.cli.agent_doctor import run as check
 
-        if problem := _unheeded(found.agents):  # the agent may be in such a file
+        if problem := _ignored_note(found.agents):  # the agent may be in such a file
             print_error(on_one_line(problem))
         return check(found)
     return _list(found)
@@ -59,7 +59,7 @@ def run_flag(found: Namespace) -> int:
 def _list(found: Namespace, *, trust: bool = False) -> int:
     """`trust`: the agents of this folder count, trusted or not, as in a start with --trust."""
     place, changed = trusted_scope(here(), paths(os.environ), os.environ, trust=trust)
-    agents = _known(place, found.agents, trust=trust)
+    agents = _load_registry(place, found.agents, trust=trust)
     profiles = agents.every()
     wide = max(cells(each.name) for each in profiles)
     for each in profiles:
@@ -67,7 +67,7 @@ def _list(found: Namespace, *, trust: bool = False) -> int:
             print_document(_document(each))
         else:
             write(_line(each, wide))
-    unheeded = _unheeded(found.agents, trust=trust)
+    unheeded = _ignored_note(found.agents, trust=trust)
     for problem in (unheeded, trust_notice(place), *agents.problems, *changed()):
         if problem:
             print_error(on_one_line(problem))
@@ -76,20 +76,22 @@ def _list(found: Namespace, *, trust: bool = False) -> int:
 
 def agents_here() -> Registry:
     """The agents that count in this directory. Raises `BadInput`."""
-    return _known(trusted_scope(here(), paths(os.environ), os.environ)[0])
+    return _load_registry(trusted_scope(here(), paths(os.environ), os.environ)[0])
 
 
-def _known(place: SkillScope, given: str | None = None, *, trust: bool = False) -> Registry:
+def _load_registry(
+    place: SkillScope, given: str | None = None, *, trust: bool = False
+) -> Registry:
     directory, places = here(), paths(os.environ)
     if not (given or any_agent_file(directory, places.config)):
         return registry(place, _tools)
-    from refold.cli.declared_start import declared_profiles
+    from refold.cli.declared_start import load_declared_profiles
 
-    declared = declared_profiles(directory, places, trust=trust, given=given)
+    declared = load_declared_profiles(directory, places, trust=trust, given=given)
     return registry(place, _tools, profiles=declared)
 
 
-def _unheeded(named: str | None, *, trust: bool = False) -> str:
+def _ignored_note(named: str | None, *, trust: bool = False) -> str:
     """Which settings and agents of this folder do not count, and why; "" if all do.
 
     `named`: the file that --agents names.
@@ -107,7 +109,7 @@ def _tools() -> frozenset[str]:
 
 
 def _line(profile: Profile, wide: int) -> str:
-    works, where = _WORKS[profile.use], on_one_line(profile.where)
+    works, where = _USE_LABELS[profile.use], on_one_line(profile.where)
     about = ", ".join(filter(None, (works and f"works {works}", where)))
     pad = " " * (wide - cells(profile.name))
     more = f"  ({about})" if about else ""

@@ -14,7 +14,7 @@ from refold.app.launch_options import LaunchOptions
 from refold.app.session_index import session_index
 from refold.cli.interactive import full_screen, line_by_line
 from refold.cli.launch import command_names
-from refold.cli.session_argument import add_session, stored_session
+from refold.cli.session_argument import add_session, find_session_id
 from refold.client.launch import Launch
 from refold.client.remote_session import attach
 from refold.client.resume import find_directory
@@ -36,7 +36,7 @@ def join(id_: str, *, full: bool = False) -> int:
     """Join the session with this id. `full`: on the full screen, whatever the settings say."""
     places = paths(os.environ)
     home = session_index(places)
-    session = stored_session(home, id_)
+    session = find_session_id(home, id_)
     holder = StoredSessions(home).holder(session)
     if not holder:
         raise BadInput(
@@ -44,12 +44,12 @@ def join(id_: str, *, full: bool = False) -> int:
         )
     launch = launch_to_join(home, session)
     try:
-        return anyio.run(_joined, launch, session, full)
+        return anyio.run(_join, launch, session, full)
     except Held:
         print_error(
             f"{session} is open in {holder}, which cannot be joined; its journal is followed"
         )
-        return _shown(session)
+        return _show_stream(session)
 
 
 def launch_to_join(home: SessionIndex, session: str) -> Launch:
@@ -62,7 +62,7 @@ def launch_to_join(home: SessionIndex, session: str) -> Launch:
     return Launch(App(loaded.settings, places, os.environ, options), commands=command_names)
 
 
-async def _joined(launch: Launch, id_: str, full: bool) -> int:
+async def _join(launch: Launch, id_: str, full: bool) -> int:
     try:
         async with attach(launch, id_) as session:
             full = full or session.settings.terminal.display == "full"
@@ -73,7 +73,7 @@ async def _joined(launch: Launch, id_: str, full: bool) -> int:
             await launch.aclose()
 
 
-def _shown(id_: str) -> int:
+def _show_stream(id_: str) -> int:
     from refold.cli import stream
 
     return stream.run(

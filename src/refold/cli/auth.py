@@ -27,9 +27,9 @@ from refold.views.escape import on_one_line
 
 # Who lists models for anybody, and where it says whose a key is.
 _ASKED_ELSEWHERE = {"openrouter": "/key"}
-_NOBODYS = "refold-asks-whether-any-key-will-do"
-_SHORTEST = 12  # letters of a key whose last ones can be shown
-_LONGEST = 65536  # letters that are read from a pipe
+_PROBE_KEY = "refold-asks-whether-any-key-will-do"
+_MIN_MASKABLE_CHARS = 12  # letters of a key whose last ones can be shown
+_MAX_KEY_CHARS = 65536  # letters that are read from a pipe
 
 
 class KeyContext(Struct, frozen=True):
@@ -103,7 +103,7 @@ def _set(here: KeyContext, found: Namespace) -> int:
             "a key on the command line is visible to other programs and saved by the shell: "
             "make a new one, and give it when asked, or from a pipe"
         )
-    key = _typed(spec) if sys.stdin.isatty() else _piped()
+    key = _read_typed_key(spec) if sys.stdin.isatty() else _read_piped_key()
     if problem := wrong(key):
         raise BadInput(f"this is not a key: {problem}; nothing was saved")
     if found.keyring:
@@ -121,7 +121,7 @@ def _set(here: KeyContext, found: Namespace) -> int:
     return 0
 
 
-def _typed(spec: ProviderSpec) -> str:
+def _read_typed_key(spec: ProviderSpec) -> str:
     import warnings
     from getpass import GetPassWarning, getpass
 
@@ -137,9 +137,9 @@ def _typed(spec: ProviderSpec) -> str:
             ) from error
 
 
-def _piped() -> str:
+def _read_piped_key() -> str:
     try:
-        return sys.stdin.read(_LONGEST).strip()
+        return sys.stdin.read(_MAX_KEY_CHARS).strip()
     except UnicodeDecodeError as error:
         raise BadInput("this is not a key: it is not text; nothing was saved") from error
 
@@ -192,7 +192,7 @@ async def _test(here: KeyContext, name: str) -> int:
             held = here.keys.known(spec)
             if held is None and not name:
                 continue
-            said, good = await _asked(here, spec, held)
+            said, good = await _check_key(here, spec, held)
         except BadInput as error:
             said, good = str(error), False
         verdicts.append(good)
@@ -202,7 +202,7 @@ async def _test(here: KeyContext, name: str) -> int:
     return 0 if verdicts and all(verdicts) else 1
 
 
-async def _asked(
+async def _check_key(
     here: KeyContext, spec: ProviderSpec, held: FoundKey | None
 ) -> tuple[str, bool]:
     if held is None:
@@ -219,7 +219,7 @@ async def _asked(
     if spec.name in _ASKED_ELSEWHERE:
         return f"{what} is accepted", True
     try:
-        await try_key(spec, here.environ, _NOBODYS)
+        await try_key(spec, here.environ, _PROBE_KEY)
     except ProviderError:
         return f"{what} is accepted", True
     return f"{spec.label} lists its models for any key, so {what} was not verified", True
@@ -270,4 +270,4 @@ def _where(held: FoundKey) -> str:
 
 
 def _ends(key: str) -> str:
-    return f"…{key[-4:]}" if len(key) >= _SHORTEST else "…"
+    return f"…{key[-4:]}" if len(key) >= _MIN_MASKABLE_CHARS else "…"

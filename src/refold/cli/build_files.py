@@ -14,9 +14,9 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-_LARGEST = 256 * 1024  # bytes of a build file
-_LONGEST = 300  # characters of a project's own description
-_MOST = 12  # commands of one file
+_MAX_FILE_BYTES = 256 * 1024  # bytes of a build file
+_MAX_ABOUT_CHARS = 300  # characters of a project's own description
+_MAX_COMMANDS = 12  # commands of one file
 
 
 class Command(Struct, frozen=True):
@@ -50,10 +50,10 @@ _BUILD_TOOLS = (
     ("mix.exs", "Elixir", (("install", "mix deps.get"), ("test", "mix test"))),
     ("Gemfile", "Ruby", (("install", "bundle install"),)),
 )  # fmt: skip
-_WRAPPERS = {"mvn": "mvnw", "gradle": "gradlew"}
+_WRAPPER_NAMES = {"mvn": "mvnw", "gradle": "gradlew"}
 
 # The names that Makefiles and scripts use for a purpose; the first names the purpose.
-_PURPOSES = (
+_PURPOSE_WORDS = (
     ("install", "setup", "bootstrap", "deps"),
     ("build", "compile", "dist"),
     ("run", "start", "dev", "serve"),
@@ -65,7 +65,7 @@ _PURPOSES = (
     ("docs", "doc"),
     ("clean",),
 )
-_NAME = re.compile(r"[A-Za-z0-9][\w:./-]{0,60}")
+_NAME_PATTERN = re.compile(r"[A-Za-z0-9][\w:./-]{0,60}")
 _MAKE_RULE = re.compile(r"^([A-Za-z0-9][^:=#\n]*?)[ \t]*::?(?!=)", re.MULTILINE)
 _JUST_RECIPE = re.compile(r"^@?([A-Za-z0-9][\w-]*)(?: [^\n:=]*)?:(?!=)", re.MULTILINE)
 
@@ -97,7 +97,7 @@ def read_project(root: Path) -> Project:
     commands = [*whole, *(each for each in parts if each.purpose not in named)]
     return Project(
         name=_first(described, "name") or root.resolve().name,
-        description=" ".join(_first(described, "description").split())[:_LONGEST],
+        description=" ".join(_first(described, "description").split())[:_MAX_ABOUT_CHARS],
         languages=tuple(dict.fromkeys(_languages(root, python, node))),
         commands=tuple({each.line: each for each in reversed(commands)}.values())[::-1],
     )
@@ -153,21 +153,21 @@ def _build_tools(root: Path) -> Iterator[Command]:
     for file, _, commands in _BUILD_TOOLS:
         for purpose, line in commands if _has(root, file) else ():
             program, _, rest = line.partition(" ")
-            wrapper = _WRAPPERS.get(program, "")
+            wrapper = _WRAPPER_NAMES.get(program, "")
             own = f"./{wrapper}" if wrapper and _has(root, wrapper) else program
             yield Command(purpose, f"{own} {rest}")
 
 
 def _by_purpose(names: Iterable[str], line: str) -> Iterator[Command]:
     """The targets or scripts that have a common purpose, in the order of purposes."""
-    known = [name for name in dict.fromkeys(names) if _NAME.fullmatch(name)]
+    known = [name for name in dict.fromkeys(names) if _NAME_PATTERN.fullmatch(name)]
     found = [
         Command(purpose[0], line.format(name))
-        for purpose in _PURPOSES
+        for purpose in _PURPOSE_WORDS
         for name in known
         if name in purpose or (":" in name and name.partition(":")[0] in purpose)
     ]
-    yield from found[:_MOST]
+    yield from found[:_MAX_COMMANDS]
 
 
 def _has(root: Path, *names: str) -> bool:
@@ -180,7 +180,7 @@ def _text(root: Path, name: str) -> str:
     """The text of a file; "" if it is absent, too large, or not text."""
     file = root / name
     with suppress(OSError, UnicodeDecodeError, ValueError):
-        if file.is_file() and file.stat().st_size <= _LARGEST:
+        if file.is_file() and file.stat().st_size <= _MAX_FILE_BYTES:
             return file.read_text(encoding="utf-8-sig")
     return ""
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from refold.cli.flags import session_parser
-from refold.cli.parser import HIDDEN, Parser, helps, subcommands
+from refold.cli.parser import HIDDEN_SUBCOMMAND, Parser, helps, subcommands
 from refold.cli.subcommands import SUBCOMMANDS, parser_of
 
 
@@ -63,7 +63,7 @@ def usage(command: Command) -> str:
     """Its usage line, without --help."""
     parts = [command.name]
     parts += [
-        f"[{_longest(flag)}{_taken(flag)}]"
+        f"[{_longest(flag)}{_value_form(flag)}]"
         for flag in command.flags
         if "--help" not in flag.names
     ]
@@ -83,7 +83,7 @@ def _longest(flag: Flag) -> str:
     return next((name for name in flag.names if name.startswith("--")), flag.names[0])
 
 
-def _taken(flag: Flag) -> str:
+def _value_form(flag: Flag) -> str:
     if flag.value is None:
         return ""
     called = value_name(flag.value)
@@ -121,7 +121,7 @@ def _below(parser: Parser, path: tuple[str, ...]) -> Iterator[Command]:
     for action in parser.actions():
         abouts = helps(action)
         for name, each in subcommands(action).items():
-            if name != HIDDEN:
+            if name != HIDDEN_SUBCOMMAND:
                 yield _command((*path, name), each, abouts.get(name, ""))
 
 

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from refold.cli.flags import session_parser
-from refold.cli.parser import HIDDEN, Parser, subcommands
+from refold.cli.parser import HIDDEN_SUBCOMMAND, Parser, subcommands
 from refold.cli.subcommands import SUBCOMMANDS, parser_of
 from refold.config.paths import paths
 from refold.errors import BadInput, RefoldError
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from argcomplete.completers import BaseCompleter
 
 SHELLS = ("bash", "zsh", "fish")
-_HOW = """\
+_INSTALL_HINTS = """\
 In bash, write into ~/.bashrc:    eval "$(refold completion bash)"
 In zsh, write into ~/.zshrc:      eval "$(refold completion zsh)"      (after compinit)
 In fish, run once:                refold completion fish > ~/.config/fish/completions/refold.fish
@@ -43,7 +43,7 @@ def run(found: Namespace) -> int:
     if found.shell:
         write(script(found.shell))
     elif sys.stdout.isatty():
-        write(_HOW)
+        write(_INSTALL_HINTS)
     else:
         raise BadInput(f"name a shell: refold completion {'|'.join(SHELLS)}")
     return 0
@@ -91,7 +91,7 @@ def _add_completers(parser: Parser, *, first: bool = False) -> None:
     """`first`: a subcommand can stand there."""
     for action in parser.actions():
         for name, below in subcommands(action).items():
-            if name != HIDDEN:
+            if name != HIDDEN_SUBCOMMAND:
                 _add_completers(below)
         if first and not action.option_strings:
             vars(action)["completer"] = _subcommands
@@ -112,9 +112,11 @@ def _completer(action: Action) -> "Callable[..., dict[str, str]] | BaseCompleter
     if action.nargs == 0 or action.choices:
         return None
     names = (*action.option_strings, str(action.metavar), action.dest.upper())
-    if find := next((_FINDERS[name] for name in names if name in _FINDERS), None):
+    if find := next(
+        (_VALUE_FINDERS[name] for name in names if name in _VALUE_FINDERS), None
+    ):
         return partial(_values, find)
-    if _FILES.intersection(names):
+    if _FILE_VALUES.intersection(names):
         return FilesCompleter()
     return DirectoriesCompleter() if "DIR" in names else None
 
@@ -157,8 +159,8 @@ def _models() -> Iterator[tuple[str, str]]:
     for name in ground.models.names():
         yield name, ""
     for role in ("small", "big", "judge"):
-        if getattr(ground.told.settings.models, role):
-            yield role, getattr(ground.told.settings.models, role)
+        if getattr(ground.setting_origins.settings.models, role):
+            yield role, getattr(ground.setting_origins.settings.models, role)
 
 
 def _providers() -> Iterator[tuple[str, str]]:
@@ -199,9 +201,9 @@ def _help_topics() -> Iterator[tuple[str, str]]:
     yield from _subcommands().items()
 
 
-_FINDERS: dict[str, Find] = {
+_VALUE_FINDERS: dict[str, Find] = {
     "ID": _sessions, "NODE": _sessions, "SESSION": _sessions, "PROVIDER/MODEL": _models,
     "PROVIDER": _providers, "KEY": _settings, "--agent": _agents, "--preset": _presets,
     "--help": _help_topics,
 }  # fmt: skip
-_FILES = frozenset({"FILE", "FILE|DIR", "FILE|JSON", "--context", "--json-schema"})
+_FILE_VALUES = frozenset({"FILE", "FILE|DIR", "FILE|JSON", "--context", "--json-schema"})

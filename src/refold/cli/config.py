@@ -189,13 +189,13 @@ def _tell_overridden(file: SettingsFile, key: str) -> None:
     _tell(found, masks_of(os.environ, file.places))
 
 
-_EMPTY = "# docs/settings.md says what can stand here.\n"
+_EMPTY_FILE = "# docs/settings.md says what can stand here.\n"
 
 
 def edit_file(file: SettingsFile) -> int:
     """Exit code 1 if nothing new counts. Raises `BadInput`."""
     command, there = editor("write refold config set KEY VALUE"), file.text()
-    before = there or _EMPTY
+    before = there or _EMPTY_FILE
     aside = file.path.with_name(f"{file.path.stem}.edited{file.path.suffix}")
     if os.path.lexists(aside) and (aside.is_symlink() or not _holds(aside, before)):
         raise BadInput(

@@ -24,7 +24,7 @@ def report_of(error: Exception, arguments: Sequence[str]) -> str:
         places = paths(os.environ)
     masks = masks_of(os.environ, places)
     whole = clean("".join(traceback.format_exception(error)), masks).rstrip()
-    if places is None or not _wanted(places, arguments):
+    if places is None or not _is_log_on(places, arguments):
         return visible(whole)
     book = Logbook(places.state, "error", masks.mask)
     if not book.write("error", whole):
@@ -35,7 +35,7 @@ def report_of(error: Exception, arguments: Sequence[str]) -> str:
     return f"refold: internal error: {what}; the details are in {where}"
 
 
-def _wanted(places: Paths, arguments: Sequence[str]) -> bool:
+def _is_log_on(places: Paths, arguments: Sequence[str]) -> bool:
     """May the log be written? Not with --no-session, and not if it is off."""
     try:
         found = vars(parse(arguments))

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from refold.declared.agent_files import FoundAgents
 
 
-def declared_start(found: Namespace, directory: Path) -> DeclaredStart:
+def start_from_declarations(found: Namespace, directory: Path) -> DeclaredStart:
     """Raises `BadInput` for a file that cannot be used."""
     from refold.config.folder_settings import load_here
     from refold.declared.command_tools import every_command_tool
     from refold.declared.overlay import allow_rules, overlay_of, profile_of
 
     places = paths(os.environ)
-    agents = declared_agents(directory, places, trust=found.trust, given=found.agents)
+    agents = load_declared_agents(directory, places, trust=found.trust, given=found.agents)
     if not agents.agents:
         return DeclaredStart()
     chosen = found.agent
@@ -50,20 +50,20 @@ def declared_start(found: Namespace, directory: Path) -> DeclaredStart:
     )
 
 
-def declared_profiles(
+def load_declared_profiles(
     directory: Path, places: Paths, *, trust: bool = False, given: str | None
 ) -> tuple[Profile, ...]:
     """The declared agents that count in this directory, as profiles. Raises `BadInput`."""
     from refold.declared.overlay import profile_of
 
     agents, known = (
-        declared_agents(directory, places, trust=trust, given=given),
+        load_declared_agents(directory, places, trust=trust, given=given),
         tool_names(),
     )
     return tuple(profile_of(each, known) for each in agents.agents)
 
 
-def declared_agents(
+def load_declared_agents(
     directory: Path, places: Paths, *, trust: bool, given: str | None
 ) -> "FoundAgents":
     """The declared agents that count in this directory. Raises `BadInput`."""

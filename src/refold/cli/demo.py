@@ -19,8 +19,8 @@ from refold.terminal.input.line_reader import LineReader
 from refold.terminal.work import Work
 from refold.views.stream_json.turn_result import EXIT_CODES
 
-_FILE = "number.txt"
-_PROMPT = f"Read the file {_FILE} and tell me the number in it."
+_FILE_NAME = "number.txt"
+_DEMO_PROMPT = f"Read the file {_FILE_NAME} and tell me the number in it."
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -33,7 +33,7 @@ def run(found: Namespace) -> int:
     """Do the task; without a model, give the tour."""
     places = paths(os.environ)
     try:
-        model = found.model or SMALL + _embedded()
+        model = found.model or SMALL + _ensure_embedded_model()
     except RefoldError as error:
         write(
             f"The embedded model is not available: {error}\nHere is the tour instead.\n\n"
@@ -42,7 +42,7 @@ def run(found: Namespace) -> int:
     return anyio.run(_demo, places, model)
 
 
-def _embedded() -> str:
+def _ensure_embedded_model() -> str:
     """The name of an installed embedded model; if there is none, one is installed."""
     shelf = ModelDirectory(default_directory(os.environ))
     if here := shelf.list_installed():
@@ -53,12 +53,12 @@ def _embedded() -> str:
 
 async def _demo(places: Paths, model: str) -> int:
     scratch = Path(mkdtemp(prefix="refold-demo-"))
-    (scratch / _FILE).write_text("4217\n", encoding="utf-8")
+    (scratch / _FILE_NAME).write_text("4217\n", encoding="utf-8")
     launch, session = await start_session(places, model, scratch, None)
     printer, _ = terminal_of(places)
-    write(f"{model} in {scratch}\n› {_PROMPT}\n\n")
+    write(f"{model} in {scratch}\n› {_DEMO_PROMPT}\n\n")
     try:
-        await session.say(_PROMPT, client_key="demo")
+        await session.say(_DEMO_PROMPT, client_key="demo")
         work = Work(session, printer, LineReader(printer))
         failure = await work.through(session.settle, "demo")
         if failure is not None:

@@ -53,25 +53,25 @@ def run(found: Namespace) -> int:
 
 def look(*, offline: bool) -> Iterator[Finding]:
     """Everything, as it is found. Raises nothing; nothing secret is in it."""
-    places, checks = _NOWHERE, _ANYWHERE
+    places, checks = _NO_PATHS, _FOLDERLESS_CHECKS
     try:
-        places, checks = paths(os.environ), _CHECKS
+        places, checks = paths(os.environ), _ALL_CHECKS
         directory = folder()
     except BadInput as error:
         yield Finding("refold", "wrong", str(error))
-        directory, checks = Path("/"), _ANYWHERE
+        directory, checks = Path("/"), _FOLDERLESS_CHECKS
     masks = masks_of(os.environ, places)
     ground = CheckContext(directory, places, os.environ, offline=offline)
     told = set[str]()
     for name, check in checks.items():
-        for each in _found(name, check, ground):
+        for each in _run_check(name, check, ground):
             if each.state == "ok" or each.said not in told:  # several need the same
                 told.add(each.said)
                 said, do = clean(each.said, masks), clean(each.do, masks)
                 yield Finding(each.about, each.state, said, do)
 
 
-_LONGEST = 5.0  # seconds for each provider, all asked at once
+_PROVIDER_SECONDS = 5.0  # seconds for each provider, all asked at once
 
 
 def model(ground: CheckContext) -> Iterator[Finding]:
@@ -84,7 +84,7 @@ def model(ground: CheckContext) -> Iterator[Finding]:
         yield Finding("model", "wrong", NOTHING)
         return
     if name.startswith(SMALL):
-        yield from _embedded(ground, name)
+        yield from _check_embedded(ground, name)
         return
     models = ground.models
     window = models.traits(name).window
@@ -140,7 +140,7 @@ async def _speed(name: str, server: "Server") -> Finding:
 def reach(ground: CheckContext) -> Iterator[Finding]:
     """Ask each provider with a key, or an address of the user's own, all at once."""
     known = ground.models.connections.known
-    own = ground.told.settings.providers
+    own = ground.setting_origins.settings.providers
     asked = [s for s in known if has_list(s) and (key_from(ground, s) or s.name in own)]
     chosen = ground.model.partition("/")[0]
     asked += [s for s in known if s.name == chosen and has_list(s) and s not in asked]
@@ -174,21 +174,24 @@ async def _one(ground: CheckContext, spec: ProviderSpec) -> Finding:
         )
     held = keys.in_environment(spec) or keys.in_file(spec)
     try:
-        with anyio.fail_after(_LONGEST):
+        with anyio.fail_after(_PROVIDER_SECONDS):
             listed = await list_models(
                 spec, ground.environ, key=held.given if held else "",
-                connecting=_LONGEST, idle=_LONGEST,
+                connecting=_PROVIDER_SECONDS, idle=_PROVIDER_SECONDS,
             )  # fmt: skip
     except TimeoutError:
         return Finding(
-            about, "wrong", f"{spec.name}: no answer within {_LONGEST:g} s", _HOW
+            about,
+            "wrong",
+            f"{spec.name}: no answer within {_PROVIDER_SECONDS:g} s",
+            _NETWORK_HINT,
         )
     except Refused as error:
         return Finding(
             about, "wrong", f"{spec.name}: {error}", f"refold auth test {spec.name}"
         )
     except (ProviderError, BadInput) as error:
-        return Finding(about, "wrong", f"{spec.name}: {error}", _HOW)
+        return Finding(about, "wrong", f"{spec.name}: {error}", _NETWORK_HINT)
     provider, _, name = ground.model.partition("/")
     if provider == spec.name and listed and name not in {each.name for each in listed}:
         return Finding(
@@ -199,10 +202,10 @@ async def _one(ground: CheckContext, spec: ProviderSpec) -> Finding:
     return Finding(about, "ok", f"{spec.name} answers ({len(listed)} models)")
 
 
-_HOW = "look at the network, the proxy (HTTPS_PROXY) and the provider's address"
+_NETWORK_HINT = "look at the network, the proxy (HTTPS_PROXY) and the provider's address"
 
 
-def _embedded(ground: CheckContext, name: str) -> Iterator[Finding]:
+def _check_embedded(ground: CheckContext, name: str) -> Iterator[Finding]:
     if name in ground.models.connections.installed():
         yield Finding("model", "ok", f"{name} (runs here, costs nothing)")
     else:
@@ -210,14 +213,14 @@ def _embedded(ground: CheckContext, name: str) -> Iterator[Finding]:
 
 
 # Without a home directory there are no files to check.
-_NOWHERE = Paths(*(Path(os.devnull, "refold"),) * 3)
-_ANYWHERE: "dict[str, Check]" = {
+_NO_PATHS = Paths(*(Path(os.devnull, "refold"),) * 3)
+_FOLDERLESS_CHECKS: "dict[str, Check]" = {
     "refold": doctor_checks.program,
     "programs": doctor_checks.programs,
     "terminal": doctor_checks.terminal,
     "locale": doctor_checks.language,
 }
-_CHECKS: "dict[str, Check]" = {
+_ALL_CHECKS: "dict[str, Check]" = {
     "refold": doctor_checks.program,
     "settings": doctor_checks.settings,
     "trust": doctor_checks.trust,
@@ -237,7 +240,7 @@ _CHECKS: "dict[str, Check]" = {
 }
 
 
-def _found(name: str, check: Check, ground: CheckContext) -> Iterator[Finding]:
+def _run_check(name: str, check: Check, ground: CheckContext) -> Iterator[Finding]:
     try:
         yield from check(ground)
     except BadInput as error:

@@ -50,7 +50,7 @@ class CheckContext:
         self.offline = offline
 
     @cached_property
-    def told(self) -> SettingOrigins:
+    def setting_origins(self) -> SettingOrigins:
         return origins_report(self.folder, self.places, self.environ)
 
     @cached_property
@@ -58,7 +58,7 @@ class CheckContext:
         return untrusted(self.folder, TrustedFolders(self.places.folders))
 
     @cached_property
-    def stored(self) -> Mapping[str, str]:
+    def file_keys(self) -> Mapping[str, str]:
         """The keys in the file; none where it cannot be read, which `keys` says."""
         try:
             return credentials.read(self.places.credentials)
@@ -69,7 +69,13 @@ class CheckContext:
     def models(self) -> Models:
         """Raises `BadInput` where the settings of the providers do not fit."""
         options = LaunchOptions(directory=self.folder)
-        return Models(self.told.settings, self.places, self.environ, self.stored, options)
+        return Models(
+            self.setting_origins.settings,
+            self.places,
+            self.environ,
+            self.file_keys,
+            options,
+        )
 
     @cached_property
     def model(self) -> str:
@@ -77,10 +83,10 @@ class CheckContext:
         return self.models.default()
 
 
-_LITTLE = 100 * 1024 * 1024  # bytes free, below which a long session may not fit
-_SLOW = 0.2  # seconds to keep one line: every approval waits for that
-_TIMEOUT = 5.0  # seconds for a program to say its version
-_WRITTEN = 1_767_225_600  # seconds since 1970: this line was written after 2026 began
+_LOW_DISK_BYTES = 100 * 1024 * 1024  # bytes free, below which a long session may not fit
+_SLOW_SYNC_SECONDS = 0.2  # seconds to keep one line: every approval waits for that
+_VERSION_SECONDS = 5.0  # seconds for a program to say its version
+_EARLIEST_TIME = 1_767_225_600  # seconds since 1970: this line was written after 2026 began
 
 
 def program(ground: CheckContext) -> Iterator[Finding]:
@@ -91,7 +97,7 @@ def program(ground: CheckContext) -> Iterator[Finding]:
 
 
 def sandbox(ground: CheckContext) -> Iterator[Finding]:
-    wished = ground.told.settings.sandbox
+    wished = ground.setting_origins.settings.sandbox
     config = SandboxConfig(roots=(os.path.realpath(ground.folder),), profile=wished.profile)
     found = find(ground.environ, config)
     if found.notice:
@@ -143,9 +149,9 @@ def clock(ground: CheckContext) -> Iterator[Finding]:
     now = time.time()
     today = time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(now))
     newest = max(
-        (_changed(p) for p in (ground.places.data, ground.places.config)), default=0.0
+        (_change_time(p) for p in (ground.places.data, ground.places.config)), default=0.0
     )
-    if now < _WRITTEN:
+    if now < _EARLIEST_TIME:
         yield Finding("clock", "wrong", f"it says {today}: certificates and prices depend on it",
             "set the clock")  # fmt: skip
     elif newest > now + 60:
@@ -170,7 +176,7 @@ def language(ground: CheckContext) -> Iterator[Finding]:
 
 def _version(path: str) -> str:
     try:
-        done = starting.run([path, "--version"], _TIMEOUT)
+        done = starting.run([path, "--version"], _VERSION_SECONDS)
     except (OSError, starting.TimedOut):
         return ""
     lines = done.stdout.decode("utf-8", "replace").splitlines()
@@ -189,23 +195,23 @@ def _directory(what: str, path: Path) -> Iterator[Finding]:
             "disk", "warning", f"{what}: others can look into {path}", f"chmod 700 {path}"
         )
     free = shutil.disk_usage(above).free
-    took = _kept(path) if there else 0.0
+    took = _time_sync(path) if there else 0.0
     if isinstance(took, str):
         yield Finding("disk", "wrong", f"{what}: no file can be written in {path}: {took}",
             "make room, or set REFOLD_HOME to another directory")  # fmt: skip
         return
     kept = f"; sync write: {took * 1000:.1f} ms" if there else ", not made yet"
     said = f"{what} in {path}: {_size(free)} free{kept}"
-    if free < _LITTLE:
+    if free < _LOW_DISK_BYTES:
         yield Finding("disk", "warning", said, "make room: a session needs some")
-    elif took > _SLOW:
+    elif took > _SLOW_SYNC_SECONDS:
         yield Finding("disk", "warning", f"{said}: each approval waits for that",
             "set REFOLD_HOME to a directory on a faster disk")  # fmt: skip
     else:
         yield Finding("disk", "ok", said)
 
 
-def _kept(path: Path) -> "float | str":
+def _time_sync(path: Path) -> "float | str":
     """How long it takes to write a little and have it kept; or why it cannot be."""
     file = path / f".doctor-{os.getpid()}"
     began = time.perf_counter()
@@ -224,7 +230,7 @@ def _kept(path: Path) -> "float | str":
             file.unlink()
 
 
-def _changed(path: Path) -> float:
+def _change_time(path: Path) -> float:
     try:
         return path.stat().st_mtime
     except OSError:
@@ -236,7 +242,7 @@ def _size(count: int) -> str:
 
 
 def settings(ground: CheckContext) -> Iterator[Finding]:
-    found = ground.told
+    found = ground.setting_origins
     for problem in found.problems:
         yield Finding("settings", "wrong", problem, "refold config edit")
     for file in (ground.places.settings, ground.places.folders):
@@ -248,7 +254,7 @@ def settings(ground: CheckContext) -> Iterator[Finding]:
 
 
 def trust(ground: CheckContext) -> Iterator[Finding]:
-    state, texts = ground.told.state, ground.texts
+    state, texts = ground.setting_origins.state, ground.texts
     if state in ("new", "changed"):
         since = "changed since you saw them" if state == "changed" else "not trusted"
         yield Finding(
@@ -339,7 +345,7 @@ def terminal(ground: CheckContext) -> Iterator[Finding]:
         return
     from refold.console.capabilities import detect_capabilities
 
-    wished = ground.told.settings.terminal
+    wished = ground.setting_origins.settings.terminal
     seen = detect_capabilities(
         sys.stdout, ground.environ, wanted=wished.display, theme=wished.theme
     )

@@ -32,7 +32,7 @@ from refold.headless.streams import write
 from refold.values.modes import Mode
 from refold.views.escape import on_one_line
 
-_SECONDS = 300.0
+_TASK_SECONDS = 300.0
 _NOT_PASSED = 1  # exit code
 
 
@@ -51,9 +51,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     add(
         "--timeout",
         type=seconds,
-        default=_SECONDS,
+        default=_TASK_SECONDS,
         metavar="SECONDS",
-        help=f"time for one task ({_SECONDS:g})",
+        help=f"time for one task ({_TASK_SECONDS:g})",
     )
     add("-o", "--output", metavar="FILE", help="write all results as JSON to this file")
     add(

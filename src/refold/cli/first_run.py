@@ -37,8 +37,8 @@ from refold.views.escape import on_one_line, visible
 from refold.views.number_format import duration
 from refold.views.styled import Line
 
-_SPEED = 5e6  # bytes per second of a usual connection
-_MAKERS = {
+_BYTES_PER_SECOND = 5e6  # bytes per second of a usual connection
+_MAKER_NAMES = {
     "sk-ant-": "anthropic", "sk-or-": "openrouter", "gsk_": "groq", "xai-": "xai",
     "AIza": "gemini",
 }  # fmt: skip
@@ -52,7 +52,7 @@ _KEY_PAGES = {
     "mistral": "https://console.mistral.ai/api-keys",
     "deepseek": "https://platform.deepseek.com/api_keys",
 }
-_NAMED = 3  # providers in the menu; the next question lists all
+_MAX_MENU_PROVIDERS = 3  # providers in the menu; the next question lists all
 _SHOWN_MODELS = 9  # of one server: each has a key to press
 _SMALL_MODEL = "for small tasks, not for large changes"
 
@@ -146,7 +146,7 @@ def _offers(app: App) -> FirstRunOffers:
         install=fetch,
         remember=keep,
         sandboxed=lambda: app.workspace.sandbox.confines,
-        claude=ClaudeRules.found_in(app.workspace.directory, places.folders),
+        claude=ClaudeRules.read_from(app.workspace.directory, places.folders),
     )
 
 
@@ -178,8 +178,8 @@ class _Questions:
 
     def _rows(self) -> list[_Row]:
         offers = self._offers
-        more = len(offers.providers) - _NAMED
-        several = ", ".join(offers.providers[:_NAMED])
+        more = len(offers.providers) - _MAX_MENU_PROVIDERS
+        several = ", ".join(offers.providers[:_MAX_MENU_PROVIDERS])
         several += f" and {more} more" if more > 0 else ""
         rows = [
             _Row(
@@ -194,7 +194,9 @@ class _Questions:
             title = f"{server.label} on this machine"
             rows.append(_Row(title, on_one_line(about), self._of_server(server)))
         rows += [
-            _Row(f"{found.name}, embedded", _embedded(found), self._install(found.name))
+            _Row(
+                f"{found.name}, embedded", _embedded_about(found), self._install(found.name)
+            )
             for found in offers.embedded
         ]
         return [*rows, _Row("a guided tour", "no key, no network, one minute", self._tour)]
@@ -257,18 +259,18 @@ class _Questions:
         if page := _KEY_PAGES.get(name):
             self._paper.say(f"Keys are made at {page}", "dim")
         while True:
-            key = await self._typed_key(name)
+            key = await self._read_key(name)
             if not key:
                 self._paper.say("No key was given.", "warn")
                 return None
-            if (kept := await self._checked(name, key)) is not None:
+            if (kept := await self._check_key(name, key)) is not None:
                 return (
-                    await self._chosen(await self._offers.keep_key(name, key))
+                    await self._choose_model(await self._offers.keep_key(name, key))
                     if kept
                     else None
                 )
 
-    async def _typed_key(self, name: str) -> str:
+    async def _read_key(self, name: str) -> str:
         """A key that looks like one of this provider; "" for none."""
         prompt: Line = (("plain", f"The key for {name} (it is not shown): "),)
         while True:
@@ -277,7 +279,9 @@ class _Questions:
                 key = _or_stop(await self._reading.secret(prompt))
             if isinstance(key, Key) or not (key := key.strip()):
                 return ""
-            maker = next((p for start, p in _MAKERS.items() if key.startswith(start)), name)
+            maker = next(
+                (p for start, p in _MAKER_NAMES.items() if key.startswith(start)), name
+            )
             if problem := wrong(key):
                 self._paper.say(f"This is not a key: {problem}.", "bad")
             elif maker != name:
@@ -285,7 +289,7 @@ class _Questions:
             else:
                 return key
 
-    async def _checked(self, name: str, key: str) -> bool | None:
+    async def _check_key(self, name: str, key: str) -> bool | None:
         """Shall the key be kept? None: another one shall be typed."""
         while True:
             self._paper.say(f"Checking the key with {name}…", "dim")
@@ -323,7 +327,7 @@ class _Questions:
         async def ask() -> FirstChoice | None:
             names = server.models[:_SHOWN_MODELS]
             if len(names) == 1:
-                return await self._chosen(names[0])
+                return await self._choose_model(names[0])
             for number, name in enumerate(names, start=1):
                 self._paper.line(
                     (("strong", f"  {number}  "), ("plain", on_one_line(name)))
@@ -336,20 +340,20 @@ class _Questions:
             )
             if isinstance(pressed, Key) or not pressed:
                 return None
-            return await self._chosen(names[int(pressed) - 1])
+            return await self._choose_model(names[int(pressed) - 1])
 
         return ask
 
     def _install(self, name: str) -> Callable[[], Awaitable[FirstChoice]]:
         async def install() -> FirstChoice:
-            return await self._chosen(await self._offers.install(name))
+            return await self._choose_model(await self._offers.install(name))
 
         return install
 
     async def _tour(self) -> FirstChoice:
         return FirstChoice("tour")
 
-    async def _chosen(self, model: str) -> FirstChoice:
+    async def _choose_model(self, model: str) -> FirstChoice:
         await self._offers.remember("model", model)
         self._paper.say(
             f"{on_one_line(model)} is now the default model. /model changes it.", "good"
@@ -385,7 +389,7 @@ class _Questions:
             return
         self._paper.gap()
         self._paper.say("Claude Code has permission rules for this directory:")
-        for row in claude.shown():
+        for row in claude.rule_lines():
             self._paper.say(f"  {row}", "dim")
         asked: Line = (("plain", "Import them? y/N › "),)
         if _or_stop(await self._reading.choice(asked, "yn")) == "y":
@@ -393,8 +397,10 @@ class _Questions:
             self._paper.say("They apply in this directory from now on.", "good")
 
 
-def _embedded(found: Embedded) -> str:
-    minutes = duration(60 * max(1, round(found.size / _SPEED / 60))).removesuffix(" 00 s")
+def _embedded_about(found: Embedded) -> str:
+    minutes = duration(
+        60 * max(1, round(found.size / _BYTES_PER_SECOND / 60))
+    ).removesuffix(" 00 s")
     about = f"; {found.about}" if found.about else ""
     return f"{found.size / 1e9:.1f} GB download, about {minutes}{about}"
 

@@ -15,29 +15,29 @@ from collections.abc import Sequence
 from typing import get_args
 
 from refold.cli.parser import Parser, count, dollars, seconds
-from refold.cli.subcommands import SUBCOMMANDS, listed, parser_of
+from refold.cli.subcommands import SUBCOMMANDS, parser_of, subcommand_list
 from refold.errors import BadInput
 from refold.headless.streams import write
 from refold.values.log_level import LEVELS
 from refold.values.modes import MODES, Effort
 
-ABOUT = """refold: a coding agent that asks before it acts and records what it does.
+HELP_ABOUT = """refold: a coding agent that asks before it acts and records what it does.
 
   refold                      start a session in this directory
   refold "fix the test"       start it with a first message
   refold -c                   resume the newest session of this directory
   refold -p "fix the test"    run one task, print the answer, exit
 """
-EFFORTS: tuple[str, ...] = tuple(filter(None, get_args(Effort)))
-PROFILES = ("open", "cautious", "guarded", "paranoid")
+EFFORT_NAMES: tuple[str, ...] = tuple(filter(None, get_args(Effort)))
+PROFILE_NAMES = ("open", "cautious", "guarded", "paranoid")
 OUTPUT_FORMATS = ("text", "json", "stream-json")
 INPUT_FORMATS = ("text", "stream-json")
-PICK = True  # --resume without an id
-DISPLAYS = ("auto", "plain", "status", "line", "full")
+PICK_SESSION = True  # --resume without an id
+DISPLAY_NAMES = ("auto", "plain", "status", "line", "full")
 
 
 # Subcommands of other agents, and what does the same here.
-_ELSEWHERE = {
+_FLAGS_ELSEWHERE = {
     "resume": "refold -r", "continue": "refold -c", "login": "refold auth set",
     "logout": "refold auth remove", "version": "refold --version",
     "exec": "refold -p", "run": "refold -p", "upgrade": "refold update",
@@ -54,7 +54,7 @@ def parse(arguments: Sequence[str]) -> Namespace:
     """
     if arguments and arguments[0] == "help" and len(arguments) <= 2:
         arguments = ("--help", *arguments[1:])
-    if len(arguments) == 1 and (meant := _meant(arguments[0])):
+    if len(arguments) == 1 and (meant := _subcommand_hint(arguments[0])):
         raise BadInput(meant)
     if arguments and arguments[0] in SUBCOMMANDS:
         parser = parser_of((arguments[0],))
@@ -70,16 +70,16 @@ def parse(arguments: Sequence[str]) -> Namespace:
     return found
 
 
-def _meant(word: str) -> str:
+def _subcommand_hint(word: str) -> str:
     """What to say of a single word that looks like a subcommand but is none, or ""."""
     if word in SUBCOMMANDS or not word.isalpha() or not word.islower():
         return ""
     from refold.values.similar_names import similar
 
     near = similar(word, SUBCOMMANDS, 1)
-    if word not in _ELSEWHERE and not near:
+    if word not in _FLAGS_ELSEWHERE and not near:
         return ""
-    instead = _ELSEWHERE.get(word) or f"refold {near[0]}"
+    instead = _FLAGS_ELSEWHERE.get(word) or f"refold {near[0]}"
     return (
         f"{word!r} is not a subcommand: did you mean {instead}? "
         f"To send it as a message: refold -- {word}"
@@ -102,10 +102,10 @@ def session_parser() -> Parser:
     """The flags without a subcommand: of a session in the terminal, or of one task."""
     parser = Parser(
         prog="refold",
-        description=ABOUT,
+        description=HELP_ABOUT,
         formatter_class=RawDescriptionHelpFormatter,
         allow_abbrev=False,
-        epilog=listed(),
+        epilog=subcommand_list(),
         add_help=False,
     )
     parser.add_argument("-h", "--help", nargs="?", action=_Help, metavar="COMMAND",
@@ -133,9 +133,9 @@ class _Help(Action):
         elif values:
             parser.error(f"{values!r} is not a subcommand")
         else:
-            from refold.cli.short_help import REFOLD
+            from refold.cli.short_help import REFOLD_HELP
 
-            write(REFOLD)
+            write(REFOLD_HELP)
         parser.exit()
 
 
@@ -153,7 +153,7 @@ def session_flags(parser: ArgumentParser) -> None:
     resumed = parser.add_mutually_exclusive_group().add_argument
     resumed("-c", "--continue", dest="continue_", action="store_true",
         help="resume the newest session of this directory")  # fmt: skip
-    resumed("-r", "--resume", nargs="?", const=PICK, metavar="ID",
+    resumed("-r", "--resume", nargs="?", const=PICK_SESSION, metavar="ID",
         help="resume a session by id or name; without one, choose from a list")  # fmt: skip
     add("--fork", "--fork-session", dest="fork", action="store_true",
         help="with -c or -r: continue in a copy of the session")  # fmt: skip
@@ -166,7 +166,7 @@ def session_flags(parser: ArgumentParser) -> None:
     add("-b", "--backend", metavar="PROVIDER", help="the provider; -m is then its model")
     add("--host", help="host of the provider's server, for one that you run")
     add("--port", type=_port, metavar="N", help="port of the provider's server")
-    add("--effort", choices=EFFORTS, help="reasoning effort of the model")
+    add("--effort", choices=EFFORT_NAMES, help="reasoning effort of the model")
     add("--temperature", type=_temperature, metavar="N",
         help="temperature of the main model's responses, 0 to 2")  # fmt: skip
     add("--max-output-tokens", type=_tokens, metavar="N",
@@ -216,7 +216,7 @@ def _add_permissions(parser: ArgumentParser) -> None:
         action="store_true",
         help="same as --permission-mode bypass",
     )
-    add("--security-profile", choices=PROFILES,
+    add("--security-profile", choices=PROFILE_NAMES,
         help="a mode, a sandbox and rules by one name (refold config show lists them)")  # fmt: skip
     for name, alias, verb in (
         ("allow", "allowedTools", "allow"),
@@ -238,7 +238,7 @@ def _add_output(parser: ArgumentParser) -> None:
     add("--input-format", choices=INPUT_FORMATS, default="text",
         help="stream-json: read messages and answers to questions as JSON lines from stdin")  # fmt: skip
     add("--output-format", choices=OUTPUT_FORMATS, default="text", help="what -p prints")
-    add("--display", choices=DISPLAYS,
+    add("--display", choices=DISPLAY_NAMES,
         help="how the terminal is drawn; plain: text only")  # fmt: skip
     add("--include-partial-messages", action="store_true",
         help="with stream-json: also print responses as they stream")  # fmt: skip

@@ -43,7 +43,7 @@ from refold.values.modes import HookEvent
 from refold.values.similar_names import similar
 from refold.views.escape import on_one_line
 
-_SAMPLES: Mapping[HookEvent, Mapping[str, object]] = {
+_SAMPLE_INPUTS: Mapping[HookEvent, Mapping[str, object]] = {
     "PreToolUse": {"tool_use_id": "test"},
     "PostToolUse": {"tool_use_id": "test", "tool_response": {"text": "", "success": True}},
     "UserPromptSubmit": {"prompt": "Hello."},
@@ -58,7 +58,7 @@ _SAMPLES: Mapping[HookEvent, Mapping[str, object]] = {
     },
 }
 # What the matcher of an event without a tool is compared with.
-_MATCHED = {"SessionStart": "source", "SessionEnd": "reason", "PreCompact": "trigger",
+_MATCHED_FIELDS = {"SessionStart": "source", "SessionEnd": "reason", "PreCompact": "trigger",
             "Notification": "notification_type"}  # fmt: skip
 
 
@@ -93,7 +93,7 @@ def run(found: Namespace) -> int:
         arguments = _arguments(found.input)
         tool = _tool(found.tool)
         status = _test(found.event, tool, arguments, hooks, places, directory)
-    notices = _configured(hooks, places).notices(_brought(), str(directory))
+    notices = _bind_hooks(hooks, places).notices(_plugin_tools(), str(directory))
     for notice in filter(None, (*notices, off)):
         print_error(on_one_line(notice))
     return status
@@ -117,7 +117,7 @@ def _list(file: HookFile, places: Paths, *, as_json: bool) -> None:
 def _tool(given: str) -> str:
     """Our name of a tool. Those of MCP servers are known only when these are started."""
     tool = our_name(given)
-    known = tool_names(_brought())
+    known = tool_names(_plugin_tools())
     if tool in known or tool.startswith("mcp__"):
         return tool
     near = similar(given, (each for name in known for each in names_of(name)), 1)
@@ -125,7 +125,7 @@ def _tool(given: str) -> str:
     raise BadInput(f"there is no tool {given!r}{instead}")
 
 
-def _brought() -> tuple[Tool, ...]:
+def _plugin_tools() -> tuple[Tool, ...]:
     """The tools of plug-ins."""
     return load_tools(installed(TOOLS_GROUP), tool_names(()))[0]
 
@@ -150,27 +150,27 @@ def _test(
 ) -> int:
     settings = load_here(directory, places, os.environ, {}).settings
     workspace = Workspace(settings, places, os.environ, WorkspaceDirectories(directory))
-    session = _configured(hooks, places).at(workspace, "")
+    session = _bind_hooks(hooks, places).at(workspace, "")
     about: dict[str, object] = {
         "session_id": "test", "cwd": str(directory), "permission_mode": "default",
-        "hook_event_name": event, "agent": "root", "agent_type": "main", **_SAMPLES[event],
+        "hook_event_name": event, "agent": "root", "agent_type": "main", **_SAMPLE_INPUTS[event],
     }  # fmt: skip
-    names = (str(about[_MATCHED[event]]),) if event in _MATCHED else ()
+    names = (str(about[_MATCHED_FIELDS[event]]),) if event in _MATCHED_FIELDS else ()
     if "tool_use_id" in about:
         names = (tool,)
         said = input_for_hook(tool, input_of(tool, {}, arguments))
         about |= {"tool_name": name_for_hook(tool), "tool_input": said, "tool": tool}
     try:
-        return anyio.run(_tried, session, session.matching(event, *names), about)
+        return anyio.run(_try_hooks, session, session.matching(event, *names), about)
     finally:
         workspace.close()
 
 
-def _configured(hooks: HookFile, places: Paths) -> ConfiguredHooks:
+def _bind_hooks(hooks: HookFile, places: Paths) -> ConfiguredHooks:
     return ConfiguredHooks(hooks, os.environ, masks_of(os.environ, places).mask)
 
 
-async def _tried(
+async def _try_hooks(
     session: SessionHooks, hooks: tuple[Hook, ...], about: Mapping[str, object]
 ) -> int:
     broken = False

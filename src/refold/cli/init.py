@@ -21,7 +21,7 @@ from refold.headless.streams import print_error, write
 from refold.views.escape import on_one_line
 from refold.views.stream_json.turn_result import EXIT_CODES
 
-NAME = "AGENTS.md"
+FILE_NAME = "AGENTS.md"
 
 
 def add_arguments(init: ArgumentParser) -> None:
@@ -38,7 +38,7 @@ def run(found: Namespace) -> int:
     if found.print:
         write(text_of(read_project(folder)))
         return 0
-    file, attended = folder / NAME, is_interactive()
+    file, attended = folder / FILE_NAME, is_interactive()
     modeled = not found.no_model and _has_model(found)
     if os.path.lexists(file) and not found.force and not (modeled and attended):
         raise BadInput(f"{file} exists: --force changes it, --print only prints the text")
@@ -47,7 +47,7 @@ def run(found: Namespace) -> int:
     code = _with_a_model(found, ask=attended and not found.force)
     if not attended and code in (0, EXIT_CODES["denied"]):
         if not file.exists():
-            print_error(f"the model did not write {NAME}")
+            print_error(f"the model did not write {FILE_NAME}")
             return 1
         write(_trust_notice(folder))
     return code
@@ -63,7 +63,7 @@ def _with_a_model(found: Namespace, *, ask: bool) -> int:
     from refold.cli.main import session
 
     # Where nobody can be asked, the command itself is the permission to write this file.
-    rules = () if ask else ("--allow", f"edit_file({NAME})")
+    rules = () if ask else ("--allow", f"edit_file({FILE_NAME})")
     return session(_session(found, *rules))
 
 
@@ -81,11 +81,11 @@ def _without_a_model(folder: Path, file: Path) -> int:
     if not project.commands:
         raise BadInput(
             "no build file here defines a command, so there is nothing to write into "
-            f"{NAME}: with a model, refold init reads the rest of the project, too"
+            f"{FILE_NAME}: with a model, refold init reads the rest of the project, too"
         )
     _write(file, text_of(project))
     number = len(project.commands)
-    write(f"Wrote {NAME} from the build files: {number} command{'s'[: number > 1]}.\n")
+    write(f"Wrote {FILE_NAME} from the build files: {number} command{'s'[: number > 1]}.\n")
     write(_trust_notice(folder))
     return 0
 
@@ -114,7 +114,9 @@ def _trust_notice(folder: Path) -> str:
     """How to have it read, if this directory is not trusted yet."""
     with suppress(BadInput):
         if untrusted(folder, TrustedFolders(paths(os.environ).folders)).found:
-            return f"To let agents read {NAME}, trust this directory: refold trust add\n"
+            return (
+                f"To let agents read {FILE_NAME}, trust this directory: refold trust add\n"
+            )
     return ""
 
 

@@ -14,10 +14,10 @@ from refold.cli.launch import (
     images,
     in_a_worktree,
     launch_of,
-    opened,
+    open_or_resume,
     settings_of,
 )
-from refold.cli.output import said_yes
+from refold.cli.output import read_yes
 from refold.client.folder_trust import (
     NAMESPACES_QUESTION,
     SETTING_NAMESPACES,
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 def run(found: Namespace) -> int:
     """Open what the command line names; on the first run, ask for a model first."""
     with in_a_worktree(found):
-        return _opened(found)
+        return _start(found)
 
 
-def _opened(found: Namespace) -> int:
+def _start(found: Namespace) -> int:
     _ask_about_the_folder(found)
     _ask_about_namespaces(found)
     launch = launch_of(found, attended=True, watched=True)
@@ -68,7 +68,7 @@ def _ask_about_the_folder(found: Namespace) -> None:
     sys.stdout.write("".join(f"{line}\n" for line in offer.question_lines()))
     sys.stdout.write(f"\n{offer.question} [y/N] ")
     sys.stdout.flush()
-    if said_yes():
+    if read_yes():
         offer.take(folders, places.data)
     else:
         sys.stdout.write(f"{offer.keep(folders, places.data)}\n")
@@ -83,7 +83,7 @@ def _ask_about_namespaces(found: Namespace) -> None:
         return
     sys.stdout.write(f"{SETTING_NAMESPACES}\n{NAMESPACES_QUESTION} [y/N] ")
     sys.stdout.flush()
-    if said_yes():
+    if read_yes():
         folders.allow_namespaces(folder)
     else:
         found.user_namespaces = False
@@ -113,7 +113,7 @@ async def _run(found: Namespace, launch: Launch) -> int:
         if launch.app.learns:  # what an earlier one could not finish
             leave(launch.app.remembering, os.environ)
         text, typed = await launch.expand(found.text, found.text)
-        session = Session(launch, await opened(launch, found))
+        session = Session(launch, await open_or_resume(launch, found))
         converse = (
             full_screen if session.settings.terminal.display == "full" else line_by_line
         )

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from refold.app.app import App
 from refold.app.launch_options import DeclaredStart, LaunchOptions
 from refold.app.session_index import session_index
-from refold.cli.flags import PICK
+from refold.cli.flags import PICK_SESSION
 from refold.client.launch import Launch, OpenedSession
 from refold.client.resume import LEFT_BYPASS, SessionDirectory, find_directory, with_a_model
 from refold.client.session import Session
@@ -54,7 +54,7 @@ def app_of(found: Namespace, *, attended: bool) -> App:
 def settings_of(found: Namespace) -> FolderSettings:
     """The settings of all layers, and notices about those of the folder itself."""
     directory = place_of(found).directory
-    return _loaded(found, directory, _given_start(found, directory))
+    return _load(found, directory, _read_declarations(found, directory))
 
 
 def launch_of(
@@ -66,8 +66,8 @@ def launch_of(
 ) -> Launch:
     """One start, with the settings of all layers and the options of the command line."""
     where = place_of(found)
-    given = _given_start(found, where.directory)
-    loaded, declared = _loaded(found, where.directory, given), given.declared
+    given = _read_declarations(found, where.directory)
+    loaded, declared = _load(found, where.directory, given), given.declared
     ignored = ignored_settings(loaded.project, loaded.state, found.agents or "")
     added = [_directory(each) for each in found.add_dir]
     options = LaunchOptions(
@@ -103,7 +103,7 @@ def launch_of(
     return Launch(app, given.flags, command_names, notes=notes)
 
 
-def _loaded(found: Namespace, directory: Path, given: _GivenStart) -> FolderSettings:
+def _load(found: Namespace, directory: Path, given: _GivenStart) -> FolderSettings:
     return load_here(
         directory, paths(os.environ), os.environ, given.flags, trust=found.trust
     )
@@ -162,7 +162,7 @@ def command_names() -> Collection[str]:
     return names()
 
 
-async def opened(launch: Launch, found: Namespace) -> OpenedSession:
+async def open_or_resume(launch: Launch, found: Namespace) -> OpenedSession:
     """The session that -c or -r name, or a fork of that, or a new one."""
     if found.resume is None and not found.continue_:
         return await launch.start()
@@ -183,7 +183,7 @@ async def opened(launch: Launch, found: Namespace) -> OpenedSession:
         raise await to_thread.run_sync(explain_held, app.home, id_, error) from error
     if found.holder is not None:
         await there.engine.record(found.holder.ended, kept=True, by="person")
-    await choose_again(app, there.engine, found, app.options.model, _chosen_mode(found))
+    await choose_again(app, there.engine, found, app.options.model, _mode_from_flags(found))
     return there
 
 
@@ -195,7 +195,7 @@ def task_of(found: Namespace) -> Task:
             from refold.cli.steal import steal
 
             found.holder = await to_thread.run_sync(steal, launch.app.home, found.resume)
-        return Session(launch, await opened(launch, found))
+        return Session(launch, await open_or_resume(launch, found))
 
     check_resume(found)
     return Task(
@@ -214,7 +214,7 @@ def task_of(found: Namespace) -> Task:
 
 
 def _inside(found: Namespace) -> AbstractContextManager[object]:
-    if found.resume is PICK:
+    if found.resume is PICK_SESSION:
         from refold.cli.session_picker import nobody_picks
 
         raise nobody_picks()
@@ -234,13 +234,13 @@ def check_resume(found: Namespace) -> None:
 
 def as_settings(found: Namespace) -> Mapping[str, object]:
     """What the command line says about settings."""
-    return _given_start(found, place_of(found).directory).flags
+    return _read_declarations(found, place_of(found).directory).flags
 
 
-def _given_start(found: Namespace, directory: Path) -> _GivenStart:
+def _read_declarations(found: Namespace, directory: Path) -> _GivenStart:
     """Reads the files of declared agents, if there are any. `directory`: of the session."""
-    declared = _declared(found, directory)
-    model = _named_model(found, declared)
+    declared = _declaration_of(found, directory)
+    model = _model_from_flags(found, declared)
     moved, variables = _at_an_address(found, declared, model)
     flags: dict[str, object] = {  # None and () say nothing
         **moved,
@@ -270,13 +270,13 @@ def _given_start(found: Namespace, directory: Path) -> _GivenStart:
     return _GivenStart({**declared.settings, **said}, model, environ, declared)
 
 
-def _declared(found: Namespace, directory: Path) -> DeclaredStart:
+def _declaration_of(found: Namespace, directory: Path) -> DeclaredStart:
     """What a declared agent changes in this start; for most starts there is none."""
     if not (found.agents or any_agent_file(directory, paths(os.environ).config)):
         return DeclaredStart()
-    from refold.cli.declared_start import declared_start
+    from refold.cli.declared_start import start_from_declarations
 
-    return declared_start(found, directory)
+    return start_from_declarations(found, directory)
 
 
 def _save(found: Namespace, app: App) -> None:
@@ -294,7 +294,7 @@ def _save(found: Namespace, app: App) -> None:
         remember(app.paths, "effort", found.effort)
 
 
-def _named_model(found: Namespace, declared: DeclaredStart) -> str:
+def _model_from_flags(found: Namespace, declared: DeclaredStart) -> str:
     """The model that -m and -b name together; "" where neither says one."""
     if not found.backend:
         return found.model or declared.model
@@ -357,7 +357,7 @@ def images(found: Namespace) -> tuple[ImageData, ...]:
     return tuple(image_file(Path(name).expanduser(), name) for name in found.image)
 
 
-def _chosen_mode(found: Namespace) -> Mode | None:
+def _mode_from_flags(found: Namespace) -> Mode | None:
     """What the flags say of the mode, also by the name of a security profile."""
     from refold.config.security_profiles import PROFILES
 

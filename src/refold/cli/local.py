@@ -45,7 +45,7 @@ from refold.provider.local.server import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_EVERY = 5  # percent between two lines, without a terminal
+_PROGRESS_PERCENT = 5  # percent between two lines, without a terminal
 
 
 def add_arguments(local: ArgumentParser) -> None:
@@ -218,7 +218,7 @@ def _stop(model: Path | None) -> int:
         stop(server)
         freed = f", {_size(server.memory)} are free again" if server.memory else ""
         write(
-            f"the server of {_served(server)} (process {server.record.pid}) ended{freed}\n"
+            f"the server of {_model_name(server)} (process {server.record.pid}) ended{freed}\n"
         )
     if not found:
         write("no server of an embedded model is running\n")
@@ -237,10 +237,10 @@ def _about(server: ServerStatus) -> str:
         left = max(0.0, record.keep - server.idle)
         now = f"idle for {server.idle:.0f} s, ends in {left:.0f} s"
     memory = f", {_size(server.memory)} of memory" if server.memory else ""
-    return f"server of {_served(server)}: process {record.pid}{memory}, {now}"
+    return f"server of {_model_name(server)}: process {record.pid}{memory}, {now}"
 
 
-def _served(server: ServerStatus) -> str:
+def _model_name(server: ServerStatus) -> str:
     return Path(server.record.model).name
 
 
@@ -288,7 +288,7 @@ def _lines() -> "Callable[[DownloadProgress], None]":
 
     def tell(progress: DownloadProgress) -> None:
         nonlocal last
-        step = (progress.source, 100 * progress.done // progress.total // _EVERY)
+        step = (progress.source, 100 * progress.done // progress.total // _PROGRESS_PERCENT)
         if progress.failed:
             write(f"{progress.source}: {progress.failed}\n")
         elif step != last:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from io import BufferedWriter, FileIO, TextIOWrapper
 from typing import TYPE_CHECKING, TextIO
 
-from refold.cli.flags import PICK, parse
+from refold.cli.flags import PICK_SESSION, parse
 from refold.cli.import_interrupts import loading
 from refold.cli.subcommands import SUBCOMMANDS
 from refold.errors import BadInput, Corrupt, RefoldError, WrongFormat, first
@@ -54,10 +54,10 @@ def main(arguments: Sequence[str]) -> int:
     try:
         return _dispatch(parse(arguments))
     except (RefoldError, ReaderGone, KeyboardInterrupt, BaseExceptionGroup) as error:
-        return _told(first(error))
+        return _report_error(first(error))
 
 
-def _told(error: BaseException) -> int:
+def _report_error(error: BaseException) -> int:
     match error:
         case RefoldError():
             print_error(error)
@@ -131,7 +131,7 @@ def _in_a_terminal(found: Namespace) -> int:
         if getattr(found, name) != unsaid:
             flag = f"--{name.replace('_', '-')}"
             raise BadInput(f"{flag} is for one task without a terminal: add -p")
-    if found.resume is PICK:
+    if found.resume is PICK_SESSION:
         from refold.cli.launch import settings_of
         from refold.cli.session_picker import pick_one
 

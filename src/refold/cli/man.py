@@ -33,16 +33,16 @@ def man_page() -> str:
     return manual(command_tree(), __version__)
 
 
-_WRITTEN = "2026-11-23"  # the date of the last change
-_NAME = "a coding agent that asks before it acts and records what it does"
-_DESCRIPTION = (
+_PAGE_DATE = "2026-11-23"  # the date of the last change
+_ABOUT_LINE = "a coding agent that asks before it acts and records what it does"
+_DESCRIPTION_PARAGRAPHS = (
     "refold works on the files of a directory with the help of a language model. It records a "
     "session in a journal, asks before it does anything that your permission rules do not allow, "
     "and lets you inspect, undo and resume everything.",
     "Without a command it starts a session in the current directory; with -p, or if its input or "
     "output is not a terminal, it runs one task, prints the answer and exits.",
 )
-_FILES = (
+_FILE_ROWS = (
     ("~/.config/refold/config.toml", "Your settings. Edit them with refold config edit."),
     (
         "~/.config/refold/credentials.toml",
@@ -59,7 +59,7 @@ _FILES = (
     ("~/.local/state/refold/refold.log", "The log. See refold logs."),
     ("/etc/refold/config.toml", "Settings of the administrator. They override all others."),
 )
-_VARIABLES = (
+_VARIABLE_ROWS = (
     ("REFOLD_HOME", "One directory for all of these files."),
     ("REFOLD_MODELS", "The directory of embedded models."),
     ("REFOLD_NAME", "The setting of that name; REFOLD_LIMITS__STEPS is limits.steps."),
@@ -72,7 +72,7 @@ _VARIABLES = (
     ("HTTPS_PROXY, NO_PROXY", "Proxy for all requests, and hosts that need none."),
     ("NODE_EXTRA_CA_CERTS", "A file of certificates that are trusted, too."),
 )
-_EXAMPLES = (
+_EXAMPLE_ROWS = (
     ("refold", "Start a session in this directory."),
     ('refold -p "what does this project do?"', "Print one answer."),
     ("git diff | refold -p 'review this' --output-format json", "The same in a pipe."),
@@ -80,7 +80,7 @@ _EXAMPLES = (
     ("refold config set model anthropic/claude-sonnet-5-5", "Set the default model."),
     ("refold doctor", "Check this installation."),
 )
-_EXITS = {
+_EXIT_CODES = {
     0: "Success: the task was answered.",
     1: "Error; the message is on standard error.",
     2: "A limit was reached before a final answer.",
@@ -97,12 +97,12 @@ def manual(root: Command, version: str) -> str:
 
 
 def _lines(root: Command, version: str) -> Iterator[str]:
-    yield f'.TH REFOLD 1 {_WRITTEN} "refold {_plain(version)}" "User Commands"'
+    yield f'.TH REFOLD 1 {_PAGE_DATE} "refold {_plain(version)}" "User Commands"'
     yield from (".ad l", ".nh")  # long usage lines cannot be stretched
-    yield from (".SH NAME", f"refold \\- {_plain(_NAME)}")
+    yield from (".SH NAME", f"refold \\- {_plain(_ABOUT_LINE)}")
     yield from (".SH SYNOPSIS", "\\fBrefold\\fR [FLAGS] [TEXT]", ".br")
     yield "\\fBrefold\\fR COMMAND [FLAGS] [...]"
-    first, *more = map(_roff, _DESCRIPTION)
+    first, *more = map(_roff, _DESCRIPTION_PARAGRAPHS)
     yield from (".SH DESCRIPTION", first)
     for paragraph in more:
         yield from (".PP", paragraph)
@@ -115,14 +115,14 @@ def _lines(root: Command, version: str) -> Iterator[str]:
         for command in with_subcommands(each):
             if not command.commands:
                 yield from _command_rows(command, told=command is each)
-    yield from _table("EXIT STATUS", [(str(code), _EXITS[code]) for code in _codes()])
-    yield from _table("FILES", _FILES)
-    yield from _table("ENVIRONMENT", _VARIABLES)
-    yield from _table("EXAMPLES", _EXAMPLES)
+    yield from _table("EXIT STATUS", [(str(code), _EXIT_CODES[code]) for code in _codes()])
+    yield from _table("FILES", _FILE_ROWS)
+    yield from _table("ENVIRONMENT", _VARIABLE_ROWS)
+    yield from _table("EXAMPLES", _EXAMPLE_ROWS)
 
 
 def _codes() -> list[int]:
-    return sorted({*EXIT_CODES.values(), *_EXITS})
+    return sorted({*EXIT_CODES.values(), *_EXIT_CODES})
 
 
 def _flag(flag: Flag) -> Iterator[str]:

@@ -19,7 +19,7 @@ from refold.app.mcp_servers import (
     user_file,
 )
 from refold.cli import mcp_login, mcp_registry, mcp_serve, mcp_start
-from refold.cli.output import confirmed
+from refold.cli.output import confirm
 from refold.config.folder_settings import ignored_settings, project_here
 from refold.config.paths import MCP_FILES, Paths, here, paths
 from refold.config.trusted_folders import TrustedFolders
@@ -35,7 +35,7 @@ from refold.mcp.servers import ServerConfig, variable_mark
 from refold.values.log_level import Level
 from refold.views.escape import on_one_line
 
-_SHOWN = 100  # characters of a description
+_ABOUT_CHARS = 100  # characters of a description
 _MAX_REPORTS, _MAX_REPORT_CHARS = 50, 500
 
 
@@ -121,7 +121,7 @@ def run(found: Namespace) -> int:
             return _add(found, _file(found, places, directory), places, directory)
         case "list":
             why = ignored_settings(*project_here(directory, places))
-            return _list(_configured(places, directory), places, why, as_json=found.json)
+            return _list(_load_servers(places, directory), places, why, as_json=found.json)
         case "search":
             return mcp_registry.search(found)
         case "remove":
@@ -132,8 +132,8 @@ def run(found: Namespace) -> int:
         case "allow":
             return _allow(found.name, found.variables, places, directory)
         case "update" | "login" | "logout":
-            known = _configured(places, directory)
-            servers = [_named(found.name, known)] if found.name else known.servers
+            known = _load_servers(places, directory)
+            servers = [_find_server(found.name, known)] if found.name else known.servers
             if found.what != "update":
                 return mcp_login.run(found, servers[0], places)
             code = mcp_start.update(found, servers, directory, places)
@@ -166,8 +166,8 @@ def _add(found: Namespace, file: Path, places: Paths, directory: Path) -> int:
 def _try(name: str, places: Paths, directory: Path) -> None:
     """Start a new server once, and say whether it works."""
     try:
-        server = _named(name, _configured(places, directory))
-        with mcp_start.connected((server,), directory, places) as servers:
+        server = _find_server(name, _load_servers(places, directory))
+        with mcp_start.connect_servers((server,), directory, places) as servers:
             (status,) = servers.statuses()
     except BadInput as error:
         print_error(on_one_line(str(error)))
@@ -183,7 +183,7 @@ def _entry(found: Namespace) -> dict[str, Any]:
     words = found.target
     said: dict[str, Any] = {}
     if not words:
-        said = _registered(found)
+        said = _registry_server(found)
     elif len(words) == 1 and "://" in words[0]:
         if not words[0].startswith(("http://", "https://")):
             raise BadInput(f"{words[0]!r} is not an http or https address")
@@ -213,7 +213,7 @@ def _directory(given: str) -> str:
     return given if given.startswith("~/") else os.path.abspath(given)
 
 
-def _registered(found: Namespace) -> dict[str, Any]:
+def _registry_server(found: Namespace) -> dict[str, Any]:
     """The entry of a server in a registry, which gets a name for here. Raises `BadInput`."""
     _refuse({"--sse": found.sse, "--remote": found.remote}, "an address")
     given = {
@@ -267,7 +267,7 @@ def _list(found: ConfiguredServers, places: Paths, off: str, *, as_json: bool) -
             print_document(row)
         else:
             write(f"{server.name}  {on_one_line(server.summary)}\n")
-            write(f"    {_known(known)}, from {on_one_line(server.source)}\n")
+            write(f"    {_manifest_counts(known)}, from {on_one_line(server.source)}\n")
     for server in found.remote:
         if as_json:
             row = {
@@ -285,7 +285,7 @@ def _list(found: ConfiguredServers, places: Paths, off: str, *, as_json: bool) -
     return 0
 
 
-def _known(known: Manifest) -> str:
+def _manifest_counts(known: Manifest) -> str:
     return known.counts if known.known else "not connected yet"
 
 
@@ -310,9 +310,9 @@ def _remove(name: str, file: Path, places: Paths, *, data: bool) -> int:
 
 
 def _test(name: str, places: Paths, directory: Path, *, accept: bool) -> int:
-    everything = _configured(places, directory)
-    server = _named(name, everything)
-    with mcp_start.connected((server,), directory, places, _Tell()) as servers:
+    everything = _load_servers(places, directory)
+    server = _find_server(name, everything)
+    with mcp_start.connect_servers((server,), directory, places, _Tell()) as servers:
         (status,) = servers.statuses()
         if status.state != "connected":
             raise BadInput(f"the MCP server {name} cannot be used: {status.why}")
@@ -351,7 +351,7 @@ def _allow(name: str, variables: Sequence[str], places: Paths, directory: Path) 
     return 0
 
 
-def _named(name: str, found: ConfiguredServers) -> ServerConfig:
+def _find_server(name: str, found: ConfiguredServers) -> ServerConfig:
     for server in found.servers:
         if server.name == name:
             return server
@@ -377,7 +377,7 @@ def _show(status: ServerStatus) -> None:
     write(f"{status.config.name}{title} is connected: {_offer(status)}.\n")
     for tool in status.manifest.usable:
         about = on_one_line(tool.description)
-        about = about if len(about) <= _SHOWN else f"{about[: _SHOWN - 1]}…"
+        about = about if len(about) <= _ABOUT_CHARS else f"{about[: _ABOUT_CHARS - 1]}…"
         write(f"  {on_one_line(tool.name)}  {about}\n")
 
 
@@ -399,7 +399,7 @@ def _accept(servers: McpServers, status: ServerStatus, *, accept: bool) -> int:
     write(f"{what} tools {since} blocked:\n\n")
     write("".join(f"{on_one_line(line)}\n" for line in status.manifest.differences()))
     write("\n")
-    if not accept and not _asked("Accept them?"):
+    if not accept and not _confirm_if_seen("Accept them?"):
         write("They stay blocked.\n")
         return 1
     servers.connections.accept(status.config.name)
@@ -407,14 +407,14 @@ def _accept(servers: McpServers, status: ServerStatus, *, accept: bool) -> int:
     return 0
 
 
-def _asked(question: str) -> bool:
+def _confirm_if_seen(question: str) -> bool:
     """False where no user can have seen the difference."""
     from refold.cli.output import is_interactive
 
-    return is_interactive() and confirmed(question)
+    return is_interactive() and confirm(question)
 
 
-def _configured(places: Paths, directory: Path) -> ConfiguredServers:
+def _load_servers(places: Paths, directory: Path) -> ConfiguredServers:
     return configured(str(directory), places, os.environ)
 
 

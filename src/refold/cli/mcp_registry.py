@@ -10,7 +10,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Container, Mapping
 from typing import Any
 
-from refold.cli.output import confirmed, is_interactive
+from refold.cli.output import confirm, is_interactive
 from refold.errors import BadInput
 from refold.headless.streams import print_document, write
 from refold.mcp.registry import (
@@ -29,10 +29,10 @@ from refold.values.web_address import is_local_name, web_address
 from refold.views.escape import on_one_line
 
 _MAX_BYTES = 5_000_000  # of an answer
-_SECONDS = 20.0
-_LIMIT = 30  # servers that are listed
-_SHOWN = 100  # characters of a description
-_VARIABLE = "REFOLD_MCP_REGISTRY"
+_SEARCH_SECONDS = 20.0
+_MAX_RESULTS = 30  # servers that are listed
+_ABOUT_CHARS = 100  # characters of a description
+_REGISTRY_VARIABLE = "REFOLD_MCP_REGISTRY"
 
 
 def add_arguments(what: Any, new: ArgumentParser) -> None:
@@ -45,7 +45,7 @@ def add_arguments(what: Any, new: ArgumentParser) -> None:
             "--registry",
             metavar="URL",
             default="",
-            help=f"the registry (${_VARIABLE}, or {PUBLIC})",
+            help=f"the registry (${_REGISTRY_VARIABLE}, or {PUBLIC})",
         )
     new.add_argument(
         "--from", dest="kind", choices=KINDS, help="of a registry: which package or address"
@@ -58,7 +58,7 @@ def add_arguments(what: Any, new: ArgumentParser) -> None:
 def search(found: Namespace) -> int:
     words = " ".join(found.words)
     registry = _registry(found)
-    result = parse_search(_read(registry, search_url(registry, words, _LIMIT)))
+    result = parse_search(_read(registry, search_url(registry, words, _MAX_RESULTS)))
     for server in result.servers:
         _print(server, as_json=found.json)
     if found.json:
@@ -66,7 +66,9 @@ def search(found: Namespace) -> int:
     if not result.servers:
         write(f"The registry has no server whose name contains {on_one_line(words)!r}.\n")
     elif result.more:
-        write(f"These are the first {_LIMIT}: there are more. Search for more of a name.\n")
+        write(
+            f"These are the first {_MAX_RESULTS}: there are more. Search for more of a name.\n"
+        )
     else:
         write("refold mcp add NAME adds one.\n")
     return 0
@@ -96,7 +98,7 @@ def registry_entry(found: Namespace, given: Mapping[str, str]) -> dict[str, Any]
     write(f" (--from chooses: {', '.join(others)})\n" if others else "\n")
     answers = _Answers(given)
     made = entry(ways[kind], answers)
-    more = {name: value for name, value in given.items() if name not in answers.used}
+    more = {name: value for name, value in given.items() if name not in answers.names_used}
     if more:  # what the registry does not know of
         key = "headers" if "url" in made else "env"
         made[key] = {**made.get(key, {}), **more}
@@ -117,7 +119,7 @@ class _Answers:
         return self._known[name]
 
     @property
-    def used(self) -> Container[str]:
+    def names_used(self) -> Container[str]:
         return self._known
 
     def _value(self, name: str, wanted: Input) -> str:
@@ -146,7 +148,7 @@ class _Answers:
                 f"{name} is a secret: give it with --env {name}='${{{variable}}}', "
                 "if this server may have your variable"
             )
-        if confirmed(f"The server takes {on_one_line(name)}: give it your ${variable}?"):
+        if confirm(f"The server takes {on_one_line(name)}: give it your ${variable}?"):
             return f"${{{variable}}}"
         return ""
 
@@ -176,7 +178,7 @@ def _print(server: RegistryServer, *, as_json: bool) -> None:
         print_document(row)
         return
     about = on_one_line(server.description)
-    about = about if len(about) <= _SHOWN else f"{about[: _SHOWN - 1]}…"
+    about = about if len(about) <= _ABOUT_CHARS else f"{about[: _ABOUT_CHARS - 1]}…"
     ways = ", ".join(kinds) or "nothing that refold can use"
     write(f"{on_one_line(server.name)}  {on_one_line(server.version)}, {ways}\n")
     write(f"    {about}\n")
@@ -184,7 +186,7 @@ def _print(server: RegistryServer, *, as_json: bool) -> None:
 
 def _registry(found: Namespace) -> str:
     """Raises `BadInput` for an address without TLS: it decides what is started here."""
-    registry = found.registry or os.environ.get(_VARIABLE, "") or PUBLIC
+    registry = found.registry or os.environ.get(_REGISTRY_VARIABLE, "") or PUBLIC
     where = web_address(registry)
     if where.scheme != "https" and not is_local_name(where.host):
         raise BadInput(f"{registry!r} is not an https address: a registry needs TLS")
@@ -194,7 +196,7 @@ def _registry(found: Namespace) -> str:
 def _read(registry: str, url: str) -> bytes:
     """Raises `BadInput`, and `StatusError` where the registry does not know it."""
     try:
-        with open_url(url, os.environ, seconds=_SECONDS) as download:
+        with open_url(url, os.environ, seconds=_SEARCH_SECONDS) as download:
             return download.read_all(_MAX_BYTES)
     except StatusError as error:
         if error.status == 404:

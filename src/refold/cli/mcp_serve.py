@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from refold.server.access import Access
     from refold.server.listening import Listening
 
-PORT = 3501
-SECRET = "mcp-server.key"
-_MISSING = (
+DEFAULT_PORT = 3501
+SECRET_FILE = "mcp-server.key"
+_MISSING_EXTRA = (
     "serving other agents needs a package that is not installed here: pip install "
     "'refold[mcp]', or, in a checkout, make run"
 )
@@ -42,7 +42,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         action="store_true",
         help="serve over HTTP, with a token, and not on stdio",
     )
-    add_listening(parser, PORT)
+    add_listening(parser, DEFAULT_PORT)
     parser.add_argument("-m", "--model", default="", help="model of the tasks")
     parser.add_argument("--permission-mode", choices=MODES, help="what runs without asking")
     for name in ("allow", "deny"):
@@ -56,7 +56,7 @@ def run(found: Namespace) -> int:
     if found.http:
         return _run_http(found)
     usual = ArgumentParser()
-    add_listening(usual, PORT)
+    add_listening(usual, DEFAULT_PORT)
     if any(
         getattr(found, key) != value for key, value in vars(usual.parse_args([])).items()
     ):
@@ -64,7 +64,7 @@ def run(found: Namespace) -> int:
     try:
         from refold.task_server.serving import serve_stdio
     except ImportError as error:
-        raise RefoldError(f"{_MISSING} ({error})") from error
+        raise RefoldError(f"{_MISSING_EXTRA} ({error})") from error
     explain_stdin("refold mcp serve", "another agent")
     anyio.run(serve_stdio, here(), partial(launch_at, found), partial(os._exit, 0))
     return 0
@@ -75,7 +75,7 @@ def _run_http(found: Namespace) -> int:
     where = listening(found, websockets=False)
     from refold.server import access
 
-    secret = paths(os.environ).state / SECRET
+    secret = paths(os.environ).state / SECRET_FILE
     if found.new_keys:
         access.renew(secret)
     new = not secret.exists()
@@ -96,7 +96,7 @@ async def _serve_http(
     try:
         from refold.task_server.serving import MCP_PATH, serve_http
     except ImportError as error:
-        raise RefoldError(f"{_MISSING} ({error})") from error
+        raise RefoldError(f"{_MISSING_EXTRA} ({error})") from error
 
     def ready(address: str) -> None:
         write(f"address: {address}{MCP_PATH}\n")

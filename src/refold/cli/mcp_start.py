@@ -16,7 +16,7 @@ from refold.app.mcp_servers import ConfiguredServers, McpServers, configured
 from refold.app.server_programs import ServerPrograms
 from refold.app.workspace import Workspace, WorkspaceDirectories
 from refold.cli.doctor_checks import CheckContext
-from refold.cli.output import confirmed, is_interactive
+from refold.cli.output import confirm, is_interactive
 from refold.config.folder_settings import load_here
 from refold.config.paths import Paths
 from refold.errors import BadInput
@@ -27,7 +27,7 @@ from refold.values.log_level import WriteLog, quiet
 from refold.views.check_findings import Finding
 from refold.views.escape import on_one_line
 
-_REFUSED = (
+_REFUSED_UPDATE = (
     "the packages of {name} were installed without their scripts, which wanted {host}: if it needs "
     "what they install, allow net({host}) in permissions.allow, and remove and add it again"
 )
@@ -35,7 +35,7 @@ _CHECK_SECONDS = 20.0  # for all servers, which start at once
 
 
 @contextmanager
-def connected(
+def connect_servers(
     servers: Sequence[ServerConfig],
     directory: Path,
     places: Paths,
@@ -60,7 +60,7 @@ def connected(
             for each in waiting:
                 there = recorded(found.programs.home(each))
                 if there and there.refused:
-                    print_error(_REFUSED.format(name=each.name, host=there.refused))
+                    print_error(_REFUSED_UPDATE.format(name=each.name, host=there.refused))
             yield found
         finally:
             found.close()
@@ -97,7 +97,7 @@ def check_servers(ground: CheckContext) -> Iterator[Finding]:
             yield Finding("mcp", "ok", f"not contacted (--offline): {names}")
         servers = [each for each in servers if not each.url]
     if servers:
-        with connected(
+        with connect_servers(
             servers, ground.folder, ground.places, seconds=_CHECK_SECONDS
         ) as found:
             for status in found.statuses():
@@ -145,7 +145,7 @@ def _update(programs: ServerPrograms, server: ServerConfig, *, accept: bool) -> 
         return True
     before = f"{on_one_line(old.version)} → " if old else ""
     write(f"{server.name}: {on_one_line(new.name)} {before}{on_one_line(new.version)}\n")
-    if not accept and not (is_interactive() and confirmed("Use the new version?")):
+    if not accept and not (is_interactive() and confirm("Use the new version?")):
         installer.drop(new)
         write("Nothing has changed.\n")
         return False

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from refold.app.app import App
 
 MOST_SESSIONS = 10
-_ABOUT = {
+_PARSER_HELPS = {
     "show": "list the notes, numbered",
     "edit": "edit the notes in your editor ($VISUAL, $EDITOR)",
     "forget": "delete a note, and never learn it again",
@@ -39,7 +39,7 @@ _ABOUT = {
 
 def add_arguments(parser: ArgumentParser) -> None:
     what = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
-    for name, about in _ABOUT.items():
+    for name, about in _PARSER_HELPS.items():
         one = what.add_parser(name, help=about) if about else what.add_parser(name)
         match name:
             case "forget":
@@ -139,7 +139,7 @@ def _diff(memory: Memory, *, as_json: bool) -> int:
             print_document(change)
         else:
             when = time.strftime("%Y-%m-%d %H:%M", time.localtime(change.at))
-            write(f"{when}  {_told(change)}")
+            write(f"{when}  {_change_line(change)}")
     if not changes and not as_json:
         print_note("no note was added or removed automatically")
     memory.mark_seen()
@@ -171,16 +171,18 @@ def _edit(memory: Memory, whose: Whose) -> int:
 
 def _update(found: Namespace) -> int:
     from refold.app.memory_worker import opened
-    from refold.cli.session_argument import stored_session
+    from refold.cli.session_argument import find_session_id
 
     app, remembering = opened(here(), os.environ, found.model or "")
     if not app.settings.memory:
         raise BadInput("memory is off (memory = false): set it to true first")
-    sessions = [stored_session(app.home, each) for each in found.session]
-    return anyio.run(_updated, app, remembering, sessions)
+    sessions = [find_session_id(app.home, each) for each in found.session]
+    return anyio.run(_update_notes, app, remembering, sessions)
 
 
-async def _updated(app: "App", remembering: ProjectMemory, named: Sequence[str]) -> int:
+async def _update_notes(
+    app: "App", remembering: ProjectMemory, named: Sequence[str]
+) -> int:
     """Make notes of sessions now, and say what came of it."""
     from refold.app.memory_worker import aide_for
 
@@ -199,7 +201,7 @@ async def _updated(app: "App", remembering: ProjectMemory, named: Sequence[str])
                 continue
             remembering.pending.remove(session)
             came += len(learned.changes)
-            write("".join(map(_told, learned.changes)))
+            write("".join(map(_change_line, learned.changes)))
             if learned.why and named:
                 print_note(f"{session}: {learned.why}")
     finally:
@@ -210,7 +212,7 @@ async def _updated(app: "App", remembering: ProjectMemory, named: Sequence[str])
     return code
 
 
-def _told(change: NoteChange) -> str:
+def _change_line(change: NoteChange) -> str:
     why = f" ({change.why})" if change.why else ""
     text, section = on_one_line(change.text), on_one_line(change.section)
     return f"{change.sign} {section}: {text}{why}\n"

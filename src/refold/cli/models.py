@@ -33,12 +33,12 @@ from refold.provider.spec import ProviderSpec, no_provider
 from refold.views.escape import on_one_line
 from refold.views.wrap import cells, cut
 
-LOCAL = "local"
-DAY = 24 * 3600.0
-WIDTH = 80
-UNKNOWN = "unknown"
-_NARROWEST = 20  # of the column with the names
-_FIGURES = 37  # what the others need, with the gaps
+LOCAL_NAME = "local"
+DAY_SECONDS = 24 * 3600.0
+DEFAULT_COLUMNS = 80
+UNKNOWN_FIGURE = "unknown"
+_MIN_NAME_COLUMNS = 20  # of the column with the names
+_FIGURE_COLUMNS = 37  # what the others need, with the gaps
 
 
 # Models as lines of a table or of JSON. Pure: what stands there is found out below.
@@ -62,12 +62,14 @@ def lines(rows: Sequence[Row]) -> Iterator[str]:
     """A heading and a line for each, or two where a name takes one for itself."""
     marks = max((cells(_marks(row)) for row in rows), default=0)
     names = max((cells(on_one_line(row.name)) for row in rows), default=0)
-    room = min(max(names, 5), max(WIDTH - _FIGURES - marks, _NARROWEST))
+    room = min(
+        max(names, 5), max(DEFAULT_COLUMNS - _FIGURE_COLUMNS - marks, _MIN_NAME_COLUMNS)
+    )
     yield _line(room, "MODEL", ("WINDOW", "$ IN", "$ OUT", "FROM"), "")
     for row in rows:
         name = on_one_line(row.name)
         if cells(name) > room:
-            yield cut(name, WIDTH)
+            yield cut(name, DEFAULT_COLUMNS)
             name = ""
         figures = (short(row.window), _dollars(row, "input"), _dollars(row, "output"))
         yield _line(room, name, (*figures, row.source), _marks(row))
@@ -91,7 +93,7 @@ def document(row: Row) -> dict[str, object]:
 def short(tokens: int) -> str:
     """A number of tokens in at most five letters."""
     if not tokens:
-        return UNKNOWN
+        return UNKNOWN_FIGURE
     if tokens >= 999_500:
         return f"{tokens / 1e6:.3g}M"
     return f"{tokens / 1000:.0f}k" if tokens >= 1000 else str(tokens)
@@ -106,7 +108,7 @@ def _line(room: int, name: str, figures: tuple[str, str, str, str], marks: str) 
 
 def _dollars(row: Row, kind: str) -> str:
     if row.rates is None:
-        return UNKNOWN
+        return UNKNOWN_FIGURE
     value: float = getattr(row.rates.first, kind)
     text = f"{value:.4f}".rstrip("0")
     whole, _, part = text.partition(".")
@@ -128,7 +130,7 @@ class ModelContext(Struct, frozen=True):
     roles: Mapping[str, list[str]]  # by the name of a model, with its provider
     now: float
 
-    def keyed(self, spec: ProviderSpec) -> bool:
+    def can_ask(self, spec: ProviderSpec) -> bool:
         """Is there nothing in the way of asking?"""
         try:
             if not catalog.needs_key(spec, self.environ):
@@ -178,10 +180,10 @@ def add_arguments(models: ArgumentParser) -> None:
 
 def run(found: Namespace) -> int:
     here = _here()
-    specs = _wanted(here, found.provider, everything=found.all)
+    specs = _select_providers(here, found.provider, everything=found.all)
     told = anyio.run(_ask_all, here, specs, found.refresh)
     rows = [row for each in told for row in _rows(here, each)]
-    rows += _embedded(here, found.provider)
+    rows += _embedded_rows(here, found.provider)
     for each in told:
         # Who did not ask for a server of their own need not hear that none runs.
         if each.error and (found.provider or not each.spec.own):
@@ -218,12 +220,14 @@ def _roles(settings: Settings, models: Models) -> dict[str, list[str]]:
     return found
 
 
-def _wanted(here: ModelContext, name: str, *, everything: bool) -> list[ProviderSpec]:
-    if name.lower() == LOCAL:
+def _select_providers(
+    here: ModelContext, name: str, *, everything: bool
+) -> list[ProviderSpec]:
+    if name.lower() == LOCAL_NAME:
         return []
     if name:
-        return [_named(here, name)]
-    wanted = [spec for spec in here.specs if everything or here.keyed(spec)]
+        return [_find_provider(here, name)]
+    wanted = [spec for spec in here.specs if everything or here.can_ask(spec)]
     shown = {_server(spec) for spec in wanted if here.roles_of(spec.name)}
     found: list[ProviderSpec] = []
     for spec in wanted:
@@ -234,10 +238,10 @@ def _wanted(here: ModelContext, name: str, *, everything: bool) -> list[Provider
     return found
 
 
-def _named(here: ModelContext, name: str) -> ProviderSpec:
+def _find_provider(here: ModelContext, name: str) -> ProviderSpec:
     names = {called: spec for spec in here.specs for called in (spec.name, *spec.aliases)}
     if name.lower() not in names:
-        raise no_provider(name, (*names, LOCAL))
+        raise no_provider(name, (*names, LOCAL_NAME))
     return names[name.lower()]
 
 
@@ -262,9 +266,9 @@ async def _ask_all(
 async def _ask(here: ModelContext, spec: ProviderSpec, refresh: bool) -> ProviderModels:
     """Its list. One that is kept will do, unless it is old or of a server that changes."""
     kept = here.figures.get_list(spec)
-    young = kept is not None and 0 <= here.now - kept.at < DAY
+    young = kept is not None and 0 <= here.now - kept.at < DAY_SECONDS
     enough = young and not refresh and not spec.own
-    if enough or not (here.keyed(spec) and has_list(spec)):
+    if enough or not (here.can_ask(spec) and has_list(spec)):
         return ProviderModels(spec, kept)
     try:
         held = await anyio.to_thread.run_sync(here.keys.known, spec)
@@ -296,8 +300,8 @@ def _when(source: str, listed: StoredModelList | None) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(listed.at))
 
 
-def _embedded(here: ModelContext, wanted: str) -> Iterator[Row]:
-    if wanted.lower() not in ("", LOCAL):
+def _embedded_rows(here: ModelContext, wanted: str) -> Iterator[Row]:
+    if wanted.lower() not in ("", LOCAL_NAME):
         return
     from refold.provider.local.models import (
         EMBEDDED_MODELS,
@@ -308,14 +312,14 @@ def _embedded(here: ModelContext, wanted: str) -> Iterator[Row]:
 
     shelf = ModelDirectory(default_directory(here.environ))
     for model in (*EMBEDDED_MODELS, *shelf.list_own()):
-        marks = [*here.roles_of(LOCAL).get(model.name, ())]
+        marks = [*here.roles_of(LOCAL_NAME).get(model.name, ())]
         if not shelf.holds(model):
             marks.append("not installed")
         rates = here.figures.rates_here(model.name)
         yield Row(
-            LOCAL,
+            LOCAL_NAME,
             model.name,
-            LOCAL,
+            LOCAL_NAME,
             context_tokens(model, machine_memory()),
             rates,
             tuple(marks),
@@ -330,7 +334,7 @@ def _notes(here: ModelContext, told: Sequence[ProviderModels]) -> Iterator[str]:
         name = each.spec.name
         if each.listed is not None and each.listed.at != here.now:
             yield f"{name}: its list of {_ago(here.now - each.listed.at)}; --refresh asks again"
-        elif each.listed is None and not here.keyed(each.spec):
+        elif each.listed is None and not here.can_ask(each.spec):
             yield f"{name}: not asked, there is no key in {each.spec.key_env}"
 
 
@@ -341,7 +345,7 @@ def _advice(told: Sequence[ProviderModels]) -> Iterator[str]:
 
 
 def _ago(seconds: float) -> str:
-    for size, unit in ((DAY, "day"), (3600.0, "hour"), (60.0, "minute")):
+    for size, unit in ((DAY_SECONDS, "day"), (3600.0, "hour"), (60.0, "minute")):
         if seconds >= size:
             count = int(seconds // size)
             return f"{count} {unit}{'s' if count > 1 else ''} ago"

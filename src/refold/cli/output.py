@@ -14,7 +14,7 @@ from refold.errors import BadInput, said_by
 from refold.headless.streams import ReaderGone, answer_text, write
 from refold.programs import Programs
 
-_COLUMNS = 80  # of a terminal that does not report them
+_DEFAULT_COLUMNS = 80  # of a terminal that does not report them
 _PAUSE_SECONDS = 0.2  # between two looks at what is followed
 
 
@@ -29,7 +29,7 @@ def columns(otherwise: int) -> int:
         return otherwise
     import shutil  # only who fits lines needs it
 
-    return shutil.get_terminal_size((otherwise or _COLUMNS, 24)).columns
+    return shutil.get_terminal_size((otherwise or _DEFAULT_COLUMNS, 24)).columns
 
 
 def has_unicode() -> bool:
@@ -42,17 +42,17 @@ def is_interactive() -> bool:
     return all(each.isatty() for each in (sys.stdin, sys.stdout))
 
 
-def confirmed(question: str) -> bool:
+def confirm(question: str) -> bool:
     """Raises `BadInput` where there is no terminal: silence, or a pipe, is no yes."""
     if not is_interactive():
         raise BadInput(
             f"{question} There is no terminal to answer at: repeat the command with --yes"
         )
     write(f"{question} [y/N] ")
-    return said_yes()
+    return read_yes()
 
 
-def said_yes() -> bool:
+def read_yes() -> bool:
     try:
         return sys.stdin.readline().strip().lower() in ("y", "yes")
     except KeyboardInterrupt:
@@ -60,7 +60,7 @@ def said_yes() -> bool:
         raise
 
 
-_EDITORS = ("nano", "vim", "vi")  # if none is set
+_EDITOR_PROGRAMS = ("nano", "vim", "vi")  # if none is set
 
 
 def pause() -> None:
@@ -78,7 +78,7 @@ def editor(instead: str) -> list[str]:
     if not is_interactive():  # an editor that was named may need no terminal
         raise BadInput(f"there is no terminal to edit it in: {instead}")
     known = Programs(os.environ)
-    for name in _EDITORS:
+    for name in _EDITOR_PROGRAMS:
         if path := known.find(name):
             return [path]
     raise BadInput("no editor was found: name one in $EDITOR, such as EDITOR=nano")

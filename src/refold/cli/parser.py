@@ -12,16 +12,16 @@ from typing import Any, NoReturn, Protocol, cast
 from refold.errors import BadInput
 from refold.headless.streams import write
 
-HIDDEN = "finish"  # of `refold memory`: started by refold itself
-_MARGIN = 2  # beside the help, as argparse has it
-_WIDE = 1_000
+HIDDEN_SUBCOMMAND = "finish"  # of `refold memory`: started by refold itself
+_MARGIN_COLUMNS = 2  # beside the help, as argparse has it
+_UNWRAPPED_COLUMNS = 1_000
 _NO_CHOICE = r"invalid choice: '(.*?)' \(choose from (.*)\)"
-_MISSING = "the following arguments are required: "
-_UNKNOWN = "unrecognized arguments: "
-_UNKNOWN_FLAG = rf"{_UNKNOWN}(?:.*? )?(--?\w[^ =]*)"
+_MISSING_MESSAGE = "the following arguments are required: "
+_UNKNOWN_MESSAGE = "unrecognized arguments: "
+_UNKNOWN_FLAG = rf"{_UNKNOWN_MESSAGE}(?:.*? )?(--?\w[^ =]*)"
 
 # They take protection away, or what was asked for: only suggested for a single slip.
-_RISKY = frozenset({"--yolo", "--no-approval", "--dangerously-skip-permissions", "--trust",
+_RISKY_FLAGS = frozenset({"--yolo", "--no-approval", "--dangerously-skip-permissions", "--trust",
                     "--no-session", "--allow", "--allowedTools"})  # fmt: skip
 # Options of other agents that are something else here.
 _OF_OTHERS = {
@@ -52,7 +52,9 @@ class Parser(ArgumentParser):
     ) -> None:
         self._help = formatter_class
         # argparse makes one for each flag, and would ask how wide the terminal is.
-        super().__init__(formatter_class=partial(formatter_class, width=_WIDE), **how)
+        super().__init__(
+            formatter_class=partial(formatter_class, width=_UNWRAPPED_COLUMNS), **how
+        )
 
     def actions(self) -> list[Action]:
         """Every flag and positional argument."""
@@ -68,7 +70,7 @@ class Parser(ArgumentParser):
     def print_every_option(self) -> None:
         from shutil import get_terminal_size
 
-        width = get_terminal_size().columns - _MARGIN
+        width = get_terminal_size().columns - _MARGIN_COLUMNS
         self.formatter_class = partial(self._help, width=width)
         write(self.format_help())
 
@@ -79,7 +81,7 @@ class Parser(ArgumentParser):
             for at, word in enumerate(arguments if there else ()):
                 if word in there:
                     there[word].unknown(left, arguments[at + 1 :])
-        self.error(f"{_UNKNOWN}{' '.join(left)}")
+        self.error(f"{_UNKNOWN_MESSAGE}{' '.join(left)}")
 
     def error(self, message: str) -> NoReturn:
         way = "--help all" if self.prog == "refold" else "--help"
@@ -89,10 +91,14 @@ class Parser(ArgumentParser):
         """The message, with the nearest name that exists."""
         from refold.values.similar_names import similar
 
-        if message.startswith(_MISSING):
+        if message.startswith(_MISSING_MESSAGE):
             return f"{message}{self._to_choose_from(message)}"
         if found := re.search(_NO_CHOICE, message):
-            there = [name for name in re.findall(r"'([^']*)'", found[2]) if name != HIDDEN]
+            there = [
+                name
+                for name in re.findall(r"'([^']*)'", found[2])
+                if name != HIDDEN_SUBCOMMAND
+            ]
             near = similar(found[1], there, 1)
             said = f"invalid choice: '{found[1]}' (there are {', '.join(there)})"
             message = message[: found.start()] + said
@@ -111,14 +117,14 @@ class Parser(ArgumentParser):
         return [
             flag
             for flag in self._option_string_actions
-            if flag not in _RISKY or OSA.distance(flag, typed) <= 1
+            if flag not in _RISKY_FLAGS or OSA.distance(flag, typed) <= 1
         ]
 
     def _to_choose_from(self, message: str) -> str:
         for action in self._actions:
             name = action.metavar or action.dest
-            if action.choices and message == f"{_MISSING}{name}":
-                return f": {', '.join(each for each in action.choices if each != HIDDEN)}"
+            if action.choices and message == f"{_MISSING_MESSAGE}{name}":
+                return f": {', '.join(each for each in action.choices if each != HIDDEN_SUBCOMMAND)}"
         return ""
 
 
@@ -143,14 +149,14 @@ def helps(action: Action) -> dict[str, str]:
     return {each.dest: each.help or "" for each in told}
 
 
-def described(parser: Parser) -> None:
+def describe_subcommands(parser: Parser) -> None:
     """Show each subcommand's help at the top of its own --help, too."""
     for action in parser.actions():
         texts = helps(action)
         for name, each in subcommands(action).items():
             if text := texts.get(name):
                 each.description = each.description or f"{text[:1].upper()}{text[1:]}."
-            described(each)
+            describe_subcommands(each)
 
 
 def seconds(text: str) -> float:

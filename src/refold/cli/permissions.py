@@ -13,7 +13,7 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct
 
-from refold.cli.output import confirmed
+from refold.cli.output import confirm
 from refold.cli.rule_tests import (
     PolicyContext,
     TestedCall,
@@ -122,8 +122,8 @@ def _explain(found: Namespace) -> int:
     from refold.journal.state.outside_text import OutsideText
 
     call, ground = _call(found), _ground(found)
-    decision = ground.judged(call, View())
-    later = ground.judged(call, View(outside_text=OutsideText(since=1)))
+    decision = ground.judge_call(call, View())
+    later = ground.judge_call(call, View(outside_text=OutsideText(since=1)))
     sandbox, network = ground.sandbox(call, decision), ground.network(call, decision)
     if found.json:
         document = {
@@ -186,8 +186,8 @@ def _ground(found: Namespace) -> PolicyContext:
     return ground
 
 
-_DIRECTORY = ".claude"
-_FILES = ("settings.json", "settings.local.json")
+_CLAUDE_DIRECTORY = ".claude"
+_CLAUDE_FILES = ("settings.json", "settings.local.json")
 
 
 def import_rules(found: Namespace) -> int:
@@ -195,14 +195,14 @@ def import_rules(found: Namespace) -> int:
     rules: dict[Verdict, list[str]] = {"allow": [], "ask": [], "deny": []}
     for name, content in _contents(found.file, folder).items():
         carried = convert_rules(_permissions(name, content))
-        _tell(name, _known(carried, rules))
+        _tell(name, _add_valid_rules(carried, rules))
     theirs = ClaudeRules(folder, rules, paths(os.environ).folders)
-    write("".join(f"{row}\n" for row in theirs.shown()))
+    write("".join(f"{row}\n" for row in theirs.rule_lines()))
     if not any(rules.values()):
         raise BadInput("there is no rule to import")
     if found.print:
         return 0
-    if not found.yes and not confirmed(f"Apply these rules in {on_one_line(folder)}?"):
+    if not found.yes and not confirm(f"Apply these rules in {on_one_line(folder)}?"):
         write("Nothing was imported.\n")
         return 1
     theirs.take()
@@ -222,20 +222,20 @@ class ClaudeRules(Struct, frozen=True):
     file: Path
 
     @staticmethod
-    def found_in(folder: str, file: Path) -> "ClaudeRules | None":
+    def read_from(folder: str, file: Path) -> "ClaudeRules | None":
         """None: there are none, or they cannot be read."""
         rules: dict[Verdict, list[str]] = {"allow": [], "ask": [], "deny": []}
         try:
             for name, content in small_files(
-                folder, _DIRECTORY, _FILES, lambda _: False
+                folder, _CLAUDE_DIRECTORY, _CLAUDE_FILES, lambda _: False
             ).items():
-                list(_known(convert_rules(_permissions(name, content)), rules))
+                list(_add_valid_rules(convert_rules(_permissions(name, content)), rules))
         except BadInput:
             return None
         found = ClaudeRules(folder, rules, file)
         return found if any(rules.values()) else None
 
-    def shown(self) -> tuple[str, ...]:
+    def rule_lines(self) -> tuple[str, ...]:
         """A line for each rule."""
         return tuple(
             on_one_line(f"{verdict:<5}  {text}")
@@ -251,10 +251,10 @@ class ClaudeRules(Struct, frozen=True):
 def _contents(given: str, folder: str) -> Mapping[str, bytes]:
     if given:
         return {given: small_file(str(Path(given).expanduser()))}
-    found = small_files(folder, _DIRECTORY, _FILES, lambda _: False)
+    found = small_files(folder, _CLAUDE_DIRECTORY, _CLAUDE_FILES, lambda _: False)
     if not found:
         raise BadInput(
-            f"there is no {_DIRECTORY}/{_FILES[0]} in {folder}: name a file, or another "
+            f"there is no {_CLAUDE_DIRECTORY}/{_CLAUDE_FILES[0]} in {folder}: name a file, or another "
             "folder with --cwd"
         )
     return found
@@ -271,7 +271,9 @@ def _permissions(name: str, content: bytes) -> Mapping[str, object]:
     return cast("dict[str, object]", found)
 
 
-def _known(carried: ImportedRules, rules: dict[Verdict, list[str]]) -> Iterable[str]:
+def _add_valid_rules(
+    carried: ImportedRules, rules: dict[Verdict, list[str]]
+) -> Iterable[str]:
     """Add the rules that are valid here to `rules`; return the notices."""
     tools = builtin()
     yield from carried.left

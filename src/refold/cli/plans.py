@@ -5,7 +5,7 @@ import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 
-from refold.cli.session_argument import here_stored, load_view, stored_session
+from refold.cli.session_argument import find_session_id, here_stored, load_view
 from refold.config.paths import here
 from refold.errors import BadInput
 from refold.headless.streams import print_document, print_note, write
@@ -13,7 +13,7 @@ from refold.journal.session_index import SessionIndex
 from refold.journal.state.plans import Plan
 from refold.views.escape import on_one_line, visible
 
-_MADE = b'"plan_ready"'  # stands in the line of every plan; most journals have none
+_PLAN_MARK = b'"plan_ready"'  # stands in the line of every plan; most journals have none
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -29,7 +29,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(found: Namespace) -> int:
     home = here_stored()
     if found.name:
-        return _show(*_named(home, found.name), as_json=found.json)
+        return _show(*_find_plan(home, found.name), as_json=found.json)
     shown = 0
     for session, plan in _all(home, everywhere=found.all):
         shown += 1
@@ -53,10 +53,10 @@ def _show(session: str, plan: Plan, *, as_json: bool) -> int:
     return 0
 
 
-def _named(home: SessionIndex, name: str) -> tuple[str, Plan]:
+def _find_plan(home: SessionIndex, name: str) -> tuple[str, Plan]:
     id_, _, seq = name.partition("/")
-    session = stored_session(home, id_)
-    for plan in _made(home, session):
+    session = find_session_id(home, id_)
+    for plan in _load_plans(home, session):
         if str(plan.seq) == seq:
             return session, plan
     raise BadInput(f"there is no plan {name!r}: `refold plans` lists them as SESSION/N")
@@ -66,12 +66,12 @@ def _all(home: SessionIndex, *, everywhere: bool) -> Iterator[tuple[str, Plan]]:
     workspace = "" if everywhere else os.path.realpath(here())
     for session in home.sessions():
         if not workspace or home.first_directory(session.id) == workspace:
-            for plan in _made(home, session.id):
+            for plan in _load_plans(home, session.id):
                 yield session.id, plan
 
 
-def _made(home: SessionIndex, session: str) -> tuple[Plan, ...]:
-    if not home.mentions(session, _MADE):
+def _load_plans(home: SessionIndex, session: str) -> tuple[Plan, ...]:
+    if not home.mentions(session, _PLAN_MARK):
         return ()
     return load_view(home, session)[0].plans.made[::-1]
 

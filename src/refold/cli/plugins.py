@@ -18,7 +18,7 @@ from refold.provider.spec import PROVIDER_GROUP, provider_of
 from refold.tools.builtin import TOOLS_GROUP, builtin, load_tools
 from refold.views.escape import on_one_line
 
-NONE = (
+NO_PLUGINS = (
     "No installed package offers a plug-in. To install one into the environment of refold: "
     "uv pip install --python {environment} PACKAGE, or with pipx: pipx inject refold PACKAGE"
 )
@@ -47,7 +47,7 @@ def run(found: Namespace) -> int:
             if problem:
                 write(f"    {on_one_line(problem)}\n")
     if not every and not found.json:
-        write(f"{NONE.format(environment=shlex.quote(sys.prefix))}\n")
+        write(f"{NO_PLUGINS.format(environment=shlex.quote(sys.prefix))}\n")
     return 1 if any(problems) else 0
 
 

@@ -9,7 +9,7 @@ import os
 import time
 from argparse import ArgumentParser, Namespace
 
-from refold.cli.output import confirmed
+from refold.cli.output import confirm
 from refold.config.paths import paths
 from refold.headless.streams import print_document, print_note, write
 from refold.place.quarantine import Quarantine, QuarantinedItem
@@ -42,7 +42,7 @@ def run(found: Namespace) -> int:
     if found.what == "restore":
         write(f"{name} is at {on_one_line(there.restore(thing, found.to))} now\n")
         return 0
-    if not found.yes and not confirmed(f"Delete {_line(thing)}?"):
+    if not found.yes and not confirm(f"Delete {_line(thing)}?"):
         write("It is still there.\n")
         return 1
     there.delete(thing)

@@ -21,9 +21,9 @@ from refold.app.launch_options import LaunchOptions
 from refold.app.turn_context import TurnContext
 from refold.cli.session_argument import (
     add_session,
+    find_session_id,
     here_stored,
     print_conversation,
-    stored_session,
 )
 from refold.config.folder_settings import as_flags, load_here
 from refold.config.paths import here, paths
@@ -43,7 +43,7 @@ from refold.values.tools import Effect
 from refold.values.usage import RunLimits
 from refold.views.escape import on_one_line
 
-_LONGEST = 400  # characters of a value that are shown
+_MAX_VALUE_CHARS = 400  # characters of a value that are shown
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -61,7 +61,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(found: Namespace) -> int:
     home = here_stored()
-    session = stored_session(home, found.id)
+    session = find_session_id(home, found.id)
     if not found.run:
         if found.tools != "recorded" or found.strict or found.all:
             raise BadInput("--tools, --all and --strict need --run: add it")
@@ -72,7 +72,7 @@ def run(found: Namespace) -> int:
             "are not in its journal; replay the parent session"
         )
     whole, damage = home.entries(session)
-    replayed = anyio.run(_replayed, home, session, whole, found.tools == "again")
+    replayed = anyio.run(_replay, home, session, whole, found.tools == "again")
     view = fold(whole)
     if found.json:
         print_document(_document(session, view, replayed))
@@ -178,7 +178,7 @@ class ReplayWorlds:
         return self._apps[start][1]
 
 
-async def _replayed(
+async def _replay(
     home: SessionIndex, session: str, whole: list[Entry], again: bool
 ) -> Replayed:
     worlds = ReplayWorlds(home, session)
@@ -191,7 +191,7 @@ async def _replayed(
 def _lines(session: str, view: View, replayed: Replayed, *, every: bool) -> list[str]:
     found = replayed.divergences
     shown = found if every else found[:1]
-    lines = [line for each in shown for line in _told(each)]
+    lines = [line for each in shown for line in _divergence_lines(each)]
     if len(shown) < len(found):
         lines.append(f"{len(found) - len(shown)} more may follow from it (--all)\n")
     for seq, sentence in replayed.briefings:
@@ -205,7 +205,7 @@ def _lines(session: str, view: View, replayed: Replayed, *, every: bool) -> list
     return [*lines, f"{session}: {counts}, {state}\n"]
 
 
-def _told(each: Divergence) -> list[str]:
+def _divergence_lines(each: Divergence) -> list[str]:
     where = f"event {each.seq}, turn {each.turn}, step {each.step}"
     return [
         f"{where}: {each.event}.{each.field}\n",
@@ -217,7 +217,7 @@ def _told(each: Divergence) -> list[str]:
 def _value(value: object) -> str:
     words = value if isinstance(value, str) else _json(value)
     found = on_one_line(words)
-    return found if len(found) <= _LONGEST else f"{found[:_LONGEST]}…"
+    return found if len(found) <= _MAX_VALUE_CHARS else f"{found[:_MAX_VALUE_CHARS]}…"
 
 
 def _json(value: object) -> str:

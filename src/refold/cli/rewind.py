@@ -14,7 +14,7 @@ from refold._version import __version__
 from refold.app.session_index import session_index
 from refold.app.workspace import checkpoints
 from refold.cli.output import columns
-from refold.cli.session_argument import stored_session
+from refold.cli.session_argument import find_session_id
 from refold.config.paths import Paths, paths
 from refold.engine.world import World
 from refold.errors import BadInput, JournalError
@@ -38,7 +38,7 @@ from refold.views.rewind_points import (
 )
 from refold.views.styled import bare
 
-_ROOM = 100  # columns, without a terminal
+_DEFAULT_COLUMNS = 100  # columns, without a terminal
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -73,8 +73,8 @@ def _event(text: str) -> int:
 def run(found: Namespace) -> int:
     places = paths(os.environ)
     home = session_index(places)
-    session = stored_session(home, found.id)
-    view = _folded(home, session)
+    session = find_session_id(home, found.id)
+    view = _load_view(home, session)
     snapshots = _snapshots(view, places, session)
     if found.event is None:
         return _list(steps(view, snapshots), as_json=found.json)
@@ -88,19 +88,19 @@ def run(found: Namespace) -> int:
 
 
 async def _rewound(
-    home: SessionIndex, id_: str, snapshots: Checkpoints, found: Namespace
+    home: SessionIndex, id_: str, snapshots: Checkpoints, _rewind: Namespace
 ) -> RewindReport:
-    what: What = found.which
+    what: What = _rewind.which
     record = Recorder(home.store(id_))
     async with await Session.open(record, _no_turns, version=__version__) as session:
-        return await rewind(session, snapshots, found.event, what, force=found.force)
+        return await rewind(session, snapshots, _rewind.event, what, force=_rewind.force)
 
 
 def _no_turns(view: View) -> World:
     raise AssertionError("a rewind calls no model")
 
 
-def _folded(home: SessionIndex, session: str) -> View:
+def _load_view(home: SessionIndex, session: str) -> View:
     entries, damage = home.entries(session)
     if damage:
         raise JournalError(damage)
@@ -123,7 +123,7 @@ def _list(found: Sequence[RewindPoint], *, as_json: bool) -> int:
         for step in found:
             print_document(step)
     elif found:
-        write(bare(point_lines(found, columns(_ROOM))) + "\n")
+        write(bare(point_lines(found, columns(_DEFAULT_COLUMNS))) + "\n")
     else:
         print_note("this session has no messages, so there is nothing to rewind")
     return 0
@@ -132,7 +132,9 @@ def _list(found: Sequence[RewindPoint], *, as_json: bool) -> int:
 def _show(found: RewindPreview, view: View, *, as_json: bool) -> None:
     if as_json:
         print_document(_document(found))
-    elif shown := bare(preview_lines(found, view.session.directory, columns(_ROOM))):
+    elif shown := bare(
+        preview_lines(found, view.session.directory, columns(_DEFAULT_COLUMNS))
+    ):
         write(shown + "\n")
     else:
         write("Nothing would change.\n")

@@ -65,10 +65,10 @@ from refold.views.stream_json.documents import Result
 from refold.views.stream_json.turn_result import exit_code, result
 from refold.views.wrap import cut
 
-AGENT = "rlm"
-_ASKED = "asked for"
+AGENT_NAME = "rlm"
+_REASON_FLAG = "asked for"
 # A flat call gets the question and the material, nothing else.
-_BARE: Mapping[str, object] = {
+_BARE_SETTINGS: Mapping[str, object] = {
     "agent": "main", "preset": "coding", "instructions": False, "skills": False,
 }  # fmt: skip
 
@@ -141,7 +141,7 @@ async def _run(found: Namespace) -> int:
     words = partial(recursive_text, shown=traits.small)
     if way.way == "flat":
         ready, words = replace(ready, tools=(), own_system=flat_prompt()), flat_text
-    app = _app(found, ready, _BARE if way.way == "flat" else {"agent": AGENT})
+    app = _app(found, ready, _BARE_SETTINGS if way.way == "flat" else {"agent": AGENT_NAME})
     said = HeadlessPrompt(words(found.question, given), typed=found.question)
     return await _ask(app, said, found, way, size, began)
 
@@ -181,9 +181,9 @@ def _is_program(view: View) -> bool:
     """
     last = next((s.message for s in reversed(view.conversation.messages)
                  if s.message.role == "assistant"), None)  # fmt: skip
-    if view.turn.outcome not in _CUT or last is None:
+    if view.turn.outcome not in _CUT_OUTCOMES or last is None:
         return False
-    return bool(last.calls) or not re.sub(_FENCED, "", view.turn.answer).strip()
+    return bool(last.calls) or not re.sub(_FENCE_PATTERN, "", view.turn.answer).strip()
 
 
 def _beginning(given: Material) -> InitialVariables:
@@ -194,7 +194,7 @@ def _beginning(given: Material) -> InitialVariables:
 
 def _way(found: Namespace, given: Material, size: Size) -> Route:
     if found.rlm:
-        return Route("recursive", _ASKED)
+        return Route("recursive", _REASON_FLAG)
     if not found.flat:
         return route(found.question, size)
     if isinstance(given.value, list) or size.tokens > size.window:
@@ -202,7 +202,7 @@ def _way(found: Namespace, given: Material, size: Size) -> Route:
             f"--flat: about {size.tokens:,} tokens do not fit into the window of "
             f"{size.window:,}: omit --flat to read them with code"
         )
-    return Route("flat", _ASKED)
+    return Route("flat", _REASON_FLAG)
 
 
 def _launch_options(found: Namespace) -> LaunchOptions:
@@ -243,9 +243,9 @@ def _app(
 
 
 # The outcomes with an answer; with others the last text is not one.
-_GIVEN = ("answered", "final", "step_limit", "budget")
-_FENCED = r"(?ms)^```.*?(?:^```\s*$|\Z)"
-_CUT = ("step_limit", "budget", "stuck")
+_ANSWER_OUTCOMES = ("answered", "final", "step_limit", "budget")
+_FENCE_PATTERN = r"(?ms)^```.*?(?:^```\s*$|\Z)"
+_CUT_OUTCOMES = ("step_limit", "budget", "stuck")
 
 
 def _tell(document: dict[str, object], *, as_json: bool) -> None:
@@ -253,7 +253,7 @@ def _tell(document: dict[str, object], *, as_json: bool) -> None:
         print_document(document)
         return
     text, claims = _answer(str(document["text"]))
-    if text.strip() and document["outcome"] in _GIVEN:
+    if text.strip() and document["outcome"] in _ANSWER_OUTCOMES:
         print_answer(text)
     if claims:
         print_error(
@@ -280,7 +280,7 @@ def _plain(document: Result) -> dict[str, object]:
     return cast("dict[str, object]", msgspec.to_builtins(document))
 
 
-_WIDEST = 80
+_MAX_COLUMNS = 80
 _TICK, _BEAT = 0.2, 10.0  # seconds
 
 
@@ -313,13 +313,13 @@ class RlmProgress:
             group.start_soon(self._pulse, session, began)
             try:
                 async for frame in frames:
-                    if told := self._heard(frame, session):
+                    if told := self._line_of_frame(frame, session):
                         self.say(told)
             finally:
                 self._paper.no_status()
             group.cancel_scope.cancel()
         took = duration(anyio.current_time() - began)
-        print_error(_joined("in all", *self._so_far(session.view), took))
+        print_error(_join_parts("in all", *self._so_far(session.view), took))
         self.finished.set()
 
     async def _pulse(self, session: Session, began: float) -> None:
@@ -327,36 +327,38 @@ class RlmProgress:
         wheel, turn, last = self._paper.look.sign("wheel"), 0, ""
         while True:
             await anyio.sleep(_TICK if self._paper.look.moves else _BEAT)
-            said = _joined(*self._so_far(session.view))
+            said = _join_parts(*self._so_far(session.view))
             if self._paper.look.moves:
                 turn += 1
                 took = duration(anyio.current_time() - began)
-                shown = f"{wheel[turn % len(wheel)]} {_joined(said, took)}"
+                shown = f"{wheel[turn % len(wheel)]} {_join_parts(said, took)}"
                 self._paper.status((("dim", shown),))
             elif said != last:
                 last = said
                 print_error(f"  so far: {said}")
 
-    def _heard(self, frame: Frame, session: Session) -> str:
+    def _line_of_frame(self, frame: Frame, session: Session) -> str:
         match frame.item:
             case Entry(_, event) as entry:
-                self._leaves.heard(entry)
+                self._leaves.apply(entry)
                 if session.view.account.first_estimated == entry.seq:
                     self.say(ESTIMATED_NOTICE)
-                return self._told(event, session)
+                return self._line_of_event(event, session)
             case ChildMoved(node) as moved if "/" not in node:
                 self._moved[node] = moved
                 return ""
             case _:
                 return ""
 
-    def _told(self, event: Event, session: Session) -> str:
+    def _line_of_event(self, event: Event, session: Session) -> str:
         view = session.view
         match event:
             case ModelAnswered(message):
                 calls = len(message.calls)
                 does = "runs code" if calls else "answers"
-                return _joined(f"step {view.turn.steps}: {does}", _used(view.turn.spent))
+                return _join_parts(
+                    f"step {view.turn.steps}: {does}", _spent_note(view.turn.spent)
+                )
             case ModelFailed(dropped=dropped):
                 return f"the model {'is asked again' if dropped else 'failed'}"
             case Ended(_, outcome) if self._leaves.asked > self._cell[0]:
@@ -364,14 +366,14 @@ class RlmProgress:
                 new = _calls(asked - self._cell[0], failed - self._cell[1])
                 self._cell = asked, failed
                 ran = "code ran" if outcome == "done" else f"code {outcome}"
-                return _joined(f"  {ran}", new, _used(view.turn.spent))
+                return _join_parts(f"  {ran}", new, _spent_note(view.turn.spent))
             case ChildBorn(child, task=task):
-                return f"  {child} begins: {cut(on_one_line(task), _WIDEST)}"
+                return f"  {child} begins: {cut(on_one_line(task), _MAX_COLUMNS)}"
             case ChildEnded(child, status=status, reason=reason, spent=spent):
                 self._moved.pop(child, None)
                 why = f": {on_one_line(reason)}" if reason else ""
                 came = "has failed" if status == "failed" else f"is {status}"
-                return _joined(f"  {child} {came}{why}", _used(spent))
+                return _join_parts(f"  {child} {came}{why}", _spent_note(spent))
             case _:
                 return ""
 
@@ -406,7 +408,7 @@ class _Leaves:
     def open(self) -> int:
         return len(self._open)
 
-    def heard(self, entry: Entry) -> None:
+    def apply(self, entry: Entry) -> None:
         match entry.event:
             case Reserved(leaf=leaf) if leaf:
                 self.asked += 1
@@ -424,10 +426,10 @@ def _calls(asked: int, failed: int, under_way: int = 0) -> str:
     return f"{said}{more}{f', {under_way:,} under way' if under_way else ''}"
 
 
-def _used(spent: Spent) -> str:
+def _spent_note(spent: Spent) -> str:
     count = spent.usage.input + spent.usage.output
-    return _joined(f"{tokens(count)} tokens" if count else "", money(spent))
+    return _join_parts(f"{tokens(count)} tokens" if count else "", money(spent))
 
 
-def _joined(*parts: str) -> str:
+def _join_parts(*parts: str) -> str:
     return " · ".join(part for part in parts if part)

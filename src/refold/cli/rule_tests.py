@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from refold.app.session_index import session_index
 from refold.app.workspace import Workspace, WorkspaceDirectories, home
-from refold.cli.session_argument import stored_session
+from refold.cli.session_argument import find_session_id
 from refold.config.folder_settings import load_here
 from refold.config.layers import Origin, from_file, from_flags, rules_of, sourced
 from refold.config.load import combined
@@ -44,7 +44,7 @@ from refold.values.tools import Effect
 from refold.views.escape import on_one_line
 
 Profile: TypeAlias = Literal["read-only", "workspace", "off"]
-_SHORT = re.compile(r"([A-Za-z0-9_]+)(?:\((.*)\))?", re.DOTALL)
+_SHORT_CALL_PATTERN = re.compile(r"([A-Za-z0-9_]+)(?:\((.*)\))?", re.DOTALL)
 
 
 class TestedCall(Struct, frozen=True):
@@ -70,7 +70,7 @@ class PolicyContext(Struct, frozen=True):
     def facts(self) -> Facts:
         return self.place
 
-    def judged(self, call: TestedCall, view: View) -> Decision:
+    def judge_call(self, call: TestedCall, view: View) -> Decision:
         try:
             found = describe_access(call.tool, call.arguments, self.place)
         except ToolFailed as error:  # no path can be meant; a session says it so, too
@@ -141,7 +141,7 @@ def call_of(name: str, given: str) -> TestedCall:
 
 def in_short(given: str) -> TestedCall:
     """The call that `tool(what it is about)` means. Raises `BadInput`."""
-    found = _SHORT.fullmatch(given.strip())
+    found = _SHORT_CALL_PATTERN.fullmatch(given.strip())
     if not found:
         raise BadInput(f"{given!r} is not a call: write it as bash(git status)")
     tool = builtin_tool(found[1])
@@ -225,17 +225,17 @@ def _verdict_of_case(
     try:
         if case.mode and case.mode not in MODES:
             raise BadInput(f"there is no mode {case.mode!r}; there are {', '.join(MODES)}")
-        own = rules_of(_sourced(case, where))
+        own = rules_of(_permissions_of_case(case, where))
         call = case.call
     except BadInput as error:
         told = str(error)
         raise BadInput(told if told.startswith(where) else f"{where}: {told}") from error
     mode = MODES[case.mode] if case.mode else ground.mode
     judged = replace(ground, rules=(*ground.rules, *own), mode=mode)
-    return call, judged.judged(call, View())
+    return call, judged.judge_call(call, View())
 
 
-def _sourced(case: Case, where: str) -> Permissions:
+def _permissions_of_case(case: Case, where: str) -> Permissions:
     origin = Origin(None, where)
     return Permissions(
         allow=sourced(case.allow, origin),
@@ -269,13 +269,13 @@ def _document(file: Path) -> object:
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"the cases in {file} cannot be read: {said_by(error)}") from error
     try:
-        return _parsed(file.suffix.lower(), text)
+        return _parse_document(file.suffix.lower(), text)
     except (ValueError, RecursionError) as error:
         told = " ".join(str(error).split())
         raise BadInput(f"the cases in {file} cannot be read: {told}") from error
 
 
-def _parsed(kind: str, text: str) -> object:
+def _parse_document(kind: str, text: str) -> object:
     if kind == ".toml":
         import tomllib
 
@@ -299,7 +299,7 @@ class ReplayedVerdict(Struct, frozen=True):
     now: Decision | None
 
     @property
-    def changed(self) -> bool:
+    def is_changed(self) -> bool:
         # Without a terminal, an "ask" of the rules was recorded as "deny".
         unheard = self.then.verdict == "deny" and self.then.reason.endswith(NOBODY_TO_ASK)
         before = "ask" if unheard else self.then.verdict
@@ -309,13 +309,13 @@ class ReplayedVerdict(Struct, frozen=True):
 def replay_rules(found: Namespace) -> int:
     places = paths(os.environ)
     home = session_index(places)
-    session = stored_session(home, found.id)
+    session = find_session_id(home, found.id)
     whole, damage = home.entries(session)
     stood = home.directories(session)
     roots = (Path(stood.directory or os.getcwd()), *map(Path, stood.roots))
     under = _under(Path(found.rules).expanduser(), places, roots)
     judged = list(_again(whole, under))
-    changed = [each for each in judged if each.changed]
+    changed = [each for each in judged if each.is_changed]
     for each in changed:
         if found.json:
             print_document(_row(each))
@@ -345,11 +345,11 @@ def _again(whole: list[Entry], ground: PolicyContext) -> Iterator[ReplayedVerdic
     tools = {tool.name: tool for tool in builtin()}
     for entry in whole:
         if isinstance(entry.event, Judged):
-            yield from _judged(entry.seq, entry.event, view, ground, tools)
+            yield from _judge_again(entry.seq, entry.event, view, ground, tools)
         view = apply(view, entry)
 
 
-def _judged(
+def _judge_again(
     seq: int, then: Judged, view: View, ground: PolicyContext, tools: Mapping[str, Tool]
 ) -> Iterator[ReplayedVerdict]:
     open_call = view.conversation.call(then.call_id)
@@ -363,7 +363,7 @@ def _judged(
         call = TestedCall(tool, tool.parse(open_call.call.arguments))
     except ToolFailed:  # it was refused for its arguments, and would be again
         return
-    yield ReplayedVerdict(seq, call.label, then, ground.judged(call, view))
+    yield ReplayedVerdict(seq, call.label, then, ground.judge_call(call, view))
 
 
 def _row(each: ReplayedVerdict) -> dict[str, object]:

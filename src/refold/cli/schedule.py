@@ -30,7 +30,7 @@ from refold.journal.schedules.schedule_book import NewSchedule, Schedule, Schedu
 from refold.values.modes import MODES
 from refold.views.escape import on_one_line
 
-_ABOUT = {
+_PARSER_HELPS = {
     "list": "list the schedules, with their last result and next time",
     "add": "add a schedule for this directory",
     "webhook": "add, change or remove the webhook of a schedule",
@@ -38,7 +38,7 @@ _ABOUT = {
     "run": "run all that is due, once",
     "install": "let the system run due schedules, every minute",
 }
-_PROMPT = 60  # characters of a prompt in a list
+_PROMPT_CHARS = 60  # characters of a prompt in a list
 
 
 class _Row(Struct, frozen=True):
@@ -50,7 +50,7 @@ class _Row(Struct, frozen=True):
 
 def add_arguments(parser: ArgumentParser) -> None:
     what = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
-    for name, about in _ABOUT.items():
+    for name, about in _PARSER_HELPS.items():
         one = what.add_parser(name, help=about)
         match name:
             case "list":
@@ -272,7 +272,7 @@ def _list(book: ScheduleBook, *, every: bool, as_json: bool) -> None:
 def _lines(schedule: Schedule) -> list[str]:
     plan, zone = schedule.plan, schedule.plan.recurrence.zone
     prompt = on_one_line(" ".join(plan.prompt.split()))
-    short = prompt if len(prompt) <= _PROMPT else f"{prompt[: _PROMPT - 1]}…"
+    short = prompt if len(prompt) <= _PROMPT_CHARS else f"{prompt[: _PROMPT_CHARS - 1]}…"
     how = "at" if plan.recurrence.once else "every"
     when = (
         f"{how} {on_one_line(plan.recurrence.text)}" if plan.recurrence.text else "called"

@@ -15,10 +15,10 @@ from refold.place.private_files import write as write_file
 from refold.programs import Programs, TimedOut
 from refold.programs import run as run_program
 
-NAME = "refold-schedule"
+UNIT_NAME = "refold-schedule"
 _RUNS_SYSTEMD = Path("/run/systemd/system")
-_VARIABLES = ("REFOLD_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
-_SERVICE = """\
+_PASSED_VARIABLES = ("REFOLD_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
+_SERVICE_UNIT = """\
 [Unit]
 Description=Run what refold has scheduled
 
@@ -26,14 +26,14 @@ Description=Run what refold has scheduled
 Type=oneshot
 {environment}ExecStart={command}
 """
-_TIMER = f"""\
+_TIMER_UNIT = f"""\
 [Unit]
 Description=Run what refold has scheduled, every minute
 
 [Timer]
 OnCalendar=*-*-* *:*:00
 AccuracySec=1s
-Unit={NAME}.service
+Unit={UNIT_NAME}.service
 
 [Install]
 WantedBy=timers.target
@@ -43,7 +43,7 @@ WantedBy=timers.target
 def install(*, only_print: bool) -> None:
     """Write the units and start the timer. Without systemd, print the line for crontab."""
     argv = (sys.executable, "-m", "refold", "schedule", "run")
-    given = {name: os.environ[name] for name in _VARIABLES if os.environ.get(name)}
+    given = {name: os.environ[name] for name in _PASSED_VARIABLES if os.environ.get(name)}
     systemctl = Programs(os.environ).find("systemctl") if _RUNS_SYSTEMD.is_dir() else ""
     if not systemctl:
         words = (*(f"{name}={value}" for name, value in given.items()), *argv)
@@ -52,10 +52,13 @@ def install(*, only_print: bool) -> None:
         write(f"* * * * * {command}\n")
         return
     folder = _units()
-    variables = (f"Environment={_quoted(f'{k}={v}')}\n" for k, v in given.items())
-    command = " ".join(_quoted(word).replace("$", "$$") for word in argv)
-    service = _SERVICE.format(environment="".join(variables), command=command)
-    for name, text in ((f"{NAME}.service", service), (f"{NAME}.timer", _TIMER)):
+    variables = (f"Environment={_quote_word(f'{k}={v}')}\n" for k, v in given.items())
+    command = " ".join(_quote_word(word).replace("$", "$$") for word in argv)
+    service = _SERVICE_UNIT.format(environment="".join(variables), command=command)
+    for name, text in (
+        (f"{UNIT_NAME}.service", service),
+        (f"{UNIT_NAME}.timer", _TIMER_UNIT),
+    ):
         if only_print:
             write(f"# {folder / name}\n{text}\n")
         else:
@@ -67,7 +70,7 @@ def install(*, only_print: bool) -> None:
 
 
 def _start(systemctl: str) -> None:
-    for words in (("daemon-reload",), ("enable", "--now", f"{NAME}.timer")):
+    for words in (("daemon-reload",), ("enable", "--now", f"{UNIT_NAME}.timer")):
         try:
             done = run_program((systemctl, "--user", *words), 30, env=dict(os.environ))
         except (OSError, TimedOut) as error:
@@ -76,7 +79,7 @@ def _start(systemctl: str) -> None:
             said = done.stderr.decode(errors="replace").strip()
             raise RefoldError(f"systemctl --user {words[0]} failed: {said}")
     write(
-        f"started {NAME}.timer: it runs what is due every minute while you are logged in\n"
+        f"started {UNIT_NAME}.timer: it runs what is due every minute while you are logged in\n"
     )
     print_note("`loginctl enable-linger` keeps it running after you log out")
 
@@ -87,7 +90,7 @@ def _units() -> Path:
     return config / "systemd" / "user"
 
 
-def _quoted(word: str) -> str:
+def _quote_word(word: str) -> str:
     """As systemd reads it: % is special there, too, and in a command also $."""
     text = word.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + text.replace("%", "%%") + '"'

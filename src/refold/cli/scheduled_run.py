@@ -27,12 +27,12 @@ from refold.values.text import from_outside, marked
 from refold.views.escape import on_one_line
 
 StartOf: TypeAlias = Callable[[Schedule], Launch]
-FAILED = "failed"
-_TEXT = 500  # characters of an answer that are kept
-_LINE = 100  # of which so many are printed
-_SHOWN = 60  # characters of a prompt, when it begins
-_LONGEST = 6 * 3_600.0  # seconds of a run whose budget has no limit of time
-_LOOK = 30.0  # seconds, at most, between two looks at what is due
+FAILED_OUTCOME = "failed"
+_MAX_TEXT_CHARS = 500  # characters of an answer that are kept
+_MAX_LINE_CHARS = 100  # of which so many are printed
+_MAX_PROMPT_CHARS = 60  # characters of a prompt, when it begins
+_MAX_RUN_SECONDS = 6 * 3_600.0  # seconds of a run whose budget has no limit of time
+_MAX_POLL_SECONDS = 30.0  # seconds, at most, between two looks at what is due
 
 
 class ScheduledRuns:
@@ -70,7 +70,9 @@ class ScheduledRuns:
             every, now = await to_thread.run_sync(self._book.every), self._now()
             due = [each.next - now for each in every if each.next is not None]
             # Others may add some, and a clock may be set: it never sleeps for long.
-            await self._sleep(min(max(min(due, default=_LOOK), 1.0), _LOOK))
+            await self._sleep(
+                min(max(min(due, default=_MAX_POLL_SECONDS), 1.0), _MAX_POLL_SECONDS)
+            )
 
     async def _run(self, schedule: Schedule) -> str:
         """The outcome; "" if it is not due, or another process runs it."""
@@ -78,18 +80,18 @@ class ScheduledRuns:
         with self._book.claim_run(id_, self._now()) as run:
             if run is None:
                 return ""
-            self._say(_begun(schedule, run))
+            self._say(_begin_line(schedule, run))
             outcome, text = CUT_OFF, ""
             try:
                 outcome, text = await self._turn(schedule, _prompt(schedule, run))
             except RefoldError as error:
-                outcome, text = FAILED, str(error)
+                outcome, text = FAILED_OUTCOME, str(error)
             except Exception as error:  # one that fails must not keep others from running
                 said = f"{type(error).__name__}: {first(error)}"
-                outcome, text = FAILED, f"refold itself failed: {said}"
+                outcome, text = FAILED_OUTCOME, f"refold itself failed: {said}"
             finally:
-                self._book.end(id_, outcome, text[:_TEXT])
-            most = _LINE if outcome == "answered" else _TEXT
+                self._book.end(id_, outcome, text[:_MAX_TEXT_CHARS])
+            most = _MAX_LINE_CHARS if outcome == "answered" else _MAX_TEXT_CHARS
             session = (await to_thread.run_sync(self._book.find, id_)).runs[-1].session
             opens = f" (refold -r {session})" if session else ""
             self._say(f"schedule {id_}: {outcome}{opens}{_line(text, most)}")
@@ -104,13 +106,13 @@ class ScheduledRuns:
             for notice in session.notices():
                 self._say(f"schedule {schedule.id}: {on_one_line(notice)}")
             session.check_model()
-            seconds = schedule.plan.rights.budget.seconds or _LONGEST
+            seconds = schedule.plan.rights.budget.seconds or _MAX_RUN_SECONDS
             with anyio.move_on_after(seconds):
                 await session.run(prompt)
                 result = await session.run_woken()
                 return result.outcome, result.text or result.reason
             await session.interrupt(reason="out of time")
-            return FAILED, f"it took longer than {seconds:g} s"
+            return FAILED_OUTCOME, f"it took longer than {seconds:g} s"
         finally:
             await close_launch(launch)
 
@@ -126,12 +128,12 @@ def _prompt(schedule: Schedule, run: ScheduledRun) -> str:
     return f"{prompt}\n\n{from_outside(marked(run.body)[0], source)}"
 
 
-def _begun(schedule: Schedule, run: ScheduledRun) -> str:
+def _begin_line(schedule: Schedule, run: ScheduledRun) -> str:
     zone = schedule.plan.recurrence.zone
     if run.call:
         return f"schedule {schedule.id}: runs, called {format_moment(run.due, zone)}"
     missed = f", missed {times(run.missed)}" if run.missed else ""
-    what = _line(schedule.plan.prompt, _SHOWN)
+    what = _line(schedule.plan.prompt, _MAX_PROMPT_CHARS)
     return f"schedule {schedule.id}: runs, due {format_moment(run.due, zone)}{missed}{what}"
 
 

@@ -15,14 +15,14 @@ from msgspec import Struct
 from refold.headless.streams import write
 from refold.views.stream_json.encode import SCHEMA_VERSION
 
-SCHEMAS = ("stream", "orders")
-_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+SCHEMA_NAMES = ("stream", "orders")
+_SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "which",
-        choices=SCHEMAS,
+        choices=SCHEMA_NAMES,
         help="stream: the documents printed; orders: the commands read",
     )
 
@@ -33,7 +33,7 @@ def run(found: Namespace) -> int:
 
 
 def schema_text(which: str) -> str:
-    """One of `SCHEMAS`, as it is printed."""
+    """One of `SCHEMA_NAMES`, as it is printed."""
     return (
         msgspec.json.format(msgspec.json.encode(_schema(which)), indent=2).decode() + "\n"
     )
@@ -59,7 +59,7 @@ def _schema(which: str) -> dict[str, Any]:
         f"documents, version {SCHEMA_VERSION}",
         "One line on stdout, with --output-format stream-json; --output-format json prints "
         "the one of type result.",
-        tuple(tagged(documents, subagent_documents, live_documents, snapshot)),
+        tuple(document_types(documents, subagent_documents, live_documents, snapshot)),
     )
 
 
@@ -69,7 +69,7 @@ def _one_of(title: str, about: str, kinds: Sequence[type[Struct]]) -> dict[str, 
         kinds, schema_hook=_anything, ref_template="#/$defs/{name}"
     )
     return {
-        "$schema": _DIALECT,
+        "$schema": _SCHEMA_DIALECT,
         "title": title,
         "description": about,
         "oneOf": list(there),
@@ -77,7 +77,7 @@ def _one_of(title: str, about: str, kinds: Sequence[type[Struct]]) -> dict[str, 
     }
 
 
-def tagged(*modules: ModuleType) -> Iterator[type[Struct]]:
+def document_types(*modules: ModuleType) -> Iterator[type[Struct]]:
     """Every type that is a document of its own in these modules, in the order of the source."""
     for module in modules:
         for found in vars(module).values():

@@ -31,16 +31,16 @@ from refold.headless.streams import print_error, write
 if TYPE_CHECKING:
     from refold.server.listening import Listening
 
-PORT = 3500
-SECRET = "server.key"
-_MISSING = (
+DEFAULT_PORT = 3500
+SECRET_FILE = "server.key"
+_MISSING_EXTRA = (
     "the server needs packages that are not installed here: pip install 'refold[server]', or, "
     "in a checkout, make run"
 )
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    add_listening(parser, PORT)
+    add_listening(parser, DEFAULT_PORT)
     parser.add_argument(
         "--drain",
         action="store_true",
@@ -92,9 +92,9 @@ def run(found: Namespace, *, opens: bool = False) -> int:
         from refold.server import access
         from refold.server.app import serve
     except ImportError as error:
-        raise RefoldError(f"{_MISSING} ({error})") from error
+        raise RefoldError(f"{_MISSING_EXTRA} ({error})") from error
     places = paths(os.environ)
-    secret = places.state / SECRET
+    secret = places.state / SECRET_FILE
     if found.new_keys:
         access.renew(secret)
     own = access.kept(secret)
@@ -161,7 +161,7 @@ def listening(
     try:
         from refold.server.listening import Listening
     except ImportError as error:
-        raise RefoldError(f"{_MISSING} ({error})") from error
+        raise RefoldError(f"{_MISSING_EXTRA} ({error})") from error
     if bool(found.tls_cert) != bool(found.tls_key):
         raise BadInput("--tls-cert and --tls-key go together: give both files")
     where = Listening(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def add_session(parser: ArgumentParser) -> None:
-    """The session that a command is about: `found.id`, for `stored_session`."""
+    """The session that a command is about: `found.id`, for `find_session_id`."""
     about = "id or name of a session, or a prefix (default: the newest of this directory)"
     parser.add_argument("id", nargs="?", default=LAST_SESSION, metavar="ID", help=about)
 
@@ -37,7 +37,7 @@ def here_stored() -> SessionIndex:
     return session_index(paths(os.environ))
 
 
-def stored_session(home: SessionIndex, text: str) -> str:
+def find_session_id(home: SessionIndex, text: str) -> str:
     """The id of the session with this id or name; of `last`, the newest that was started here.
 
     A journal that is a link, or lies below one, is refused: another program put it there.
@@ -55,10 +55,10 @@ def load_view(home: SessionIndex, session: str) -> "tuple[View, str]":
     return fold(found), damage
 
 
-_WIDTH = 100  # columns, without a terminal
+_DEFAULT_COLUMNS = 100  # columns, without a terminal
 _LEAST_WIDTH = 40  # columns, at least
 # What can only be a name below a session: the root is meant then.
-_BELOW = re.compile(r"(child|leaf|call|step|summary|memory)-[0-9]|c[0-9]+\Z")
+_CHILD_NAME_PATTERN = re.compile(r"(child|leaf|call|step|summary|memory)-[0-9]|c[0-9]+\Z")
 
 
 class NodePath(Struct, frozen=True):
@@ -100,7 +100,7 @@ def node_path(found: Namespace, node: str | None = None) -> NodePath:
             f"{text!r} is neither a session nor a part of one: give root, or an id"
         )
     first, *rest = text.rstrip("/").split("/")
-    below = first in (ROOT_ADDRESS, LAST_SESSION) or _BELOW.match(first)
+    below = first in (ROOT_ADDRESS, LAST_SESSION) or _CHILD_NAME_PATTERN.match(first)
     if below and first not in (ROOT_ADDRESS, LAST_SESSION):
         rest = [first, *rest]
     if not below and found.session != LAST_SESSION:
@@ -108,7 +108,7 @@ def node_path(found: Namespace, node: str | None = None) -> NodePath:
             f"{first!r} names one session and --session {found.session} another: give one"
         )
     id_, *names = (found.session if below else first).split("/")
-    return NodePath(stored_session(here_stored(), id_), (*names, *rest))
+    return NodePath(find_session_id(here_stored(), id_), (*names, *rest))
 
 
 def find_node(where: NodePath) -> FoundNode:
@@ -149,7 +149,7 @@ def blobs(node: Node) -> Callable[[str], str]:
 
 
 def terminal_width() -> int:
-    return max(shutil.get_terminal_size((_WIDTH, 24)).columns, _LEAST_WIDTH)
+    return max(shutil.get_terminal_size((_DEFAULT_COLUMNS, 24)).columns, _LEAST_WIDTH)
 
 
 def print_lines(lines: Iterable[Line]) -> None:

@@ -20,7 +20,7 @@ from refold.journal.catalogue.session_card import Card, card_label
 from refold.journal.session_index import SessionIndex
 from refold.views.session_list import session_picker
 
-_NAMED = 5
+_MAX_NAMED = 5
 
 
 def pick_one(terminal: TerminalSettings) -> str:
@@ -38,7 +38,7 @@ def pick_one(terminal: TerminalSettings) -> str:
 def nobody_picks() -> BadInput:
     """The error where there is no terminal: it names the newest sessions."""
     _, cards = _of_here()
-    few = "\n".join(f"  {card_label(card)}" for card in cards[:_NAMED])
+    few = "\n".join(f"  {card_label(card)}" for card in cards[:_MAX_NAMED])
     return BadInput(f"-r needs a session in a pipe or a script; the newest here are\n{few}")
 
 

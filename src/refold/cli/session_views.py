@@ -177,7 +177,7 @@ def _context_arguments(parser: ArgumentParser) -> None:
 def _context(found: Namespace) -> int:
     places = paths(os.environ)
     home = session_index(places)
-    session = session_argument.stored_session(home, found.id)
+    session = session_argument.find_session_id(home, found.id)
     settings = load_here(here(), places, os.environ, {}).settings
     view, damage = session_argument.load_view(home, session)
     usage = context_usage(view, settings.context.default_window_tokens)

@@ -3,7 +3,7 @@
 `refold --help all` prints every option and subcommand, from the parser (`flags`).
 """
 
-REFOLD = """\
+REFOLD_HELP = """\
 usage: refold [OPTIONS] [MESSAGE], or refold COMMAND ...
 
 A coding agent that asks before it acts and records what it does.
@@ -40,7 +40,7 @@ refold --help all        every option and command
 refold --help COMMAND    the options of a command
 """
 
-TUI = """\
+TUI_HELP = """\
 usage: refold tui [OPTIONS] [MESSAGE]
 
 Start a session on the whole screen. It takes the options of refold, and:

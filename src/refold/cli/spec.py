@@ -91,14 +91,14 @@ def _check(agents: AgentFile) -> None:
 
 
 def _generate(found: Namespace) -> None:
-    from refold.cli.declared_start import declared_agents, tool_names
+    from refold.cli.declared_start import load_declared_agents, tool_names
     from refold.config.paths import paths
     from refold.declared.generate import generate_agent, write_files
     from refold.declared.overlay import profile_of
     from refold.values.similar_names import similar
 
     places = paths(os.environ)
-    agents = declared_agents(Path.cwd(), places, trust=False, given=found.agents)
+    agents = load_declared_agents(Path.cwd(), places, trust=False, given=found.agents)
     one = agents.find(found.agent)
     if one is None:
         names = [each.variant.name for each in agents.agents]

@@ -9,7 +9,7 @@ import os
 from argparse import Namespace
 
 from refold.app.session_index import session_index
-from refold.cli.output import confirmed
+from refold.cli.output import confirm
 from refold.client.session_holder import SessionHolder, end_holder, find_holder
 from refold.config.paths import paths
 from refold.errors import BadInput
@@ -28,7 +28,7 @@ def steal_asking(found: Namespace) -> bool:
         return True
     about = f"{holder.name[0].upper()}{holder.name[1:]} {holder.state_text}."
     offer = "Join it?" if holder.state == "answers" else "End it and continue here?"
-    if not confirmed(f"{about} {offer}"):
+    if not confirm(f"{about} {offer}"):
         raise BadInput(_not_ended(holder))
     if holder.state == "answers":
         return False

@@ -20,7 +20,7 @@ from refold.journal.state.session_tree import ROOT_ADDRESS
 from refold.views.activity_tail import Tail
 from refold.views.stream_json.encode import documents_of
 
-_PAUSE = 0.2  # seconds between two polls
+_POLL_SECONDS = 0.2  # seconds between two polls
 _IDLE_POLLS = 5  # polls without news before the writer lock is checked again
 
 
@@ -40,7 +40,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(found: Namespace) -> int:
     home = session_argument.here_stored()
-    address, session = _meant(home, session_argument.node_path(found))
+    address, session = _find_session(home, session_argument.node_path(found))
     news = home.follow(session, address)
     stream = _Stream(address, lambda: home.writer(session) is not None, as_json=found.json)
     first = news.new_entries()
@@ -71,7 +71,7 @@ class _Stream:
         while self._open or follow:
             if news.damages and not follow:
                 return False
-            time.sleep(_PAUSE)
+            time.sleep(_POLL_SECONDS)
             found = self._news(news)
             quiet = 0 if found else quiet + 1
             in_doubt = quiet % _IDLE_POLLS == 1 and not follow
@@ -106,7 +106,7 @@ class _Stream:
         return bool(found)
 
 
-def _meant(home: SessionIndex, where: session_argument.NodePath) -> tuple[str, str]:
+def _find_session(home: SessionIndex, where: session_argument.NodePath) -> tuple[str, str]:
     session = where.id
     for name in where.names:
         if not re.fullmatch(CHILD_PATTERN, name):

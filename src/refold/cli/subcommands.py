@@ -11,7 +11,7 @@ from typing import cast
 
 from msgspec import Struct
 
-from refold.cli.parser import Parser, described
+from refold.cli.parser import Parser, describe_subcommands
 
 
 class SubcommandEntry(Struct, frozen=True):
@@ -36,7 +36,7 @@ class Subcommand(Struct, frozen=True):
         return SubcommandEntry(module.add_arguments, module.run)
 
 
-_LISTED = (
+_SUBCOMMAND_ENTRIES = (
     Subcommand("tui", "tui", "start a session on the whole screen"),
     Subcommand(
         "sessions",
@@ -104,13 +104,13 @@ _LISTED = (
     Subcommand("demo", "demo", "do one real task with the embedded model"),
     Subcommand("tour", "tour", "take a guided tour, without a model or a network"),
 )
-SUBCOMMANDS = {each.name: each for each in _LISTED}
+SUBCOMMANDS = {each.name: each for each in _SUBCOMMAND_ENTRIES}
 
 
-def listed() -> str:
+def subcommand_list() -> str:
     """The subcommands as the help of `refold` lists them."""
     wide = max(map(len, SUBCOMMANDS))
-    rows = (f"  {each.name:{wide}}  {each.help}\n" for each in _LISTED)
+    rows = (f"  {each.name:{wide}}  {each.help}\n" for each in _SUBCOMMAND_ENTRIES)
     return f"subcommands (refold SUBCOMMAND --help says more):\n{''.join(rows)}"
 
 
@@ -121,5 +121,5 @@ def parser_of(names: Iterable[str]) -> Parser:
     for name in names:
         subcommand = SUBCOMMANDS[name]
         subcommand.load().add_arguments(commands.add_parser(name, help=subcommand.help))
-    described(parser)
+    describe_subcommands(parser)
     return parser

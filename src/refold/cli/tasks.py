@@ -27,9 +27,9 @@ from refold.views.task_list import count_line, task_lines, task_rows
 if TYPE_CHECKING:
     from refold.journal.state.fold import View
 
-_SESSION = re.compile(r"(\d{8}-\d{6}-[a-z0-9]{4})(?:/child-\d+)*")
-_TITLE = 40  # characters of a title in a list
-_ABOUT = {
+_SESSION_PATTERN = re.compile(r"(\d{8}-\d{6}-[a-z0-9]{4})(?:/child-\d+)*")
+_MAX_TITLE_CHARS = 40  # characters of a title in a list
+_PARSER_HELPS = {
     "list": "list the open tasks",
     "show": "show one task in full",
     "add": "add a task",
@@ -39,13 +39,17 @@ _ABOUT = {
     "free": "release tasks, so that others can claim them",
     "watch": "follow the board until Ctrl+C",
 }
-_BECOMES: dict[str, Progress] = {"done": "done", "cancel": "cancelled", "free": "pending"}
+_PROGRESS_AFTER: dict[str, Progress] = {
+    "done": "done",
+    "cancel": "cancelled",
+    "free": "pending",
+}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     what = parser.add_subparsers(dest="what", metavar="WHAT")
     parser.set_defaults(what="list", all=False, json=False)
-    for name, about in _ABOUT.items():
+    for name, about in _PARSER_HELPS.items():
         one = what.add_parser(name, help=about)
         match name:
             case "list":
@@ -88,7 +92,7 @@ def run(found: Namespace) -> int:
             if found.json:
                 _tell([task], as_json=True)
             else:
-                (task,) = Owners().named([task])
+                (task,) = Owners().with_owner_names([task])
                 session_argument.print_lines(
                     task_lines(task, session_argument.terminal_width())
                 )
@@ -102,7 +106,7 @@ def run(found: Namespace) -> int:
         case "watch":
             _watch(board, as_json=found.json)
         case _:
-            change = TaskChange(status=_BECOMES[found.what])
+            change = TaskChange(status=_PROGRESS_AFTER[found.what])
             for id_ in found.task:
                 _tell([board.change(id_, change)], as_json=found.json)
     return 0
@@ -139,7 +143,7 @@ def _tell(
         for task in tasks:
             print_document(task)
     elif tasks:
-        named = (owners or Owners()).named(tasks)
+        named = (owners or Owners()).with_owner_names(tasks)
         session_argument.print_lines(task_rows(named, columns(0)))
 
 
@@ -150,12 +154,12 @@ class Owners:
         self._home = session_argument.here_stored()
         self._views, self._names = dict[str, "View | None"](), dict[str, str]()
 
-    def named(self, tasks: Sequence[BoardTask]) -> list[BoardTask]:
+    def with_owner_names(self, tasks: Sequence[BoardTask]) -> list[BoardTask]:
         return [replace(each, owner=self._name(each.owner)) for each in tasks]
 
     def _name(self, owner: str) -> str:
         """The owner itself where it is no session, or one without a title."""
-        if owner in self._names or not (found := _SESSION.fullmatch(owner)):
+        if owner in self._names or not (found := _SESSION_PATTERN.fullmatch(owner)):
             return self._names.get(owner, owner)
         above, _, below = owner.rpartition("/")
         about = self._view(found[1])
@@ -178,7 +182,11 @@ class Owners:
 
 
 def _short(title: str) -> str:
-    return f'"{title}"' if len(title) <= _TITLE else f'"{title[: _TITLE - 1]}…"'
+    return (
+        f'"{title}"'
+        if len(title) <= _MAX_TITLE_CHARS
+        else f'"{title[: _MAX_TITLE_CHARS - 1]}…"'
+    )
 
 
 def _number(text: str) -> int:

@@ -42,13 +42,15 @@ from refold.views.question_keys import Menu
 from refold.views.styled import Line, line
 from refold.views.wrap import cut
 
-_FILE = "greet.sh"
-_BEFORE = 'name=${1:-you}\necho "Hello, $nam!"\n'
-_WORDS = f"{_FILE} prints no name. Find out why, fix it and show me that it works."
-_EDIT = r"""{"path": "greet.sh", "old": "Hello, $nam!", "new": "Hello, $name!"}"""
-_SHOWN = 6  # events
-_STEPS = 12  # of the model: a small one that goes astray is stopped soon
-_PACE = 0.006  # seconds between two characters, about as fast as one reads
+_FILE_NAME = "greet.sh"
+_BROKEN_SCRIPT = 'name=${1:-you}\necho "Hello, $nam!"\n'
+_TOUR_PROMPT = (
+    f"{_FILE_NAME} prints no name. Find out why, fix it and show me that it works."
+)
+_EDIT_ARGUMENTS = r"""{"path": "greet.sh", "old": "Hello, $nam!", "new": "Hello, $name!"}"""
+_MAX_EVENTS = 6  # events
+_MAX_STEPS = 12  # of the model: a small one that goes astray is stopped soon
+_CHAR_SECONDS = 0.006  # seconds between two characters, about as fast as one reads
 
 
 class TourSession(Struct, frozen=True):
@@ -101,7 +103,7 @@ async def start_session(
     places: Paths, model: str, directory: Path, provider: Provider | None
 ) -> tuple[Launch, Session]:
     """A session with few steps, in a directory of its own."""
-    bounds = {"limits.steps": _STEPS}
+    bounds = {"limits.steps": _MAX_STEPS}
     loaded = load(places.settings, os.environ, bounds)
     options = LaunchOptions(
         directory=directory,
@@ -123,8 +125,8 @@ async def give_tour(
     if not reading.lively:
         reading = _Unattended(paper)
     with TemporaryDirectory(prefix="refold-tour-") as scratch:
-        (Path(scratch) / _FILE).write_text(_BEFORE, encoding="utf-8")
-        model = TourModel(_PACE if reading.lively else 0.0)
+        (Path(scratch) / _FILE_NAME).write_text(_BROKEN_SCRIPT, encoding="utf-8")
+        model = TourModel(_CHAR_SECONDS if reading.lively else 0.0)
         async with opening(model, Path(scratch)) as scene:
             work = Work(scene.session, paper, reading)
 
@@ -152,10 +154,10 @@ async def _tour(
     if not await _pause(reading, "Enter begins, q leaves"):
         return
     paper.gap()
-    paper.say(f"{paper.look.sign('prompt')} {_WORDS}", "person")
+    paper.say(f"{paper.look.sign('prompt')} {_TOUR_PROMPT}", "person")
 
     async def said() -> None:
-        await session.say(_WORDS, client_key="tour")
+        await session.say(_TOUR_PROMPT, client_key="tour")
         await session.settle()
 
     paper.gap()
@@ -196,7 +198,7 @@ async def _journal(scene: TourSession, paper: Printer) -> None:
 def _last_lines(journal: Path) -> list[str]:
     """Number, kind and content of the newest events."""
     try:
-        lines = journal.read_bytes().splitlines()[-_SHOWN:]
+        lines = journal.read_bytes().splitlines()[-_MAX_EVENTS:]
         found = [msgspec.json.decode(text, type=_Line) for text in lines]
     except (OSError, msgspec.MsgspecError):
         return []
@@ -217,13 +219,13 @@ class TourModel:
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         messages = [spoken.message for spoken in request.messages]
         step = sum(message.role == "assistant" for message in messages)
-        reply = _reply(step, refused=_failed(messages[-1]))
+        reply = _reply(step, refused=_has_failed_result(messages[-1]))
         for delta in deltas(reply, step):
             await anyio.sleep(self._pace)
             yield delta
 
 
-def _failed(message: Message) -> bool:
+def _has_failed_result(message: Message) -> bool:
     return any(isinstance(part, ToolResult) and part.failed for part in message.parts)
 
 
@@ -232,14 +234,14 @@ def _reply(step: int, *, refused: bool) -> Reply:
         return Reply("All right, then I leave it at that.")
     match step:
         case 0:
-            read = ("read_file", f'{{"path": "{_FILE}"}}')
+            read = ("read_file", f'{{"path": "{_FILE_NAME}"}}')
             return Reply("I will read the file first.", (read,), "Which name is printed?")
         case 1:
             said = "`$nam` is set nowhere; the name is in `$name`."
-            return Reply(said, (("edit_file", _EDIT),))
+            return Reply(said, (("edit_file", _EDIT_ARGUMENTS),))
         case 2:
             return Reply(
-                "Now it should work.", (("bash", f'{{"command": "bash {_FILE}"}}'),)
+                "Now it should work.", (("bash", f'{{"command": "bash {_FILE_NAME}"}}'),)
             )
         case _:
             return Reply("It says **Hello, you!** The name of the variable was wrong.")

@@ -8,7 +8,7 @@ import os
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from refold.cli.output import confirmed
+from refold.cli.output import confirm
 from refold.client.folder_trust import TrustOffer, find_changed_texts
 from refold.config.folder_settings import untrusted
 from refold.config.paths import Paths, paths
@@ -71,7 +71,7 @@ def _add(folders: TrustedFolders, offer: TrustOffer, data: Path, *, ask: bool) -
         return 0
     write("".join(f"{line}\n" for line in offer.lines()))
     what = "these settings" if not offer.texts.found else "these"
-    if ask and not confirmed(f"Use {what} in {folder}?"):
+    if ask and not confirm(f"Use {what} in {folder}?"):
         write(f"{offer.keep(folders, data)}\n")
         return 1
     write("".join(f"{line}\n" for line in offer.take(folders, data)))
@@ -91,7 +91,7 @@ def _allow_variables(directory: Path, places: Paths, *, ask: bool) -> None:
             gets = f"the MCP server {server.name} ({on_one_line(server.summary)})"
             opens = name in server.writable
             has = f"change files in {name}" if opens else f"have your variable {name}"
-            if ask and confirmed(f"Let {gets} {has}?"):
+            if ask and confirm(f"Let {gets} {has}?"):
                 folder = os.path.dirname(server.source)
                 folders.allow_variables(folder, [variable_mark(server, name)])
             else:
@@ -115,13 +115,13 @@ def _list(folders: TrustedFolders, places: Paths, *, as_json: bool) -> int:
             row = {"folder": folder, "files": shown, "state": state}
             print_document(row)
         else:
-            now = "" if state == "trusted" else _SINCE[state]
+            now = "" if state == "trusted" else _STATE_NOTES[state]
             what = ", ".join(sorted(shown)) or "its instructions for the model"
             write(f"{on_one_line(folder)}: {what}{now}\n")
     return 0
 
 
-_SINCE = {
+_STATE_NOTES = {
     "changed": " (changed since: they are ignored)",
     "unusable": " (they cannot be read any more)",
     "nothing": " (gone)",

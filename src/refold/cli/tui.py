@@ -6,14 +6,14 @@ from argparse import ArgumentParser, Namespace
 from refold.cli.flags import session_flags
 from refold.cli.main import session
 from refold.cli.parser import Parser
-from refold.cli.short_help import TUI
+from refold.cli.short_help import TUI_HELP
 from refold.errors import BadInput
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     session_flags(parser)
     if isinstance(parser, Parser):
-        parser.short_help = TUI
+        parser.short_help = TUI_HELP
     parser.add_argument(
         "--attach", metavar="ID", help="join the session that another terminal has open"
     )

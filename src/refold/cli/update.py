@@ -19,7 +19,7 @@ from refold._version import __version__
 from refold.headless.streams import write
 from refold.views.escape import on_one_line
 
-IMAGE = "REFOLD_IMAGE"  # our Dockerfile sets it
+IMAGE_VARIABLE = "REFOLD_IMAGE"  # our Dockerfile sets it
 
 
 class Installation(Struct, frozen=True):
@@ -49,8 +49,8 @@ def installation(prefix: Path, source: str, environ: Mapping[str, str]) -> Insta
     `prefix` is that of the running Python, `source` the directory that an installation
     without a copy runs from, or "".
     """
-    if environ.get(IMAGE):
-        name = shlex.quote(environ[IMAGE])
+    if environ.get(IMAGE_VARIABLE):
+        name = shlex.quote(environ[IMAGE_VARIABLE])
         build = f"docker build --pull -f packaging/Dockerfile -t {name} ."
         return Installation("in an image", f"git pull && {build}")
     if source:

@@ -111,8 +111,8 @@ def _files(folder: Path) -> Generator[Files]:
 # --deep: the session of the agent that tries to refute. It may only read, asks nobody and
 # keeps no memory. If it fails, the claims stay unknown for that reason.
 
-AGENT = "review"
-_ANSWERED = ("answered", "final")
+AGENT_NAME = "review"
+_ANSWER_OUTCOMES = ("answered", "final")
 
 
 class _SecondSession(NamedTuple):
@@ -175,7 +175,7 @@ def _app(found: Namespace, node: Node) -> App:
     folder = _folder(node)
     places = paths(os.environ)
     flags = {
-        "agent": AGENT,
+        "agent": AGENT_NAME,
         "memory": False,
         "permission_mode": "default",
         "budget.dollars": found.max_budget_usd,
@@ -213,5 +213,7 @@ async def _turn(session: Session, words: str, seconds: float | None) -> str:
     if late:
         return f"it took longer than {seconds:g} s"
     return (
-        "" if turn.outcome in _ANSWERED else f"{turn.outcome}: {turn.reason}".rstrip(": ")
+        ""
+        if turn.outcome in _ANSWER_OUTCOMES
+        else f"{turn.outcome}: {turn.reason}".rstrip(": ")
     )

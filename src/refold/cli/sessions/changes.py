@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
-from refold.cli.output import is_interactive, said_yes
-from refold.cli.session_argument import load_view, stored_session
+from refold.cli.output import is_interactive, read_yes
+from refold.cli.session_argument import find_session_id, load_view
 from refold.client.deletion import DeletionPlan, deletions
 from refold.config.paths import paths
 from refold.errors import BadInput, Held
@@ -39,7 +39,7 @@ def run(home: SessionIndex, found: Namespace) -> int:
     """Do it; gives the exit code. 1: the user said no."""
     if found.what == "delete":
         return _delete(home, found)
-    session = stored_session(home, found.id)
+    session = find_session_id(home, found.id)
     if "/" in session:
         root = session.partition("/")[0]
         raise BadInput(
@@ -53,7 +53,7 @@ def run(home: SessionIndex, found: Namespace) -> int:
 
 
 def _rename(home: SessionIndex, session: str, name: str) -> None:
-    about = _changed(home, session, lambda record: rename(record, name))
+    about = _apply_change(home, session, lambda record: rename(record, name))
     if about.name:
         write(f"{session} is called {on_one_line(about.name)!r}\n")
     else:
@@ -62,7 +62,7 @@ def _rename(home: SessionIndex, session: str, name: str) -> None:
 
 def _tag(home: SessionIndex, session: str, changes: list[str]) -> None:
     if changes:
-        about = _changed(home, session, lambda record: tag(record, changes))
+        about = _apply_change(home, session, lambda record: tag(record, changes))
     else:
         about = load_view(home, session)[0].session
     if about.tags:
@@ -71,7 +71,7 @@ def _tag(home: SessionIndex, session: str, changes: list[str]) -> None:
         print_note(f"{session} has no tags")
 
 
-def _changed(home: SessionIndex, session: str, change: Change) -> SessionInfo:
+def _apply_change(home: SessionIndex, session: str, change: Change) -> SessionInfo:
     about = anyio.run(write_in_place, home, session, change)
     home.catalogue().freshen(_SOON_SECONDS)
     return about
@@ -94,7 +94,7 @@ async def write_in_place(home: SessionIndex, session: str, change: Change) -> Se
 
 def _delete(home: SessionIndex, found: Namespace) -> int:
     """Ask, and delete. 1: the user said no."""
-    sessions = list(dict.fromkeys(stored_session(home, text) for text in found.ids))
+    sessions = list(dict.fromkeys(find_session_id(home, text) for text in found.ids))
     for id_ in sessions:
         _check_deletable(home, id_)
     store = paths(os.environ).data / "checkpoints"
@@ -103,7 +103,7 @@ def _delete(home: SessionIndex, found: Namespace) -> int:
     if not found.json:
         for each in going:
             write(f"{_deletion_line(each)}\n")
-    if not found.yes and not _said_yes(len(going)):
+    if not found.yes and not _confirm_delete(len(going)):
         write("Nothing was deleted.\n")
         return 1
     gone = list[DeletionPlan]()
@@ -140,10 +140,10 @@ def _deletion_line(going: DeletionPlan) -> str:
     return f"{going.session}  {in_bytes(going.bytes)}{children}{snapshots}  {going.name}"
 
 
-def _said_yes(count: int) -> bool:
+def _confirm_delete(count: int) -> bool:
     if not is_interactive():
         raise BadInput(
             "there is no terminal to ask at: give --yes to delete without asking"
         )
     write(f"Delete {many(count, 'session')} for good? [y/N] ")
-    return said_yes()
+    return read_yes()

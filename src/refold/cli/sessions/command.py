@@ -8,13 +8,13 @@ from argparse import REMAINDER, ArgumentParser, Namespace
 from functools import partial
 
 from refold.cli.parser import Subparsers, count
-from refold.cli.session_argument import here_stored, print_conversation, stored_session
+from refold.cli.session_argument import find_session_id, here_stored, print_conversation
 from refold.cli.sessions.export import add_parsers
 from refold.headless.streams import print_document, print_error, write
 from refold.journal.session_index import SessionIndex
 
-SORTS = ("changed", "began", "cost", "tokens", "events", "title")
-_ID = "id or name of a session, or a prefix; last: the newest of this directory"
+SORT_KEYS = ("changed", "began", "cost", "tokens", "events", "title")
+_ID_HELP = "id or name of a session, or a prefix; last: the newest of this directory"
 
 
 def add_arguments(sessions: ArgumentParser) -> None:
@@ -39,7 +39,7 @@ def _add_lists(what: Subparsers) -> None:
             help="only sessions with this tag; repeatable")  # fmt: skip
     listing.add_argument("--limit", type=count, metavar="N", help="list at most N sessions")
     listing.add_argument(
-        "--sort", choices=SORTS, default="changed", help="sort order, highest first"
+        "--sort", choices=SORT_KEYS, default="changed", help="sort order, highest first"
     )
     search.add_argument("--limit", type=count, default=20, metavar="N",
         help="print at most N matches (default: 20)")  # fmt: skip
@@ -54,7 +54,7 @@ def _add_one(what: Subparsers) -> None:
         ("requests", "list saved model requests (see --log-requests)"),
     ):
         one = what.add_parser(name, help=about)
-        one.add_argument("id", metavar="ID", help=_ID)
+        one.add_argument("id", metavar="ID", help=_ID_HELP)
         if name == "requests":
             one.add_argument("number", nargs="?", type=count, metavar="N",
                 help="print this one in full")  # fmt: skip
@@ -63,14 +63,14 @@ def _add_one(what: Subparsers) -> None:
 
 def _add_changes(what: Subparsers) -> None:
     rename = what.add_parser("rename", help="rename a session")
-    rename.add_argument("id", metavar="ID", help=_ID)
+    rename.add_argument("id", metavar="ID", help=_ID_HELP)
     rename.add_argument("name", metavar="NAME", help='the new name; "" removes it')
     tag = what.add_parser("tag", help="add, remove or list the tags of a session")
-    tag.add_argument("id", metavar="ID", help=_ID)
+    tag.add_argument("id", metavar="ID", help=_ID_HELP)
     tag.add_argument("tags", nargs=REMAINDER, metavar="+TAG|-TAG",
         help="tags to add and to remove; none: list them")  # fmt: skip
     delete = what.add_parser("delete", help="delete sessions permanently")
-    delete.add_argument("ids", nargs="+", metavar="ID", help=_ID)
+    delete.add_argument("ids", nargs="+", metavar="ID", help=_ID_HELP)
     delete.add_argument(
         "-y", "--yes", action="store_true", help="do not ask for confirmation"
     )
@@ -99,12 +99,12 @@ def _of_one(home: SessionIndex, found: Namespace) -> int:
 
             return export.export(found) if found.what == "export" else export.import_(found)
         case "show":
-            session = stored_session(home, found.id)
+            session = find_session_id(home, found.id)
             return print_conversation(home, session, as_json=found.json)
         case "requests":
-            return _requests(home, stored_session(home, found.id), found)
+            return _requests(home, find_session_id(home, found.id), found)
         case _:
-            return _check(home, stored_session(home, found.id), as_json=found.json)
+            return _check(home, find_session_id(home, found.id), as_json=found.json)
 
 
 def _requests(home: SessionIndex, session: str, found: Namespace) -> int:

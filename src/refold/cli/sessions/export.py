@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from refold.cli.parser import Subparsers
-from refold.cli.session_argument import add_session, here_stored, labels, stored_session
+from refold.cli.session_argument import add_session, find_session_id, here_stored, labels
 from refold.config.paths import here, paths
 from refold.errors import BadInput
 from refold.headless.streams import print_error, print_note, write, write_bytes
@@ -55,14 +55,14 @@ def export(found: Namespace) -> int:
     from refold.client.export import ExportChoice, check_free, export_session
 
     if found.otlp:
-        return _traced(found)
+        return _send_spans(found)
     if found.endpoint is not None or found.content:
         raise BadInput("--endpoint and --content are for --otlp: add it, or leave them out")
     output = "-" if found.output is None else found.output
     form = found.format or format_by_name(output)
     choice = ExportChoice(form, found.children, found.thoughts)
     home = here_stored()
-    session = stored_session(home, found.id)
+    session = find_session_id(home, found.id)
     if output != "-":
         check_free(_file(output), force=found.force)
     elif form == "tar" and sys.stdout.isatty():
@@ -92,7 +92,7 @@ def _write(pieces: Iterable[bytes], output: str, told: str, *, force: bool) -> N
         print_note(f"{output}: {told}, {in_bytes(size)}")
 
 
-def _traced(found: Namespace) -> int:
+def _send_spans(found: Namespace) -> int:
     """Send the session as spans, or write them; gives the exit code."""
     import anyio
     import msgspec
@@ -106,7 +106,7 @@ def _traced(found: Namespace) -> int:
     output: str | None = found.output
     to = collector(found.endpoint or "", os.environ) if output is None else None
     home = here_stored()
-    session = stored_session(home, found.id)
+    session = find_session_id(home, found.id)
     node = home.tree(session)
     if not found.children:
         node = msgspec.structs.replace(node, children=())
@@ -125,19 +125,19 @@ def _traced(found: Namespace) -> int:
     return 1 if damages or refused else 0
 
 
-def _check_traced(found: Namespace) -> None:
-    if found.format or found.thoughts:
+def _check_traced(_check_span_flags: Namespace) -> None:
+    if _check_span_flags.format or _check_span_flags.thoughts:
         raise BadInput(
             "--otlp cannot be combined with --format or --thinking: leave them out"
         )
-    if found.output is None:
+    if _check_span_flags.output is None:
         return
-    if found.endpoint is not None:
+    if _check_span_flags.endpoint is not None:
         raise BadInput("--endpoint sends and -o writes a file: give one of them")
-    if found.output != "-":
+    if _check_span_flags.output != "-":
         from refold.client.export import check_free
 
-        check_free(_file(found.output), force=found.force)
+        check_free(_file(_check_span_flags.output), force=_check_span_flags.force)
 
 
 def import_(found: Namespace) -> int:
@@ -146,17 +146,17 @@ def import_(found: Namespace) -> int:
     if not directory.is_dir():
         raise BadInput(f"--directory {found.directory!r}: there is no such directory")
     if found.file == "-":
-        return _taken(sys.stdin.buffer, "stdin", directory)
+        return _unpack(sys.stdin.buffer, "stdin", directory)
     try:
         file = Path(found.file).expanduser().open("rb")
     except OSError as error:
         name = found.file or "''"
         raise BadInput(f"{name} cannot be read: {error.strerror}") from error
     with file:
-        return _taken(file, found.file, directory)
+        return _unpack(file, found.file, directory)
 
 
-def _taken(file: BinaryIO, name: str, directory: Path) -> int:
+def _unpack(file: BinaryIO, name: str, directory: Path) -> int:
     from refold.journal.bundle.unpack import unpack
     from refold.journal.home import JournalDirectory
     from refold.views.number_format import many

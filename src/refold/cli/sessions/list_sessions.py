@@ -26,8 +26,8 @@ from refold.views.escape import on_one_line
 from refold.views.number_format import in_bytes, many
 from refold.views.session_list import card_line, hit_lines, search_hit, session_document
 
-_WIDE = 200  # columns, where nobody knows
-_KEYS: dict[str, Callable[[Card], object]] = {
+_DEFAULT_COLUMNS = 200  # columns, where nobody knows
+_SORT_VALUES: dict[str, Callable[[Card], object]] = {
     "changed": lambda card: card.changed,
     "began": lambda card: card.about.started_at,
     "cost": lambda card: (card.spent + card.below).dollars,
@@ -40,7 +40,7 @@ def run(home: SessionIndex, found: Namespace) -> int:
     catalogue = home.catalogue(WaitNotice(), print_error)
     if found.what == "reindex":
         return _reindex(home, catalogue, found)
-    wanted = _wanted(found)
+    wanted = _card_filter(found)
     if found.what == "search":
         return _search(home, found, wanted)
     cards = [card for card in catalogue.cards() if wanted(card)]
@@ -72,7 +72,7 @@ def _reindex(home: SessionIndex, catalogue: CardCatalogue, found: Namespace) -> 
     return 0
 
 
-def _wanted(found: Namespace) -> Callable[[Card], bool]:
+def _card_filter(found: Namespace) -> Callable[[Card], bool]:
     """Those of this directory, unless it is of every one; and with these tags."""
     tags = frozenset(found.tag)
     if found.all:
@@ -81,26 +81,26 @@ def _wanted(found: Namespace) -> Callable[[Card], bool]:
     return lambda card: works_here(card) and tags <= set(card.about.tags)
 
 
-def _sorted(cards: list[Card], by: str) -> Sequence[Card]:
+def _sort_cards(cards: list[Card], by: str) -> Sequence[Card]:
     if by == "title":
         return sorted(cards, key=lambda c: (c.about.name or c.about.title).casefold())
     return sorted(cards, key=partial(_key, by), reverse=True)
 
 
 def _key(by: str, card: Card) -> tuple[object, str]:
-    return _KEYS[by](card), card.id
+    return _SORT_VALUES[by](card), card.id
 
 
 def _list(cards: list[Card], found: Namespace) -> None:
     """`cards` are the newest first."""
     if found.json:
-        for card in _sorted(cards, found.sort)[: found.limit]:
+        for card in _sort_cards(cards, found.sort)[: found.limit]:
             print_document(session_document(card))
         return
     said = [card for card in cards if not _is_empty(card)]
-    shown = _sorted(without_old_runs(said), found.sort)
+    shown = _sort_cards(without_old_runs(said), found.sort)
     if shown:
-        room = columns(_WIDE)
+        room = columns(_DEFAULT_COLUMNS)
         lines = (
             card_line(card, room, everywhere=found.all) for card in shown[: found.limit]
         )
@@ -130,7 +130,10 @@ def _search(home: SessionIndex, found: Namespace, wanted: Callable[[Card], bool]
             print_document(search_hit(hit))
     elif hits:
         write(
-            "".join(f"{line}\n" for line in hit_lines(hits, columns(_WIDE), bold=_bold()))
+            "".join(
+                f"{line}\n"
+                for line in hit_lines(hits, columns(_DEFAULT_COLUMNS), bold=_bold())
+            )
         )
     else:
         print_note(f"nothing found{_hint(found)}")

@@ -49,15 +49,16 @@ def repair(
     known = (str(here), *(at.directory for at in sessions.values()))
     places = _Places(known, home_directory(environ), environ)
     return tuple(
-        _repaired(home, id_, at.directory, at.roots, places) for id_, at in masked.items()
+        _repair_session(home, id_, at.directory, at.roots, places)
+        for id_, at in masked.items()
     )
 
 
-def _repaired(
+def _repair_session(
     home: SessionIndex, id_: str, stored: str, roots: Sequence[str], places: "_Places"
 ) -> MaskedDirectory:
-    meant = places.meant(stored)
-    more = [places.meant(each) for each in roots]
+    meant = places.find_directory(stored)
+    more = [places.find_directory(each) for each in roots]
     if not meant or not all(more):
         return MaskedDirectory(id_, stored)
 
@@ -83,7 +84,7 @@ class _Places:
         named = {value for value in environ.values() if os.path.isabs(value)}
         self._home, self._above = home, (above | named) - {"/"}
 
-    def meant(self, stored: str) -> str:
+    def find_directory(self, stored: str) -> str:
         """The directory that fits best, or "" if none does, or several do."""
         if not has_mask(stored):
             return stored

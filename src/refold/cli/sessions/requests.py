@@ -9,7 +9,7 @@ from refold.journal.store.logged_requests import WireCall
 from refold.views.escape import on_one_line
 from refold.views.model_step import request_document
 
-NONE = (
+NO_REQUESTS = (
     "the session {id} has no saved model requests: run it with --log-requests, or set "
     "log_requests = true"
 )
@@ -20,7 +20,7 @@ def show(
 ) -> int:
     """All in a line each; with a number, that one: what went out, a line, what came back."""
     if not calls:
-        raise BadInput(NONE.format(id=session))
+        raise BadInput(NO_REQUESTS.format(id=session))
     if number is None:
         for at, call in enumerate(calls, start=1):
             if as_json:
