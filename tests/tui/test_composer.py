@@ -2,12 +2,12 @@
 
 from refold.tui.composer import (
     Composer,
-    completed,
-    emptied,
-    offered,
-    pressed,
-    remembered,
-    typed,
+    complete,
+    insert,
+    press_key,
+    remember_input,
+    to_empty,
+    with_offers,
     with_text,
 )
 from refold.views.picker import CompletionItem
@@ -17,12 +17,12 @@ EARLIER = ("fix the test", "explain main.py", "fix the door")
 
 def after(composer: Composer, *keys: str) -> Composer:
     for key in keys:
-        composer = pressed(composer, key) or composer
+        composer = press_key(composer, key) or composer
     return composer
 
 
 def test_up_fetches_earlier_inputs_and_down_gives_the_draft_back() -> None:
-    composer = typed(Composer(history=EARLIER), "draft")
+    composer = insert(Composer(history=EARLIER), "draft")
 
     assert after(composer, "up").field.text == "fix the door"
     assert after(composer, "up", "up", "up", "up").field.text == "fix the test"
@@ -38,15 +38,15 @@ def test_up_moves_within_several_lines_before_it_fetches_an_earlier_input() -> N
 
 
 def test_the_rest_of_an_earlier_input_is_suggested_and_taken_with_right() -> None:
-    composer = typed(Composer(history=EARLIER), "fix")
+    composer = insert(Composer(history=EARLIER), "fix")
 
     assert composer.suggestion == " the door"
     assert after(composer, "right").field.text == "fix the door"
-    assert typed(composer, "!").suggestion == ""
+    assert insert(composer, "!").suggestion == ""
 
 
 def test_ctrl_r_finds_inputs_with_these_letters_one_after_the_other() -> None:
-    searching = typed(after(Composer(history=EARLIER), "ctrl+r"), "fix")
+    searching = insert(after(Composer(history=EARLIER), "ctrl+r"), "fix")
 
     assert (searching.search, searching.field.text) == ("fix", "fix the door")
     assert after(searching, "ctrl+r").field.text == "fix the test"
@@ -55,21 +55,21 @@ def test_ctrl_r_finds_inputs_with_these_letters_one_after_the_other() -> None:
 
 
 def test_completions_for_another_text_are_not_shown() -> None:
-    composer = typed(Composer(), "/he")
+    composer = insert(Composer(), "/he")
     offers = (CompletionItem("/help", 3, "lists"), CompletionItem("/hello", 3))
 
-    assert offered(composer, "/h", offers).offers == ()
-    shown = offered(composer, "/he", offers)
+    assert with_offers(composer, "/h", offers).offers == ()
+    shown = with_offers(composer, "/he", offers)
     assert shown.offers == offers
     assert after(shown, "tab").field.text == "/help"
     assert after(shown, "down", "down", "enter").field.text == "/hello"
     assert after(shown, "esc").offers == ()
-    assert completed(shown, 1).field.text == "/hello"
+    assert complete(shown, 1).field.text == "/hello"
 
 
 def test_the_same_input_twice_in_a_row_stands_in_the_history_once() -> None:
-    composer = remembered(remembered(Composer(), "a"), "a")
+    composer = remember_input(remember_input(Composer(), "a"), "a")
 
     assert composer.history == ("a",)
-    assert emptied(typed(composer, "b")).field.text == ""
-    assert remembered(composer, "  ").history == ("a",)
+    assert to_empty(insert(composer, "b")).field.text == ""
+    assert remember_input(composer, "  ").history == ("a",)

@@ -8,11 +8,11 @@ import pytest
 
 from refold.console.capabilities import TerminalCapabilities
 from refold.journal.events.kinds import Delivered, Said, TurnStarted
-from refold.tui.image_painter import ImagePainter, Placed, placed_in, protocol_of
+from refold.tui.image_painter import ImagePainter, Placed, images_in_rows, protocol_of
 from refold.tui.image_sizes import CellSize, ImageSize, image_size
 from refold.tui.messages import ImagesMeasured, MeasureImages, News, Resized
 from refold.tui.model import Model
-from refold.tui.painter import Painted, painted
+from refold.tui.painter import Painted, paint
 from refold.tui.update import update
 from refold.tui.view import Frame, view
 from refold.values.messages import Image
@@ -77,7 +77,7 @@ def test_the_size_stands_in_the_first_bytes(content: bytes, size: ImageSize | No
 def test_an_image_keeps_its_proportions_and_the_screen(
     cells: tuple[int, int], room: int, whole: bool, shown: tuple[int, int]
 ) -> None:
-    assert ImageSize(1, 1, cells).fitted(room, whole=whole) == shown
+    assert ImageSize(1, 1, cells).fit(room, whole=whole) == shown
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def drawing(protocol: str, content: bytes, **more: str) -> ImagePainter:
     painter = ImagePainter({**environ[protocol], **more})
     size = image_size(content, CELL)
     assert size is not None
-    painter.measured("sha", size)
+    painter.set_size("sha", size)
     painter.give("sha", content)
     return painter
 
@@ -135,7 +135,7 @@ class Terminal:
     before: Painted | None
 
     def shows(self, frame: Frame) -> str:
-        text = painted(frame, WIDTH, self.before, LOOK, self.images)
+        text = paint(frame, WIDTH, self.before, LOOK, self.images)
         self.before = Painted(frame.rows, frame.cursor, WIDTH)
         return text
 
@@ -233,7 +233,7 @@ def test_a_terminal_that_is_given_away_forgets_all_images() -> None:
 
 
 def test_images_of_a_frame_are_found_with_the_part_that_is_seen() -> None:
-    assert placed_in([line("x"), *rows_of(1, 3), *rows_of(0, 0)]) == [
+    assert images_in_rows([line("x"), *rows_of(1, 3), *rows_of(0, 0)]) == [
         Placed("sha", 1, 4, 5, 4, 1, 3),
         Placed("sha", 4, 4, 5, 4, 0, 0),
     ]
@@ -252,5 +252,5 @@ def test_an_image_is_a_card_until_its_size_is_known_and_then_has_rows_below() ->
 
     assert wanted == (MeasureImages(("sha",)),)
     assert "  ▣ plan.png · image/png" in card
-    assert [each.rows for each in placed_in(rows)] == [3]
-    assert placed_in(rows)[0].is_whole
+    assert [each.rows for each in images_in_rows(rows)] == [3]
+    assert images_in_rows(rows)[0].is_whole

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import refold
-from refold.tui.messages import PANELS
+from refold.tui.messages import PANEL_NAMES
 from refold.views.question_keys import CALM_SECONDS
 from tests.mcp import fake_server
 from tests.terminal.pty_terminal import ENTER, ESC, Terminal
@@ -85,7 +85,7 @@ NOT_HERE = {
 def test_every_panel_and_every_dialog_has_its_story() -> None:
     told = {*OF_PANELS.values(), *OF_DIALOGS.values()}
 
-    assert set(OF_PANELS) == set(PANELS)
+    assert set(OF_PANELS) == set(PANEL_NAMES)
     assert _asking() == NOT_HERE | set(OF_DIALOGS)
     assert {
         each for each in told if each not in globals() and not hasattr(stories, each)

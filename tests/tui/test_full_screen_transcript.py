@@ -8,10 +8,10 @@ from refold.tui.transcript import (
     Anchor,
     Transcript,
     code_block,
-    found_in,
-    grown,
+    extend,
+    find_item,
     item_text,
-    scrolled,
+    scroll_anchor,
     visible_rows,
 )
 from refold.views.screen.blocks import AnswerBlock
@@ -97,7 +97,7 @@ def test_the_screen_shows_a_slice_of_all_rows(
 
     anchor = None
     for each in by:
-        anchor = scrolled(shown, anchor, each, room, height)
+        anchor = scroll_anchor(shown, anchor, each, room, height)
         rows, _ = visible_rows(shown, anchor, room, height)
         start = next(
             (n for n in range(len(whole) + 1) if whole[n : n + len(rows)] == rows), None
@@ -113,9 +113,9 @@ def test_a_scrolled_view_stays_in_place_while_text_arrives(
     story: Story, more: Story, room: int, height: int, up: int
 ) -> None:
     shown = model_of(story).transcript
-    anchor = scrolled(shown, None, -up, room, height)
+    anchor = scroll_anchor(shown, None, -up, room, height)
     before, _ = visible_rows(shown, anchor, room, height)
-    later = grown(shown, list(model_of(more).transcript.items))
+    later = extend(shown, list(model_of(more).transcript.items))
 
     after, _ = visible_rows(later, anchor, room, height)
 
@@ -128,9 +128,11 @@ def test_scrolling_up_and_down_again_ends_where_it_began(
     story: Story, room: int, height: int, by: int
 ) -> None:
     shown = model_of(story).transcript
-    up = scrolled(shown, None, -by, room, height)
+    up = scroll_anchor(shown, None, -by, room, height)
 
-    again = scrolled(shown, scrolled(shown, up, -3, room, height), 3, room, height)
+    again = scroll_anchor(
+        shown, scroll_anchor(shown, up, -3, room, height), 3, room, height
+    )
 
     if up is not None and up != Anchor(0):
         before, _ = visible_rows(shown, up, room, height)
@@ -145,22 +147,22 @@ def _near_top(shown: Transcript, anchor: Anchor, room: int) -> bool:
 
 
 def test_a_block_is_laid_out_once_for_a_width() -> None:
-    shown = grown(Transcript(), [words("one"), words("two")])
+    shown = extend(Transcript(), [words("one"), words("two")])
     first = shown.rows(0, 40)[-1]
 
     assert shown.rows(0, 40)[-1] is first
-    assert grown(shown, [words("three")]).rows(0, 40)[-1] is first
+    assert extend(shown, [words("three")]).rows(0, 40)[-1] is first
     assert shown.rows(0, 30)[-1] is not first
 
 
 def test_words_are_found_in_any_block_from_the_newest_back() -> None:
-    shown = grown(Transcript(), [words("alpha"), words("Beta"), words("alpha beta")])
+    shown = extend(Transcript(), [words("alpha"), words("Beta"), words("alpha beta")])
 
-    assert found_in(shown, "beta", 2, -1) == 2
-    assert found_in(shown, "BETA", 1, -1) == 1
-    assert found_in(shown, "alpha", 1, -1) == 0
-    assert found_in(shown, "alpha", 1, 1) == 2
-    assert found_in(shown, "gamma", 2, -1) is None
+    assert find_item(shown, "beta", 2, -1) == 2
+    assert find_item(shown, "BETA", 1, -1) == 1
+    assert find_item(shown, "alpha", 1, -1) == 0
+    assert find_item(shown, "alpha", 1, 1) == 2
+    assert find_item(shown, "gamma", 2, -1) is None
 
 
 def test_the_last_code_block_of_a_text_is_what_is_copied() -> None:

@@ -62,7 +62,7 @@ def test_the_view_at_the_end_stays_when_earlier_entries_arrive() -> None:
 
 def test_a_key_is_painted_at_once_while_news_is_painted_twenty_times_a_second() -> None:
     pace = FramePacer()
-    pace.painted(100.0)
+    pace.note_frame(100.0)
 
     assert pace.wait(100.01, keyed=True) == 0
     assert round(pace.wait(100.01, keyed=False), 3) == 0.04
@@ -76,7 +76,7 @@ def test_no_more_than_thirty_frames_are_painted_in_a_second() -> None:
                 now += wait + 1e-6
                 continue
             frames.append(now)
-            pace.painted(now)
+            pace.note_frame(now)
             now += 0.001
 
         assert max(sum(at <= each < at + 1 for each in frames) for at in frames) <= 31

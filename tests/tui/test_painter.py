@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from refold.console.capabilities import TerminalCapabilities
-from refold.tui.painter import Painted, painted
+from refold.tui.painter import Painted, paint
 from refold.tui.view import Frame
 from refold.views.styled import Line, line
 from refold.views.wrap import cells
@@ -46,7 +46,7 @@ def test_the_terminal_shows_the_last_frame(
         frames.append([*frames[-1][by:], *rows[:by]])
     before: Painted | None = None
     for rows in frames:
-        stream.feed(painted(frame(rows), WIDTH, before, LOOK))
+        stream.feed(paint(frame(rows), WIDTH, before, LOOK))
         before = Painted(tuple(rows), None, WIDTH)
 
         assert display(screen) == [text(row) for row in rows]
@@ -56,14 +56,14 @@ def test_nothing_is_written_for_the_same_frame() -> None:
     rows = tuple(line(f"row {n}") for n in range(HEIGHT))
     before = Painted(rows, (1, 2), WIDTH)
 
-    assert painted(Frame(rows, (1, 2)), WIDTH, before, LOOK) == ""
-    assert "row" not in painted(Frame(rows, (1, 3)), WIDTH, before, LOOK)
+    assert paint(Frame(rows, (1, 2)), WIDTH, before, LOOK) == ""
+    assert "row" not in paint(Frame(rows, (1, 3)), WIDTH, before, LOOK)
 
 
 def test_rows_that_moved_up_are_scrolled_and_not_painted_again() -> None:
     rows = [line(f"row {n}") for n in range(HEIGHT + 1)]
     before = Painted(tuple(rows[:HEIGHT]), None, WIDTH)
 
-    out = painted(frame(rows[1:]), WIDTH, before, LOOK)
+    out = paint(frame(rows[1:]), WIDTH, before, LOOK)
 
     assert [n for n in range(HEIGHT + 1) if f"row {n}" in out] == [HEIGHT]

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from refold.tui.editing import edited, inserted, pasted, pressed
-from refold.tui.editing import typed as typed_letters
-from refold.tui.text_field import TextField, cleared, field_of, lay_out
+from refold.tui.editing import edit_field, insert_paste, insert_text, press_key
+from refold.tui.editing import type_into as typed_letters
+from refold.tui.text_field import TextField, clear, field_of, lay_out
 from refold.views.wrap import cells
 from tests.tui.sessions import WORDS
 
@@ -21,7 +21,7 @@ def typed(text: str, *keys: str) -> TextField:
     at = text.index("|")
     field = TextField(text.replace("|", ""), at)
     for key in keys:
-        found = edited(field, key)
+        found = edit_field(field, key)
         assert found is not None
         field = found
     return field
@@ -63,20 +63,20 @@ def test_a_key_edits_as_people_expect(before: str, key: str, after: str) -> None
 def test_yank_inserts_cut_text_and_undo_takes_back_an_edit() -> None:
     cut = typed("keep this|", "ctrl+w")
 
-    assert marked(edited(inserted(cut, "and "), "ctrl+y") or cut) == "keep and this|"
-    assert marked(edited(cut, "ctrl+_") or cut) == "keep this|"
-    assert edited(cut, "f9") is None
-    assert edited(TextField(), "backspace") is None
+    assert marked(edit_field(insert_text(cut, "and "), "ctrl+y") or cut) == "keep and this|"
+    assert marked(edit_field(cut, "ctrl+_") or cut) == "keep this|"
+    assert edit_field(cut, "f9") is None
+    assert edit_field(TextField(), "backspace") is None
 
 
 def test_up_and_down_keep_the_column_and_end_at_the_first_and_last_line() -> None:
     field = TextField("long line\nab\nlast", 6)
 
-    below = edited(field, "down") or field
+    below = edit_field(field, "down") or field
     assert marked(below) == "long line\nab|\nlast"
-    assert marked(edited(below, "down") or field) == "long line\nab\nlast|"
-    assert marked(edited(below, "up") or field) == "long l|ine\nab\nlast"
-    above = pressed(field, "up")
+    assert marked(edit_field(below, "down") or field) == "long line\nab\nlast|"
+    assert marked(edit_field(below, "up") or field) == "long l|ine\nab\nlast"
+    above = press_key(field, "up")
     assert above is not None
     assert (above.field.at, above.beyond) == (6, -1)
 
@@ -92,34 +92,34 @@ def test_rows_do_not_depend_on_where_the_cursor_is(text: str, room: int, at: int
 
 def test_yank_and_rotate_insert_the_last_cuts_in_turn() -> None:
     field = typed("one two|", "ctrl+w")
-    field = typed_letters(edited(field, "ctrl+u") or field, "> ").field
+    field = typed_letters(edit_field(field, "ctrl+u") or field, "> ").field
 
-    yanked = edited(field, "ctrl+y") or field
+    yanked = edit_field(field, "ctrl+y") or field
     assert marked(yanked) == "> one |"
-    assert marked(edited(yanked, "alt+y") or field) == "> two|"
-    assert marked(edited(cleared(yanked), "ctrl+y") or field) == "one |"
+    assert marked(edit_field(yanked, "alt+y") or field) == "> two|"
+    assert marked(edit_field(clear(yanked), "ctrl+y") or field) == "one |"
 
 
 def test_a_selection_is_shown_and_cut() -> None:
     field = typed("one |two three", "ctrl+space", "alt+f")
 
     assert lay_out(field, 6).selected == ((4, 6), (0, 1), (0, 0))
-    assert marked(edited(field, "ctrl+w") or field) == "one | three"
+    assert marked(edit_field(field, "ctrl+w") or field) == "one | three"
 
 
 def test_alt_and_a_number_repeat_the_next_key_and_a_macro_repeats_many() -> None:
     assert marked(typed("|abcdef", "alt+3", "ctrl+f")) == "abc|def"
     recorded = typed_letters(typed("|ab cd", "ctrl+x"), "(").field
     for key in ("ctrl+d", "ctrl+f", "ctrl+x"):
-        recorded = edited(recorded, key) or recorded
+        recorded = edit_field(recorded, key) or recorded
     ended = typed_letters(recorded, ")").field
-    again = typed_letters(edited(ended, "ctrl+x") or ended, "e").field
+    again = typed_letters(edit_field(ended, "ctrl+x") or ended, "e").field
 
     assert (marked(ended), marked(again)) == ("b| cd", "bc|d")
 
 
 def test_the_last_word_of_an_earlier_input_can_be_inserted() -> None:
-    edit = pressed(field_of("see "), "alt+.", ("open a.py", "run b.py"))
+    edit = press_key(field_of("see "), "alt+.", ("open a.py", "run b.py"))
 
     assert edit is not None
     assert edit.field.text == "see b.py"
@@ -127,20 +127,20 @@ def test_the_last_word_of_an_earlier_input_can_be_inserted() -> None:
 
 def test_a_paste_that_was_cut_can_be_put_back_into_the_next_input() -> None:
     text = "line\n" * 30 + "end"
-    cut = edited(pasted(TextField(), text), "ctrl+u")
+    cut = edit_field(insert_paste(TextField(), text), "ctrl+u")
 
     assert cut is not None
-    assert (edited(cleared(cut), "ctrl+y") or cut).whole == text
+    assert (edit_field(clear(cut), "ctrl+y") or cut).whole == text
 
 
 def test_a_long_paste_is_one_character_that_is_shown_as_a_label_and_sent_whole() -> None:
     text = "\n".join(f"line {n}" for n in range(20))
-    field = pasted(inserted(TextField(), "see "), f"{text}\x1b[31m\n")
+    field = insert_paste(insert_text(TextField(), "see "), f"{text}\x1b[31m\n")
 
     assert lay_out(field, 80).rows == ("see [pasted 20 lines]",)
     assert field.whole == f"see {text}"
-    assert (edited(field, "backspace") or field).whole == "see "
-    assert pasted(TextField(), "two\r\nlines").text == "two\nlines"
+    assert (edit_field(field, "backspace") or field).whole == "see "
+    assert insert_paste(TextField(), "two\r\nlines").text == "two\nlines"
 
 
 @given(WORDS, some.lists(some.sampled_from(KEYS), max_size=12), some.integers(2, 30))
@@ -149,7 +149,7 @@ def test_the_cursor_is_always_in_the_text_and_no_row_is_too_wide(
 ) -> None:
     field = field_of(text.replace("\x00", ""))
     for key in keys:
-        field = edited(field, key) or field
+        field = edit_field(field, key) or field
 
         found = lay_out(field, room)
 
@@ -163,10 +163,10 @@ def test_the_cursor_is_always_in_the_text_and_no_row_is_too_wide(
 def test_undo_goes_back_through_every_edit(text: str) -> None:
     field = TextField()
     for letter in text:
-        field = inserted(field, letter)
+        field = insert_text(field, letter)
 
     for _ in text:
-        field = edited(field, "ctrl+_") or field
+        field = edit_field(field, "ctrl+_") or field
 
     assert (field.text, field.at) == ("", 0)
 
@@ -174,4 +174,4 @@ def test_undo_goes_back_through_every_edit(text: str) -> None:
 def test_a_command_that_fails_leaves_the_text_as_it_was() -> None:
     field = typed("a\nb|", "alt+-")
 
-    assert marked(edited(field, "up") or TextField()) == "a\nb|"
+    assert marked(edit_field(field, "up") or TextField()) == "a\nb|"

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from msgspec.structs import replace
 
-from refold.tui.composer import Composer, emptied, pressed, typed
+from refold.tui.composer import Composer, insert, press_key, to_empty
 from refold.tui.messages import EditOutside, Key, Typed, ViKeys
 from refold.tui.model import Model
 from refold.tui.text_field import Mode, TextField
@@ -86,26 +86,26 @@ def marked(composer: Composer) -> str:
 def test_keys_of_normal_mode_do_what_they_do_in_vi(
     before: str, keys: str, after: str
 ) -> None:
-    assert marked(typed(composer_of(before), keys)) == after
+    assert marked(insert(composer_of(before), keys)) == after
 
 
 def test_esc_leaves_insert_mode_then_a_command_and_then_is_for_others() -> None:
-    composer = typed(composer_of("|", "insert"), "word")
+    composer = insert(composer_of("|", "insert"), "word")
 
-    normal = pressed(composer, "esc")
+    normal = press_key(composer, "esc")
 
     assert normal is not None
     assert (marked(normal), normal.field.mode) == ("wor|d", "normal")
-    begun = typed(normal, "2d")
+    begun = insert(normal, "2d")
     assert begun.field.pending == "2d"
-    left = pressed(begun, "esc")
+    left = press_key(begun, "esc")
     assert left is not None
     assert (left.field.mode, left.field.pending) == ("normal", "")
-    assert pressed(left, "esc") is None
+    assert press_key(left, "esc") is None
 
 
 def test_after_a_message_is_sent_the_input_is_in_insert_mode() -> None:
-    sent = emptied(typed(composer_of("|x"), "2d")).field
+    sent = to_empty(insert(composer_of("|x"), "2d")).field
 
     assert (sent.text, sent.vi, sent.mode, sent.pending) == ("", True, "insert", "")
 
@@ -121,16 +121,16 @@ def test_v_opens_the_editor_as_in_the_line_terminal() -> None:
 def test_keys_of_emacs_that_vi_does_not_have_work_in_insert_mode() -> None:
     composer = composer_of("one two|", "insert")
 
-    assert marked(pressed(composer, "ctrl+a") or composer) == "|one two"
-    assert marked(pressed(composer, "alt+b") or composer) == "one |two"
+    assert marked(press_key(composer, "ctrl+a") or composer) == "|one two"
+    assert marked(press_key(composer, "alt+b") or composer) == "one |two"
 
 
 def test_j_and_k_reach_earlier_inputs() -> None:
     composer = replace(composer_of("|"), history=("first", "second"))
 
-    assert typed(composer, "k").field.text == "second"
-    assert typed(composer, "kk").field.text == "first"
-    assert typed(composer, "kkj").field.text == "second"
+    assert insert(composer, "k").field.text == "second"
+    assert insert(composer, "kk").field.text == "first"
+    assert insert(composer, "kkj").field.text == "second"
 
 
 def test_the_screen_says_when_keys_are_commands_and_the_setting_can_change() -> None:
@@ -151,6 +151,6 @@ def test_the_screen_says_when_keys_are_commands_and_the_setting_can_change() -> 
     some.text('hlwWbBeE0^$gGdcyxXDCsSYpPuriIaAoO23vV~"q@fFtT;,()*#<>jk%nN', max_size=12),
 )
 def test_no_keys_bring_the_cursor_out_of_the_text(text: str, keys: str) -> None:
-    composer = typed(composer_of(f"|{text}"), keys)
+    composer = insert(composer_of(f"|{text}"), keys)
 
     assert 0 <= composer.field.at <= len(composer.field.text)

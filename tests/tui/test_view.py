@@ -13,7 +13,7 @@ from refold.journal.events.child_events import (
 )
 from refold.journal.events.kinds import Delivered, Ended, Said, TurnStarted
 from refold.tui.messages import (
-    PANELS,
+    PANEL_NAMES,
     Asked,
     AskedToPick,
     BoardRead,
@@ -60,7 +60,7 @@ def text(model: Model) -> str:
     some.integers(20, 300),
     some.integers(4, 60),
     WORDS,
-    some.sampled_from(PANELS),
+    some.sampled_from(PANEL_NAMES),
 )
 def test_every_frame_fits_its_screen(
     story: Story, width: int, height: int, words: str, panel: str

@@ -59,9 +59,9 @@ from refold.views.call_summary import label
 from refold.views.escape import on_one_line
 from refold.views.styled import Line, line
 
-_TICK = 0.1  # seconds between two turns of the wheel
+_TICK_SECONDS = 0.1  # between two turns of the wheel
 _FROM_PERSON = m.Key | m.Typed | m.Paste | m.Mouse
-_LEFT = "the person has left"
+_PERSON_LEFT = "the person has left"
 
 
 async def run(
@@ -91,8 +91,8 @@ def _greet(session: Session, printer: Printer) -> None:
     for notice in session.notices():
         printer.say(on_one_line(notice), "warn")
     if not session.idle:
-        said = "The last turn was cut off. /continue continues it, and so does a message."
-        printer.say(said, "warn")
+        text = "The last turn was cut off. /continue continues it, and so does a message."
+        printer.say(text, "warn")
 
 
 async def _stop_turn(session: Session, reason: str) -> None:
@@ -127,7 +127,7 @@ class App:
         )
         self._questions = Questions(self.post, anyio.current_time)
         self._printer = self._rows_to(lambda rows: self.post(m.RowsPrinted(tuple(rows))))
-        reader = ScreenReader(self._questions, self._foreground.edited)
+        reader = ScreenReader(self._questions, self._foreground.edit_text)
         self._terminal = ScreenContext(session, self._printer, reader, self)
         self._bell = Bell(anyio.current_time, session.settings.notify_seconds)
         self._history = history(config.history_file, lambda text: text, config.mask)
@@ -151,8 +151,8 @@ class App:
                 earlier = list(self._history.load_history_strings())
                 self.post(m.Remembered(tuple(reversed(earlier))))
                 self._group.start_soon(self._foreground.paint_frames, lambda: self.model)
-                self._group.start_soon(self._images.run, self._foreground.changed)
-                await self.moved(self.session)
+                self._group.start_soon(self._images.run, self._foreground.request_frame)
+                await self.show_session(self.session)
                 self._group.start_soon(self._read)
                 self._group.start_soon(self._tick)
                 self._group.start_soon(self._terminal.share)
@@ -160,12 +160,12 @@ class App:
                 if first_words or images:
                     await self._terminal.say(first_words, images, typed=typed)
                 await self._left.wait()
-                await self._end(_LEFT)
+                await self._end(_PERSON_LEFT)
                 self._group.cancel_scope.cancel()
 
         self._foreground.enter()
         try:
-            return await signals_handled(live, self._interrupted, self._end)
+            return await signals_handled(live, self._interrupt, self._end)
         finally:
             self._foreground.close()
             Printer(sys.stdout, self._look).lines(farewell(self.session))
@@ -176,7 +176,7 @@ class App:
         if isinstance(message, _FROM_PERSON):
             self._bell.seen()
         self.model, commands = update(self.model, message)
-        self._foreground.changed(keyed=isinstance(message, _FROM_PERSON))
+        self._foreground.request_frame(keyed=isinstance(message, _FROM_PERSON))
         if self.model.screen.view.turn.seq:
             self._turning.set()
         for command in commands:
@@ -191,20 +191,20 @@ class App:
         while True:
             await self._turning.wait()
             while self.model.screen.view.turn.seq:
-                await anyio.sleep(_TICK)
+                await anyio.sleep(_TICK_SECONDS)
                 self.post(m.Tick(time.time()))
             self._turning = anyio.Event()
 
     # The session that is shown.
 
-    async def moved(self, session: Session) -> None:
+    async def show_session(self, session: Session) -> None:
         """Show this session from now on, from its first event."""
         self._live.cancel()
         self._live, self._completer = anyio.CancelScope(), Completer(session, self.post)
         body = list[Line]()
         self._following = SessionFollower(
             session, self, self._rows_to(body.extend),
-            ScreenReader(self._questions, self._foreground.edited, body),
+            ScreenReader(self._questions, self._foreground.edit_text, body),
         )  # fmt: skip
         await self._following.load()
         _greet(session, self._printer)
@@ -212,7 +212,7 @@ class App:
             self._following.may_work.set()
         self._group.start_soon(self._following.run, self._live)
 
-    async def _interrupted(self) -> None:  # Ctrl+C came as a signal
+    async def _interrupt(self) -> None:  # Ctrl+C came as a signal
         self.post(m.Key("ctrl+c", anyio.current_time()))
 
     async def _end(self, reason: str) -> None:
@@ -242,13 +242,13 @@ class App:
                 self._start(partial(self._carry_out, command))
 
     def _start(self, work: Callable[[], Awaitable[None]]) -> None:
-        async def guarded() -> None:
+        async def start_guarded() -> None:
             try:
                 await work()
             except RefoldError as error:
                 self._printer.line(sentence(error))
 
-        self._group.start_soon(guarded)
+        self._group.start_soon(start_guarded)
 
     async def _look_up(
         self, command: m.FindMatches | m.Complete | m.PasteImage | m.MeasureImages
@@ -277,8 +277,8 @@ class App:
             case m.CycleMode():
                 await set_next_mode(self.session)
             case m.LoadPalette():
-                found = await anyio.to_thread.run_sync(palette, self.session)
-                self.post(m.PaletteLoaded(found))
+                picker = await anyio.to_thread.run_sync(palette, self.session)
+                self.post(m.PaletteLoaded(picker))
             case m.EditOutside(text):
                 await self._edit(text)
             case m.Suspend():
@@ -297,7 +297,7 @@ class App:
 
     def work(self) -> None:
         if self._following is not None:
-            self._following.ordered()
+            self._following.wake_for_order()
 
     async def _command(self, typed: str) -> None:
         name = (command_in(typed) or ("",))[0]
@@ -322,7 +322,7 @@ class App:
 
     async def _edit(self, text: str) -> None:
         if command := editor_of(os.environ):
-            new = await self._foreground.edited(text, command, "message.md")
+            new = await self._foreground.edit_text(text, command, "message.md")
             self.post(m.Edited(new.removesuffix("\n")))
         else:
             self._printer.say("Set $VISUAL or $EDITOR to write in an editor.", "warn")

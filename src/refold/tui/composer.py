@@ -4,10 +4,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.tui import editing
-from refold.tui.text_field import Edit, TextField, cleared
+from refold.tui.text_field import Edit, TextField, clear
 from refold.views.picker import CompletionItem
 
-_KEPT = 500  # inputs of the history
+_MAX_INPUTS = 500  # of the history
 
 
 class Composer(Struct, frozen=True):
@@ -31,27 +31,27 @@ class Composer(Struct, frozen=True):
         text = self.field.text
         if not text or self.field.at < len(text) or "\n" in text or self.at >= 0:
             return ""
-        found = next((e for e in reversed(self.history) if e.startswith(text)), "")
-        return found[len(text) :].split("\n")[0]
+        entry = next((e for e in reversed(self.history) if e.startswith(text)), "")
+        return entry[len(text) :].split("\n")[0]
 
 
-def typed(composer: Composer, text: str) -> Composer:
+def insert(composer: Composer, text: str) -> Composer:
     if composer.search is not None:
-        return looked_for(composer, composer.search + text)
+        return search_history(composer, composer.search + text)
     if composer.field.mode == "insert":
-        return _after(composer, editing.typed(composer.field, text, composer.history))
+        return _after(composer, editing.type_into(composer.field, text, composer.history))
     for letter in text:  # a command: `j` and `k` also reach earlier inputs
-        edit = editing.typed(composer.field, letter, composer.history)
+        edit = editing.type_into(composer.field, letter, composer.history)
         composer = _after(composer, edit)
     return composer
 
 
 def with_paste(composer: Composer, text: str) -> Composer:
-    return _anew(composer, editing.pasted(composer.field, text))
+    return _anew(composer, editing.insert_paste(composer.field, text))
 
 
 def with_text(composer: Composer, text: str) -> Composer:
-    return _anew(composer, _recalled(composer, text))
+    return _anew(composer, _recall(composer, text))
 
 
 def is_same_place(composer: Composer, other: Composer) -> bool:
@@ -78,41 +78,41 @@ def draft_of(composer: Composer) -> str:
     return composer.draft if looking else composer.field.whole
 
 
-def emptied(composer: Composer) -> Composer:
-    return replace(_anew(composer, cleared(composer.field)), draft="", search=None)
+def to_empty(composer: Composer) -> Composer:
+    return replace(_anew(composer, clear(composer.field)), draft="", search=None)
 
 
-def remembered(composer: Composer, text: str) -> Composer:
+def remember_input(composer: Composer, text: str) -> Composer:
     """The history with one more input; the same twice in a row stands there once."""
     if not text.strip() or composer.history[-1:] == (text,):
         return composer
-    return replace(composer, history=(*composer.history, text)[-_KEPT:])
+    return replace(composer, history=(*composer.history, text)[-_MAX_INPUTS:])
 
 
-def pressed(composer: Composer, key: str) -> Composer | None:
+def press_key(composer: Composer, key: str) -> Composer | None:
     """The composer after a key; None: the key is not for it."""
     if composer.search is not None:
         return _in_search(composer, key)
-    if composer.offers and (found := _in_menu(composer, key)) is not None:
-        return found
+    if composer.offers and (menu_key := _in_menu(composer, key)) is not None:
+        return menu_key
     field = composer.field
     match key:
         case "ctrl+r" if composer.history:
             return replace(composer, search="", draft=composer.field.text)
         case "right" | "end" | "ctrl+e" | "ctrl+f" if composer.suggestion:
-            return _anew(composer, editing.inserted(field, composer.suggestion))
+            return _anew(composer, editing.insert_text(field, composer.suggestion))
         case "ctrl+j" | "shift+enter":
-            return _anew(composer, editing.inserted(field, "\n"))
+            return _anew(composer, editing.insert_text(field, "\n"))
         case "ctrl+v" if field.mode == "insert":  # an image
             return None
         case "ctrl+g" if not field.selected:  # the user's editor
             return None
         case _:
-            edit = editing.pressed(field, key, composer.history)
+            edit = editing.press_key(field, key, composer.history)
             return None if edit is None else _after(composer, edit)
 
 
-def offered(
+def with_offers(
     composer: Composer, before: str, offers: tuple[CompletionItem, ...]
 ) -> Composer:
     """The completions for the text before the cursor, unless that has changed."""
@@ -121,9 +121,9 @@ def offered(
     return replace(composer, offers=offers, chosen=-1)
 
 
-def completed(composer: Composer, at: int) -> Composer:
+def complete(composer: Composer, index: int) -> Composer:
     """Take the offer with this number."""
-    offer = composer.offers[at]
+    offer = composer.offers[index]
     field = composer.field
     start = field.at - offer.instead_of
     text = field.text[:start] + offer.text + field.text[field.at :]
@@ -135,29 +135,29 @@ def older(composer: Composer) -> Composer:
     if composer.at + 1 >= len(composer.history):
         return composer
     draft = composer.field.text if composer.at < 0 else composer.draft
-    at = composer.at + 1
-    found = composer.history[-1 - at]
+    index = composer.at + 1
+    entry = composer.history[-1 - index]
     return replace(
-        composer, field=_recalled(composer, found), at=at, draft=draft, offers=()
+        composer, field=_recall(composer, entry), at=index, draft=draft, offers=()
     )
 
 
 def newer(composer: Composer) -> Composer:
     if composer.at < 0:
         return composer
-    at = composer.at - 1
-    found = composer.draft if at < 0 else composer.history[-1 - at]
-    return replace(composer, field=_recalled(composer, found), at=at, offers=())
+    index = composer.at - 1
+    entry = composer.draft if index < 0 else composer.history[-1 - index]
+    return replace(composer, field=_recall(composer, entry), at=index, offers=())
 
 
-def looked_for(composer: Composer, words: str, *, further: bool = False) -> Composer:
+def search_history(composer: Composer, words: str, *, further: bool = False) -> Composer:
     """The newest input with these words; `further`: the one before what is shown."""
     start = composer.at + 1 if further else 0
-    for at in range(start, len(composer.history)):
-        found = composer.history[-1 - at]
-        if words and words.casefold() in found.casefold():
-            field = _recalled(composer, found)
-            return replace(composer, search=words, field=field, at=at)
+    for index in range(start, len(composer.history)):
+        entry = composer.history[-1 - index]
+        if words and words.casefold() in entry.casefold():
+            field = _recall(composer, entry)
+            return replace(composer, search=words, field=field, at=index)
     return replace(composer, search=words)
 
 
@@ -173,7 +173,7 @@ def _after(composer: Composer, edit: Edit) -> Composer:
     return now if kept or is_same_place(now, composer) else _anew(composer, edit.field)
 
 
-def _recalled(composer: Composer, text: str) -> TextField:
+def _recall(composer: Composer, text: str) -> TextField:
     """Another text in the field, with the cursor at its end."""
     commands = composer.field.mode == "normal" and not text.endswith("\n")
     return editing.with_text_at(
@@ -184,25 +184,25 @@ def _recalled(composer: Composer, text: str) -> TextField:
 def _in_search(composer: Composer, key: str) -> Composer | None:
     match key:
         case "ctrl+r":
-            return looked_for(composer, composer.search or "", further=True)
+            return search_history(composer, composer.search or "", further=True)
         case "backspace":
-            return looked_for(composer, (composer.search or "")[:-1])
+            return search_history(composer, (composer.search or "")[:-1])
         case "esc" | "ctrl+g":
-            field = _recalled(composer, composer.draft)
+            field = _recall(composer, composer.draft)
             return replace(composer, search=None, field=field, at=-1)
         case "enter":
             return replace(composer, search=None)
         case _:
-            return pressed(replace(composer, search=None), key)
+            return press_key(replace(composer, search=None), key)
 
 
 def _in_menu(composer: Composer, key: str) -> Composer | None:
     many = len(composer.offers)
     match key:
         case "tab" if composer.chosen < 0:
-            return completed(composer, 0)
+            return complete(composer, 0)
         case "tab" | "enter" if composer.chosen >= 0:
-            return completed(composer, composer.chosen)
+            return complete(composer, composer.chosen)
         case "down" | "ctrl+n":
             return replace(composer, chosen=(composer.chosen + 1) % many)
         case "up" | "ctrl+p" if composer.chosen >= 0:

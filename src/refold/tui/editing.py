@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 MAX_TYPED_CHARS = 200  # at once; more are no keys
 # Keys that mean something else in every field.
-_OTHERS = frozenset({
+_OTHER_KEYS = frozenset({
     "enter", "alt+enter", "tab", "shift+tab", "ctrl+c", "ctrl+j", "ctrl+l", "ctrl+z", "pageup", "pagedown",
     "ctrl+up", "ctrl+down",
 })  # fmt: skip
@@ -27,12 +27,12 @@ _IN_INSERT = frozenset({
 })  # fmt: skip
 
 
-def pressed(field: TextField, key: str, history: Sequence[str] = ()) -> Edit | None:
+def press_key(field: TextField, key: str, history: Sequence[str] = ()) -> Edit | None:
     """The field after a key; None: the key does nothing to it."""
     from refold.tui.headless_editor import key_presses
 
     keys = key_presses(key)
-    if not keys or key in _OTHERS or (key == "esc" and not _leaves(field)):
+    if not keys or key in _OTHER_KEYS or (key == "esc" and not _leaves(field)):
         return None
     emacs = field.mode == "insert" and (key.startswith("alt+") or key in _IN_INSERT)
     edit = _editor().press(field, keys, history, emacs=emacs)
@@ -40,36 +40,36 @@ def pressed(field: TextField, key: str, history: Sequence[str] = ()) -> Edit | N
     return None if same and not edit.beyond else edit
 
 
-def edited(field: TextField, key: str) -> TextField | None:
+def edit_field(field: TextField, key: str) -> TextField | None:
     """The same, for a field that has no history."""
-    edit = pressed(field, key)
+    edit = press_key(field, key)
     return None if edit is None else edit.field
 
 
-def typed(field: TextField, text: str, history: Sequence[str] = ()) -> Edit:
+def type_into(field: TextField, text: str, history: Sequence[str] = ()) -> Edit:
     """The field after these letters: in normal mode of vi they are commands."""
     from refold.tui.headless_editor import key_presses
 
     inserts = field.mode == "insert" and not field.pending
     if inserts and (len(text) > MAX_TYPED_CHARS or "\n" in text):
-        return Edit(inserted(field, text))
+        return Edit(insert_text(field, text))
     keys = (key for letter in text for key in key_presses(letter))
     return _editor().press(field, keys, history)
 
 
-def inserted(field: TextField, text: str) -> TextField:
+def insert_text(field: TextField, text: str) -> TextField:
     """The field after this was put at the cursor."""
     at = field.at
     return with_text_at(field, field.text[:at] + text + field.text[at:], at + len(text))
 
 
-def pasted(field: TextField, text: str) -> TextField:
+def insert_paste(field: TextField, text: str) -> TextField:
     """The field after a paste. A long one is folded into one character."""
     clean = clean_paste(text)
     if not paste_label(clean) or len(field.pastes) >= MAX_PASTES:
-        return inserted(field, clean)
+        return insert_text(field, clean)
     sign = chr(FIRST_PASTE + len(field.pastes))
-    return inserted(replace(field, pastes=(*field.pastes, clean)), sign)
+    return insert_text(replace(field, pastes=(*field.pastes, clean)), sign)
 
 
 def with_text_at(field: TextField, text: str, at: int) -> TextField:

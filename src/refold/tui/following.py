@@ -52,11 +52,15 @@ from refold.views.question_keys import DraftMessage
 from refold.views.screen.screen import screen_of
 from refold.views.styled import Line
 
-_JUDGING = 0.3  # seconds a question waits for the others of the same answer
-_AGAIN = 1.0  # seconds between two looks at what is watched, or at what a panel shows
-_LONG = 2_000  # events of a session whose end is shown before all of it is folded
-_NEWEST = 400  # events of that end, at most
-_LINE = 4_000  # bytes in which the last line of a command is looked for
+_JUDGING_SECONDS = 0.3  # a question waits for the others of the same answer
+_POLL_SECONDS = (
+    1.0  # seconds between two looks at what is watched, or at what a panel shows
+)
+_LONG_SESSION_EVENTS = (
+    2_000  # events of a session whose end is shown before all of it is folded
+)
+_MAX_TAIL_EVENTS = 400  # events of that end, at most
+_MAX_LAST_LINE_BYTES = 4_000  # in which the last line of a command is looked for
 
 
 class Display(Protocol):
@@ -115,7 +119,7 @@ class SessionFollower:
             leave()
             watch.close()
 
-    def ordered(self) -> None:
+    def wake_for_order(self) -> None:
         """Something was ordered, here or by another client: a turn may have to do it."""
         self.may_work.set()
         self._ordered.set()
@@ -149,8 +153,8 @@ class SessionFollower:
         self._post(FactsChanged(self.facts()))
         entries = await self._session.reports.entries()
         self._seen = entries[-1].seq if entries else 0
-        if len(entries) < _LONG:
-            self._post(News(tuple(Frame(each.seq, 0, each) for each in entries)))
+        if len(entries) < _LONG_SESSION_EVENTS:
+            self._post(News(tuple(Frame(entry.seq, 0, entry) for entry in entries)))
             return
         if turns := _last_turns(entries):
             self._post(Loaded(replace(screen_of(turns), view=self._session.view)))
@@ -187,14 +191,14 @@ class SessionFollower:
                 pass
 
     def _on_event(self, entry: Entry) -> None:
-        if said := notification(entry, self._session.view):
-            self._display.notify(said)
+        if notice := notification(entry, self._session.view):
+            self._display.notify(notice)
         self._asker.on_event(entry)
         self._tell()
 
     def _tell(self) -> None:
-        told, self._news = self._news, anyio.Event()
-        told.set()
+        news, self._news = self._news, anyio.Event()
+        news.set()
 
     async def _work(self) -> None:
         """Run turns whenever there is something to do."""
@@ -226,16 +230,16 @@ class SessionFollower:
 
     async def _ask(self) -> None:
         while True:
-            if (found := self._asker.waiting()) is None:
+            if (request := self._asker.waiting()) is None:
                 await self._news.wait()
                 continue
-            with anyio.move_on_after(_JUDGING):
+            with anyio.move_on_after(_JUDGING_SECONDS):
                 while self._asker.judging:
                     await self._news.wait()
-            found = self._asker.waiting() or found
+            request = self._asker.waiting() or request
             self._display.ring("a question for you")
             try:
-                await self._asker.put(found)
+                await self._asker.put(request)
             except RefoldError as error:  # the disk would not take the answer
                 self._display.say(sentence(error))
             finally:
@@ -276,14 +280,14 @@ class SessionFollower:
                 continue
             if name == self._watched:  # else it was left meanwhile
                 self._post(loaded)
-            await anyio.sleep(_AGAIN)
+            await anyio.sleep(_POLL_SECONDS)
             if (command is not None and command.runs) or self._follows:
                 self._follows = False
                 self._moved.set()
 
     async def _node(self, address: str) -> TranscriptLoaded:
         node = await self._session.reports.node(address)
-        frames = tuple(Frame(each.seq, 0, each) for each in node.entries)
+        frames = tuple(Frame(entry.seq, 0, entry) for entry in node.entries)
         title = f"{on_one_line(node.name)} ({on_one_line(node.view.session.agent)})"
         return TranscriptLoaded(address, title, frames)
 
@@ -300,19 +304,21 @@ class SessionFollower:
             board, shown = self._session.workspace.tasks, None
             while panel := self._panel:
                 reading = partial(_board, board) if panel == "tasks" else self._last_lines
-                if (found := await reading()) != shown and panel == self._panel:
-                    shown = found
-                    self._post(found)
-                with anyio.move_on_after(_AGAIN):
+                if (content := await reading()) != shown and panel == self._panel:
+                    shown = content
+                    self._post(content)
+                with anyio.move_on_after(_POLL_SECONDS):
                     await self._opened.wait()
 
     async def _last_lines(self) -> OutputsRead:
         """Of each command that runs here; of one in another process they are not known."""
         lines = dict[str, str]()
-        for each in self._session.view.background.running:
+        for command in self._session.view.background.running:
             with suppress(RefoldError):
-                text = await self._session.reports.background_output(each.name, _LINE)
-                lines[each.name] = last_line(text)
+                text = await self._session.reports.background_output(
+                    command.name, _MAX_LAST_LINE_BYTES
+                )
+                lines[command.name] = last_line(text)
         return OutputsRead(
             lines, time.time() if self._session.view.background.running else 0.0
         )
@@ -320,9 +326,11 @@ class SessionFollower:
 
 def _last_turns(entries: Sequence[Entry]) -> Sequence[Entry]:
     """From the beginning of a turn on, some hundred events at most; none, for a longer turn."""
-    newest = entries[-_NEWEST:]
+    newest = entries[-_MAX_TAIL_EVENTS:]
     begins = (
-        at for at, each in enumerate(newest) if isinstance(each.event, events.TurnStarted)
+        index
+        for index, each in enumerate(newest)
+        if isinstance(each.event, events.TurnStarted)
     )
     return newest[next(begins, len(newest)) :]
 

@@ -20,13 +20,13 @@ from refold.tui.image_loader import ImageLoader
 from refold.tui.key_parser import Keyboard
 from refold.tui.messages import Message, Resized
 from refold.tui.model import Model
-from refold.tui.painter import Painted, painted
+from refold.tui.painter import Painted, paint
 from refold.tui.screen_modes import ScreenModes, write
 from refold.tui.view import Frame, view
 
-_NEWS = 1 / 20  # seconds between two frames that no key has asked for
+_FRAME_SECONDS = 1 / 20  # between two frames that no key has asked for
 _A_SECOND, _SAVED = 25.0, 5.0  # frames: together never more than 30 in a second
-_ESC = 0.04  # seconds in which the rest of a key comes
+_ESC_SECONDS = 0.04  # in which the rest of a key comes
 
 
 class FramePacer:
@@ -39,7 +39,7 @@ class FramePacer:
     def __init__(self) -> None:
         self._saved, self._last = _SAVED, 0.0
 
-    def painted(self, now: float) -> None:
+    def note_frame(self, now: float) -> None:
         grown = self._saved + (now - self._last) * _A_SECOND
         self._saved, self._last = min(grown, _SAVED) - 1, now
 
@@ -47,7 +47,7 @@ class FramePacer:
         """How long from now, in seconds."""
         saved = min(self._saved + (now - self._last) * _A_SECOND, _SAVED)
         left = max(1 - saved, 0.0) / _A_SECOND
-        return left if keyed else max(left, self._last + _NEWS - now)
+        return left if keyed else max(left, self._last + _FRAME_SECONDS - now)
 
 
 class Foreground:
@@ -75,23 +75,23 @@ class Foreground:
     def size(self) -> tuple[int, int]:
         """Columns and rows."""
         try:
-            found = os.get_terminal_size(1)
+            size = os.get_terminal_size(1)
         except OSError:
             return 80, 24
-        return found.columns or 80, found.lines or 24
+        return size.columns or 80, size.lines or 24
 
     async def run(self) -> None:
         """Read keys and follow the size, until the terminal is gone."""
-        keyboard, there = Keyboard(), True
-        while there:
+        keyboard, is_open = Keyboard(), True
+        while is_open:
             await self._ours.wait()
             async with anyio.create_task_group() as group:
                 self._scope = group.cancel_scope
                 group.start_soon(self._resize)
-                there = await self._read(keyboard)
+                is_open = await self._read(keyboard)
                 group.cancel_scope.cancel()
 
-    def changed(self, *, keyed: bool = False) -> None:
+    def request_frame(self, *, keyed: bool = False) -> None:
         """There may be something new to paint; `keyed`: the person waits for it."""
         self._changed.set()
         if keyed:
@@ -108,12 +108,12 @@ class Foreground:
             self._changed, self._keyed = anyio.Event(), anyio.Event()
             now = model()
             self._paint(view(now), now.width)
-            pace.painted(anyio.current_time())
+            pace.note_frame(anyio.current_time())
 
     def _paint(self, frame: Frame, width: int) -> None:
         if not self._ours.is_set():
             return
-        if text := painted(frame, width, self._before, self.look, self._images.painter):
+        if text := paint(frame, width, self._before, self.look, self._images.painter):
             write(text)
             self._before = Painted(frame.rows, frame.cursor, width)
         self._images.look_for(frame.rows)
@@ -137,7 +137,7 @@ class Foreground:
             self._take_back()
             self._ours.set()
 
-    async def edited(self, text: str, command: tuple[str, ...], name: str) -> str:
+    async def edit_text(self, text: str, command: tuple[str, ...], name: str) -> str:
         """The text as the user's editor leaves it, which gets the terminal meanwhile."""
         async with self.outside():
             return await edited(text, command, name)
@@ -160,14 +160,14 @@ class Foreground:
             data = os.read(0, 65_536)
             if not data:
                 return False
-            self._heard(keyboard.feed(data, anyio.current_time()))
-            with anyio.move_on_after(_ESC) as waited:
+            self._dispatch(keyboard.feed(data, anyio.current_time()))
+            with anyio.move_on_after(_ESC_SECONDS) as waited:
                 await anyio.wait_readable(0)
             if waited.cancelled_caught:
-                self._heard(keyboard.flush(anyio.current_time()))
+                self._dispatch(keyboard.flush(anyio.current_time()))
 
-    def _heard(self, found: list[Message]) -> None:
-        for message in found:
+    def _dispatch(self, messages: list[Message]) -> None:
+        for message in messages:
             self._post(message)
 
     async def _resize(self) -> None:

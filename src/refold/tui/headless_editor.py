@@ -33,7 +33,7 @@ from refold.console.letter_keys import add_letter_keys, stay_between_letters
 from refold.tui.text_field import Edit, Mode, TextField
 
 MAX_UNDO_TEXTS = 200
-_MODES: dict[InputMode, Mode] = {
+_VI_MODES: dict[InputMode, Mode] = {
     InputMode.NAVIGATION: "normal", InputMode.REPLACE: "replace",
     InputMode.REPLACE_SINGLE: "replace",
 }  # fmt: skip
@@ -49,12 +49,12 @@ _OF_TEXT = (
                   "current_recording")),
     ("", ("quoted_insert",)),
 )  # fmt: skip
-_KEPT = (
+_SESSION_FIELDS = (
     ("clipboard", ("_ring",)),
     ("vi_state", ("named_registers", "last_character_find")),
     ("emacs_state", ("macro", "current_recording")),
 )
-_MUTABLE = frozenset((list, dict, deque, SelectionState))
+_MUTABLE_TYPES = frozenset((list, dict, deque, SelectionState))
 _Names = Sequence[tuple[str, tuple[str, ...]]]
 
 
@@ -75,7 +75,10 @@ class HeadlessEditor:
         # With a time, an event loop would have to wait for it.
         self._app.timeoutlen = None  # pyright: ignore[reportAttributeAccessIssue]
         stay_between_letters(self._app)
-        self._new_text, self._new_session = self._read(_OF_TEXT), self._read(_KEPT)
+        self._new_text, self._new_session = (
+            self._read(_OF_TEXT),
+            self._read(_SESSION_FIELDS),
+        )
 
     def press(
         self,
@@ -125,17 +128,17 @@ class HeadlessEditor:
         begun = processor.key_buffer or processor.arg or vi.operator_func
         begun = begun or vi.waiting_for_digraph
         typed = "".join(key.data for key in pressed)
-        buffer.bound_undo()
-        kept = self._read(_KEPT)
+        buffer.limit_undo()
+        kept = self._read(_SESSION_FIELDS)
         return replace(
             before,
             text=buffer.text,
             at=buffer.cursor_position,
-            mode=_MODES.get(vi.input_mode, "insert"),
+            mode=_VI_MODES.get(vi.input_mode, "insert"),
             pending=before.pending + typed if begun else "",
             selected=tuple(buffer.document.selection_ranges()),
             edit=_Memory(self._read(_OF_TEXT), tuple(processor.key_buffer)),
-            kept=before.kept if kept == self._kept_values(before) else _Memory(kept),
+            kept=before.kept if kept == self._session_values(before) else _Memory(kept),
         )
 
     def _write(self, field: TextField, *, emacs: bool = False) -> None:
@@ -148,9 +151,9 @@ class HeadlessEditor:
         self._app.key_processor.key_buffer[:] = memory.keys  # its generator has this list
         if memory is new and field.mode == "normal":
             self._app.vi_state.input_mode = InputMode.NAVIGATION
-        self._put(_KEPT, self._kept_values(field))
+        self._put(_SESSION_FIELDS, self._session_values(field))
 
-    def _kept_values(self, field: TextField) -> tuple[Any, ...]:
+    def _session_values(self, field: TextField) -> tuple[Any, ...]:
         kept = field.kept
         return kept.values if isinstance(kept, _Memory) else self._new_session
 
@@ -176,7 +179,7 @@ class _FieldBuffer(Buffer):
 
     beyond = 0
 
-    def bound_undo(self) -> None:
+    def limit_undo(self) -> None:
         del self._undo_stack[:-MAX_UNDO_TEXTS]
 
     def history_backward(self, count: int = 1) -> None:
@@ -221,7 +224,7 @@ def _press(key: Keys) -> KeyPress:
 
 def _own(value: Any) -> Any:
     """A copy of what prompt_toolkit changes in its place."""
-    return copy(value) if type(value) in _MUTABLE else value
+    return copy(value) if type(value) in _MUTABLE_TYPES else value
 
 
 def _add_ends(keys: KeyBindings) -> None:

@@ -44,8 +44,8 @@ from refold.views.picker import OnMove, Picker, Search, picker_at
 from refold.views.question_keys import DraftMessage, Menu
 from refold.views.styled import Line, Piece
 
-_HIGH = 100_000  # rows: a question is shown whole, and scrolled
-_KEYS: Mapping[str, Key] = {
+_QUESTION_ROWS = 100_000  # a question is shown whole, and scrolled
+_KEY_NAMES: Mapping[str, Key] = {
     "esc": Key.ESC,
     "ctrl+c": Key.CTRL_C,
     "ctrl+d": Key.CTRL_D,
@@ -73,16 +73,16 @@ class RowPrinter(Printer):
         self._cells, self._use = room, use
 
     def pieces(self, pieces: Iterable[Piece]) -> None:
-        given = [*self._begun, *pieces]
-        text = "".join(text for _, text in given)
+        texts = [*self._begun, *pieces]
+        text = "".join(text for _, text in texts)
         if not text:
             return
         self.written += 1
-        found = split_rows(given)
-        self._begun = [] if text.endswith("\n") else [*found.pop()]
+        rows = split_rows(texts)
+        self._begun = [] if text.endswith("\n") else [*rows.pop()]
         self._at_start, self._after_gap = not self._begun, text.endswith("\n\n")
-        if found:
-            self._rows(found)
+        if rows:
+            self._rows(rows)
 
     def fresh(self) -> None:
         if self._begun:
@@ -131,13 +131,13 @@ class Questions:
 
     def take(self, said: Answer | Picked | Selected) -> None:
         if not isinstance(said, Selected):
-            self._answered(said)
+            self._set_answer(said)
             return
         _, on_move = self._lists.get(said.number, (None, None))
         if on_move is not None:
             on_move(said.id)
 
-    def _answered(self, answer: Answer | Picked) -> None:
+    def _set_answer(self, answer: Answer | Picked) -> None:
         if (waiting := self._open.get(answer.number)) is not None:
             event, found = waiting
             found.append(answer)
@@ -193,7 +193,7 @@ class ScreenReader:
     async def choice(self, prompt: Line, keys: str) -> str | Key:
         found = await self._ask(prompt, keys=keys)
         if found.key:
-            return _KEYS[found.key]
+            return _KEY_NAMES[found.key]
         return found.text if found.text and found.text in keys else ""
 
     async def edit(self, text: str, command: tuple[str, ...], name: str) -> str:
@@ -291,7 +291,7 @@ class ScreenContext(ConsoleContext):
         except BaseException:
             self._leave_draft(back=True)
             raise
-        await self._display.moved(self.session)
+        await self._display.show_session(self.session)
         return notices
 
     async def show_session(self) -> None:
@@ -322,7 +322,7 @@ class ScreenDisplay(Protocol):
         """There may be something to do."""
         ...
 
-    async def moved(self, session: Session) -> None:
+    async def show_session(self, session: Session) -> None:
         """Show this session from now on."""
         ...
 
@@ -333,11 +333,11 @@ class ScreenDisplay(Protocol):
 
 def _for_rows(look: TerminalCapabilities, room: Callable[[], int]) -> TerminalCapabilities:
     """A look for rows that the screen draws: of any height, and nothing moved."""
-    return replace(look, room=room, width=room, height=lambda: _HIGH, moves=False)
+    return replace(look, room=room, width=room, height=lambda: _QUESTION_ROWS, moves=False)
 
 
 def _key_or_text(found: Answer) -> str | Key:
-    return _KEYS.get(found.key, found.text)
+    return _KEY_NAMES.get(found.key, found.text)
 
 
 def _wait_for_enter() -> None:

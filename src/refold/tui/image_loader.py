@@ -13,7 +13,7 @@ from refold.tui.image_sizes import ImageSize, cell_size, image_size
 from refold.tui.messages import ImagesMeasured
 from refold.views.styled import Line
 
-_NEWEST = 200  # images of a long session that are drawn
+_MAX_NEWEST_IMAGES = 200  # images of a long session that are drawn
 
 
 class ImageLoader:
@@ -34,12 +34,12 @@ class ImageLoader:
         if not self.painter.protocol:
             return
         sizes, cell = dict[str, ImageSize](), cell_size()
-        for name in names[-_NEWEST:]:
+        for name in names[-_MAX_NEWEST_IMAGES:]:
             content = await self._content(name)
             if not self.painter.can_draw(content):
                 continue
             if (size := image_size(content, cell)) is not None:
-                self.painter.measured(name, size)
+                self.painter.set_size(name, size)
                 sizes[name] = size
         if sizes:
             self._post(ImagesMeasured(sizes))

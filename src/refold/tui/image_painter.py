@@ -24,7 +24,7 @@ from refold.views.styled import ImageRow, Line
 from refold.views.wrap import cells
 
 Protocol: TypeAlias = Literal["", "kitty", "iterm"]
-_WITHIN = (
+_NESTING_VARIABLES = (
     "TMUX",
     "STY",
     "NVIM",
@@ -34,10 +34,13 @@ _WITHIN = (
 _KITTY_TERMS = ("xterm-kitty", "xterm-ghostty")
 _KITTY_PROGRAMS = ("kitty", "ghostty")
 _ITERM_PROGRAMS = ("iTerm.app", "WezTerm")
-_MOST: Mapping[Protocol, int] = {"kitty": 4_000_000, "iterm": 1_000_000}  # bytes of a file
+_MAX_FILE_BYTES: Mapping[Protocol, int] = {
+    "kitty": 4_000_000,
+    "iterm": 1_000_000,
+}  # bytes of a file
 _MOST_OVER_SSH = 256_000
-_CHUNK = 4_096  # letters of base64 in one order, as kitty demands
-_KEPT = 24  # images that the terminal is asked to keep
+_CHUNK_CHARS = 4_096  # of base64 in one order, as kitty demands
+_MAX_TERMINAL_IMAGES = 24  # images that the terminal is asked to keep
 _FORGET_ALL = "\x1b_Ga=d,d=A,q=2\x1b\\"
 
 
@@ -60,7 +63,9 @@ class Placed(Struct, frozen=True):
 def protocol_of(environ: Mapping[str, str]) -> Protocol:
     """How this terminal draws images; "": it is not known to."""
     term, program = environ.get("TERM", ""), environ.get("TERM_PROGRAM", "")
-    if term.startswith(("tmux", "screen")) or any(environ.get(each) for each in _WITHIN):
+    if term.startswith(("tmux", "screen")) or any(
+        environ.get(variable) for variable in _NESTING_VARIABLES
+    ):
         return ""
     if term in _KITTY_TERMS:  # the other names may be left from where it was started
         return "kitty"
@@ -70,21 +75,21 @@ def protocol_of(environ: Mapping[str, str]) -> Protocol:
     return "kitty" if known else ""
 
 
-def placed_in(rows: Sequence[Line]) -> list[Placed]:
+def images_in_rows(rows: Sequence[Line]) -> list[Placed]:
     """The images of a frame, from top to bottom."""
-    found = list[Placed]()
+    images = list[Placed]()
     for y, row in enumerate(rows):
         x = 0
         for style, text in row:
             wide = cells(text)
             if isinstance(style, ImageRow) and wide == style.columns:
-                _add(found, style, y, x)
+                _add(images, style, y, x)
             x += wide
-    return found
+    return images
 
 
-def _add(found: list[Placed], style: ImageRow, y: int, x: int) -> None:
-    last = found[-1] if found else None
+def _add(images: list[Placed], style: ImageRow, y: int, x: int) -> None:
+    last = images[-1] if images else None
     top = y - (style.row - last.first) if last else y
     if (
         last
@@ -92,11 +97,13 @@ def _add(found: list[Placed], style: ImageRow, y: int, x: int) -> None:
         and last.top == top
         and last.last == style.row - 1
     ):
-        found[-1] = Placed(
+        images[-1] = Placed(
             last.image, last.top, last.left, last.columns, last.rows, last.first, style.row
         )
         return
-    found.append(Placed(style.image, y, x, style.columns, style.rows, style.row, style.row))
+    images.append(
+        Placed(style.image, y, x, style.columns, style.rows, style.row, style.row)
+    )
 
 
 class ImagePainter:
@@ -105,7 +112,7 @@ class ImagePainter:
     def __init__(self, environ: Mapping[str, str], *, wanted: bool = True) -> None:
         self.protocol: Protocol = protocol_of(environ) if wanted else ""
         far = environ.get("SSH_CONNECTION") or environ.get("SSH_TTY")
-        most = _MOST.get(self.protocol, 0)
+        most = _MAX_FILE_BYTES.get(self.protocol, 0)
         self._most = min(most, _MOST_OVER_SSH) if far else most
         self._sizes = dict[str, ImageSize]()
         self._contents = dict[str, bytes]()  # of those that are drawn, newest last
@@ -118,12 +125,12 @@ class ImagePainter:
             return False
         return self.protocol == "iterm" or content.startswith(b"\x89PNG")
 
-    def measured(self, image: str, size: ImageSize) -> None:
+    def set_size(self, image: str, size: ImageSize) -> None:
         self._sizes[image] = size
 
     def missing(self, rows: Sequence[Line]) -> list[str]:
         """The images of this frame whose bytes are needed to draw them."""
-        names = dict.fromkeys(each.image for each in placed_in(rows))
+        names = dict.fromkeys(image.image for image in images_in_rows(rows))
         return [
             name for name in names if name not in self._sent and name not in self._contents
         ]
@@ -148,29 +155,31 @@ class ImagePainter:
         if not self.protocol or not (self._placed or self._sizes):
             return "", ""
         now = dict[tuple[str, int], Placed]()
-        for each in placed_in(rows):
-            at = next(n for n in range(len(rows) + 1) if (each.image, n) not in now)
-            if each.image in self._sizes:
-                now[each.image, at] = each
+        for image in images_in_rows(rows):
+            at = next(n for n in range(len(rows) + 1) if (image.image, n) not in now)
+            if image.image in self._sizes:
+                now[image.image, at] = image
         if self.protocol == "iterm":
             return "", "".join(self._inline(now, written))
-        sent = "".join(self._transmitted(now))
+        sent = "".join(self._transmissions(now))
         return sent, "".join(self._put(now, written, moved=moved))
 
-    def _transmitted(self, now: Mapping[tuple[str, int], Placed]) -> Iterator[str]:
+    def _transmissions(self, now: Mapping[tuple[str, int], Placed]) -> Iterator[str]:
         for name in dict.fromkeys(image for image, _ in now):
             if name in self._sent or name not in self._contents:
                 continue
             self._sent[name] = number = self._next
             self._next += 1
             code = base64.b64encode(self._contents.pop(name)).decode()
-            for at in range(0, len(code), _CHUNK):
-                more = int(at + _CHUNK < len(code))
-                head = f"a=t,f=100,i={number},q=2,m={more}" if not at else f"m={more},q=2"
-                yield f"\x1b_G{head};{code[at : at + _CHUNK]}\x1b\\"
+            for start in range(0, len(code), _CHUNK_CHARS):
+                more = int(start + _CHUNK_CHARS < len(code))
+                head = (
+                    f"a=t,f=100,i={number},q=2,m={more}" if not start else f"m={more},q=2"
+                )
+                yield f"\x1b_G{head};{code[start : start + _CHUNK_CHARS]}\x1b\\"
         shown = {image for image, _ in now}
         for name in [each for each in self._sent if each not in shown]:
-            if len(self._sent) > _KEPT:
+            if len(self._sent) > _MAX_TERMINAL_IMAGES:
                 yield f"\x1b_Ga=d,d=I,i={self._sent.pop(name)},q=2\x1b\\"
 
     def _put(
@@ -184,42 +193,44 @@ class ImagePainter:
             if name not in self._sent:
                 continue  # its bytes are being read
             self._placed[name, at] = each
-            if moved or before.get((name, at)) != each or _touched(each, written):
+            if moved or before.get((name, at)) != each or _is_overwritten(each, written):
                 yield self._order(each, at)
 
-    def _order(self, each: Placed, at: int) -> str:
-        size = self._sizes[each.image]
-        begin = size.height * each.first // each.rows
-        end = max(size.height * (each.last + 1) // each.rows, begin + 1)
-        said = (
-            f"a=p,i={self._sent[each.image]},p={at + 1},x=0,y={begin},w={size.width},"
-            f"h={end - begin},c={each.columns},r={each.last - each.first + 1},C=1,q=2"
+    def _order(self, image: Placed, at: int) -> str:
+        size = self._sizes[image.image]
+        begin = size.height * image.first // image.rows
+        end = max(size.height * (image.last + 1) // image.rows, begin + 1)
+        order = (
+            f"a=p,i={self._sent[image.image]},p={at + 1},x=0,y={begin},w={size.width},"
+            f"h={end - begin},c={image.columns},r={image.last - image.first + 1},C=1,q=2"
         )
-        return f"{_to(each)}\x1b_G{said}\x1b\\"
+        return f"{_to(image)}\x1b_G{order}\x1b\\"
 
     def _inline(
         self, now: Mapping[tuple[str, int], Placed], written: frozenset[int]
     ) -> Iterator[str]:
         """Cells that the terminal has moved or written over need nothing: images stand in them."""
         before, self._placed = self._placed, dict[tuple[str, int], Placed]()
-        for key, each in now.items():
-            content = self._contents.get(each.image)
-            if content is None or not each.is_whole:
+        for key, image in now.items():
+            content = self._contents.get(image.image)
+            if content is None or not image.is_whole:
                 continue
-            self._placed[key] = each
-            if key in before and not _touched(each, written):
+            self._placed[key] = image
+            if key in before and not _is_overwritten(image, written):
                 continue
             code = base64.b64encode(content).decode()
-            said = f"inline=1;size={len(content)};width={each.columns};height={each.rows}"
-            yield f"{_to(each)}\x1b]1337;File={said};preserveAspectRatio=0:{code}\x07"
-        for name in [each for each in self._contents if (each, 0) not in now]:
-            if len(self._contents) > _KEPT:
+            order = (
+                f"inline=1;size={len(content)};width={image.columns};height={image.rows}"
+            )
+            yield f"{_to(image)}\x1b]1337;File={order};preserveAspectRatio=0:{code}\x07"
+        for name in [image for image in self._contents if (image, 0) not in now]:
+            if len(self._contents) > _MAX_TERMINAL_IMAGES:
                 del self._contents[name]
 
 
-def _to(each: Placed) -> str:
-    return f"\x1b[{each.top + 1};{each.left + 1}H"
+def _to(image: Placed) -> str:
+    return f"\x1b[{image.top + 1};{image.left + 1}H"
 
 
-def _touched(each: Placed, written: frozenset[int]) -> bool:
-    return any(each.top <= row <= each.top + each.last - each.first for row in written)
+def _is_overwritten(image: Placed, written: frozenset[int]) -> bool:
+    return any(image.top <= row <= image.top + image.last - image.first for row in written)

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from refold.values.image_files import pixel_size
 
-_MOST = 16_384  # pixels of a side
+_MAX_SIDE_PIXELS = 16_384  # width or height
 _MOST_PIXELS = 50_000_000
 _FOLDED, _WHOLE = 12, 40  # rows of the screen
 
@@ -31,7 +31,7 @@ class ImageSize(Struct, frozen=True):
     height: int
     cells: tuple[int, int] = (1, 1)
 
-    def fitted(self, room: int, *, whole: bool) -> tuple[int, int]:
+    def fit(self, room: int, *, whole: bool) -> tuple[int, int]:
         """Columns and rows on the screen: never larger than it is, and in proportion."""
         columns, rows = self.cells
         most = _WHOLE if whole else _FOLDED
@@ -45,10 +45,10 @@ class ImageSize(Struct, frozen=True):
 def cell_size() -> CellSize:
     """Of this terminal, as it says; else the usual one."""
     try:
-        found = fcntl.ioctl(1, termios.TIOCGWINSZ, bytes(8))
+        answer = fcntl.ioctl(1, termios.TIOCGWINSZ, bytes(8))
     except OSError:
         return CellSize()
-    rows, columns, width, height = struct.unpack("HHHH", found)
+    rows, columns, width, height = struct.unpack("HHHH", answer)
     if not (rows and columns and width >= columns and height >= rows):
         return CellSize()
     return CellSize(width // columns, height // rows)
@@ -56,10 +56,13 @@ def cell_size() -> CellSize:
 
 def image_size(content: bytes, cell: CellSize) -> ImageSize | None:
     """The size of a PNG, GIF, JPEG or WebP file; None: it is none, or none to be drawn."""
-    if (found := pixel_size(content)) is None:
+    if (size := pixel_size(content)) is None:
         return None
-    width, height = found
-    if not (0 < width <= _MOST and 0 < height <= _MOST) or width * height > _MOST_PIXELS:
+    width, height = size
+    if (
+        not (0 < width <= _MAX_SIDE_PIXELS and 0 < height <= _MAX_SIDE_PIXELS)
+        or width * height > _MOST_PIXELS
+    ):
         return None
     across = -(-width // max(cell.width, 1))
     down = -(-height // max(cell.height, 1))

@@ -14,39 +14,41 @@ from collections.abc import Mapping
 
 from refold.tui.messages import Key, Message, Mouse, Paste, Typed
 
-_LETTERS = re.compile(r"[^\x00-\x1f\x7f]+")
-_CSI = re.compile(r"\x1b\[([0-?]*)([ -/]*)([@-~])")
+_LETTERS_PATTERN = re.compile(r"[^\x00-\x1f\x7f]+")
+_CSI_PATTERN = re.compile(r"\x1b\[([0-?]*)([ -/]*)([@-~])")
 _CSI_BEGUN = re.compile(r"\x1b\[[0-?]*[ -/]*")
-_RXVT = re.compile(r"\x1b\[(\d+)\$")  # Shift, in a form of its own
-_REPLY = re.compile(r"\x1b(?:\]\d|P[\d>!|$]|_G)")  # to a question of another program
+_RXVT_PATTERN = re.compile(r"\x1b\[(\d+)\$")  # Shift, in a form of its own
+_REPLY_PATTERN = re.compile(
+    r"\x1b(?:\]\d|P[\d>!|$]|_G)"
+)  # to a question of another program
 _REPLY_END = re.compile(r"\x07|\x1b\\")
-_MOST = 4_096  # letters of a reply
+_MAX_REPLY_CHARS = 4_096
 _PASTE, _PASTE_END = "\x1b[200~", "\x1b[201~"
 
-_FINALS: Mapping[str, str] = {
+_FINAL_KEYS: Mapping[str, str] = {
     "A": "up", "B": "down", "C": "right", "D": "left", "H": "home", "F": "end",
     "P": "f1", "Q": "f2", "R": "f3", "S": "f4", "Z": "shift+tab",
     "a": "shift+up", "b": "shift+down", "c": "shift+right", "d": "shift+left",
 }  # fmt: skip
-_SS3: Mapping[str, str] = {
-    **{final: name for final, name in _FINALS.items() if final.isupper()},
+_SS3_KEYS: Mapping[str, str] = {
+    **{final: name for final, name in _FINAL_KEYS.items() if final.isupper()},
     "M": "enter", "a": "ctrl+up", "b": "ctrl+down", "c": "ctrl+right", "d": "ctrl+left",
 }  # fmt: skip
-_NUMBERS: Mapping[int, str] = {
+_NUMBERED_KEYS: Mapping[int, str] = {
     1: "home", 2: "insert", 3: "delete", 4: "end", 5: "pageup", 6: "pagedown", 7: "home",
     8: "end", 11: "f1", 12: "f2", 13: "f3", 14: "f4", 15: "f5", 17: "f6", 18: "f7",
     19: "f8", 20: "f9", 21: "f10", 23: "f11", 24: "f12",
 }  # fmt: skip
 # Keys of the kitty protocol that are no letters; from 57399 on, those of the keypad.
-_CODES: Mapping[int, str] = {
+_CODED_KEYS: Mapping[int, str] = {
     8: "backspace", 9: "tab", 13: "enter", 27: "esc", 127: "backspace", 57414: "enter",
     57417: "left", 57418: "right", 57419: "up", 57420: "down", 57421: "pageup",
     57422: "pagedown", 57423: "home", 57424: "end", 57425: "insert", 57426: "delete",
 }  # fmt: skip
 _KEYPAD, _ON_KEYPAD = 57399, "0123456789./*-+"
-_PRIVATE = range(57344, 63744)  # other keys of that protocol, as those for the volume
+_PRIVATE_CODES = range(57344, 63744)  # other keys of that protocol, as those for the volume
 # What the old spelling cannot tell apart means the same in all.
-_SAME: Mapping[str, str] = {
+_SAME_KEYS: Mapping[str, str] = {
     "ctrl+i": "tab", "ctrl+m": "enter", "ctrl+h": "backspace", "ctrl+[": "esc",
     "ctrl+ ": "ctrl+space", "ctrl+@": "ctrl+space", "ctrl+2": "ctrl+space",
     "ctrl+/": "ctrl+_", "ctrl+7": "ctrl+_", "ctrl+shift+-": "ctrl+_", "ctrl+shift+2": "ctrl+space",
@@ -65,28 +67,28 @@ class Keyboard:
 
     def feed(self, data: bytes, at: float) -> list[Message]:
         self._rest += self._decoder.decode(data)
-        found = list[Message]()
+        messages = list[Message]()
         place = 0
         while place < len(self._rest):
             if (read := _read(self._rest, place, at)) is None:
                 break
             message, place = read
             if message is not None:
-                found.append(message)
+                messages.append(message)
         self._rest = self._rest[place:]
-        return found
+        return messages
 
     def flush(self, at: float) -> list[Message]:
         """Nothing more has come: an Esc was the key Esc, or Alt with the key behind it."""
-        rest, found = self._rest, list[Message]()
+        rest, messages = self._rest, list[Message]()
         if rest in ("\x1b", "\x1b\x1b"):
-            found.extend(Key("esc", at) for _ in rest)
+            messages.extend(Key("esc", at) for _ in rest)
         elif len(rest) == 2:
-            found.append(Key(f"alt+{rest[1]}", at))
-        elif len(rest) < _MOST or rest.startswith(_PASTE):
+            messages.append(Key(f"alt+{rest[1]}", at))
+        elif len(rest) < _MAX_REPLY_CHARS or rest.startswith(_PASTE):
             return []  # the line is slow: the rest of it comes
         self._rest = ""
-        return found
+        return messages
 
 
 _Read = tuple[Message | None, int]  # and where the next one begins
@@ -94,7 +96,7 @@ _Read = tuple[Message | None, int]  # and where the next one begins
 
 def _read(text: str, place: int, at: float) -> _Read | None:
     """What stands here; None: it is not whole."""
-    if letters := _LETTERS.match(text, place):
+    if letters := _LETTERS_PATTERN.match(text, place):
         return Typed(letters[0], at), letters.end()
     if text[place] != "\x1b":
         return Key(_control(text[place]), at), place + 1
@@ -121,7 +123,7 @@ def _control(letter: str) -> str:
     if letter == "\x7f":
         return "backspace"
     name = f"ctrl+{chr(ord(letter) + 64).lower()}"
-    return _SAME.get(name, name)
+    return _SAME_KEYS.get(name, name)
 
 
 def _after_esc(text: str, place: int, at: float) -> _Read | None:
@@ -143,7 +145,7 @@ def _ss3(text: str, place: int, at: float) -> _Read | None:
         return None
     if "j" <= final <= "y":  # the keypad, in its application mode
         return Typed(chr(ord(final) - 64), at), place + 3
-    name = _SS3.get(final)
+    name = _SS3_KEYS.get(final)
     return (Key(name, at) if name else None), place + 3
 
 
@@ -151,7 +153,7 @@ def _reply(text: str, place: int, at: float) -> _Read | None:
     """An answer of the terminal to another program, or Alt with this letter."""
     if len(text) == place + 2:
         return None
-    if not _REPLY.match(text, place):
+    if not _REPLY_PATTERN.match(text, place):
         return Key(f"alt+{text[place + 1]}", at), place + 2
     end = _REPLY_END.search(text, place + 2)
     return (None, end.end()) if end else None
@@ -167,77 +169,79 @@ def _sequence(text: str, place: int, at: float) -> _Read | None:
             return None
         number = ord(text[place + 3]) - 64
         return (Key(f"f{number}", at) if 1 <= number <= 5 else None), place + 4
-    if shifted := _RXVT.match(text, place):
-        name = _NUMBERS.get(_number(shifted[1]))
+    if shifted := _RXVT_PATTERN.match(text, place):
+        name = _NUMBERED_KEYS.get(_number(shifted[1]))
         return (Key(f"shift+{name}", at) if name else None), shifted.end()
-    if (found := _CSI.match(text, place)) is None:
+    if (match := _CSI_PATTERN.match(text, place)) is None:
         begun = _CSI_BEGUN.match(text, place)
         return None if begun and begun.end() == len(text) else (None, place + 2)
-    if found[3] == "M" and not found[1]:  # a click as it was told before SGR: three letters
-        end = found.end() + 3
+    if match[3] == "M" and not match[1]:  # a click as it was told before SGR: three letters
+        end = match.end() + 3
         return (None, end) if len(text) >= end else None
-    return (None if found[2] else _named(found[1], found[3], at)), found.end()
+    return (None if match[2] else _key_by_params(match[1], match[3], at)), match.end()
 
 
-def _named(params: str, final: str, at: float) -> Message | None:
+def _key_by_params(params: str, final: str, at: float) -> Message | None:
     if params.startswith("<"):
         return _mouse(params[1:], final)
     if not re.fullmatch(r"[\d;:]*", params):
         return None
-    fields = [[_number(part) for part in each.split(":")] for each in params.split(";")]
+    fields = [[_number(part) for part in field.split(":")] for field in params.split(";")]
     first = fields[0]
-    held, event = (*(fields[1] if len(fields) > 1 else ()), 0, 0)[:2]
-    held = max(held - 1, 0) & 63  # not whether Caps Lock or Num Lock is on
+    modifiers, event = (*(fields[1] if len(fields) > 1 else ()), 0, 0)[:2]
+    modifiers = max(modifiers - 1, 0) & 63  # not whether Caps Lock or Num Lock is on
     if event == 3:  # released
         return None
     match final:
         case "u":
-            return _coded(first, held, at)
+            return _key_by_code(first, modifiers, at)
         case "~" if first[0] == 27 and len(fields) > 2:
-            return _coded(fields[2], held, at)
+            return _key_by_code(fields[2], modifiers, at)
         case "~" | "^":
-            name = _NUMBERS.get(first[0], "")
-            held |= _CTRL if final == "^" else 0
-        case "R" if len(fields) > 1 and (first[0] != 1 or not held):
+            name = _NUMBERED_KEYS.get(first[0], "")
+            modifiers |= _CTRL if final == "^" else 0
+        case "R" if len(fields) > 1 and (first[0] != 1 or not modifiers):
             return None  # where the cursor is
         case _:
-            name = _FINALS.get(final, "")
-    return Key(_with(held, name), at) if name else None
+            name = _FINAL_KEYS.get(final, "")
+    return Key(_with(modifiers, name), at) if name else None
 
 
-def _coded(codes: list[int], held: int, at: float) -> Message | None:
+def _key_by_code(codes: list[int], modifiers: int, at: float) -> Message | None:
     """A key by its code: as it is, with Shift, and where it is on an English keyboard."""
     code, shifted, english = (*codes, 0, 0)[:3]
-    if name := _CODES.get(code):
-        return Key(_with(held, name), at)
+    if name := _CODED_KEYS.get(code):
+        return Key(_with(modifiers, name), at)
     if 0 <= code - _KEYPAD < len(_ON_KEYPAD):
         letter = _ON_KEYPAD[code - _KEYPAD]
-    elif not 32 <= code < 0x110000 or code in _PRIVATE or 0xD800 <= code < 0xE000:
+    elif not 32 <= code < 0x110000 or code in _PRIVATE_CODES or 0xD800 <= code < 0xE000:
         return None
     else:
         letter = chr(code)
     upper = chr(shifted) if 32 <= shifted < 0xD800 else letter.upper()
-    if not held & ~_SHIFT:
-        return Typed(upper if held & _SHIFT else letter, at)
-    if held & _CTRL and not letter.isascii() and 32 <= english < 127:
+    if not modifiers & ~_SHIFT:
+        return Typed(upper if modifiers & _SHIFT else letter, at)
+    if modifiers & _CTRL and not letter.isascii() and 32 <= english < 127:
         letter = chr(english)
-    if held & _SHIFT and (not letter.isalpha() or not held & _CTRL):
-        held, letter = (held & ~_SHIFT, upper) if upper != letter else (held, letter)
-    return Key(_with(held, letter), at)
+    if modifiers & _SHIFT and (not letter.isalpha() or not modifiers & _CTRL):
+        modifiers, letter = (
+            (modifiers & ~_SHIFT, upper) if upper != letter else (modifiers, letter)
+        )
+    return Key(_with(modifiers, letter), at)
 
 
-def _with(held: int, name: str) -> str:
+def _with(modifiers: int, name: str) -> str:
     """The name of a key with what is held down."""
-    parts = [word for bit, word in ((_CTRL, "ctrl"), (_SHIFT, "shift")) if held & bit]
+    parts = [word for bit, word in ((_CTRL, "ctrl"), (_SHIFT, "shift")) if modifiers & bit]
     whole = "+".join([*parts, name])
-    whole = _SAME.get(whole, whole)
-    if held & _ALT:
+    whole = _SAME_KEYS.get(whole, whole)
+    if modifiers & _ALT:
         whole = f"alt+{whole}"
-    return f"super+{whole}" if held & _OTHER else whole
+    return f"super+{whole}" if modifiers & _OTHER else whole
 
 
 def _mouse(params: str, final: str) -> Message | None:
-    numbers = [_number(each) for each in params.split(";")]
+    numbers = [_number(part) for part in params.split(";")]
     if len(numbers) != 3:
         return None
     button, column, row = numbers[0], numbers[1] - 1, numbers[2] - 1

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from refold.views.styled import Line
 from refold.views.wrap import truncate
 
-KEYS: Mapping[str, str] = {
+DESCRIBED_KEYS: Mapping[str, str] = {
     "pageup": "page_up",
     "pagedown": "page_down",
     "shift+up": "scroll_up",
@@ -31,7 +31,7 @@ KEYS: Mapping[str, str] = {
     "f8": "background",
 }
 
-_LIST: tuple[tuple[str, str], ...] = (
+_KEY_LIST: tuple[tuple[str, str], ...] = (
     ("Enter", "send; while it works: for the next step"),
     ("Alt+Enter", "a new line; while it works: send after this turn"),
     ("Ctrl+J", "a new line; Shift+Enter too, where the terminal tells it from Enter"),
@@ -59,8 +59,8 @@ _LIST: tuple[tuple[str, str], ...] = (
 
 
 def keys_rows(width: int) -> tuple[Line, ...]:
-    wide = max(len(name) for name, _ in _LIST)
+    wide = max(len(name) for name, _ in _KEY_LIST)
     return tuple(
         truncate((("accent", f"  {name:<{wide}}  "), ("plain", meaning)), width)
-        for name, meaning in _LIST
+        for name, meaning in _KEY_LIST
     )

@@ -22,7 +22,7 @@ from refold.views.styled import Line
 PanelName: TypeAlias = Literal[
     "", "todos", "tasks", "agents", "background", "changes", "cost", "plan"
 ]
-PANELS: tuple[PanelName, ...] = (
+PANEL_NAMES: tuple[PanelName, ...] = (
     "todos", "tasks", "agents", "background", "changes", "cost", "plan",
 )  # fmt: skip
 

@@ -17,7 +17,7 @@ from refold.views.screen.screen import Screen
 
 PANEL_COLUMNS = 44  # of a panel at the side
 SIDE_BY_SIDE = 140  # columns from which panels are at the side
-COMPACT = 60  # columns below which the status line is short
+COMPACT_COLUMNS = 60  # below which the status line is short
 
 
 class Dialog(Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from refold.tui.editing import edited
+from refold.tui.editing import edit_field
 from refold.tui.messages import Copy, Mouse
 from refold.tui.model import Dialog, Model, TextSearch, Updated
 from refold.tui.overlays import dialog_scrolled
@@ -11,16 +11,16 @@ from refold.tui.transcript import (
     Anchor,
     Transcript,
     code_block,
-    found_in,
+    find_item,
     item_text,
-    scrolled,
+    scroll_anchor,
     visible_rows,
 )
 from refold.tui.view import areas
 from refold.views.screen.blocks import CallBlock, MessageBlock
 from refold.views.styled import bare
 
-_WHEEL = 3  # rows of one turn of the wheel
+_WHEEL_ROWS = 3  # of one turn of the wheel
 
 
 def scroll(model: Model, action: str) -> Updated:
@@ -30,14 +30,14 @@ def scroll(model: Model, action: str) -> Updated:
         "scroll_up": -1, "scroll_down": 1, "page_up": -page, "page_down": page,
     }.get(action, 0)  # fmt: skip
     if action == "top":
-        return _anchored(model, Anchor(0)), ()
+        return _with_anchor(model, Anchor(0)), ()
     if action == "end":
-        return _anchored(model, None), ()
-    anchor = scrolled(seen.transcript, seen.anchor, by, at.room, at.height)
-    return _anchored(model, anchor), ()
+        return _with_anchor(model, None), ()
+    anchor = scroll_anchor(seen.transcript, seen.anchor, by, at.room, at.height)
+    return _with_anchor(model, anchor), ()
 
 
-def _anchored(model: Model, anchor: Anchor | None) -> Model:
+def _with_anchor(model: Model, anchor: Anchor | None) -> Model:
     if model.watching is not None:
         return replace(model, watching=replace(model.watching, anchor=anchor))
     return replace(model, anchor=anchor)
@@ -54,10 +54,10 @@ def select(model: Model, step: int) -> Model:
         at = areas(model)
         _, items = visible_rows(model.transcript, model.anchor, at.room, at.height)
         selected = items[-1] if items else many - 1
-    return _shown_item(replace(model, focus="transcript", selected=selected), selected)
+    return _show_item(replace(model, focus="transcript", selected=selected), selected)
 
 
-def _shown_item(model: Model, item: int) -> Model:
+def _show_item(model: Model, item: int) -> Model:
     at = areas(model)
     _, items = visible_rows(model.transcript, model.anchor, at.room, at.height)
     return model if item in items else replace(model, anchor=Anchor(item))
@@ -70,7 +70,7 @@ def transcript_key(model: Model, key: str) -> Updated:
         case "down" | "j":
             return select(model, 1), ()
         case "enter" | " ":
-            return _flipped(model, model.selected), ()
+            return _flip(model, model.selected), ()
         case "y" | "c":
             return _copy(model, code=key == "c")
         case "esc" | "tab" | "i":
@@ -80,7 +80,7 @@ def transcript_key(model: Model, key: str) -> Updated:
             return replace(model, hint=hint), ()
 
 
-def _flipped(model: Model, item: int) -> Model:
+def _flip(model: Model, item: int) -> Model:
     transcript = model.transcript
     return replace(
         model, transcript=replace(transcript, flipped=transcript.flipped ^ {item})
@@ -101,12 +101,12 @@ def _copy(model: Model, *, code: bool) -> Updated:
 
 def mouse(model: Model, event: Mouse) -> Updated:
     if event.kind != "press":
-        by = -_WHEEL if event.kind == "wheel_up" else _WHEEL
+        by = -_WHEEL_ROWS if event.kind == "wheel_up" else _WHEEL_ROWS
         if isinstance(model.overlay, Dialog):
             return dialog_scrolled(model, model.overlay, by), ()
         at, seen = areas(model), model.watching or model
-        anchor = scrolled(seen.transcript, seen.anchor, by, at.room, at.height)
-        return _anchored(model, anchor), ()
+        anchor = scroll_anchor(seen.transcript, seen.anchor, by, at.room, at.height)
+        return _with_anchor(model, anchor), ()
     at = areas(model)
     if model.overlay is not None or model.watching or event.row >= at.height:
         return model, ()
@@ -114,7 +114,7 @@ def mouse(model: Model, event: Mouse) -> Updated:
         return (replace(model, focus="panel"), ()) if model.panel else (model, ())
     _, items = visible_rows(model.transcript, model.anchor, at.room, at.height)
     if event.row < len(items) and _opens(model.transcript.item(items[event.row])):
-        return _flipped(model, items[event.row]), ()
+        return _flip(model, items[event.row]), ()
     return model, ()
 
 
@@ -134,7 +134,7 @@ def finding_key(model: Model, finding: TextSearch, key: str) -> Updated:
         case "shift+tab" | "down":
             return find(model, finding.field.text, 1, finding.at + 1)
         case _:
-            field = edited(finding.field, key)
+            field = edit_field(finding.field, key)
             return (model, ()) if field is None else find(model, field.text)
 
 
@@ -144,7 +144,7 @@ def find(model: Model, words: str, step: int = -1, start: int | None = None) -> 
     begin = last if start is None else start
     found = None
     if words and 0 <= begin <= last:
-        found = found_in(model.transcript, words, begin, step)
+        found = find_item(model.transcript, words, begin, step)
     now = (
         model.overlay.at
         if isinstance(model.overlay, TextSearch) and start is not None
@@ -154,17 +154,17 @@ def find(model: Model, words: str, step: int = -1, start: int | None = None) -> 
         field_of(words), now if found is None else found, bool(words) and found is None
     )
     model = replace(model, overlay=finding)
-    return (model if found is None else _shown_match(model, found, words)), ()
+    return (model if found is None else _show_match(model, found, words)), ()
 
 
-def _shown_match(model: Model, item: int, words: str) -> Model:
+def _show_match(model: Model, item: int, words: str) -> Model:
     """Bring the last row of the item with these words onto the screen; it is opened for that."""
     at, wanted = areas(model), words.casefold()
     transcript = model.transcript
     if (match := _match(transcript, item, at.room, wanted)) is None:
         opened = replace(transcript, flipped=transcript.flipped ^ {item})
         if (match := _match(opened, item, at.room, wanted)) is None:
-            return _shown_item(model, item)
+            return _show_item(model, item)
         model, transcript = replace(model, transcript=opened), opened
     rows, items = visible_rows(transcript, model.anchor, at.room, at.height)
     seen = (bare([row]) for row, of in zip(rows, items, strict=True) if of == item)

@@ -21,10 +21,10 @@ from refold.views.picker import CompletionItem, Picker, PickerItem
 from refold.views.styled import Line
 from refold.views.wrap import cells, cut
 
-_SESSIONS = 50
-_FILES = 2_000
-_NAME = 14  # cells of a name; longer ones push what they are about to the right
-_OFFERS = 50  # completions
+_MAX_SESSIONS = 50
+_MAX_FILES = 2_000
+_NAME_CELLS = 14  # of a name; longer ones push what they are about to the right
+_MAX_OFFERS = 50  # completions
 
 
 def palette(session: Session) -> Picker:
@@ -32,7 +32,7 @@ def palette(session: Session) -> Picker:
     files = WorkspaceFiles(lambda: session.view.session.directory or ".").found("")
     items = (
         *_commands(session), *_agents(session), *_models(session), *_sessions(session),
-        *(_item(f"@{name} ", name, "file") for name in islice(files, _FILES)),
+        *(_item(f"@{name} ", name, "file") for name in islice(files, _MAX_FILES)),
     )  # fmt: skip
     return Picker("Find", items)
 
@@ -54,29 +54,31 @@ class Completer:
         try:
             while done != self._before:
                 done = self._before
-                found = await anyio.to_thread.run_sync(self._found, done)
-                self._post(Offered(done, found))
+                offers = await anyio.to_thread.run_sync(self._find_offers, done)
+                self._post(Offered(done, offers))
         finally:
             self._looking = False
 
-    def _found(self, before: str) -> tuple[CompletionItem, ...]:
+    def _find_offers(self, before: str) -> tuple[CompletionItem, ...]:
         if self._complete is None:
-            where = self._session.view.session.directory or "."
-            self._complete = offers_of(self._session, lambda: where)
-        return tuple(islice(self._complete(before), _OFFERS))
+            directory = self._session.view.session.directory or "."
+            self._complete = offers_of(self._session, lambda: directory)
+        return tuple(islice(self._complete(before), _MAX_OFFERS))
 
 
 def _commands(session: Session) -> Iterator[PickerItem]:
-    for each in commands():
-        needs = bool(each.takes) and not each.takes.startswith("[")
-        yield _item(f"/{each.name}{' ' if needs else ''}", f"/{each.name}", each.about)
+    for command in commands():
+        needs = bool(command.takes) and not command.takes.startswith("[")
+        yield _item(
+            f"/{command.name}{' ' if needs else ''}", f"/{command.name}", command.about
+        )
     for offered in session.shortcuts.infos():
         yield _item(f"{offered.name} ", offered.name, on_one_line(offered.about))
 
 
 def _agents(session: Session) -> Iterator[PickerItem]:
-    for each in session.agents.profiles():
-        yield _item(f"/agent {each.name}", f"agent {each.name}", each.description)
+    for agent in session.agents.profiles():
+        yield _item(f"/agent {agent.name}", f"agent {agent.name}", agent.description)
 
 
 def _models(session: Session) -> Iterator[PickerItem]:
@@ -86,10 +88,10 @@ def _models(session: Session) -> Iterator[PickerItem]:
 
 def _sessions(session: Session) -> Iterator[PickerItem]:
     try:
-        found = session.catalogue.names()
+        names = session.catalogue.names()
     except BadInput:  # none are kept
         return
-    for id_, name, title in found[:_SESSIONS]:
+    for id_, name, title in names[:_MAX_SESSIONS]:
         if id_ != session.id:
             yield _item(f"/resume {id_}", f"session {name or title}", title if name else "")
 
@@ -98,7 +100,7 @@ def _item(id_: str, name: str, about: str) -> PickerItem:
     name, about = on_one_line(name), on_one_line(about)
 
     def row(room: int) -> Line:
-        shown = cut(f"{name:<{_NAME}}" if cells(name) == len(name) else name, room)
+        shown = cut(f"{name:<{_NAME_CELLS}}" if cells(name) == len(name) else name, room)
         rest = room - cells(shown) - 2
         return (
             ("plain", shown),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec.structs import replace
 
 from refold.tui import composer as inputs
-from refold.tui.editing import edited, inserted, typed
+from refold.tui.editing import edit_field, insert_text, type_into
 from refold.tui.messages import (
     Answer,
     Asked,
@@ -42,19 +42,19 @@ from refold.views.question_keys import (
 from refold.views.styled import Line
 from refold.views.wrap import cells, truncate, wrap_line
 
-_ABOVE = 3  # rows of the transcript that a question leaves
-_LIST = 17  # rows of a list, with what stands below it
-_LAST = 1_000_000  # a row behind the last one
+_TRANSCRIPT_ROWS = 3  # a question leaves them visible
+_LIST_ROWS = 17  # with what stands below it
+_ROW_BEHIND_LAST = 1_000_000
 
 
-def asked(model: Model, found: Asked) -> Model:
+def add_question(model: Model, message: Asked) -> Model:
     if model.overlay is not None:
-        return replace(model, waiting=(*model.waiting, found))
-    return replace(model, overlay=_begun(found), focus="input")
+        return replace(model, waiting=(*model.waiting, message))
+    return replace(model, overlay=_open_dialog(message), focus="input")
 
 
 def withdrawn(model: Model, number: int) -> Model:
-    waiting = tuple(each for each in model.waiting if each.number != number)
+    waiting = tuple(question for question in model.waiting if question.number != number)
     model = replace(model, waiting=waiting)
     match model.overlay:
         case Dialog(Asked(number=open_)) | OpenPicker(number=open_) if open_ == number:
@@ -68,51 +68,51 @@ def with_next_question(model: Model) -> Model:
     if model.overlay is not None or not model.waiting:
         return model
     first, *rest = model.waiting
-    return replace(model, overlay=_begun(first), waiting=tuple(rest), focus="input")
+    return replace(model, overlay=_open_dialog(first), waiting=tuple(rest), focus="input")
 
 
-def _begun(found: Asked) -> Dialog:
-    scroll = _LAST if found.follows else 0
-    return Dialog(found, field_of(found.text), scroll, found.menu)
+def _open_dialog(message: Asked) -> Dialog:
+    scroll = _ROW_BEHIND_LAST if message.follows else 0
+    return Dialog(message, field_of(message.text), scroll, message.menu)
 
 
 def dialog_key(model: Model, dialog: Dialog, key: str) -> Updated:
     asked = dialog.asked
-    if key in _PAGES:
+    if key in _PAGE_KEYS:
         _, seen = _body_size(model, dialog)
-        return dialog_scrolled(model, dialog, _PAGES[key](max(seen - 1, 1))), ()
+        return dialog_scrolled(model, dialog, _PAGE_KEYS[key](max(seen - 1, 1))), ()
     if asked.keys or key in ("esc", "ctrl+c", "ctrl+d"):
         if key in ("esc", "ctrl+c", "ctrl+d", "shift+tab"):
-            return _answered(model, Answer(asked.number, key=key))
+            return _answer(model, Answer(asked.number, key=key))
         return model, ()
     if key == "enter" and not dialog.field.text.endswith("\\"):
-        return _answered(model, Answer(asked.number, dialog.field.whole))
+        return _answer(model, Answer(asked.number, dialog.field.whole))
     if key in ("alt+enter", "ctrl+enter") and not asked.many:
-        return _answered(model, Answer(asked.number, dialog.field.whole, "alt+enter"))
+        return _answer(model, Answer(asked.number, dialog.field.whole, "alt+enter"))
     if key == "ctrl+g" and asked.many:
         return model, (EditOutside(dialog.field.whole),)
     if key in ("ctrl+j", "alt+enter", "shift+enter") and asked.many:
-        field = inserted(dialog.field, "\n")
+        field = insert_text(dialog.field, "\n")
     else:
-        field = edited(dialog.field, key) or dialog.field
+        field = edit_field(dialog.field, key) or dialog.field
     return replace(model, overlay=replace(dialog, field=field)), ()
 
 
 def dialog_letters(model: Model, dialog: Dialog, text: str, at: float) -> Updated:
     asked = dialog.asked
     if not asked.keys:
-        field = typed(dialog.field, text).field
+        field = type_into(dialog.field, text).field
         return replace(model, overlay=replace(dialog, field=field)), ()
     if len(text) > 1 or at - model.typed_at < CALM_SECONDS:
         hint = "That key came while you were typing: wait a moment, then press it again."
         return replace(model, hint=hint, typed_at=at), ()
-    return _answered(model, Answer(asked.number, text))
+    return _answer(model, Answer(asked.number, text))
 
 
 def menu_key(model: Model, dialog: Dialog, key: str, at: float) -> Updated | None:
     """A key at a question that the person did not begin. None: it is for the input."""
     menu = dialog.menu or Menu()
-    if key in _PAGES:
+    if key in _PAGE_KEYS:
         return dialog_key(model, dialog, key)
     pressed = press_key(menu, key, typed=_has_text(model, dialog), calm=is_calm(model, at))
     if pressed.action != "select":
@@ -121,11 +121,11 @@ def menu_key(model: Model, dialog: Dialog, key: str, at: float) -> Updated | Non
     model = replace(model, overlay=dialog)
     match pressed.action:
         case "leave":
-            return _answered(model, Answer(number, key=key))
+            return _answer(model, Answer(number, key=key))
         case "answer":
-            return _answered(model, Answer(number, pressed.value or dialog.field.whole))
+            return _answer(model, Answer(number, pressed.value or dialog.field.whole))
         case "edit" if menu.writing:
-            field = edited(dialog.field, key) or dialog.field
+            field = edit_field(dialog.field, key) or dialog.field
             return replace(model, overlay=replace(dialog, field=field)), ()
         case "edit" | "send":
             return None
@@ -144,9 +144,9 @@ def menu_text(
     model = replace(model, overlay=dialog, typed_at=at)
     match pressed.action:
         case "answer":
-            return _answered(model, Answer(dialog.asked.number, pressed.value)), ""
+            return _answer(model, Answer(dialog.asked.number, pressed.value)), ""
         case "write":
-            field = inserted(dialog.field, pressed.value)
+            field = insert_text(dialog.field, pressed.value)
             return (replace(model, overlay=replace(dialog, field=field)), ()), ""
         case "draft":
             return (model, ()), pressed.value
@@ -171,17 +171,17 @@ def dialog_scrolled(model: Model, dialog: Dialog, by: int) -> Model:
     return replace(model, overlay=replace(dialog, scroll=scroll))
 
 
-def _answered(model: Model, answer: Answer) -> Updated:
+def _answer(model: Model, answer: Answer) -> Updated:
     return replace(model, overlay=None), (answer,)
 
 
-def choosing_key(model: Model, found: OpenPicker, key: str) -> Updated:
-    picker = found.picker
+def choosing_key(model: Model, overlay: OpenPicker, key: str) -> Updated:
+    picker = overlay.picker
     match key:
         case "enter":
-            return _chosen(model, found)
+            return _choose(model, overlay)
         case "esc" | "ctrl+c" | "ctrl+d":
-            left = (Picked(found.number, ""),) if found.number else ()
+            left = (Picked(overlay.number, ""),) if overlay.number else ()
             return replace(model, overlay=None), left
         case "backspace":
             picker = with_query(picker, picker.query[:-1])
@@ -190,50 +190,50 @@ def choosing_key(model: Model, found: OpenPicker, key: str) -> Updated:
         case "left" | "right":
             picker = turn_dial(picker, -1 if key == "left" else 1)
         case _:
-            picker = move_selection(picker, _STEPS.get(key, 0))
-    return narrowed(model, found, picker)
+            picker = move_selection(picker, _STEP_KEYS.get(key, 0))
+    return narrow(model, overlay, picker)
 
 
-def narrowed(model: Model, found: OpenPicker, picker: Picker) -> Updated:
+def narrow(model: Model, overlay: OpenPicker, picker: Picker) -> Updated:
     """The list with another query or selection; a command that waits for it is told."""
-    before, done = found.picker, list[Command]()
-    if found.number and picker.query != before.query:
-        done.append(FindMatches(found.number, picker.query))
-    now = picker.selection
-    if found.number and now is not None and now != before.selection:
-        done.append(Selected(found.number, now.id))
-    return replace(model, overlay=replace(found, picker=picker)), tuple(done)
+    before, commands = overlay.picker, list[Command]()
+    if overlay.number and picker.query != before.query:
+        commands.append(FindMatches(overlay.number, picker.query))
+    selection = picker.selection
+    if overlay.number and selection is not None and selection != before.selection:
+        commands.append(Selected(overlay.number, selection.id))
+    return replace(model, overlay=replace(overlay, picker=picker)), tuple(commands)
 
 
-def matched(model: Model, found: Matched) -> Model:
+def add_matches(model: Model, message: Matched) -> Model:
     match model.overlay:
-        case OpenPicker(found.number, picker) as choosing:
-            picker = with_matches(picker, found.query, found.ids)
+        case OpenPicker(message.number, picker) as choosing:
+            picker = with_matches(picker, message.query, message.ids)
             return replace(model, overlay=replace(choosing, picker=picker))
         case _:
             return model
 
 
-def _chosen(model: Model, found: OpenPicker) -> Updated:
+def _choose(model: Model, overlay: OpenPicker) -> Updated:
     """In the palette, an id is what would be typed: some of it goes into the input."""
-    picker = found.picker
+    picker = overlay.picker
     if picker.selection is None:
         return model, ()
     id_, dial = picker.selection.id, picker.dial.value if picker.dial else ""
     model = replace(model, overlay=None)
-    if found.number:
-        return model, (Picked(found.number, id_, dial),)
+    if overlay.number:
+        return model, (Picked(overlay.number, id_, dial),)
     if id_.endswith(" "):  # more is to be typed
-        return replace(model, composer=inputs.typed(model.composer, id_)), ()
+        return replace(model, composer=inputs.insert(model.composer, id_)), ()
     return replace(model, anchor=None), (RunCommand(id_),)
 
 
 def _body_size(model: Model, dialog: Dialog) -> tuple[int, int]:
     """The rows that the body of a question has, and those that are shown of it."""
     room = max(model.width - 2, 2)
-    many = sum(len(_broken(row, room)) for row in dialog.asked.body)
+    many = sum(len(_break_row(row, room)) for row in dialog.asked.body)
     beside = model.panel or model.watching is not None
-    most = model.height // 3 if beside else model.height - _ABOVE - 5
+    most = model.height // 3 if beside else model.height - _TRANSCRIPT_ROWS - 5
     return many, min(many, max(most, 1))
 
 
@@ -247,19 +247,19 @@ def dialog_rows(model: Model, dialog: Dialog) -> tuple[list[Line], tuple[int, in
         row = menu_line(menu, typed=typed, calm=calm)
         if menu.choices or drafts or not (calm or typed):
             above_input = [row]
-    body = [part for row in asked.body for part in _broken(row, room)]
+    body = [part for row in asked.body for part in _break_row(row, room)]
     many, seen = _body_size(model, dialog)
     start = max(0, min(dialog.scroll, many - seen))
     rows: list[Line] = [(("warn", "─" * model.width),)]
-    rows += _indented(body[start : start + seen])
+    rows += _indent(body[start : start + seen])
     if many > seen:
         left = f"rows {start + 1}–{start + seen} of {many} · PgUp PgDn scroll"
         rows.append((("dim", f" {left}"),))
-    prompt = [part for row in _lines(asked.prompt) for part in _broken(row, room)]
+    prompt = [part for row in _lines(asked.prompt) for part in _break_row(row, room)]
     *above, last = prompt or [()]
     if above_input:
-        above = [part for row in above_input for part in _broken(row, room)]
-    rows += _indented(prompt if asked.keys else above)
+        above = [part for row in above_input for part in _break_row(row, room)]
+    rows += _indent(prompt if asked.keys else above)
     if model.hint:
         rows.append((("warn", f" {model.hint}"),))
     if asked.keys or above_input:
@@ -268,29 +268,29 @@ def dialog_rows(model: Model, dialog: Dialog) -> tuple[list[Line], tuple[int, in
     if indent > room // 2:
         rows.append((("plain", " "), *last))
         last, indent = (), 1
-    found = lay_out(dialog.field, max(room - indent, 2))
-    for n, text in enumerate(found.rows):
+    layout = lay_out(dialog.field, max(room - indent, 2))
+    for n, text in enumerate(layout.rows):
         before: Line = (("plain", " "), *last) if not n else (("plain", " " * indent),)
         rows.append((*before, ("plain", text)))
-    return rows, (len(rows) - len(found.rows) + found.row, indent + found.cell)
+    return rows, (len(rows) - len(layout.rows) + layout.row, indent + layout.cell)
 
 
-def choosing_rows(model: Model, found: OpenPicker) -> tuple[list[Line], tuple[int, int]]:
-    picker, room = found.picker, model.width - 2
-    height = max(min(model.height - _ABOVE - 4, _LIST), 1)
+def choosing_rows(model: Model, overlay: OpenPicker) -> tuple[list[Line], tuple[int, int]]:
+    picker, room = overlay.picker, model.width - 2
+    height = max(min(model.height - _TRANSCRIPT_ROWS - 4, _LIST_ROWS), 1)
     rows: list[Line] = [(("accent", "─" * model.width),)]
     head = f" {picker.title} "
     rows.append((("strong", head), ("plain", picker.query)))
-    rows += _indented(picker_rows(picker, room, height))
+    rows += _indent(picker_rows(picker, room, height))
     rows.append((("dim", " Enter chooses · Esc leaves · type to narrow"),))
     return rows, (1, min(cells(head) + cells(picker.query), model.width - 1))
 
 
-def _indented(rows: Sequence[Line]) -> list[Line]:
+def _indent(rows: Sequence[Line]) -> list[Line]:
     return [(("plain", " "), *row) for row in rows]
 
 
-def _broken(row: Line, room: int) -> list[Line]:
+def _break_row(row: Line, room: int) -> list[Line]:
     return [truncate(part, room) for part in _lines(wrap_line(row, room))]
 
 
@@ -298,13 +298,13 @@ def _lines(row: Line) -> list[Line]:
     return split_rows(row) or [()]
 
 
-_PAGES: Mapping[str, Callable[[int], int]] = {
+_PAGE_KEYS: Mapping[str, Callable[[int], int]] = {
     "pageup": lambda page: -page,
     "pagedown": lambda page: page,
     "ctrl+up": lambda page: -1,
     "ctrl+down": lambda page: 1,
 }
-_STEPS: Mapping[str, int] = {
+_STEP_KEYS: Mapping[str, int] = {
     "up": -1, "ctrl+p": -1, "down": 1, "ctrl+n": 1, "pageup": -10, "pagedown": 10,
     "home": -1_000_000, "end": 1_000_000,
 }  # fmt: skip

@@ -15,10 +15,10 @@ from refold.tui.view import Frame
 from refold.views.styled import Line
 from refold.views.wrap import cells
 
-_ERASE = "\x1b[K"
+_ERASE_LINE = "\x1b[K"
 _BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
 _KEEP, _BACK = "\x1b7", "\x1b8"  # the place of the cursor
-_LEAST = 3  # rows that have moved, from which scrolling is cheaper
+_MIN_SCROLLED_ROWS = 3  # moved rows from which scrolling is cheaper
 
 
 class Painted(Struct, frozen=True):
@@ -29,7 +29,7 @@ class Painted(Struct, frozen=True):
     width: int
 
 
-def painted(
+def paint(
     frame: Frame,
     width: int,
     before: Painted | None,
@@ -64,13 +64,13 @@ def _text(
     begun = len(out)
     shown = _scroll(shown, frame.rows, out)
     moved = len(out) > begun
-    for at, row in enumerate(frame.rows):
-        if row != shown[at]:
-            written.add(at)
+    for index, row in enumerate(frame.rows):
+        if row != shown[index]:
+            written.add(index)
             text = "".join(look.paint(*piece) for piece in row)
             full = sum(cells(text) for _, text in row) >= width
             # At the last column, erasing to the end of the row would take its last letter.
-            out.append(f"\x1b[{at + 1};1H{text}{'' if full else _ERASE}")
+            out.append(f"\x1b[{index + 1};1H{text}{'' if full else _ERASE_LINE}")
     changed = bool(out)
     if frame.cursor is None:
         if changed or before is None or before.cursor is not None:
@@ -97,7 +97,7 @@ def _scroll(
         same = 0
         while first + same + by <= last and rows[first + same + by] == wanted[first + same]:
             same += 1
-        if same >= _LEAST and any(wanted[first : first + same]):
+        if same >= _MIN_SCROLLED_ROWS and any(wanted[first : first + same]):
             end = first + same + by - 1
             down = "\n" * by  # at the last row of the region: every terminal scrolls then
             out.append(f"\x1b[{first + 1};{end + 1}r\x1b[{end + 1};1H{down}\x1b[r")
@@ -111,4 +111,4 @@ def _scroll(
 
 
 def _first_change(shown: Sequence[Line | None], wanted: Sequence[Line]) -> int | None:
-    return next((at for at, row in enumerate(wanted) if shown[at] != row), None)
+    return next((index for index, row in enumerate(wanted) if shown[index] != row), None)

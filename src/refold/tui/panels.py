@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from refold.tui.messages import PanelName
 from refold.tui.model import Model
-from refold.tui.transcript import markdown_rows, wrapped
+from refold.tui.transcript import markdown_rows, wrap_row
 from refold.values.display import Diff
 from refold.values.path_names import near
 from refold.views.background_list import command_rows
@@ -24,7 +24,7 @@ from refold.views.todo_list import checklist
 from refold.views.word_diff import diff_lines
 from refold.views.wrap import cut, hard_wrap, truncate, wrap_words
 
-TITLES: Mapping[PanelName, str] = {
+PANEL_TITLES: Mapping[PanelName, str] = {
     "todos": "Todos",
     "tasks": "Task board",
     "agents": "Subagents",
@@ -33,7 +33,7 @@ TITLES: Mapping[PanelName, str] = {
     "cost": "Context and cost",
     "plan": "Plan",
 }
-HINTS: Mapping[PanelName, str] = {
+PANEL_HINTS: Mapping[PanelName, str] = {
     "tasks": "The selected task shows its description",
     "agents": "Enter watches, and shows its question · x stops",
     "background": "Enter shows its output · x stops",
@@ -52,15 +52,15 @@ class PanelEntry(Struct, frozen=True):
 def panel_entries(model: Model, room: int) -> Sequence[PanelEntry]:
     if not model.panel:
         return ()
-    return list(_PANELS[model.panel](model, max(room, 8)))
+    return list(_PANEL_ENTRIES[model.panel](model, max(room, 8)))
 
 
-def changed_files(model: Model) -> Mapping[str, Sequence[Diff]]:
+def diffs_by_file(model: Model) -> Mapping[str, Sequence[Diff]]:
     """The diffs of this session, by file, in the order of their first change."""
-    found = dict[str, list[Diff]]()
+    diffs = dict[str, list[Diff]]()
     for diff in model.diffs:
-        found.setdefault(diff.path, []).append(diff)
-    return found
+        diffs.setdefault(diff.path, []).append(diff)
+    return diffs
 
 
 def _todos(model: Model, room: int) -> Iterator[PanelEntry]:
@@ -75,16 +75,16 @@ def _tasks(model: Model, room: int) -> Iterator[PanelEntry]:
     """The open tasks come first; at the end, how many there are of each kind."""
     board = model.board
     if board is None or board.problem or not board.tasks:
-        said = "The board is being read." if board is None else board.problem
-        said = said or "There are no tasks on the board."
+        text = "The board is being read." if board is None else board.problem
+        text = text or "There are no tasks on the board."
         style: Style = "bad" if board and board.problem else "dim"
-        yield PanelEntry("", tuple(wrap_words(on_one_line(said), room, style)))
+        yield PanelEntry("", tuple(wrap_words(on_one_line(text), room, style)))
         return
     ordered = sorted(board.tasks, key=lambda task: not task.open)
     tasks = with_names(ordered, model.screen.view)
     rows = task_rows(tasks, room)
-    for at, (task, row) in enumerate(zip(tasks, rows, strict=True)):
-        here = at == model.panel_row and model.focus == "panel"
+    for index, (task, row) in enumerate(zip(tasks, rows, strict=True)):
+        here = index == model.panel_row and model.focus == "panel"
         whole = task_lines(task, room) if here else [row]
         parts = [part for each in whole for part in hard_wrap(each, room)]
         yield PanelEntry(str(task.id), tuple(parts))
@@ -95,8 +95,8 @@ def _background(model: Model, room: int) -> Iterator[PanelEntry]:
     """The newest comes first."""
     commands = model.screen.view.background.commands
     if not commands:
-        said = "No command was started in the background yet."
-        yield PanelEntry("", tuple(wrap_words(said, room, "dim")))
+        text = "No command was started in the background yet."
+        yield PanelEntry("", tuple(wrap_words(text, room, "dim")))
     for command in reversed(commands):
         rows = command_rows(command, model.now, model.printed.get(command.name, ""))
         yield PanelEntry(command.name, tuple(truncate(row, room) for row in rows))
@@ -111,28 +111,28 @@ def _agents(model: Model, room: int) -> Iterator[PanelEntry]:
         rows = [truncate(row, room) for row in child_rows(child, moved, room)]
         for each in family.asks:
             if f"{each.child}/".startswith(f"{child.name}/"):
-                said = f"  asks: {model.transcript.label(each.call)}"
-                rows.append(line(cut(on_one_line(said), room), "warn"))
+                text = f"  asks: {model.transcript.label(each.call)}"
+                rows.append(line(cut(on_one_line(text), room), "warn"))
         yield PanelEntry(child.name, tuple(rows))
 
 
 def _changes(model: Model, room: int) -> Iterator[PanelEntry]:
-    files = changed_files(model)
+    files = diffs_by_file(model)
     if not files:
-        more = _OF_SUBAGENTS if model.screen.view.children.children else ""
-        said = f"No file was changed yet{more}."
-        yield PanelEntry("", tuple(wrap_words(said, room, "dim")))
-    for at, (path, diffs) in enumerate(files.items()):
-        plus = sum(each.counts[0] for each in diffs)
-        minus = sum(each.counts[1] for each in diffs)
+        note = _OF_SUBAGENTS if model.screen.view.children.children else ""
+        text = f"No file was changed yet{note}."
+        yield PanelEntry("", tuple(wrap_words(text, room, "dim")))
+    for index, (path, diffs) in enumerate(files.items()):
+        plus = sum(diff.counts[0] for diff in diffs)
+        minus = sum(diff.counts[1] for diff in diffs)
         name = cut(on_one_line(near(path, model.transcript.directory)), max(room - 14, 4))
         head: Line = (
             ("strong", name), ("added", f" +{plus}"), ("gone", f" -{minus}"),
         )  # fmt: skip
         rows = [truncate(head, room)]
-        if at == model.panel_row and model.focus == "panel":
-            for each in diffs:
-                for row in diff_lines(each.text):
+        if index == model.panel_row and model.focus == "panel":
+            for diff in diffs:
+                for row in diff_lines(diff.text):
                     rows += hard_wrap(row, room)
         yield PanelEntry(path, tuple(rows))
 
@@ -141,7 +141,7 @@ def _cost(model: Model, room: int) -> Iterator[PanelEntry]:
     view = model.screen.view
     account, turn = view.account, view.turn
     usage = context_lines(context_usage(view, model.screen.window))
-    yield PanelEntry("", tuple(part for row in usage for part in wrapped(row, room)))
+    yield PanelEntry("", tuple(part for row in usage for part in wrap_row(row, room)))
     for about, spent in (
         ("this turn" if turn.seq else "last turn", turn.spent),
         ("this session", account.spent),
@@ -150,20 +150,20 @@ def _cost(model: Model, room: int) -> Iterator[PanelEntry]:
         if spent.answers:
             yield PanelEntry("", tuple(wrap_words(f"{about}: {spent_row(spent)}", room)))
     for name, spent in account.by_model:
-        said = f"{on_one_line(name)}: {many(spent.answers, 'response')}"
-        yield PanelEntry("", tuple(wrap_words(said, room, "dim")))
+        text = f"{on_one_line(name)}: {many(spent.answers, 'response')}"
+        yield PanelEntry("", tuple(wrap_words(text, room, "dim")))
 
 
 def _plan(model: Model, room: int) -> Iterator[PanelEntry]:
-    made = model.screen.view.plans.made
-    if not made:
+    plans = model.screen.view.plans.made
+    if not plans:
         yield PanelEntry("", tuple(wrap_words("No plan was made yet.", room, "dim")))
         return
-    for row in markdown_rows(made[-1].text, room):
+    for row in markdown_rows(plans[-1].text, room):
         yield PanelEntry("", (truncate(row, room),))
 
 
-_PANELS: Mapping[PanelName, Callable[[Model, int], Iterator[PanelEntry]]] = {
+_PANEL_ENTRIES: Mapping[PanelName, Callable[[Model, int], Iterator[PanelEntry]]] = {
     "todos": _todos,
     "tasks": _tasks,
     "agents": _agents,

@@ -19,9 +19,9 @@ from refold.console.keys import modes, set_modes
 from refold.safe_open import opened, read_regular
 
 # The other screen, pastes in brackets, and the cursor hidden until the first frame.
-_ENTER = "\x1b[?1049h\x1b[?2004h\x1b[?25l"
-_MOUSE = "\x1b[?1000h\x1b[?1006h"
-_LEAVE = "\x1b[?2026l\x1b[r\x1b[?1006l\x1b[?1000l\x1b[?2004l\x1b[0m\x1b[?25h"
+_ENTER_SCREEN = "\x1b[?1049h\x1b[?2004h\x1b[?25l"
+_ENABLE_MOUSE = "\x1b[?1000h\x1b[?1006h"
+_LEAVE_MODES = "\x1b[?2026l\x1b[r\x1b[?1006l\x1b[?1000l\x1b[?2004l\x1b[0m\x1b[?25h"
 _LEAVE_SCREEN = "\x1b[?1049l"
 # Every key by a sequence of its own, and by its place on an English keyboard too: the kitty
 # protocol, whose modes are a stack of each screen, and what xterm and tmux have instead.
@@ -30,7 +30,7 @@ _KITTY_TERMS = (
     "xterm-kitty", "xterm-ghostty", "foot", "alacritty", "wezterm", "rio", "contour",
 )  # fmt: skip
 _KITTY_PROGRAMS = ("iTerm.app", "WezTerm", "ghostty", "rio")
-_BIGGEST = 10_000  # bytes of the file
+_MAX_FILE_BYTES = 10_000
 
 
 class _Left(Struct):
@@ -50,7 +50,7 @@ class ScreenModes:
         self._file = _file_of(state)
         self._mouse = mouse
         self._keys, keys_before = key_modes(environ)
-        self._leave = f"{keys_before}{_LEAVE}{_LEAVE_SCREEN}"
+        self._leave = f"{keys_before}{_LEAVE_MODES}{_LEAVE_SCREEN}"
         self._before: list[Any] = []
 
     def enter(self) -> None:
@@ -80,33 +80,34 @@ class ScreenModes:
         if self._file is None or not self._before:
             return
         *numbers, characters = self._before
-        left = _Left(os.getpid(), numbers, [_number(each) for each in characters])
+        left = _Left(os.getpid(), numbers, [_number(character) for character in characters])
         with suppress(OSError):  # a convenience
             self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             file = opened(self._file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-            with os.fdopen(file, "wb") as out:
-                out.write(msgspec.json.encode(left))
+            with os.fdopen(file, "wb") as stream:
+                stream.write(msgspec.json.encode(left))
 
     def _restore_left(self) -> None:
         if self._file is None:
             return
         try:
-            found, _ = read_regular(self._file, _BIGGEST, follow=False)
-            left = msgspec.json.decode(found, type=_Left)
+            content, _ = read_regular(self._file, _MAX_FILE_BYTES, follow=False)
+            left = msgspec.json.decode(content, type=_Left)
         except (OSError, msgspec.DecodeError):
             return
         if _runs(left.pid):
             return
         write(self._leave)
         characters = [
-            bytes([each & 255]) if each >= 0 else -each - 1 for each in left.characters
+            bytes([character & 255]) if character >= 0 else -character - 1
+            for character in left.characters
         ]
         with suppress(TypeError, ValueError):
             set_modes(0, [*left.modes, characters])
 
 
 def entering(*, mouse: bool) -> str:
-    return _ENTER + (_MOUSE if mouse else "")
+    return _ENTER_SCREEN + (_ENABLE_MOUSE if mouse else "")
 
 
 def key_modes(environ: Mapping[str, str]) -> tuple[str, str]:

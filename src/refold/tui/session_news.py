@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from refold.client.types import Frame
-from refold.tui.composer import draft_of, emptied, with_text
+from refold.tui.composer import draft_of, to_empty, with_text
 from refold.tui.messages import (
     DraftLeft,
     FactsChanged,
@@ -21,7 +21,7 @@ from refold.tui.messages import (
     TranscriptLoaded,
 )
 from refold.tui.model import Model, Updated, WatchedNode
-from refold.tui.transcript import CommandRows, Item, Memo, Transcript, grown, images_in
+from refold.tui.transcript import CommandRows, Item, Memo, Transcript, extend, images_in
 from refold.values.display import Diff
 from refold.values.growing import Log
 from refold.values.live import ChildMoved, SubagentDelta
@@ -31,12 +31,12 @@ from refold.views.styled import line
 from refold.views.wrap import text_lines
 
 
-def heard(model: Model, message: News) -> Updated:
+def add_news(model: Model, message: News) -> Updated:
     before = now = model.screen
     for frame in message.frames:
         now = apply_frame(now, frame)
-    new = [now.done[at] for at in range(len(before.done), len(now.done))]
-    transcript = grown(model.transcript, new) if new else model.transcript
+    new = [now.done[index] for index in range(len(before.done), len(now.done))]
+    transcript = extend(model.transcript, new) if new else model.transcript
     transcript = replace(transcript, open=_calls(now), coming=now.coming)
     diffs = _with_diffs(model.diffs, new)
     watching = model.watching and live_below(model.watching, message)
@@ -47,15 +47,15 @@ def heard(model: Model, message: News) -> Updated:
     ), commands
 
 
-def loaded(model: Model, message: Loaded) -> Updated:
+def add_loaded(model: Model, message: Loaded) -> Updated:
     """What stands there stays where it is: only what comes before it is new."""
     screen, old = replace(message.screen, window=model.screen.window), model.transcript
-    printed = [each for each in old.items if isinstance(each, CommandRows)]
+    printed = [item for item in old.items if isinstance(item, CommandRows)]
     items = Log[Item]([*screen.done, *printed])
     more = len(items) - len(old.items) if len(old.items) > len(printed) else 0
     transcript = replace(
         old, items=items, open=_calls(screen), coming=screen.coming,
-        flipped=frozenset(at + more for at in old.flipped), memo=Memo(),
+        flipped=frozenset(index + more for index in old.flipped), memo=Memo(),
     )  # fmt: skip
     anchor = model.anchor and replace(model.anchor, item=model.anchor.item + more)
     selected = model.selected + more if model.selected >= 0 else -1
@@ -80,19 +80,21 @@ def with_facts(model: Model, message: FactsChanged) -> Model:
     )
 
 
-def watched(model: Model, found: TranscriptLoaded) -> Model:
+def show_watched(model: Model, message: TranscriptLoaded) -> Model:
     screen = Screen(window=model.screen.window)
-    for frame in found.frames:
+    for frame in message.frames:
         screen = apply_frame(screen, frame)
     transcript = replace(
-        grown(Transcript(label=model.transcript.label), list(screen.done)),
+        extend(Transcript(label=model.transcript.label), list(screen.done)),
         directory=model.transcript.directory, whole=model.transcript.whole,
     )  # fmt: skip
-    same = model.watching if model.watching and model.watching.node == found.node else None
+    same = (
+        model.watching if model.watching and model.watching.node == message.node else None
+    )
     anchor = same.anchor if same else None
     if same and not same.answered:  # no event says it yet
         screen = replace(screen, coming=same.screen.coming)
-    watching = WatchedNode(found.node, found.title, transcript, anchor, screen)
+    watching = WatchedNode(message.node, message.title, transcript, anchor, screen)
     return replace(model, watching=_with_open(watching))
 
 
@@ -118,7 +120,7 @@ def draft_left(model: Model, message: DraftLeft) -> Model:
     if message.back:
         return _with_draft(model, session)
     drafts = {**model.drafts, session: typed}
-    return replace(model, composer=emptied(model.composer), drafts=drafts)
+    return replace(model, composer=to_empty(model.composer), drafts=drafts)
 
 
 def _with_draft(model: Model, session: str) -> Model:
@@ -131,7 +133,7 @@ def _with_draft(model: Model, session: str) -> Model:
 
 
 def _calls(screen: Screen) -> tuple[CallBlock, ...]:
-    return tuple(each for each in screen.open if isinstance(each, CallBlock))
+    return tuple(block for block in screen.open if isinstance(block, CallBlock))
 
 
 def _with_diffs(diffs: Log[Diff], new: Sequence[Block]) -> Log[Diff]:
@@ -148,12 +150,16 @@ def _with_open(watching: WatchedNode) -> WatchedNode:
     return replace(watching, transcript=transcript)
 
 
-def printed_by(model: Model, found: OutputLoaded) -> Model:
+def add_output(model: Model, message: OutputLoaded) -> Model:
     """The rows that it had before stay where they are."""
-    rows = tuple(text_lines(found.text, max(model.width - 2, 8))) or (
+    rows = tuple(text_lines(message.text, max(model.width - 2, 8))) or (
         line("No output.", "dim"),
     )
-    same = model.watching if model.watching and model.watching.node == found.name else None
-    transcript = grown(Transcript(), (CommandRows(rows),))
+    same = (
+        model.watching if model.watching and model.watching.node == message.name else None
+    )
+    transcript = extend(Transcript(), (CommandRows(rows),))
     anchor = same.anchor if same else None
-    return replace(model, watching=WatchedNode(found.name, found.title, transcript, anchor))
+    return replace(
+        model, watching=WatchedNode(message.name, message.title, transcript, anchor)
+    )

@@ -16,7 +16,7 @@ from refold.views.wrap import letters
 
 FIRST_PASTE = 0xF0000  # the first private character that stands for a paste
 MAX_PASTES = 0xFFFE  # of one session
-_RUNS = re.compile(
+_RUNS_PATTERN = re.compile(
     f"[\n\t{chr(FIRST_PASTE)}-{chr(FIRST_PASTE + MAX_PASTES - 1)}]"
     f"|[^\n\t{chr(FIRST_PASTE)}-{chr(FIRST_PASTE + MAX_PASTES - 1)}]+"
 )
@@ -77,7 +77,7 @@ def field_of(text: str) -> TextField:
     return TextField(text, len(text))
 
 
-def cleared(field: TextField) -> TextField:
+def clear(field: TextField) -> TextField:
     """An empty field that still has the texts that were cut."""
     return TextField(pastes=field.pastes, vi=field.vi, kept=field.kept)
 
@@ -152,9 +152,9 @@ def _clusters(field: TextField) -> Iterator[tuple[str, int]]:
 
     What is not near the cursor comes in longer pieces, if it takes a cell a character.
     """
-    for found in _RUNS.finditer(field.text):
-        run = found[0]
-        far = not found.start() <= field.at <= found.end() and not field.selected
+    for match in _RUNS_PATTERN.finditer(field.text):
+        run = match[0]
+        far = not match.start() <= field.at <= match.end() and not field.selected
         if far and run.isascii() and run.isprintable():
             yield run, len(run)
         elif run == "\n":

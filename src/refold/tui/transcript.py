@@ -39,10 +39,10 @@ from refold.views.screen.conversation import from_child, from_shell
 from refold.views.styled import ImageRow, Line, Piece, Style, bare, line
 from refold.views.wrap import cut, fold_lines, truncate, wrap_line, wrap_words
 
-_FOLDING = call_summary.ResultFold("; Ctrl+O shows them", output=5, diff=14)
-_TAIL = 3  # rows of what a running command has printed last
-_INDENT = 4
-_SIGNS: dict[str, tuple[Style, str]] = {
+_RESULT_FOLD = call_summary.ResultFold("; Ctrl+O shows them", output=5, diff=14)
+_TAIL_ROWS = 3  # of what a running command has printed last
+_INDENT_CELLS = 4
+_STATE_SIGNS: dict[str, tuple[Style, str]] = {
     "called": ("dim", "○"),
     "asked": ("warn", "?"),
     "running": ("accent", "●"),
@@ -111,31 +111,38 @@ class Transcript(Struct, frozen=True):
     def __len__(self) -> int:
         return len(self.items) + len(self.open) + len(self.coming)
 
-    def item(self, at: int) -> Item | StreamingBlock:
+    def item(self, index: int) -> Item | StreamingBlock:
         """Items that are over, then those that are open, then the answer under way."""
-        if at < len(self.items):
-            return self.items[at]
-        at -= len(self.items)
-        return self.open[at] if at < len(self.open) else self.coming[at - len(self.open)]
+        if index < len(self.items):
+            return self.items[index]
+        index -= len(self.items)
+        return (
+            self.open[index]
+            if index < len(self.open)
+            else self.coming[index - len(self.open)]
+        )
 
-    def is_whole(self, at: int) -> bool:
-        return self.whole != (at in self.flipped)
+    def is_whole(self, index: int) -> bool:
+        return self.whole != (index in self.flipped)
 
-    def rows(self, at: int, room: int) -> list[Line]:
+    def rows(self, index: int, room: int) -> list[Line]:
         """The rows of an item, with the empty one that sets it off from the item above."""
-        body = self._body(at, room)
-        return [(), *body] if body and self._apart(at, room, len(body)) else body
+        body = self._body(index, room)
+        return [(), *body] if body and self._apart(index, room, len(body)) else body
 
-    def _body(self, at: int, room: int) -> list[Line]:
-        memo, whole = self.memo.at(room), self.is_whole(at)
-        if at >= len(self.items):
-            return self._unfinished(self.item(at), room, whole=whole)
-        kept = memo.rows.get(at)
-        if kept is None or kept[0] != whole:
-            kept = memo.rows[at] = whole, item_rows(self.items[at], room, self, whole=whole)
-        return kept[1]
+    def _body(self, index: int, room: int) -> list[Line]:
+        memo, whole = self.memo.at(room), self.is_whole(index)
+        if index >= len(self.items):
+            return self._open_rows(self.item(index), room, whole=whole)
+        cached = memo.rows.get(index)
+        if cached is None or cached[0] != whole:
+            cached = memo.rows[index] = (
+                whole,
+                item_rows(self.items[index], room, self, whole=whole),
+            )
+        return cached[1]
 
-    def _unfinished(
+    def _open_rows(
         self, item: Item | StreamingBlock, room: int, *, whole: bool
     ) -> list[Line]:
         if not isinstance(item, StreamingBlock):
@@ -146,47 +153,47 @@ class Transcript(Struct, frozen=True):
                     self.memo.stream = _Stream(room)
                 return self.memo.stream.rows_of(item.text)
             case "thought":
-                return thought_rows(str(item.text), room, whole=whole)
+                return thinking_rows(str(item.text), room, whole=whole)
             case _:
                 return [(("dim", f"○ {on_one_line(str(item.text))} …"),)]
 
-    def _apart(self, at: int, room: int, rows: int) -> bool:
+    def _apart(self, index: int, room: int, rows: int) -> bool:
         """Short calls and notices in a row stand close together."""
-        if not at:
+        if not index:
             return False
-        above, here = self.item(at - 1), self.item(at)
+        above, here = self.item(index - 1), self.item(index)
         if isinstance(here, CommandRows) and isinstance(above, CommandRows):
             return here.begins
         close = isinstance(here, CallBlock | NoticeBlock) and rows <= 2
         return not (
             close
             and isinstance(above, CallBlock | NoticeBlock)
-            and len(self._body(at - 1, room)) <= 2
+            and len(self._body(index - 1, room)) <= 2
         )
 
 
 def item_rows(item: Item, room: int, of: Transcript, *, whole: bool) -> list[Line]:
     match item:
         case CommandRows(rows):
-            return [_split for row in rows for _split in wrapped(row, room)]
+            return [_split for row in rows for _split in wrap_row(row, room)]
         case MessageBlock():
-            return _heard(item, room, of, whole=whole)
+            return _message_rows(item, room, of, whole=whole)
         case AnswerBlock(text=text):
             return markdown_rows(text, room)
         case DroppedBlock(text=text):
             rows = [line(visible(row), "dim") for row in text.splitlines() if row.strip()]
             mark = line(on_one_line(item.mark), "warn")
-            return [part for row in (*rows, mark) for part in wrapped(row, room)]
+            return [part for row in (*rows, mark) for part in wrap_row(row, room)]
         case ThinkingBlock(text=text):
-            return thought_rows(text, room, whole=whole)
+            return thinking_rows(text, room, whole=whole)
         case CallBlock():
-            return _called(item, room, of, whole=whole)
+            return _call_rows(item, room, of, whole=whole)
         case NoticeBlock(line=told, found=report):
-            rows = report_rows(report, room - _INDENT)
-            return [*wrapped(told, room), *_under(rows, 0)]
+            rows = report_rows(report, room - _INDENT_CELLS)
+            return [*wrap_row(told, room), *_under(rows, 0)]
         case TurnEndBlock():
             return [
-                row for told in interactive_turn_rows(item) for row in wrapped(told, room)
+                row for told in interactive_turn_rows(item) for row in wrap_row(told, room)
             ]
 
 
@@ -200,7 +207,7 @@ def item_text(item: Item | StreamingBlock, label: Callable[[ToolCall], str] = _n
         case DroppedBlock(text=text):
             return f"{text}\n{item.mark}".strip()
         case CallBlock():
-            diffs = [each.text for each in item.shown if isinstance(each, Diff)]
+            diffs = [diff.text for diff in item.shown if isinstance(diff, Diff)]
             return "\n".join(
                 (label(item.call), *diffs) if diffs else (label(item.call), item.text)
             )
@@ -233,13 +240,13 @@ def split_rows(pieces: Iterable[Piece]) -> list[Line]:
     return [tuple(row) for row in rows]
 
 
-def thought_rows(text: str, room: int, *, whole: bool) -> list[Line]:
+def thinking_rows(text: str, room: int, *, whole: bool) -> list[Line]:
     words = " ".join(visible(text).split())
     if not whole:
         return [line(cut(f"∴ {words}", room), "dim")]
     return [
-        (("dim", "∴ " if not at else "  "), *row)
-        for at, row in enumerate(wrap_words(words, room - 2, "dim"))
+        (("dim", "∴ " if not index else "  "), *row)
+        for index, row in enumerate(wrap_words(words, room - 2, "dim"))
     ]
 
 
@@ -268,7 +275,7 @@ def last_anchor(shown: Transcript, room: int, height: int) -> Anchor:
     return Anchor(at, max(-left, 0))
 
 
-def scrolled(
+def scroll_anchor(
     shown: Transcript, anchor: Anchor | None, by: int, room: int, height: int
 ) -> Anchor | None:
     """The anchor `by` rows further down (up, if negative); None: the end is reached."""
@@ -282,33 +289,37 @@ def scrolled(
     while item < len(shown) and row >= len(shown.rows(item, room)):
         row -= len(shown.rows(item, room))
         item += 1
-    found = Anchor(item, row)
-    return None if (found.item, found.row) >= (last.item, last.row) else found
+    result = Anchor(item, row)
+    return None if (result.item, result.row) >= (last.item, last.row) else result
 
 
-def found_in(shown: Transcript, words: str, start: int, step: int) -> int | None:
+def find_item(shown: Transcript, words: str, start: int, step: int) -> int | None:
     """The next item from `start` on, in this direction, that contains the words."""
     wanted = words.casefold()
     span = range(start, len(shown)) if step > 0 else range(start, -1, -1)
     return next(
-        (at for at in span if wanted in item_text(shown.item(at), shown.label).casefold()),
+        (
+            index
+            for index in span
+            if wanted in item_text(shown.item(index), shown.label).casefold()
+        ),
         None,
     )
 
 
 def code_block(text: str) -> str:
     """The last fenced block of a text, without its fences; "" if there is none."""
-    found, inside = "", list[str]()
+    code, inside = "", list[str]()
     fence = ""
     for row in text.split("\n"):
         bare_row = row.strip()
         if not fence and bare_row.startswith(("```", "~~~")):
             fence, inside = bare_row[:3], []
         elif fence and bare_row == fence:
-            found, fence = "\n".join(inside), ""
+            code, fence = "\n".join(inside), ""
         elif fence:
             inside.append(row)
-    return found
+    return code
 
 
 class _Stream:
@@ -333,7 +344,9 @@ class _Stream:
         return [*self._rows, *split_rows(self._prose.rest())]
 
 
-def _heard(item: MessageBlock, room: int, of: Transcript, *, whole: bool) -> list[Line]:
+def _message_rows(
+    item: MessageBlock, room: int, of: Transcript, *, whole: bool
+) -> list[Line]:
     if from_child(item.sender):
         return list(report_lines(item.sender, item.words, room))
     sign = " " if from_shell(item.sender) else "›"
@@ -353,46 +366,46 @@ def _images(
     images: Sequence[Image], room: int, of: Transcript, *, whole: bool
 ) -> Iterator[Line]:
     """A card for each image: its name, and what kind of file it is; where it is drawn, below."""
-    for each in images:
-        name, kind = on_one_line(each.name), on_one_line(each.media_type)
-        said = f"{name} · {kind}" if name else kind
-        yield truncate((("accent", "  ▣ "), ("dim", said)), room)
-        if (size := of.sizes.get(each.blob)) is None or room < 2 * _INDENT:
+    for image in images:
+        name, kind = on_one_line(image.name), on_one_line(image.media_type)
+        text = f"{name} · {kind}" if name else kind
+        yield truncate((("accent", "  ▣ "), ("dim", text)), room)
+        if (size := of.sizes.get(image.blob)) is None or room < 2 * _INDENT_CELLS:
             continue
-        columns, rows = size.fitted(room - _INDENT, whole=whole)
+        columns, rows = size.fit(room - _INDENT_CELLS, whole=whole)
         for row in range(rows):
-            drawn = ImageRow(each.blob, row, rows, columns)
-            yield (("plain", " " * _INDENT), (drawn, " " * columns))
+            drawn = ImageRow(image.blob, row, rows, columns)
+            yield (("plain", " " * _INDENT_CELLS), (drawn, " " * columns))
 
 
-def _called(item: CallBlock, room: int, of: Transcript, *, whole: bool) -> list[Line]:
-    style, sign = _SIGNS[item.stage]
+def _call_rows(item: CallBlock, room: int, of: Transcript, *, whole: bool) -> list[Line]:
+    style, sign = _STATE_SIGNS[item.stage]
     indent = 2 if item.within else 0
     name, _, rest = of.label(item.call).partition(" ")
-    said = f" {cut(rest, room - len(name) - 3 - indent)}" if rest else ""
-    head: Line = ((style, f"{' ' * indent}{sign} "), ("strong", name), ("plain", said))
-    rows = _result(item, room - _INDENT - indent, of, whole=whole)
+    text = f" {cut(rest, room - len(name) - 3 - indent)}" if rest else ""
+    head: Line = ((style, f"{' ' * indent}{sign} "), ("strong", name), ("plain", text))
+    rows = _result(item, room - _INDENT_CELLS - indent, of, whole=whole)
     return [head, *_under(rows, indent), *_images(item.images, room, of, whole=whole)]
 
 
 def _result(item: CallBlock, room: int, of: Transcript, *, whole: bool) -> list[Line]:
     if item.open:
         tail = [row for row in item.tail.replace("\r", "\n").split("\n") if row.strip()]
-        return [line(cut(on_one_line(row), room), "dim") for row in tail[-_TAIL:]]
+        return [line(cut(on_one_line(row), room), "dim") for row in tail[-_TAIL_ROWS:]]
     if isinstance(item.control, PlanReady):
         return markdown_rows(item.control.plan, room) if whole else []
     if whole and item.stage == "done":
         end = events.Ended(item.call.id, item.stage, item.text, item.shown)
         return call_summary.whole(end, item.text, room, of.directory)
-    return result_rows(item, room, of.directory, _FOLDING)
+    return result_rows(item, room, of.directory, _RESULT_FOLD)
 
 
 def _under(rows: Sequence[Line], indent: int) -> Iterator[Line]:
-    for at, row in enumerate(rows):
-        yield (("dim", " " * indent + ("    " if at else "  └ ")), *row)
+    for index, row in enumerate(rows):
+        yield (("dim", " " * indent + ("    " if index else "  └ ")), *row)
 
 
-def wrapped(row: Line, room: int) -> Iterator[Line]:
+def wrap_row(row: Line, room: int) -> Iterator[Line]:
     """A row of ours, broken where it is too wide; none overflows."""
     for part in split_rows(wrap_line(row, room)) or [()]:
         yield truncate(part, room)
@@ -400,8 +413,8 @@ def wrapped(row: Line, room: int) -> Iterator[Line]:
 
 def images_in(items: Iterable[Item]) -> tuple[str, ...]:
     """The names of the images in these items, each once."""
-    found = (item.images for item in items if isinstance(item, CallBlock | MessageBlock))
-    return tuple(dict.fromkeys(each.blob for images in found for each in images))
+    groups = (item.images for item in items if isinstance(item, CallBlock | MessageBlock))
+    return tuple(dict.fromkeys(image.blob for images in groups for image in images))
 
 
 def with_sizes(shown: Transcript, sizes: Mapping[str, ImageSize]) -> Transcript:
@@ -409,7 +422,7 @@ def with_sizes(shown: Transcript, sizes: Mapping[str, ImageSize]) -> Transcript:
     return replace(shown, sizes={**shown.sizes, **sizes}, memo=Memo())
 
 
-def grown(shown: Transcript, new: Sequence[Item]) -> Transcript:
+def extend(shown: Transcript, new: Sequence[Item]) -> Transcript:
     """The transcript with these items behind those that are over."""
     items = shown.items
     for item in new:

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from refold.client.protocol import Interrupt, MoveToBackground, StopBackground, StopChild
 from refold.tui import composer as inputs
-from refold.tui.editing import inserted
-from refold.tui.keys import KEYS, keys_rows
+from refold.tui.editing import insert_text
+from refold.tui.keys import DESCRIBED_KEYS, keys_rows
 from refold.tui.messages import (
-    PANELS,
+    PANEL_NAMES,
     Answer,
     Asked,
     AskedToPick,
@@ -75,30 +75,30 @@ from refold.tui.model import (
 )
 from refold.tui.navigation import find, finding_key, mouse, scroll, select, transcript_key
 from refold.tui.overlays import (
-    asked,
+    add_matches,
+    add_question,
     choosing_key,
     dialog_key,
     dialog_letters,
-    matched,
     menu_key,
     menu_text,
-    narrowed,
+    narrow,
     with_next_question,
     withdrawn,
 )
-from refold.tui.panels import TITLES, panel_entries
+from refold.tui.panels import PANEL_TITLES, panel_entries
 from refold.tui.session_news import (
+    add_loaded,
+    add_news,
+    add_output,
     draft_left,
-    heard,
-    loaded,
-    printed_by,
-    watched,
+    show_watched,
     with_facts,
 )
 from refold.tui.text_field import field_of
 from refold.tui.transcript import (
     CommandRows,
-    grown,
+    extend,
     with_sizes,
 )
 from refold.tui.view import areas
@@ -107,17 +107,17 @@ from refold.views.question_keys import CALM_SECONDS, Menu
 from refold.views.screen.blocks import CONTINUED_BY_ENTER
 from refold.views.styled import Line
 
-TWICE = 2.0  # seconds in which a second Ctrl+C or Esc means more
+TWICE_SECONDS = 2.0  # in which a second Ctrl+C or Esc means more
 
 
 def update(model: Model, message: Message) -> Updated:
     model = replace(model, clock=max(model.clock, getattr(message, "at", 0.0)))
-    new, commands = _ON[type(message)](model, message)
+    new, commands = _HANDLERS[type(message)](model, message)
     new = with_next_question(new)
     if _awaits_calm(new) and _awaits_calm(new) != _awaits_calm(model):
         commands = (*commands, WakeAfter(CALM_SECONDS))
-    if _followed(new) != _followed(model):
-        _, panel = _followed(new)
+    if _panel_to_follow(new) != _panel_to_follow(model):
+        _, panel = _panel_to_follow(new)
         commands = (*commands, Follow(panel))
     if model.watching and not new.watching:
         commands = (*commands, Watch(""))
@@ -131,29 +131,29 @@ def _awaits_calm(model: Model) -> tuple[int, float] | None:
     return model.overlay.asked.number, model.typed_at
 
 
-def _followed(model: Model) -> tuple[str, PanelName]:
+def _panel_to_follow(model: Model) -> tuple[str, PanelName]:
     """The panel that is read anew while it is open, and the session that it is about."""
     if model.panel not in ("tasks", "background"):
         return "", ""
     return model.facts.session, model.panel
 
 
-def _told(change: Callable[[Model, Any], Model]) -> Callable[[Model, Any], Updated]:
+def _pure(change: Callable[[Model, Any], Model]) -> Callable[[Model, Any], Updated]:
     """For a message after which there is nothing to do."""
     return lambda model, message: (change(model, message), ())
 
 
-def _printed(model: Model, rows: tuple[Line, ...], *, begins: bool = False) -> Model:
-    return replace(model, transcript=grown(model.transcript, (CommandRows(rows, begins),)))
+def _print(model: Model, rows: tuple[Line, ...], *, begins: bool = False) -> Model:
+    return replace(model, transcript=extend(model.transcript, (CommandRows(rows, begins),)))
 
 
-def _offered(model: Model, found: Offered) -> Model:
-    composer = inputs.offered(model.composer, found.before, found.offers)
+def _with_offers(model: Model, message: Offered) -> Model:
+    composer = inputs.with_offers(model.composer, message.before, message.offers)
     return replace(model, composer=composer)
 
 
-def _with_history(model: Model, found: Remembered) -> Model:
-    return replace(model, composer=replace(model.composer, history=found.inputs))
+def _with_history(model: Model, message: Remembered) -> Model:
+    return replace(model, composer=replace(model.composer, history=message.inputs))
 
 
 def _put_text(model: Model, text: str) -> Model:
@@ -162,14 +162,14 @@ def _put_text(model: Model, text: str) -> Model:
     return replace(model, composer=inputs.with_text(model.composer, text))
 
 
-def _with_image(model: Model, found: ImagePasted) -> Model:
-    composer = inputs.with_paste(model.composer, f"{found.label} ")
+def _with_image(model: Model, message: ImagePasted) -> Model:
+    composer = inputs.with_paste(model.composer, f"{message.label} ")
     return replace(model, composer=composer)
 
 
-def _with_queued(model: Model, found: Unqueued) -> Model:
+def _with_queued(model: Model, message: Unqueued) -> Model:
     typed = model.composer.field.whole  # meanwhile
-    text = f"{found.text}\n{typed}" if typed else found.text
+    text = f"{message.text}\n{typed}" if typed else message.text
     return replace(model, composer=inputs.with_text(model.composer, text))
 
 
@@ -177,7 +177,7 @@ def _key(model: Model, message: Key) -> Updated:
     model, key, at = replace(model, hint=""), message.name, message.at
     if model.overlay is not None and not _passes(model.overlay, key):
         return _overlay_key(model, model.overlay, key, at)
-    if (action := KEYS.get(key)) is not None:
+    if (action := DESCRIBED_KEYS.get(key)) is not None:
         return _action(model, action, at)
     if model.watching is not None and key == "esc":
         return replace(model, watching=None), ()
@@ -192,7 +192,7 @@ def _key(model: Model, message: Key) -> Updated:
 
 def _passes(overlay: Overlay, key: str) -> bool:
     """Does the key mean the same while this is in place of the input?"""
-    action = KEYS.get(key, "")
+    action = DESCRIBED_KEYS.get(key, "")
     if action in ("suspend", "redraw"):
         return True
     return isinstance(overlay, Dialog) and action in _BESIDE_QUESTION
@@ -222,17 +222,17 @@ def _beside_question(model: Model, dialog: Dialog, key: str, at: float) -> Updat
     return _input_key(model, key, at) if answered is None else answered
 
 
-def _typed(model: Model, message: Typed) -> Updated:
+def _type(model: Model, message: Typed) -> Updated:
     model, text, at = replace(model, hint=""), message.text, message.at
     match model.overlay:
         case Dialog() as dialog:
-            return _typed_at_question(model, dialog, text, at)
+            return _type_at_question(model, dialog, text, at)
         case OpenPicker() as choosing:
             model = replace(model, typed_at=at)
             picker = with_query(choosing.picker, choosing.picker.query + text)
-            return narrowed(model, choosing, picker)
+            return narrow(model, choosing, picker)
         case TextSearch() as finding:
-            return find(replace(model, typed_at=at), inserted(finding.field, text).text)
+            return find(replace(model, typed_at=at), insert_text(finding.field, text).text)
         case None:
             pass
     match model.focus:
@@ -241,21 +241,21 @@ def _typed(model: Model, message: Typed) -> Updated:
         case "panel":
             return _panel_key(replace(model, typed_at=at), text)
         case "input" if text == "?" and not model.composer.field.text:
-            return _printed(model, keys_rows(model.width), begins=True), ()
+            return _print(model, keys_rows(model.width), begins=True), ()
         case "input" if text == "v" and inputs.takes_commands(model.composer):
             return model, (EditOutside(model.composer.field.whole),)
         case "input":
             model = replace(model, typed_at=at)
-            return _composed(model, inputs.typed(model.composer, text))
+            return _compose(model, inputs.insert(model.composer, text))
 
 
-def _typed_at_question(model: Model, dialog: Dialog, text: str, at: float) -> Updated:
+def _type_at_question(model: Model, dialog: Dialog, text: str, at: float) -> Updated:
     if model.focus == "panel":
         return _panel_key(replace(model, typed_at=at), text)
     if dialog.menu is None:
         return dialog_letters(model, dialog, text, at)
-    (model, done), rest = menu_text(model, dialog, text, at)
-    return _composed(model, inputs.typed(model.composer, rest)) if rest else (model, done)
+    (model, orders), rest = menu_text(model, dialog, text, at)
+    return _compose(model, inputs.insert(model.composer, rest)) if rest else (model, orders)
 
 
 def _paste(model: Model, message: Paste) -> Updated:
@@ -264,31 +264,31 @@ def _paste(model: Model, message: Paste) -> Updated:
             pasted = menu_text(
                 replace(model, hint=""), dialog, message.text, message.at, pasted=True
             )
-            (model, done), rest = pasted
+            (model, commands), rest = pasted
             composer = inputs.with_paste(model.composer, rest)
-            return _composed(model, composer) if rest else (model, done)
+            return _compose(model, composer) if rest else (model, commands)
         case _:
-            return _pasted(replace(model, hint="", typed_at=message.at), message.text)
+            return _paste_text(replace(model, hint="", typed_at=message.at), message.text)
 
 
-def _pasted(model: Model, text: str) -> Updated:
+def _paste_text(model: Model, text: str) -> Updated:
     match model.overlay:
         case Dialog(asked) as dialog if not asked.keys:
             text = text if asked.many else " ".join(text.split())
-            field = inserted(dialog.field, text)
+            field = insert_text(dialog.field, text)
             return replace(model, overlay=replace(dialog, field=field)), ()
         case TextSearch() as finding:
-            return find(model, inserted(finding.field, " ".join(text.split())).text)
+            return find(model, insert_text(finding.field, " ".join(text.split())).text)
         case None if not text:  # how some terminals paste an image
             return model, (PasteImage(),)
         case None:
             focused = replace(model, focus="input")
-            return _composed(focused, inputs.with_paste(model.composer, text))
+            return _compose(focused, inputs.with_paste(model.composer, text))
         case _:
             return model, ()
 
 
-def _composed(model: Model, composer: inputs.Composer) -> Updated:
+def _compose(model: Model, composer: inputs.Composer) -> Updated:
     """The input has changed: completions are looked for anew."""
     model = replace(model, composer=composer)
     before = composer.before
@@ -309,9 +309,9 @@ def _action(model: Model, action: str, at: float) -> Updated:
             whole = not model.transcript.whole
             shown_ = replace(model.transcript, whole=whole, flipped=frozenset[int]())
             return replace(model, transcript=shown_), ()
-        case _ if action in _WANTED:
-            return model, (_WANTED[action],)
-        case _ if action in TITLES or action == "panels":
+        case _ if action in _LOOKUP_COMMANDS:
+            return model, (_LOOKUP_COMMANDS[action],)
+        case _ if action in PANEL_TITLES or action == "panels":
             return _with_panel(model, action), ()
         case _:
             return scroll(model, action)
@@ -319,11 +319,11 @@ def _action(model: Model, action: str, at: float) -> Updated:
 
 def _ctrl_c(model: Model, at: float) -> Updated:
     """Ctrl+C: empty the input, stop the turn, or, pressed twice, leave."""
-    twice = at - model.interrupted_at < TWICE
+    twice = at - model.interrupted_at < TWICE_SECONDS
     model = replace(model, interrupted_at=at)
     if model.composer.field.text:
-        kept = inputs.remembered(model.composer, model.composer.field.whole)
-        model = replace(model, composer=inputs.emptied(kept), interrupted_at=-math.inf)
+        composer = inputs.remember_input(model.composer, model.composer.field.whole)
+        model = replace(model, composer=inputs.to_empty(composer), interrupted_at=-math.inf)
         return replace(model, hint="Cleared. ↑ restores it."), ()
     if model.screen.view.turn.seq and not (twice and model.screen.view.turn.stopped):
         hint = "Stopping the turn. Ctrl+C again leaves."
@@ -337,23 +337,23 @@ def _input_key(model: Model, key: str, at: float) -> Updated:
     composer = model.composer
     model = replace(model, typed_at=at)
     early = _with_empty_input(model, key)
-    if not early and (taken := inputs.pressed(composer, key)) is not None:
+    if not early and (taken := inputs.press_key(composer, key)) is not None:
         if key in ("enter", "esc") or inputs.is_same_place(taken, composer):
             return replace(model, composer=taken), ()
-        return _composed(model, taken)
+        return _compose(model, taken)
     match key:
         case "enter":
             return _submit(model, "now")
         case "ctrl+enter" | "alt+enter" if model.screen.view.turn.seq or key[0] == "c":
             return _submit(model, "next")
         case "alt+enter":
-            return _composed(model, inputs.typed(composer, "\n"))
+            return _compose(model, inputs.insert(composer, "\n"))
         case "tab" if model.panel:
             return replace(model, focus="panel", panel_row=0), ()
         case "esc":
             return _escape(model, at)
         case _:
-            return model, early or _wanted_by(key, composer)
+            return model, early or _lookups(key, composer)
 
 
 def _with_empty_input(model: Model, key: str) -> tuple[Command, ...]:
@@ -371,7 +371,7 @@ def _with_empty_input(model: Model, key: str) -> tuple[Command, ...]:
     return (EditQueued(newest.seq, newest.said.typed or newest.said.text),)
 
 
-def _wanted_by(key: str, composer: inputs.Composer) -> tuple[Command, ...]:
+def _lookups(key: str, composer: inputs.Composer) -> tuple[Command, ...]:
     match key:
         case "tab":
             return (Complete(composer.before),)
@@ -393,7 +393,7 @@ def _escape(model: Model, at: float) -> Updated:
         return replace(model, anchor=None), ()
     if model.panel:
         return replace(model, panel=""), ()
-    if at - model.escaped_at < TWICE and not model.composer.field.text:
+    if at - model.escaped_at < TWICE_SECONDS and not model.composer.field.text:
         return replace(model, escaped_at=-math.inf), (RunCommand("/rewind"),)
     return replace(model, escaped_at=at, hint="Esc again: rewind."), ()
 
@@ -405,23 +405,23 @@ def _submit(model: Model, when: Literal["now", "next"]) -> Updated:
         if stopped and not model.screen.view.turn.seq:
             return model, (RunCommand("/continue"),)
         return model, ()
-    kept = inputs.remembered(model.composer, text)
-    model = replace(model, composer=inputs.emptied(kept), anchor=None)
-    sent = (Remember(text), Submit(text, when))
+    composer = inputs.remember_input(model.composer, text)
+    model = replace(model, composer=inputs.to_empty(composer), anchor=None)
+    orders = (Remember(text), Submit(text, when))
     match model.overlay:
         case Dialog(asked, menu=Menu(send_leaves=True)):
-            return replace(model, overlay=None), (*sent, Answer(asked.number, key="esc"))
+            return replace(model, overlay=None), (*orders, Answer(asked.number, key="esc"))
         case _:
-            return model, sent
+            return model, orders
 
 
 def _with_panel(model: Model, name: str) -> Model:
     """Open this panel, or close it if it is open; `panels` is the next one."""
     if name == "panels":
-        at = PANELS.index(model.panel) + 1 if model.panel else 0
-        panel = PANELS[at] if at < len(PANELS) else ""
+        at = PANEL_NAMES.index(model.panel) + 1 if model.panel else 0
+        panel = PANEL_NAMES[at] if at < len(PANEL_NAMES) else ""
     else:
-        panel = next((each for each in PANELS if each == name != model.panel), "")
+        panel = next((each for each in PANEL_NAMES if each == name != model.panel), "")
     return replace(model, panel=panel, panel_row=0, focus="input")
 
 
@@ -452,49 +452,49 @@ def _panel_key(model: Model, key: str) -> Updated:
             return model, ()
 
 
-_WANTED: Mapping[str, Command] = {
+_LOOKUP_COMMANDS: Mapping[str, Command] = {
     "palette": LoadPalette(), "mode": CycleMode(), "suspend": Suspend(), "redraw": Repaint(),
 }  # fmt: skip
 _BESIDE_QUESTION = frozenset(
-    {"scroll_up", "scroll_down", "top", "end", "whole", "panels", *TITLES}
+    {"scroll_up", "scroll_down", "top", "end", "whole", "panels", *PANEL_TITLES}
 )
-_ON: Mapping[type, Callable[[Model, Any], Updated]] = {
+_HANDLERS: Mapping[type, Callable[[Model, Any], Updated]] = {
     Key: _key,
-    Typed: _typed,
+    Typed: _type,
     Paste: _paste,
     Mouse: mouse,
-    News: heard,
-    Loaded: loaded,
-    Resized: _told(lambda model, m: replace(model, width=m.width, height=m.height)),
-    Tick: _told(lambda model, m: replace(model, now=m.now)),
-    FactsChanged: _told(with_facts),
-    DraftLeft: _told(draft_left),
-    RowsPrinted: _told(lambda model, m: _printed(model, m.rows, begins=m.begins)),
-    Asked: _told(asked),
-    AskedToPick: _told(
+    News: add_news,
+    Loaded: add_loaded,
+    Resized: _pure(lambda model, m: replace(model, width=m.width, height=m.height)),
+    Tick: _pure(lambda model, m: replace(model, now=m.now)),
+    FactsChanged: _pure(with_facts),
+    DraftLeft: _pure(draft_left),
+    RowsPrinted: _pure(lambda model, m: _print(model, m.rows, begins=m.begins)),
+    Asked: _pure(add_question),
+    AskedToPick: _pure(
         lambda model, m: replace(model, overlay=OpenPicker(m.number, m.picker))
     ),
-    Withdrawn: _told(lambda model, m: withdrawn(model, m.number)),
-    Matched: _told(matched),
-    Offered: _told(_offered),
-    PaletteLoaded: _told(
+    Withdrawn: _pure(lambda model, m: withdrawn(model, m.number)),
+    Matched: _pure(add_matches),
+    Offered: _pure(_with_offers),
+    PaletteLoaded: _pure(
         lambda model, m: replace(model, overlay=model.overlay or OpenPicker(0, m.picker))
     ),
-    TranscriptLoaded: _told(watched),
-    OutputLoaded: _told(printed_by),
-    BoardRead: _told(lambda model, m: replace(model, board=m)),
-    OutputsRead: _told(
+    TranscriptLoaded: _pure(show_watched),
+    OutputLoaded: _pure(add_output),
+    BoardRead: _pure(lambda model, m: replace(model, board=m)),
+    OutputsRead: _pure(
         lambda model, m: replace(model, printed=m.lines, now=m.now or model.now)
     ),
-    Edited: _told(lambda model, m: _put_text(model, m.text)),
-    ImagePasted: _told(_with_image),
-    ImagesMeasured: _told(
+    Edited: _pure(lambda model, m: _put_text(model, m.text)),
+    ImagePasted: _pure(_with_image),
+    ImagesMeasured: _pure(
         lambda model, m: replace(model, transcript=with_sizes(model.transcript, m.sizes))
     ),
-    Unqueued: _told(_with_queued),
-    Remembered: _told(_with_history),
-    Woken: _told(lambda model, m: model),
-    ViKeys: _told(
+    Unqueued: _pure(_with_queued),
+    Remembered: _pure(_with_history),
+    Woken: _pure(lambda model, m: model),
+    ViKeys: _pure(
         lambda model, m: replace(model, composer=inputs.with_vi_keys(model.composer, m.on))
     ),
 }

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from refold.tui.composer import Composer
 from refold.tui.model import (
-    COMPACT,
+    COMPACT_COLUMNS,
     PANEL_COLUMNS,
     SIDE_BY_SIDE,
     Dialog,
@@ -21,7 +21,7 @@ from refold.tui.model import (
     WatchedNode,
 )
 from refold.tui.overlays import choosing_rows, dialog_rows
-from refold.tui.panels import HINTS, TITLES, panel_entries
+from refold.tui.panels import PANEL_HINTS, PANEL_TITLES, panel_entries
 from refold.tui.text_field import lay_out
 from refold.tui.transcript import visible_rows
 from refold.views.children_list import running_summary
@@ -33,14 +33,18 @@ from refold.views.screen.status import attempt_text
 from refold.views.styled import Line, Piece, Style
 from refold.views.wrap import cells, cut, letters, truncate
 
-_WHEEL = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-_OFFERS = 8  # completions that are shown at once
-_PANEL = 14  # rows of a panel below the transcript
-_CHIPS = 3  # messages that wait and are named
-_LEAST = 3  # rows of the transcript, whatever is asked
-_EMPTY = ("Ask anything", "/ for commands", "@ for files", "Ctrl+P for everything")
-_WORKING = ("Enter: for the next step", "Alt+Enter: after this turn", "Esc interrupts")
-_KEYS = "Esc closes · Shift+↑↓ scroll"
+_WHEEL_SIGNS = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_MAX_OFFERS = 8  # completions that are shown at once
+_PANEL_ROWS = 14  # of a panel below the transcript
+_MAX_CHIPS = 3  # messages that wait and are named
+_MIN_TRANSCRIPT_ROWS = 3  # of the transcript, whatever is asked
+_EMPTY_HINTS = ("Ask anything", "/ for commands", "@ for files", "Ctrl+P for everything")
+_WORKING_HINTS = (
+    "Enter: for the next step",
+    "Alt+Enter: after this turn",
+    "Esc interrupts",
+)
+_KEY_HINT = "Esc closes · Shift+↑↓ scroll"
 
 
 class Frame(Struct, frozen=True):
@@ -87,13 +91,13 @@ def areas(model: Model) -> Areas:
         cursor = (cursor[0] - lost, cursor[1]) if cursor and cursor[0] >= lost else None
     left = height - len(bottom)
     wide = model.width >= SIDE_BY_SIDE
-    if not model.panel or (not wide and left < 2 * _LEAST):
+    if not model.panel or (not wide and left < 2 * _MIN_TRANSCRIPT_ROWS):
         return Areas(model.width, left, bottom=tuple(bottom), cursor=cursor)
     if wide:
         room = model.width - PANEL_COLUMNS - 2
         return Areas(room, left, PANEL_COLUMNS, left, True, tuple(bottom), cursor)
-    wanted = 2 + sum(len(each.rows) for each in panel_entries(model, model.width - 2))
-    most = max(min(left // 2, _PANEL, wanted), _LEAST)
+    wanted = 2 + sum(len(entry.rows) for entry in panel_entries(model, model.width - 2))
+    most = max(min(left // 2, _PANEL_ROWS, wanted), _MIN_TRANSCRIPT_ROWS)
     return Areas(
         model.width, left - most, model.width, most, bottom=tuple(bottom), cursor=cursor
     )
@@ -105,7 +109,7 @@ def _transcript(model: Model, at: Areas) -> list[Line]:
     seen: Model | WatchedNode = model.watching or model
     rows, items = visible_rows(seen.transcript, seen.anchor, at.room, at.height)
     if isinstance(model.overlay, TextSearch) and model.overlay.field.text:
-        rows = [_marked(row, model.overlay.field.text) for row in rows]
+        rows = [_mark_row(row, model.overlay.field.text) for row in rows]
     if model.focus == "transcript" and model.selected in items:
         here = [n for n, item in enumerate(items) if item == model.selected]
         first = next((n for n in here if rows[n]), here[0])  # blank rows may be all of it
@@ -116,14 +120,14 @@ def _transcript(model: Model, at: Areas) -> list[Line]:
 
 
 def _panel(model: Model, room: int, height: int) -> list[Line]:
-    title = TITLES[model.panel]
-    hint = HINTS.get(model.panel, "") if model.focus == "panel" else "Tab to focus"
-    said = f" {title} "
-    rule = "─" * max(room - cells(said) - 1, 0)
+    title = PANEL_TITLES[model.panel]
+    hint = PANEL_HINTS.get(model.panel, "") if model.focus == "panel" else "Tab to focus"
+    text = f" {title} "
+    rule = "─" * max(room - cells(text) - 1, 0)
     rows: list[Line] = [
         (
             ("border", "─"),
-            ("strong" if model.focus == "panel" else "dim", said),
+            ("strong" if model.focus == "panel" else "dim", text),
             ("border", rule),
         )
     ]
@@ -134,8 +138,8 @@ def _panel(model: Model, room: int, height: int) -> list[Line]:
         if here:
             first = len(body)
         mark: Piece = ("accent", "› ") if here else ("plain", "  ")
-        for at, row in enumerate(entry.rows):
-            body.append((mark if not at else ("plain", "  "), *row))
+        for index, row in enumerate(entry.rows):
+            body.append((mark if not index else ("plain", "  "), *row))
     space = max(height - 2, 0)
     start = max(0, min(first, len(body) - space)) if first + 1 > space else 0
     if model.focus == "panel" and len(body) > space:
@@ -174,21 +178,21 @@ def _bottom(model: Model) -> tuple[list[Line], tuple[int, int] | None]:
 
 
 def _activity(model: Model) -> list[Line]:
-    view, now = model.screen.view, model.screen.status
+    view, status = model.screen.view, model.screen.status
     if not view.turn.seq or isinstance(model.overlay, Dialog):
         return []
-    spent = max(model.now - (now.since or view.turn.started_at), 0.0)
-    turned = _WHEEL[int(model.now * 10) % len(_WHEEL)]
-    if now.reason and now.doing == "waiting":
-        left = max(now.seconds - spent, 0.0)
-        when = f"; retrying in {duration(left)}" if now.seconds else ""
-        if now.attempt:
-            when = f" · {attempt_text(now, left)}"
-        said: Line = (("warn", f"{turned} {on_one_line(now.reason)}{when}"),)
+    spent = max(model.now - (status.since or view.turn.started_at), 0.0)
+    turned = _WHEEL_SIGNS[int(model.now * 10) % len(_WHEEL_SIGNS)]
+    if status.reason and status.doing == "waiting":
+        left = max(status.seconds - spent, 0.0)
+        when = f"; retrying in {duration(left)}" if status.seconds else ""
+        if status.attempt:
+            when = f" · {attempt_text(status, left)}"
+        row: Line = (("warn", f"{turned} {on_one_line(status.reason)}{when}"),)
     else:
-        what = now.doing or ("writing" if model.screen.coming else "working")
-        said = (("accent", turned), ("dim", f" {what} {duration(spent)}"))
-    moved = {each.node: each for each in model.screen.moved}
+        what = status.doing or ("writing" if model.screen.coming else "working")
+        row = (("accent", turned), ("dim", f" {what} {duration(spent)}"))
+    moved = {child.node: child for child in model.screen.moved}
     below = running_summary(view.children, moved, view.turn.seq)
     used = view.turn.spent.usage
     parts = [
@@ -197,20 +201,20 @@ def _activity(model: Model) -> list[Line]:
         "Esc interrupts",
     ]
     more = "".join(f" · {part}" for part in parts if part)
-    return [truncate((*said, ("dim", more)), model.width)]
+    return [truncate((*row, ("dim", more)), model.width)]
 
 
 def _chips(model: Model) -> list[Line]:
     """Messages that wait for the end of the turn."""
-    waiting = [each for each in model.screen.open if isinstance(each, MessageBlock)]
+    waiting = [block for block in model.screen.open if isinstance(block, MessageBlock)]
     rows = list[Line]()
-    for each in waiting[:_CHIPS]:
-        said: Line = (
+    for block in waiting[:_MAX_CHIPS]:
+        row: Line = (
             ("accent", "  ▸ after this turn: "),
-            ("dim", on_one_line(each.user_text)),
+            ("dim", on_one_line(block.user_text)),
         )
-        rows.append(truncate(said, model.width))
-    if (more := len(waiting) - _CHIPS) > 0:
+        rows.append(truncate(row, model.width))
+    if (more := len(waiting) - _MAX_CHIPS) > 0:
         rows.append((("dim", f"    {more} more"),))
     if waiting and model.screen.view.message_queue and not model.composer.field.text:
         *before, last = rows
@@ -221,21 +225,21 @@ def _chips(model: Model) -> list[Line]:
 def _composer(model: Model) -> tuple[list[Line], tuple[int, int] | None]:
     composer, room = model.composer, max(model.width - 2, 2)
     rows: list[Line] = [_rule(model)]
-    found = lay_out(composer.field, room)
+    layout = lay_out(composer.field, room)
     most = max(model.height // 3, 1)
-    first = max(0, min(found.row - most // 2, len(found.rows) - most))
-    for n, text in enumerate(found.rows[first : first + most]):
+    first = max(0, min(layout.row - most // 2, len(layout.rows) - most))
+    for n, text in enumerate(layout.rows[first : first + most]):
         sign: Piece = ("person", "› " if first + n == 0 else "  ")
-        start, end = found.selected[first + n]
+        start, end = layout.selected[first + n]
         chosen: Piece = ("selected", text[start:end])
         parts: Line = (("plain", text[:start]), chosen, ("plain", text[end:]))
         rows.append((sign, *(part for part in parts if part[1])))
     if not composer.field.text:
         rows[1] = (("person", "› "), ("dim", cut(_empty(model), room)))
     elif composer.suggestion:
-        left = room - cells(found.rows[-1])
+        left = room - cells(layout.rows[-1])
         rows[-1] = (*rows[-1], ("dim", cut(composer.suggestion, left)))
-    cursor = (1 + found.row - first, 2 + found.cell)
+    cursor = (1 + layout.row - first, 2 + layout.cell)
     if composer.search is not None:
         rows.insert(
             1, (("dim", cut(f"search in earlier inputs: {composer.search}", room)),)
@@ -247,48 +251,48 @@ def _composer(model: Model) -> tuple[list[Line], tuple[int, int] | None]:
 
 def _empty(model: Model) -> str:
     """As many of the hints as there is room for."""
-    said = ""
-    for hint in _WORKING if model.screen.view.turn.seq else _EMPTY:
-        longer = f"{said} · {hint}" if said else hint
+    text = ""
+    for hint in _WORKING_HINTS if model.screen.view.turn.seq else _EMPTY_HINTS:
+        longer = f"{text} · {hint}" if text else hint
         if cells(longer) > model.width - 2:
             break
-        said = longer
-    return said
+        text = longer
+    return text
 
 
 def _offers(composer: Composer, width: int) -> list[Line]:
     many, at = len(composer.offers), composer.chosen
     if not many:
         return []
-    first = max(0, min(at - _OFFERS // 2, many - _OFFERS))
-    shown = composer.offers[first : first + _OFFERS]
+    first = max(0, min(at - _MAX_OFFERS // 2, many - _MAX_OFFERS))
+    shown = composer.offers[first : first + _MAX_OFFERS]
     wide = min(
-        max(cells(on_one_line(each.shown or each.text)) for each in shown), width // 2
+        max(cells(on_one_line(offer.shown or offer.text)) for offer in shown), width // 2
     )
     rows = list[Line]()
-    for n, each in enumerate(shown, first):
-        name = cut(on_one_line(each.shown or each.text), wide)
+    for n, offer in enumerate(shown, first):
+        name = cut(on_one_line(offer.shown or offer.text), wide)
         pad = " " * (wide - cells(name))
         style: Style = "selected" if n == at else "accent"
         rows.append(
             truncate(
-                ((style, f" {name}{pad} "), ("dim", f" {on_one_line(each.about)}")), width
+                ((style, f" {name}{pad} "), ("dim", f" {on_one_line(offer.about)}")), width
             )
         )
-    if many > _OFFERS:
+    if many > _MAX_OFFERS:
         rows.append((("dim", f" {max(at, 0) + 1} of {many}"),))
     return rows
 
 
 def _finding(model: Model, finding: TextSearch) -> tuple[list[Line], tuple[int, int]]:
-    found = lay_out(finding.field, 10_000)
-    said = "not found" if finding.missed else "Enter: older · Shift+Tab: newer · Esc closes"
+    layout = lay_out(finding.field, 10_000)
+    text = "not found" if finding.missed else "Enter: older · Shift+Tab: newer · Esc closes"
     rows: list[Line] = [
         (("accent", "─" * model.width),),
-        (("strong", " search: "), ("plain", found.rows[0])),
-        (("warn" if finding.missed else "dim", f" {said}"),),
+        (("strong", " search: "), ("plain", layout.rows[0])),
+        (("warn" if finding.missed else "dim", f" {text}"),),
     ]
-    return rows, (1, min(9 + found.cell, model.width - 1))
+    return rows, (1, min(9 + layout.cell, model.width - 1))
 
 
 def _rule(model: Model) -> Line:
@@ -297,9 +301,9 @@ def _rule(model: Model) -> Line:
     named: Line = ()
     if model.watching:
         title = cut(
-            on_one_line(model.watching.title), max(model.width - cells(_KEYS) - 8, 8)
+            on_one_line(model.watching.title), max(model.width - cells(_KEY_HINT) - 8, 8)
         )
-        named = (("accent", f" {title} "), ("dim", f"{_KEYS} "))
+        named = (("accent", f" {title} "), ("dim", f"{_KEY_HINT} "))
     elif mode != "default":
         style: Style = "bad" if mode == "bypass" else "warn"
         named = ((style, f" {mode} "),)
@@ -326,7 +330,7 @@ def _status(model: Model) -> Line:
         return (("warn", cut(f" {model.hint}", model.width)),)
     name = on_one_line(facts.model)
     short = name.rpartition("/")[2]
-    compact = model.width < COMPACT
+    compact = model.width < COMPACT_COLUMNS
     left = [short if compact else name]
     if not compact:
         left += [facts.effort, facts.agent if facts.agent != "main" else ""]
@@ -334,7 +338,7 @@ def _status(model: Model) -> Line:
     share = window_share(seen.account.last_usage, seen.conversation.system_prompt.window)
     spent = money(seen.account.spent) if seen.account.spent.answers else ""
     todos = seen.conversation.todos
-    done = sum(each.status == "done" for each in todos)
+    done = sum(todo.status == "done" for todo in todos)
     running = sum(
         isinstance(b, CallBlock) and b.stage == "running" for b in model.screen.open
     )
@@ -354,12 +358,12 @@ def _status(model: Model) -> Line:
     return truncate((("dim", f"{start}{' ' * pad}{end}"),), model.width)
 
 
-def _marked(row: Line, words: str) -> Line:
+def _mark_row(row: Line, words: str) -> Line:
     """The row with what is searched for marked, where it stands in one piece."""
-    return tuple(part for piece in row for part in _marked_piece(piece, words.casefold()))
+    return tuple(part for piece in row for part in _mark_piece(piece, words.casefold()))
 
 
-def _marked_piece(piece: Piece, wanted: str) -> Iterator[Piece]:
+def _mark_piece(piece: Piece, wanted: str) -> Iterator[Piece]:
     style, text = piece
     low, at = text.casefold(), 0
     if len(low) == len(text):  # else places in one are not those in the other
@@ -374,7 +378,7 @@ def _marked_piece(piece: Piece, wanted: str) -> Iterator[Piece]:
 
 def _after_cells(row: Line, skip: int) -> Sequence[Piece]:
     """The row without its first cell."""
-    found = list[Piece]()
+    pieces = list[Piece]()
     for style, text in row:
         kept = ""
         for letter, wide in letters(text):
@@ -383,5 +387,5 @@ def _after_cells(row: Line, skip: int) -> Sequence[Piece]:
                 continue
             kept += letter
         if kept:
-            found.append((style, kept))
-    return found
+            pieces.append((style, kept))
+    return pieces
