@@ -85,6 +85,7 @@ FURTHER: list[some.SearchStrategy[Any]] = [
     some.sampled_from([
         news.Checkpointed((), changed=(("/f", "changed"),)), news.Compacted("full"),
         news.Imported("s"), news.Forked("s", 9), news.AnswerRejected(("no",)), news.SessionResumed(),
+        news.HolderEnded(7, "h", "refold"),
         news.HookRan("PreToolUse", "h", "k", 0, "a", arguments=raw("{}")), news.HookRan("UserPromptSubmit", "h", "k", 1, outcome="blocked"),
         news.HookRan("Stop", "h", "k", 2, outcome="blocked", reason="no"), news.HookRan("PreCompact", "h", outcome="blocked"),
     ]),
@@ -168,7 +169,7 @@ def test_every_kind_of_news_changes_the_view_or_is_kept_for_others() -> None:
         news.Delivered((1,)), news.ModelAsked(), news.ModelFailed("no"), asked,
         news.Answered("b", True), news.Granted("book"), news.Started("a"),
         news.Ended("a", "done", "", (diff,)), news.Rewound(1), news.Stopped("enough"),
-        news.TurnEnded("answered"), news.ModeChanged("bypass"), news.ModelChosen("a/b"), news.JournalRepaired("half a line"),
+        news.TurnEnded("answered"), news.ModeChanged("bypass"), news.ModelChosen("a/b"), news.JournalRepaired("half a line"), news.HolderEnded(7, "h", "refold"),
         news.EffortChosen("high"), news.MessageEdited(1, "Stay."), news.MessageWithdrawn(2), news.AnswerRejected(("Not that shape.",)),
         news.PlanAnswered(4, True), news.Checkpointed((("/w", "t1"),)), news.FilesRestored(5, 6), news.FileUploaded("/w/a", 3, "0" * 64, 5),
         news.CompactionRequested(), news.Compacted("full", preserved="what was said"),

@@ -215,9 +215,9 @@ class SlowToTake:
     def begin(self) -> None: ...
     def dirty(self) -> None: ...
     def forget(self) -> None: ...
-    def failed(self, why: str) -> None: ...
+    def report_failure(self, why: str) -> None: ...
 
-    async def taken(self) -> SnapshotTaken:
+    async def take(self) -> SnapshotTaken:
         self.began.set()
         await self.go.wait()
         return SnapshotTaken(())
@@ -228,7 +228,7 @@ class SlowToTake:
     def changes(self, before: Trees, after: Trees) -> tuple[FileChange, ...]:
         return ()
 
-    async def restore(self, now: Trees, to: Trees) -> int:
+    async def restore(self, current: Trees, to: Trees) -> int:
         return 0
 
 

@@ -44,11 +44,14 @@ _REGISTRY_VARIABLES = (
 )
 _HARMLESS_NPMRC = re.compile(r"\s*((@[^:=\s]+:)?registry|cafile|ca|strict-ssl)\s*=")
 _URL = re.compile(r"https?://(?:[^/\s@\"']*@)?([A-Za-z0-9.-]+|\[[0-9a-fA-F:.]+\])(:\d+)?")
-# Files that are newer than the installation, and that the new one does not have.
+# Files that are newer than the installation, and that the new one does not have. They have to
+# be newer than the new one, too: by that, the next update and `remove` tell them from its code.
 _CARRY_OVER = """
 find . -name node_modules -prune -o -type f -newermt @{seconds} -exec sh -c '
 for file; do
-  [ -e "$0/$file" ] || {{ mkdir -p "$(dirname "$0/$file")" && cp -p "$file" "$0/$file"; }}
+  [ -e "$0/$file" ] || {{
+    mkdir -p "$(dirname "$0/$file")" && cp -p "$file" "$0/$file" && touch -d @{later} "$0/$file"
+  }}
 done' {new} {{}} +
 """
 _MAX_CONFIG_BYTES = 256 * 1024
@@ -181,7 +184,7 @@ class Installer(Struct, frozen=True):
         seconds, new = int(before.installed) + 1, shlex.quote(made.own)
         try:
             await commands.run(
-                _CARRY_OVER.format(seconds=seconds, new=new),
+                _CARRY_OVER.format(seconds=seconds, new=new, later=int(made.installed) + 3),
                 cwd=before.own,
                 seconds=INSTALL_SECONDS,
                 confines=Confinement(writes=True),

@@ -10,7 +10,7 @@ function takes({ kind, format, low, high }) {
   const bounds = low !== undefined && high !== undefined ? `${low} to ${high}${unit}`
     : low ? `${low} or more${unit}` : high !== undefined ? `${high} or less${unit}` : "";
   const what = { integer: "a whole number", number: "a number" }[kind]
-    ?? { email: "an e-mail address", uri: "an address such as https://example.org" }[format] ?? "";
+    ?? { email: "an e-mail address", uri: "a full address, with https: in front" }[format] ?? "";
   return [what, bounds].filter(Boolean).join(", ");
 }
 
