@@ -30,7 +30,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--script", metavar="FILE", help="take the responses from a file")
 
 
-def run(found: Namespace) -> int:
+def run(args: Namespace) -> int:
     try:
         from refold.acp.serving import serve
     except ImportError as error:
@@ -40,7 +40,7 @@ def run(found: Namespace) -> int:
     host = Host(
         session_index(places),
         directories,
-        partial(launch_at, found, places),
+        partial(launch_at, args, places),
     )
     explain_stdin("refold acp", "an editor")
     anyio.run(serve, host, lines(), _only_for_us())

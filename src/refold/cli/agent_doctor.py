@@ -28,17 +28,17 @@ _VERDICT_LABELS: Mapping[Verdict, str] = {
 }
 
 
-def run(found: Namespace) -> int:
+def run(args: Namespace) -> int:
     """Exit code 1 if the agent could not work."""
     from refold.agents.profile import tools_of
     from refold.cli.launch import app_of
     from refold.errors import BadInput
     from refold.journal.state.fold import View
 
-    words = ["--agent", found.name, *(("--agents", found.agents) if found.agents else ())]
+    words = ["--agent", args.name, *(("--agents", args.agents) if args.agents else ())]
     start = session_parser().parse_args(words)
     app = app_of(start, attended=True)
-    profile = app.agents.find(found.name, "main")
+    profile = app.agents.find(args.name, "main")
     model, fault = "", ""
     try:
         model = app.models.check(start.model or app.models.full(app.model_of(View())))

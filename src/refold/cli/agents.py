@@ -19,13 +19,15 @@ _USE_LABELS = {"main": "for you", "child": "for other agents", "both": ""}
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON lines")
     _add_file(parser)
-    what = parser.add_subparsers(dest="what", metavar="WHAT")
-    listing = what.add_parser("list", help="list them, as without a word")
+    subparsers = parser.add_subparsers(dest="what", metavar="WHAT")
+    listing = subparsers.add_parser("list", help="list them, as without a word")
     listing.add_argument(
         "--json", action="store_true", default=SUPPRESS, help="print JSON lines"
     )
     _add_file(listing, default=SUPPRESS)
-    check = what.add_parser("doctor", help="check what an agent needs, and what would ask")
+    check = subparsers.add_parser(
+        "doctor", help="check what an agent needs, and what would ask"
+    )
     check.add_argument("name", metavar="NAME")
     _add_file(check, default=SUPPRESS)  # else it would replace one given before `doctor`
 
@@ -35,39 +37,39 @@ def _add_file(parser: ArgumentParser, **more: str) -> None:
     parser.add_argument("--agents", metavar="FILE", help=about, **more)  # pyright: ignore[reportArgumentType]
 
 
-def run(found: Namespace) -> int:
-    if found.what == "doctor":
+def run(args: Namespace) -> int:
+    if args.what == "doctor":
         from refold.cli.agent_doctor import run as check
 
-        if problem := _ignored_note(found.agents):  # the agent may be in such a file
+        if problem := _ignored_note(args.agents):  # the agent may be in such a file
             print_error(on_one_line(problem))
-        return check(found)
-    return _list(found)
+        return check(args)
+    return _list(args)
 
 
-def run_flag(found: Namespace) -> int:
+def run_flag(args: Namespace) -> int:
     """What `--init-config FILE` and `--list-agents` ask for."""
-    if found.init_config:
+    if args.init_config:
         from refold.declared.init_config import write_config
 
-        write(f"wrote {on_one_line(write_config(found.init_config))}\n")
+        write(f"wrote {on_one_line(write_config(args.init_config))}\n")
         return 0
-    found.json = False
-    return _list(found, trust=found.trust)
+    args.json = False
+    return _list(args, trust=args.trust)
 
 
-def _list(found: Namespace, *, trust: bool = False) -> int:
+def _list(args: Namespace, *, trust: bool = False) -> int:
     """`trust`: the agents of this folder count, trusted or not, as in a start with --trust."""
     place, changed = trusted_scope(here(), paths(os.environ), os.environ, trust=trust)
-    agents = _load_registry(place, found.agents, trust=trust)
+    agents = _load_registry(place, args.agents, trust=trust)
     profiles = agents.every()
     wide = max(cells(each.name) for each in profiles)
     for each in profiles:
-        if found.json:
+        if args.json:
             print_document(_document(each))
         else:
             write(_line(each, wide))
-    unheeded = _ignored_note(found.agents, trust=trust)
+    unheeded = _ignored_note(args.agents, trust=trust)
     for problem in (unheeded, trust_notice(place), *agents.problems, *changed()):
         if problem:
             print_error(on_one_line(problem))

@@ -28,8 +28,8 @@ from refold.journal.session_index import SessionIndex
 add_arguments = add_session
 
 
-def run(found: Namespace) -> int:
-    return join(found.id)
+def run(args: Namespace) -> int:
+    return join(args.id)
 
 
 def join(id_: str, *, full: bool = False) -> int:

@@ -55,37 +55,37 @@ class KeyContext(Struct, frozen=True):
 
 
 def add_arguments(auth: ArgumentParser) -> None:
-    what = auth.add_subparsers(dest="what", metavar="WHAT", required=True)
-    keep = what.add_parser(
+    subparsers = auth.add_subparsers(dest="what", metavar="WHAT", required=True)
+    keep = subparsers.add_parser(
         "set", help="store a key, typed without echo or read from a pipe"
     )
     keep.add_argument("provider", metavar="PROVIDER")
     keep.add_argument("rest", nargs="*", help=SUPPRESS)
     keep.add_argument("--keyring", action="store_true",
         help="store it in the operating system's keyring instead of a file")  # fmt: skip
-    listing = what.add_parser(
+    listing = subparsers.add_parser(
         "list", help="list providers and where each one's key comes from"
     )
     listing.add_argument("--json", action="store_true", help="print JSON lines")
-    test = what.add_parser(
+    test = subparsers.add_parser(
         "test", help="check that the provider accepts the key; exit code 1 if not"
     )
     test.add_argument("provider", nargs="?", default="", metavar="PROVIDER")
-    remove = what.add_parser("remove", help="delete a stored key")
+    remove = subparsers.add_parser("remove", help="delete a stored key")
     remove.add_argument("provider", metavar="PROVIDER")
 
 
-def run(found: Namespace) -> int:
+def run(args: Namespace) -> int:
     here = _here()
-    match found.what:
+    match args.what:
         case "set":
-            return _set(here, found)
+            return _set(here, args)
         case "list":
-            return _list(here, as_json=found.json)
+            return _list(here, as_json=args.json)
         case "test":
-            return anyio.run(_test, here, found.provider)
+            return anyio.run(_test, here, args.provider)
         case _:
-            return _remove(here, found.provider)
+            return _remove(here, args.provider)
 
 
 def _here() -> KeyContext:
@@ -96,9 +96,9 @@ def _here() -> KeyContext:
     return KeyContext(places, os.environ, stored, connections.known, connections.keys)
 
 
-def _set(here: KeyContext, found: Namespace) -> int:
-    spec, file = here.spec(found.provider), here.places.credentials
-    if found.rest:
+def _set(context: KeyContext, args: Namespace) -> int:
+    spec, file = context.spec(args.provider), context.places.credentials
+    if args.rest:
         raise BadInput(
             "a key on the command line is visible to other programs and saved by the shell: "
             "make a new one, and give it when asked, or from a pipe"
@@ -106,17 +106,17 @@ def _set(here: KeyContext, found: Namespace) -> int:
     key = _read_typed_key(spec) if sys.stdin.isatty() else _read_piped_key()
     if problem := wrong(key):
         raise BadInput(f"this is not a key: {problem}; nothing was saved")
-    if found.keyring:
+    if args.keyring:
         keyring.put(spec.name, key)
         credentials.remove(file, spec.name)  # one place for it, and the safer one
     else:
         credentials.store(file, spec.name, key)
         _remove_from_keyring(spec.name)  # it would go before the file
-    where = "in the keyring" if found.keyring else f"in {file}"
+    where = "in the keyring" if args.keyring else f"in {file}"
     write(f"The key of {spec.label} ({_ends(key)}) is stored {where}.\n")
-    if not found.keyring and (open_ := credentials.open_to_others(file)):
+    if not args.keyring and (open_ := credentials.open_to_others(file)):
         print_error(open_)
-    for first in _before(here, spec):
+    for first in _before(context, spec):
         print_error(f"{first} takes precedence")
     return 0
 
@@ -144,19 +144,19 @@ def _read_piped_key() -> str:
         raise BadInput("this is not a key: it is not text; nothing was saved") from error
 
 
-def _before(here: KeyContext, spec: ProviderSpec) -> Iterator[str]:
+def _before(context: KeyContext, spec: ProviderSpec) -> Iterator[str]:
     """The sources that are tried before those in which we store keys."""
-    if held := here.keys.in_environment(spec):
+    if held := context.keys.in_environment(spec):
         yield f"the key in {held.variable} (environment)"
-    if here.keys.command(spec):
+    if context.keys.command(spec):
         yield "the key_command in the settings"
 
 
-def _list(here: KeyContext, *, as_json: bool) -> int:
+def _list(context: KeyContext, *, as_json: bool) -> int:
     rows: list[dict[str, str | None]] = []
-    for spec in here.specs:
-        source, held = _source(here, spec)
-        if source or here.needs(spec):
+    for spec in context.specs:
+        source, held = _source(context, spec)
+        if source or context.needs(spec):
             variable = held.variable if held else ""
             ends = _ends(held.key) if held else None
             rows.append({"provider": spec.name, "from": source or None,
@@ -168,31 +168,31 @@ def _list(here: KeyContext, *, as_json: bool) -> int:
         else:
             where = " ".join(filter(None, (row["from"] or "none", row["variable"])))
             write(f"{row['provider']:<{wide}}  {row['ends'] or '':<5}  {where}\n")
-    if here.keys.trouble:
-        print_error(on_one_line(here.keys.trouble))
+    if context.keys.trouble:
+        print_error(on_one_line(context.keys.trouble))
     return 0
 
 
-def _source(here: KeyContext, spec: ProviderSpec) -> tuple[str, FoundKey | None]:
+def _source(context: KeyContext, spec: ProviderSpec) -> tuple[str, FoundKey | None]:
     """Where the key comes from. A `key_command` is not run only to be listed."""
-    if not here.keys.in_environment(spec) and here.keys.command(spec):
+    if not context.keys.in_environment(spec) and context.keys.command(spec):
         return "key_command", None
     try:
-        held = here.keys.known(spec)
+        held = context.keys.known(spec)
     except BadInput:
         return "", None
     return (held.source if held else ""), held
 
 
-async def _test(here: KeyContext, name: str) -> int:
-    specs = [here.spec(name)] if name else here.specs
+async def _test(context: KeyContext, name: str) -> int:
+    specs = [context.spec(name)] if name else context.specs
     verdicts: list[bool] = []
     for spec in specs:
         try:
-            held = here.keys.known(spec)
+            held = context.keys.known(spec)
             if held is None and not name:
                 continue
-            said, good = await _check_key(here, spec, held)
+            said, good = await _check_key(context, spec, held)
         except BadInput as error:
             said, good = str(error), False
         verdicts.append(good)
@@ -203,15 +203,15 @@ async def _test(here: KeyContext, name: str) -> int:
 
 
 async def _check_key(
-    here: KeyContext, spec: ProviderSpec, held: FoundKey | None
+    context: KeyContext, spec: ProviderSpec, held: FoundKey | None
 ) -> tuple[str, bool]:
     if held is None:
-        if here.needs(spec):
+        if context.needs(spec):
             return f"there is no key (refold auth set {spec.name} stores one)", False
         return "there is no key, and none is needed", True
     what = f"the key {_ends(held.key)} ({_where(held)})"
     try:
-        await try_key(spec, here.environ, held.given)
+        await try_key(spec, context.environ, held.given)
     except Refused as error:
         return f"{what} was not accepted: {error}", False
     except (ProviderError, BadInput) as error:
@@ -219,7 +219,7 @@ async def _check_key(
     if spec.name in _ASKED_ELSEWHERE:
         return f"{what} is accepted", True
     try:
-        await try_key(spec, here.environ, _PROBE_KEY)
+        await try_key(spec, context.environ, _PROBE_KEY)
     except ProviderError:
         return f"{what} is accepted", True
     return f"{spec.label} lists its models for any key, so {what} was not verified", True
@@ -237,11 +237,11 @@ async def try_key(spec: ProviderSpec, environ: Mapping[str, str], key: str) -> N
         await list_models(spec, environ, key=key)
 
 
-def _remove(here: KeyContext, name: str) -> int:
-    file = here.places.credentials
-    specs = [spec for spec in here.specs if spec.name == name]
-    if name not in here.stored:  # whose key is kept need not be in the settings any more
-        specs = [here.spec(name)]
+def _remove(context: KeyContext, name: str) -> int:
+    file = context.places.credentials
+    specs = [spec for spec in context.specs if spec.name == name]
+    if name not in context.stored:  # whose key is kept need not be in the settings any more
+        specs = [context.spec(name)]
         name = specs[0].name
     gone = [str(file)] if credentials.remove(file, name) else []
     if _remove_from_keyring(name):
@@ -250,7 +250,7 @@ def _remove(here: KeyContext, name: str) -> int:
         write(f"The key of {name} was removed from {' and '.join(gone)}.\n")
     else:
         print_error(f"no key of {name} was kept")
-    for first in (each for spec in specs for each in _before(here, spec)):
+    for first in (each for spec in specs for each in _before(context, spec)):
         print_error(f"{first} is still there")
     return 0 if gone else 1
 

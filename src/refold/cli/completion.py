@@ -39,9 +39,9 @@ def add_arguments(completion: ArgumentParser) -> None:
         help="bash, zsh or fish")  # fmt: skip
 
 
-def run(found: Namespace) -> int:
-    if found.shell:
-        write(script(found.shell))
+def run(args: Namespace) -> int:
+    if args.shell:
+        write(script(args.shell))
     elif sys.stdout.isatty():
         write(_INSTALL_HINTS)
     else:

@@ -35,8 +35,10 @@ from refold.views.settings_list import lines
 
 
 def add_arguments(config: ArgumentParser) -> None:
-    what = config.add_subparsers(dest="what", metavar="WHAT", required=True)
-    show = what.add_parser("show", help="list settings, their values and where each is set")
+    subparsers = config.add_subparsers(dest="what", metavar="WHAT", required=True)
+    show = subparsers.add_parser(
+        "show", help="list settings, their values and where each is set"
+    )
     show.add_argument(
         "keys", nargs="*", metavar="KEY", help="only these settings or tables"
     )
@@ -44,18 +46,18 @@ def add_arguments(config: ArgumentParser) -> None:
         "--origin", action="store_true", help="list the value in every layer, too"
     )
     show.add_argument("--json", action="store_true", help="print JSON lines")
-    get = what.add_parser("get", help="print the value of one setting")
+    get = subparsers.add_parser("get", help="print the value of one setting")
     get.add_argument("key", metavar="KEY")
-    put = what.add_parser(
+    put = subparsers.add_parser(
         "set", help="change a setting in a file; the rest of it stays as it is"
     )
     put.add_argument("key", metavar="KEY")
     put.add_argument("value", metavar="VALUE")
-    remove = what.add_parser("unset", help="remove a setting from a file")
+    remove = subparsers.add_parser("unset", help="remove a setting from a file")
     remove.add_argument("key", metavar="KEY")
-    where = what.add_parser("path", help="list the settings files")
+    where = subparsers.add_parser("path", help="list the settings files")
     where.add_argument("--json", action="store_true", help="print JSON lines")
-    edit = what.add_parser(
+    edit = subparsers.add_parser(
         "edit", help="edit a settings file in your editor, then check it"
     )
     for each in (put, remove, edit):
@@ -70,19 +72,19 @@ def _add_file(parser: ArgumentParser) -> None:
         help="use .refold/config.local.toml, which is not committed")  # fmt: skip
 
 
-def run(found: Namespace) -> int:
+def run(args: Namespace) -> int:
     folder, places = here(), paths(os.environ)
-    match found.what:
+    match args.what:
         case "show":
-            return _show(origins_report(folder, places, os.environ), places, found)
+            return _show(origins_report(folder, places, os.environ), places, args)
         case "get":
-            return _get(origins_report(folder, places, os.environ), places, found.key)
+            return _get(origins_report(folder, places, os.environ), places, args.key)
         case "path":
-            return _path(folder, places, as_json=found.json)
+            return _path(folder, places, as_json=args.json)
         case "edit":
-            return edit_file(file_of(found.whose, folder, places))
+            return edit_file(file_of(args.whose, folder, places))
         case _:
-            return _change(file_of(found.whose, folder, places), found)
+            return _change(file_of(args.whose, folder, places), args)
 
 
 def _show(found: SettingOrigins, places: Paths, asked: Namespace) -> int:
@@ -109,25 +111,25 @@ def _get(found: SettingOrigins, places: Paths, key: str) -> int:
     return _tell(found, masks)
 
 
-def _change(file: SettingsFile, found: Namespace) -> int:
+def _change(file: SettingsFile, args: Namespace) -> int:
     where = on_one_line(str(file.path))
-    if found.what == "set":
+    if args.what == "set":
         masks = masks_of(os.environ, file.places)
-        doubt = _doubt(file, found.key, found.value)
-        kept = shown(found.key, set_value(file, found.key, found.value), masks)
+        doubt = _doubt(file, args.key, args.value)
+        kept = shown(args.key, set_value(file, args.key, args.value), masks)
         value = value_in_toml(kept)
-        write(f"{on_one_line(found.key)} = {on_one_line(value)} is set in {where}.\n")
+        write(f"{on_one_line(args.key)} = {on_one_line(value)} is set in {where}.\n")
         if doubt:
             print_error(on_one_line(doubt))
-    elif unset(file, found.key):
-        write(f"{on_one_line(found.key)} is not set in {where} any more.\n")
+    elif unset(file, args.key):
+        write(f"{on_one_line(args.key)} is not set in {where} any more.\n")
     else:
         named_settings(
-            found.key, origins_report(file.folder, file.places, os.environ).values
+            args.key, origins_report(file.folder, file.places, os.environ).values
         )  # is it one?
-        print_error(f"{on_one_line(found.key)} is not set in {where}")
+        print_error(f"{on_one_line(args.key)} is not set in {where}")
         return 1
-    _tell_overridden(file, found.key)
+    _tell_overridden(file, args.key)
     return 0
 
 

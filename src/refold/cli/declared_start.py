@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from refold.declared.agent_files import FoundAgents
 
 
-def start_from_declarations(found: Namespace, directory: Path) -> DeclaredStart:
+def start_from_declarations(args: Namespace, directory: Path) -> DeclaredStart:
     """Raises `BadInput` for a file that cannot be used."""
     from refold.config.folder_settings import load_here
     from refold.declared.command_tools import every_command_tool
     from refold.declared.overlay import allow_rules, overlay_of, profile_of
 
     places = paths(os.environ)
-    agents = load_declared_agents(directory, places, trust=found.trust, given=found.agents)
+    agents = load_declared_agents(directory, places, trust=args.trust, given=args.agents)
     if not agents.agents:
         return DeclaredStart()
-    chosen = found.agent
+    chosen = args.agent
     if chosen is None:
-        settled = load_here(directory, places, os.environ, {}, trust=found.trust).settings
+        settled = load_here(directory, places, os.environ, {}, trust=args.trust).settings
         chosen = settled.agent if settled.agent != "main" else agents.default
     known = tool_names()
     profiles = tuple(profile_of(each, known) for each in agents.agents)

@@ -29,16 +29,16 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
 
 
-def run(found: Namespace) -> int:
+def run(args: Namespace) -> int:
     """Do the task; without a model, give the tour."""
     places = paths(os.environ)
     try:
-        model = found.model or SMALL + _ensure_embedded_model()
+        model = args.model or SMALL + _ensure_embedded_model()
     except RefoldError as error:
         write(
             f"The embedded model is not available: {error}\nHere is the tour instead.\n\n"
         )
-        return tour.run(found)
+        return tour.run(args)
     return anyio.run(_demo, places, model)
 
 

@@ -38,15 +38,15 @@ def add_arguments(doctor: ArgumentParser) -> None:
     add("--offline", action="store_true", help="do not contact providers")
 
 
-def run(found: Namespace) -> int:
+def run(args: Namespace) -> int:
     seen, room = list[Finding](), columns(0)
-    for each in look(offline=found.offline):
+    for each in look(offline=args.offline):
         seen.append(each)
-        if found.json:
+        if args.json:
             print_document(each)
         else:
             write("".join(f"{line}\n" for line in lines([each], room)))
-    if not found.json:
+    if not args.json:
         write(f"{summary(seen)}\n")
     return 1 if any(each.state == "wrong" for each in seen) else 0
 

@@ -64,17 +64,17 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
 
 
-def run(found: Namespace) -> int:
-    if found.compare:
-        pair = (read_evaluation(Path(name)) for name in found.compare)
+def run(args: Namespace) -> int:
+    if args.compare:
+        pair = (read_evaluation(Path(name)) for name in args.compare)
         write("".join(f"{on_one_line(each)}\n" for each in comparison_lines(*pair)))
         return 0
-    tasks = _tasks(found)
+    tasks = _tasks(args)
     given = Conditions(
-        model=found.model,
-        mode=found.permission_mode,
-        seconds=found.timeout,
-        samples=found.samples,
+        model=args.model,
+        mode=args.permission_mode,
+        seconds=args.timeout,
+        samples=args.samples,
     )
     _check_sandbox(given)
     at = datetime.now(UTC).isoformat(timespec="seconds")
@@ -83,29 +83,29 @@ def run(found: Namespace) -> int:
     except ExceptionGroup as group:
         raise first(group) from group
     evaluation = Evaluation(
-        model=next((t.model for t in trials if t.model), found.model),
+        model=next((t.model for t in trials if t.model), args.model),
         version=__version__,
         at=at,
         mode=given.mode,
-        files=tuple(found.files),
+        files=tuple(args.files),
         trials=trials,
     )
     write("\n" + "".join(f"{line}\n" for line in table(evaluation)))
-    if found.output:
-        _save(evaluation, Path(found.output))
+    if args.output:
+        _save(evaluation, Path(args.output))
     return 0 if all(trial.has_passed for trial in trials) else _NOT_PASSED
 
 
-def _tasks(found: Namespace) -> tuple[Task, ...]:
-    if not found.files:
+def _tasks(args: Namespace) -> tuple[Task, ...]:
+    if not args.files:
         raise BadInput("there are no tasks to run: name a TOML file of tasks")
-    if found.samples < 1:
-        raise BadInput(f"--samples must be at least 1, not {found.samples}")
-    tasks = read_tasks(map(Path, found.files))
-    chosen = tuple(t for t in tasks if found.only in ("", t.name, t.kind))
+    if args.samples < 1:
+        raise BadInput(f"--samples must be at least 1, not {args.samples}")
+    tasks = read_tasks(map(Path, args.files))
+    chosen = tuple(t for t in tasks if args.only in ("", t.name, t.kind))
     if not chosen:
         kinds = ", ".join(dict.fromkeys(t.kind for t in tasks if t.kind))
-        raise BadInput(f"no task has the name or kind {found.only!r}; kinds: {kinds}")
+        raise BadInput(f"no task has the name or kind {args.only!r}; kinds: {kinds}")
     return chosen
 
 

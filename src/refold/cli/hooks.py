@@ -63,11 +63,15 @@ _MATCHED_FIELDS = {"SessionStart": "source", "SessionEnd": "reason", "PreCompact
 
 
 def add_arguments(hooks: ArgumentParser) -> None:
-    what = hooks.add_subparsers(dest="what", metavar="WHAT")
+    subparsers = hooks.add_subparsers(dest="what", metavar="WHAT")
     hooks.set_defaults(what="list", json=False)
-    listing = what.add_parser("list", help="list the hooks of this directory; none is run")
+    listing = subparsers.add_parser(
+        "list", help="list the hooks of this directory; none is run"
+    )
     listing.add_argument("--json", action="store_true", help="print JSON lines")
-    test = what.add_parser("test", help="run the hooks of an event, and show what they say")
+    test = subparsers.add_parser(
+        "test", help="run the hooks of an event, and show what they say"
+    )
     test.add_argument(
         "event", metavar="EVENT", choices=HOOK_EVENTS, help=", ".join(HOOK_EVENTS)
     )
@@ -82,17 +86,17 @@ def add_arguments(hooks: ArgumentParser) -> None:
     )
 
 
-def run(found: Namespace) -> int:
+def run(args: Namespace) -> int:
     places, directory = paths(os.environ), here()
     hooks = configured(str(directory), places)
     off = ignored_settings(*project_here(directory, places))
-    if found.what == "list":
-        _list(hooks, places, as_json=found.json)
+    if args.what == "list":
+        _list(hooks, places, as_json=args.json)
         status = 0
     else:
-        arguments = _arguments(found.input)
-        tool = _tool(found.tool)
-        status = _test(found.event, tool, arguments, hooks, places, directory)
+        arguments = _arguments(args.input)
+        tool = _tool(args.tool)
+        status = _test(args.event, tool, arguments, hooks, places, directory)
     notices = _bind_hooks(hooks, places).notices(_plugin_tools(), str(directory))
     for notice in filter(None, (*notices, off)):
         print_error(on_one_line(notice))

@@ -33,18 +33,18 @@ def add_arguments(init: ArgumentParser) -> None:
     add("--script", metavar="FILE", help="take the model's responses from a script")
 
 
-def run(found: Namespace) -> int:
+def run(args: Namespace) -> int:
     folder = here()
-    if found.print:
+    if args.print:
         write(text_of(read_project(folder)))
         return 0
     file, attended = folder / FILE_NAME, is_interactive()
-    modeled = not found.no_model and _has_model(found)
-    if os.path.lexists(file) and not found.force and not (modeled and attended):
+    modeled = not args.no_model and _has_model(args)
+    if os.path.lexists(file) and not args.force and not (modeled and attended):
         raise BadInput(f"{file} exists: --force changes it, --print only prints the text")
     if not modeled:
         return _without_a_model(folder, file)
-    code = _with_a_model(found, ask=attended and not found.force)
+    code = _with_a_model(args, ask=attended and not args.force)
     if not attended and code in (0, EXIT_CODES["denied"]):
         if not file.exists():
             print_error(f"the model did not write {FILE_NAME}")
@@ -53,26 +53,26 @@ def run(found: Namespace) -> int:
     return code
 
 
-def _has_model(found: Namespace) -> bool:
+def _has_model(args: Namespace) -> bool:
     from refold.cli.launch import app_of
 
-    return bool(app_of(_session(found), attended=False).models.default())
+    return bool(app_of(_session(args), attended=False).models.default())
 
 
-def _with_a_model(found: Namespace, *, ask: bool) -> int:
+def _with_a_model(args: Namespace, *, ask: bool) -> int:
     from refold.cli.main import session
 
     # Where nobody can be asked, the command itself is the permission to write this file.
     rules = () if ask else ("--allow", f"edit_file({FILE_NAME})")
-    return session(_session(found, *rules))
+    return session(_session(args, *rules))
 
 
-def _session(found: Namespace, *flags: str) -> Namespace:
+def _session(args: Namespace, *flags: str) -> Namespace:
     """The command line of a session that begins with /init."""
     from refold.cli.flags import parse
 
-    model = ("--model", found.model) if found.model else ()
-    script = ("--script", found.script) if found.script else ()
+    model = ("--model", args.model) if args.model else ()
+    script = ("--script", args.script) if args.script else ()
     return parse(("/init", *model, *script, *flags))
 
 

@@ -34,34 +34,32 @@ if TYPE_CHECKING:
     from refold.console.console_context import Beside
 
 
-def run(found: Namespace) -> int:
+def run(args: Namespace) -> int:
     """Open what the command line names; on the first run, ask for a model first."""
-    with in_a_worktree(found):
-        return _start(found)
+    with in_a_worktree(args):
+        return _start(args)
 
 
-def _start(found: Namespace) -> int:
-    _ask_about_the_folder(found)
-    _ask_about_namespaces(found)
-    launch = launch_of(found, attended=True, watched=True)
+def _start(args: Namespace) -> int:
+    _ask_about_the_folder(args)
+    _ask_about_namespaces(args)
+    launch = launch_of(args, attended=True, watched=True)
     if not launch.app.models.chosen():
         from refold.cli.first_run import first_run
 
         if not first_run(launch.app):
             return 0
-        launch = launch_of(found, attended=True, watched=True)
+        launch = launch_of(args, attended=True, watched=True)
     launch.app.workspace.sandbox.begin()  # it is tried while the rest is loaded
-    return anyio.run(_run, found, launch)
+    return anyio.run(_run, args, launch)
 
 
-def _ask_about_the_folder(found: Namespace) -> None:
+def _ask_about_the_folder(args: Namespace) -> None:
     """Show the settings of the folder and its instructions for the model, and ask."""
-    here = settings_of(found)
+    here = settings_of(args)
     places = paths(os.environ)
     folders = TrustedFolders(places.folders)
-    changes = (
-        () if found.trust else find_changed_texts(here.project.folder, places, folders)
-    )
+    changes = () if args.trust else find_changed_texts(here.project.folder, places, folders)
     offer = TrustOffer(here.project, here.state, here.texts, changes)
     if not offer:
         return
@@ -74,9 +72,9 @@ def _ask_about_the_folder(found: Namespace) -> None:
         sys.stdout.write(f"{offer.keep(folders, places.data)}\n")
 
 
-def _ask_about_namespaces(found: Namespace) -> None:
+def _ask_about_namespaces(args: Namespace) -> None:
     """Once in each folder, whether the setting that lets commands make them counts there."""
-    here = settings_of(found)
+    here = settings_of(args)
     folders = TrustedFolders(paths(os.environ).folders)
     folder = here.project.folder
     if not here.settings.sandbox.user_namespaces or folders.has_namespaces(folder):
@@ -86,7 +84,7 @@ def _ask_about_namespaces(found: Namespace) -> None:
     if read_yes():
         folders.allow_namespaces(folder)
     else:
-        found.user_namespaces = False
+        args.user_namespaces = False
         sys.stdout.write("They cannot, in this session.\n")
 
 
@@ -108,17 +106,17 @@ def full_screen() -> Converse:
     return run
 
 
-async def _run(found: Namespace, launch: Launch) -> int:
+async def _run(args: Namespace, launch: Launch) -> int:
     try:
         if launch.app.learns:  # what an earlier one could not finish
             leave(launch.app.remembering, os.environ)
-        text, typed = await launch.expand(found.text, found.text)
-        session = Session(launch, await open_or_resume(launch, found))
+        text, typed = await launch.expand(args.text, args.text)
+        session = Session(launch, await open_or_resume(launch, args))
         converse = (
             full_screen if session.settings.terminal.display == "full" else line_by_line
         )
-        beside = partial(_fire_due, found.script) if launch.app.options.keep else None
-        return await converse()(session, text, images(found), typed, beside)
+        beside = partial(_fire_due, args.script) if launch.app.options.keep else None
+        return await converse()(session, text, images(args), typed, beside)
     finally:
         with anyio.CancelScope(shield=True):  # else nobody would close what is open
             await launch.aclose()

@@ -46,47 +46,47 @@ class _GivenStart(Struct, frozen=True):
     declared: DeclaredStart
 
 
-def app_of(found: Namespace, *, attended: bool) -> App:
+def app_of(args: Namespace, *, attended: bool) -> App:
     """Settings from all their layers, and the options of this start."""
-    return launch_of(found, attended=attended).app
+    return launch_of(args, attended=attended).app
 
 
-def settings_of(found: Namespace) -> FolderSettings:
+def settings_of(args: Namespace) -> FolderSettings:
     """The settings of all layers, and notices about those of the folder itself."""
-    directory = place_of(found).directory
-    return _load(found, directory, _read_declarations(found, directory))
+    directory = place_of(args).directory
+    return _load(args, directory, _read_declarations(args, directory))
 
 
 def launch_of(
-    found: Namespace,
+    args: Namespace,
     *,
     attended: bool,
     watched: bool = False,
     notes: bool = True,
 ) -> Launch:
     """One start, with the settings of all layers and the options of the command line."""
-    where = place_of(found)
-    given = _read_declarations(found, where.directory)
-    loaded, declared = _load(found, where.directory, given), given.declared
-    ignored = ignored_settings(loaded.project, loaded.state, found.agents or "")
-    added = [_directory(each) for each in found.add_dir]
+    where = place_of(args)
+    given = _read_declarations(args, where.directory)
+    loaded, declared = _load(args, where.directory, given), given.declared
+    ignored = ignored_settings(loaded.project, loaded.state, args.agents or "")
+    added = [_directory(each) for each in args.add_dir]
     options = LaunchOptions(
         directory=where.directory,
         more_roots=tuple(dict.fromkeys((*where.roots, *added))),
         model=given.model,
         attended=attended,
-        timed=found.timeout is not None and not attended,
+        timed=args.timeout is not None and not attended,
         watched=watched,
-        trust=found.trust,
-        like=found.like,
-        own_system=found.system_prompt or "",
-        more_system=found.append_system_prompt or "",
-        script=_file(found.script),
-        record=_file(found.record),
-        replay=_file(found.replay),
-        tool_names=() if found.no_tools else found.tools,
-        schema=schema(found.json_schema) if found.json_schema is not None else None,
-        keep=not found.no_session,
+        trust=args.trust,
+        like=args.like,
+        own_system=args.system_prompt or "",
+        more_system=args.append_system_prompt or "",
+        script=_file(args.script),
+        record=_file(args.record),
+        replay=_file(args.replay),
+        tool_names=() if args.no_tools else args.tools,
+        schema=schema(args.json_schema) if args.json_schema is not None else None,
+        keep=not args.no_session,
         notices=tuple(
             filter(
                 None, (*where.notices, ignored, *loaded.loaded.unknown, *declared.notices)
@@ -98,14 +98,14 @@ def launch_of(
     )
     environ = {**os.environ, **given.environ}
     app = App(loaded.settings, paths(os.environ), environ, options)
-    if found.save:
-        _save(found, app)
+    if args.save:
+        _save(args, app)
     return Launch(app, given.flags, command_names, notes=notes)
 
 
-def _load(found: Namespace, directory: Path, given: _GivenStart) -> FolderSettings:
+def _load(args: Namespace, directory: Path, given: _GivenStart) -> FolderSettings:
     return load_here(
-        directory, paths(os.environ), os.environ, given.flags, trust=found.trust
+        directory, paths(os.environ), os.environ, given.flags, trust=args.trust
     )
 
 
@@ -123,7 +123,7 @@ def options_at(
 
 
 def launch_at(
-    found: Namespace,
+    args: Namespace,
     places: Paths,
     directory: Path,
     roots: Sequence[Path],
@@ -140,9 +140,9 @@ def launch_at(
     }
     loaded = load_here(directory, places, os.environ, flags, trust=wanted.trust)
     options = replace(
-        options_at(loaded, directory, found.script),
+        options_at(loaded, directory, args.script),
         more_roots=tuple(roots),
-        model=wanted.model or found.model,
+        model=wanted.model or args.model,
         trust=wanted.trust,
         more_system=wanted.system_prompt,
     )
@@ -162,16 +162,16 @@ def command_names() -> Collection[str]:
     return names()
 
 
-async def open_or_resume(launch: Launch, found: Namespace) -> OpenedSession:
+async def open_or_resume(launch: Launch, args: Namespace) -> OpenedSession:
     """The session that -c or -r name, or a fork of that, or a new one."""
-    if found.resume is None and not found.continue_:
+    if args.resume is None and not args.continue_:
         return await launch.start()
-    if found.no_session:
+    if args.no_session:
         raise BadInput("--no-session keeps no journal, so it cannot go with -c or -r")
     app = launch.app
-    id_ = app.home.find(found.resume).id if found.resume is not None else app.newest()
-    if found.fork:
-        made = await app.fork(id_, found.at)
+    id_ = app.home.find(args.resume).id if args.resume is not None else app.newest()
+    if args.fork:
+        made = await app.fork(id_, args.at)
         id_ = made.id
         print_note(f"{id_}: forked from {made.source} at event {made.seq}")
     try:
@@ -181,134 +181,134 @@ async def open_or_resume(launch: Launch, found: Namespace) -> OpenedSession:
         from refold.client.session_holder import explain_held
 
         raise await to_thread.run_sync(explain_held, app.home, id_, error) from error
-    if found.holder is not None:
-        await there.engine.record(found.holder.ended, kept=True, by="person")
-    await choose_again(app, there.engine, found, app.options.model, _mode_from_flags(found))
+    if args.holder is not None:
+        await there.engine.record(args.holder.ended, kept=True, by="person")
+    await choose_again(app, there.engine, args, app.options.model, _mode_from_flags(args))
     return there
 
 
-def task_of(found: Namespace) -> Task:
+def task_of(args: Namespace) -> Task:
     """One task without a terminal, as the command line asks for it."""
 
     async def open_session(launch: Launch) -> Session:
-        if found.steal and found.resume is not None:
+        if args.steal and args.resume is not None:
             from refold.cli.steal import steal
 
-            found.holder = await to_thread.run_sync(steal, launch.app.home, found.resume)
-        return Session(launch, await open_or_resume(launch, found))
+            args.holder = await to_thread.run_sync(steal, launch.app.home, args.resume)
+        return Session(launch, await open_or_resume(launch, args))
 
-    check_resume(found)
+    check_resume(args)
     return Task(
-        text=found.text,
-        input_format=found.input_format,
-        output_format=found.output_format,
-        partial_messages=found.include_partial_messages,
-        timeout=found.timeout,
-        verify=found.verify,
-        resumes=found.resume is not None or found.continue_,
-        inside=partial(_inside, found),
-        images=partial(images, found),
-        launch=lambda attended: launch_of(found, attended=attended),
+        text=args.text,
+        input_format=args.input_format,
+        output_format=args.output_format,
+        partial_messages=args.include_partial_messages,
+        timeout=args.timeout,
+        verify=args.verify,
+        resumes=args.resume is not None or args.continue_,
+        inside=partial(_inside, args),
+        images=partial(images, args),
+        launch=lambda attended: launch_of(args, attended=attended),
         open=open_session,
     )
 
 
-def _inside(found: Namespace) -> AbstractContextManager[object]:
-    if found.resume is PICK_SESSION:
+def _inside(args: Namespace) -> AbstractContextManager[object]:
+    if args.resume is PICK_SESSION:
         from refold.cli.session_picker import nobody_picks
 
         raise nobody_picks()
-    return in_a_worktree(found)
+    return in_a_worktree(args)
 
 
-def check_resume(found: Namespace) -> None:
+def check_resume(args: Namespace) -> None:
     """Raises `BadInput` for flags that need a session to resume, where there is none."""
     for flag, does in (("fork", "copies a session"), ("steal", "takes a session over")):
-        if getattr(found, flag) and found.resume is None and not found.continue_:
+        if getattr(args, flag) and args.resume is None and not args.continue_:
             raise BadInput(f"--{flag} {does}: say which, with -c or -r ID")
-    if found.fork and found.steal:
+    if args.fork and args.steal:
         raise BadInput("--fork copies a session that is open, too: leave --steal out")
-    if found.at is not None and not found.fork:
+    if args.at is not None and not args.fork:
         raise BadInput("--at needs --fork, which it says where to copy to: add --fork")
 
 
-def as_settings(found: Namespace) -> Mapping[str, object]:
+def as_settings(args: Namespace) -> Mapping[str, object]:
     """What the command line says about settings."""
-    return _read_declarations(found, place_of(found).directory).flags
+    return _read_declarations(args, place_of(args).directory).flags
 
 
-def _read_declarations(found: Namespace, directory: Path) -> _GivenStart:
+def _read_declarations(args: Namespace, directory: Path) -> _GivenStart:
     """Reads the files of declared agents, if there are any. `directory`: of the session."""
-    declared = _declaration_of(found, directory)
-    model = _model_from_flags(found, declared)
-    moved, variables = _at_an_address(found, declared, model)
+    declared = _declaration_of(args, directory)
+    model = _model_from_flags(args, declared)
+    moved, variables = _at_an_address(args, declared, model)
     flags: dict[str, object] = {  # None and () say nothing
         **moved,
-        "effort": found.effort,
-        "roles.main.temperature": found.temperature,
-        "roles.main.output_tokens": found.max_output_tokens,
-        "fallback_models": tuple(found.fallback_model),
-        "log_requests": found.log_requests,
-        "log_level": found.log_level,
-        "agent": found.agent,
-        "preset": found.preset,
-        "subagents.teams": found.teams,
-        "memory": False if found.no_memory else None,
-        "budget.dollars": found.max_budget_usd,
-        "budget.tokens": found.max_tokens,
-        "security_profile": found.security_profile,
-        "permission_mode": _mode(found),
-        "sandbox.user_namespaces": found.user_namespaces,
-        "terminal.display": found.display,
-        "limits.steps": found.max_turns,
-        "permissions.allow": (*declared.allow, *found.allow),
-        "permissions.ask": tuple(found.ask),
-        "permissions.deny": tuple(found.deny),
+        "effort": args.effort,
+        "roles.main.temperature": args.temperature,
+        "roles.main.output_tokens": args.max_output_tokens,
+        "fallback_models": tuple(args.fallback_model),
+        "log_requests": args.log_requests,
+        "log_level": args.log_level,
+        "agent": args.agent,
+        "preset": args.preset,
+        "subagents.teams": args.teams,
+        "memory": False if args.no_memory else None,
+        "budget.dollars": args.max_budget_usd,
+        "budget.tokens": args.max_tokens,
+        "security_profile": args.security_profile,
+        "permission_mode": _mode(args),
+        "sandbox.user_namespaces": args.user_namespaces,
+        "terminal.display": args.display,
+        "limits.steps": args.max_turns,
+        "permissions.allow": (*declared.allow, *args.allow),
+        "permissions.ask": tuple(args.ask),
+        "permissions.deny": tuple(args.deny),
     }
     said = {key: value for key, value in flags.items() if value is not None}
     environ = {**variables, **declared.environ}
     return _GivenStart({**declared.settings, **said}, model, environ, declared)
 
 
-def _declaration_of(found: Namespace, directory: Path) -> DeclaredStart:
+def _declaration_of(args: Namespace, directory: Path) -> DeclaredStart:
     """What a declared agent changes in this start; for most starts there is none."""
-    if not (found.agents or any_agent_file(directory, paths(os.environ).config)):
+    if not (args.agents or any_agent_file(directory, paths(os.environ).config)):
         return DeclaredStart()
     from refold.cli.declared_start import start_from_declarations
 
-    return start_from_declarations(found, directory)
+    return start_from_declarations(args, directory)
 
 
-def _save(found: Namespace, app: App) -> None:
+def _save(args: Namespace, app: App) -> None:
     """--save: what was chosen here is the default from now on."""
     from refold.config.set_setting import remember
 
     model = app.options.model
-    if not (model or found.effort):
+    if not (model or args.effort):
         raise BadInput(
             "--save needs something to save: -m PROVIDER/MODEL, --effort, or both"
         )
     if model:
         remember(app.paths, "model", app.models.check(model))
-    if found.effort:
-        remember(app.paths, "effort", found.effort)
+    if args.effort:
+        remember(app.paths, "effort", args.effort)
 
 
-def _model_from_flags(found: Namespace, declared: DeclaredStart) -> str:
+def _model_from_flags(args: Namespace, declared: DeclaredStart) -> str:
     """The model that -m and -b name together; "" where neither says one."""
-    if not found.backend:
-        return found.model or declared.model
-    return f"{found.backend}/{found.model}" if found.model else found.backend
+    if not args.backend:
+        return args.model or declared.model
+    return f"{args.backend}/{args.model}" if args.model else args.backend
 
 
 def _at_an_address(
-    found: Namespace, declared: DeclaredStart, model: str
+    args: Namespace, declared: DeclaredStart, model: str
 ) -> tuple[dict[str, object], Mapping[str, str]]:
     """--host and --port: the provider that -b or -m names, on another machine.
 
     Settings that say so to us, and variables that say so to a program.
     """
-    host, port = found.host or "", found.port or 0
+    host, port = args.host or "", args.port or 0
     if not (host or port):
         host, port = declared.address
     if not (host or port):
@@ -348,25 +348,25 @@ def schema(given: str, flag: str = "--json-schema") -> Raw:
         raise BadInput(f"{flag} {given!r} is not valid JSON: {error}") from error
 
 
-def images(found: Namespace) -> tuple[ImageData, ...]:
+def images(args: Namespace) -> tuple[ImageData, ...]:
     """Those that --image names. Raises `BadInput` for what a model cannot see."""
-    if not found.image:
+    if not args.image:
         return ()
     from refold.tools.images import image_file  # few starts have one
 
-    return tuple(image_file(Path(name).expanduser(), name) for name in found.image)
+    return tuple(image_file(Path(name).expanduser(), name) for name in args.image)
 
 
-def _mode_from_flags(found: Namespace) -> Mode | None:
+def _mode_from_flags(args: Namespace) -> Mode | None:
     """What the flags say of the mode, also by the name of a security profile."""
     from refold.config.security_profiles import PROFILES
 
-    bundle = PROFILES.get(found.security_profile or "", {})
-    return _mode(found) or MODES.get(str(bundle.get("permission_mode", "")))
+    bundle = PROFILES.get(args.security_profile or "", {})
+    return _mode(args) or MODES.get(str(bundle.get("permission_mode", "")))
 
 
-def _mode(found: Namespace) -> Mode | None:
-    return "bypass" if found.yolo else MODES.get(found.permission_mode or "")
+def _mode(args: Namespace) -> Mode | None:
+    return "bypass" if args.yolo else MODES.get(args.permission_mode or "")
 
 
 def _directory(text: str) -> Path:
@@ -376,73 +376,73 @@ def _directory(text: str) -> Path:
     return found
 
 
-def place_of(found: Namespace) -> SessionDirectory:
+def place_of(args: Namespace) -> SessionDirectory:
     """Where the session works: a resumed session stays in its directory.
 
-    Its messages and paths are about that place. `found.resume` is an id from then on.
+    Its messages and paths are about that place. `args.resume` is an id from then on.
     """
     home = session_index(paths(os.environ))
-    if found.resume is None:
-        newest = home.newest_of(here()) if found.continue_ else None
+    if args.resume is None:
+        newest = home.newest_of(here()) if args.continue_ else None
         if newest is None:
-            return SessionDirectory(found.workspace or here())
-        found.resume = newest.id
+            return SessionDirectory(args.workspace or here())
+        args.resume = newest.id
     from refold.headless.streams import WaitNotice
 
-    session = home.resolve(found.resume, here(), WaitNotice())
-    found.resume = session.id
+    session = home.resolve(args.resume, here(), WaitNotice())
+    args.resume = session.id
     return find_directory(home, session.id, here())
 
 
 async def choose_again(
-    app: App, session: Engine, found: Namespace, model: str, mode: Mode | None
+    app: App, session: Engine, args: Namespace, model: str, mode: Mode | None
 ) -> None:
     """Apply the command line to a resumed session, and repair its other choices."""
     inbox = session.inbox
     if model:
         await inbox.choose_model(app.models.full(model))
-    if found.effort:
-        await inbox.choose_effort(found.effort)
+    if args.effort:
+        await inbox.choose_effort(args.effort)
     if mode:
         await inbox.set_mode(mode)
     elif session.left_bypass:
         print_error(on_one_line(LEFT_BYPASS.format(way="--yolo is given again")))
-    if found.agent:
+    if args.agent:
         from refold.agents.registry import choose_agent
 
-        await choose_agent(inbox, app.agents, found.agent)
-    if found.max_budget_usd and (chosen := session.view.rights.budget) is not None:
-        budget = replace(chosen, dollars=found.max_budget_usd)
+        await choose_agent(inbox, app.agents, args.agent)
+    if args.max_budget_usd and (chosen := session.view.rights.budget) is not None:
+        budget = replace(chosen, dollars=args.max_budget_usd)
         await inbox.set_budget(budget)  # what was chosen in it would win
     if not model and (notice := await with_a_model(app, session)):
         print_error(on_one_line(notice))
 
 
 @contextmanager
-def in_a_worktree(found: Namespace) -> Generator[None]:
+def in_a_worktree(args: Namespace) -> Generator[None]:
     """Make the working tree that the command line asks for, and have the session work in it.
 
     Raises `BadInput` where there can be none. Not to be called in an event loop.
     """
-    if found.worktree is None:
+    if args.worktree is None:
         yield
         return
-    if found.resume is not None or found.continue_:
+    if args.resume is not None or args.continue_:
         raise BadInput(
             "--worktree starts a new session, so it cannot be combined with -c or -r"
         )
     from refold.client.worktree_flag import StartWorktrees
 
     trees = StartWorktrees()
-    inside = trees.begin(found.worktree, str(here()))
-    left = _rules(found, here())
-    found.workspace = Path(inside.directory)
-    if inside.trusted and not found.trust:
-        found.trust, found.like = True, os.path.realpath(here())
-    there = _rules(found, found.workspace)
+    inside = trees.begin(args.worktree, str(here()))
+    left = _rules(args, here())
+    args.workspace = Path(inside.directory)
+    if inside.trusted and not args.trust:
+        args.trust, args.like = True, os.path.realpath(here())
+    there = _rules(args, args.workspace)
     # The branch may have older settings, and no file that git ignores.
-    found.ask = [*found.ask, *_missing(left.ask, there.ask)]
-    found.deny = [*found.deny, *_missing(left.deny, there.deny)]
+    args.ask = [*args.ask, *_missing(left.ask, there.ask)]
+    args.deny = [*args.deny, *_missing(left.deny, there.deny)]
     print_error(f"works in {inside.directory}, on the branch {inside.branch}")
     try:
         yield
@@ -451,8 +451,8 @@ def in_a_worktree(found: Namespace) -> Generator[None]:
             print_error(sentence)
 
 
-def _rules(found: Namespace, directory: Path) -> Permissions:
-    trust = found.trust
+def _rules(args: Namespace, directory: Path) -> Permissions:
+    trust = args.trust
     loaded = load_here(directory, paths(os.environ), os.environ, {}, trust=trust)
     return loaded.settings.permissions
 

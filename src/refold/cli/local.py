@@ -49,9 +49,9 @@ _PROGRESS_PERCENT = 5  # percent between two lines, without a terminal
 
 
 def add_arguments(local: ArgumentParser) -> None:
-    what = local.add_subparsers(dest="what", metavar="WHAT", required=True)
+    subparsers = local.add_subparsers(dest="what", metavar="WHAT", required=True)
     names = [model.name for model in KNOWN_MODELS]
-    install = what.add_parser("install", help="download a model and verify it")
+    install = subparsers.add_parser("install", help="download a model and verify it")
     install.add_argument(
         "place",
         nargs="?",
@@ -65,11 +65,11 @@ def add_arguments(local: ArgumentParser) -> None:
         metavar="FILE|URL",
         help="download it from here only",
     )
-    remove = what.add_parser("remove", help="delete a model")
-    status = what.add_parser(
+    remove = subparsers.add_parser("remove", help="delete a model")
+    status = subparsers.add_parser(
         "status", help="list the models, what they need, and whether they can run"
     )
-    stop = what.add_parser(
+    stop = subparsers.add_parser(
         "stop", help="end the servers of embedded models, free the memory"
     )
     for parser in (install, remove, status, stop):
@@ -78,33 +78,33 @@ def add_arguments(local: ArgumentParser) -> None:
         )
 
 
-def run(found: Namespace) -> int:
+def run(args: Namespace) -> int:
     shelf = ModelDirectory(default_directory(os.environ))
-    match found.what:
+    match args.what:
         case "install":
-            return _install(found, shelf)
+            return _install(args, shelf)
         case "remove":
-            return _remove(found.model, shelf)
+            return _remove(args.model, shelf)
         case "stop":
-            return _stop(shelf.place(shelf.find(found.model)) if found.model else None)
+            return _stop(shelf.place(shelf.find(args.model)) if args.model else None)
         case _:
             every = shelf.list_all()
-            return _status([shelf.find(found.model)] if found.model else every, shelf)
+            return _status([shelf.find(args.model)] if args.model else every, shelf)
 
 
-def _install(found: Namespace, shelf: ModelDirectory) -> int:
-    place, name = found.place, found.model
+def _install(args: Namespace, shelf: ModelDirectory) -> int:
+    place, name = args.place, args.model
     if any(place in (model.name, f"local/{model.name}") for model in KNOWN_MODELS):
         if name:
             raise BadInput(f"give one name, either {place} or --model {name}")
         place, name = "", place
-    if place and (name or found.source):
+    if place and (name or args.source):
         raise BadInput("give either FILE|URL of your own model, or --model and --from")
     if place.startswith(NAME_SCHEME):
         return install_from_hub(*parse_name(place), shelf)
     if place:
         return install_own(place, shelf)
-    return install(find(name or DEFAULT_MODEL.name), shelf, found.source or "")
+    return install(find(name or DEFAULT_MODEL.name), shelf, args.source or "")
 
 
 def install(model: LocalModel, shelf: ModelDirectory, place: str = "") -> int:

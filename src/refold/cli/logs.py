@@ -28,15 +28,15 @@ def add_arguments(logs: ArgumentParser) -> None:
     add("--path", action="store_true", help="print the path of the log")
 
 
-def run(found: Namespace) -> int:
+def run(args: Namespace) -> int:
     state = paths(os.environ).state
-    if found.path:
+    if args.path:
         write(f"{on_one_line(str(state / LOG_NAME))}\n")
         return 0
-    level: Level = found.level
-    tail = Tail(state) if found.follow else None
+    level: Level = args.level
+    tail = Tail(state) if args.follow else None
     there = at_least(entries(state), level)
-    _show(there[-found.number :] if found.number else there)
+    _show(there[-args.number :] if args.number else there)
     if tail is None:
         if not there:
             print_error(f"there is nothing in {on_one_line(str(state / LOG_NAME))}")

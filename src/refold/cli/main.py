@@ -79,18 +79,18 @@ def _way_on(error: Corrupt) -> str:
     )
 
 
-def _dispatch(found: Namespace) -> int:
-    if not found.command:
+def _dispatch(args: Namespace) -> int:
+    if not args.command:
         try:
-            return session(found)
+            return session(args)
         except (Corrupt, BaseExceptionGroup) as error:
             damage = first(error)
             if not isinstance(damage, Corrupt) or isinstance(damage, WrongFormat):
                 raise
             raise BadInput(_way_on(damage)) from error
     with loading():  # only the module of this subcommand
-        subcommand = SUBCOMMANDS[found.command].load()
-    return subcommand.run(found)
+        subcommand = SUBCOMMANDS[args.command].load()
+    return subcommand.run(args)
 
 
 def _go_to(directory: str) -> None:
@@ -100,22 +100,22 @@ def _go_to(directory: str) -> None:
         raise BadInput(f"--cwd {directory!r}: {error.strerror}") from error
 
 
-def session(found: Namespace) -> int:
+def session(args: Namespace) -> int:
     """A session in the terminal, or one task without a terminal."""
-    if found.version:
+    if args.version:
         from refold._version import __version__
 
         write(f"refold {__version__}\n")
         return 0
-    if found.cwd:
-        _go_to(found.cwd)
-    if found.init_config or found.list_agents:
+    if args.cwd:
+        _go_to(args.cwd)
+    if args.init_config or args.list_agents:
         from refold.cli.agents import run_flag
 
-        return run_flag(found)
+        return run_flag(args)
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    if terminal and not found.print and found.input_format == "text":
-        return _in_a_terminal(found)
+    if terminal and not args.print and args.input_format == "text":
+        return _in_a_terminal(args)
     from refold.headless.stop_signals import StopSignals
 
     stops = StopSignals()
@@ -123,40 +123,40 @@ def session(found: Namespace) -> int:
     from refold.cli.launch import task_of
     from refold.headless.print import run as headless
 
-    return headless(task_of(found), stops)
+    return headless(task_of(args), stops)
 
 
-def _in_a_terminal(found: Namespace) -> int:
+def _in_a_terminal(args: Namespace) -> int:
     for name, unsaid in _ONE_TASK.items():
-        if getattr(found, name) != unsaid:
+        if getattr(args, name) != unsaid:
             flag = f"--{name.replace('_', '-')}"
             raise BadInput(f"{flag} is for one task without a terminal: add -p")
-    if found.resume is PICK_SESSION:
+    if args.resume is PICK_SESSION:
         from refold.cli.launch import settings_of
         from refold.cli.session_picker import pick_one
 
-        found.resume = None  # so that settings are those of this directory
-        if not (picked := pick_one(settings_of(found).settings.terminal)):
+        args.resume = None  # so that settings are those of this directory
+        if not (picked := pick_one(settings_of(args).settings.terminal)):
             return 0
-        found.resume = picked
-    if found.steal:
+        args.resume = picked
+    if args.steal:
         from refold.cli.launch import check_resume, place_of
 
-        check_resume(found)
-        place_of(found)
-        if found.resume is not None and not _steal(found):
+        check_resume(args)
+        place_of(args)
+        if args.resume is not None and not _steal(args):
             from refold.cli.attach import join
 
-            return join(found.resume, full=found.display == "full")
+            return join(args.resume, full=args.display == "full")
     with loading():
         from refold.cli.interactive import run as interactive
-    return interactive(found)
+    return interactive(args)
 
 
-def _steal(found: Namespace) -> bool:
+def _steal(args: Namespace) -> bool:
     from refold.cli.steal import steal_asking
 
-    return steal_asking(found)
+    return steal_asking(args)
 
 
 def stand_in() -> None:

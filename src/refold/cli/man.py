@@ -24,7 +24,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """It takes none."""
 
 
-def run(found: Namespace) -> int:
+def run(args: Namespace) -> int:
     write(man_page())
     return 0
 

@@ -40,9 +40,9 @@ _MAX_REPORTS, _MAX_REPORT_CHARS = 50, 500
 
 
 def add_arguments(mcp: ArgumentParser) -> None:
-    what = mcp.add_subparsers(dest="what", metavar="WHAT")
+    subparsers = mcp.add_subparsers(dest="what", metavar="WHAT")
     mcp.set_defaults(what="list", json=False)
-    new = what.add_parser(
+    new = subparsers.add_parser(
         "add", help="add a server, by its address, its command, or its name in a registry"
     )
 
@@ -51,7 +51,7 @@ def add_arguments(mcp: ArgumentParser) -> None:
         return text
 
     new.add_argument("name", metavar="NAME", type=name)
-    mcp_registry.add_arguments(what, new)
+    mcp_registry.add_arguments(subparsers, new)
     new.add_argument("--env", action="append", default=[], metavar="NAME=VALUE")
     new.add_argument("--header", action="append", default=[], metavar="'NAME: VALUE'")
     new.add_argument("--sse", action="store_true", help="use the older HTTP transport")
@@ -79,9 +79,9 @@ def add_arguments(mcp: ArgumentParser) -> None:
     target = new.add_argument(
         "target", nargs="+", metavar="TARGET", help="an address, or -- and a command"
     )
-    listing = what.add_parser("list", help="list the servers; starts none")
+    listing = subparsers.add_parser("list", help="list the servers; starts none")
     listing.add_argument("--json", action="store_true", help="print JSON lines")
-    gone = what.add_parser("remove", help="remove a server")
+    gone = subparsers.add_parser("remove", help="remove a server")
     gone.add_argument("name", metavar="NAME")
     gone.add_argument(
         "--project", action="store_true", help="from .mcp.json of this directory"
@@ -89,77 +89,77 @@ def add_arguments(mcp: ArgumentParser) -> None:
     gone.add_argument(
         "--data", action="store_true", help="remove what the server has stored, too"
     )
-    updating = what.add_parser(
+    updating = subparsers.add_parser(
         "update", help="install the newest versions of servers that are packages"
     )
     updating.add_argument("name", nargs="?", default="", metavar="NAME")
     updating.add_argument(
         "-y", "--yes", action="store_true", help="use them without asking"
     )
-    test = what.add_parser(
+    test = subparsers.add_parser(
         "test", help="connect, list the tools, and show which have changed"
     )
     test.add_argument("name", metavar="NAME")
     test.add_argument("-y", "--yes", action="store_true", help="accept changed tools")
-    allow = what.add_parser(
+    allow = subparsers.add_parser(
         "allow",
         help="let a server of this directory have variables of yours, or change other directories",
     )
     allow.add_argument("name", metavar="NAME")
     allow.add_argument("variables", nargs="+", metavar="VARIABLE|DIR")
-    mcp_login.add_arguments(what)
-    serving = what.add_parser(
+    mcp_login.add_arguments(subparsers)
+    serving = subparsers.add_parser(
         "serve", help="serve as an MCP server that works on tasks of other agents"
     )
     mcp_serve.add_arguments(serving)
 
 
-def run(found: Namespace) -> int:
+def run(args: Namespace) -> int:
     places, directory = paths(os.environ), here()
-    match found.what:
+    match args.what:
         case "add":
-            return _add(found, _file(found, places, directory), places, directory)
+            return _add(args, _file(args, places, directory), places, directory)
         case "list":
             why = ignored_settings(*project_here(directory, places))
-            return _list(_load_servers(places, directory), places, why, as_json=found.json)
+            return _list(_load_servers(places, directory), places, why, as_json=args.json)
         case "search":
-            return mcp_registry.search(found)
+            return mcp_registry.search(args)
         case "remove":
-            file = _file(found, places, directory)
-            return _remove(found.name, file, places, data=found.data)
+            file = _file(args, places, directory)
+            return _remove(args.name, file, places, data=args.data)
         case "serve":
-            return mcp_serve.run(found)
+            return mcp_serve.run(args)
         case "allow":
-            return _allow(found.name, found.variables, places, directory)
+            return _allow(args.name, args.variables, places, directory)
         case "update" | "login" | "logout":
             known = _load_servers(places, directory)
-            servers = [_find_server(found.name, known)] if found.name else known.servers
-            if found.what != "update":
-                return mcp_login.run(found, servers[0], places)
-            code = mcp_start.update(found, servers, directory, places)
+            servers = [_find_server(args.name, known)] if args.name else known.servers
+            if args.what != "update":
+                return mcp_login.run(args, servers[0], places)
+            code = mcp_start.update(args, servers, directory, places)
         case _:
-            code = _test(found.name, places, directory, accept=found.yes)
+            code = _test(args.name, places, directory, accept=args.yes)
     return code
 
 
-def _file(found: Namespace, places: Paths, directory: Path) -> Path:
-    return directory / MCP_FILES[0] if found.project else user_file(places)
+def _file(args: Namespace, places: Paths, directory: Path) -> Path:
+    return directory / MCP_FILES[0] if args.project else user_file(places)
 
 
-def _add(found: Namespace, file: Path, places: Paths, directory: Path) -> int:
-    entry = _entry(found)  # one of a registry has another name here
-    add(file, found.name, entry)
-    write(f"The MCP server {found.name} is in {on_one_line(str(file))}.\n")
-    if found.remote:
+def _add(args: Namespace, file: Path, places: Paths, directory: Path) -> int:
+    entry = _entry(args)  # one of a registry has another name here
+    add(file, args.name, entry)
+    write(f"The MCP server {args.name} is in {on_one_line(str(file))}.\n")
+    if args.remote:
         write(
             "The provider of the model calls its tools; refold does not ask you about them.\n"
         )
-    elif found.project:
+    elif args.project:
         write("It is used here once this folder is trusted: refold trust add\n")
-    elif found.no_start:
-        write(f"refold mcp test {found.name} connects to it, and lists its tools.\n")
+    elif args.no_start:
+        write(f"refold mcp test {args.name} connects to it, and lists its tools.\n")
     else:
-        _try(found.name, places, directory)
+        _try(args.name, places, directory)
     return 0
 
 
@@ -178,33 +178,33 @@ def _try(name: str, places: Paths, directory: Path) -> None:
         print_error(f"it does not work: {status.why}; refold mcp test {name} tries again")
 
 
-def _entry(found: Namespace) -> dict[str, Any]:
+def _entry(args: Namespace) -> dict[str, Any]:
     """What the file is to say of the server. Raises `BadInput`."""
-    words = found.target
+    words = args.target
     said: dict[str, Any] = {}
     if not words:
-        said = _registry_server(found)
+        said = _registry_server(args)
     elif len(words) == 1 and "://" in words[0]:
         if not words[0].startswith(("http://", "https://")):
             raise BadInput(f"{words[0]!r} is not an http or https address")
-        given = {"--env": found.env, "--writes": found.writes, "--writable": found.writable}
+        given = {"--env": args.env, "--writes": args.writes, "--writable": args.writable}
         _refuse(given, "a program")
-        said = {"type": "sse" if found.sse else "http", "url": words[0]}
-        if found.remote:
+        said = {"type": "sse" if args.sse else "http", "url": words[0]}
+        if args.remote:
             said["remote"] = True
-            _remote_is_yours(found.project)
-        if found.header:
-            said["headers"] = _pairs(found.header, ":", "--header 'NAME: VALUE'")
+            _remote_is_yours(args.project)
+        if args.header:
+            said["headers"] = _pairs(args.header, ":", "--header 'NAME: VALUE'")
     else:
-        given = {"--header": found.header, "--sse": found.sse, "--remote": found.remote}
+        given = {"--header": args.header, "--sse": args.sse, "--remote": args.remote}
         _refuse(given, "an address")
         said = {"command": words[0], "args": words[1:]}
-        if found.env:
-            said["env"] = _pairs(found.env, "=", "--env NAME=VALUE")
-        if found.writes:
+        if args.env:
+            said["env"] = _pairs(args.env, "=", "--env NAME=VALUE")
+        if args.writes:
             said["writes"] = True
-        if found.writable:
-            said["writable"] = [*map(_directory, found.writable)]
+        if args.writable:
+            said["writable"] = [*map(_directory, args.writable)]
     return said
 
 
@@ -213,19 +213,19 @@ def _directory(given: str) -> str:
     return given if given.startswith("~/") else os.path.abspath(given)
 
 
-def _registry_server(found: Namespace) -> dict[str, Any]:
+def _registry_server(args: Namespace) -> dict[str, Any]:
     """The entry of a server in a registry, which gets a name for here. Raises `BadInput`."""
-    _refuse({"--sse": found.sse, "--remote": found.remote}, "an address")
+    _refuse({"--sse": args.sse, "--remote": args.remote}, "an address")
     given = {
-        **_pairs(found.env, "=", "--env NAME=VALUE"),
-        **_pairs(found.header, ":", "--header 'NAME: VALUE'"),
+        **_pairs(args.env, "=", "--env NAME=VALUE"),
+        **_pairs(args.header, ":", "--header 'NAME: VALUE'"),
     }
-    said = mcp_registry.registry_entry(found, given)
-    if found.writes:
+    said = mcp_registry.registry_entry(args, given)
+    if args.writes:
         said["writes"] = True
-    if found.writable:
-        said["writable"] = [*map(_directory, found.writable)]
-    found.name = found.alias or local_name(found.name)
+    if args.writable:
+        said["writable"] = [*map(_directory, args.writable)]
+    args.name = args.alias or local_name(args.name)
     return said
 
 

@@ -35,19 +35,19 @@ def add_arguments(what: Any) -> None:
     logout.add_argument("name", metavar="NAME")
 
 
-def run(found: Namespace, server: ServerConfig, places: Paths) -> int:
+def run(args: Namespace, server: ServerConfig, places: Paths) -> int:
     store, server = StoredGrants(places, _nothing), resolved(server, os.environ)
-    if found.what == "logout":
+    if args.what == "logout":
         return _log_out(server, store)
     from refold.mcp.oauth_login import log_in
 
-    browser = _Browser(places.state / "mcp" / "login.html", opens=not found.no_browser)
+    browser = _Browser(places.state / "mcp" / "login.html", opens=not args.no_browser)
     try:
         grant = anyio.run(log_in, server, os.environ, browser.show, _before(server, store))
     finally:
         browser.close()
-    store.write(server.name, server.url, grant, in_keyring=found.keyring)
-    where = "in the keyring" if found.keyring else f"in {on_one_line(str(store.file))}"
+    store.write(server.name, server.url, grant, in_keyring=args.keyring)
+    where = "in the keyring" if args.keyring else f"in {on_one_line(str(store.file))}"
     write(f"You are logged in at {server.name}; its tokens are kept {where}.\n")
     write(f"refold mcp test {server.name} lists its tools.\n")
     return 0

@@ -55,13 +55,13 @@ def add_arguments(what: Any, new: ArgumentParser) -> None:
     )
 
 
-def search(found: Namespace) -> int:
-    words = " ".join(found.words)
-    registry = _registry(found)
+def search(args: Namespace) -> int:
+    words = " ".join(args.words)
+    registry = _registry(args)
     result = parse_search(_read(registry, search_url(registry, words, _MAX_RESULTS)))
     for server in result.servers:
-        _print(server, as_json=found.json)
-    if found.json:
+        _print(server, as_json=args.json)
+    if args.json:
         return 0
     if not result.servers:
         write(f"The registry has no server whose name contains {on_one_line(words)!r}.\n")
@@ -74,25 +74,25 @@ def search(found: Namespace) -> int:
     return 0
 
 
-def registry_entry(found: Namespace, given: Mapping[str, str]) -> dict[str, Any]:
+def registry_entry(args: Namespace, given: Mapping[str, str]) -> dict[str, Any]:
     """The entry of the server that is named, with what the user gives or is asked for.
 
     Raises `BadInput`.
     """
-    registry = _registry(found)
+    registry = _registry(args)
     try:
-        server = parse_server(_read(registry, server_url(registry, found.name)))
+        server = parse_server(_read(registry, server_url(registry, args.name)))
     except StatusError as error:
         raise BadInput(
-            f"the registry {registry} has no server {found.name!r}: refold mcp search WORDS "
+            f"the registry {registry} has no server {args.name!r}: refold mcp search WORDS "
             "shows which there are"
         ) from error
     ways = server.ways
     if not ways:
-        raise BadInput(f"{found.name} has no package or address that refold can use")
-    kind = found.kind or next(iter(ways))
+        raise BadInput(f"{args.name} has no package or address that refold can use")
+    kind = args.kind or next(iter(ways))
     if kind not in ways:
-        raise BadInput(f"{found.name} has no {kind}: choose from {', '.join(ways)}")
+        raise BadInput(f"{args.name} has no {kind}: choose from {', '.join(ways)}")
     write(f"{on_one_line(server.name)} {on_one_line(server.version)}, from {kind}")
     others = [each for each in ways if each != kind]
     write(f" (--from chooses: {', '.join(others)})\n" if others else "\n")
@@ -184,9 +184,9 @@ def _print(server: RegistryServer, *, as_json: bool) -> None:
     write(f"    {about}\n")
 
 
-def _registry(found: Namespace) -> str:
+def _registry(args: Namespace) -> str:
     """Raises `BadInput` for an address without TLS: it decides what is started here."""
-    registry = found.registry or os.environ.get(_REGISTRY_VARIABLE, "") or PUBLIC
+    registry = args.registry or os.environ.get(_REGISTRY_VARIABLE, "") or PUBLIC
     where = web_address(registry)
     if where.scheme != "https" and not is_local_name(where.host):
         raise BadInput(f"{registry!r} is not an https address: a registry needs TLS")

@@ -52,13 +52,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--script", metavar="FILE", help="take the responses from a file")
 
 
-def run(found: Namespace) -> int:
-    if found.http:
-        return _run_http(found)
+def run(args: Namespace) -> int:
+    if args.http:
+        return _run_http(args)
     usual = ArgumentParser()
     add_listening(usual, DEFAULT_PORT)
     if any(
-        getattr(found, key) != value for key, value in vars(usual.parse_args([])).items()
+        getattr(args, key) != value for key, value in vars(usual.parse_args([])).items()
     ):
         raise BadInput("the options for address, TLS and token need --http: add it")
     try:
@@ -66,29 +66,29 @@ def run(found: Namespace) -> int:
     except ImportError as error:
         raise RefoldError(f"{_MISSING_EXTRA} ({error})") from error
     explain_stdin("refold mcp serve", "another agent")
-    anyio.run(serve_stdio, here(), partial(launch_at, found), partial(os._exit, 0))
+    anyio.run(serve_stdio, here(), partial(launch_at, args), partial(os._exit, 0))
     return 0
 
 
-def _run_http(found: Namespace) -> int:
+def _run_http(args: Namespace) -> int:
     """Serve on an address. It goes to stdout, and so does a new token."""
-    where = listening(found, websockets=False)
+    where = listening(args, websockets=False)
     from refold.server import access
 
     secret = paths(os.environ).state / SECRET_FILE
-    if found.new_keys:
+    if args.new_keys:
         access.renew(secret)
     new = not secret.exists()
     own = access.kept(secret)
-    if found.show_token:
+    if args.show_token:
         write(f"{own.bearer}\n")
         return 0
-    anyio.run(_serve_http, found, where, own, new)
+    anyio.run(_serve_http, args, where, own, new)
     return 0
 
 
 async def _serve_http(
-    found: Namespace, where: "Listening", own: "Access", new: bool
+    args: Namespace, where: "Listening", own: "Access", new: bool
 ) -> None:
     from refold.server.guard import Guard
     from refold.server.listening import bound, names_of, serve_until_signal
@@ -108,24 +108,24 @@ async def _serve_http(
             )
 
     with closing(bound(where)) as listener:
-        async with serve_http(here(), partial(launch_at, found)) as served:
+        async with serve_http(here(), partial(launch_at, args)) as served:
             guarded = Guard(served.app, own, names_of(where, listener), ())
             await serve_until_signal(guarded, listener, where, ready, served.leave)
 
 
-def launch_at(found: Namespace, directory: Path, attended: bool) -> Launch:
+def launch_at(args: Namespace, directory: Path, attended: bool) -> Launch:
     """A start in a directory. Without a user, what would ask is denied."""
     places = paths(os.environ)
     flags: dict[str, object] = {
-        "permissions.allow": tuple(found.allow),
-        "permissions.deny": tuple(found.deny),
+        "permissions.allow": tuple(args.allow),
+        "permissions.deny": tuple(args.deny),
     }
-    if found.permission_mode:
-        flags["permission_mode"] = MODES[found.permission_mode]
+    if args.permission_mode:
+        flags["permission_mode"] = MODES[args.permission_mode]
     loaded = load_here(directory, places, os.environ, flags)
     options = replace(
-        options_at(loaded, directory, found.script),
-        model=found.model,
+        options_at(loaded, directory, args.script),
+        model=args.model,
         attended=attended,
         watched=False,
         own_words=False,

@@ -67,12 +67,12 @@ def connect_servers(
 
 
 def update(
-    found: Namespace, servers: Iterable[ServerConfig], directory: Path, places: Paths
+    args: Namespace, servers: Iterable[ServerConfig], directory: Path, places: Paths
 ) -> int:
     """Install the newest versions of what these servers consist of, and ask before they count."""
     with _workspace(directory, places) as workspace:
         programs = ServerPrograms(workspace, places, os.environ)
-        updates = [_try_update(programs, each, accept=found.yes) for each in servers]
+        updates = [_try_update(programs, each, accept=args.yes) for each in servers]
     return 0 if all(updates) else 1
 
 

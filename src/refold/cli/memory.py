@@ -38,9 +38,13 @@ _PARSER_HELPS = {
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    what = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
+    subparsers = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
     for name, about in _PARSER_HELPS.items():
-        one = what.add_parser(name, help=about) if about else what.add_parser(name)
+        one = (
+            subparsers.add_parser(name, help=about)
+            if about
+            else subparsers.add_parser(name)
+        )
         match name:
             case "forget":
                 one.add_argument(
@@ -69,25 +73,25 @@ def add_arguments(parser: ArgumentParser) -> None:
                 one.add_argument("--json", action="store_true", help="print JSON lines")
 
 
-def run(found: Namespace) -> int:
-    match found.what:
+def run(args: Namespace) -> int:
+    match args.what:
         case "finish":
             from refold.app.memory_worker import finish
 
-            return finish(found.directory)
+            return finish(args.directory)
         case "update":
-            return _update(found)
+            return _update(args)
         case "forget":
-            return _forget(_remembering(), " ".join(found.note))
+            return _forget(_remembering(), " ".join(args.note))
         case "edit":
-            return _edit(_remembering().memory, _whose(found))
+            return _edit(_remembering().memory, _whose(args))
         case "path":
-            write(f"{_remembering().memory.file(_whose(found))}\n")
+            write(f"{_remembering().memory.file(_whose(args))}\n")
             return 0
         case "diff":
-            return _diff(_remembering().memory, as_json=found.json)
+            return _diff(_remembering().memory, as_json=args.json)
         case _:
-            return _show(_remembering().memory, _whose(found), as_json=found.json)
+            return _show(_remembering().memory, _whose(args), as_json=args.json)
 
 
 def _remembering() -> ProjectMemory:
@@ -95,8 +99,8 @@ def _remembering() -> ProjectMemory:
     return ProjectMemory(places.data, here(), session_index(places))
 
 
-def _whose(found: Namespace) -> Whose:
-    return "person" if found.profile else "project"
+def _whose(args: Namespace) -> Whose:
+    return "person" if args.profile else "project"
 
 
 def _show(memory: Memory, whose: Whose, *, as_json: bool) -> int:
@@ -169,14 +173,14 @@ def _edit(memory: Memory, whose: Whose) -> int:
     return 0
 
 
-def _update(found: Namespace) -> int:
+def _update(args: Namespace) -> int:
     from refold.app.memory_worker import opened
     from refold.cli.session_argument import find_session_id
 
-    app, remembering = opened(here(), os.environ, found.model or "")
+    app, remembering = opened(here(), os.environ, args.model or "")
     if not app.settings.memory:
         raise BadInput("memory is off (memory = false): set it to true first")
-    sessions = [find_session_id(app.home, each) for each in found.session]
+    sessions = [find_session_id(app.home, each) for each in args.session]
     return anyio.run(_update_notes, app, remembering, sessions)
 
 

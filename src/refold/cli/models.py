@@ -178,21 +178,21 @@ def add_arguments(models: ArgumentParser) -> None:
     add("--json", action="store_true", help="print JSON lines, with all prices")
 
 
-def run(found: Namespace) -> int:
+def run(args: Namespace) -> int:
     here = _here()
-    specs = _select_providers(here, found.provider, everything=found.all)
-    told = anyio.run(_ask_all, here, specs, found.refresh)
+    specs = _select_providers(here, args.provider, everything=args.all)
+    told = anyio.run(_ask_all, here, specs, args.refresh)
     rows = [row for each in told for row in _rows(here, each)]
-    rows += _embedded_rows(here, found.provider)
+    rows += _embedded_rows(here, args.provider)
     for each in told:
         # Who did not ask for a server of their own need not hear that none runs.
-        if each.error and (found.provider or not each.spec.own):
+        if each.error and (args.provider or not each.spec.own):
             print_error(on_one_line(each.error))
-    if found.json:
+    if args.json:
         for row in rows:
             print_document(document(row))
     elif rows:
-        told_too = (*_notes(here, told), *(() if found.provider else _advice(told)))
+        told_too = (*_notes(here, told), *(() if args.provider else _advice(told)))
         write("".join(f"{line}\n" for line in (*lines(rows), "", *told_too)))
     if not rows:
         print_note("no models found (refold models --all shows all that are known)")
@@ -221,25 +221,27 @@ def _roles(settings: Settings, models: Models) -> dict[str, list[str]]:
 
 
 def _select_providers(
-    here: ModelContext, name: str, *, everything: bool
+    context: ModelContext, name: str, *, everything: bool
 ) -> list[ProviderSpec]:
     if name.lower() == LOCAL_NAME:
         return []
     if name:
-        return [_find_provider(here, name)]
-    wanted = [spec for spec in here.specs if everything or here.can_ask(spec)]
-    shown = {_server(spec) for spec in wanted if here.roles_of(spec.name)}
+        return [_find_provider(context, name)]
+    wanted = [spec for spec in context.specs if everything or context.can_ask(spec)]
+    shown = {_server(spec) for spec in wanted if context.roles_of(spec.name)}
     found: list[ProviderSpec] = []
     for spec in wanted:
         # The same server by another wire has the same models.
-        if here.roles_of(spec.name) or _server(spec) not in shown:
+        if context.roles_of(spec.name) or _server(spec) not in shown:
             shown.add(_server(spec))
             found.append(spec)
     return found
 
 
-def _find_provider(here: ModelContext, name: str) -> ProviderSpec:
-    names = {called: spec for spec in here.specs for called in (spec.name, *spec.aliases)}
+def _find_provider(context: ModelContext, name: str) -> ProviderSpec:
+    names = {
+        called: spec for spec in context.specs for called in (spec.name, *spec.aliases)
+    }
     if name.lower() not in names:
         raise no_provider(name, (*names, LOCAL_NAME))
     return names[name.lower()]
@@ -250,12 +252,12 @@ def _server(spec: ProviderSpec) -> tuple[str, str, str]:
 
 
 async def _ask_all(
-    here: ModelContext, specs: Sequence[ProviderSpec], refresh: bool
+    context: ModelContext, specs: Sequence[ProviderSpec], refresh: bool
 ) -> list[ProviderModels]:
     found: dict[str, ProviderModels] = {}
 
     async def ask(spec: ProviderSpec) -> None:
-        found[spec.name] = await _ask(here, spec, refresh)
+        found[spec.name] = await _ask(context, spec, refresh)
 
     async with anyio.create_task_group() as tasks:
         for spec in specs:
@@ -263,33 +265,33 @@ async def _ask_all(
     return [found[spec.name] for spec in specs]
 
 
-async def _ask(here: ModelContext, spec: ProviderSpec, refresh: bool) -> ProviderModels:
+async def _ask(context: ModelContext, spec: ProviderSpec, refresh: bool) -> ProviderModels:
     """Its list. One that is kept will do, unless it is old or of a server that changes."""
-    kept = here.figures.get_list(spec)
-    young = kept is not None and 0 <= here.now - kept.at < DAY_SECONDS
+    kept = context.figures.get_list(spec)
+    young = kept is not None and 0 <= context.now - kept.at < DAY_SECONDS
     enough = young and not refresh and not spec.own
-    if enough or not (here.can_ask(spec) and has_list(spec)):
+    if enough or not (context.can_ask(spec) and has_list(spec)):
         return ProviderModels(spec, kept)
     try:
-        held = await anyio.to_thread.run_sync(here.keys.known, spec)
-        models = await list_models(spec, here.environ, key=held.given if held else "")
+        held = await anyio.to_thread.run_sync(context.keys.known, spec)
+        models = await list_models(spec, context.environ, key=held.given if held else "")
     except (ProviderError, BadInput) as error:
         return ProviderModels(spec, kept, str(error))
-    return ProviderModels(spec, here.figures.learn(spec, models, here.now))
+    return ProviderModels(spec, context.figures.learn(spec, models, context.now))
 
 
-def _rows(here: ModelContext, told: ProviderModels) -> Iterator[Row]:
+def _rows(context: ModelContext, told: ProviderModels) -> Iterator[Row]:
     spec, listed = told.spec, told.listed
     if listed is not None:
-        source = "live" if listed.at == here.now else "kept"
+        source = "live" if listed.at == context.now else "kept"
         found = {model.name: source for model in listed.models}
     else:
         sold = known_models.seller(prices.vendor_name(spec.name)).models
         found = {model.names[0]: "known" for model in sold}
-    roles = here.roles_of(spec.name)
+    roles = context.roles_of(spec.name)
     for name, source in sorted((dict.fromkeys(roles, "set") | found).items()):
-        window = here.figures.window(spec, name)
-        rates = here.figures.rates(spec, name, here.now)
+        window = context.figures.window(spec, name)
+        rates = context.figures.rates(spec, name, context.now)
         marks = tuple(roles.get(name, ()))
         yield Row(spec.name, name, source, window, rates, marks, _when(source, listed))
 
@@ -300,7 +302,7 @@ def _when(source: str, listed: StoredModelList | None) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(listed.at))
 
 
-def _embedded_rows(here: ModelContext, wanted: str) -> Iterator[Row]:
+def _embedded_rows(context: ModelContext, wanted: str) -> Iterator[Row]:
     if wanted.lower() not in ("", LOCAL_NAME):
         return
     from refold.provider.local.models import (
@@ -310,12 +312,12 @@ def _embedded_rows(here: ModelContext, wanted: str) -> Iterator[Row]:
     )
     from refold.provider.local.server import context_tokens, machine_memory
 
-    shelf = ModelDirectory(default_directory(here.environ))
+    shelf = ModelDirectory(default_directory(context.environ))
     for model in (*EMBEDDED_MODELS, *shelf.list_own()):
-        marks = [*here.roles_of(LOCAL_NAME).get(model.name, ())]
+        marks = [*context.roles_of(LOCAL_NAME).get(model.name, ())]
         if not shelf.holds(model):
             marks.append("not installed")
-        rates = here.figures.rates_here(model.name)
+        rates = context.figures.rates_here(model.name)
         yield Row(
             LOCAL_NAME,
             model.name,
@@ -326,15 +328,15 @@ def _embedded_rows(here: ModelContext, wanted: str) -> Iterator[Row]:
         )
 
 
-def _notes(here: ModelContext, told: Sequence[ProviderModels]) -> Iterator[str]:
+def _notes(context: ModelContext, told: Sequence[ProviderModels]) -> Iterator[str]:
     table = known_models.table()
     yield f"$: US dollars for a million tokens, from {table.source} of {table.as_of},"
     yield "or what the provider or your settings say. +: more for long inputs."
     for each in told:
         name = each.spec.name
-        if each.listed is not None and each.listed.at != here.now:
-            yield f"{name}: its list of {_ago(here.now - each.listed.at)}; --refresh asks again"
-        elif each.listed is None and not here.can_ask(each.spec):
+        if each.listed is not None and each.listed.at != context.now:
+            yield f"{name}: its list of {_ago(context.now - each.listed.at)}; --refresh asks again"
+        elif each.listed is None and not context.can_ask(each.spec):
             yield f"{name}: not asked, there is no key in {each.spec.key_env}"
 
 

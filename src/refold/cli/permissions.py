@@ -37,8 +37,8 @@ from refold.views.escape import on_one_line
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    what = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
-    explain = what.add_parser(
+    subparsers = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
+    explain = subparsers.add_parser(
         "explain", help="show the verdict on a call, and the rule behind it"
     )
     explain.add_argument("call", nargs="?", default="", metavar="CALL",
@@ -47,22 +47,26 @@ def add_arguments(parser: ArgumentParser) -> None:
     explain.add_argument("--input", metavar="JSON", help="the tool's arguments as JSON")
     explain.add_argument("--json", action="store_true", help="print one JSON object")
     _add_ground(explain)
-    rules = what.add_parser("list", help="list the active rules and where each is set")
+    rules = subparsers.add_parser(
+        "list", help="list the active rules and where each is set"
+    )
     rules.add_argument("--json", action="store_true", help="print JSON lines")
     _add_ground(rules)
-    test = what.add_parser(
+    test = subparsers.add_parser(
         "test", help="check that each call in a file gets the expected verdict"
     )
     test.add_argument("file", metavar="FILE", help="test cases as YAML, TOML or JSON")
     _add_ground(test)
-    replay = what.add_parser(
+    replay = subparsers.add_parser(
         "replay", help="show which calls of a session other rules would decide differently"
     )
     replay.add_argument("id", metavar="SESSION", help="id of the session, or a prefix")
     replay.add_argument("--rules", required=True, metavar="FILE",
         help="settings file with [permissions] and permission_mode")  # fmt: skip
     replay.add_argument("--json", action="store_true", help="print JSON lines")
-    taken = what.add_parser("import", help="import the rules of .claude/settings.json")
+    taken = subparsers.add_parser(
+        "import", help="import the rules of .claude/settings.json"
+    )
     taken.add_argument("file", nargs="?", default="", metavar="FILE")
     taken.add_argument(
         "--cwd", default="", metavar="DIR", help="the directory that the rules are for"
@@ -77,18 +81,18 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
 
 
-def run(found: Namespace) -> int:
-    match found.what:
+def run(args: Namespace) -> int:
+    match args.what:
         case "explain":
-            return _explain(found)
+            return _explain(args)
         case "list":
-            return _list(found)
+            return _list(args)
         case "test":
-            return test_rules(found)
+            return test_rules(args)
         case "replay":
-            return replay_rules(found)
+            return replay_rules(args)
         case _:
-            return import_rules(found)
+            return import_rules(args)
 
 
 def _add_ground(parser: ArgumentParser) -> None:
@@ -117,15 +121,15 @@ def _add_ground(parser: ArgumentParser) -> None:
     )
 
 
-def _explain(found: Namespace) -> int:
+def _explain(args: Namespace) -> int:
     from refold.journal.state.fold import View
     from refold.journal.state.outside_text import OutsideText
 
-    call, ground = _call(found), _ground(found)
+    call, ground = _call(args), _ground(args)
     decision = ground.judge_call(call, View())
     later = ground.judge_call(call, View(outside_text=OutsideText(since=1)))
     sandbox, network = ground.sandbox(call, decision), ground.network(call, decision)
-    if found.json:
+    if args.json:
         document = {
             "decision": decision.verdict,
             "rule": decision.rule or None,
@@ -156,31 +160,31 @@ def _explain(found: Namespace) -> int:
     return 0
 
 
-def _list(found: Namespace) -> int:
-    ground = _ground(found)
+def _list(args: Namespace) -> int:
+    ground = _ground(args)
     for rule in ground.rules:
-        if found.json:
+        if args.json:
             row = {"verdict": rule.verdict, "rule": str(rule), "source": rule.source}
             print_document(row)
         else:
             write(on_one_line(f"{rule.verdict:<5}  {rule}  # {rule.source}") + "\n")
-    if not found.json:
+    if not args.json:
         write(f"mode {ground.mode}, {len(ground.rules)} rules\n")
     return 0
 
 
-def _call(found: Namespace) -> TestedCall:
-    if bool(found.call) == bool(found.tool):
+def _call(args: Namespace) -> TestedCall:
+    if bool(args.call) == bool(args.tool):
         raise BadInput("name one call: 'bash(git status)', or --tool NAME --input JSON")
-    if found.tool:
-        return call_of(found.tool, "{}" if found.input is None else found.input)
-    if found.input is not None:
+    if args.tool:
+        return call_of(args.tool, "{}" if args.input is None else args.input)
+    if args.input is not None:
         raise BadInput("--input goes with --tool NAME, not with a call in short")
-    return in_short(found.call)
+    return in_short(args.call)
 
 
-def _ground(found: Namespace) -> PolicyContext:
-    ground = ground_of(found)
+def _ground(args: Namespace) -> PolicyContext:
+    ground = ground_of(args)
     if ground.unheeded:
         print_error(ground.unheeded)
     return ground
@@ -190,19 +194,19 @@ _CLAUDE_DIRECTORY = ".claude"
 _CLAUDE_FILES = ("settings.json", "settings.local.json")
 
 
-def import_rules(found: Namespace) -> int:
-    folder = os.path.realpath(directory(found.cwd, "--cwd"))
+def import_rules(args: Namespace) -> int:
+    folder = os.path.realpath(directory(args.cwd, "--cwd"))
     rules: dict[Verdict, list[str]] = {"allow": [], "ask": [], "deny": []}
-    for name, content in _contents(found.file, folder).items():
+    for name, content in _contents(args.file, folder).items():
         carried = convert_rules(_permissions(name, content))
         _tell(name, _add_valid_rules(carried, rules))
     theirs = ClaudeRules(folder, rules, paths(os.environ).folders)
     write("".join(f"{row}\n" for row in theirs.rule_lines()))
     if not any(rules.values()):
         raise BadInput("there is no rule to import")
-    if found.print:
+    if args.print:
         return 0
-    if not found.yes and not confirm(f"Apply these rules in {on_one_line(folder)}?"):
+    if not args.yes and not confirm(f"Apply these rules in {on_one_line(folder)}?"):
         write("Nothing was imported.\n")
         return 1
     theirs.take()

@@ -26,21 +26,21 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON lines")
 
 
-def run(found: Namespace) -> int:
+def run(args: Namespace) -> int:
     home = here_stored()
-    if found.name:
-        return _show(*_find_plan(home, found.name), as_json=found.json)
+    if args.name:
+        return _show(*_find_plan(home, args.name), as_json=args.json)
     shown = 0
-    for session, plan in _all(home, everywhere=found.all):
+    for session, plan in _all(home, everywhere=args.all):
         shown += 1
-        if found.json:
+        if args.json:
             _line(session, plan)
         else:
             when = time.strftime("%Y-%m-%d %H:%M", time.localtime(plan.at))
             title = on_one_line(plan.title)
             write(f"{session}/{plan.seq}  {when}  {plan.state:<9} {title}\n")
-    if not shown and not found.json:
-        hint = "" if found.all else " in this directory (--all shows those of others)"
+    if not shown and not args.json:
+        hint = "" if args.all else " in this directory (--all shows those of others)"
         print_note(f"no plans{hint}")
     return 0
 

@@ -25,17 +25,19 @@ NO_PLUGINS = (
 
 
 def add_arguments(plugins: ArgumentParser) -> None:
-    what = plugins.add_subparsers(dest="what", metavar="WHAT")
+    subparsers = plugins.add_subparsers(dest="what", metavar="WHAT")
     plugins.set_defaults(what="list", json=False)
-    listing = what.add_parser("list", help="load and list the plug-ins, and their problems")
+    listing = subparsers.add_parser(
+        "list", help="load and list the plug-ins, and their problems"
+    )
     listing.add_argument("--json", action="store_true", help="print JSON lines")
 
 
-def run(found: Namespace) -> int:
+def run(args: Namespace) -> int:
     every = sorted(installed(), key=lambda each: (GROUPS.index(each.group), each.name))
     problems = [_problem(each, every) for each in every]
     for plugin, problem in zip(every, problems, strict=True):
-        if found.json:
+        if args.json:
             row = {**msgspec.to_builtins(plugin), "problem": problem}
             print_document(row)
         else:
@@ -46,7 +48,7 @@ def run(found: Namespace) -> int:
             )
             if problem:
                 write(f"    {on_one_line(problem)}\n")
-    if not every and not found.json:
+    if not every and not args.json:
         write(f"{NO_PLUGINS.format(environment=shlex.quote(sys.prefix))}\n")
     return 1 if any(problems) else 0
 

@@ -18,31 +18,31 @@ from refold.views.number_format import in_bytes
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    what = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
-    listing = what.add_parser("list", help="list quarantined files")
+    subparsers = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
+    listing = subparsers.add_parser("list", help="list quarantined files")
     listing.add_argument("--json", action="store_true", help="print JSON lines")
-    restore = what.add_parser("restore", help="move a file back to its place")
+    restore = subparsers.add_parser("restore", help="move a file back to its place")
     restore.add_argument("name", metavar="NAME", help="its name, or a prefix")
     restore.add_argument(
         "--to", metavar="PATH", default="", help="restore it to this path instead"
     )
-    delete = what.add_parser("delete", help="delete a file permanently")
+    delete = subparsers.add_parser("delete", help="delete a file permanently")
     delete.add_argument("name", metavar="NAME", help="its name, or a prefix")
     delete.add_argument(
         "-y", "--yes", action="store_true", help="do not ask for confirmation"
     )
 
 
-def run(found: Namespace) -> int:
+def run(args: Namespace) -> int:
     there = Quarantine(paths(os.environ).data / "quarantine")
-    if found.what == "list":
-        return _list(there, as_json=found.json)
-    thing = there.find(found.name)
+    if args.what == "list":
+        return _list(there, as_json=args.json)
+    thing = there.find(args.name)
     name = on_one_line(thing.name)
-    if found.what == "restore":
-        write(f"{name} is at {on_one_line(there.restore(thing, found.to))} now\n")
+    if args.what == "restore":
+        write(f"{name} is at {on_one_line(there.restore(thing, args.to))} now\n")
         return 0
-    if not found.yes and not confirm(f"Delete {_line(thing)}?"):
+    if not args.yes and not confirm(f"Delete {_line(thing)}?"):
         write("It is still there.\n")
         return 1
     there.delete(thing)

@@ -59,28 +59,28 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--json", action="store_true", help="print JSON")
 
 
-def run(found: Namespace) -> int:
+def run(args: Namespace) -> int:
     home = here_stored()
-    session = find_session_id(home, found.id)
-    if not found.run:
-        if found.tools != "recorded" or found.strict or found.all:
+    session = find_session_id(home, args.id)
+    if not args.run:
+        if args.tools != "recorded" or args.strict or args.all:
             raise BadInput("--tools, --all and --strict need --run: add it")
-        return print_conversation(home, session, as_json=found.json)
+        return print_conversation(home, session, as_json=args.json)
     if "/" in session:
         raise BadInput(
             f"{session} is a subagent: its rights and its budget come from its parent and "
             "are not in its journal; replay the parent session"
         )
     whole, damage = home.entries(session)
-    replayed = anyio.run(_replay, home, session, whole, found.tools == "again")
+    replayed = anyio.run(_replay, home, session, whole, args.tools == "again")
     view = fold(whole)
-    if found.json:
+    if args.json:
         print_document(_document(session, view, replayed))
     else:
-        write("".join(_lines(session, view, replayed, every=found.all)))
+        write("".join(_lines(session, view, replayed, every=args.all)))
     if damage:
         print_error(damage)
-    differs = replayed.divergences or (found.strict and replayed.briefings)
+    differs = replayed.divergences or (args.strict and replayed.briefings)
     return 1 if damage or differs else 0
 
 

@@ -70,21 +70,21 @@ def _event(text: str) -> int:
     return int(text)
 
 
-def run(found: Namespace) -> int:
+def run(args: Namespace) -> int:
     places = paths(os.environ)
     home = session_index(places)
-    session = find_session_id(home, found.id)
+    session = find_session_id(home, args.id)
     view = _load_view(home, session)
     snapshots = _snapshots(view, places, session)
-    if found.event is None:
-        return _list(steps(view, snapshots), as_json=found.json)
-    plan(view, found.event, found.which)  # raises for what is no point to go back to
-    if found.dry_run:
-        dry = anyio.run(preview, view, snapshots, found.event, found.which)
-        _show(dry, view, as_json=found.json)
+    if args.event is None:
+        return _list(steps(view, snapshots), as_json=args.json)
+    plan(view, args.event, args.which)  # raises for what is no point to go back to
+    if args.dry_run:
+        dry = anyio.run(preview, view, snapshots, args.event, args.which)
+        _show(dry, view, as_json=args.json)
         return 0
-    report = anyio.run(_rewound, home, session, snapshots, found)
-    return _tell(report, view, session, as_json=found.json)
+    report = anyio.run(_rewound, home, session, snapshots, args)
+    return _tell(report, view, session, as_json=args.json)
 
 
 async def _rewound(

@@ -108,22 +108,22 @@ def add_arguments(rlm: ArgumentParser) -> None:
     add("--json", action="store_true", help="print one JSON document")
 
 
-def run(found: Namespace) -> int:
-    if not found.question.strip():
+def run(args: Namespace) -> int:
+    if not args.question.strip():
         raise BadInput(
             'the question is missing: write refold rlm "QUESTION" --context FILE'
         )
-    return anyio.run(_run, found)
+    return anyio.run(_run, args)
 
 
-async def _run(found: Namespace) -> int:
+async def _run(args: Namespace) -> int:
     began = time.monotonic()
-    options = _launch_options(found)
-    app = _app(found, options)
+    options = _launch_options(args)
+    app = _app(args, options)
     try:
         app.models.check(app.model_of(View()))
         given = await anyio.to_thread.run_sync(
-            material, found.context, app.directory, app.unread
+            material, args.context, app.directory, app.unread
         )
         traits = app.models.traits(app.model_of(View()))
         size = Size(
@@ -133,7 +133,7 @@ async def _run(found: Namespace) -> int:
         )
     finally:
         await app.aclose()
-    way = _way(found, given, size)
+    way = _way(args, given, size)
     for told in (*given.left_out, f"{way.way}: {way.reason}"):
         print_error(told)
     # A flat call has no Python, but its journal has the material, too.
@@ -141,13 +141,13 @@ async def _run(found: Namespace) -> int:
     words = partial(recursive_text, shown=traits.small)
     if way.way == "flat":
         ready, words = replace(ready, tools=(), own_system=flat_prompt()), flat_text
-    app = _app(found, ready, _BARE_SETTINGS if way.way == "flat" else {"agent": AGENT_NAME})
-    said = HeadlessPrompt(words(found.question, given), typed=found.question)
-    return await _ask(app, said, found, way, size, began)
+    app = _app(args, ready, _BARE_SETTINGS if way.way == "flat" else {"agent": AGENT_NAME})
+    said = HeadlessPrompt(words(args.question, given), typed=args.question)
+    return await _ask(app, said, args, way, size, began)
 
 
 async def _ask(
-    app: App, said: HeadlessPrompt, found: Namespace, way: Route, size: Size, began: float
+    app: App, said: HeadlessPrompt, args: Namespace, way: Route, size: Size, began: float
 ) -> int:
     launch = Launch(app)
     try:
@@ -156,7 +156,7 @@ async def _ask(
         async with anyio.create_task_group() as group:
             progress = RlmProgress()
             group.start_soon(tell_notices, session, progress.say)
-            late = await turn(session, said, progress, found.timeout)
+            late = await turn(session, said, progress, args.timeout)
         document = _plain(result(session.view, session.id, time.monotonic() - began))
         if late:
             document["outcome"], document["reason"] = "cancelled", late
@@ -170,7 +170,7 @@ async def _ask(
         document["leaves"], document["children"] = family.leaves, len(family.children)
     finally:
         await launch.aclose()
-    _tell(document, as_json=found.json)
+    _tell(document, as_json=args.json)
     return TIMED_OUT_CODE if late else exit_code(session.view)
 
 
@@ -192,11 +192,11 @@ def _beginning(given: Material) -> InitialVariables:
     return InitialVariables({VARIABLE: given.value}, files={VARIABLE: given.read})
 
 
-def _way(found: Namespace, given: Material, size: Size) -> Route:
-    if found.rlm:
+def _way(args: Namespace, given: Material, size: Size) -> Route:
+    if args.rlm:
         return Route("recursive", _REASON_FLAG)
-    if not found.flat:
-        return route(found.question, size)
+    if not args.flat:
+        return route(args.question, size)
     if isinstance(given.value, list) or size.tokens > size.window:
         raise BadInput(
             f"--flat: about {size.tokens:,} tokens do not fit into the window of "
@@ -205,9 +205,9 @@ def _way(found: Namespace, given: Material, size: Size) -> Route:
     return Route("flat", _REASON_FLAG)
 
 
-def _launch_options(found: Namespace) -> LaunchOptions:
+def _launch_options(args: Namespace) -> LaunchOptions:
     directory = here()
-    roots = [Path(each).expanduser().resolve() for each in found.context]
+    roots = [Path(each).expanduser().resolve() for each in args.context]
     inside = directory.resolve()
     return LaunchOptions(
         directory=directory,
@@ -215,23 +215,23 @@ def _launch_options(found: Namespace) -> LaunchOptions:
         more_roots=tuple(
             each for each in roots if each.is_dir() and not each.is_relative_to(inside)
         ),
-        model=found.model or "",
+        model=args.model or "",
         attended=False,
-        trust=found.trust,
-        script=Path(found.script).absolute() if found.script else None,
-        schema=schema(found.schema, "--schema") if found.schema is not None else None,
+        trust=args.trust,
+        script=Path(args.script).absolute() if args.script else None,
+        schema=schema(args.schema, "--schema") if args.schema is not None else None,
     )
 
 
 def _app(
-    found: Namespace, options: LaunchOptions, more: Mapping[str, object] | None = None
+    args: Namespace, options: LaunchOptions, more: Mapping[str, object] | None = None
 ) -> App:
     """Settings from all layers; notes of other sessions are not sent."""
     places = paths(os.environ)
-    limits = {"budget.dollars": found.max_budget_usd, "budget.tokens": found.max_tokens}
+    limits = {"budget.dollars": args.max_budget_usd, "budget.tokens": args.max_tokens}
     chosen = {**limits, "memory": False, **(more or {})}
     loaded: FolderSettings = load_here(
-        options.directory, places, os.environ, chosen, trust=found.trust
+        options.directory, places, os.environ, chosen, trust=args.trust
     )
     notices = (loaded.unheeded,) if loaded.unheeded else ()
     return App(

@@ -96,17 +96,17 @@ class PolicyContext(Struct, frozen=True):
         return allowed or sandbox == "off"
 
 
-def ground_of(found: Namespace) -> PolicyContext:
+def ground_of(args: Namespace) -> PolicyContext:
     """As the flags of a door say: --cwd, --add-dir, --mode, --allow, --ask, --deny."""
-    folder = directory(found.cwd, "--cwd")
-    roots = (folder, *(directory(each, "--add-dir") for each in found.add_dir))
+    folder = directory(args.cwd, "--cwd")
+    roots = (folder, *(directory(each, "--add-dir") for each in args.add_dir))
     flags: dict[str, object] = {
-        "permission_mode": MODES.get(found.mode or ""),
-        "permissions.allow": tuple(found.allow),
-        "permissions.ask": tuple(found.ask),
-        "permissions.deny": tuple(found.deny),
+        "permission_mode": MODES.get(args.mode or ""),
+        "permissions.allow": tuple(args.allow),
+        "permissions.ask": tuple(args.ask),
+        "permissions.deny": tuple(args.deny),
     }
-    if found.no_config:
+    if args.no_config:
         environ: Mapping[str, str] = {"PATH": os.defpath}
         settings = combined([from_flags(flags)]).settings
         return ground(settings, paths({"HOME": home({})}), environ, roots)
@@ -199,9 +199,9 @@ class Cases(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     defaults: dict[str, Any] = {}
 
 
-def test_rules(found: Namespace) -> int:
-    file = Path(found.file).expanduser()
-    ground = ground_of(found)
+def test_rules(args: Namespace) -> int:
+    file = Path(args.file).expanduser()
+    ground = ground_of(args)
     cases = list(_cases(file))
     failed = 0
     for number, case in enumerate(cases, 1):
@@ -306,23 +306,23 @@ class ReplayedVerdict(Struct, frozen=True):
         return self.now is not None and self.now.verdict != before
 
 
-def replay_rules(found: Namespace) -> int:
+def replay_rules(args: Namespace) -> int:
     places = paths(os.environ)
     home = session_index(places)
-    session = find_session_id(home, found.id)
+    session = find_session_id(home, args.id)
     whole, damage = home.entries(session)
     stood = home.directories(session)
     roots = (Path(stood.directory or os.getcwd()), *map(Path, stood.roots))
-    under = _under(Path(found.rules).expanduser(), places, roots)
+    under = _under(Path(args.rules).expanduser(), places, roots)
     judged = list(_again(whole, under))
     changed = [each for each in judged if each.is_changed]
     for each in changed:
-        if found.json:
+        if args.json:
             print_document(_row(each))
         else:
             write(_lines(each))
     strangers = sum(each.now is None for each in judged)
-    if not found.json:
+    if not args.json:
         write(
             f"{len(judged) - strangers} calls, {len(changed)} would get another verdict\n"
         )

@@ -49,9 +49,9 @@ class _Row(Struct, frozen=True):
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    what = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
+    subparsers = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
     for name, about in _PARSER_HELPS.items():
-        one = what.add_parser(name, help=about)
+        one = subparsers.add_parser(name, help=about)
         match name:
             case "list":
                 one.add_argument("--all", action="store_true", help="ended ones, too")
@@ -89,58 +89,58 @@ def add_arguments(parser: ArgumentParser) -> None:
                 )
 
 
-def run(found: Namespace) -> int:
+def run(args: Namespace) -> int:
     places = paths(os.environ)
     book = ScheduleBook(places.data, masks_of(os.environ, places).mask_event)
-    match found.what:
+    match args.what:
         case "list":
-            _list(book, every=found.all, as_json=found.json)
+            _list(book, every=args.all, as_json=args.json)
         case "add":
-            _add(places, book, found)
+            _add(places, book, args)
         case "webhook":
-            _change_webhook(places, book, found)
+            _change_webhook(places, book, args)
         case "stop":
-            for id_ in found.schedule:
+            for id_ in args.schedule:
                 stopped = book.stop(id_)
                 webhooks.forget(places, stopped.webhook)
                 running = stopped.running
                 goes_on = "; its current run continues" if running else ""
                 write(f"schedule {id_} is stopped{goes_on}\n")
         case "run":
-            script = Path(found.script).absolute() if found.script else None
-            for id_ in found.schedule:
+            script = Path(args.script).absolute() if args.script else None
+            for id_ in args.schedule:
                 book.find(id_)
             runs = ScheduledRuns(book, lambda one: _start_of(one, script), _say)
-            if found.watch:
-                anyio.run(runs.watch, found.schedule)
-            return 1 if anyio.run(runs.once, found.schedule) else 0
+            if args.watch:
+                anyio.run(runs.watch, args.schedule)
+            return 1 if anyio.run(runs.once, args.schedule) else 0
         case _:
             from refold.cli.schedule_install import install
 
-            install(only_print=found.print)
+            install(only_print=args.print)
     return 0
 
 
-def _add(places: Paths, book: ScheduleBook, found: Namespace) -> None:
-    new = _new(found)
-    if found.webhook:
-        webhooks.check(found.webhook, book)
+def _add(places: Paths, book: ScheduleBook, args: Namespace) -> None:
+    new = _new(args)
+    if args.webhook:
+        webhooks.check(args.webhook, book)
     made = book.add(new, time.time())
     if made.next is not None:
         write(f"{added(made)}\n")
-    if found.webhook:
-        _give_webhook(places, book, made.id, found.webhook)
+    if args.webhook:
+        _give_webhook(places, book, made.id, args.webhook)
 
 
-def _change_webhook(places: Paths, book: ScheduleBook, found: Namespace) -> None:
-    id_: int = found.schedule
+def _change_webhook(places: Paths, book: ScheduleBook, args: Namespace) -> None:
+    id_: int = args.schedule
     has = book.find(id_).webhook
-    if found.off:
+    if args.off:
         book.set_webhook(id_, "")
         webhooks.forget(places, has)
         write(f"schedule {id_} has no webhook\n")
         return
-    if not (name := found.name or has):
+    if not (name := args.name or has):
         raise BadInput(f"schedule {id_} has no webhook yet: give a name for it")
     _give_webhook(places, book, id_, name)
 
@@ -199,38 +199,38 @@ def _take_new(parser: ArgumentParser) -> None:
     )
 
 
-def _new(found: Namespace) -> NewSchedule:
+def _new(args: Namespace) -> NewSchedule:
     """What the command line asks for, with the settings of this directory as its rights."""
     flags: dict[str, object] = {
-        "permissions.allow": tuple(found.allow),
-        "permission_mode": MODES.get(found.permission_mode or ""),
-        "budget.dollars": found.max_budget_usd,
-        "budget.tokens": found.max_tokens,
+        "permissions.allow": tuple(args.allow),
+        "permission_mode": MODES.get(args.permission_mode or ""),
+        "budget.dollars": args.max_budget_usd,
+        "budget.tokens": args.max_tokens,
     }
     said = {key: value for key, value in flags.items() if value is not None}
-    if not (found.at or found.every or found.webhook):
+    if not (args.at or args.every or args.webhook):
         raise BadInput("a schedule needs --at, --every or --webhook: give one of them")
     places = paths(os.environ)
     loaded = load_here(here(), places, os.environ, said)
     settings = loaded.settings
     if loaded.unheeded:
         print_note(loaded.unheeded)
-    options = LaunchOptions(directory=here(), model=found.model, attended=False)
+    options = LaunchOptions(directory=here(), model=args.model, attended=False)
     App(settings, places, os.environ, options)  # raises for rules and agents that are none
     return NewSchedule(
-        found.prompt,
+        args.prompt,
         str(here()),
-        _recurrence(found),
+        _recurrence(args),
         rights_of(settings, options),
-        found.agent,
-        found.model,
+        args.agent,
+        args.model,
     )
 
 
-def _recurrence(found: Namespace) -> Recurrence:
-    if not (found.at or found.every):
-        return never(found.zone or local_zone(os.environ.get("TZ", "")))
-    return recurrence_of(found.at, found.every, time.time(), os.environ, found.zone)
+def _recurrence(args: Namespace) -> Recurrence:
+    if not (args.at or args.every):
+        return never(args.zone or local_zone(os.environ.get("TZ", "")))
+    return recurrence_of(args.at, args.every, time.time(), os.environ, args.zone)
 
 
 def _start_of(schedule: Schedule, script: Path | None) -> Launch:

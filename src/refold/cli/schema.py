@@ -27,8 +27,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
 
 
-def run(found: Namespace) -> int:
-    write(schema_text(found.which))
+def run(args: Namespace) -> int:
+    write(schema_text(args.which))
     return 0
 
 

@@ -80,14 +80,14 @@ def add_listening(parser: ArgumentParser, port: int) -> None:
     )
 
 
-def run_web(found: Namespace) -> int:
+def run_web(args: Namespace) -> int:
     """Serve, and open the user page once the server listens."""
-    return run(found, opens=True)
+    return run(args, opens=True)
 
 
-def run(found: Namespace, *, opens: bool = False) -> int:
+def run(args: Namespace, *, opens: bool = False) -> int:
     """Serve. The links go to stdout, once the server listens."""
-    where = listening(found, drain=found.drain)
+    where = listening(args, drain=args.drain)
     try:
         from refold.server import access
         from refold.server.app import serve
@@ -95,37 +95,35 @@ def run(found: Namespace, *, opens: bool = False) -> int:
         raise RefoldError(f"{_MISSING_EXTRA} ({error})") from error
     places = paths(os.environ)
     secret = places.state / SECRET_FILE
-    if found.new_keys:
+    if args.new_keys:
         access.renew(secret)
     own = access.kept(secret)
-    if found.show_token:
+    if args.show_token:
         write(f"{own.bearer}\n")
         return 0
     directories = HostPaths(here(), places.server, places.data / "checkpoints")
     host = Host(
         session_index(places),
         directories,
-        partial(launch_at, found, places),
+        partial(launch_at, args, places),
     )
 
     browsers = list[subprocess.Popen[bytes] | None]()  # held, or Python would warn of them
 
     def ready(address: str) -> None:
         for path, page in (("/", "page"), ("/dev", "developer page")):
-            write(
-                f"{page + ':':16} {address}{path}#launch={own.new_launch(found.person)}\n"
-            )
+            write(f"{page + ':':16} {address}{path}#launch={own.new_launch(args.person)}\n")
         if where.beyond_loopback and sys.stdout.isatty():
-            show_code(f"{address}/#launch={own.new_launch(found.person)}")
+            show_code(f"{address}/#launch={own.new_launch(args.person)}")
         if opens:
-            link = f"{address}/#launch={own.new_launch(found.person)}"
+            link = f"{address}/#launch={own.new_launch(args.person)}"
             browsers.append(open_page(link, way, os.environ))
             if browsers[-1] is None:
                 print_error(NO_BROWSER)
         print_error(f"serving at {address}; Ctrl+C ends it")
 
     way = places.state / "server" / "open.html"
-    due = due_schedules(os.environ, found.script, print_error)
+    due = due_schedules(os.environ, args.script, print_error)
     webhooks = Webhooks(os.environ, due.hurry if due is not None else lambda: None)
     serve = partial(serve, host, own, where, ready, webhooks)
     try:
@@ -155,22 +153,22 @@ def show_code(link: str) -> None:
 
 
 def listening(
-    found: Namespace, *, drain: bool = False, websockets: bool = True
+    args: Namespace, *, drain: bool = False, websockets: bool = True
 ) -> "Listening":
     """Where to listen. Raises `BadInput` if others could read what is sent."""
     try:
         from refold.server.listening import Listening
     except ImportError as error:
         raise RefoldError(f"{_MISSING_EXTRA} ({error})") from error
-    if bool(found.tls_cert) != bool(found.tls_key):
+    if bool(args.tls_cert) != bool(args.tls_key):
         raise BadInput("--tls-cert and --tls-key go together: give both files")
     where = Listening(
-        host=found.host, port=found.port, names=tuple(found.name),
-        certificate=found.tls_cert, key=found.tls_key, drain=drain, websockets=websockets,
+        host=args.host, port=args.port, names=tuple(args.name),
+        certificate=args.tls_cert, key=args.tls_key, drain=drain, websockets=websockets,
     )  # fmt: skip
-    if where.beyond_loopback and not where.tls and not found.plain_http:
+    if where.beyond_loopback and not where.tls and not args.plain_http:
         raise BadInput(
-            f"--host {found.host} is reached from other machines, and the traffic could be "
+            f"--host {args.host} is reached from other machines, and the traffic could be "
             "read on its way: give --tls-cert and --tls-key, or, in a network that you trust, "
             "--plain-http"
         )

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def add_session(parser: ArgumentParser) -> None:
-    """The session that a command is about: `found.id`, for `find_session_id`."""
+    """The session that a command is about: `args.id`, for `find_session_id`."""
     about = "id or name of a session, or a prefix (default: the newest of this directory)"
     parser.add_argument("id", nargs="?", default=LAST_SESSION, metavar="ID", help=about)
 
@@ -92,9 +92,9 @@ def add_node(parser: ArgumentParser, name: str = "node") -> None:
     )
 
 
-def node_path(found: Namespace, node: str | None = None) -> NodePath:
+def node_path(args: Namespace, node: str | None = None) -> NodePath:
     """The session and the names in it. Raises `BadInput` where there is no such session."""
-    text = found.node if node is None else node
+    text = args.node if node is None else node
     if not text.strip("/") or text.startswith("/"):
         raise BadInput(
             f"{text!r} is neither a session nor a part of one: give root, or an id"
@@ -103,11 +103,11 @@ def node_path(found: Namespace, node: str | None = None) -> NodePath:
     below = first in (ROOT_ADDRESS, LAST_SESSION) or _CHILD_NAME_PATTERN.match(first)
     if below and first not in (ROOT_ADDRESS, LAST_SESSION):
         rest = [first, *rest]
-    if not below and found.session != LAST_SESSION:
+    if not below and args.session != LAST_SESSION:
         raise BadInput(
-            f"{first!r} names one session and --session {found.session} another: give one"
+            f"{first!r} names one session and --session {args.session} another: give one"
         )
-    id_, *names = (found.session if below else first).split("/")
+    id_, *names = (args.session if below else first).split("/")
     return NodePath(find_session_id(here_stored(), id_), (*names, *rest))
 
 

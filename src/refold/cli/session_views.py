@@ -45,12 +45,12 @@ def _show_arguments(parser: ArgumentParser) -> None:
     _add_json(parser)
 
 
-def _show(found: Namespace) -> int:
+def _show(args: Namespace) -> int:
     """One session of a tree, one leaf, one step or one call, in full."""
-    named = session_argument.find_node(session_argument.node_path(found))
+    named = session_argument.find_node(session_argument.node_path(args))
     if not named.rest:
         row = rows(named.node, time.time(), session_argument.labels())
-        if found.json:
+        if args.json:
             print_document(node_document(row))
         else:
             session_argument.print_lines(
@@ -60,18 +60,18 @@ def _show(found: Namespace) -> int:
     match _span(named):
         case ToolStep() as done:
             call = call_detail(named.node, done, session_argument.blobs(named.node))
-            if found.json:
+            if args.json:
                 print_document(call_document(call))
             else:
                 session_argument.print_lines(call_lines(call))
         case SideCall() as side:
             leaf = leaf_detail(named.node, side, session_argument.blobs(named.node))
-            if found.json:
+            if args.json:
                 print_document(leaf_detail_document(leaf))
             else:
                 session_argument.print_lines(leaf_lines(leaf))
         case ModelStep(number):
-            _show_step(named.node, number, as_json=found.json)
+            _show_step(named.node, number, as_json=args.json)
         case _:
             address = named.node.address
             raise BadInput(
@@ -96,9 +96,9 @@ def _step_arguments(parser: ArgumentParser) -> None:
     _add_json(parser)
 
 
-def _step(found: Namespace) -> int:
-    node = _node(found)
-    _show_step(node, found.number, as_json=found.json)
+def _step(args: Namespace) -> int:
+    node = _node(args)
+    _show_step(node, args.number, as_json=args.json)
     return session_argument.report_damage(node)
 
 
@@ -117,15 +117,15 @@ def _tree_arguments(parser: ArgumentParser) -> None:
     _add_json(parser)
 
 
-def _tree(found: Namespace) -> int:
-    node = _node(found)
+def _tree(args: Namespace) -> int:
+    node = _node(args)
     root = rows(node, time.time(), session_argument.labels())
-    if found.json:
-        document = tree_document(root, every_leaf=found.leaves)
+    if args.json:
+        document = tree_document(root, every_leaf=args.leaves)
         print_document(replace(document, type="tree"))
     else:
         room = session_argument.terminal_width()
-        lines = tree_lines(root, room, every_leaf=found.leaves, signs=has_unicode())
+        lines = tree_lines(root, room, every_leaf=args.leaves, signs=has_unicode())
         session_argument.print_lines(lines)
     return session_argument.report_damage(node)
 
@@ -136,11 +136,11 @@ def _timeline_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON lines")
 
 
-def _timeline(found: Namespace) -> int:
-    node = _node(found)
+def _timeline(args: Namespace) -> int:
+    node = _node(args)
     every = timeline(node, time.time(), session_argument.labels())
-    shown = every if found.slow is None else slowest(every, found.slow)
-    if found.json:
+    shown = every if args.slow is None else slowest(every, args.slow)
+    if args.json:
         for each in shown:
             print_document(each)
     elif shown:
@@ -158,14 +158,14 @@ def _cost_arguments(parser: ArgumentParser) -> None:
     _add_json(parser)
 
 
-def _cost(found: Namespace) -> int:
-    node = _node(found)
+def _cost(args: Namespace) -> int:
+    node = _node(args)
     spent = tree_spending(node, agent_of)
-    if found.json:
-        print_document(spending_document(spent, turns=found.turns, session_id=node.session))
+    if args.json:
+        print_document(spending_document(spent, turns=args.turns, session_id=node.session))
     else:
         room = session_argument.terminal_width()
-        session_argument.print_lines(spending_lines(spent, room=room, turns=found.turns))
+        session_argument.print_lines(spending_lines(spent, room=room, turns=args.turns))
     return session_argument.report_damage(node)
 
 
@@ -174,14 +174,14 @@ def _context_arguments(parser: ArgumentParser) -> None:
     _add_json(parser)
 
 
-def _context(found: Namespace) -> int:
+def _context(args: Namespace) -> int:
     places = paths(os.environ)
     home = session_index(places)
-    session = session_argument.find_session_id(home, found.id)
+    session = session_argument.find_session_id(home, args.id)
     settings = load_here(here(), places, os.environ, {}).settings
     view, damage = session_argument.load_view(home, session)
     usage = context_usage(view, settings.context.default_window_tokens)
-    if found.json:
+    if args.json:
         print_document({"session_id": session, **context_document(usage)})
     else:
         write(bare(context_lines(usage, signs=has_unicode())) + "\n")
@@ -194,9 +194,9 @@ def _add_json(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
-def _node(found: Namespace) -> Node:
+def _node(args: Namespace) -> Node:
     return session_argument.only_node(
-        session_argument.find_node(session_argument.node_path(found))
+        session_argument.find_node(session_argument.node_path(args))
     )
 
 

@@ -19,19 +19,19 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON lines")
 
 
-def run(found: Namespace) -> int:
-    if found.what == "show" and not found.name:
+def run(args: Namespace) -> int:
+    if args.what == "show" and not args.name:
         raise BadInput("give a name: refold skills show NAME (refold skills lists them)")
-    if found.what == "list" and found.name:
-        raise BadInput(f"to show one skill in full: refold skills show {found.name}")
+    if args.what == "list" and args.name:
+        raise BadInput(f"to show one skill in full: refold skills show {args.name}")
     scope, changed = trusted_scope(here(), paths(os.environ), os.environ)
     catalogue = Catalogue(scope)
-    if found.what == "show":
-        status = _show(catalogue, catalogue.skill(found.name), as_json=found.json)
+    if args.what == "show":
+        status = _show(catalogue, catalogue.skill(args.name), as_json=args.json)
         _tell(changed())
         return status
     for skill in catalogue.scan.skills:
-        if found.json:
+        if args.json:
             _line(skill)
         else:
             where = f"{skill.where}{'' if skill.told else ', not shown to the model'}"

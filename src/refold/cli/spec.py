@@ -14,18 +14,18 @@ from refold.headless.streams import write
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    what = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
+    subparsers = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
     for name, about in (
         ("import", "read a file of agents, such as Prolog facts, and print it as TOML"),
         ("export", "read a file of agents, and print it as Prolog facts"),
         ("check", "check a file of agents and all that it names"),
         ("show", "list the agents of a file with all their keys"),
     ):
-        each = what.add_parser(name, help=about)
+        each = subparsers.add_parser(name, help=about)
         each.add_argument("file", metavar="FILE")
         if name in ("import", "export"):
             each.add_argument("--out", metavar="FILE", help="write a new file instead")
-    program = what.add_parser(
+    program = subparsers.add_parser(
         "generate", help="write an agent as one readable Python program"
     )
     program.add_argument("agent", metavar="AGENT")
@@ -38,20 +38,20 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
 
 
-def run(found: Namespace) -> int:
-    if found.what == "generate":
-        _generate(found)
+def run(args: Namespace) -> int:
+    if args.what == "generate":
+        _generate(args)
         return 0
-    agents = _read(found.file)
-    match found.what:
+    agents = _read(args.file)
+    match args.what:
         case "import":
             from refold.config.toml_text import as_toml
 
-            _put(as_toml(document(agents)), found.out)
+            _put(as_toml(document(agents)), args.out)
         case "export":
             from refold.declared.facts import as_facts
 
-            _put(as_facts(agents), found.out)
+            _put(as_facts(agents), args.out)
         case "check":
             _check(agents)
             count = len(agents.agents)
@@ -90,7 +90,7 @@ def _check(agents: AgentFile) -> None:
         profile_of(each, known)
 
 
-def _generate(found: Namespace) -> None:
+def _generate(args: Namespace) -> None:
     from refold.cli.declared_start import load_declared_agents, tool_names
     from refold.config.paths import paths
     from refold.declared.generate import generate_agent, write_files
@@ -98,18 +98,18 @@ def _generate(found: Namespace) -> None:
     from refold.values.similar_names import similar
 
     places = paths(os.environ)
-    agents = load_declared_agents(Path.cwd(), places, trust=False, given=found.agents)
-    one = agents.find(found.agent)
+    agents = load_declared_agents(Path.cwd(), places, trust=False, given=args.agents)
+    one = agents.find(args.agent)
     if one is None:
         names = [each.variant.name for each in agents.agents]
-        near = " or ".join(similar(found.agent, names)) or ", ".join(names) or "none"
+        near = " or ".join(similar(args.agent, names)) or ", ".join(names) or "none"
         raise BadInput(
-            f"there is no declared agent {found.agent!r}: there is {near}; --agents FILE names a file"
+            f"there is no declared agent {args.agent!r}: there is {near}; --agents FILE names a file"
         )
     profile_of(one, tool_names())  # it also checks the names of tools
-    agent = generate_agent(one, Path(found.out).expanduser().resolve().name)
-    write_files(agent, found.out, replace=found.replace)
-    write("".join(f"wrote {Path(found.out) / name}\n" for name in agent.files))
+    agent = generate_agent(one, Path(args.out).expanduser().resolve().name)
+    write_files(agent, args.out, replace=args.replace)
+    write("".join(f"wrote {Path(args.out) / name}\n" for name in agent.files))
     if agent.left_out:
         write(f"not in the program: the tools {', '.join(agent.left_out)}\n")
 

@@ -17,13 +17,13 @@ from refold.headless.streams import print_note
 from refold.journal.session_index import SessionIndex
 
 
-def steal_asking(found: Namespace) -> bool:
+def steal_asking(args: Namespace) -> bool:
     """At a terminal. False: the session is to be joined instead. Raises `BadInput` for a no.
 
-    `found.resume` is a whole id; `found.holder` is the process that was ended from then on.
+    `args.resume` is a whole id; `args.holder` is the process that was ended from then on.
     """
     home = session_index(paths(os.environ))
-    holder = find_holder(home, found.resume)
+    holder = find_holder(home, args.resume)
     if holder is None:
         return True
     about = f"{holder.name[0].upper()}{holder.name[1:]} {holder.state_text}."
@@ -33,7 +33,7 @@ def steal_asking(found: Namespace) -> bool:
     if holder.state == "answers":
         return False
     end_holder(home, holder)
-    found.holder = holder
+    args.holder = holder
     return True
 
 

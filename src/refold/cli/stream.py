@@ -38,15 +38,15 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON lines")
 
 
-def run(found: Namespace) -> int:
+def run(args: Namespace) -> int:
     home = session_argument.here_stored()
-    address, session = _find_session(home, session_argument.node_path(found))
+    address, session = _find_session(home, session_argument.node_path(args))
     news = home.follow(session, address)
-    stream = _Stream(address, lambda: home.writer(session) is not None, as_json=found.json)
+    stream = _Stream(address, lambda: home.writer(session) is not None, as_json=args.json)
     first = news.new_entries()
     stream.apply(first)
-    stream.tell(_from(first, address, found.after))
-    lost = stream.until_it_ends(news, follow=found.follow)
+    stream.tell(_from(first, address, args.after))
+    lost = stream.until_it_ends(news, follow=args.follow)
     for damage in news.damages:
         print_error(damage)
     if lost:

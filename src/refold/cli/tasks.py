@@ -47,10 +47,10 @@ _PROGRESS_AFTER: dict[str, Progress] = {
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    what = parser.add_subparsers(dest="what", metavar="WHAT")
+    subparsers = parser.add_subparsers(dest="what", metavar="WHAT")
     parser.set_defaults(what="list", all=False, json=False)
     for name, about in _PARSER_HELPS.items():
-        one = what.add_parser(name, help=about)
+        one = subparsers.add_parser(name, help=about)
         match name:
             case "list":
                 one.add_argument("--all", action="store_true", help="closed ones, too")
@@ -82,14 +82,14 @@ def add_arguments(parser: ArgumentParser) -> None:
         one.add_argument("--json", action="store_true", help="print JSON lines")
 
 
-def run(found: Namespace) -> int:
+def run(args: Namespace) -> int:
     board = _board()
-    match found.what:
+    match args.what:
         case "list":
-            _list(board, every=found.all, as_json=found.json)
+            _list(board, every=args.all, as_json=args.json)
         case "show":
-            task = board.read().task(found.task)
-            if found.json:
+            task = board.read().task(args.task)
+            if args.json:
                 _tell([task], as_json=True)
             else:
                 (task,) = Owners().with_owner_names([task])
@@ -98,17 +98,17 @@ def run(found: Namespace) -> int:
                 )
         case "add":
             task = NewTask(
-                found.subject, found.description, tuple(found.blocked_by), found.owner
+                args.subject, args.description, tuple(args.blocked_by), args.owner
             )
-            _tell([board.add(task)], as_json=found.json)
+            _tell([board.add(task)], as_json=args.json)
         case "claim":
-            _tell([board.claim(found.task, found.owner)], as_json=found.json)
+            _tell([board.claim(args.task, args.owner)], as_json=args.json)
         case "watch":
-            _watch(board, as_json=found.json)
+            _watch(board, as_json=args.json)
         case _:
-            change = TaskChange(status=_PROGRESS_AFTER[found.what])
-            for id_ in found.task:
-                _tell([board.change(id_, change)], as_json=found.json)
+            change = TaskChange(status=_PROGRESS_AFTER[args.what])
+            for id_ in args.task:
+                _tell([board.change(id_, change)], as_json=args.json)
     return 0
 
 

@@ -75,7 +75,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """It takes none."""
 
 
-def run(found: Namespace) -> int:
+def run(args: Namespace) -> int:
     places = paths(os.environ)
     return anyio.run(partial(give_tour, opening_with(places), *terminal_of(places)))
 

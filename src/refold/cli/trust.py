@@ -22,36 +22,36 @@ from refold.views.escape import on_one_line
 
 
 def add_arguments(trust: ArgumentParser) -> None:
-    what = trust.add_subparsers(dest="what", metavar="WHAT", required=True)
-    add = what.add_parser(
+    subparsers = trust.add_subparsers(dest="what", metavar="WHAT", required=True)
+    add = subparsers.add_parser(
         "add", help="show a directory's settings and instructions, and trust it"
     )
     add.add_argument("directory", nargs="?", default="", metavar="DIR")
     add.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
-    listing = what.add_parser("list", help="list trusted directories")
+    listing = subparsers.add_parser("list", help="list trusted directories")
     listing.add_argument("--json", action="store_true", help="print JSON lines")
-    remove = what.add_parser("remove", help="stop trusting a directory")
+    remove = subparsers.add_parser("remove", help="stop trusting a directory")
     remove.add_argument("directory", nargs="?", default="", metavar="DIR")
 
 
-def run(found: Namespace) -> int:
+def run(args: Namespace) -> int:
     places = paths(os.environ)
     folders = TrustedFolders(places.folders)
-    match found.what:
+    match args.what:
         case "add":
-            directory = _directory(found.directory)
+            directory = _directory(args.directory)
             there = project(directory, places.settings)
             new = untrusted(directory, folders)
             changes = find_changed_texts(directory, places, folders, include_declined=True)
             offer = TrustOffer(there, folders.state(there), new, changes)
-            status = _add(folders, offer, places.data, ask=not found.yes)
+            status = _add(folders, offer, places.data, ask=not args.yes)
             if status == 0:
-                _allow_variables(directory, places, ask=not found.yes)
+                _allow_variables(directory, places, ask=not args.yes)
             return status
         case "list":
-            return _list(folders, places, as_json=found.json)
+            return _list(folders, places, as_json=args.json)
         case _:
-            folder = Path(found.directory or ".").expanduser().absolute()
+            folder = Path(args.directory or ".").expanduser().absolute()
             code = _remove(folders, folder)
             forget_versions(places.data, os.path.realpath(folder))
             return code

@@ -19,14 +19,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
 
 
-def run(found: Namespace) -> int:
+def run(args: Namespace) -> int:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise BadInput(
             "refold tui needs a terminal. In a pipe or a script: refold -p MESSAGE"
         )
-    if found.attach is not None:
+    if args.attach is not None:
         from refold.cli.attach import join
 
-        return join(found.attach, full=True)
-    found.display = "full"
-    return session(found)
+        return join(args.attach, full=True)
+    args.display = "full"
+    return session(args)

@@ -33,8 +33,8 @@ def add_arguments(update: ArgumentParser) -> None:
     pass
 
 
-def run(found: Namespace) -> int:
-    del found
+def run(args: Namespace) -> int:
+    del args
     this = installation(Path(sys.prefix), _source(), os.environ)
     write(
         f"refold {__version__}, {on_one_line(this.how)}. To update it:\n\n"

@@ -66,21 +66,21 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--json", action="store_true", help="print one JSON document")
 
 
-def run(found: Namespace) -> int:
+def run(args: Namespace) -> int:
     node = session_argument.only_node(
-        session_argument.find_node(session_argument.node_path(found))
+        session_argument.find_node(session_argument.node_path(args))
     )
-    told = claims_of_turn(node.entries, found.turn)
+    told = claims_of_turn(node.entries, args.turn)
     folder = _folder(node)
     with _files(folder) as files:
         today = CurrentFiles(files)
         journals = records(session_argument.here_stored(), node.session, told.entries)
         checked = check(told.claims, seen_in(journals), today)
         second = None
-        if found.deep and checked:
-            checked, second = second_check(found, node, checked, today)
-    report = VerifyReport(node.session, told, checked, found.strict, second)
-    if found.json:
+        if args.deep and checked:
+            checked, second = second_check(args, node, checked, today)
+    report = VerifyReport(node.session, told, checked, args.strict, second)
+    if args.json:
         print_document(document(report))
     else:
         session_argument.print_lines(lines(report))
@@ -128,13 +128,13 @@ class _SecondSession(NamedTuple):
 
 
 def second_check(
-    found: Namespace, node: Node, checked: Sequence[CheckedClaim], today: CurrentFiles
+    args: Namespace, node: Node, checked: Sequence[CheckedClaim], today: CurrentFiles
 ) -> tuple[tuple[CheckedClaim, ...], SecondCheck]:
     """The claims after the second look, and what that was."""
     claims = asked(checked)
     if not claims:
         return tuple(checked), SecondCheck()
-    looked = anyio.run(_look, found, node, order(claims))
+    looked = anyio.run(_look, args, node, order(claims))
     problem = looked.problem
     said: Mapping[str, Verdict] = {}
     view = looked.view
@@ -151,15 +151,15 @@ def second_check(
     return both, SecondCheck(looked.session, cost, problem)
 
 
-async def _look(found: Namespace, node: Node, words: str) -> _SecondSession:
+async def _look(args: Namespace, node: Node, words: str) -> _SecondSession:
     id_ = ""
     try:
-        app = _app(found, node)
+        app = _app(args, node)
         try:
             app.models.check(app.model_of(View()))
             id_, session = await app.start()
             async with session:
-                problem = await _turn(session, words, found.timeout)
+                problem = await _turn(session, words, args.timeout)
                 told = records(app.home, id_, await session.record.entries())
             return _SecondSession(id_, told, problem)
         finally:
@@ -171,22 +171,22 @@ async def _look(found: Namespace, node: Node, words: str) -> _SecondSession:
         return _SecondSession(id_, (), str(why))
 
 
-def _app(found: Namespace, node: Node) -> App:
+def _app(args: Namespace, node: Node) -> App:
     folder = _folder(node)
     places = paths(os.environ)
     flags = {
         "agent": AGENT_NAME,
         "memory": False,
         "permission_mode": "default",
-        "budget.dollars": found.max_budget_usd,
-        "budget.tokens": found.max_tokens,
+        "budget.dollars": args.max_budget_usd,
+        "budget.tokens": args.max_tokens,
     }
     here = load_here(folder, places, os.environ, flags)
     options = LaunchOptions(
         directory=folder,
-        model=found.model or "",
+        model=args.model or "",
         attended=False,
-        script=Path(found.script).expanduser().absolute() if found.script else None,
+        script=Path(args.script).expanduser().absolute() if args.script else None,
         schema=SCHEMA,
         checks=node.session,
         given=here.given,

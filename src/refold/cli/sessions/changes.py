@@ -35,20 +35,20 @@ _SOON_SECONDS = 1.0  # for the catalogue; whoever lists next does the rest
 Change = Callable[[Recorder], Awaitable[object]]
 
 
-def run(home: SessionIndex, found: Namespace) -> int:
+def run(home: SessionIndex, args: Namespace) -> int:
     """Do it; gives the exit code. 1: the user said no."""
-    if found.what == "delete":
-        return _delete(home, found)
-    session = find_session_id(home, found.id)
+    if args.what == "delete":
+        return _delete(home, args)
+    session = find_session_id(home, args.id)
     if "/" in session:
         root = session.partition("/")[0]
         raise BadInput(
             f"{session} is a subagent and cannot be named or tagged: name its parent, {root}"
         )
-    if found.what == "rename":
-        _rename(home, session, found.name)
+    if args.what == "rename":
+        _rename(home, session, args.name)
     else:
-        _tag(home, session, found.tags)
+        _tag(home, session, args.tags)
     return 0
 
 
@@ -92,18 +92,18 @@ async def write_in_place(home: SessionIndex, session: str, change: Change) -> Se
         set_back()
 
 
-def _delete(home: SessionIndex, found: Namespace) -> int:
+def _delete(home: SessionIndex, args: Namespace) -> int:
     """Ask, and delete. 1: the user said no."""
-    sessions = list(dict.fromkeys(find_session_id(home, text) for text in found.ids))
+    sessions = list(dict.fromkeys(find_session_id(home, text) for text in args.ids))
     for id_ in sessions:
         _check_deletable(home, id_)
     store = paths(os.environ).data / "checkpoints"
     cards = home.catalogue(WaitNotice(), print_error).cards(children=True)
     going = deletions(home, store, sessions, cards)
-    if not found.json:
+    if not args.json:
         for each in going:
             write(f"{_deletion_line(each)}\n")
-    if not found.yes and not _confirm_delete(len(going)):
+    if not args.yes and not _confirm_delete(len(going)):
         write("Nothing was deleted.\n")
         return 1
     gone = list[DeletionPlan]()
@@ -113,11 +113,11 @@ def _delete(home: SessionIndex, found: Namespace) -> int:
             gone.append(each)
             for place in each.snapshots:
                 forget(place)
-            if found.json:
+            if args.json:
                 print_document({"id": each.session, "bytes": each.bytes})
     finally:  # also where one of them cannot be deleted: the others are gone
         home.catalogue().freshen(_SOON_SECONDS)
-        if gone and not found.json:
+        if gone and not args.json:
             freed = in_bytes(sum(each.bytes for each in gone))
             write(f"Deleted: {many(len(gone), 'session')}, {freed}.\n")
     return 0

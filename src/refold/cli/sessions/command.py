@@ -18,16 +18,16 @@ _ID_HELP = "id or name of a session, or a prefix; last: the newest of this direc
 
 
 def add_arguments(sessions: ArgumentParser) -> None:
-    what = sessions.add_subparsers(dest="what", metavar="WHAT", required=True)
-    _add_lists(what)
-    _add_one(what)
-    _add_changes(what)
-    add_parsers(what)
+    subparsers = sessions.add_subparsers(dest="what", metavar="WHAT", required=True)
+    _add_lists(subparsers)
+    _add_one(subparsers)
+    _add_changes(subparsers)
+    add_parsers(subparsers)
 
 
-def _add_lists(what: Subparsers) -> None:
-    listing = what.add_parser("list", help="list sessions, newest first")
-    search = what.add_parser("search", help="search messages and calls")
+def _add_lists(subparsers: Subparsers) -> None:
+    listing = subparsers.add_parser("list", help="list sessions, newest first")
+    search = subparsers.add_parser("search", help="search messages and calls")
     search.add_argument("text", nargs="+", metavar="TEXT",
         help='words, "an exact phrase", or a prefix with a star')  # fmt: skip
     for one in (listing, search):
@@ -43,17 +43,17 @@ def _add_lists(what: Subparsers) -> None:
     )
     search.add_argument("--limit", type=count, default=20, metavar="N",
         help="print at most N matches (default: 20)")  # fmt: skip
-    again = what.add_parser("reindex", help="rebuild the index of sessions")
+    again = subparsers.add_parser("reindex", help="rebuild the index of sessions")
     again.add_argument("--json", action="store_true", help="print JSON")
 
 
-def _add_one(what: Subparsers) -> None:
+def _add_one(subparsers: Subparsers) -> None:
     for name, about in (
         ("show", "print the conversation"),
         ("check", "check the journal for damage; exit code 1 if there is any"),
         ("requests", "list saved model requests (see --log-requests)"),
     ):
-        one = what.add_parser(name, help=about)
+        one = subparsers.add_parser(name, help=about)
         one.add_argument("id", metavar="ID", help=_ID_HELP)
         if name == "requests":
             one.add_argument("number", nargs="?", type=count, metavar="N",
@@ -61,15 +61,15 @@ def _add_one(what: Subparsers) -> None:
         one.add_argument("--json", action="store_true", help="print JSON")
 
 
-def _add_changes(what: Subparsers) -> None:
-    rename = what.add_parser("rename", help="rename a session")
+def _add_changes(subparsers: Subparsers) -> None:
+    rename = subparsers.add_parser("rename", help="rename a session")
     rename.add_argument("id", metavar="ID", help=_ID_HELP)
     rename.add_argument("name", metavar="NAME", help='the new name; "" removes it')
-    tag = what.add_parser("tag", help="add, remove or list the tags of a session")
+    tag = subparsers.add_parser("tag", help="add, remove or list the tags of a session")
     tag.add_argument("id", metavar="ID", help=_ID_HELP)
     tag.add_argument("tags", nargs=REMAINDER, metavar="+TAG|-TAG",
         help="tags to add and to remove; none: list them")  # fmt: skip
-    delete = what.add_parser("delete", help="delete sessions permanently")
+    delete = subparsers.add_parser("delete", help="delete sessions permanently")
     delete.add_argument("ids", nargs="+", metavar="ID", help=_ID_HELP)
     delete.add_argument(
         "-y", "--yes", action="store_true", help="do not ask for confirmation"
@@ -77,43 +77,43 @@ def _add_changes(what: Subparsers) -> None:
     delete.add_argument("--json", action="store_true", help="print JSON lines")
 
 
-def run(found: Namespace) -> int:
+def run(args: Namespace) -> int:
     home = here_stored()
-    match found.what:
+    match args.what:
         case "list" | "search" | "reindex":
             from refold.cli.sessions import list_sessions
 
-            return list_sessions.run(home, found)
+            return list_sessions.run(home, args)
         case "rename" | "tag" | "delete":
             from refold.cli.sessions import changes
 
-            return changes.run(home, found)
+            return changes.run(home, args)
         case _:
-            return _of_one(home, found)
+            return _of_one(home, args)
 
 
-def _of_one(home: SessionIndex, found: Namespace) -> int:
-    match found.what:
+def _of_one(home: SessionIndex, args: Namespace) -> int:
+    match args.what:
         case "export" | "import":
             from refold.cli.sessions import export
 
-            return export.export(found) if found.what == "export" else export.import_(found)
+            return export.export(args) if args.what == "export" else export.import_(args)
         case "show":
-            session = find_session_id(home, found.id)
-            return print_conversation(home, session, as_json=found.json)
+            session = find_session_id(home, args.id)
+            return print_conversation(home, session, as_json=args.json)
         case "requests":
-            return _requests(home, find_session_id(home, found.id), found)
+            return _requests(home, find_session_id(home, args.id), args)
         case _:
-            return _check(home, find_session_id(home, found.id), as_json=found.json)
+            return _check(home, find_session_id(home, args.id), as_json=args.json)
 
 
-def _requests(home: SessionIndex, session: str, found: Namespace) -> int:
+def _requests(home: SessionIndex, session: str, args: Namespace) -> int:
     from refold.cli.sessions import requests
     from refold.journal.store.logged_requests import wire_calls
 
     entries, damage = home.entries(session)
     calls = list(wire_calls(entries, partial(home.blob, session)))
-    code = requests.show(session, calls, found.number, as_json=found.json)
+    code = requests.show(session, calls, args.number, as_json=args.json)
     if damage:
         print_error(damage)
     return 1 if damage else code

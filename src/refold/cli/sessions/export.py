@@ -20,9 +20,9 @@ from refold.headless.streams import print_error, print_note, write, write_bytes
 from refold.views.export.formats import EXPORT_FORMATS, format_by_name
 
 
-def add_parsers(what: Subparsers) -> None:
+def add_parsers(subparsers: Subparsers) -> None:
     """`export` and `import`, below `refold sessions`."""
-    out = what.add_parser(
+    out = subparsers.add_parser(
         "export", help="export a session as Markdown, HTML, text, a tar or a script"
     )
     add_session(out)
@@ -39,7 +39,7 @@ def add_parsers(what: Subparsers) -> None:
     add("--otlp", action="store_true", help="send it as OpenTelemetry spans, or write them")
     add("--endpoint", metavar="URL", help="the collector (default: the OTEL_ variables)")
     add("--content", action="store_true", help="spans with messages, arguments and results")
-    into = what.add_parser("import", help="import a session from a tar archive")
+    into = subparsers.add_parser("import", help="import a session from a tar archive")
     into.add_argument(
         "file", metavar="FILE", help="a file written by export --format tar; -: stdin"
     )
@@ -50,25 +50,25 @@ def add_parsers(what: Subparsers) -> None:
     )
 
 
-def export(found: Namespace) -> int:
+def export(args: Namespace) -> int:
     """Print or write the session; gives the exit code."""
     from refold.client.export import ExportChoice, check_free, export_session
 
-    if found.otlp:
-        return _send_spans(found)
-    if found.endpoint is not None or found.content:
+    if args.otlp:
+        return _send_spans(args)
+    if args.endpoint is not None or args.content:
         raise BadInput("--endpoint and --content are for --otlp: add it, or leave them out")
-    output = "-" if found.output is None else found.output
-    form = found.format or format_by_name(output)
-    choice = ExportChoice(form, found.children, found.thoughts)
+    output = "-" if args.output is None else args.output
+    form = args.format or format_by_name(output)
+    choice = ExportChoice(form, args.children, args.thoughts)
     home = here_stored()
-    session = find_session_id(home, found.id)
+    session = find_session_id(home, args.id)
     if output != "-":
-        check_free(_file(output), force=found.force)
+        check_free(_file(output), force=args.force)
     elif form == "tar" and sys.stdout.isatty():
         raise BadInput("a tar is binary: give -o FILE, or write to a pipe")
     made = export_session(home, session, choice, labels())
-    _write(made.pieces, output, made.told, force=found.force)
+    _write(made.pieces, output, made.told, force=args.force)
     for damage in made.damages:
         print_error(f"not exported: {damage}")
     return 1 if made.damages else 0
@@ -92,7 +92,7 @@ def _write(pieces: Iterable[bytes], output: str, told: str, *, force: bool) -> N
         print_note(f"{output}: {told}, {in_bytes(size)}")
 
 
-def _send_spans(found: Namespace) -> int:
+def _send_spans(args: Namespace) -> int:
     """Send the session as spans, or write them; gives the exit code."""
     import anyio
     import msgspec
@@ -102,18 +102,18 @@ def _send_spans(found: Namespace) -> int:
     from refold.views.number_format import many
     from refold.views.traces import traces
 
-    _check_traced(found)
-    output: str | None = found.output
-    to = collector(found.endpoint or "", os.environ) if output is None else None
+    _check_traced(args)
+    output: str | None = args.output
+    to = collector(args.endpoint or "", os.environ) if output is None else None
     home = here_stored()
-    session = find_session_id(home, found.id)
+    session = find_session_id(home, args.id)
     node = home.tree(session)
-    if not found.children:
+    if not args.children:
         node = msgspec.structs.replace(node, children=())
-    spans = traces(node, content=found.content)
+    spans = traces(node, content=args.content)
     refused = list[str]()
     if output is not None:
-        _write([encoded(spans)], output, many(len(spans), "span"), force=found.force)
+        _write([encoded(spans)], output, many(len(spans), "span"), force=args.force)
     elif to:
         refused = anyio.run(send, spans, to)
         print_note(f"{to.shown}: {many(len(spans), 'span')} of {session}")
@@ -140,20 +140,20 @@ def _check_traced(_check_span_flags: Namespace) -> None:
         check_free(_file(_check_span_flags.output), force=_check_span_flags.force)
 
 
-def import_(found: Namespace) -> int:
+def import_(args: Namespace) -> int:
     """Make a session of FILE; gives the exit code."""
-    directory = Path(found.directory).expanduser() if found.directory else here()
+    directory = Path(args.directory).expanduser() if args.directory else here()
     if not directory.is_dir():
-        raise BadInput(f"--directory {found.directory!r}: there is no such directory")
-    if found.file == "-":
+        raise BadInput(f"--directory {args.directory!r}: there is no such directory")
+    if args.file == "-":
         return _unpack(sys.stdin.buffer, "stdin", directory)
     try:
-        file = Path(found.file).expanduser().open("rb")
+        file = Path(args.file).expanduser().open("rb")
     except OSError as error:
-        name = found.file or "''"
+        name = args.file or "''"
         raise BadInput(f"{name} cannot be read: {error.strerror}") from error
     with file:
-        return _unpack(file, found.file, directory)
+        return _unpack(file, args.file, directory)
 
 
 def _unpack(file: BinaryIO, name: str, directory: Path) -> int:

@@ -36,24 +36,24 @@ _SORT_VALUES: dict[str, Callable[[Card], object]] = {
 }
 
 
-def run(home: SessionIndex, found: Namespace) -> int:
+def run(home: SessionIndex, args: Namespace) -> int:
     catalogue = home.catalogue(WaitNotice(), print_error)
-    if found.what == "reindex":
-        return _reindex(home, catalogue, found)
-    wanted = _card_filter(found)
-    if found.what == "search":
-        return _search(home, found, wanted)
+    if args.what == "reindex":
+        return _reindex(home, catalogue, args)
+    wanted = _card_filter(args)
+    if args.what == "search":
+        return _search(home, args, wanted)
     cards = [card for card in catalogue.cards() if wanted(card)]
-    _list(cards, found)
+    _list(cards, args)
     return 0
 
 
-def _reindex(home: SessionIndex, catalogue: CardCatalogue, found: Namespace) -> int:
+def _reindex(home: SessionIndex, catalogue: CardCatalogue, args: Namespace) -> int:
     from refold.cli.sessions.masked_directories import repair
 
     masked = repair(home, os.environ, here())
     built = catalogue.rebuild()
-    if found.json:
+    if args.json:
         print_document(
             {**msgspec.to_builtins(built), "masked": msgspec.to_builtins(masked)}
         )
@@ -72,10 +72,10 @@ def _reindex(home: SessionIndex, catalogue: CardCatalogue, found: Namespace) -> 
     return 0
 
 
-def _card_filter(found: Namespace) -> Callable[[Card], bool]:
+def _card_filter(args: Namespace) -> Callable[[Card], bool]:
     """Those of this directory, unless it is of every one; and with these tags."""
-    tags = frozenset(found.tag)
-    if found.all:
+    tags = frozenset(args.tag)
+    if args.all:
         return lambda card: tags <= set(card.about.tags)
     works_here = works_in(here())
     return lambda card: works_here(card) and tags <= set(card.about.tags)
@@ -91,19 +91,17 @@ def _key(by: str, card: Card) -> tuple[object, str]:
     return _SORT_VALUES[by](card), card.id
 
 
-def _list(cards: list[Card], found: Namespace) -> None:
+def _list(cards: list[Card], args: Namespace) -> None:
     """`cards` are the newest first."""
-    if found.json:
-        for card in _sort_cards(cards, found.sort)[: found.limit]:
+    if args.json:
+        for card in _sort_cards(cards, args.sort)[: args.limit]:
             print_document(session_document(card))
         return
     said = [card for card in cards if not _is_empty(card)]
-    shown = _sort_cards(without_old_runs(said), found.sort)
+    shown = _sort_cards(without_old_runs(said), args.sort)
     if shown:
         room = columns(_DEFAULT_COLUMNS)
-        lines = (
-            card_line(card, room, everywhere=found.all) for card in shown[: found.limit]
-        )
+        lines = (card_line(card, room, everywhere=args.all) for card in shown[: args.limit])
         write("".join(f"{line}\n" for line in lines))
     left = (
         (len(cards) - len(said), "session without a message", "sessions without a message"),
@@ -112,7 +110,7 @@ def _list(cards: list[Card], found: Namespace) -> None:
     if some := [f"{n:,} {one if n == 1 else more}" for n, one, more in left if n]:
         print_note(f"{' and '.join(some)} not listed (--json lists all)")
     elif not shown:
-        print_note(f"no sessions{_hint(found)}")
+        print_note(f"no sessions{_hint(args)}")
 
 
 def _is_empty(card: Card) -> bool:
@@ -122,10 +120,10 @@ def _is_empty(card: Card) -> bool:
     return not (card.messages or kept)
 
 
-def _search(home: SessionIndex, found: Namespace, wanted: Callable[[Card], bool]) -> int:
-    text = " ".join(found.text)
-    hits = home.catalogue(WaitNotice(), print_error).search(text, found.limit, wanted)
-    if found.json:
+def _search(home: SessionIndex, args: Namespace, wanted: Callable[[Card], bool]) -> int:
+    text = " ".join(args.text)
+    hits = home.catalogue(WaitNotice(), print_error).search(text, args.limit, wanted)
+    if args.json:
         for hit in hits:
             print_document(search_hit(hit))
     elif hits:
@@ -136,13 +134,13 @@ def _search(home: SessionIndex, found: Namespace, wanted: Callable[[Card], bool]
             )
         )
     else:
-        print_note(f"nothing found{_hint(found)}")
+        print_note(f"nothing found{_hint(args)}")
     return 0 if hits else 1
 
 
-def _hint(found: Namespace) -> str:
-    tags = "".join(f" tagged {tag!r}" for tag in found.tag)
-    return tags + ("" if found.all else " in this directory (--all: in every one)")
+def _hint(args: Namespace) -> str:
+    tags = "".join(f" tagged {tag!r}" for tag in args.tag)
+    return tags + ("" if args.all else " in this directory (--all: in every one)")
 
 
 def _bold() -> bool:
