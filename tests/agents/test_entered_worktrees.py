@@ -338,7 +338,9 @@ def test_a_person_enters_leaves_and_removes_one_between_two_turns(
             worktree = session.workspace.worktree
             await worktree.enter_now("paint")
             await session.run("Go.")
-            listed = [(each.directory, s.loss) for each, s in await worktree.listed()]
+            listed = [
+                (each.directory, s.loss) for each, s in await worktree.list_worktrees()
+            ]
             assert listed == [(str(tree), "1 file that is not committed")]
             with pytest.raises(BadInput, match="which would be lost"):
                 await worktree.remove("", force=False)

@@ -16,7 +16,7 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 from msgspec.structs import replace
 
-from refold.app.otlp import Collector, collector, encoded, send
+from refold.app.otlp import Collector, collector, encode_spans, send
 from refold.cli.main import main
 from refold.errors import BadInput
 from refold.journal.events.kinds import ModelAsked
@@ -64,7 +64,7 @@ def test_a_collector_receives_every_span_of_the_session(capsys: Output) -> None:
     heard = server.heard[0]
     assert (code, heard.method, heard.path) == (0, "POST", "/v1/traces")
     assert heard.headers["content-type"] == "application/json"
-    assert heard.body == encoded(spans_here())
+    assert heard.body == encode_spans(spans_here())
     assert len(sent(heard.body)) == 18
     assert capsys.readouterr().err == f"{server.url}/v1/traces: 18 spans of {ID}\n"
 
@@ -172,7 +172,7 @@ def test_a_file_has_what_would_be_sent(capsys: Output, tmp_path: Path) -> None:
     assert main(["sessions", "export", ID, "--otlp", "-o", str(file)]) == 0
     assert main(["sessions", "export", ID, "--otlp", "-o", str(file)]) == 1
 
-    assert file.read_bytes() == encoded(spans_here())
+    assert file.read_bytes() == encode_spans(spans_here())
     assert "spans.json: 18 spans, " in capsys.readouterr().err
 
 
@@ -218,7 +218,7 @@ def test_an_address_with_a_password_is_refused_and_a_key_in_it_is_not_shown() ->
 
     assert "secret" not in str(told.value)
     assert (
-        collector("http://127.0.0.1:9/?key=secret", {}).shown
+        collector("http://127.0.0.1:9/?key=secret", {}).display_address
         == "http://127.0.0.1:9/v1/traces"
     )
 
@@ -293,7 +293,7 @@ def test_the_official_protocol_reads_what_we_write() -> None:
         *traces(tree(at_home(), ID), content=True),
         *traces(tree(at_home("hostile"), "hostile"), content=True),
     ]
-    document = json.loads(encoded(spans))
+    document = json.loads(encode_spans(spans))
     for each in document["resourceSpans"][0]["scopeSpans"][0]["spans"]:
         # OTLP writes ids as hex digits, the JSON of protobuf all bytes as base64.
         for name in {"traceId", "spanId", "parentSpanId"} & set(each):

@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from refold import Agent
-from refold.app.memory_worker import find_title, opened, title_in
+from refold.app.memory_worker import find_title, open_project, title_in
 from refold.engine.world import Model
 from refold.journal.events import codec
 from refold.journal.events.kinds import Reserved, Settled, Titled
@@ -35,7 +35,7 @@ def titled(
         ).session() as s:
             await s.run(words)
             id_ = s.id
-        app, _ = opened(place, {**os.environ, **env})
+        app, _ = open_project(place, {**os.environ, **env})
         if name:
             record = Recorder(app.home.store(id_))
             await rename(record, name)
@@ -85,7 +85,7 @@ def test_nobody_is_asked_where_no_title_is_wanted(
 
 
 def test_a_session_of_which_nothing_is_left_has_none(tmp_path: Path) -> None:
-    app, _ = opened(tmp_path, os.environ)
+    app, _ = open_project(tmp_path, os.environ)
 
     assert anyio.run(find_title, app, "20260101-000000-aaaa", lambda _: None) == ""
 

@@ -15,7 +15,7 @@ from anyio.from_thread import start_blocking_portal
 from hypothesis import given, settings
 
 from refold.app.live_traces import LiveTraces, TraceTargets, targets
-from refold.app.otlp import Collector, encoded
+from refold.app.otlp import Collector, encode_spans
 from refold.config.settings import Otel
 from refold.errors import BadInput
 from refold.journal.events.kinds import Entry
@@ -87,7 +87,7 @@ def house_at(root: Path, endpoint: str, **more: Any) -> Household:
 
 def folded(house: Household, session: str, *, content: bool = False) -> Spans:
     path = JournalDirectory(house.home / "sessions").path(session)
-    return spans_in(encoded(traces(tree(path, session), content=content)))
+    return spans_in(encode_spans(traces(tree(path, session), content=content)))
 
 
 @pytest.mark.parametrize("content", [False, True])
@@ -184,7 +184,9 @@ def test_the_spans_of_a_generated_session_equal_a_fold_of_its_journal(
             entries = await record.entries()
             await live.aclose()
             node = Node("root", "s", entries, View(), written=True)
-            assert spans_in(*sent(server)) == spans_in(encoded(traces(node, content=True)))
+            assert spans_in(*sent(server)) == spans_in(
+                encode_spans(traces(node, content=True))
+            )
             assert lost == []
 
     anyio.run(check)

@@ -607,11 +607,11 @@ def test_a_prompt_of_a_server_becomes_a_message(place: Place) -> None:
         async with place.agent("Done.").session() as session:
             assert session.mcp
             (prompt,) = session.mcp.prompts()
-            text = await session.mcp.expanded(prompt, "Ada Lovelace")
+            text = await session.mcp.expand(prompt, "Ada Lovelace")
             with pytest.raises(
                 BadInput, match="/mcp__s__greet takes <who>: who is missing"
             ):
-                await session.mcp.expanded(prompt, "")
+                await session.mcp.expand(prompt, "")
             return prompt.name, text
 
     assert anyio.run(talk) == ("mcp__s__greet", "Greet Ada Lovelace.")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.app.mcp_servers import configured
+from refold.app.mcp_servers import load_servers
 from refold.cli.main import main
 from refold.config.paths import Paths, paths
 from refold.config.project import project
@@ -46,7 +46,7 @@ def started(
     work: Path, environ: Mapping[str, str], *, trust: bool = False
 ) -> tuple[bool, str]:
     """Is the server on, and what is the user told?"""
-    found = configured(str(work), places_of(work), environ, trust=trust)
+    found = load_servers(str(work), places_of(work), environ, trust=trust)
     return bool(found.servers), "\n".join(found.notices)
 
 

@@ -12,7 +12,7 @@ from anyio.from_thread import start_blocking_portal
 from msgspec import Raw
 
 from refold import Agent
-from refold.app.remote_servers import handed_over, held_back
+from refold.app.remote_servers import blocking_rule, to_hosted
 from refold.client.session import Session
 from refold.config.paths import paths
 from refold.config.project import project
@@ -311,14 +311,14 @@ def server_of(**said: object) -> ServerConfig:
 
 
 def test_the_token_of_the_header_is_told_apart_from_other_headers() -> None:
-    found = handed_over(server_of(headers={"authorization": "bearer abc", "X-Team": "7"}))
+    found = to_hosted(server_of(headers={"authorization": "bearer abc", "X-Team": "7"}))
 
     assert found == HostedServer("docs", URL, "abc", (("X-Team", "7"),))
 
 
 def test_an_address_without_tls_cannot_be_handed_over() -> None:
     with pytest.raises(BadInput, match="connects to https addresses only"):
-        handed_over(server_of(url="http://127.0.0.1:9/mcp", headers={}))
+        to_hosted(server_of(url="http://127.0.0.1:9/mcp", headers={}))
 
 
 def test_a_program_cannot_be_remote() -> None:
@@ -336,8 +336,8 @@ def test_a_program_cannot_be_remote() -> None:
 def test_every_rule_that_could_mean_a_tool_of_the_server_holds_it_back(
     rule: str, held: bool
 ) -> None:
-    assert bool(held_back("docs", [parse(rule, "deny")])) is held
-    assert held_back("docs", [parse(rule, "allow")]) == ""
+    assert bool(blocking_rule("docs", [parse(rule, "deny")])) is held
+    assert blocking_rule("docs", [parse(rule, "allow")]) == ""
 
 
 def test_a_call_of_the_provider_is_shown_as_one_that_was_not_judged() -> None:

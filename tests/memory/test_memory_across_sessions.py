@@ -34,7 +34,7 @@ def test_a_preference_said_once_is_told_to_the_next_session(place: Workplace) ->
 
     place.learns(session, note("preferences", "Answer in German.", *place.heard(session)))
 
-    text = place.remembering.told()
+    text = place.remembering.prompt_text()
     assert place.notes == [("Preferences", "Answer in German.")]
     assert "- Answer in German." in text
     assert text.startswith("<memory>\n")
@@ -49,7 +49,7 @@ def test_what_is_about_the_person_holds_in_every_project(
     place.learns(session, note("person", "Answer in German.", *place.heard(session)))
 
     elsewhere = Workplace(tmp_path_factory.mktemp("elsewhere"))
-    assert "- Answer in German." in elsewhere.remembering.told()
+    assert "- Answer in German." in elsewhere.remembering.prompt_text()
     assert (place.data / "profile.md").is_file()
 
 
@@ -266,7 +266,7 @@ def test_the_file_of_a_folder_is_told_only_where_it_is_trusted(place: Workplace)
         "## Facts\n- Tests need Docker.\n"
     )
 
-    told = [place.remembering.told(trusted) for trusted in (None, as_it_is)]
+    told = [place.remembering.prompt_text(trusted) for trusted in (None, as_it_is)]
 
     assert told[0] == ""
     assert "which others may have written\nFacts:\n- Tests need Docker." in told[1]
@@ -277,7 +277,7 @@ def test_a_link_in_its_place_is_not_followed(place: Workplace, home: Path) -> No
     (place.directory / ".agent").mkdir()
     (place.directory / ".agent" / "memory.md").symlink_to(home / "private.md")
 
-    assert place.remembering.told(as_it_is) == ""
+    assert place.remembering.prompt_text(as_it_is) == ""
 
 
 def test_what_the_person_writes_down_is_kept_at_once(place: Workplace) -> None:

@@ -60,7 +60,7 @@ def test_a_model_that_a_file_has_fooled_adds_nothing(place: Workplace, line: str
     )
 
     assert (found.changes, place.notes) == ((), [])
-    assert place.remembering.told() == ""
+    assert place.remembering.prompt_text() == ""
 
 
 @pytest.mark.parametrize("line", ATTACKS.values(), ids=ATTACKS.keys())

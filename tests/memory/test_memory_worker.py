@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from refold import Agent
-from refold.app.memory_worker import aide_for, leave, opened
+from refold.app.memory_worker import aide_for, leave, open_project
 from refold.app.model_connections import NO_BACKGROUND
 from refold.cli.main import main
 from refold.journal.state.fold import fold
@@ -105,7 +105,7 @@ def test_a_session_goes_to_the_model_it_had_unless_a_small_one_is_set(
 
     def chosen(model: str, *, asked: bool = False, small: str = "") -> str:
         monkeypatch.setenv("REFOLD_MODELS__SMALL", small)
-        app, _ = opened(place.directory, os.environ)
+        app, _ = open_project(place.directory, os.environ)
         view = fold(())
         talk = type(view.conversation)(
             system_prompt=type(view.conversation.system_prompt)(model=model)

@@ -300,7 +300,7 @@ def test_a_file_that_is_no_memory_stops_nobody(place: Workplace) -> None:
     memory = place.remembering.memory
     memory.file("project").mkdir(parents=True)
 
-    assert place.remembering.told(as_it_is) == ""
+    assert place.remembering.prompt_text(as_it_is) == ""
     assert place.remembering.notice() == ""
     with pytest.raises(BadInput, match=r"memory\.md cannot be read"):
         memory.keep([NewNote("Decisions", "Use Rust")])

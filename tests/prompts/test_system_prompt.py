@@ -228,7 +228,7 @@ def test_another_repository_within_is_another_folder(project: Path, places: Path
 
     system_prompt = brief(inner, places)
 
-    assert (system_prompt.trusted, system_prompt.root) == ("", str(inner))
+    assert (system_prompt.trust_root, system_prompt.root) == ("", str(inner))
     assert part(system_prompt.text(PromptParts(), NEVER), "instructions") == ""
 
 

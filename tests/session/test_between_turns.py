@@ -8,7 +8,7 @@ import pytest
 
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
-from refold.app.turn_context import GONE
+from refold.app.turn_context import GONE_TEXT
 from refold.config.load import load
 from refold.config.paths import paths
 from refold.engine.policies.conversation import converse
@@ -184,7 +184,7 @@ def test_an_agent_that_is_no_more_is_replaced_by_main_and_that_is_said(
     agent, notices = anyio.run(story)
 
     assert agent == "main"
-    assert GONE.format(agent="wizard") in notices
+    assert GONE_TEXT.format(agent="wizard") in notices
 
 
 def test_what_a_child_reports_too_late_begins_no_turn() -> None:

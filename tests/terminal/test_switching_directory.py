@@ -357,7 +357,7 @@ def test_the_trust_of_one_start_is_for_its_own_folder(a: Path) -> None:
     anyio.run(going)
 
     assert asked == ["Trust this folder? Its instructions will be sent to the model."]
-    assert leaving.launch.app.system_prompt.trusted == str(a)
+    assert leaving.launch.app.system_prompt.trust_root == str(a)
 
 
 def test_start_up_notices_are_not_repeated_after_add_dir(a: Path) -> None:

@@ -18,7 +18,7 @@ from refold.agents.profile import CodeLimits, CodeSettings
 from refold.agents.registry import Registry, choose_agent, registry
 from refold.app.launch_options import LaunchOptions
 from refold.app.models import Models
-from refold.app.policies import POLICIES, load_policies, policies
+from refold.app.policies import POLICY_GROUP, load_policies, policies
 from refold.app.search_places import has_hook_files, has_mcp_files, skill_scope
 from refold.app.session_index import session_index
 from refold.app.session_opener import SessionOpener, Storage
@@ -82,7 +82,7 @@ class App:
         _learn_secrets(self)
         own = (*builtin(), *options.more_tools) if options.tools is None else options.tools
         brought, more_policies, self._left_out = _of_packages(options, own, self.log)
-        self.tools = _named_tools((*own, *brought), options.tool_names)
+        self.tools = _find_tools((*own, *brought), options.tool_names)
         self.workspace = _workspace(self)
         check_tools(self.workspace.rules, (*builtin(), *self.tools))
         policies(settings, options.schema)  # a bad schema raises now
@@ -139,7 +139,7 @@ class App:
             self.directory,
             self.paths,
             self.environ,
-            trusted=prompt.trusted,
+            trusted=prompt.trust_root,
             trusted_text=prompt.trusted_text,
         )
 
@@ -214,7 +214,7 @@ class App:
 
     def notices(self) -> tuple[str, ...]:
         """What a person should know at the start: above all, which protection is missing."""
-        kept = (each.notice for each in self._snapshots.values() if each)
+        kept = (snapshots.notice for snapshots in self._snapshots.values() if snapshots)
         for missing in self.workspace.notices():
             self.log("warning", missing)
         return (
@@ -241,7 +241,7 @@ class App:
     @property
     def learns(self) -> bool:
         """Whether notes are made of this session."""
-        return self.settings.memory and self.options.keep and not self.models.scripted
+        return self.settings.memory and self.options.keep and not self.models.has_script
 
     def put_down(self, session: str) -> None:
         """Notes are to be made of this session when it has been left."""
@@ -288,12 +288,12 @@ class App:
     async def _open(
         self, id_: str, store: Callable[[str], Store], *, look: bool = False
     ) -> Session:
-        settings, given = self.settings, self.options.given
+        settings, flags = self.settings, self.options.given
         session_options = SessionOptions(
             settings.permission_mode,
             settings.limits.question_seconds or None,
             settings.memory and self.options.takes_notes,
-            given,
+            flags,
             self.options.checks,
             self.options.schedule,
         )
@@ -368,9 +368,9 @@ def _of_packages(
 
     A program that says which tools there are gets those, and nothing that is installed.
     """
-    found = installed(TOOLS_GROUP, POLICIES) if options.tools is None else ()
+    found = installed(TOOLS_GROUP, POLICY_GROUP) if options.tools is None else ()
     tools, no_tools = load_tools(of_group(TOOLS_GROUP, found), _names(own))
-    more, no_policies = load_policies(of_group(POLICIES, found), log)
+    more, no_policies = load_policies(of_group(POLICY_GROUP, found), log)
     return tools, more, (*no_tools, *no_policies)
 
 
@@ -378,11 +378,11 @@ def _hooks(app: App) -> "ConfiguredHooks | None":
     """None where no file or program has a hook: then nothing of it is imported."""
     if not (app.options.hooks or has_hook_files(app.directory, app.paths)):
         return None
-    from refold.app.session_hooks import ConfiguredHooks, configured
+    from refold.app.session_hooks import ConfiguredHooks, load_hooks
     from refold.hooks.configuration import HookFile
 
     trust, functions = app.options.trust, app.options.hooks
-    here = configured(app.directory, app.paths, trust=trust, functions=functions)
+    here = load_hooks(app.directory, app.paths, trust=trust, functions=functions)
     return (
         ConfiguredHooks(here, app.environ, app.models.masks.mask)
         if here != HookFile()
@@ -401,9 +401,7 @@ def _live_traces(app: App) -> "LiveTraces | None":
     return LiveTraces(to, content=otel.content, log=app.log) if to else None
 
 
-def _named_tools(
-    every: tuple[Tool, ...], names: tuple[str, ...] | None
-) -> tuple[Tool, ...]:
+def _find_tools(every: tuple[Tool, ...], names: tuple[str, ...] | None) -> tuple[Tool, ...]:
     """The tools with these names, or all. Raises `BadInput` for a name of no tool."""
     if names is None:
         return every

@@ -40,9 +40,9 @@ from refold.session.recorder import Recorder
 from refold.values.path_names import below
 from refold.views.notices import worktree_left_text
 
-_SUBAGENTS = "subagents are running: wait until they have ended, or stop them"
+_SUBAGENTS_RUNNING = "subagents are running: wait until they have ended, or stop them"
 _NOT_ALONE = "other calls of this answer are not done yet: call it alone"
-_COMMANDS = "{names} may still use it: stop what runs in the background first"
+_COMMANDS_RUNNING = "{names} may still use it: stop what runs in the background first"
 
 
 class Workspaces:
@@ -66,7 +66,7 @@ class Workspaces:
         tree = session.worktree
         assert tree is not None
         root = root_of(self._main.directory)
-        roots = [_moved(each, root, tree.tree) for each in self._main.roots[1:]]
+        roots = [_path_in_tree(each, root, tree.tree) for each in self._main.roots[1:]]
         more = tuple(Path(each) for each in roots if each and os.path.isdir(each))
         key = (session.directory, *map(str, more))
         if key not in self._known:
@@ -82,8 +82,8 @@ class Workspaces:
         return self._snapshots[key]
 
     def close(self) -> None:
-        for each in self._known.values():
-            each.close()
+        for workspace in self._known.values():
+            workspace.close()
 
 
 class SessionWorktree:
@@ -101,17 +101,17 @@ class SessionWorktree:
 
     async def enter(self, name: str, branch: str, call: str) -> str:
         try:
-            made = await self._enter(name, branch, call)
+            tree = await self._enter(name, branch, call)
         except (BadInput, ToolFailed) as error:
             raise ToolFailed(_as_sentence(error)) from error
         return (
-            f"From the next step on you work in {made.inside}, a git worktree on the branch "
-            f"{made.tree.branch}. What was not committed before is not in it."
+            f"From the next step on you work in {tree.inside}, a git worktree on the branch "
+            f"{tree.tree.branch}. What was not committed before is not in it."
         )
 
     async def loss(self) -> tuple[str, str]:
         try:
-            tree = self._entered()
+            tree = self._current_worktree()
         except BadInput as error:
             raise ToolFailed(_as_sentence(error)) from error
         return tree.tree, (await self._trees.state(_tree_of(tree))).loss
@@ -122,16 +122,16 @@ class SessionWorktree:
         except BadInput as error:
             raise ToolFailed(_as_sentence(error)) from error
 
-    async def listed(self) -> Sequence[tuple[Worktree, TreeState]]:
+    async def list_worktrees(self) -> Sequence[tuple[Worktree, TreeState]]:
         """The worktrees of the repository, each with what its removal would lose.
 
         Raises `BadInput` where there is no repository.
         """
         try:
-            found = await self._trees.list_trees()
+            trees = await self._trees.list_trees()
         except ToolFailed as error:
             raise BadInput(str(error)) from error
-        there = [each for each in found if await anyio.Path(each.directory).is_dir()]
+        there = [each for each in trees if await anyio.Path(each.directory).is_dir()]
         return [(each, await self._trees.state(each)) for each in there]
 
     async def enter_now(self, name: str, branch: str = "") -> None:
@@ -147,7 +147,7 @@ class SessionWorktree:
 
         Without `force`, raises `BadInput` if something would be lost.
         """
-        found = await self._named(name) if name else _tree_of(self._entered())
+        found = await self._find(name) if name else _tree_of(self._current_worktree())
         loss = (await self._trees.state(found)).loss
         if loss and not force:
             raise BadInput(f"{found.directory} has {loss}, which would be lost")
@@ -163,12 +163,12 @@ class SessionWorktree:
         self._check(self._record.view, call)
         named = check_name(name or branch.replace("/", "-"))
         made = await make(named, self._directory, self._environ, branch)
-        await self._recorded(_entering(made), call)
+        await self._append(_entering(made), call)
         return made
 
     async def _leave(self, call: str, *, remove: bool) -> str:
         self._check(self._record.view, call)
-        entered = self._entered()
+        entered = self._current_worktree()
         if remove:
             self._check_unused(entered.tree)
             branch = await self._trees.remove(_tree_of(entered))
@@ -177,10 +177,10 @@ class SessionWorktree:
         outcome = "removed" if remove else "kept"
         left = WorktreeLeft(entered.left, entered.tree, outcome, branch)
         # A worktree that is removed must be left, whatever has begun meanwhile.
-        await self._recorded(left, call, always=remove)
+        await self._append(left, call, always=remove)
         return worktree_left_text(left)
 
-    async def _recorded(self, event: Event, call: str, *, always: bool = False) -> None:
+    async def _append(self, event: Event, call: str, *, always: bool = False) -> None:
         def make_events(view: View) -> Sequence[Event]:
             if not always:
                 self._check(view, call)
@@ -198,22 +198,24 @@ class SessionWorktree:
         if not call and view.turn.seq:
             raise BadInput("a turn of this session is running: wait, or stop it")
         if view.children.running:
-            raise BadInput(_SUBAGENTS)
+            raise BadInput(_SUBAGENTS_RUNNING)
 
     def _check_unused(self, tree: str) -> None:
         """Raises `BadInput` where a background command runs in it."""
         running = self._record.view.background.running
-        names = [each.name for each in running if below(each.started.directory, tree)]
+        names = [
+            command.name for command in running if below(command.started.directory, tree)
+        ]
         if names:
-            raise BadInput(_COMMANDS.format(names=", ".join(names)))
+            raise BadInput(_COMMANDS_RUNNING.format(names=", ".join(names)))
 
-    def _entered(self) -> EnteredWorktree:
+    def _current_worktree(self) -> EnteredWorktree:
         found = self._record.view.session.worktree
         if found is None:
             raise BadInput("this session works in no worktree")
         return found
 
-    async def _named(self, name: str) -> Worktree:
+    async def _find(self, name: str) -> Worktree:
         place = place_of(check_name(name), self._directory)
         if found := find_at(place, await self._trees.list_trees()):
             return found
@@ -222,19 +224,19 @@ class SessionWorktree:
         )
 
 
-def gone(session: SessionInfo) -> WorktreeLeft | None:
+def missing_worktree_event(session: SessionInfo) -> WorktreeLeft | None:
     """The event that a session has to have if its worktree is not there any more."""
     tree = session.worktree
     if tree is None:
         return None
     links = any(os.path.realpath(p) != p for p in (tree.tree, session.directory))
-    there = os.path.isdir(session.directory) and not links
-    if there and belongs_to(tree.tree, root_of(tree.left)):
+    exists = os.path.isdir(session.directory) and not links
+    if exists and belongs_to(tree.tree, root_of(tree.left)):
         return None
     return WorktreeLeft(tree.left, tree.tree, "gone")
 
 
-def trusted_as(inside: str, directory: str) -> bool:
+def shares_trust(inside: str, directory: str) -> bool:
     """Whether the settings in a worktree count, because all of them are in a trusted folder,
     too: that of the repository, where `directory` is.
 
@@ -265,7 +267,7 @@ def _as_sentence(error: BadInput | ToolFailed) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def _moved(path: str, root: str, tree: str) -> str:
+def _path_in_tree(path: str, root: str, tree: str) -> str:
     if not below(path, root):
         return path
     moved = os.path.realpath(os.path.join(tree, os.path.relpath(path, root)))

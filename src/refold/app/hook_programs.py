@@ -11,16 +11,16 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from refold.hooks.configuration import GUARD_EVENTS, Hook
 from refold.permissions.shell.plain_script import SHELL_KEYWORDS
 
-_FIRST = re.compile(
+_FIRST_COMMAND_PATTERN = re.compile(
     r"""\s*(?:"([^"$`\\]+)"(?![^\s;|&])|([\w@%+:,./~-]+)(?=[\s;|&]|$))"""
     r"""(?:[ \t]+(?:"([^"$`\\]+)"|([\w@%+:,./~-]+))(?=[\s;|&]|$))?"""
 )
-_DIRECTORY = re.compile(
+_DIRECTORY_PATTERN = re.compile(
     r"""("?)\$(?:\{(?:CLAUDE|REFOLD)_PROJECT_DIR\}|(?:CLAUDE|REFOLD)_PROJECT_DIR\b)(?(1)("?))"""
 )
 # They fail at once without the script that they are given.
-_INTERPRETERS = re.compile(r"(?:ba|da|z)?sh|python[\d.]*|node|ruby|perl|bun|deno")
-_BUILTINS = """
+_INTERPRETER_PATTERN = re.compile(r"(?:ba|da|z)?sh|python[\d.]*|node|ruby|perl|bun|deno")
+_SHELL_BUILTINS = """
     . : [ alias bg bind break builtin caller cd command compgen complete compopt continue
     declare dirs disown echo enable eval exec exit export false fc fg getopts hash help
     history jobs kill let local logout mapfile popd printf pushd pwd read readarray readonly
@@ -44,15 +44,15 @@ def missing_programs(
             continue
         if hook.entry_point:
             missing = "" if hook.entry_point in entry_points else hook.entry_point
-            what = "entry point"
+            kind = "entry point"
         else:
-            missing, what = _missing_file(hook.command, has, directory), "program"
+            missing, kind = _missing_file(hook.command, has, directory), "program"
         if missing:
-            yield _sentence(hook, what, missing)
+            yield _sentence(hook, kind, missing)
 
 
-def _sentence(hook: Hook, what: str, missing: str) -> str:
-    text = f"{hook.source}: the {what} {missing!r} of the {hook.on} hook `{hook.name}` is missing"
+def _sentence(hook: Hook, kind: str, missing: str) -> str:
+    text = f"{hook.source}: the {kind} {missing!r} of the {hook.on} hook `{hook.name}` is missing"
     if hook.on not in GUARD_EVENTS or not hook.required:
         return f"{text}: install it, or remove the hook"
     refused = "call" if hook.on == "PreToolUse" else "message"
@@ -64,11 +64,11 @@ def _sentence(hook: Hook, what: str, missing: str) -> str:
 
 def _missing_file(command: str, has: Callable[[str], bool], directory: str) -> str:
     """The program or script that the line begins with, if it is spelled out and missing."""
-    spelled = _FIRST.match(_with_directory(command, directory))
+    spelled = _FIRST_COMMAND_PATTERN.match(_with_directory(command, directory))
     if spelled is None:
         return ""
     program, script = spelled[1] or spelled[2], spelled[3] or spelled[4] or ""
-    if program in SHELL_KEYWORDS or program in _BUILTINS.split():
+    if program in SHELL_KEYWORDS or program in _SHELL_BUILTINS.split():
         return ""
     if "/" not in program:
         if not has(program):
@@ -76,7 +76,9 @@ def _missing_file(command: str, has: Callable[[str], bool], directory: str) -> s
     elif not os.access(_full(program, directory), os.X_OK):
         return program
     name = os.path.basename(program)
-    runs_script = _INTERPRETERS.fullmatch(name) and ("/" in script or "." in script[1:])
+    runs_script = _INTERPRETER_PATTERN.fullmatch(name) and (
+        "/" in script or "." in script[1:]
+    )
     if runs_script and not script.startswith("-"):
         return "" if os.path.exists(_full(script, directory)) else script
     return ""
@@ -84,10 +86,12 @@ def _missing_file(command: str, has: Callable[[str], bool], directory: str) -> s
 
 def _with_directory(command: str, directory: str) -> str:
     """The line with the project's directory in place of its variable, where that is plain."""
-    return _DIRECTORY.sub(lambda variable: _placed(variable, directory), command)
+    return _DIRECTORY_PATTERN.sub(
+        lambda variable: _replacement(variable, directory), command
+    )
 
 
-def _placed(variable: re.Match[str], directory: str) -> str:
+def _replacement(variable: re.Match[str], directory: str) -> str:
     # `"$DIR"/x` loses its quotes, `"$DIR/x"` keeps them.
     before, after = variable[1] or "", variable[2] or ""
     return directory if before and after else f"{before}{directory}"

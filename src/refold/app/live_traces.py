@@ -57,9 +57,9 @@ if TYPE_CHECKING:
     from refold.session.recorder import Recorder
 
 FROM_ENVIRONMENT = "environment"
-_MOST_WAITING = 16  # turns that are not sent yet
-_LEAVING = 2.0  # seconds that leaving waits for what is not sent
-_TEMPORALITY = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
+_MAX_WAITING_TURNS = 16  # turns that are not sent yet
+_MAX_CLOSE_SECONDS = 2.0  # seconds that leaving waits for what is not sent
+_TEMPORALITY_VARIABLE = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
 
 
 class TraceTargets(Struct, frozen=True):
@@ -78,7 +78,7 @@ def targets(otel: Otel, environ: Mapping[str, str]) -> TraceTargets | None:
         named = bool(given) or is_named(environ, signal)
         return collector(given, environ, signal) if named else None
 
-    delta = environ.get(_TEMPORALITY, "").strip().lower() == "delta"
+    delta = environ.get(_TEMPORALITY_VARIABLE, "").strip().lower() == "delta"
     found = TraceTargets(of("traces"), of("metrics"), delta)
     return found if found.traces or found.metrics else None
 
@@ -103,20 +103,22 @@ class LiveTraces:
         if record.view.seq == len(new):
             return
         came = new[0].seq if new else record.view.seq + 1
-        earlier = [each for each in await record.entries() if each.seq < came]
-        ends = [n for n, each in enumerate(earlier, 1) if isinstance(each.event, TurnEnded)]
+        earlier = [entry for entry in await record.entries() if entry.seq < came]
+        ends = [
+            n for n, entry in enumerate(earlier, 1) if isinstance(entry.event, TurnEnded)
+        ]
         done, last = (earlier[: ends[-1]], earlier[ends[-1] :]) if ends else ([], earlier)
-        if any(each.runs for each in record.view.children.children):
+        if any(entry.runs for entry in record.view.children.children):
             # What a teammate does is below an earlier turn, which was sent then.
             self._seen[session] = done
             before = traces(self._node(session, ROOT_ADDRESS, None))
-            self._sent[session] = {each.span_id for each in before}
+            self._sent[session] = {entry.span_id for entry in before}
             self._seen[session] = [*earlier, *new]
             return
-        if not any(isinstance(each.event, TurnStarted) for each in last):
+        if not any(isinstance(entry.event, TurnStarted) for entry in last):
             done, last = earlier, []
         self._steps[session] = _steps(done)
-        self._seen[session] = [*_carried(done), *last, *new]
+        self._seen[session] = [*_entries_for_next_turn(done), *last, *new]
 
     @property
     def problem(self) -> str:
@@ -127,7 +129,7 @@ class LiveTraces:
         for session in tuple(self._seen):
             if "/" not in session:
                 self._send(session)
-        await anyio.to_thread.run_sync(self._sender.finish, _LEAVING)
+        await anyio.to_thread.run_sync(self._sender.finish, _MAX_CLOSE_SECONDS)
 
     def _on_event(self, session: str, entry: Entry) -> None:
         self._seen.setdefault(session, []).append(entry)
@@ -137,19 +139,19 @@ class LiveTraces:
     def _send(self, root: str) -> None:
         node = self._node(root, ROOT_ADDRESS, None)
         entries = node.entries
-        if not any(isinstance(each.event, TurnEnded | Settled) for each in entries):
+        if not any(isinstance(entry.event, TurnEnded | Settled) for entry in entries):
             return
         sent = self._sent.get(root, set[str]())
         self._sender.put(_Turn(node, dict(self._steps), sent))
-        if any(each.child and each.child.end is None for each in node.children):
+        if any(entry.child and entry.child.end is None for entry in node.children):
             self._sent[root] = sent  # a teammate goes on below this turn
             return
         self._sent.pop(root, None)
-        self._seen[root] = _carried(entries)
+        self._seen[root] = _entries_for_next_turn(entries)
         self._steps[root] = self._steps.get(root, 0) + _steps(entries)
-        for each in [each for each in self._seen if each.startswith(f"{root}/")]:
-            del self._seen[each]
-            self._steps.pop(each, None)
+        for entry in [entry for entry in self._seen if entry.startswith(f"{root}/")]:
+            del self._seen[entry]
+            self._steps.pop(entry, None)
 
     def _node(self, session: str, address: str, child: Child | None) -> Node:
         entries = tuple(self._seen.get(session, ()))
@@ -167,7 +169,7 @@ class LiveTraces:
         return Node(address, session, entries, View(), child, written=runs, children=below)
 
 
-def _carried(entries: Sequence[Entry]) -> list[Entry]:
+def _entries_for_next_turn(entries: Sequence[Entry]) -> list[Entry]:
     """What the spans of the next turn need of those before it."""
     delivered = set[int]()
     settled = set[int]()
@@ -200,7 +202,7 @@ def _waits(entry: Entry, delivered: set[int], settled: set[int], prompt: int) ->
 
 
 def _steps(entries: Sequence[Entry]) -> int:
-    return sum(isinstance(each.event, ModelAsked) for each in entries)
+    return sum(isinstance(entry.event, ModelAsked) for entry in entries)
 
 
 class _Turn(Struct, frozen=True):
@@ -216,7 +218,7 @@ class _Sender:
 
     def __init__(self, to: TraceTargets, *, content: bool, log: WriteLog) -> None:
         self._to, self._content, self._log = to, content, log
-        self._waiting = Queue[_Turn](_MOST_WAITING)
+        self._waiting = Queue[_Turn](_MAX_WAITING_TURNS)
         self._lock = Lock()
         self._thread: Thread | None = None
         self._metrics, self._instance = Metrics(), os.urandom(8).hex()
@@ -258,21 +260,25 @@ class _Sender:
 
     async def _deliver(self, turn: _Turn) -> None:
         every = traces(turn.node, content=self._content, before=turn.before)
-        spans = [each for each in every if each.span_id not in turn.sent]
+        spans = [span for span in every if span.span_id not in turn.sent]
         if not spans:
             return
-        turn.sent.update(each.span_id for each in spans)
+        turn.sent.update(span.span_id for span in spans)
         self._metrics.add(spans)
-        now = time.time_ns()
+        now_ns = time.time_ns()
         sums = MetricSums(
-            self._metrics.series, self._since, now, self._instance, whole=not self._to.delta
+            self._metrics.series,
+            self._since,
+            now_ns,
+            self._instance,
+            whole=not self._to.delta,
         )
         if self._to.traces is not None:
             await self._try(send(spans, self._to.traces))
         if self._to.metrics is not None:
             await self._try(send_metrics(sums, self._to.metrics))
         if self._to.delta:
-            self._metrics, self._since = Metrics(), now
+            self._metrics, self._since = Metrics(), now_ns
 
     async def _try(self, sending: Awaitable[Sequence[str]]) -> None:
         try:

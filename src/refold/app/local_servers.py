@@ -16,8 +16,8 @@ from refold.errors import BadInput
 from refold.provider import catalog
 from refold.provider.spec import ProviderSpec
 
-_SECONDS = 0.5  # that a server has to answer
-_MOST = 1_000_000  # bytes of its answer
+_TIMEOUT_SECONDS = 0.5  # that a server has to answer
+_MAX_ANSWER_BYTES = 1_000_000  # bytes of its answer
 _NO_WRITER = re.compile(r"embed|rerank|whisper", re.IGNORECASE)
 
 
@@ -49,8 +49,8 @@ def server_models(spec: ProviderSpec, environ: Mapping[str, str]) -> tuple[str, 
     path, key = ("/api/tags", "name") if spec.wire == "ollama" else ("/models", "id")
     try:
         url = f"{catalog.address(spec, environ)}{path}"
-        with open_url(url, environ, seconds=_SECONDS) as answer:
-            page = cast("dict[str, Any]", json.loads(answer.read_all(_MOST)))
+        with open_url(url, environ, seconds=_TIMEOUT_SECONDS) as answer:
+            page = cast("dict[str, Any]", json.loads(answer.read_all(_MAX_ANSWER_BYTES)))
         listed = page["models" if spec.wire == "ollama" else "data"]
         names = [str(model[key]) for model in listed]
     except (OSError, ValueError, KeyError, TypeError, BadInput):

@@ -56,11 +56,11 @@ if TYPE_CHECKING:
     from refold.mcp.manifests import RemotePrompt
 
 EVERY_MCP_TOOL = "mcp__*"
-_PROMPT = "/mcp__"
-_SHARE = 0.1  # of the window: tools that need more are deferred
-_CHARACTERS = 4  # of a schema in one token
-_PATIENCE = 30.0  # seconds that a search waits for servers that were never connected
-_WAITING = "Tools of the MCP servers {names} are added when these have connected: search."
+_PROMPT_PREFIX = "/mcp__"
+_MAX_TOOLS_SHARE = 0.1  # of the window: tools that need more are deferred
+_CHARS_PER_TOKEN = 4  # of a schema in one token
+_MAX_CONNECT_SECONDS = 30.0  # of servers that were never connected, in a search
+_WAIT_TEXT = "Tools of the MCP servers {names} are added when these have connected: search."
 
 _NOT_CHOSEN = (
     "the MCP server {name!r} in {source} is not used: remote mode lets the provider call its tools "
@@ -96,7 +96,7 @@ def user_file(paths: Paths) -> Path:
     return paths.config / USER_MCP_FILE
 
 
-def configured(
+def load_servers(
     directory: str,
     paths: Paths,
     environ: Mapping[str, str],
@@ -115,31 +115,31 @@ def configured(
         files = replace(files, content=(*files.content, content))
     if not files.content and not files.notices:
         return ConfiguredServers()
-    found, notices = dict[str, ServerConfig](), list(files.notices)
+    servers, notices = dict[str, ServerConfig](), list(files.notices)
     own = {str(user_file(paths)), "the editor"}
     for source, content in files.content:
-        said = read(content, source)
-        notices += said.problems
-        for one in said.servers:
-            if (other := found.get(one.name)) is not None:
+        parsed = read(content, source)
+        notices += parsed.problems
+        for server in parsed.servers:
+            if (known := servers.get(server.name)) is not None:
                 notices.append(
-                    f"the MCP server {one.name!r} in {source} is not used: {other.source} has "
+                    f"the MCP server {server.name!r} in {source} is not used: {known.source} has "
                     "one of this name"
                 )
                 continue
-            if one.remote and source not in own:
-                notices.append(_NOT_CHOSEN.format(name=one.name, source=source))
+            if server.remote and source not in own:
+                notices.append(_NOT_CHOSEN.format(name=server.name, source=source))
                 continue
             try:
-                resolved(one, environ)
+                resolved(server, environ)
                 if source not in own:
-                    _check_variables(one, paths, environ, trust=trust)
+                    _check_variables(server, paths, environ, trust=trust)
             except BadInput as error:
                 notices.append(str(error))
                 continue
-            found[one.name] = one
-    remote = tuple(one for one in found.values() if one.remote)
-    here = tuple(one for one in found.values() if not one.remote)
+            servers[server.name] = server
+    remote = tuple(server for server in servers.values() if server.remote)
+    here = tuple(server for server in servers.values() if not server.remote)
     if here and find_spec("mcp") is None:
         here, notices = (), [*notices, _NOT_INSTALLED]
     return ConfiguredServers(here, tuple(notices), remote)
@@ -285,14 +285,14 @@ class McpServers:
         from refold.mcp.as_tools import size
 
         remote = tuple(tool for tool in self.tools if allowed(tool.name))
-        large = size(remote) > window * _SHARE * _CHARACTERS
+        large = size(remote) > window * _MAX_TOOLS_SHARE * _CHARS_PER_TOKEN
         pending = self.connections.unknown if allowed(EVERY_MCP_TOOL) else ()
         if large:
             agent = replace(agent, deferred=(*agent.deferred, EVERY_MCP_TOOL))
-        given = tools_of(agent, (*own, *remote))
+        offered = tools_of(agent, (*own, *remote))
         if not pending or Effect.RUN not in agent.effects:
-            return given
-        return self._with_pending(given, pending, allowed)
+            return offered
+        return self._with_pending(offered, pending, allowed)
 
     def around(self, provider: Provider, turn: RemoteTurn | None) -> Provider:
         """The same provider; once it has been asked, the servers are connected. In a turn that
@@ -328,38 +328,38 @@ class McpServers:
             for prompt in self.connections.manifest(one.name).offer.prompts
         )
 
-    async def prompted(self, typed: str) -> str | None:
+    async def expand_command(self, typed: str) -> str | None:
         """The text of the prompt that `/mcp__… words` calls; None for anything else.
 
         Servers that were never connected are connected first. Raises `BadInput` where there is no
-        such prompt, or `expanded` does.
+        such prompt, or `expand` does.
         """
         name, _, words = typed.strip().partition(" ")
-        if not name.startswith(_PROMPT):
+        if not name.startswith(_PROMPT_PREFIX):
             return None
         if self.connections.unknown:
-            await self.connections.settled(_PATIENCE)
-        found = {f"/{each.name}": each for each in self.prompts()}
-        if name not in found:
-            there = ", ".join(found) or "the servers here have none"
+            await self.connections.settled(_MAX_CONNECT_SECONDS)
+        prompts = {f"/{prompt.name}": prompt for prompt in self.prompts()}
+        if name not in prompts:
+            there = ", ".join(prompts) or "the servers here have none"
             raise BadInput(
                 f"there is no prompt {name!r} of an MCP server; there are: {there}"
             )
-        return await self.expanded(found[name], words)
+        return await self.expand(prompts[name], words)
 
-    async def expanded(self, prompt: ServerPrompt, words: str) -> str:
+    async def expand(self, prompt: ServerPrompt, words: str) -> str:
         """The text of the prompt, from its server; each word is an argument, the last takes
         the rest. Raises `BadInput` where one is missing, or the server does not answer.
         """
         names = prompt.remote.arguments
         values = words.split(maxsplit=len(names) - 1) if names else []
-        given = dict(zip(names, values, strict=False))
-        if left := [name for name in prompt.remote.required if name not in given]:
+        pairs = dict(zip(names, values, strict=False))
+        if left := [name for name in prompt.remote.required if name not in pairs]:
             raise BadInput(
                 f"/{prompt.name} takes {prompt.usage}: {' and '.join(left)} is missing"
             )
         try:
-            return await self.connections.prompt(prompt.server, prompt.remote.name, given)
+            return await self.connections.prompt(prompt.server, prompt.remote.name, pairs)
         except ToolFailed as error:
             raise BadInput(str(error)) from error
 
@@ -389,10 +389,10 @@ class McpServers:
         deferred = _Growing(given.deferred, later)
 
         async def search(query: str, limit: int = 5, **_: object) -> Reply:
-            await self.connections.settled(_PATIENCE)
+            await self.connections.settled(_MAX_CONNECT_SECONDS)
             return await tool_search.run(query=query, limit=limit, deferred=deferred)
 
-        more = _WAITING.format(names=", ".join(pending))
+        more = _WAIT_TEXT.format(names=", ".join(pending))
         searches = tuple(
             replace(tool, run=search) if tool.name == tool_search.name else tool
             for tool in search_tools(given.deferred, more)
@@ -425,7 +425,7 @@ def for_start(
     """The servers of a start with these options."""
     given, trust = options.mcp_servers, options.trust
     where = os.path.realpath(options.directory)
-    found = configured(where, paths, environ, given, trust=trust)
+    found = load_servers(where, paths, environ, given, trust=trust)
     return McpServers(found, workspace, paths, environ, log, learn)
 
 

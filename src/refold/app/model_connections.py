@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from refold.provider.local.server import SharedServer
     from refold.provider.text_protocol.selection import TextCallModels
 
-SMALL = "local/"
-SCRIPT = "script/"
+LOCAL_PREFIX = "local/"
+SCRIPT_PREFIX = "script/"
 NO_BACKGROUND = "REFOLD_NO_BACKGROUND"  # set: no process outlives ours
-_SHORT = 1.0  # seconds that the server of an embedded model then stays
-NOTHING = (
+_SHORT_KEEP_SECONDS = 1.0  # seconds that the server of an embedded model then stays
+NO_MODEL_TEXT = (
     "no model is configured: set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, "
     "start Ollama, run "
     "`refold local install` and use -m local/qwen2.5-coder-1.5b, or take the tour: refold tour"
@@ -69,7 +69,7 @@ class Connections:
         """`timed`: whoever asks ends the turn after a time of their own."""
         self._settings, self._paths, self._environ = settings, paths, environ
         self._script, self._timed = script, timed
-        self.known = _known(settings)
+        self.known = _provider_specs(settings)
         of_servers = {name for spec in self.known for name in spec.secret_envs}
         self._secrets = of_servers | key_names(settings.commands)
         held = (
@@ -102,7 +102,7 @@ class Connections:
         """
         key = (name, form)
         if key not in self._open:
-            self._open[key] = self._connected(name, form)
+            self._open[key] = self._connect(name, form)
         return self._open[key]
 
     def check(self, name: str) -> None:
@@ -111,21 +111,21 @@ class Connections:
         if name in self._late:
             self._late[name].connect_now()
 
-    def installed(self) -> tuple[str, ...]:
+    def list_installed(self) -> tuple[str, ...]:
         """The embedded models that are on this machine."""
         from refold.provider.local.models import ModelDirectory, default_directory
 
         shelf = ModelDirectory(default_directory(self._environ))
-        return tuple(f"{SMALL}{model.name}" for model in shelf.list_installed())
+        return tuple(f"{LOCAL_PREFIX}{model.name}" for model in shelf.list_installed())
 
     def calls_in_text(self, name: str) -> bool:
         """Whether the model calls tools as text, by the settings or by what is known of its
         provider.
         """
-        if not name or name.startswith((SCRIPT, SMALL)):
+        if not name or name.startswith((SCRIPT_PREFIX, LOCAL_PREFIX)):
             return False
         try:
-            found = self.named(name)
+            found = self.resolve(name)
         except BadInput:
             return False
         spec, model = found.spec, found.model
@@ -137,10 +137,10 @@ class Connections:
         how = choose_protocol(model, own.tools, own.text_tools)
         return how == "text" or (
             how == "auto"
-            and (needs_text(spec.name, model) or model in self._found_before(spec))
+            and (needs_text(spec.name, model) or model in self._text_call_models(spec))
         )
 
-    def embedded_window(self, name: str) -> int:
+    def window_of_embedded(self, name: str) -> int:
         """The tokens that an embedded model can read at once."""
         from refold.provider.local.models import ModelDirectory, default_directory
         from refold.provider.local.server import (
@@ -158,14 +158,16 @@ class Connections:
     def go_on_after(self, before: "Connections") -> None:
         """A script goes on where those had come to in it."""
         self._open |= {
-            key: each for key, each in before._open.items() if key[0].startswith(SCRIPT)
+            key: provider
+            for key, provider in before._open.items()
+            if key[0].startswith(SCRIPT_PREFIX)
         }
 
     async def aclose(self) -> None:
         while self._closing:
             await self._closing.pop().aclose()
 
-    def named(self, name: str) -> "NamedModel":
+    def resolve(self, name: str) -> "NamedModel":
         """What `provider/model` means here. Raises `BadInput`, with the nearest names."""
         first = name.partition("/")[0].lower()
         if (server := find_by_name(first, self.known)) is not None:
@@ -187,13 +189,13 @@ class Connections:
         names += [*(spec.name for spec in builtin_specs()), "command", "local"]
         raise no_provider(first, names)
 
-    def _connected(self, name: str, form: Format | Literal[""]) -> Provider:
+    def _connect(self, name: str, form: Format | Literal[""]) -> Provider:
         if not name:
-            raise BadInput(NOTHING)
-        if name.startswith(SCRIPT):
-            return self._scripted()
-        if name.startswith(SMALL):
-            return self._in_context(self._kept(self._embedded(name)), form)
+            raise BadInput(NO_MODEL_TEXT)
+        if name.startswith(SCRIPT_PREFIX):
+            return self._script_provider()
+        if name.startswith(LOCAL_PREFIX):
+            return self._in_context(self._close_later(self._connect_embedded(name)), form)
         http, fallback = self._settings.http, self._settings.fallback_models
         backoff = Backoff(
             retries=http.retries,
@@ -204,7 +206,7 @@ class Connections:
             longest_overloaded=4.0 if fallback else 60.0,
             endless=self._timed and not fallback and http.retries > 0,
         )
-        named = self.named(name)
+        named = self.resolve(name)
         match named.spec:
             case ProviderSpec() as spec:
                 found = self._in_context(self._server(spec, named.model), form)
@@ -232,7 +234,7 @@ class Connections:
         )
 
         own = self._settings.providers.get(spec.name, OwnProvider())
-        reach = partial(self._reached, spec, own.window)
+        reach = partial(self._connect_spec, spec, own.window)
         if self.keys.takes_asking(spec):
             from refold.provider.lazy import LazyProvider
 
@@ -241,12 +243,12 @@ class Connections:
         else:
             found = reach()
         how = choose_protocol(model, own.tools, own.text_tools)
-        before = self._found_before(spec)
+        before = self._text_call_models(spec)
         return with_call_protocol(
-            self._kept(found), spec.name, spec.wire, model, how, before
+            self._close_later(found), spec.name, spec.wire, model, how, before
         )
 
-    def _found_before(self, spec: ProviderSpec) -> "TextCallModels":
+    def _text_call_models(self, spec: ProviderSpec) -> "TextCallModels":
         from refold.provider.text_protocol.selection import TextCallModels
 
         try:
@@ -255,7 +257,7 @@ class Connections:
             address = ""  # it cannot be asked anything
         return TextCallModels(self._paths.state, spec.name, address)
 
-    def _reached(self, spec: ProviderSpec, window: int) -> ConnectedProvider:
+    def _connect_spec(self, spec: ProviderSpec, window: int) -> ConnectedProvider:
         held = self.keys.find(spec)
         return catalog.connect(
             spec,
@@ -280,7 +282,7 @@ class Connections:
             from refold.app.sandboxed_program import SandboxedProgram
 
             held = SandboxedProgram(spec, model, self._environ, conversation)
-            return TextProtocol(self._kept(held))
+            return TextProtocol(self._close_later(held))
         found = connect(
             spec,
             model,
@@ -291,23 +293,23 @@ class Connections:
         )
         return TextProtocol(found)
 
-    def _kept(self, found: ConnectedProvider) -> Provider:
+    def _close_later(self, found: ConnectedProvider) -> Provider:
         self._closing.append(found)
         return found
 
-    def _scripted(self) -> Provider:
+    def _script_provider(self) -> Provider:
         from refold.provider.script import Script
 
         if self._script is None:
             raise BadInput("a scripted session needs its script: give --script FILE")
         return Script(self._script)
 
-    def _embedded(self, name: str) -> ConnectedProvider:
+    def _connect_embedded(self, name: str) -> ConnectedProvider:
         from refold.provider.local.embedded import Embedded
 
-        return Embedded(*self.embedded_server(name))
+        return Embedded(*self.server_of_embedded(name))
 
-    def embedded_server(self, name: str) -> "tuple[LocalModel, SharedServer]":
+    def server_of_embedded(self, name: str) -> "tuple[LocalModel, SharedServer]":
         """An embedded model, and its server. Raises `BadInput` if it is not installed."""
         from refold.provider.local.models import ModelDirectory, default_directory
         from refold.provider.local.server import Serving, SharedServer
@@ -320,8 +322,8 @@ class Connections:
                 f"fetches {model.size / 1e9:.1f} GB"
             )
         stays = not self._environ.get(NO_BACKGROUND)
-        keep = self._settings.local.keep_seconds if stays else _SHORT
-        how = Serving(keep=keep, context=self.embedded_window(name))
+        keep = self._settings.local.keep_seconds if stays else _SHORT_KEEP_SECONDS
+        how = Serving(keep=keep, context=self.window_of_embedded(name))
         directory = self._paths.state / "local"
         return model, SharedServer(shelf.place(model), directory, how)
 
@@ -348,7 +350,7 @@ class Unconnected:
         yield  # makes it a generator, as the port has it
 
 
-def _known(settings: Settings) -> tuple[ProviderSpec, ...]:
+def _provider_specs(settings: Settings) -> tuple[ProviderSpec, ...]:
     """The built-in providers, changed and added to as the settings say."""
     found = {spec.name: spec for spec in catalog.providers()}
     for name, own in settings.providers.items():

@@ -5,8 +5,8 @@ It sends no request. `models` resolves names and decides which models can be use
 
 from collections.abc import Mapping
 
-from refold.app.model_connections import SCRIPT, SMALL
-from refold.app.models import ROLES, Models
+from refold.app.model_connections import LOCAL_PREFIX, SCRIPT_PREFIX
+from refold.app.models import ROLE_NAMES, Models
 from refold.config.settings import Settings
 from refold.errors import BadInput
 from refold.provider import catalog
@@ -14,7 +14,7 @@ from refold.provider.model_aliases import model_names
 from refold.provider.prices import find, override, vendor_name
 from refold.provider.spec import ProviderSpec
 
-_LIST = "refold models {} lists them"
+_LIST_HINT = "refold models {} lists them"
 
 
 class ModelOffers:
@@ -43,17 +43,19 @@ class ModelOffers:
 
     def notes(self, name: str) -> tuple[str, ...]:
         """The roles of a model, and the short names that the settings give it."""
-        roles = [role for role in ROLES if getattr(self._settings.models, role) == name]
+        roles = [
+            role for role in ROLE_NAMES if getattr(self._settings.models, role) == name
+        ]
         short = [own for own, full in self._settings.model_aliases.items() if full == name]
         return (*roles, *short)
 
     def figures(self, name: str) -> tuple[int, float | None, float | None]:
         """The window, and the price of a million tokens in and out, if they are known."""
         window = self._models.traits(name).window
-        if name.startswith(SMALL):
+        if name.startswith(LOCAL_PREFIX):
             return window, 0.0, 0.0
         try:
-            found = self._models.connections.named(name)
+            found = self._models.connections.resolve(name)
         except BadInput:
             return window, None, None
         if (rates := self._models.figures.rates(found.spec, found.model)) is None:
@@ -66,9 +68,9 @@ class ModelOffers:
         Raises `BadInput` for a name that no provider can be behind.
         """
         full = self._models.full(name)
-        if not full or full.startswith((SCRIPT, SMALL)):
+        if not full or full.startswith((SCRIPT_PREFIX, LOCAL_PREFIX)):
             return ""
-        found = self._models.connections.named(full)
+        found = self._models.connections.resolve(full)
         spec, model = found.spec, found.model
         if not isinstance(spec, ProviderSpec) or model == spec.model:
             return ""
@@ -81,5 +83,7 @@ class ModelOffers:
         from refold.values.similar_names import similar
 
         near = [f"{spec.name}/{each}" for each in similar(model, known)]
-        hint = f"did you mean {' or '.join(near)}?" if near else _LIST.format(spec.name)
+        hint = (
+            f"did you mean {' or '.join(near)}?" if near else _LIST_HINT.format(spec.name)
+        )
         return f"{spec.name} has no model {model!r} that refold knows of; {hint}"

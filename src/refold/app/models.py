@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from msgspec import Struct
 
 from refold.agents.profile import Acting
-from refold.app.model_connections import SCRIPT, SMALL, Connections, Unconnected
+from refold.app.model_connections import (
+    LOCAL_PREFIX,
+    SCRIPT_PREFIX,
+    Connections,
+    Unconnected,
+)
 from refold.config.paths import Paths
 from refold.config.settings import RoleOptions, Roles, Settings
 from refold.errors import BadInput
@@ -31,8 +36,8 @@ if TYPE_CHECKING:
 
     from refold.provider.cassette import CassetteWriter
 
-ROLES = Roles.__struct_fields__
-_MOST_OF_ONE = 20  # models of one server that are offered
+ROLE_NAMES = Roles.__struct_fields__
+_MAX_MODELS_PER_SERVER = 20  # models of one server that are offered
 # What a replay does not compare: the day and directory, and the session's own name.
 NOT_REPLAYED = frozenset({"system", "session"})
 
@@ -111,22 +116,22 @@ class Models:
         self._first_models = dict[str, str]()  # by the server that lists them
         self._fallback = tuple(map(self.full, settings.fallback_models))
 
-    def chosen(self) -> bool:
+    def has_model_choice(self) -> bool:
         """Is there a model that the user chose, if only by a key or by installing it?"""
         found = self.default()
         return bool(found) and found not in self._of_ollama
 
     @property
-    def scripted(self) -> bool:
+    def has_script(self) -> bool:
         """Do the answers come from the caller, and not from a model by name?"""
         return bool(self._asked.provider or self._asked.script)
 
     def default(self, role: str = "main") -> str:
         """The model to use when none was named; "" if there is none."""
         if self._asked.provider is not None:
-            return f"{SCRIPT}own"
+            return f"{SCRIPT_PREFIX}own"
         if self._asked.script is not None:
-            return f"{SCRIPT}{self._asked.script.name}"
+            return f"{SCRIPT_PREFIX}{self._asked.script.name}"
         return self.full(self._asked.model or role)
 
     def full(self, name: str) -> str:
@@ -135,17 +140,17 @@ class Models:
         Raises `BadInput` for a name that no model can have.
         """
         roles = self._settings.models
-        if name in ROLES:
-            name = getattr(roles, name) or roles.main or self._found()
-            if name in ROLES:
+        if name in ROLE_NAMES:
+            name = getattr(roles, name) or roles.main or self._default_name()
+            if name in ROLE_NAMES:
                 raise BadInput(f"a role is set to {name!r}: name a model, provider/model")
         name = self._settings.model_aliases.get(name, name)
-        if not name or name.startswith((SCRIPT, SMALL)):
+        if not name or name.startswith((SCRIPT_PREFIX, LOCAL_PREFIX)):
             return name
         if any(letter.isspace() for letter in name):
             raise BadInput(f"{name!r} is not a model name: provider/model has no spaces")
         try:
-            found = self.connections.named(name)
+            found = self.connections.resolve(name)
             spec = found.spec
             if isinstance(spec, ProviderSpec) and (
                 meant := self._newest(found.model, spec)
@@ -157,7 +162,7 @@ class Models:
                 return of_family
             if of_server := self._of_server(name):
                 return of_server
-            if guesses := self._meant(name):
+            if guesses := self._matching_names(name):
                 hint = " or ".join(guesses)
                 raise BadInput(
                     f"{name!r} names no provider; did you mean {hint}?"
@@ -174,7 +179,7 @@ class Models:
     def names(self) -> tuple[str, ...]:
         """What can be offered: of the roles, of each provider that is likely to answer."""
         connections, roles = self.connections, self._settings.models
-        found = [name for role in ROLES if (name := getattr(roles, role))]
+        found = [name for role in ROLE_NAMES if (name := getattr(roles, role))]
         found += [
             f"{spec.name}/{spec.model}"
             for spec in connections.known
@@ -192,17 +197,17 @@ class Models:
             for spec in connections.known
             if (spec.own or connections.keys.at_hand(spec))
             and (listed := self.figures.get_list(spec))
-            for each in listed.models[:_MOST_OF_ONE]
+            for each in listed.models[:_MAX_MODELS_PER_SERVER]
         ]
-        return tuple(dict.fromkeys((*found, *connections.installed())))
+        return tuple(dict.fromkeys((*found, *connections.list_installed())))
 
     def traits(self, name: str) -> ModelTraits:
-        if name.startswith(SMALL):
-            return ModelTraits(self.connections.embedded_window(name), small=True)
-        if not name or name.startswith(SCRIPT):
+        if name.startswith(LOCAL_PREFIX):
+            return ModelTraits(self.connections.window_of_embedded(name), small=True)
+        if not name or name.startswith(SCRIPT_PREFIX):
             return ModelTraits()
         try:
-            found = self.connections.named(name)
+            found = self.connections.resolve(name)
         except BadInput:
             return ModelTraits()
         return ModelTraits(self.figures.window(found.spec, found.model))
@@ -213,13 +218,13 @@ class Models:
 
     def price(self, name: str, usage: Usage) -> float | None:
         """What that much of a model costs, in US dollars; None: not known."""
-        if name.startswith(SCRIPT):
+        if name.startswith(SCRIPT_PREFIX):
             return None
-        if name.startswith(SMALL):
-            rates = self.figures.rates_here(name.removeprefix(SMALL))
+        if name.startswith(LOCAL_PREFIX):
+            rates = self.figures.rates_here(name.removeprefix(LOCAL_PREFIX))
             return rates and rates.cost(usage)
         try:
-            found = self.connections.named(name)
+            found = self.connections.resolve(name)
         except BadInput:
             return None
         rates = self.figures.rates(found.spec, found.model)
@@ -268,7 +273,7 @@ class Models:
     def _chain(self, name: str, form: Format | Literal[""]) -> Provider:
         """The model, and behind it those to be asked while it is down."""
         others = [each for each in self._fallback if each != name]
-        if not others or not name or name.startswith(SCRIPT):
+        if not others or not name or name.startswith(SCRIPT_PREFIX):
             return self.connections.provider(name, form)
         if (name, form) not in self._chains:
             from refold.provider.fallback import Fallback
@@ -304,7 +309,7 @@ class Models:
         spec = find_by_name(name.lower(), self.connections.known)
         if spec is None or spec.model or not spec.own:
             return ""
-        if spec.name not in self._first_models:  # asked once, as in `_found`
+        if spec.name not in self._first_models:  # asked once, as in `_default_name`
             from refold.app.local_servers import server_models
 
             listed = server_models(spec, self._environ)
@@ -327,7 +332,7 @@ class Models:
             alias, spec.name, (m.name for m in (listed.models if listed else ()))
         )
 
-    def _meant(self, name: str) -> list[str]:
+    def _matching_names(self, name: str) -> list[str]:
         """What a name without a provider may be: a role, or a model of one provider."""
         if "/" in name:
             return []
@@ -337,10 +342,10 @@ class Models:
         known = [spec for spec in self.connections.known if find(spec.name, name)]
         found = [f"{spec.name}/{name}" for spec in known]
         return found[:3] or similar(
-            name, [*ROLES, *MODEL_ALIASES, *self._settings.model_aliases]
+            name, [*ROLE_NAMES, *MODEL_ALIASES, *self._settings.model_aliases]
         )
 
-    def _found(self) -> str:
+    def _default_name(self) -> str:
         """What there is a key for, then Ollama, then an embedded model."""
         keys = self.connections.keys
         for spec in self.connections.known:
@@ -353,7 +358,7 @@ class Models:
 
             self._of_ollama = ollama_models(self._environ)
             found = (*self._of_keyring(), *self._of_ollama)
-            self._offline = (*found, *self.connections.installed())
+            self._offline = (*found, *self.connections.list_installed())
         return next(iter(self._offline), "")
 
     def _of_keyring(self) -> tuple[str, ...]:
@@ -393,10 +398,10 @@ def _by_code(found: Provider, small: bool) -> Provider:
 
 def mcp_host(models: Models, name: str) -> str:
     """The provider of this model, if it connects to MCP servers itself; otherwise ""."""
-    if models.scripted or not name or name.startswith((SCRIPT, SMALL)):
+    if models.has_script or not name or name.startswith((SCRIPT_PREFIX, LOCAL_PREFIX)):
         return ""
     try:
-        spec = models.connections.named(name).spec
+        spec = models.connections.resolve(name).spec
     except BadInput:  # its provider says so
         return ""
     return spec.name if isinstance(spec, ProviderSpec) and spec.hosts_mcp else ""
@@ -410,7 +415,7 @@ def answering(
     form: Format | Literal[""] = "",
 ) -> Provider:
     """Who answers for `name` in this role. If it takes no such temperature, the answer is why."""
-    if not models.scripted and (
+    if not models.has_script and (
         why := _too_warm(models.connections, name, role.temperature)
     ):
         return Unconnected(why)
@@ -419,10 +424,10 @@ def answering(
 
 def _too_warm(connections: Connections, name: str, temperature: float | None) -> str:
     """Why this temperature cannot be asked of a model, or ""."""
-    if temperature is None or not name or name.startswith((SCRIPT, SMALL)):
+    if temperature is None or not name or name.startswith((SCRIPT_PREFIX, LOCAL_PREFIX)):
         return ""
     try:
-        spec = connections.named(name).spec
+        spec = connections.resolve(name).spec
     except BadInput:  # its provider says so
         return ""
     if isinstance(spec, ProviderSpec):

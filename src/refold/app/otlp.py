@@ -27,12 +27,12 @@ from refold.views.traces import Attribute, TraceSpan
 _Json: TypeAlias = dict[str, object]
 
 _AT_ONCE, _LARGEST = 512, 1_000_000  # spans and bytes of one request, about
-_SECONDS = 10.0  # for each step of it
+_STEP_SECONDS = 10.0  # for each step of it
 _LONGEST, _QUOTED = 64 * 1024, 200  # bytes of an answer that are read and shown
 _INTERNAL, _CLIENT, _ERROR = 1, 3, 2  # numbers of the protocol
 _CUMULATIVE, _DELTA = 2, 1
-_SIGNAL = re.compile("/v1/(traces|metrics)$")
-_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # of a header
+_SIGNAL_PATTERN = re.compile("/v1/(traces|metrics)$")
+_HEADER_NAME_PATTERN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # of a header
 
 
 Signal: TypeAlias = Literal["traces", "metrics"]
@@ -46,7 +46,7 @@ class Collector(Struct, frozen=True):
     environ: Mapping[str, str] = {}  # what says how to connect
 
     @property
-    def shown(self) -> str:
+    def display_address(self) -> str:
         """Its address without what may be a key."""
         return self.url.partition("?")[0]
 
@@ -80,9 +80,9 @@ def is_named(environ: Mapping[str, str], signal: Signal) -> bool:
     return any(environ.get(name, "").strip() for name in names)
 
 
-def encoded(spans: Sequence[TraceSpan]) -> bytes:
+def encode_spans(spans: Sequence[TraceSpan]) -> bytes:
     """An `ExportTraceServiceRequest` in the JSON of OTLP."""
-    return _request([_encoded(each) for each in spans])
+    return _request([_encode_span(each) for each in spans])
 
 
 async def send(spans: Sequence[TraceSpan], to: Collector) -> list[str]:
@@ -90,8 +90,8 @@ async def send(spans: Sequence[TraceSpan], to: Collector) -> list[str]:
     refused = list[str]()
     for some in _requests(spans):
         answer = await _post(_request(some), to)
-        if said := _refused(answer):
-            refused.append(f"{to.shown} {said}")
+        if said := _refusal(answer):
+            refused.append(f"{to.display_address} {said}")
     return refused
 
 
@@ -108,7 +108,7 @@ class MetricSums(Struct, frozen=True):
     whole: bool = True
 
 
-def encoded_metrics(sums: MetricSums) -> bytes:
+def encode_metrics(sums: MetricSums) -> bytes:
     """An `ExportMetricsServiceRequest` in the JSON of OTLP."""
     temporality = _CUMULATIVE if sums.whole else _DELTA
     metrics: list[_Json] = [
@@ -130,8 +130,8 @@ def encoded_metrics(sums: MetricSums) -> bytes:
 
 async def send_metrics(sums: MetricSums, to: Collector) -> list[str]:
     """Send them. Gives what the collector did not take. Raises `RefoldError`."""
-    said = _refused(await _post(encoded_metrics(sums), to))
-    return [f"{to.shown} {said}"] if said else []
+    said = _refusal(await _post(encode_metrics(sums), to))
+    return [f"{to.display_address} {said}"] if said else []
 
 
 def _point(metric: Metric, point: Point, sums: MetricSums) -> _Json:
@@ -148,7 +148,7 @@ def _point(metric: Metric, point: Point, sums: MetricSums) -> _Json:
 def _requests(spans: Sequence[TraceSpan]) -> Iterator[list[Raw]]:
     some, size = list[Raw](), 0
     for each in spans:
-        made = _encoded(each)
+        made = _encode_span(each)
         length = len(memoryview(made))
         if some and (len(some) == _AT_ONCE or size + length > _LARGEST):
             yield some
@@ -159,7 +159,7 @@ def _requests(spans: Sequence[TraceSpan]) -> Iterator[list[Raw]]:
         yield some
 
 
-def _encoded(span: TraceSpan) -> Raw:
+def _encode_span(span: TraceSpan) -> Raw:
     return Raw(msgspec.json.encode(_span(span)))
 
 
@@ -189,7 +189,7 @@ def _with_path(url: str, signal: Signal) -> str:
     if not url:
         return ""
     parts = urlsplit(url)
-    path = _SIGNAL.sub("", parts.path.rstrip("/"))
+    path = _SIGNAL_PATTERN.sub("", parts.path.rstrip("/"))
     return urlunsplit(parts._replace(path=f"{path}/v1/{signal}"))
 
 
@@ -202,7 +202,7 @@ def _headers(environ: Mapping[str, str], own: str) -> dict[str, str]:
         value = unquote(value).strip()
         if not (
             sign
-            and _NAME.fullmatch(key.strip())
+            and _HEADER_NAME_PATTERN.fullmatch(key.strip())
             and value.isascii()
             and value.isprintable()
         ):
@@ -252,15 +252,17 @@ async def _post(body: bytes, to: Collector) -> bytes:
         ("accept-encoding", "identity"), *to.headers,
     )  # fmt: skip
     request = HttpRequest(server_address(to.url), headers, body)
-    client = HttpClient(to.environ, Bounds(_SECONDS, _SECONDS, _SECONDS))
+    client = HttpClient(to.environ, Bounds(_STEP_SECONDS, _STEP_SECONDS, _STEP_SECONDS))
     try:
         async with aclosing(await client.open(request)) as answer:
             start, (said, _) = answer.reply, await answer.content(_LONGEST)
     except Unconnected as error:
         advice = "" if error.lasting else "; check that a collector listens there"
-        raise Unreachable(f"cannot reach {to.shown}: {error.why}{advice}") from error
+        raise Unreachable(
+            f"cannot reach {to.display_address}: {error.why}{advice}"
+        ) from error
     except Broken as error:
-        raise Unreachable(f"{to.shown} {error}") from error
+        raise Unreachable(f"{to.display_address} {error}") from error
     _check(start, said, to)
     return said
 
@@ -270,7 +272,9 @@ def _check(start: ResponseStart, answer: bytes, to: Collector) -> None:
         return
     said = on_one_line(answer[:_QUOTED].decode("utf-8", "replace")).strip()
     ending = f": {said!r}" if said else ""
-    raise RefoldError(f"{to.shown} refused what was sent ({start.status}){ending}")
+    raise RefoldError(
+        f"{to.display_address} refused what was sent ({start.status}){ending}"
+    )
 
 
 class _PartialSuccess(Struct, rename="camel"):
@@ -283,7 +287,7 @@ class _Answer(Struct, rename="camel"):
     partial_success: _PartialSuccess | None = None
 
 
-def _refused(answer: bytes) -> str:
+def _refusal(answer: bytes) -> str:
     """What the answer says was not taken. One that is not JSON says nothing of it."""
     try:
         partly = msgspec.json.decode(answer, type=_Answer).partial_success

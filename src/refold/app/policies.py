@@ -37,7 +37,7 @@ from refold.plugins import Plugin
 from refold.values.log_level import WriteLog
 from refold.values.usage import Budget
 
-POLICIES = "refold.policies"  # the group of entry points
+POLICY_GROUP = "refold.policies"  # the group of entry points
 
 
 def policies(
@@ -61,9 +61,9 @@ def policies(
         # turn ends with their reason, not with a plan, an answer or a limit.
         stopping,
         # An answer without code did not end the task, so its schema is not checked yet.
-        *_coded(coded=coded),
+        *_code_policies(coded=coded),
         # Before all that ends a turn with an answer: a wrong one fails, or is sent back.
-        *_shaped(schema, limits.corrections),
+        *_schema_policies(schema, limits.corrections),
         # Ends that a tool called for come before ends by a limit. A plan has to be judged
         # before an answer of the same response counts.
         plan_ready,
@@ -141,7 +141,7 @@ def _until_it_raises(
     return policy
 
 
-def _coded(*, coded: bool) -> tuple[Policy, ...]:
+def _code_policies(*, coded: bool) -> tuple[Policy, ...]:
     if not coded:
         return ()
     from refold.engine.policies.code_only import code_or_final
@@ -149,7 +149,7 @@ def _coded(*, coded: bool) -> tuple[Policy, ...]:
     return (code_or_final,)
 
 
-def _shaped(schema: Raw | None, corrections: int) -> tuple[Policy, ...]:
+def _schema_policies(schema: Raw | None, corrections: int) -> tuple[Policy, ...]:
     if schema is None:
         return ()
     from refold.engine.policies.answer_schema import require_schema

@@ -62,23 +62,23 @@ from refold.values.text import TrustedText, as_it_is
 from refold.values.usage import NO_LIMIT
 
 AideFor: TypeAlias = Callable[[View], Model | None]
-UNSAID = (
+NOT_SAID_TEXT = (
     "Not saved: the person has not said this. A note holds their own words, nothing of files, "
     "pages or tool output. If it matters, ask with ask_user, and give the exact sentence as "
     "one of the options."
 )
-FORBIDS = (
+FORBIDDEN_TEXT = (
     'Not replaced: "{text}" forbids something, and this is about something else. Only the '
     "person can take it away (refold memory forget)."
 )
 # Words that somebody gives as a password; "passwords are hashed" gives none.
-_PASSWORD = re.compile(
+_PASSWORD_PATTERN = re.compile(
     r"\b(?:pass(?:word|wort|phrase|code)|kennwort|mot de passe|contraseña|senha|wachtwoord"
     r"|пароль|pin|api[ _-]?key|api[ _-]?schlüssel|(?:access |auth |secret )?token|secret)\b"
     r"[^.,;\n]{0,40}?(?:\s(?:is|ist|lautet|est|es|são|é)\s|[=:])\s*\S",
     re.IGNORECASE,
 )
-SECRET = "Not saved: it seems to contain a key or a password."
+SECRET_TEXT = "Not saved: it seems to contain a key or a password."
 
 
 class LearnResult(Struct, frozen=True):
@@ -104,7 +104,7 @@ class ProjectMemory:
         self.home, self._masks = home, masks or Redactor()
         self.pending = PendingSessions(self.memory.folder)
 
-    def told(self, trusted: TrustedText | None = None) -> str:
+    def prompt_text(self, trusted: TrustedText | None = None) -> str:
         """The part of the system prompt that shows the notes. Never raises.
 
         It includes `.agent/memory.md` of the folder only if the folder is trusted, in the
@@ -221,7 +221,9 @@ class ProjectMemory:
         return normal(text) in normal(self._of_the_folder())
 
     def holds_secret(self, text: str) -> bool:
-        return bool(_PASSWORD.search(text)) or has_mask(self._masks.mask(text.encode()))
+        return bool(_PASSWORD_PATTERN.search(text)) or has_mask(
+            self._masks.mask(text.encode())
+        )
 
     def _is_of_here(self, directory: str) -> bool:
         """Whether that session was about this project.
@@ -302,22 +304,22 @@ class Notebook:
                 f"There is no section {section!r}: {', '.join(distil.PLACE_CHOICES)}."
             )
         if self._of.holds_secret(text):
-            raise ToolFailed(SECRET)
+            raise ToolFailed(SECRET_TEXT)
         old = memory.find_note(replaces) if replaces.strip() else None
         if replaces.strip() and old is None:
             known = "; ".join(each.line.text for each in memory.all_notes()) or "none"
             raise ToolFailed(f"No note is {replaces!r}. The notes are: {known}.")
         before = old.line.text if old else ""
         if not may_replace(before, text):
-            raise ToolFailed(FORBIDS.format(text=before))
+            raise ToolFailed(FORBIDDEN_TEXT.format(text=before))
         heard = distil.newest(heard_in(self._of.entries(self._session), 0))
         said = [each.text for each in heard]
         if not is_grounded(text, said, before):
-            raise ToolFailed(UNSAID)
+            raise ToolFailed(NOT_SAID_TEXT)
         if any(
             lifts_prohibition(n.line.text, text) for n in memory.all_notes()
         ) and not is_stated_in_order(text, said):
-            raise ToolFailed(UNSAID)
+            raise ToolFailed(NOT_SAID_TEXT)
         whose, place = where
         origin = _origin(self._session, text, heard)
         return NewNote(place, text, old.whose if old else whose, before, origin)

@@ -33,7 +33,7 @@ from refold.values.tools import Effect
 
 _MODES: frozenset[Mode] = frozenset({"default", "accept-edits", "sandbox", "bypass"})
 _ANY_TOOL = "mcp__{}__any"
-_BEARER = "bearer "
+_BEARER_PREFIX = "bearer "
 
 
 class RemoteTurn(Struct, frozen=True):
@@ -56,21 +56,21 @@ class RemoteServers:
 
     def around(self, provider: Provider, turn: RemoteTurn) -> Provider:
         """The same provider; its requests name the servers that this turn may have."""
-        given = tuple(found for found, why in self._found(turn) if not why)
+        given = tuple(found for found, why in self._servers(turn) if not why)
         return _HandingOver(provider, given, turn.mode) if given else provider
 
     def notices(self, turn: RemoteTurn) -> tuple[str, ...]:
         """Which servers this turn does not have, and why. Subagents have none at all."""
         return tuple(
             f"the MCP server {found.name} is in remote mode and not used: {why}"
-            for found, why in self._found(turn)
+            for found, why in self._servers(turn)
             if why
         )
 
-    def _found(self, turn: RemoteTurn) -> Iterator[tuple[HostedServer, str]]:
+    def _servers(self, turn: RemoteTurn) -> Iterator[tuple[HostedServer, str]]:
         for config in self.servers:
             try:
-                found = handed_over(resolved(config, self._environ))
+                found = to_hosted(resolved(config, self._environ))
             except BadInput as error:
                 yield HostedServer(config.name, config.url), str(error)
                 continue
@@ -88,7 +88,7 @@ def _why_not(server: HostedServer, turn: RemoteTurn) -> str:
     if turn.host == "anthropic" and server.headers:
         name = server.headers[0][0]
         return f"Anthropic passes on no header but Authorization: Bearer, and it has {name}"
-    if rule := held_back(server.name, turn.rules):
+    if rule := blocking_rule(server.name, turn.rules):
         return f"the rule {rule} is about its tools, and the provider does not ask"
     if hook := _hook_about(any_tool, turn.hooks):
         return f"the hook {hook} could not be run before its tools"
@@ -126,7 +126,7 @@ class _HandingOver:
             await deltas.aclose()
 
 
-def handed_over(server: ServerConfig) -> HostedServer:
+def to_hosted(server: ServerConfig) -> HostedServer:
     """What the provider is told of a server whose variables are replaced. Raises `BadInput`."""
     if not server.url.startswith("https://"):
         raise BadInput(
@@ -135,14 +135,14 @@ def handed_over(server: ServerConfig) -> HostedServer:
         )
     token, more = "", list[tuple[str, str]]()
     for name, value in server.headers:
-        if name.lower() == "authorization" and value.lower().startswith(_BEARER):
-            token = value[len(_BEARER) :].strip()
+        if name.lower() == "authorization" and value.lower().startswith(_BEARER_PREFIX):
+            token = value[len(_BEARER_PREFIX) :].strip()
         else:
             more.append((name, value))
     return HostedServer(server.name, server.url, token, tuple(more))
 
 
-def held_back(name: str, rules: Iterable[Rule]) -> str:
+def blocking_rule(name: str, rules: Iterable[Rule]) -> str:
     """The first rule that denies or asks about a tool of this server, or ""."""
     prefix = f"mcp__{name}__"
     speaks = (

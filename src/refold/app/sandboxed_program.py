@@ -29,10 +29,12 @@ from refold.provider.port import Delta, Request, TextDelta, ThinkingDelta
 from refold.values.tools import Confinement
 
 # Where its server is, and its model.
-_SETTINGS = ("OPENAI_BASE_URL", "OPENAI_MODEL", "CORO_BASE_URL", "CORO_MODEL")
-_SECONDS = 900.0  # it works by itself before it answers
-_LONGEST = 120 * 1024  # bytes of an argument that the system takes, with its quotes
-_OUTSIDE = (
+_SETTING_VARIABLES = ("OPENAI_BASE_URL", "OPENAI_MODEL", "CORO_BASE_URL", "CORO_MODEL")
+_TIMEOUT_SECONDS = 900.0  # it works by itself before it answers
+_MAX_ARGUMENT_BYTES = (
+    120 * 1024
+)  # bytes of an argument that the system takes, with its quotes
+_OUTSIDE_TEXT = (
     "{label} has tools of its own and works in a read-only sandbox; what it does there is "
     "not in the journal."
 )
@@ -71,7 +73,7 @@ class SandboxedProgram:
         )
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        outside = _OUTSIDE.format(label=self._spec.label)
+        outside = _OUTSIDE_TEXT.format(label=self._spec.label)
         yield ThinkingDelta(outside)
         prompt = self._prompts.prompt(request.messages, request.system)
         mark = token_hex(16)
@@ -96,7 +98,7 @@ class SandboxedProgram:
         spec, slots = self._spec, {"{prompt}": prompt, "{model}": self._model}
         words = (*spec.argv[1:], *(spec.model_argv if self._model else ()))
         command = shlex.join((self._program, *(slots.get(word, word) for word in words)))
-        if len(command.encode()) > _LONGEST:
+        if len(command.encode()) > _MAX_ARGUMENT_BYTES:
             raise TooLong(
                 f"the conversation is too long for {spec.label}, which takes it as an argument: "
                 "compact it, or set context_mode to sliding"
@@ -106,7 +108,7 @@ class SandboxedProgram:
         return f"{command} 2>/tmp/errors || {failed}; echo {mark}; tail -c 4000 /tmp/errors"
 
     async def _run(self, command: str) -> Finished:
-        seen = (*self._spec.keys, *_SETTINGS)
+        seen = (*self._spec.keys, *_SETTING_VARIABLES)
         own = {name: self._environ[name] for name in seen if name in self._environ}
         given = CommandExtras(
             seen=(os.path.dirname(self._program),), own_tmp=True, environ=own
@@ -115,7 +117,7 @@ class SandboxedProgram:
             return await self._commands.run(
                 command,
                 cwd=self._directory,
-                seconds=_SECONDS,
+                seconds=_TIMEOUT_SECONDS,
                 confines=Confinement(network=True),
                 extras=given,
             )
@@ -128,7 +130,7 @@ class SandboxedProgram:
         said = done.end or done.start
         text = said.decode(errors="replace")
         if done.timed_out or done.stopped:
-            return errors.silent(self._spec, _SECONDS, text)
+            return errors.silent(self._spec, _TIMEOUT_SECONDS, text)
         if done.code:
             return errors.failure(
                 self._spec, self._model, text, errors.describe_end(done.code)

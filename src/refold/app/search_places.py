@@ -50,7 +50,7 @@ def skill_scope(
     )
 
 
-def trusted_scope(
+def scope_with_trust(
     directory: Path | str, paths: Paths, environ: Mapping[str, str], *, trust: bool = False
 ) -> tuple[SkillScope, Callable[[], Sequence[str]]]:
     """The same with the versions that a session here uses, and notices of what differs from them.

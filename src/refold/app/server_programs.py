@@ -46,7 +46,7 @@ class ServerPrograms:
     def home(self, server: ServerConfig) -> ServerHome:
         return server_home(self._paths.data, server.name, server.source)
 
-    def wanted(self, server: ServerConfig) -> PackageLaunch | None:
+    def launch_to_install(self, server: ServerConfig) -> PackageLaunch | None:
         """What is to be installed before this server can start; None: nothing."""
         if server.transport != "stdio" or (launch := self.launch(server)) is None:
             return None
@@ -54,12 +54,12 @@ class ServerPrograms:
 
     def launch(self, server: ServerConfig) -> PackageLaunch | None:
         """The packages that the server consists of, if its command names packages."""
-        return launch_of(self._filled(server).command)
+        return launch_of(self._fill(server).command)
 
     def installing(self, servers: Sequence[ServerConfig]) -> Iterator[str]:
         """A sentence for each server whose packages have to be installed first."""
         for server in servers:
-            if launch := self.wanted(server):
+            if launch := self.launch_to_install(server):
                 yield (
                     f"the MCP server {server.name} is used for the first time: {launch.names} is "
                     "installed, which needs the network and may take a minute"
@@ -74,7 +74,7 @@ class ServerPrograms:
         """
         from refold.mcp.server_paths import PreparedServer, visible_paths
 
-        config = self._filled(server)
+        config = self._fill(server)
         if config.transport != "stdio":
             return PreparedServer(config)
         place, own = self.home(server), list[str]()
@@ -124,7 +124,7 @@ class ServerPrograms:
             None if EVERY_HOST in hosts or unfiltered else hosts,
         )
 
-    def _filled(self, server: ServerConfig) -> ServerConfig:
+    def _fill(self, server: ServerConfig) -> ServerConfig:
         config = resolved(server, self._environ)
         cwd = os.path.join(self._workspace.directory, os.path.expanduser(config.cwd))
         return replace(config, cwd=os.path.normpath(cwd))

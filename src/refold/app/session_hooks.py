@@ -58,11 +58,11 @@ from refold.values.namespaces import REFUSED, refused_namespaces
 from refold.values.printable_names import escaped
 from refold.values.tools import Confinement
 
-GROUP = "refold.hooks"  # of entry points
+HOOK_GROUP = "refold.hooks"  # of entry points
 # Its input and output are a socket of ours. It gets pipes, for programs that open /dev/stdin.
 # When the hook has exited, its status follows what it printed, and no child that still has
 # the pipe is waited for. The shell then stays until we close our end: all has arrived.
-_LINE = """exec 3<&0 </dev/null
+_HOOK_SCRIPT = """exec 3<&0 </dev/null
 exec 4> >(exec cat >&3) 5< <(exec head -c {size} <&3 4>&-)
 bash --noprofile --norc -c {command} <&5 >&4 3<&- 4>&- 5<&-
 status=$?
@@ -108,7 +108,7 @@ class SessionHooks(Struct, frozen=True):
                 async with anyio.create_task_group() as group:
                     group.start_soon(_send, stream, content, output.ended)
                     group.start_soon(output.receive, group.cancel_scope)
-                    line = _LINE.format(
+                    line = _HOOK_SCRIPT.format(
                         command=shlex.quote(hook.command),
                         size=len(content),
                         mark=output.mark,
@@ -169,7 +169,7 @@ class ConfiguredHooks(Struct, frozen=True):
     mask: Callable[[bytes], bytes]
 
     @property
-    def listed(self) -> tuple[tuple[str, str], ...]:
+    def list_hooks(self) -> tuple[tuple[str, str], ...]:
         """What each does, and the file that has it, for a screen."""
         return tuple((describe(hook), hook.source) for hook in self.file.hooks)
 
@@ -182,7 +182,7 @@ class ConfiguredHooks(Struct, frozen=True):
             *self.file.problems,
             *unfit_matchers(hooks, tool_names(brought)),
             *missing_programs(
-                hooks, ShellCommands(self.environ).has, _offered(hooks), directory
+                hooks, ShellCommands(self.environ).has, _entry_point_names(hooks), directory
             ),
         )
 
@@ -200,7 +200,7 @@ def tool_names(brought: Sequence[Tool]) -> frozenset[str]:
     return frozenset(tool.name for tool in every)
 
 
-def configured(
+def load_hooks(
     directory: str,
     paths: Paths,
     *,
@@ -300,7 +300,7 @@ async def _by_function(hook: Hook, document: Mapping[str, object]) -> HookAnswer
     try:
         with anyio.fail_after(hook.seconds):
             function = hook.function or await anyio.to_thread.run_sync(
-                _loaded, hook.entry_point
+                _load, hook.entry_point
             )
             if inspect.iscoroutinefunction(function):
                 found = function(document)
@@ -321,13 +321,15 @@ async def _by_function(hook: Hook, document: Mapping[str, object]) -> HookAnswer
     return of_document(hook, found)
 
 
-def _offered(hooks: Sequence[Hook]) -> frozenset[str]:
-    found = installed(GROUP) if any(hook.entry_point for hook in hooks) else ()
+def _entry_point_names(hooks: Sequence[Hook]) -> frozenset[str]:
+    found = installed(HOOK_GROUP) if any(hook.entry_point for hook in hooks) else ()
     return frozenset(plugin.name for plugin in found)
 
 
-def _loaded(name: str) -> Callable[..., Any]:
-    plugin = unique(installed(GROUP), name)
+def _load(name: str) -> Callable[..., Any]:
+    plugin = unique(installed(HOOK_GROUP), name)
     if plugin is None:
-        raise BadInput(f"no installed package offers the entry point {name!r} of {GROUP}")
+        raise BadInput(
+            f"no installed package offers the entry point {name!r} of {HOOK_GROUP}"
+        )
     return plugin.function()

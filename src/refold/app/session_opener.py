@@ -161,7 +161,7 @@ class SessionOpener:
         workspace = self._elsewhere(opening)
         try:
             # What is trusted here is trusted there.
-            trusted = bool(self._resources.system_prompt.trusted)
+            trusted = bool(self._resources.system_prompt.trust_root)
             opener = self._at(workspace, trusted=trusted)
             kept = self._shared.options.keep
             name = opening.id.replace("/", "-")
@@ -183,13 +183,13 @@ class SessionOpener:
         self, record: Recorder, id_: str, own: TurnContext, session: SessionInfo
     ) -> TurnContext:
         """The turn context of a session in the worktree that it has entered."""
-        from refold.app.entered_worktree import trusted_as
+        from refold.app.entered_worktree import shares_trust
 
         shared = self._shared
         assert shared.workspaces is not None  # a session of an app
         workspaces = shared.workspaces()
-        trusted = bool(self._resources.system_prompt.trusted) and (
-            shared.options.trust or trusted_as(session.directory, session.own_directory)
+        trusted = bool(self._resources.system_prompt.trust_root) and (
+            shared.options.trust or shares_trust(session.directory, session.own_directory)
         )
         opener = self._at(workspaces.at(session), trusted=trusted)
         opener = opener._with_background(own.background)
@@ -219,9 +219,9 @@ class SessionOpener:
 def _without_a_lost_worktree(view: View) -> Sequence[Event]:
     if view.session.worktree is None:
         return ()
-    from refold.app.entered_worktree import gone
+    from refold.app.entered_worktree import missing_worktree_event
 
-    lost = gone(view.session)
+    lost = missing_worktree_event(view.session)
     return () if lost is None else (lost,)
 
 

@@ -31,10 +31,10 @@ from refold.journal.state.fold import View
 from refold.session.recorder import Recorder
 from refold.values.usage import DEFAULT_TOKENS
 
-_WIDER = ("accept-edits", "sandbox", "bypass")
-_STRICTEST: tuple[SandboxProfile, ...] = ("read-only", "workspace", "off")
+_WIDER_MODES = ("accept-edits", "sandbox", "bypass")
+_PROFILES_BY_STRICTNESS: tuple[SandboxProfile, ...] = ("read-only", "workspace", "off")
 # A run does not plan further runs: the person approved this one.
-_NEVER = ("schedule",)
+_DENIED_TOOLS = ("schedule",)
 _NOT_HERE = "this run ends with your answer and does not start it"
 _NO_BYPASS = (
     "a schedule cannot have the mode bypass, since no user would see what it does: choose "
@@ -78,7 +78,7 @@ class SessionSchedules:
         book = ScheduleBook(
             self._places.data, masks_of(self._environ, self._places).mask_event
         )
-        text = added(book.add(plan, now, key))
+        text = addition_text(book.add(plan, now, key))
         return text if self._options.attended else f"{text}; {_NOT_HERE}"
 
     def _rights(self, view: View) -> SavedRights:
@@ -86,11 +86,11 @@ class SessionSchedules:
         settings, options, rights = self._settings, self._options, view.rights
         flags = as_flags(options.given)
         lasting = load_here(options.directory, self._places, self._environ, flags).settings
-        stays = set(_spelled(lasting.permissions.allow))
-        allow = [r for r in _spelled(settings.permissions.allow) if r in stays]
+        stays = set(_rule_texts(lasting.permissions.allow))
+        allow = [r for r in _rule_texts(settings.permissions.allow) if r in stays]
         mode = rights.mode or settings.permission_mode
         settled = settings.permission_mode
-        if mode == settled != lasting.permission_mode and mode in _WIDER:
+        if mode == settled != lasting.permission_mode and mode in _WIDER_MODES:
             mode = "default"
         return replace(
             rights_of(replace(settings, permission_mode="default"), options),
@@ -115,7 +115,7 @@ def recurrence_of(
     return recurrence.every(every, now, zone)
 
 
-def added(schedule: Schedule) -> str:
+def addition_text(schedule: Schedule) -> str:
     """A line about a schedule that was added."""
     zone, due = schedule.plan.recurrence.zone, schedule.next
     when = recurrence.format_moment(due, zone) if due is not None else "never"
@@ -132,9 +132,9 @@ def rights_of(settings: Settings, options: LaunchOptions) -> SavedRights:
     rules, sandbox = settings.permissions, settings.sandbox
     return SavedRights(
         settings.permission_mode,
-        _spelled(rules.allow),
-        _spelled(rules.ask),
-        _spelled(rules.deny),
+        _rule_texts(rules.allow),
+        _rule_texts(rules.ask),
+        _rule_texts(rules.deny),
         budget(settings),
         settings.limits.turn_steps(watched=False),
         sandbox.profile,
@@ -145,10 +145,10 @@ def rights_of(settings: Settings, options: LaunchOptions) -> SavedRights:
     )
 
 
-def narrowed(settings: Settings, saved: SavedRights) -> Settings:
+def narrow(settings: Settings, saved: SavedRights) -> Settings:
     """The settings of today for a run with these rights."""
     rules, sandbox, own = settings.permissions, settings.sandbox, settings.budget
-    profile = min(saved.sandbox, sandbox.profile, key=_STRICTEST.index)
+    profile = min(saved.sandbox, sandbox.profile, key=_PROFILES_BY_STRICTNESS.index)
     limit, steps = saved.budget, settings.limits.turn_steps(watched=False)
     if limit.tokens is None and own.tokens == DEFAULT_TOKENS:
         own = replace(
@@ -161,7 +161,7 @@ def narrowed(settings: Settings, saved: SavedRights) -> Settings:
             rules,
             allow=saved.allow,
             ask=(*rules.ask, *saved.ask),
-            deny=(*rules.deny, *saved.deny, *_NEVER),
+            deny=(*rules.deny, *saved.deny, *_DENIED_TOOLS),
         ),
         sandbox=replace(
             sandbox,
@@ -182,7 +182,7 @@ def narrowed(settings: Settings, saved: SavedRights) -> Settings:
 
 
 def _plans(rule: str) -> bool:
-    return rule.partition("(")[0].strip() in _NEVER
+    return rule.partition("(")[0].strip() in _DENIED_TOOLS
 
 
 def _least(own: float, saved: float | None) -> float:
@@ -191,5 +191,5 @@ def _least(own: float, saved: float | None) -> float:
     return min(given, default=0)
 
 
-def _spelled(rules: Iterable[str | RuleWithCases]) -> tuple[str, ...]:
+def _rule_texts(rules: Iterable[str | RuleWithCases]) -> tuple[str, ...]:
     return tuple(r.rule if isinstance(r, RuleWithCases) else r for r in rules)

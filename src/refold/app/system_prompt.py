@@ -59,14 +59,14 @@ if TYPE_CHECKING:
     from refold.config.trusted_versions import TrustedVersions
     from refold.journal.events.kinds import InstructionsFound
 
-SHELL = "bash"  # that is what commands run in
-_PROMPTS = "prompts"
-_SECRETS = "it may contain secrets"
-_NOWHERE = Facts()  # what is protected by its name alone
-_TOKENS = frozenset(
+SHELL_NAME = "bash"  # that is what commands run in
+_PROMPTS_FOLDER = "prompts"
+_SECRET_REASON = "it may contain secrets"
+_NO_FACTS = Facts()  # what is protected by its name alone
+_SECRET_WORDS = frozenset(
     (".git", ".git-credentials", ".npmrc", ".yarnrc", ".yarnrc.yml", ".envrc")
 )
-_ENDS = r"\.(?:env|tfstate|tfvars)$"
+_SECRET_ENDS_PATTERN = r"\.(?:env|tfstate|tfvars)$"
 
 
 class SessionGround(Struct, frozen=True, kw_only=True):
@@ -131,7 +131,7 @@ class SystemPromptBuilder:
         self._found: _Found | None = None
 
     @property
-    def trusted(self) -> str:
+    def trust_root(self) -> str:
         """The real path of the folder in and below which files count; "" if there is none."""
         if self._trusted is None:
             self._trusted = self._trust()
@@ -190,7 +190,7 @@ class SystemPromptBuilder:
 
     def preset(self, name: str) -> Preset:
         """Raises `BadInput` where there is none of this name, or it cannot be used."""
-        return preset(name, self._shelves(self.trusted))
+        return preset(name, self._shelves(self.trust_root))
 
     def has_preset(self, name: str) -> bool:
         """Is there one of this name that can be used here?"""
@@ -201,7 +201,7 @@ class SystemPromptBuilder:
 
     def presets(self) -> tuple[tuple[Preset, ...], tuple[str, ...]]:
         """All that can be chosen here, and a sentence for each that cannot."""
-        return presets(self._shelves(self.trusted))
+        return presets(self._shelves(self.trust_root))
 
     def _prompt(self, material: PromptParts) -> str:
         if material.own or material.prompt:
@@ -212,17 +212,17 @@ class SystemPromptBuilder:
 
     def _look(self) -> _Found:
         if self._found is None:
-            trusted = self.trusted
+            trusted = self.trust_root
             resources = Environment(
                 directory=self._directory,
                 more=self._ground.roots[1:],
                 today=time.strftime("%Y-%m-%d", time.localtime(self._ground.now())),
                 platform=os.uname().sysname,
             )
-            whole = replace(resources, shell=SHELL, git=git_state(self.root))
+            whole = replace(resources, shell=SHELL_NAME, git=git_state(self.root))
             asked = self._instructions(trusted)
             said = (
-                *asked.notices, *self._changed(trusted), *shadow_notices(self._shelves(trusted)),
+                *asked.notices, *self._version_notices(trusted), *shadow_notices(self._shelves(trusted)),
                 *self._unheeded(),
             )  # fmt: skip
             # A small model makes mistakes in long paths, and takes a second for each.
@@ -263,7 +263,7 @@ class SystemPromptBuilder:
         place = ground.like or self._directory
         root = root_of(place)
         known = TrustedFolders(self._paths.folders).trusted_above(place, root)
-        if not (known and self.trusted):
+        if not (known and self.trust_root):
             return None
         from refold.config.instruction_files import read_all
         from refold.config.trusted_versions import (
@@ -293,7 +293,7 @@ class SystemPromptBuilder:
 
     async def approve(self, changes: Sequence[Diff]) -> None:
         """The user was shown these changes of files, and allowed them."""
-        if not (changes and self.trusted and self.versions):
+        if not (changes and self.trust_root and self.versions):
             return
         from refold.app.workspace_instructions import approve
 
@@ -303,16 +303,16 @@ class SystemPromptBuilder:
         self, files: Sequence[str], known: Collection[str]
     ) -> "InstructionsFound | None":
         """The instructions of the folders of these files, but for those of the system prompt."""
-        if not (self.trusted and self._settings.instructions):
+        if not (self.trust_root and self._settings.instructions):
             return None
         top = chain(self._directory, self.root)
         folders = {os.path.dirname(each) for each in files}
         news = {
             folder
             for each in folders - self._searched
-            if below(each, self.trusted)
+            if below(each, self.trust_root)
             for folder in chain(each, self.root)
-            if folder not in top and below(folder, self.trusted)
+            if folder not in top and below(folder, self.trust_root)
         } - self._searched
         if not news:
             return None
@@ -340,7 +340,7 @@ class SystemPromptBuilder:
             pass  # reading it says so
         return self._unread(real)
 
-    def _changed(self, trusted: str) -> tuple[str, ...]:
+    def _version_notices(self, trusted: str) -> tuple[str, ...]:
         """Notices about the texts that the user knows in another version."""
         versions = self.versions
         if versions is None:
@@ -369,7 +369,7 @@ class SystemPromptBuilder:
     def _shelves(self, trusted: str) -> tuple[PresetFolder, ...]:
         """The folders with presets: the nearest first, then the user's."""
         folders = [
-            os.path.join(folder, ".refold", _PROMPTS)
+            os.path.join(folder, ".refold", _PROMPTS_FOLDER)
             for folder in reversed(chain(self._directory, self.root))
             if trusted and below(folder, trusted)
         ]
@@ -382,17 +382,21 @@ class SystemPromptBuilder:
             )
             for each in folders
         ]
-        own = os.path.join(self._paths.config, _PROMPTS)
+        own = os.path.join(self._paths.config, _PROMPTS_FOLDER)
         return (*theirs, PresetFolder(own, escaped(own), "/"))
 
 
-def _secret(real: str, facts: Facts = _NOWHERE) -> str:
-    return _SECRETS if is_protected(real, facts, writes=False) else ""
+def _secret(real: str, facts: Facts = _NO_FACTS) -> str:
+    return _SECRET_REASON if is_protected(real, facts, writes=False) else ""
 
 
 def _holds_tokens(way: str) -> str:
     """Text that the model may read when it needs it; it is not in the prompt."""
     parts = way.casefold().split("/")
     if is_protected(f"/{parts[-1]}", Facts(), writes=False):  # whatever it lies in
-        return _SECRETS
-    return _SECRETS if _TOKENS.intersection(parts) or re.search(_ENDS, parts[-1]) else ""
+        return _SECRET_REASON
+    return (
+        _SECRET_REASON
+        if _SECRET_WORDS.intersection(parts) or re.search(_SECRET_ENDS_PATTERN, parts[-1])
+        else ""
+    )

@@ -382,7 +382,11 @@ class ToolDependencies:
 
     def by_name(self, files: Files, *, teams: bool) -> Mapping[str, object]:
         """What else tools may ask for by name; `files` is what they can read."""
-        found = {**self._unrestricted, "team": self._team} if teams else self._unrestricted
+        found = (
+            {**self._all_dependencies, "team": self._team}
+            if teams
+            else self._all_dependencies
+        )
         if files is self._shared.workspace.files:
             return found
         return {**found, **self._reading(files), **self._shared.options.dependencies}
@@ -396,7 +400,7 @@ class ToolDependencies:
         return Team(self._record, LEAD_NAME, self._children.spawn)
 
     @cached_property
-    def _unrestricted(self) -> Mapping[str, object]:
+    def _all_dependencies(self) -> Mapping[str, object]:
         workspace = self._shared.workspace
         return {
             **self._reading(workspace.files),
@@ -468,7 +472,7 @@ class ToolDependencies:
             and (tool.name != IDLE if child is None else tool.name in child.tools)
         )
 
-    def offered(self, agent: Profile, window: int, *, teams: bool) -> OfferedTools:
+    def offer(self, agent: Profile, window: int, *, teams: bool) -> OfferedTools:
         """The tools of a turn of this agent, those of MCP servers included."""
         shared, child = self._shared, self._child
         own = (*self.tools, *self._team_tools) if teams else self.tools
@@ -476,13 +480,13 @@ class ToolDependencies:
             return tools_of(agent, own)
         named = shared.options.tool_names
 
-        def allowed(name: str) -> bool:
+        def is_allowed(name: str) -> bool:
             if child is not None and name not in child.tools and name != "mcp__*":
                 return False
             return named is None or any(fnmatchcase(name, each) for each in named)
 
         room = window or shared.settings.context.default_window_tokens
-        return shared.mcp.offer(agent, own, allowed, room)
+        return shared.mcp.offer(agent, own, is_allowed, room)
 
     @cached_property
     def _choices(self) -> tuple[AgentChoice, ...]:

@@ -16,7 +16,7 @@ from refold.agents.child import ChildSpec
 from refold.agents.children import Children
 from refold.agents.profile import Profile, preset_notice, tools_of
 from refold.agents.registry import Registry
-from refold.app.models import SCRIPT, Models, ModelTraits, answering, mcp_host
+from refold.app.models import SCRIPT_PREFIX, Models, ModelTraits, answering, mcp_host
 from refold.app.policies import budget, policies, shares
 from refold.app.system_prompt import PromptParts
 from refold.app.tool_dependencies import (
@@ -47,15 +47,15 @@ if TYPE_CHECKING:
     from refold.engine.result_cache import ResultCache
     from refold.hooks.configuration import Hook
 
-MAIN = "main"
-GONE = "the agent {agent!r} of this session no longer exists: main is used instead"
+MAIN_AGENT = "main"
+GONE_TEXT = "the agent {agent!r} of this session no longer exists: main is used instead"
 GONE_PRESET = "the preset {gone!r} of this session no longer exists: {now} is used instead"
-SINCE = "since this session was left: {what}"
+SINCE_TEXT = "since this session was left: {what}"
 # The parts of a system text that are not others every day.
-_LASTING = ("prompt", "instructions", "skills", "agents", "tools")
+_LASTING_PARTS = ("prompt", "instructions", "skills", "agents", "tools")
 _LEAST_RESULT = 1_000  # characters
 _READ_SKILL = "read_skill"
-_LISTED = 4_000  # characters of the list of skills
+_MAX_LIST_CHARS = 4_000  # characters of the list of skills
 
 
 class TurnContext:
@@ -101,8 +101,8 @@ class TurnContext:
         agent, preset = view.session.agent, self._preset(view)
         now = agent_of(view, self._shared.agents)
         model, mcp = model_of(models, view, now), self._shared.mcp
-        told = self._told(now, models.traits(model), view).notices
-        gone = GONE.format(agent=agent) if agent and now.name != agent else ""
+        told = self._render(now, models.traits(model), view).notices
+        gone = GONE_TEXT.format(agent=agent) if agent and now.name != agent else ""
         unused = preset_notice(now, preset if preset != Settings().preset else "")
         chosen = view.session.preset
         lost = (
@@ -148,10 +148,10 @@ class TurnContext:
         if (
             before != SystemPromptSet()
         ):  # a world takes long to make, and a start waits for it
-            found += self._changed(before, world().system_prompt())
-        return SINCE.format(what="; ".join(found)) if found else ""
+            found += self._differences(before, world().system_prompt())
+        return SINCE_TEXT.format(what="; ".join(found)) if found else ""
 
-    def _changed(self, before: SystemPromptSet, now: SystemPromptSet) -> Sequence[str]:
+    def _differences(self, before: SystemPromptSet, now: SystemPromptSet) -> Sequence[str]:
         """What changed of the system prompt. The person chose another model or agent, and date and
         notes change with every turn: neither is reported.
         """
@@ -164,7 +164,7 @@ class TurnContext:
         ]
         from refold.views.system_prompt_diff import differences
 
-        return differences(told[0], told[1], only=_LASTING)
+        return differences(told[0], told[1], only=_LASTING_PARTS)
 
     def _agent(self, view: View) -> Profile:
         return self._child.agent if self._child else agent_of(view, self._shared.agents)
@@ -177,9 +177,9 @@ class TurnContext:
         traits = shared.models.traits(name)
         role: RoleOptions = getattr(settings.roles, agent.role)
         teams = self._tool_dependencies.teams(view)
-        given = self._tool_dependencies.offered(agent, traits.window, teams=teams)
+        given = self._tool_dependencies.offer(agent, traits.window, teams=teams)
         reading = (*(child.reading if child else ()), *agent.reading)
-        told = self._told(agent, traits, view)
+        told = self._render(agent, traits, view)
         files, commands = self._tool_dependencies.place(reading)
         provider = answering(shared.models, name, role, agent.acting, view.session.format)
         return World(
@@ -188,7 +188,7 @@ class TurnContext:
                 name,
                 traits.window,
                 shared.models.price,
-                self._trace if _traced(view, settings) else None,
+                self._trace if _is_traced(view, settings) else None,
             ),
             tools=given.active if coded else traits.tools(given.active),
             deferred=() if traits.small else given.deferred,
@@ -215,7 +215,7 @@ class TurnContext:
                 agent.bounds.result or settings.limits.result_chars, traits.window
             ),
             helper_model=None
-            if shared.models.scripted
+            if shared.models.has_script
             else partial(_aide, shared, self._trace),
             budget=_budget(shared),
             shares=shares(settings),
@@ -233,7 +233,7 @@ class TurnContext:
             explain_missing=shared.mcp.explain_missing if shared.mcp else lambda _: "",
         )
 
-    def _told(self, agent: Profile, traits: ModelTraits, view: View) -> RenderedPrompt:
+    def _render(self, agent: Profile, traits: ModelTraits, view: View) -> RenderedPrompt:
         """The system text of the next turn, and what of it had no room."""
         options = self._shared.options
         material = PromptParts(
@@ -241,7 +241,7 @@ class TurnContext:
             prompt=agent.short if traits.small and agent.short else agent.prompt,
             own="" if self._child else options.own_system,
             memory=self._memory if agent.memory else "",
-            skills=self._listed(agent, traits),
+            skills=self._skill_list(agent, traits),
             more=options.more_system,
             schema=self._schema,
             small=traits.small,
@@ -267,11 +267,11 @@ class TurnContext:
         prompt = self._resources.system_prompt
         if not (self._shared.settings.memory and self._resources.remembers):
             return ""
-        return self._resources.remembering().told(
-            prompt.trusted_text if prompt.trusted else None
+        return self._resources.remembering().prompt_text(
+            prompt.trusted_text if prompt.trust_root else None
         )
 
-    def _listed(self, agent: Profile, traits: ModelTraits) -> str:
+    def _skill_list(self, agent: Profile, traits: ModelTraits) -> str:
         """The list of skills, as far as there is room, for an agent that can read one."""
         settings = self._shared.settings
         if not (settings.skills and agent.skills) or traits.small:
@@ -281,7 +281,7 @@ class TurnContext:
             return ""
         window = traits.window or settings.context.default_window_tokens
         room = system_text.room("skills", window)
-        return self._resources.skills.list_text(min(_LISTED, room))
+        return self._resources.skills.list_text(min(_MAX_LIST_CHARS, room))
 
     @cached_property
     def _beside(self) -> Background:
@@ -301,12 +301,12 @@ class TurnContext:
             self._policies[key] = (
                 _enforceable(shared),
                 *own,
-                *self._hooked(),
+                *self._hook_policies(),
                 *shared.policies,
             )
         return self._policies[key]
 
-    def _hooked(self) -> tuple[Policy, ...]:
+    def _hook_policies(self) -> tuple[Policy, ...]:
         if self._hooks is None:
             return ()
         from refold.engine.policies.hooked_turn import hook_policies
@@ -335,7 +335,7 @@ class TurnContext:
 
 def _budget(shared: SharedResources) -> Budget:
     own = budget(shared.settings)
-    if shared.models.scripted and own.tokens is None:
+    if shared.models.has_script and own.tokens is None:
         return replace(own, tokens=DEFAULT_TOKENS)  # a script costs nothing
     return own
 
@@ -387,7 +387,7 @@ class MovingTurnContext:
         return self._there[1]
 
 
-def _traced(view: View, settings: Settings) -> bool:
+def _is_traced(view: View, settings: Settings) -> bool:
     chosen = view.rights.tracing
     return settings.log_requests if chosen is None else chosen
 
@@ -423,17 +423,17 @@ def _remote_turn(
 def agent_of(view: View, agents: Registry) -> Profile:
     """The agent of this session; `main` if the former one no longer exists."""
     try:
-        return agents.find(view.session.agent or MAIN, MAIN)
+        return agents.find(view.session.agent or MAIN_AGENT, MAIN_AGENT)
     except BadInput:
-        return agents.find(MAIN, MAIN)
+        return agents.find(MAIN_AGENT, MAIN_AGENT)
 
 
 def model_of(models: Models, view: View, agent: Profile) -> str:
     """The model of the next turn: chosen, or as before, or what the settings say."""
-    if models.scripted:
+    if models.has_script:
         return models.default()
     briefed = view.conversation.system_prompt
-    same = briefed.agent in ("", agent.name) and not briefed.model.startswith(SCRIPT)
+    same = briefed.agent in ("", agent.name) and not briefed.model.startswith(SCRIPT_PREFIX)
     before = briefed.model if same else ""
     return view.session.model or before or models.default(agent.role)
 

@@ -57,9 +57,9 @@ _MIB = 1024 * 1024
 _UNCONFINED = (
     "language servers run only in a sandbox, and there is none here (refold doctor)"
 )
-_MOST_ELSEWHERE = 5_000  # paths that are looked at outside the workspace
+_MAX_OTHER_PATHS = 5_000  # paths that are looked at outside the workspace
 # What others wrote, in such numbers that a command would have to wait for the look.
-_OTHERS = frozenset((".git", "node_modules", ".venv", "venv", "__pycache__", ".tox"))
+_SKIP_DIRS = frozenset((".git", "node_modules", ".venv", "venv", "__pycache__", ".tox"))
 
 
 class WorkspaceDirectories(Struct, frozen=True):
@@ -233,7 +233,7 @@ class Workspace:
     def heeding(self, rules: Sequence[Rule]) -> tuple[Files, Commands]:
         """Its files and commands, where what these rules say of reading holds besides."""
         files = self.files.heeding(
-            lambda real: self._denied(real, rules),
+            lambda real: self._denial(real, rules),
             lambda real: _unshown(real, rules, self._facts),
         )
         if not _hide(rules):
@@ -311,14 +311,14 @@ class Workspace:
         return [url for root in self._where.real for url in remote_urls(root)]
 
     def _unread(self, real: Real) -> str:
-        return self._denied(real, self.rules)
+        return self._denial(real, self.rules)
 
-    def _denied(self, real: str, rules: Sequence[Rule]) -> str:
+    def _denial(self, real: str, rules: Sequence[Rule]) -> str:
         from refold.permissions.decide import unreadable
 
         main = self._main
         return unreadable(real, rules, self._facts) or (
-            main._denied(real, rules) if main else ""
+            main._denial(real, rules) if main else ""
         )
 
     def _unshown(self, real: Real) -> str:
@@ -339,7 +339,7 @@ class Workspace:
         facts = self._facts
         elsewhere = {*filter(facts.outside, unreadable_as_a_whole(rules, facts))}
         for folder in filter(facts.outside, folders_with_unreadable(rules, facts)):
-            near = islice(_nearest(folder, self._where.real), _MOST_ELSEWHERE)
+            near = islice(_nearest(folder, self._where.real), _MAX_OTHER_PATHS)
             elsewhere.update(path for path in near if unreadable(path, rules, facts))
         found = [
             path
@@ -485,13 +485,13 @@ def _nearest(folder: str, without: Sequence[str]) -> Iterator[str]:
                 if entry.path in without:
                     continue
                 yield entry.path
-                if entry.name not in _OTHERS and entry.is_dir(follow_symlinks=False):
+                if entry.name not in _SKIP_DIRS and entry.is_dir(follow_symlinks=False):
                     waiting.append(entry.path)
 
 
 def _files(root: str) -> Sequence[str]:
     found = list[str]()
     for folder, folders, names in os.walk(root):
-        folders[:] = [name for name in folders if name not in _OTHERS]
+        folders[:] = [name for name in folders if name not in _SKIP_DIRS]
         found += [os.path.join(folder, name) for name in (*names, *folders)]
     return found

@@ -17,7 +17,7 @@ from refold.prompts.repository import root_of
 from refold.values.display import Diff
 
 Read = Callable[[Iterable[InstructionFile]], Instructions]
-_MOST_CHARS = 16_000  # of one folder's instructions, which enter the conversation
+_MAX_CHARS = 16_000  # of one folder's instructions, which enter the conversation
 
 
 def approve(changes: Sequence[Diff], versions: TrustedVersions, root: str) -> None:
@@ -60,7 +60,7 @@ def instructions_of(
 
 
 def _cut(text: str, called: str) -> str:
-    if len(text) <= _MOST_CHARS:
+    if len(text) <= _MAX_CHARS:
         return text
-    start = text[:_MOST_CHARS].rpartition("\n")[0] or text[:_MOST_CHARS]
+    start = text[:_MAX_CHARS].rpartition("\n")[0] or text[:_MAX_CHARS]
     return f"{start}\n(The rest is left out; {called} has it.)"

@@ -5,7 +5,7 @@ from argparse import SUPPRESS, ArgumentParser, Namespace
 
 from refold.agents.profile import Profile
 from refold.agents.registry import Registry, registry, trust_notice
-from refold.app.search_places import trusted_scope
+from refold.app.search_places import scope_with_trust
 from refold.config.paths import here, paths
 from refold.config.project import any_agent_file
 from refold.headless.streams import print_document, print_error, write
@@ -60,7 +60,7 @@ def run_flag(args: Namespace) -> int:
 
 def _list(args: Namespace, *, trust: bool = False) -> int:
     """`trust`: the agents of this folder count, trusted or not, as in a start with --trust."""
-    place, changed = trusted_scope(here(), paths(os.environ), os.environ, trust=trust)
+    place, changed = scope_with_trust(here(), paths(os.environ), os.environ, trust=trust)
     agents = _load_registry(place, args.agents, trust=trust)
     profiles = agents.every()
     wide = max(cells(each.name) for each in profiles)
@@ -78,7 +78,7 @@ def _list(args: Namespace, *, trust: bool = False) -> int:
 
 def agents_here() -> Registry:
     """The agents that count in this directory. Raises `BadInput`."""
-    return _load_registry(trusted_scope(here(), paths(os.environ), os.environ)[0])
+    return _load_registry(scope_with_trust(here(), paths(os.environ), os.environ)[0])
 
 
 def _load_registry(

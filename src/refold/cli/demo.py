@@ -7,7 +7,7 @@ from tempfile import mkdtemp
 
 import anyio
 
-from refold.app.models import SMALL
+from refold.app.models import LOCAL_PREFIX
 from refold.cli import tour
 from refold.cli.local import install
 from refold.cli.tour import start_session, terminal_of
@@ -33,7 +33,7 @@ def run(args: Namespace) -> int:
     """Do the task; without a model, give the tour."""
     places = paths(os.environ)
     try:
-        model = args.model or SMALL + _ensure_embedded_model()
+        model = args.model or LOCAL_PREFIX + _ensure_embedded_model()
     except RefoldError as error:
         write(
             f"The embedded model is not available: {error}\nHere is the tour instead.\n\n"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from refold.app.model_connections import NOTHING, SMALL
+from refold.app.model_connections import LOCAL_PREFIX, NO_MODEL_TEXT
 from refold.cli import doctor_checks
 from refold.cli.doctor_checks import Check, CheckContext, key_from
 from refold.cli.mcp_start import check_servers
@@ -81,9 +81,9 @@ def model(ground: CheckContext) -> Iterator[Finding]:
         yield Finding("model", "wrong", str(error), "refold models lists what there is")
         return
     if not name:
-        yield Finding("model", "wrong", NOTHING)
+        yield Finding("model", "wrong", NO_MODEL_TEXT)
         return
-    if name.startswith(SMALL):
+    if name.startswith(LOCAL_PREFIX):
         yield from _check_embedded(ground, name)
         return
     models = ground.models
@@ -107,7 +107,7 @@ def local(ground: CheckContext) -> Iterator[Finding]:
     """Embedded models, and how fast one is: the chosen one, or else the smallest."""
     from refold.provider.local.download import is_runtime_installed
 
-    there = ground.models.connections.installed()
+    there = ground.models.connections.list_installed()
     if not there:
         return
     names = ", ".join(there)
@@ -117,10 +117,10 @@ def local(ground: CheckContext) -> Iterator[Finding]:
         return
     yield Finding("local", "ok", names)
     connections = ground.models.connections
-    servers = [connections.embedded_server(name) for name in there]
+    servers = [connections.server_of_embedded(name) for name in there]
     chosen = ""
     with suppress(BadInput):  # `model` says it
-        chosen = ground.model.removeprefix(SMALL)
+        chosen = ground.model.removeprefix(LOCAL_PREFIX)
     model, server = min(servers, key=lambda pair: (pair[0].name != chosen, pair[0].size))
     yield anyio.run(_speed, model.name, server)
 
@@ -131,9 +131,9 @@ async def _speed(name: str, server: "Server") -> Finding:
     try:
         speed = await measure_speed(server)
     except (Refused, Unreachable) as error:
-        return Finding("local", "warning", f"{SMALL}{name}: {error}",
+        return Finding("local", "warning", f"{LOCAL_PREFIX}{name}: {error}",
             f"refold local remove --model {name}, and install it again")  # fmt: skip
-    return Finding("local", "ok", f"{SMALL}{name} writes {speed.writing:.1f} tokens per second "
+    return Finding("local", "ok", f"{LOCAL_PREFIX}{name} writes {speed.writing:.1f} tokens per second "
         f"and reads {speed.reading:.0f}")  # fmt: skip
 
 
@@ -206,7 +206,7 @@ _NETWORK_HINT = "look at the network, the proxy (HTTPS_PROXY) and the provider's
 
 
 def _check_embedded(ground: CheckContext, name: str) -> Iterator[Finding]:
-    if name in ground.models.connections.installed():
+    if name in ground.models.connections.list_installed():
         yield Finding("model", "ok", f"{name} (runs here, costs nothing)")
     else:
         yield Finding("model", "wrong", f"{name} is not installed", "refold local install")

@@ -277,9 +277,9 @@ def hooks(ground: CheckContext) -> Iterator[Finding]:
     """Only where there are some. Raises `BadInput` for a file that keeps refold from starting."""
     if not has_hook_files(str(ground.folder), ground.places):
         return
-    from refold.app.session_hooks import configured
+    from refold.app.session_hooks import load_hooks
 
-    found = configured(str(ground.folder), ground.places)
+    found = load_hooks(str(ground.folder), ground.places)
     for problem in found.problems:
         yield Finding("hooks", "warning", problem)
     if count := len(found.hooks):

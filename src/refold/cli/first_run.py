@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from refold.app.app import App
 from refold.app.local_servers import LocalServer, local_servers
-from refold.app.model_connections import SMALL
+from refold.app.model_connections import LOCAL_PREFIX
 from refold.cli.auth import try_key
 from refold.cli.local import install
 from refold.cli.permissions import ClaudeRules
@@ -131,7 +131,7 @@ def _offers(app: App) -> FirstRunOffers:
     async def fetch(name: str) -> str:
         shelf = ModelDirectory(default_directory(os.environ))
         await anyio.to_thread.run_sync(install, find(name), shelf)
-        return SMALL + name
+        return LOCAL_PREFIX + name
 
     async def keep(setting: str, value: str) -> None:
         remember(places, setting, value)

@@ -17,7 +17,7 @@ import anyio
 from refold.app.session_hooks import (
     ConfiguredHooks,
     SessionHooks,
-    configured,
+    load_hooks,
     tool_names,
     user_file,
 )
@@ -88,7 +88,7 @@ def add_arguments(hooks: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     places, directory = paths(os.environ), here()
-    hooks = configured(str(directory), places)
+    hooks = load_hooks(str(directory), places)
     off = ignored_settings(*project_here(directory, places))
     if args.what == "list":
         _list(hooks, places, as_json=args.json)

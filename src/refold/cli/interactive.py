@@ -44,7 +44,7 @@ def _start(args: Namespace) -> int:
     _ask_about_the_folder(args)
     _ask_about_namespaces(args)
     launch = launch_of(args, attended=True, watched=True)
-    if not launch.app.models.chosen():
+    if not launch.app.models.has_model_choice():
         from refold.cli.first_run import first_run
 
         if not first_run(launch.app):

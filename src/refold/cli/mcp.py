@@ -13,7 +13,7 @@ from typing import Any
 from refold.app.mcp_servers import (
     ConfiguredServers,
     McpServers,
-    configured,
+    load_servers,
     manifests_in,
     project_servers,
     user_file,
@@ -415,7 +415,7 @@ def _confirm_if_seen(question: str) -> bool:
 
 
 def _load_servers(places: Paths, directory: Path) -> ConfiguredServers:
-    return configured(str(directory), places, os.environ)
+    return load_servers(str(directory), places, os.environ)
 
 
 class _Tell:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import anyio
 
-from refold.app.mcp_servers import ConfiguredServers, McpServers, configured
+from refold.app.mcp_servers import ConfiguredServers, McpServers, load_servers
 from refold.app.server_programs import ServerPrograms
 from refold.app.workspace import Workspace, WorkspaceDirectories
 from refold.cli.doctor_checks import CheckContext
@@ -55,7 +55,7 @@ def connect_servers(
         try:
             for sentence in found.programs.installing(servers):
                 print_error(on_one_line(sentence))
-            waiting = [each for each in servers if found.programs.wanted(each)]
+            waiting = [each for each in servers if found.programs.launch_to_install(each)]
             anyio.run(found.connections.settled, seconds)
             for each in waiting:
                 there = recorded(found.programs.home(each))
@@ -78,12 +78,12 @@ def update(
 
 def check_servers(ground: CheckContext) -> Iterator[Finding]:
     """Start all servers at once, for `refold doctor`. Nothing is installed."""
-    here = configured(str(ground.folder), ground.places, ground.environ)
+    here = load_servers(str(ground.folder), ground.places, ground.environ)
     for notice in here.notices:
         yield Finding("mcp", "warning", notice)
     with _workspace(ground.folder, ground.places) as workspace:
         programs = ServerPrograms(workspace, ground.places, ground.environ)
-        missing = [each.name for each in here.servers if programs.wanted(each)]
+        missing = [each.name for each in here.servers if programs.launch_to_install(each)]
     for name in missing:
         yield Finding(
             "mcp", "warning", f"{name}: its packages are not installed yet",

@@ -174,10 +174,10 @@ def _edit(memory: Memory, whose: Whose) -> int:
 
 
 def _update(args: Namespace) -> int:
-    from refold.app.memory_worker import opened
+    from refold.app.memory_worker import open_project
     from refold.cli.session_argument import find_session_id
 
-    app, remembering = opened(here(), os.environ, args.model or "")
+    app, remembering = open_project(here(), os.environ, args.model or "")
     if not app.settings.memory:
         raise BadInput("memory is off (memory = false): set it to true first")
     sessions = [find_session_id(app.home, each) for each in args.session]

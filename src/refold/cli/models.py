@@ -16,7 +16,7 @@ import anyio.to_thread
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from refold.app.models import ROLES, Models
+from refold.app.models import ROLE_NAMES, Models
 from refold.config.api_keys import Keys
 from refold.config.credentials import read as stored_keys
 from refold.config.load import load
@@ -213,7 +213,7 @@ def _here() -> ModelContext:
 def _roles(settings: Settings, models: Models) -> dict[str, list[str]]:
     """The roles of each model, as in a session; a main model may be found, not set."""
     found: dict[str, list[str]] = {}
-    for role in ROLES:
+    for role in ROLE_NAMES:
         if role == "main" or getattr(settings.models, role):
             with suppress(BadInput):  # not the name of a model
                 found.setdefault(models.full(role), []).append(role)

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
-from refold.app.session_schedules import added, narrowed, recurrence_of, rights_of
+from refold.app.session_schedules import addition_text, narrow, recurrence_of, rights_of
 from refold.cli.launch import command_names
 from refold.cli.scheduled_run import ScheduledRuns, times
 from refold.client import webhooks
@@ -127,7 +127,7 @@ def _add(places: Paths, book: ScheduleBook, args: Namespace) -> None:
         webhooks.check(args.webhook, book)
     made = book.add(new, time.time())
     if made.next is not None:
-        write(f"{added(made)}\n")
+        write(f"{addition_text(made)}\n")
     if args.webhook:
         _give_webhook(places, book, made.id, args.webhook)
 
@@ -251,7 +251,7 @@ def _start_of(schedule: Schedule, script: Path | None) -> Launch:
         given=loaded.given,
         schedule=schedule.id,
     )
-    settings = narrowed(loaded.settings, plan.rights)
+    settings = narrow(loaded.settings, plan.rights)
     app = App(settings, places, os.environ, options)
     return Launch(app, commands=command_names)
 

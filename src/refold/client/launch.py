@@ -181,7 +181,7 @@ class Launch:
         if not typed.lstrip().startswith(("/", "@")):
             return message, None if typed == message else typed
         servers = self.app.mcp
-        text = await servers.prompted(typed) if servers is not None else None
+        text = await servers.expand_command(typed) if servers is not None else None
         if text is not None:
             return message.replace(typed, text, 1), typed
         return await anyio.to_thread.run_sync(self.expand_shortcut, typed, message)

@@ -66,7 +66,7 @@ async def with_a_model(app: App, session: Session) -> str:
 
     Why that is so, in a sentence; "" where it is not.
     """
-    if app.models.scripted:
+    if app.models.has_script:
         return ""
     was = app.model_of(session.view)
     why = await anyio.to_thread.run_sync(_unusable, app, was)

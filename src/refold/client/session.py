@@ -697,7 +697,7 @@ class Session:
     @property
     def hooks(self) -> Sequence[tuple[str, str]]:
         """The hooks that count here: what each does, and the file that has it."""
-        return self._app.hooks.listed if self._app.hooks else ()
+        return self._app.hooks.list_hooks if self._app.hooks else ()
 
     @property
     def shortcuts(self) -> "Shortcuts":

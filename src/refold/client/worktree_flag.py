@@ -47,13 +47,13 @@ class StartWorktrees:
 
         Raises `BadInput`, which begins with the flag, if that is not possible.
         """
-        from refold.app.entered_worktree import trusted_as
+        from refold.app.entered_worktree import shares_trust
 
         begun, inside = _begin(name, os.path.realpath(directory))
         tree = begun.tree
         self._begun.setdefault(tree.directory, begun)
         return WorktreeLocation(
-            inside, tree.branch, trusted_as(inside, os.path.realpath(directory))
+            inside, tree.branch, shares_trust(inside, os.path.realpath(directory))
         )
 
     def leave(self) -> Sequence[str]:

@@ -76,7 +76,7 @@ async def run_command(name: str, rest: str, here: CommandContext) -> None:
     if (servers := here.session.mcp) is not None:
         for prompt in servers.prompts():
             if prompt.name == name:
-                text = await servers.expanded(prompt, rest)
+                text = await servers.expand(prompt, rest)
                 await here.say(text, typed=f"/{name} {rest}".rstrip())
                 return
     if (brought := unique(installed(COMMANDS), name)) is not None:

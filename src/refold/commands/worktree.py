@@ -40,7 +40,9 @@ async def run(here: CommandContext, rest: str) -> None:
 
 
 async def _enter(here: CommandContext, name: str) -> None:
-    before = {tree.directory for tree, _ in await here.session.workspace.worktree.listed()}
+    before = {
+        tree.directory for tree, _ in await here.session.workspace.worktree.list_worktrees()
+    }
     await here.session.send(EnterWorktree(name))
     here.show(heading(here.session))
     entered = here.session.view.session.worktree
@@ -50,7 +52,7 @@ async def _enter(here: CommandContext, name: str) -> None:
 
 async def _list(here: CommandContext) -> None:
     entered = here.session.view.session.worktree
-    found = await here.session.workspace.worktree.listed()
+    found = await here.session.workspace.worktree.list_worktrees()
     for tree, state in found:
         mark = "*" if entered is not None and entered.tree == tree.directory else " "
         branch = on_one_line(tree.branch or "no branch")

@@ -83,9 +83,9 @@ def test_its_window_is_that_of_the_file_and_at_most_what_is_served(mine: Path) -
 
     found = Connections(Settings(), paths(os.environ), os.environ, {})
 
-    assert found.installed() == ("local/large", "local/my-model-q4")
-    assert found.embedded_window("local/my-model-q4") == 4096
-    assert found.embedded_window("local/large") == 8192
+    assert found.list_installed() == ("local/large", "local/my-model-q4")
+    assert found.window_of_embedded("local/my-model-q4") == 4096
+    assert found.window_of_embedded("local/large") == 8192
     found.check("local/my-model-q4")
 
 

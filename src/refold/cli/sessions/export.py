@@ -97,7 +97,7 @@ def _send_spans(args: Namespace) -> int:
     import anyio
     import msgspec
 
-    from refold.app.otlp import collector, encoded, send
+    from refold.app.otlp import collector, encode_spans, send
     from refold.journal.state.session_tree import walk
     from refold.views.number_format import many
     from refold.views.traces import traces
@@ -113,10 +113,10 @@ def _send_spans(args: Namespace) -> int:
     spans = traces(node, content=args.content)
     refused = list[str]()
     if output is not None:
-        _write([encoded(spans)], output, many(len(spans), "span"), force=args.force)
+        _write([encode_spans(spans)], output, many(len(spans), "span"), force=args.force)
     elif to:
         refused = anyio.run(send, spans, to)
-        print_note(f"{to.shown}: {many(len(spans), 'span')} of {session}")
+        print_note(f"{to.display_address}: {many(len(spans), 'span')} of {session}")
     for problem in refused:
         print_error(problem)
     damages = [each.damage for each in walk(node) if each.damage]
