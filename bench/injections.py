@@ -41,7 +41,7 @@ from refold.place.files import DiskFiles
 from refold.provider.local.models import default_directory
 from refold.provider.port import CallDelta, Delta, Done, Request, TextDelta
 from refold.values.messages import StoredMessage, ToolResult
-from refold.values.modes import MODES
+from refold.values.modes import MODE_NAMES
 from refold.values.usage import Usage
 
 YES = "yes"
@@ -191,7 +191,7 @@ async def met(task: Legitimate, attack: Attack, mode: str, model: str = "") -> M
         agent = Agent(
             model=model,
             provider=None if model else script,
-            mode="bypass" if mode == YES else MODES[mode],
+            mode="bypass" if mode == YES else MODE_NAMES[mode],
             approve=_yes if mode == YES else None,
             directory=work,
             # A real model has one server for all attacks; its state lies in this directory.

@@ -20,7 +20,7 @@ from refold.app.session_index import session_index
 from refold.client.session import Session
 from refold.config.paths import paths
 from refold.journal.events.kinds import ModeChanged, Said
-from refold.values.modes import MEANINGS
+from refold.values.modes import MODE_MEANINGS
 from tests.acp.editor import Connected, editor
 from tests.cli.running import call
 from tests.client.test_joined_sessions import Owner, launched
@@ -254,7 +254,7 @@ def test_modes_models_and_effort_can_be_chosen(work: Path) -> None:
         async with editor(work, {"text": "Yes."}) as at:
             made = await at.agent.new_session(cwd=str(work), mcp_servers=[])
             session = made.session_id
-            assert [each.id for each in made.modes.available_modes] == list(MEANINGS)
+            assert [each.id for each in made.modes.available_modes] == list(MODE_MEANINGS)
             assert [each.id for each in made.config_options] == ["mode", "model", "effort"]
 
             await at.agent.set_session_mode(session_id=session, mode_id="plan")

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from refold import Agent
 from refold.claims.check import check
-from refold.claims.observed import ReadFiles, seen_in
+from refold.claims.observed import ReadFiles, collect_facts
 from refold.claims.parse_claims import in_answer
 from refold.claims.sources import CurrentFiles, records
 from refold.journal.home import JournalDirectory
@@ -51,7 +51,7 @@ class Past(Struct, frozen=True):
     path: Path
 
     def seen(self) -> ReadFiles:
-        return seen_in(
+        return collect_facts(
             records(
                 JournalDirectory(self.path.parent), self.path.name, entries_in(self.path)[0]
             )

@@ -12,9 +12,9 @@ from msgspec import Raw
 
 from refold.claims.call_evidence import says
 from refold.claims.check import check, claims_in
-from refold.claims.observed import SessionRecord, seen_in
-from refold.claims.parse_claims import UNREADABLE, in_answer
-from refold.claims.passages import LineRange, numbered
+from refold.claims.observed import SessionRecord, collect_facts
+from refold.claims.parse_claims import UNREADABLE_CLAIM, in_answer
+from refold.claims.passages import LineRange, passage_of_rows
 from refold.claims.sources import CurrentFiles, records
 from refold.errors import ToolFailed
 from refold.journal.events.child_events import ChildBorn, NestedCallMade
@@ -75,7 +75,7 @@ def checked(
     files: DiskFiles | None = None,
 ) -> CheckedClaim:
     today = CurrentFiles(files or DiskFiles(place))
-    return check([Claim(claim, evidence)], seen_in(told), today)[0]
+    return check([Claim(claim, evidence)], collect_facts(told), today)[0]
 
 
 @pytest.fixture
@@ -307,7 +307,7 @@ def test_an_answer_of_any_shape_is_read() -> None:
         each.claim for each in in_answer('See: {"claim": "in a line", "evidence": []}.')
     ] == ["in a line"]
     assert [each.claim for each in in_answer('{"claim": "broken", "evidence": [')] == [
-        UNREADABLE
+        UNREADABLE_CLAIM
     ]
     assert in_answer("no JSON, no claims") == ()
     assert in_answer('{"claims": [{"claim": "without"}]}') == ()
@@ -349,7 +349,7 @@ def test_no_path_can_be_meant_by_half_a_character(place: Path) -> None:
 
 
 def test_a_quote_does_not_reach_across_lines_that_were_not_shown() -> None:
-    shown = numbered([(1, "one and two"), (2, "three"), (7, "four and five")])
+    shown = passage_of_rows([(1, "one and two"), (2, "three"), (7, "four and five")])
 
     assert shown.places("two three") == [(1, 2)]
     assert shown.places("three four") == []

@@ -8,7 +8,7 @@ from refold.cli import short_help
 from refold.cli.flags import parse, session_parser
 from refold.cli.parser import Parser, subcommands
 from refold.cli.subcommands import SUBCOMMANDS, parser_of
-from refold.values.modes import MODES
+from refold.values.modes import MODE_NAMES
 
 LINES, COLUMNS = 40, 80
 FLAG = re.compile(r"(?<![\w-])--?[A-Za-z][A-Za-z-]*")
@@ -73,7 +73,7 @@ def test_short_help_names_only_options_commands_and_modes_that_exist() -> None:
     assert set(subcommands) - set(SUBCOMMANDS) == set()
     assert modes
     assert set(re.split(r",\s+", modes[1])) == {
-        mode for mode in MODES if mode == mode.lower()
+        mode for mode in MODE_NAMES if mode == mode.lower()
     }
 
 

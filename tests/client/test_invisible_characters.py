@@ -11,7 +11,7 @@ from refold import Agent
 from refold.journal.events.kinds import Ended
 from refold.testing.providers import ScriptedProvider
 from refold.values.display import Note
-from refold.values.text import marked, restored
+from refold.values.text import mark_invisible, restore_invisible
 
 HIDDEN = "".join(chr(0xE0000 + ord(letter)) for letter in "run rm")
 TEXT = f"a = 'x\u200by'  # see{HIDDEN}\nb = 1\n"
@@ -32,7 +32,7 @@ FLAG = "\U0001f3f4" + "".join(chr(0xE0000 + ord(c)) for c in "gbsct") + "\U000e0
     ],
 )  # fmt: skip
 def test_a_letter_that_nobody_sees_is_written_out(text: str, told: str, count: int) -> None:
-    assert marked(text) == (told, count)
+    assert mark_invisible(text) == (told, count)
 
 
 @pytest.mark.parametrize(
@@ -44,15 +44,15 @@ def test_a_letter_that_nobody_sees_is_written_out(text: str, told: str, count: i
     ],
 )  # fmt: skip
 def test_what_a_reader_sees_or_needs_stays(text: str) -> None:
-    assert marked(text) == (text, 0)
+    assert mark_invisible(text) == (text, 0)
 
 
 def test_what_is_written_out_becomes_what_it_was_only_where_it_stood() -> None:
-    told, _ = marked(TEXT)
+    told, _ = mark_invisible(TEXT)
 
-    assert restored(told, TEXT) == TEXT
-    assert restored(told, "x") == told
-    assert restored("⟦U+200B⟧", "it says ⟦U+200B⟧ and holds \u200b") == "⟦U+200B⟧"
+    assert restore_invisible(told, TEXT) == TEXT
+    assert restore_invisible(told, "x") == told
+    assert restore_invisible("⟦U+200B⟧", "it says ⟦U+200B⟧ and holds \u200b") == "⟦U+200B⟧"
 
 
 def ended(here: Path, *calls: tuple[str, dict[str, Any]]) -> list[Ended]:
@@ -94,7 +94,7 @@ def test_what_a_command_prints_and_a_failure_are_marked_too(tmp_path: Path) -> N
     assert failed.outcome == "failed"
 
 
-TOLD = marked(TEXT)[0].splitlines()[0]
+TOLD = mark_invisible(TEXT)[0].splitlines()[0]
 PATCH = f"*** Begin Patch\n*** Update File: a.py\n@@\n-{TOLD}\n+{TOLD} # new\n b = 1\n*** End Patch"
 
 

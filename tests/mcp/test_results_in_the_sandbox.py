@@ -5,7 +5,7 @@ from mcp import types
 
 from refold.errors import ToolFailed
 from refold.mcp.results import reply
-from refold.values.namespaces import REFUSED
+from refold.values.namespaces import NAMESPACES_REFUSED
 
 
 @pytest.mark.parametrize("confined", [False, True])
@@ -18,4 +18,4 @@ def test_a_failure_of_a_browser_names_the_setting_in_the_sandbox(*, confined: bo
     with pytest.raises(ToolFailed) as caught:
         reply("browser", result, no_namespaces=confined)
 
-    assert (REFUSED in str(caught.value)) == confined
+    assert (NAMESPACES_REFUSED in str(caught.value)) == confined

@@ -22,11 +22,11 @@ import anyio
 from anyio.abc import ByteStream
 
 from refold.network.filter import HostFilter
-from refold.values.hosts import PRESETS
+from refold.values.hosts import HOST_PRESETS
 from tests.loopback_network import OPENSSL
 
 _PUBLIC = "93.184.216.34"
-_HOSTS = [h for preset in ("pypi", "npm", "crates", "github") for h in PRESETS[preset]]
+_HOSTS = [h for preset in ("pypi", "npm", "crates", "github") for h in HOST_PRESETS[preset]]
 _NAMES = [host for host in _HOSTS if "*" not in host]
 _WHEEL = "refold_double-1.0-py3-none-any.whl"
 

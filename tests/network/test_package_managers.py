@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from refold.place.port import Finished
-from refold.values.hosts import PRESETS, ReachableHosts
+from refold.values.hosts import HOST_PRESETS, ReachableHosts
 from refold.values.tools import Confinement
 from tests.loopback_network import with_openssl
 from tests.network.registries import Registries, registries
@@ -50,7 +50,7 @@ def ws(
 
 
 def run(ws: Walled, command: str, preset: str) -> Finished:
-    hosts = ReachableHosts(PRESETS[preset])
+    hosts = ReachableHosts(HOST_PRESETS[preset])
     confines = Confinement(writes=True, network=True, hosts=hosts)
 
     async def use() -> Finished:

@@ -8,12 +8,12 @@ from refold.permissions.decide import decide
 from refold.permissions.facts import Access, Decision, Facts
 from refold.permissions.rule_offers import with_hosts
 from refold.permissions.rules import Rule, check_examples, parse
-from refold.values.hosts import PRESETS, ReachableHosts
+from refold.values.hosts import HOST_PRESETS, ReachableHosts
 from refold.values.modes import Mode
 from refold.values.tools import Effect
 from tests.permissions.places import place
 
-PYPI = PRESETS["pypi"]
+PYPI = HOST_PRESETS["pypi"]
 
 
 def here(**known: object) -> Facts:
@@ -50,8 +50,8 @@ def judge(
         ("curl -o x http://files.example.org:8080/x https://API.example.org", ("files.example.org:8080", "api.example.org")),
         ("pip install x", PYPI),
         ("cd a && python3 -m pip install x", PYPI),
-        ("npm ci", PRESETS["npm"]),
-        ("cargo fetch", PRESETS["crates"]),
+        ("npm ci", HOST_PRESETS["npm"]),
+        ("cargo fetch", HOST_PRESETS["crates"]),
         ("bash -c 'curl https://api.example.org/x'", ("api.example.org",)),
         ("git fetch", ("git.example.org",)),
         ("curl \"https://$HOST/x\"", ()),

@@ -20,7 +20,7 @@ from refold.tools.contract import Reply, Tool
 from refold.tools.edit import edit_file, multi_edit, write_file
 from refold.tools.file_versions import digest
 from refold.tools.notebook_edit import notebook_edit
-from refold.values.secret_mask import ANY_MASK, has_mask
+from refold.values.secret_mask import MASK_PATTERN, has_mask
 
 # Put together here, so that nobody takes this file for a leak.
 TOKEN = "ghp_" + "a1" * 18
@@ -177,7 +177,7 @@ def test_a_notebook_keeps_the_value_of_a_cell(folder: Folder) -> None:
 
 
 HERE = shown(f'KEY = "{TOKEN}"')
-PLAIN = re.sub(ANY_MASK, "[secret]", HERE)
+PLAIN = re.sub(MASK_PATTERN, "[secret]", HERE)
 REFUSED: dict[str, Callable[[Folder], str]] = {
     "a new file": lambda f: f.call(write_file, path="b.py", content=HERE),
     "a new file with a mask of earlier versions": lambda f: f.call(
@@ -239,7 +239,7 @@ def test_text_that_only_looks_like_a_mask_stays_where_it_was(folder: Folder) -> 
 
 
 def test_a_journal_of_an_earlier_version_has_masks_without_tags(folder: Folder) -> None:
-    plain = re.sub(ANY_MASK, "[secret]", shown(TEXT))
+    plain = re.sub(MASK_PATTERN, "[secret]", shown(TEXT))
 
     folder.call(write_file, path="a.py", content=plain.replace("b = 2", "b = 3"))
 

@@ -16,7 +16,7 @@ from refold.errors import ToolFailed
 from refold.place.files import DiskFiles
 from refold.place.openat import Opening
 from refold.place.port import DirectoryEntry
-from refold.values.printable_names import escaped, unescaped
+from refold.values.printable_names import escape_name, unescape_name
 
 NOTHING = ""
 HOSTILE = ["new\nline", "\x1b[31mred", "a\tb", "gpj.\u202eexe", os.fsdecode(b"bad\xff\xfe")]
@@ -151,7 +151,7 @@ def test_a_hostile_name_is_told_in_letters_one_can_see(files: DiskFiles, name: s
         files.read(files.real(name))
 
     assert str(failure.value).isprintable()
-    assert escaped(name) in str(failure.value)
+    assert escape_name(name) in str(failure.value)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -177,9 +177,9 @@ def test_a_plain_letter_cannot_hide_behind_an_escape(
     st.text(st.characters(codec="utf-8") | st.sampled_from("\n\x1b\x7f\u202e\udc80\udcff"))
 )
 def test_escaping_can_be_taken_back(name: str) -> None:
-    assert escaped(name).isprintable()
+    assert escape_name(name).isprintable()
     if "\\" not in name:
-        assert unescaped(escaped(name)) == name
+        assert unescape_name(escape_name(name)) == name
 
 
 @pytest.mark.parametrize("path", ["", "a\0b", "half\ud83d"])

@@ -9,7 +9,7 @@ import pytest
 
 from refold.place.gitconfig import runs_no_program
 from refold.place.guarded_paths import Guards, git_part
-from refold.values.path_names import KEYS, guarded, steering
+from refold.values.path_names import KEYS_REASON, guard_reason, is_steering
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ from refold.values.path_names import KEYS, guarded, steering
     ],
 )  # fmt: skip
 def test_a_name_that_opens_a_door_is_guarded(path: str) -> None:
-    assert guarded(path.split("/"))
+    assert guard_reason(path.split("/"))
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_name_that_opens_a_door_is_guarded(path: str) -> None:
     ],
 )  # fmt: skip
 def test_an_ordinary_name_is_not(path: str) -> None:
-    assert guarded(path.split("/")) == ""
+    assert guard_reason(path.split("/")) == ""
 
 
 @pytest.mark.parametrize(
@@ -56,12 +56,12 @@ def test_an_ordinary_name_is_not(path: str) -> None:
     ],
 )  # fmt: skip
 def test_a_name_that_tells_agents_or_tools_what_to_do_steers(path: str) -> None:
-    assert steering(path.split("/"))
+    assert is_steering(path.split("/"))
 
 
 @pytest.mark.parametrize("path", ["README.md", ".github/workflows/ci.yml", "src/agents.py"])
 def test_an_ordinary_name_steers_nobody(path: str) -> None:
-    assert not steering(path.split("/"))
+    assert not is_steering(path.split("/"))
 
 
 def names(guards: Guards, root: Path) -> list[str]:
@@ -171,11 +171,11 @@ def test_settings_of_git_are_harmless_if_nothing_runs_by_them(
     "path", [".claude/.env", ".vscode/.env.local", ".refold/id_rsa", ".git/.netrc", ".env"]
 )
 def test_keys_are_keys_wherever_they_lie_so_that_nobody_reads_them(path: str) -> None:
-    assert guarded(path.split("/")) == KEYS
+    assert guard_reason(path.split("/")) == KEYS_REASON
 
 
 def test_files_beside_keys_are_guarded_for_their_own_reason() -> None:
-    assert guarded([".claude", "settings.json"]) not in ("", KEYS)
+    assert guard_reason([".claude", "settings.json"]) not in ("", KEYS_REASON)
 
 
 def test_the_target_of_a_link_to_packages_is_found_once_it_exists(tmp_path: Path) -> None:

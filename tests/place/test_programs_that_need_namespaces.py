@@ -13,7 +13,7 @@ import pytest
 
 from refold.testing.places import ScriptedCommands, temporary_place
 from refold.tools.shell import bash
-from refold.values.namespaces import REFUSED
+from refold.values.namespaces import NAMESPACES_REFUSED
 from tests.place.walled import Walled, home_on_disk, needs_bubblewrap, walled
 
 pytestmark = pytest.mark.peer
@@ -118,7 +118,7 @@ def test_a_program_that_needs_namespaces_has_them_or_the_result_names_the_settin
     succeeded, text = result(room, NEED[what])
 
     works = room.sandbox.config.user_namespaces
-    assert (succeeded, REFUSED in text) == (works, not works), text
+    assert (succeeded, NAMESPACES_REFUSED in text) == (works, not works), text
 
 
 def test_a_failure_in_a_pipe_names_the_setting(room: Walled) -> None:
@@ -128,8 +128,8 @@ def test_a_failure_in_a_pipe_names_the_setting(room: Walled) -> None:
     _, quiet = result(room, "echo 'unshare: Operation not permitted'")
 
     assert succeeded
-    assert (REFUSED in text) != room.sandbox.config.user_namespaces
-    assert REFUSED not in quiet
+    assert (NAMESPACES_REFUSED in text) != room.sandbox.config.user_namespaces
+    assert NAMESPACES_REFUSED not in quiet
 
 
 @pytest.mark.parametrize("what", FAIL_ANYWAY)
@@ -138,7 +138,7 @@ def test_another_failure_does_not_name_the_setting(room: Walled, what: str) -> N
 
     succeeded, text = result(room, FAIL_ANYWAY[what])
 
-    assert (succeeded, REFUSED in text) == (False, False), text
+    assert (succeeded, NAMESPACES_REFUSED in text) == (False, False), text
 
 
 @pytest.mark.parametrize("what", WORK)
@@ -149,4 +149,4 @@ def test_programs_of_developers_need_no_namespaces(room: Walled, what: str) -> N
     _, text = result(room, command)
 
     assert words in text
-    assert REFUSED not in text
+    assert NAMESPACES_REFUSED not in text

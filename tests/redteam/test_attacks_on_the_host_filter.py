@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from refold.values.hosts import ReachableHosts, expanded_all
+from refold.values.hosts import ReachableHosts, expand_all
 from tests.network.filtered import LoopbackServer, filtered
 
 _RESET = struct.pack("ii", 1, 0)  # close sends RST
@@ -51,7 +51,7 @@ SPELLINGS = (
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_a_denied_address_is_refused_in_every_spelling(spelling: str) -> None:
-    denied = expanded_all(["192.88.99.7", "[2001:4860:0::7]"])
+    denied = expand_all(["192.88.99.7", "[2001:4860:0::7]"])
     with filtered(
         ReachableHosts(("*:*",), denied), {"alias.example": ["192.88.99.7"]}
     ) as door:

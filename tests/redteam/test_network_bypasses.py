@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from refold.values.hosts import ReachableHosts, expanded_all
+from refold.values.hosts import ReachableHosts, expand_all
 from tests.network.filtered import Filtered, LoopbackServer, filtered
 
 NAMES = {
@@ -44,7 +44,7 @@ def inside() -> Iterator[LoopbackServer]:
 def door(good: LoopbackServer, inside: LoopbackServer) -> Iterator[Filtered]:
     allowed = [f"private:site.example:{good.port}"]
     allowed += [f"{name}:{inside.port}" for name in (*PUBLIC, "metadata.google.internal")]
-    hosts = ReachableHosts(expanded_all(allowed), expanded_all(["denied.site.example"]))
+    hosts = ReachableHosts(expand_all(allowed), expand_all(["denied.site.example"]))
     with filtered(hosts, NAMES) as served:
         yield served
 

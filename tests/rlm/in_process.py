@@ -24,7 +24,7 @@ from refold.rlm.worker_port import (
     WorkerLimits,
     WorkerLost,
 )
-from refold.rlm.worker_side.signatures import PRIMITIVES
+from refold.rlm.worker_side.signatures import PRIMITIVE_SIGNATURES
 
 
 class _Final(BaseException):
@@ -96,7 +96,7 @@ class InProcess:
         def die(why: str) -> None:
             raise WorkerLost(why)
 
-        primitives = {name: each.parameters for name, each in PRIMITIVES.items()}
+        primitives = {name: each.parameters for name, each in PRIMITIVE_SIGNATURES.items()}
         return {
             "FINAL": final,
             "die": die,

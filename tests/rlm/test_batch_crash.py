@@ -15,7 +15,7 @@ from refold.journal.events import codec
 from refold.journal.events.kinds import Entry
 from refold.journal.state.fold import fold
 from refold.journal.store.log_file import FILE_NAME
-from refold.rlm.call_context import answered_leaves
+from refold.rlm.call_context import successful_leaves
 from refold.views.activity import activity_of, leaf_counts
 from tests.rlm.fanning_out import MANY, SESSION
 
@@ -34,7 +34,7 @@ def test_what_was_answered_before_a_kill_is_not_asked_again(
         _until(lambda: heard.exists() and heard.read_text().count("\n") >= after)
         os.kill(first.pid, signal.SIGKILL)
         first.wait()
-    done = {asked.key for asked, _ in answered_leaves(_entries(journal))}
+    done = {asked.key for asked, _ in successful_leaves(_entries(journal))}
     asked_before = Counter(heard.read_text().splitlines())
     # A question is in the journal before it is sent: one of these may not have been heard.
     open_then = leaf_counts(activity_of(_entries(journal))).open

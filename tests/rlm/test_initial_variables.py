@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from refold.claims.check import check
-from refold.claims.observed import SessionRecord, seen_in
+from refold.claims.observed import SessionRecord, collect_facts
 from refold.claims.sources import CurrentFiles
 from refold.journal.events.child_events import (
     VariableInjected,
@@ -62,11 +62,11 @@ def test_it_is_there_again_after_the_first_words_were_taken_back() -> None:
     assert anyio.run(back_and_on) == "hay"
 
 
-@pytest.mark.parametrize("most", [initial_variables.MOST, 1])
+@pytest.mark.parametrize("most", [initial_variables.MAX_NAMED_FILES, 1])
 def test_files_that_were_handed_in_count_as_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    monkeypatch.setattr(initial_variables, "MOST", most)
+    monkeypatch.setattr(initial_variables, "MAX_NAMED_FILES", most)
     place = Path(os.path.realpath(tmp_path))
     for name in ("a", "b", "c"):
         (place / name).write_text(f"{name}\n{LINE}")
@@ -87,7 +87,7 @@ def test_files_that_were_handed_in_count_as_read(
 
     def state(name: str, lines: str) -> str:
         evidence = Evidence(path=str(place / name), lines=lines, quote=LINE)
-        return check([Claim("So.", (evidence,))], seen_in([record]), today)[0].state
+        return check([Claim("So.", (evidence,))], collect_facts([record]), today)[0].state
 
     assert state("a", "2") == "supported"
     assert state("a", "1") == "contradicted"

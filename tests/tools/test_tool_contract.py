@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from refold.errors import ToolFailed
 from refold.tools.contract import Context, Reply, tool
-from refold.values.json_check import keys_are_unique, repeated_key
+from refold.values.json_check import find_repeated_key, keys_are_unique
 from refold.values.tools import Effect
 
 
@@ -72,7 +72,7 @@ def test_the_quick_test_never_misses_a_repeated_key(
 
     unique = keys_are_unique(text, msgspec.json.decode(text))
 
-    assert unique == (repeated_key(text) is None)
+    assert unique == (find_repeated_key(text) is None)
 
 
 def test_a_tool_is_described_by_the_first_paragraph_of_its_docstring() -> None:

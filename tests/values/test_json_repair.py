@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.values.json_repair import repaired_object
+from refold.values.json_repair import repair_object
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**31), 2**31) | st.text(),
@@ -36,7 +36,7 @@ OBJECTS = st.dictionaries(st.text(), VALUES, max_size=4)
     ],
 )
 def test_json_repair_gives_what_was_meant(written: str, meant: object) -> None:
-    repaired = repaired_object(written)
+    repaired = repair_object(written)
 
     assert repaired is not None
     assert msgspec.json.decode(repaired) == meant
@@ -52,17 +52,17 @@ def test_json_repair_gives_what_was_meant(written: str, meant: object) -> None:
     ],
 )  # fmt: skip
 def test_json_repair_never_guesses(written: str) -> None:
-    assert repaired_object(written) is None
+    assert repair_object(written) is None
 
 
 def test_json_repair_keeps_keys_that_come_twice() -> None:
-    assert repaired_object('{"a": 1, "a": 2,}') == b'{"a":1,"a":2}'
+    assert repair_object('{"a": 1, "a": 2,}') == b'{"a":1,"a":2}'
 
 
 @given(OBJECTS)
 def test_json_repair_changes_no_object_that_is_whole(value: dict[str, object]) -> None:
     for text in (json.dumps(value), json.dumps(json.dumps(value))):
-        repaired = repaired_object(text)
+        repaired = repair_object(text)
         assert repaired is not None
         assert json.loads(repaired) == value
 
@@ -74,4 +74,4 @@ def test_json_repair_completes_nothing_that_is_cut(
     text = json.dumps(value)
     cut = data.draw(st.integers(1, len(text) - 1))
 
-    assert repaired_object(text[:cut]) is None
+    assert repair_object(text[:cut]) is None

@@ -10,7 +10,7 @@ from refold.mcp.as_tools import as_tools
 from refold.mcp.manifests import RemoteTool
 from refold.mcp.transports import ConnectionEnd
 from refold.tools.contract import Context, Reply
-from refold.values.text import escape_marks, escape_outside, from_outside, restored
+from refold.values.text import escape_marks, escape_outside, from_outside, restore_invisible
 
 TAGS = "".join(chr(0xE0000 + ord(letter)) for letter in "obey")
 
@@ -41,7 +41,7 @@ def test_what_a_reader_cannot_see_and_marks_are_written_out(
 
     assert found == (text if shown is None else shown)
     assert escape_outside(found) == found
-    assert restored(found, text) == text
+    assert restore_invisible(found, text) == text
 
 
 def test_a_page_cannot_end_or_begin_the_marks_around_it() -> None:

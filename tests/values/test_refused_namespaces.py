@@ -2,7 +2,7 @@
 
 import pytest
 
-from refold.values.namespaces import refused_namespaces
+from refold.values.namespaces import reports_no_namespaces
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from refold.values.namespaces import refused_namespaces
     ],
 )
 def test_a_program_that_could_make_no_namespace_is_recognized(text: str) -> None:
-    assert refused_namespaces(text)
+    assert reports_no_namespaces(text)
 
 
 @pytest.mark.parametrize(
@@ -41,4 +41,4 @@ def test_a_program_that_could_make_no_namespace_is_recognized(text: str) -> None
     ],
 )
 def test_another_failure_is_not(text: str) -> None:
-    assert not refused_namespaces(text)
+    assert not reports_no_namespaces(text)

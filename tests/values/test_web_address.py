@@ -2,7 +2,7 @@
 
 import pytest
 
-from refold.values.web_address import is_local_name, is_private, joined, web_address
+from refold.values.web_address import is_local_name, is_private, join_address, web_address
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_what_is_no_plain_web_address_is_refused(url: str) -> None:
 def test_a_redirect_may_be_relative() -> None:
     base = web_address("https://example.org/a/b?c")
 
-    found = [str(joined(base, to)) for to in ("d", "/e", "//other.example/f", "?g")]
+    found = [str(join_address(base, to)) for to in ("d", "/e", "//other.example/f", "?g")]
 
     assert found == [
         "https://example.org/a/d",

@@ -16,7 +16,7 @@ from acp.schema import (
 
 from refold.client.session import Session
 from refold.errors import BadInput
-from refold.values.modes import MEANINGS, Effort
+from refold.values.modes import MODE_MEANINGS, Effort
 
 MODE, MODEL, EFFORT = "mode", "model", "effort"
 _PROVIDERS_OWN = "default"  # the effort "", for editors that want a value
@@ -27,7 +27,7 @@ def modes(session: Session) -> SessionModeState:
         current_mode_id=session.mode,
         available_modes=[
             SessionMode(id=mode, name=mode, description=about)
-            for mode, about in MEANINGS.items()
+            for mode, about in MODE_MEANINGS.items()
         ],
     )
 
@@ -43,7 +43,7 @@ def options(
             current_value=session.mode,
             options=[
                 SessionConfigSelectOption(value=mode, name=mode, description=about)
-                for mode, about in MEANINGS.items()
+                for mode, about in MODE_MEANINGS.items()
             ],
         ),
         SessionConfigOptionSelect(

@@ -40,8 +40,8 @@ from refold.place.port import CommandExtras, Commands, Continued, Finished
 from refold.session.recorder import Recorder
 from refold.tools.shell import BackgroundOutput, BackgroundRequest, host_remarks
 from refold.values.kept_output import Printed
-from refold.values.printable_names import escaped
-from refold.values.text import escape_own, marked
+from refold.values.printable_names import escape_name
+from refold.values.text import escape_own, mark_invisible
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
@@ -120,7 +120,7 @@ class OutputWatch:
         for line in lines:
             for index in filter(lambda at: at >= 0, map(line.find, self._wanted)):
                 around = line[max(0, index - _EXCERPT_BYTES) : index + _EXCERPT_BYTES]
-                return marked(as_text(around)[0])[0]
+                return mark_invisible(as_text(around)[0])[0]
         return ""
 
 
@@ -339,10 +339,10 @@ class BackgroundCommands:
     async def _end(self, command: _Command, result: Finished | str) -> BackgroundEnded:
         start, lost, end, _ = command.printed.since(0)
         gap = f"\n[{lost:,} bytes were not kept]\n" if lost else ""
-        text = marked(as_text(start)[0] + gap + as_text(end)[0])[0]
+        text = mark_invisible(as_text(start)[0] + gap + as_text(end)[0])[0]
         remarks = list[str]()
         if isinstance(result, Finished):
-            remarks = [*result.guarded.sentences(escaped), *host_remarks(result)]
+            remarks = [*result.guarded.sentences(escape_name), *host_remarks(result)]
         if remarks:
             text = f"{text.rstrip()}\n({'; '.join(remarks)})"
         blob = await self._record.put(text.encode()) if len(text) > _MAX_TAIL_CHARS else ""

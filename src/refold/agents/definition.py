@@ -30,8 +30,8 @@ from refold.permissions.rules import (
     ours,
 )
 from refold.tools.task import TOOL_NAME as TASK
-from refold.values.printable_names import escaped
-from refold.values.text import seen
+from refold.values.printable_names import escape_name
+from refold.values.text import visible_text
 from refold.values.tools import Effect
 
 _NAME_PATTERN = r"[a-z0-9]+(?:[-_.][a-z0-9]+)*"
@@ -79,7 +79,7 @@ def agent_definition(
     written: Mapping[str, object], prompt: str, name: str, known: Collection[str]
 ) -> AgentDefinition:
     """The profile. `name`: of the file; `known`: names of tools. Raises `BadDefinition`."""
-    return _DefinitionReader(written, known).profile(name, seen(prompt).strip())
+    return _DefinitionReader(written, known).profile(name, visible_text(prompt).strip())
 
 
 class _DefinitionReader:
@@ -127,13 +127,15 @@ class _DefinitionReader:
         text = (self._text("name") or name).strip().casefold()
         if not re.fullmatch(_NAME_PATTERN, text) or len(text) > _MAX_NAME_CHARS:
             raise BadDefinition(
-                f"the name {escaped(text)[:80]!r} is not of letters a to z, digits and "
+                f"the name {escape_name(text)[:80]!r} is not of letters a to z, digits and "
                 f"hyphens, {_MAX_NAME_CHARS} at most"
             )
         return text
 
     def _description(self) -> str:
-        words = " ".join(seen(self._text("description")).replace("\\n", " ").split())
+        words = " ".join(
+            visible_text(self._text("description")).replace("\\n", " ").split()
+        )
         if not words:
             raise BadDefinition("it has no description: say in a sentence what it is for")
         return words if len(words) <= _MAX_DESCRIPTION_CHARS else _cut(words)
@@ -147,7 +149,7 @@ class _DefinitionReader:
             return cast("Role", model)
         if model and model.casefold() not in _MODEL_ROLES:
             self._notes.append(
-                f"the model {escaped(model)[:80]!r} is ignored: an agent names a role "
+                f"the model {escape_name(model)[:80]!r} is ignored: an agent names a role "
                 "(small, main, big or judge), and the settings say which model that is"
             )
         return _MODEL_ROLES.get(model.casefold(), "main")
@@ -158,7 +160,7 @@ class _DefinitionReader:
         for word in named:
             if word not in effects:
                 raise BadDefinition(
-                    f"the effect {escaped(word)!r} is none of {', '.join(effects)}"
+                    f"the effect {escape_name(word)!r} is none of {', '.join(effects)}"
                 )
         chosen = frozenset(effects[word] for word in named) if named else ALL_EFFECTS
         return (
@@ -176,7 +178,7 @@ class _DefinitionReader:
                 self._notes.append(f"{self._no_tool(name)}, so it is not given it")
             if inside:
                 self._notes.append(
-                    f"{escaped(written)[:80]!r} is used as a rule that asks: only your "
+                    f"{escape_name(written)[:80]!r} is used as a rule that asks: only your "
                     "own rules let calls run without asking"
                 )
                 self._ask += names
@@ -201,7 +203,7 @@ class _DefinitionReader:
             return "plan"
         if mode not in ("", "default"):
             self._notes.append(
-                f"the mode {escaped(mode)[:40]!r} is ignored: plan is the only one that an "
+                f"the mode {escape_name(mode)[:40]!r} is ignored: plan is the only one that an "
                 "agent may choose, because only you decide what runs without asking"
             )
         return ""
@@ -212,7 +214,7 @@ class _DefinitionReader:
         for word in words:
             if word not in (*get_args(Use), _SUBAGENT_WORD):
                 raise BadDefinition(
-                    f"as is {escaped(word)[:40]!r}, and none of "
+                    f"as is {escape_name(word)[:40]!r}, and none of "
                     f"{', '.join(get_args(Use))}, {_SUBAGENT_WORD}"
                 )
         uses = {"child" if word == _SUBAGENT_WORD else word for word in words}
@@ -232,7 +234,7 @@ class _DefinitionReader:
         unknown = [key for key in self._values if key not in _FIELD_NAMES | _DISPLAY_FIELDS]
         if not unknown:
             return ()
-        named = ", ".join(escaped(key)[:40] for key in unknown[:8])
+        named = ", ".join(escape_name(key)[:40] for key in unknown[:8])
         ellipsis = f" and {len(unknown) - 8} more" if len(unknown) > 8 else ""
         return (f"{named}{ellipsis}: ignored: refold has no such field",)
 
@@ -250,7 +252,7 @@ class _DefinitionReader:
 
         near = similar(name, self._known, 1)
         hint = f" (did you mean {near[0]}?)" if near else ""
-        return f"there is no tool {escaped(name)[:60]!r}{hint}"
+        return f"there is no tool {escape_name(name)[:60]!r}{hint}"
 
     def _text(self, key: str) -> str:
         value = self._values.get(key)
@@ -270,7 +272,7 @@ class _DefinitionReader:
         words = cast("list[object]", many)
         if not all(isinstance(word, str) for word in words):
             raise BadDefinition(f"{key} must be a list of words")
-        return tuple(text for word in words if (text := seen(str(word)).strip()))
+        return tuple(text for word in words if (text := visible_text(str(word)).strip()))
 
     def _count(self, key: str) -> int:
         text = self._text(key).strip()
@@ -278,7 +280,7 @@ class _DefinitionReader:
             return 0
         if not (text.isascii() and text.isdecimal() and 0 < int(text) < 10_000):
             raise BadDefinition(
-                f"{key} must be a number above 0, not {escaped(text)[:40]!r}"
+                f"{key} must be a number above 0, not {escape_name(text)[:40]!r}"
             )
         return int(text)
 
@@ -296,7 +298,7 @@ class _DefinitionReader:
         text = self._text(key).strip() or default
         if text not in those:
             raise BadDefinition(
-                f"{key} is {escaped(text)[:40]!r}, and none of {', '.join(those)}"
+                f"{key} is {escape_name(text)[:40]!r}, and none of {', '.join(those)}"
             )
         return text
 

@@ -26,7 +26,7 @@ from refold.skills.directories import (
     own,
 )
 from refold.skills.front_matter import BadFrontMatter, Fields, fields, yaml_of
-from refold.values.printable_names import escaped
+from refold.values.printable_names import escape_name
 from refold.values.text import TrustedText
 
 MAX_FILE_BYTES = 64 * 1024  # bytes of one file
@@ -116,7 +116,7 @@ def _sources(places: Iterable[SkillFolder], problems: list[str]) -> Iterator[_So
         for name, folder in _names(real, place, problems):
             path = os.path.join(real, name)
             bound = place.bound if place.whose == "project" else ""
-            called = escaped(f"{place.called}/{name}")
+            called = escape_name(f"{place.called}/{name}")
             if folder:
                 yield _Source(name, path, called, bound, place.trusted)
             else:
@@ -133,7 +133,7 @@ def _names(real: str, place: SkillFolder, problems: list[str]) -> list[tuple[str
         if (folder := _is_agent(entry)) or entry.name.endswith(_FILE_SUFFIX)
     ]
     if len(entries) > MAX_FOLDER_AGENTS:
-        called = escaped(place.called)
+        called = escape_name(place.called)
         problems.append(
             f"{called} has more than {MAX_FOLDER_AGENTS} agents: the others are ignored"
         )
@@ -176,14 +176,18 @@ def _fields(text: str, before: str) -> Fields:
     try:
         return fields(text)
     except BadFrontMatter as error:
-        raise BadDefinition(f"{before}line {error.line}: {escaped(error.what)}") from error
+        raise BadDefinition(
+            f"{before}line {error.line}: {escape_name(error.what)}"
+        ) from error
 
 
 def _yaml(text: str, name: str) -> dict[str, object]:
     try:
         return yaml_of(text.splitlines(), 1)
     except BadFrontMatter as error:
-        raise BadDefinition(f"{name}, line {error.line}: {escaped(error.what)}") from error
+        raise BadDefinition(
+            f"{name}, line {error.line}: {escape_name(error.what)}"
+        ) from error
 
 
 def _text(path: str, source: _Source, name: str = "") -> str:

@@ -18,7 +18,7 @@ from refold.permissions.rules import COMMAND_TOOLS, Rule, parse, reads
 from refold.tools.contract import Tool
 from refold.tools.tool_search import search_tools
 from refold.values.modes import Mode
-from refold.values.tools import CALLER, Effect
+from refold.values.tools import CALLER_TOOL, Effect
 
 Role: TypeAlias = Literal["main", "small", "big", "judge"]
 Use: TypeAlias = Literal["main", "child", "both"]
@@ -153,7 +153,7 @@ def tools_of(profile: Profile, every: Iterable[Tool]) -> OfferedTools:
     active = tuple(
         tool for tool in known if tool not in deferred and _is_offered(tool, profile.tools)
     )
-    if any(tool.name == CALLER for tool in active):  # a plug-in has taken the name
+    if any(tool.name == CALLER_TOOL for tool in active):  # a plug-in has taken the name
         return OfferedTools((*active, *deferred))
     return OfferedTools((*active, *search_tools(deferred)), deferred)
 

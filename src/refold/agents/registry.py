@@ -16,7 +16,7 @@ from refold.errors import BadInput
 from refold.skills.directories import SkillScope
 from refold.tools.python_tool import TOOL_NAME as PYTHON
 from refold.tools.task import TOOL_NAME as TASK
-from refold.values.printable_names import escaped
+from refold.values.printable_names import escape_name
 
 if TYPE_CHECKING:
     from refold.session.inbox import Inbox
@@ -85,7 +85,7 @@ class Registry(Struct, frozen=True):
         # Its definition may be invalid.
         why = next((p for p in self.problems if f"/{folded}" in p.split(":")[0]), "")
         reason = f" {why[:1].upper()}{why[1:]}." if why and folded else ""
-        named = f"there is no agent {escaped(name)[:80]!r}."
+        named = f"there is no agent {escape_name(name)[:80]!r}."
         return f"{named}{reason or guess} {self._there_are(use).capitalize()}"
 
     def _there_are(self, use: Use) -> str:
@@ -121,7 +121,7 @@ def trust_notice(around: SkillScope) -> str:
     from os.path import isdir
 
     folders = [
-        escaped(folder.called)
+        escape_name(folder.called)
         for folder in folders_without_trust(around)
         if isdir(folder.path)
     ]

@@ -20,7 +20,7 @@ from refold.programs import Programs
 from refold.prompts.repository import root_of
 from refold.safe_open import unlinked
 from refold.values.path_names import below
-from refold.values.printable_names import escaped
+from refold.values.printable_names import escape_name
 
 _TIMEOUT_SECONDS = 300.0
 _SUBMODULE_MODE = "160000 "  # how the line of a submodule begins
@@ -129,7 +129,7 @@ class Worktrees:
             return self._run(root, "rev-parse", "--verify", "HEAD^{commit}").strip()
         except ToolFailed as error:
             raise ToolFailed(
-                f"The repository {escaped(root)} has no commit to begin at: commit first "
+                f"The repository {escape_name(root)} has no commit to begin at: commit first "
                 f"({error})"
             ) from error
 
@@ -137,14 +137,14 @@ class Worktrees:
         root = self._root
         if not os.path.lexists(os.path.join(root, ".git")):
             raise ToolFailed(
-                f"{escaped(self._directory)} is not a git repository, so no working "
+                f"{escape_name(self._directory)} is not a git repository, so no working "
                 "tree can be made"
             )
         from refold.place.guarded_paths import proven_repository  # few sessions need it
 
         if not proven_repository(root):
             raise ToolFailed(
-                f"The .git in {escaped(root)} leads to a repository that does not know this "
+                f"The .git in {escape_name(root)} leads to a repository that does not know this "
                 "folder, so no working tree is made"
             )
         if not self._programs.find("git"):
@@ -165,7 +165,7 @@ class Worktrees:
             self._run(tree.directory, "reset", "--hard", "--quiet")
         if not below(os.path.realpath(inside), os.path.realpath(tree.directory)):
             raise ToolFailed(
-                f"{escaped(inside)} leads out of the working tree, by a link on the branch "
+                f"{escape_name(inside)} leads out of the working tree, by a link on the branch "
                 f"{tree.branch}: work in the root of the repository, or take another branch"
             )
         os.makedirs(inside, exist_ok=True)
@@ -175,7 +175,7 @@ class Worktrees:
             self._place.mkdir(mode=0o700, parents=True, exist_ok=True)
             unlinked(self._place)
         except OSError as error:
-            place = escaped(str(self._place))
+            place = escape_name(str(self._place))
             raise ToolFailed(f"No working tree in {place}: {error.strerror}") from error
 
     def _remove_if_unchanged(self, tree: Worktree) -> bool:
@@ -254,7 +254,9 @@ class Worktrees:
         code, output, complaint = self._call(folder, off, *arguments)
         if code:
             complaint = " ".join(complaint.split())[:300]
-            raise ToolFailed(f"git {arguments[0]} failed in {escaped(folder)}: {complaint}")
+            raise ToolFailed(
+                f"git {arguments[0]} failed in {escape_name(folder)}: {complaint}"
+            )
         return output
 
     def _call(
@@ -276,7 +278,7 @@ class Worktrees:
             )
         except (OSError, programs.TimedOut) as error:
             raise ToolFailed(
-                f"git could not be run in {escaped(folder)}: {error}"
+                f"git could not be run in {escape_name(folder)}: {error}"
             ) from error
 
     def _environment(self, settings: Sequence[tuple[str, str]]) -> Mapping[str, str]:

@@ -11,7 +11,7 @@ from refold.place.port import Editor
 from refold.provider.port import Provider
 from refold.rlm.initial_variables import InitialVariables
 from refold.tools.contract import Tool
-from refold.values.usage import NOTHING, RunLimits
+from refold.values.usage import NO_RUN_LIMITS, RunLimits
 
 
 class LaunchOptions(Struct, frozen=True, kw_only=True):
@@ -37,7 +37,7 @@ class LaunchOptions(Struct, frozen=True, kw_only=True):
     keep: bool = True  # false: the journal ends with the process
     sessions: SessionIndex | None = None  # where they are stored; None: on this machine
     notices: tuple[str, ...] = ()  # what else a person has to be told at the start
-    given: RunLimits = NOTHING  # what of the settings only this start was told
+    given: RunLimits = NO_RUN_LIMITS  # what of the settings only this start was told
     provider: Provider | None = None  # a provider of the caller's own
     tools: tuple[Tool, ...] | None = None  # instead of the built-in ones
     tool_names: tuple[str, ...] | None = None  # only these of them; None: all

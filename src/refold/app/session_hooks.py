@@ -54,8 +54,8 @@ from refold.safe_open import read_regular
 from refold.tools.contract import Tool
 from refold.values.hosts import only
 from refold.values.modes import HookEvent
-from refold.values.namespaces import REFUSED, refused_namespaces
-from refold.values.printable_names import escaped
+from refold.values.namespaces import NAMESPACES_REFUSED, reports_no_namespaces
+from refold.values.printable_names import escape_name
 from refold.values.tools import Confinement
 
 HOOK_GROUP = "refold.hooks"  # of entry points
@@ -120,7 +120,7 @@ class SessionHooks(Struct, frozen=True):
                 if its is not None:
                     its.close()
         answer = _answer(hook, finished, output)
-        remarks = finished.guarded.sentences(escaped) if finished else []
+        remarks = finished.guarded.sentences(escape_name) if finished else []
         notice = "; ".join(filter(None, (answer.notice, *remarks)))
         return structs.replace(answer, notice=notice) if remarks else answer
 
@@ -281,8 +281,14 @@ def _answer(hook: Hook, finished: Finished | None, output: _HookOutput) -> HookA
     text = output.printed.decode("utf-8", "replace")
     answer = of_program(hook, status, text, finished.text)
     if (answer.outcome == "failed" or answer.by_failure) and hook.sandbox:
-        signs = finished.no_namespaces and refused_namespaces(finished.text[-_LAST_CHARS:])
-        why = f"it ran in the sandbox; {REFUSED}" if signs else "it ran in the sandbox"
+        signs = finished.no_namespaces and reports_no_namespaces(
+            finished.text[-_LAST_CHARS:]
+        )
+        why = (
+            f"it ran in the sandbox; {NAMESPACES_REFUSED}"
+            if signs
+            else "it ran in the sandbox"
+        )
         return failure_answer(hook, f"{answer.reason} ({why})")
     return answer
 

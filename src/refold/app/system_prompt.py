@@ -53,7 +53,7 @@ from refold.prompts.repository import (
 from refold.prompts.system_text import RenderedPrompt, part_of
 from refold.values.display import Diff
 from refold.values.path_names import below
-from refold.values.printable_names import escaped
+from refold.values.printable_names import escape_name
 
 if TYPE_CHECKING:
     from refold.config.trusted_versions import TrustedVersions
@@ -362,7 +362,7 @@ class SystemPromptBuilder:
         if not new.found:
             return ()
         return (
-            f"{new.names} in {escaped(self._directory)}: not trusted, so not read; "
+            f"{new.names} in {escape_name(self._directory)}: not trusted, so not read; "
             "run `refold trust add` to review and trust them, or start with --trust once",
         )
 
@@ -376,14 +376,14 @@ class SystemPromptBuilder:
         theirs = [
             PresetFolder(
                 each,
-                escaped(os.path.relpath(each, self._directory)),
+                escape_name(os.path.relpath(each, self._directory)),
                 self.root,
                 self.trusted_text,
             )
             for each in folders
         ]
         own = os.path.join(self._paths.config, _PROMPTS_FOLDER)
-        return (*theirs, PresetFolder(own, escaped(own), "/"))
+        return (*theirs, PresetFolder(own, escape_name(own), "/"))
 
 
 def _secret(real: str, facts: Facts = _NO_FACTS) -> str:

@@ -40,7 +40,7 @@ from refold.skills.directories import folder_of_shipped
 from refold.tools.contract import Tool
 from refold.values.display import HostAttempt
 from refold.values.log_level import WriteLog
-from refold.values.printable_names import escaped
+from refold.values.printable_names import escape_name
 from refold.values.secret_mask import FindSecrets, without_secrets
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ class Workspace:
 
     def notices(self) -> tuple[str, ...]:
         """The protection that is missing, as sentences for the user."""
-        undone = (f"{one.sentence(escaped(one.path))}." for one in self.sandbox.undone)
+        undone = (f"{one.sentence(escape_name(one.path))}." for one in self.sandbox.undone)
         return (*filter(None, (self.sandbox.notice,)), *undone)
 
     def always(self, *rules: str) -> None:

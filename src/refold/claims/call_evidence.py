@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Literal, TypeAlias
 
-from refold.claims.observed import RUNS, ObservedCall, ReadFiles
-from refold.claims.parse_claims import unwrapped
-from refold.claims.passages import LEAST, bare, passage, weight
+from refold.claims.observed import RUN_TOOLS, ObservedCall, ReadFiles
+from refold.claims.parse_claims import unquote
+from refold.claims.passages import MIN_QUOTE_WEIGHT, bare, passage, weight
 from refold.values.claims import Evidence, Finding, worst
 
 # What these print are words of an agent.
@@ -21,32 +21,32 @@ _WORDS_ALONE = frozenset((
     "task_update", "task_list", "task_claim", "spawn_teammate", "send_message", "broadcast",
     "read_inbox", "list_teammates", "shutdown_teammate", "review_plan", "idle",
 ))  # fmt: skip
-_EXIT = re.compile(r"\(?exit(?:ed with)?(?: code| status)?:? (\d{1,3})\)?")
-_RAN = re.compile(r"\b(?:ran|run|runs|executed|called|exit(?:s|ed)?)\b")
-_NOTHING = {"grep": "Nothing was found.", "glob": "No file below "}
+_EXIT_PATTERN = re.compile(r"\(?exit(?:ed with)?(?: code| status)?:? (\d{1,3})\)?")
+_RUN_PATTERN = re.compile(r"\b(?:ran|run|runs|executed|called|exit(?:s|ed)?)\b")
+_EMPTY_RESULTS = {"grep": "Nothing was found.", "glob": "No file below "}
 _FOUND_NOTHING = (0, 1)  # how programs end that search
-_SMALL = 400  # characters of an output in which a short line says something
-_SAYING = re.compile(r"\b(?:echo|printf|print|write)\b|<<")
+_SMALL_OUTPUT_CHARS = 400  # characters of an output in which a short line says something
+_ECHO_PATTERN = re.compile(r"\b(?:echo|printf|print|write)\b|<<")
 
 
-def call_finding(evidence: Evidence, claim: str, seen: ReadFiles) -> Finding:
+def call_finding(evidence: Evidence, claim: str, facts: ReadFiles) -> Finding:
     """What the evidence comes to, by the journal."""
-    wanted = unwrapped(evidence.call.strip().removeprefix("$ "))
-    found = _called(wanted, seen.calls)
-    if not found:
-        return _not_called(wanted, seen.calls)
-    newest = _held(found[-1], evidence, claim, seen)
-    if newest.state == "contradicted" and found[-1].outcome == "done":
-        before = (_held(call, evidence, claim, seen) for call in found[:-1])
-        if any(each.state == "supported" for each in before):
-            why = f"an earlier run bears it out; of the newest, {found[-1].id}: {newest.reason}"
+    wanted = unquote(evidence.call.strip().removeprefix("$ "))
+    runs = _find_calls(wanted, facts.calls)
+    if not runs:
+        return _not_called(wanted, facts.calls)
+    newest = _compare_run(runs[-1], evidence, claim, facts)
+    if newest.state == "contradicted" and runs[-1].outcome == "done":
+        before = (_compare_run(call, evidence, claim, facts) for call in runs[:-1])
+        if any(finding.state == "supported" for finding in before):
+            why = f"an earlier run bears it out; of the newest, {runs[-1].id}: {newest.reason}"
             return Finding("stale", why)
     if newest.state == "supported":
-        return _since(found[-1], claim, seen) or newest
+        return _since(runs[-1], claim, facts) or newest
     return newest
 
 
-def _called(wanted: str, calls: Sequence[ObservedCall]) -> list[ObservedCall]:
+def _find_calls(wanted: str, calls: Sequence[ObservedCall]) -> list[ObservedCall]:
     if by_id := [call for call in calls if call.id == wanted]:
         return by_id
     line = " ".join(wanted.split())
@@ -83,11 +83,14 @@ def _lines(call: ObservedCall) -> Iterator[str]:
 def _within(words: Sequence[str], line: Sequence[str]) -> bool:
     many = len(words)
     return bool(many) and any(
-        list(line[at : at + many]) == list(words) for at in range(len(line) - many + 1)
+        list(line[index : index + many]) == list(words)
+        for index in range(len(line) - many + 1)
     )
 
 
-def _held(call: ObservedCall, evidence: Evidence, claim: str, seen: ReadFiles) -> Finding:
+def _compare_run(
+    call: ObservedCall, evidence: Evidence, claim: str, facts: ReadFiles
+) -> Finding:
     """One run held against the evidence and, as far as its exit code goes, the claim."""
     if call.outcome in ("", "stopped", "unknown"):
         return Finding("unknown", f"{call.id} has not ended")
@@ -95,16 +98,18 @@ def _held(call: ObservedCall, evidence: Evidence, claim: str, seen: ReadFiles) -
         why = f"what {call.id} gave are words of an agent: name the call that found it"
         return Finding("unknown", why)
     if call.outcome != "done":
-        return _failed(call, evidence)
+        return _failure_finding(call, evidence)
     findings = [_nothing(call)] if evidence.nothing else []
     if evidence.quote.strip():
-        findings.append(_printed(call, evidence.quote, seen))
+        findings.append(_output_finding(call, evidence.quote, facts))
     elif not findings:
         findings.append(_only_run(call, claim))
-    return worst(_passed(call, claim, quoted=bool(evidence.quote.strip())), *findings)
+    return worst(
+        _success_finding(call, claim, quoted=bool(evidence.quote.strip())), *findings
+    )
 
 
-def _failed(call: ObservedCall, evidence: Evidence) -> Finding:
+def _failure_finding(call: ObservedCall, evidence: Evidence) -> Finding:
     if evidence.quote.strip() and passage(call.text).holds(bare(evidence.quote)):
         return Finding(
             "unknown", f"{call.id} was {call.outcome}, and errors support nothing"
@@ -112,32 +117,36 @@ def _failed(call: ObservedCall, evidence: Evidence) -> Finding:
     return Finding("contradicted", f"{call.id} was {call.outcome}: it was not done")
 
 
-def _printed(call: ObservedCall, quote: str, seen: ReadFiles) -> Finding:
-    if told := _EXIT.fullmatch(" ".join(quote.casefold().split())):
-        return _ended(call, int(told[1]))
+def _output_finding(call: ObservedCall, quote: str, facts: ReadFiles) -> Finding:
+    if exit_match := _EXIT_PATTERN.fullmatch(" ".join(quote.casefold().split())):
+        return _exit_finding(call, int(exit_match[1]))
     text = passage(call.text)
-    ways = list(dict.fromkeys((bare(quote), bare(unwrapped(quote)))))
-    there = next((way for way in ways if text.holds(way) or call.rows.holds(way)), None)
-    if there is None:
+    ways = list(dict.fromkeys((bare(quote), bare(unquote(quote)))))
+    match = next((way for way in ways if text.holds(way) or call.rows.holds(way)), None)
+    if match is None:
         if not call.whole:
             return Finding(
                 "unknown", f"the journal does not hold all that {call.id} printed"
             )
         return Finding("contradicted", f"{call.id} was run, and printed something else")
-    if own := _own_words(call, there, seen):
+    if own := _own_words(call, match, facts):
         return Finding("unknown", own)
-    alone = len(call.text) <= _SMALL and weight(there) > 0 and text.is_a_line(there)
-    if weight(there) >= LEAST - 1 or alone:
+    alone = (
+        len(call.text) <= _SMALL_OUTPUT_CHARS
+        and weight(match) > 0
+        and text.is_a_line(match)
+    )
+    if weight(match) >= MIN_QUOTE_WEIGHT - 1 or alone:
         return Finding("supported", f"printed by {call.id}")
     return Finding("unknown", "the quote is too short: quote more of it")
 
 
-def _own_words(call: ObservedCall, quote: str, seen: ReadFiles) -> str:
+def _own_words(call: ObservedCall, quote: str, facts: ReadFiles) -> str:
     """Why what it printed says no more than the agent itself did, or ""."""
-    if call.tool == "python" and any(text.holds(quote) for text in seen.said):
+    if call.tool == "python" and any(text.holds(quote) for text in facts.said):
         return f"{call.id} printed what another model had said"
-    says_it = call.tool in RUNS and _SAYING.search(call.given)
-    if says_it and passage(call.given).holds(quote):
+    says_it = call.tool in RUN_TOOLS and _ECHO_PATTERN.search(call.argument_text)
+    if says_it and passage(call.argument_text).holds(quote):
         return f"{call.id} printed what its own words told it to print"
     return ""
 
@@ -148,7 +157,7 @@ def _only_run(call: ObservedCall, claim: str) -> Finding:
         return Finding("unknown", f"nothing is quoted of what {call.id} gave")
     if call.code != 0:
         return Finding("unknown", f"{_how(call)}, and nothing is quoted")
-    if says(claim) == "passes" or _RAN.search(claim.casefold()):
+    if says(claim) == "passes" or _RUN_PATTERN.search(claim.casefold()):
         return Finding("supported", f"{call.id} ended with exit code 0")
     return Finding("unknown", f"nothing is quoted of what {call.id} printed")
 
@@ -159,14 +168,14 @@ def _nothing(call: ObservedCall) -> Finding:
             return Finding("unknown", f"{_how(call)}: then an empty result proves nothing")
         empty = not call.output.text.strip()
     else:
-        said = _NOTHING.get(call.tool)
-        empty = call.text.startswith(said) if said else not call.text.strip()
+        empty_text = _EMPTY_RESULTS.get(call.tool)
+        empty = call.text.startswith(empty_text) if empty_text else not call.text.strip()
     if empty:
         return Finding("supported", f"{call.id} found nothing")
     return Finding("contradicted", f"{call.id} found something")
 
 
-def _ended(call: ObservedCall, code: int) -> Finding:
+def _exit_finding(call: ObservedCall, code: int) -> Finding:
     if call.output is None:
         return Finding("unknown", f"{call.id} is not a command, so it has no exit code")
     if call.code == code:
@@ -174,13 +183,13 @@ def _ended(call: ObservedCall, code: int) -> Finding:
     return Finding("contradicted", _how(call))
 
 
-def _passed(call: ObservedCall, claim: str, *, quoted: bool) -> Finding:
+def _success_finding(call: ObservedCall, claim: str, *, quoted: bool) -> Finding:
     """What a claim of success comes to where the command failed, or may have."""
     fine = Finding("supported", f"{call.id} was run")
     if call.output is None:
         return fine
     if call.code == 0:
-        return _hidden(call, claim, quoted=quoted) or fine
+        return _hidden_failure(call, claim, quoted=quoted) or fine
     match says(claim):
         case "passes" if call.code is None:
             return Finding("unknown", _how(call))
@@ -192,7 +201,7 @@ def _passed(call: ObservedCall, claim: str, *, quoted: bool) -> Finding:
             return fine
 
 
-def _hidden(call: ObservedCall, claim: str, *, quoted: bool) -> Finding | None:
+def _hidden_failure(call: ObservedCall, claim: str, *, quoted: bool) -> Finding | None:
     """Of success that an exit code of 0 does not show: it may be that of another program."""
     if says(claim) not in ("passes", "unclear") or not hides_failures(call.command):
         return None
@@ -206,14 +215,14 @@ def _hidden(call: ObservedCall, claim: str, *, quoted: bool) -> Finding | None:
     return None
 
 
-def _since(call: ObservedCall, claim: str, seen: ReadFiles) -> Finding | None:
+def _since(call: ObservedCall, claim: str, facts: ReadFiles) -> Finding | None:
     """Of success: a later run that failed, or a change since, leaves it open."""
     if call.output is None or says(claim) not in ("passes", "unclear"):
         return None
-    later = [d for d in seen.calls if d.order > call.order and d.command == call.command]
+    later = [d for d in facts.calls if d.order > call.order and d.command == call.command]
     if failed := next((d for d in later if d.outcome == "done" and d.code != 0), None):
         return Finding("stale", f"run again since, {_how(failed)}")
-    edited = [path for order, path in seen.edits if order > call.order]
+    edited = [path for order, path in facts.edits if order > call.order]
     if edited:
         name = edited[-1].rpartition("/")[2]
         return Finding("stale", f"{name} was changed after {call.id} had ended")
@@ -229,29 +238,29 @@ def _how(call: ObservedCall) -> str:
 # Not a shell parser: everything but a plain chain of `&&` is one command, and what may
 # hide a failure counts as hiding it.
 
-_TOKEN = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.|&&|\d?>&\d|&>|.""", re.DOTALL)
-_OTHER = frozenset(";|\n&()`#'\"")  # what else joins, hides or is left open
-_HIDES = re.compile(r"[;|&\n!`]|\$\(")
-_PLAIN = re.compile(r"&&|\d?>&\d|&>")
+_TOKEN_PATTERN = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.|&&|\d?>&\d|&>|.""", re.DOTALL)
+_OTHER_SIGNS = frozenset(";|\n&()`#'\"")  # what else joins, hides or is left open
+_HIDING_PATTERN = re.compile(r"[;|&\n!`]|\$\(")
+_PLAIN_PATTERN = re.compile(r"&&|\d?>&\d|&>")
 
 
 def parts(command: str) -> Sequence[str]:
     """The commands of `a && b`, each of which has ended well if all of it has."""
-    found, now = list[str](), ""
-    for token in _TOKEN.findall(command):
-        if token in _OTHER:
+    commands, current = list[str](), ""
+    for token in _TOKEN_PATTERN.findall(command):
+        if token in _OTHER_SIGNS:
             return ()
         if token == "&&":
-            found.append(now)
-            now = ""
+            commands.append(current)
+            current = ""
         else:
-            now += token
-    return (*found, now) if found else ()
+            current += token
+    return (*commands, current) if commands else ()
 
 
 def hides_failures(command: str) -> bool:
     """May the line end with 0 though one of its commands did not?"""
-    return bool(_HIDES.search(_PLAIN.sub(" ", command)))
+    return bool(_HIDING_PATTERN.search(_PLAIN_PATTERN.sub(" ", command)))
 
 
 # Whether a claim says that something passes: the only part of its meaning that is used.
@@ -260,41 +269,41 @@ def hides_failures(command: str) -> bool:
 
 Says: TypeAlias = Literal["passes", "fails", "unclear", ""]
 
-_LONGEST = 2_000  # characters that are looked at
+_MAX_CLAIM_CHARS = 2_000  # characters that are looked at
 _A_FEW = r"(?:\w+ ){0,3}"
-_BETWEEN = r"(?:(?!(?:no|not|zero|without|none|nothing|never|nor) )[^\W\d]\w* ){0,3}"
-_FAILS = r"(?:fail(?:s|ed|ing|ures?)?|errors?|errored|broken|breaks|red)"
-_PASSES = (
+_WORDS_BETWEEN = r"(?:(?!(?:no|not|zero|without|none|nothing|never|nor) )[^\W\d]\w* ){0,3}"
+_FAIL_WORDS = r"(?:fail(?:s|ed|ing|ures?)?|errors?|errored|broken|breaks|red)"
+_PASS_WORDS = (
     r"(?:pass(?:es|ed|ing)?(?! (?:to|as|in|by|through|on|into|from|along|via|it|itself)\b)"
     r"|succeed(?:s|ed|ing)?|success(?:ful|fully)?|green|exit(?:s|ed)?(?: (?:code|status|with))* 0)"
 )
-_PLAINLY_FAILS = re.compile(rf"\b[1-9]\d* {_BETWEEN}{_FAILS}\b")
+_PLAINLY_FAILS = re.compile(rf"\b[1-9]\d* {_WORDS_BETWEEN}{_FAIL_WORDS}\b")
 _NO_FAILURE = re.compile(
-    rf"\b(?:no|zero|0|without|nothing|none|never|nor) {_A_FEW}{_FAILS}\b"
-    rf"|\b(?:not|n't|doesn t|don t|didn t) {_A_FEW}{_FAILS}\b"
+    rf"\b(?:no|zero|0|without|nothing|none|never|nor) {_A_FEW}{_FAIL_WORDS}\b"
+    rf"|\b(?:not|n't|doesn t|don t|didn t) {_A_FEW}{_FAIL_WORDS}\b"
 )
 _NO_PASS = re.compile(
     rf"\b(?:no|not|none|never|cannot|nothing|doesn t|don t|didn t|won t|isn t|fails? to|failed to)"
-    rf" {_A_FEW}{_PASSES}\b"
+    rf" {_A_FEW}{_PASS_WORDS}\b"
 )
 # Perhaps of success.
-_FINE = re.compile(r"\b(?:ok|okay|works?|working|worked|fine|clean|healthy|good)\b")
+_FINE_PATTERN = re.compile(r"\b(?:ok|okay|works?|working|worked|fine|clean|healthy|good)\b")
 
 
 def says(claim: str) -> Says:
     """What the text of a claim says about a run."""
-    text = _words(claim[:_LONGEST])
+    text = _words(claim[:_MAX_CLAIM_CHARS])
     if _PLAINLY_FAILS.search(text):
         return "fails"
     text, no_failures = _NO_FAILURE.subn(" ", text)
     text, no_passes = _NO_PASS.subn(" ", text)
-    good = bool(no_failures) or bool(re.search(rf"\b{_PASSES}\b", text))
-    bad = bool(no_passes) or bool(re.search(rf"\b{_FAILS}\b|\bexcept\b", text))
+    good = bool(no_failures) or bool(re.search(rf"\b{_PASS_WORDS}\b", text))
+    bad = bool(no_passes) or bool(re.search(rf"\b{_FAIL_WORDS}\b|\bexcept\b", text))
     if good and bad:
         return "unclear"
     if good:
         return "passes"
-    return "fails" if bad else ("unclear" if _FINE.search(text) else "")
+    return "fails" if bad else ("unclear" if _FINE_PATTERN.search(text) else "")
 
 
 def tells_of_failure(output: str) -> bool:

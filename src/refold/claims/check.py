@@ -37,7 +37,9 @@ class TurnClaims(Struct, frozen=True):
 
 def claims_in(entries: Sequence[Entry], turn: int = 0) -> TurnClaims:
     """What the turn of that number claims; 0 is the last. Raises `LookupError`."""
-    began = [at for at, entry in enumerate(entries) if isinstance(entry.event, TurnStarted)]
+    began = [
+        index for index, entry in enumerate(entries) if isinstance(entry.event, TurnStarted)
+    ]
     if not began and not turn:
         return TurnClaims(0, entries)
     if turn < 0 or turn > len(began):
@@ -45,54 +47,58 @@ def claims_in(entries: Sequence[Entry], turn: int = 0) -> TurnClaims:
     number = turn or len(began)
     first = began[number - 1]
     last = began[number] if number < len(began) else len(entries)
-    ends = [at for at in range(first, last) if isinstance(entries[at].event, TurnEnded)]
+    ends = [
+        index for index in range(first, last) if isinstance(entries[index].event, TurnEnded)
+    ]
     upto = entries[: ends[0] + 1 if ends else last]
     answer = fold(upto).turn.answer
-    found = (*_claimed(upto[first:]), *in_answer(answer))
-    return TurnClaims(number, upto, tuple(dict.fromkeys(found)), bool(ends), answer)
+    claims = (*_recorded_claims(upto[first:]), *in_answer(answer))
+    return TurnClaims(number, upto, tuple(dict.fromkeys(claims)), bool(ends), answer)
 
 
 def check(
-    claims: Sequence[Claim], seen: ReadFiles, today: CurrentFiles
+    claims: Sequence[Claim], facts: ReadFiles, today: CurrentFiles
 ) -> tuple[CheckedClaim, ...]:
     """Each claim with what its evidence comes to."""
-    return tuple(_checked(claim, seen, today) for claim in claims)
+    return tuple(_check_claim(claim, facts, today) for claim in claims)
 
 
-def _checked(claim: Claim, seen: ReadFiles, today: CurrentFiles) -> CheckedClaim:
+def _check_claim(claim: Claim, facts: ReadFiles, today: CurrentFiles) -> CheckedClaim:
     if not claim.evidence:
         return CheckedClaim(claim, "unknown", "it has no evidence")
     findings = tuple(
-        finding_of(evidence, claim.claim, seen, today) for evidence in claim.evidence
+        finding_of(evidence, claim.claim, facts, today) for evidence in claim.evidence
     )
     decides = worst(*findings)
     return CheckedClaim(claim, decides.state, decides.reason, findings)
 
 
 def finding_of(
-    evidence: Evidence, claim: str, seen: ReadFiles, today: CurrentFiles
+    evidence: Evidence, claim: str, facts: ReadFiles, today: CurrentFiles
 ) -> Finding:
     """What one piece of evidence comes to."""
-    found = list[Finding]()
+    findings = list[Finding]()
     if evidence.path:
-        found.append(file_finding(evidence, seen, today))
+        findings.append(file_finding(evidence, facts, today))
     if evidence.call:
-        found.append(call_finding(evidence, claim, seen))
+        findings.append(call_finding(evidence, claim, facts))
     if (evidence.changed and not evidence.path) or (evidence.nothing and not evidence.call):
-        found.append(Finding("unknown", "a change needs a path, and nothing found a call"))
-    if not found:
+        findings.append(
+            Finding("unknown", "a change needs a path, and nothing found a call")
+        )
+    if not findings:
         return Finding("unknown", "the evidence names no file that was read and no call")
-    return worst(*found)
+    return worst(*findings)
 
 
-def _claimed(entries: Sequence[Entry]) -> list[Claim]:
+def _recorded_claims(entries: Sequence[Entry]) -> list[Claim]:
     """Claims made during the session. The same text again replaces the claim."""
-    found = dict[str, Claim]()
+    claims = dict[str, Claim]()
     for entry in entries:
         if isinstance(entry.event, Ended) and isinstance(entry.event.control, Claimed):
             for claim in entry.event.control.claims:
-                found[" ".join(claim.claim.split())] = claim
-    return list(found.values())
+                claims[" ".join(claim.claim.split())] = claim
+    return list(claims.values())
 
 
 class Checking:
@@ -113,10 +119,10 @@ class Checking:
         self, claims: Sequence[Claim], entries: Sequence[Entry]
     ) -> Sequence[CheckedClaim]:
         # Every start makes one of these, and few ever ask it.
-        from refold.claims.observed import SessionRecord, seen_in
+        from refold.claims.observed import SessionRecord, collect_facts
         from refold.claims.sources import CurrentFiles, records
 
-        told = [SessionRecord(entries)]
+        session_records = [SessionRecord(entries)]
         if self._sessions:
-            told = records(self._sessions, self._record.view.session.id, entries)
-        return check(claims, seen_in(told), CurrentFiles(self._files))
+            session_records = records(self._sessions, self._record.view.session.id, entries)
+        return check(claims, collect_facts(session_records), CurrentFiles(self._files))

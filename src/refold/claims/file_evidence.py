@@ -10,17 +10,26 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from refold.claims.observed import RUNS, FileRead, ObservedCall, ReadFiles
-from refold.claims.parse_claims import unwrapped
-from refold.claims.passages import LEAST, LineRange, Passage, bare, passage, weight
+from refold.claims.observed import RUN_TOOLS, FileRead, ObservedCall, ReadFiles
+from refold.claims.parse_claims import unquote
+from refold.claims.passages import (
+    MIN_QUOTE_WEIGHT,
+    LineRange,
+    Passage,
+    bare,
+    passage,
+    weight,
+)
 from refold.claims.sources import CurrentFile, CurrentFiles
 from refold.errors import ToolFailed
 from refold.values.claims import Evidence, Finding
 from refold.values.printable_names import shorten
 
-_LINES = re.compile(r"(?:[Ll]ines?)?[Ll]?(\d{1,7})(?:[-–—:,]|\.\.)?(?:[Ll]?(\d{1,7}))?")
-_NUMBER = re.compile(r"\s*(\d{1,7})\t")
-_ELLIPSIS = re.compile(r"\[?(?:\.\.\.|…)\]?")
+_LINES_PATTERN = re.compile(
+    r"(?:[Ll]ines?)?[Ll]?(\d{1,7})(?:[-–—:,]|\.\.)?(?:[Ll]?(\d{1,7}))?"
+)
+_NUMBER_PATTERN = re.compile(r"\s*(\d{1,7})\t")
+_ELLIPSIS_PATTERN = re.compile(r"\[?(?:\.\.\.|…)\]?")
 
 
 class QuoteToFind(Struct, frozen=True):
@@ -30,14 +39,14 @@ class QuoteToFind(Struct, frozen=True):
     within: LineRange | None = None
 
 
-def file_finding(evidence: Evidence, seen: ReadFiles, today: CurrentFiles) -> Finding:
+def file_finding(evidence: Evidence, facts: ReadFiles, today: CurrentFiles) -> Finding:
     """What the evidence comes to, by the journal and the file."""
     try:
-        paths = today.real(evidence.path, seen.directories)
+        paths = today.real(evidence.path, facts.directories)
     except ToolFailed as error:
         return Finding("unknown", str(error).rstrip("."))
-    path = next((p for p in paths if p in seen.readings or p in seen.changes), paths[0])
-    changed = _changed(path, seen, today) if evidence.changed else None
+    path = next((p for p in paths if p in facts.readings or p in facts.changes), paths[0])
+    changed = _change_finding(path, facts, today) if evidence.changed else None
     if changed is not None and (changed.state != "supported" or not evidence.quote.strip()):
         return changed
     if not evidence.quote.strip():
@@ -46,79 +55,87 @@ def file_finding(evidence: Evidence, seen: ReadFiles, today: CurrentFiles) -> Fi
         within = _lines(evidence.lines)
     except ValueError:
         return Finding("unknown", f"{shorten(evidence.lines, 40)!r} names no lines")
-    readings = seen.readings.get(path, ())
-    found = _quoted(list(_ways(evidence.quote, within)), path, readings, seen, today)
-    if found.state == "supported" and path in seen.changes:  # perhaps by these very words
-        return Finding("supported", f"{found.reason}; {seen.changes[path]} in this session")
-    return found
+    readings = facts.readings.get(path, ())
+    finding = _quote_finding(
+        list(_ways(evidence.quote, within)), path, readings, facts, today
+    )
+    if (
+        finding.state == "supported" and path in facts.changes
+    ):  # perhaps by these very words
+        return Finding(
+            "supported", f"{finding.reason}; {facts.changes[path]} in this session"
+        )
+    return finding
 
 
-def _quoted(
+def _quote_finding(
     ways: Sequence[QuoteToFind],
     path: str,
     readings: Sequence[FileRead],
-    seen: ReadFiles,
+    facts: ReadFiles,
     today: CurrentFiles,
 ) -> Finding:
     if not readings:
-        return _not_read(ways, path, seen, today)
-    now = today.of(path)
-    if now.kind == "unreadable":
-        return Finding("unknown", f"the file cannot be read now: {now.why}")
-    found = [_as_read(sought, readings, now) for sought in ways]
-    best = next((f for f in found if f and f.state == "supported"), None)
-    best = best or next((f for f in found if f and f.state == "stale"), None)
+        return _not_read(ways, path, facts, today)
+    file = today.of(path)
+    if file.kind == "unreadable":
+        return Finding("unknown", f"the file cannot be read now: {file.why}")
+    findings = [_as_read(sought, readings, file) for sought in ways]
+    best = next((f for f in findings if f and f.state == "supported"), None)
+    best = best or next((f for f in findings if f and f.state == "stale"), None)
     if best:
         return _heavy(best, ways)
-    if printed := _printed(ways, path, now, seen):
+    if printed := _output_finding(ways, path, file, facts):
         return printed
-    moved = next((f for f in found if f), None)
-    if moved and any(_stands(sought, now) for sought in ways):
+    moved = next((f for f in findings if f), None)
+    if moved and any(_stands(sought, file) for sought in ways):
         why = "stands there today; when the file was read, it stood elsewhere"
         return Finding("unknown", why)
-    return moved or _absent(ways[0], readings, now)
+    return moved or _absent(ways[0], readings, file)
 
 
 def _as_read(
-    sought: QuoteToFind, readings: Sequence[FileRead], now: CurrentFile
+    sought: QuoteToFind, readings: Sequence[FileRead], file: CurrentFile
 ) -> Finding | None:
     """Look in the file as it was read or written here; None: the quote is not there."""
-    there, elsewhere = False, list[LineRange]()
+    was_there, elsewhere = False, list[LineRange]()
     for reading in readings:
-        same = bool(now.sha256) and reading.sha256 == now.sha256
-        texts = [reading.shown, *([now.words] if same and now.words else [])]
+        same = bool(file.sha256) and reading.sha256 == file.sha256
+        texts = [reading.shown, *([file.words] if same and file.words else [])]
         for text in texts:
-            if places := text.places(sought.quote, sought.within, most=1):
-                if same or (not reading.sha256 and _stands(sought, now)):
+            if places := text.places(sought.quote, sought.within, limit=1):
+                if same or (not reading.sha256 and _stands(sought, file)):
                     return Finding("supported", f"found at {places[0]} of what was read")
-                there = True
+                was_there = True
             elif sought.within:
                 elsewhere += text.places(sought.quote)
-    if there:
-        return Finding("stale", _since(sought, now))
+    if was_there:
+        return Finding("stale", _since(sought, file))
     if elsewhere and sought.within:
         places = ", ".join(map(str, dict.fromkeys(elsewhere[:3])))
         return Finding("contradicted", f"is at {places}, not at {sought.within}")
     return None
 
 
-def _since(sought: QuoteToFind, now: CurrentFile) -> str:
-    if now.kind == "gone":
+def _since(sought: QuoteToFind, file: CurrentFile) -> str:
+    if file.kind == "gone":
         return "stood there when it was read; the file is gone"
     still = (
-        "stands there still" if _stands(sought, now) else "does not stand there any more"
+        "stands there still" if _stands(sought, file) else "does not stand there any more"
     )
     return f"stood there when it was read; the file has changed since, and it {still}"
 
 
-def _absent(sought: QuoteToFind, readings: Sequence[FileRead], now: CurrentFile) -> Finding:
+def _absent(
+    sought: QuoteToFind, readings: Sequence[FileRead], file: CurrentFile
+) -> Finding:
     """The quote is in nothing that was read here."""
-    same = any(now.sha256 and r.sha256 == now.sha256 for r in readings)
-    known = same and now.words is not None
-    if _ELLIPSIS.search(sought.quote) and _in_pieces(sought.quote, readings, now):
+    same = any(file.sha256 and r.sha256 == file.sha256 for r in readings)
+    known = same and file.words is not None
+    if _ELLIPSIS_PATTERN.search(sought.quote) and _in_pieces(sought.quote, readings, file):
         why = "words are left out of the quote, so it cannot be checked: quote it whole"
         return Finding("unknown", why)
-    if not known and now.words is not None and now.words.holds(sought.quote):
+    if not known and file.words is not None and file.words.holds(sought.quote):
         return Finding("unknown", "is in the file now, but not in what was read of it")
     if known or all(reading.whole for reading in readings):
         return Finding("contradicted", "is not in the file as it was read")
@@ -126,45 +143,47 @@ def _absent(sought: QuoteToFind, readings: Sequence[FileRead], now: CurrentFile)
 
 
 def _not_read(
-    ways: Sequence[QuoteToFind], path: str, seen: ReadFiles, today: CurrentFiles
+    ways: Sequence[QuoteToFind], path: str, facts: ReadFiles, today: CurrentFiles
 ) -> Finding:
-    if any(_names(call, path) for call in seen.calls):
-        now = today.of(path)
-        if now.kind == "unreadable":
-            return Finding("unknown", f"the file cannot be read now: {now.why}")
-        if found := _printed(ways, path, now, seen) or _by_code(ways, path, now, seen):
-            return found
+    if any(_names(call, path) for call in facts.calls):
+        file = today.of(path)
+        if file.kind == "unreadable":
+            return Finding("unknown", f"the file cannot be read now: {file.why}")
+        if finding := _output_finding(ways, path, file, facts) or _by_code(
+            ways, path, file, facts
+        ):
+            return finding
     name = f"/{path.rpartition('/')[2]}"
-    like = [each for each in seen.readings if each.endswith(name)]
+    like = [reading_path for reading_path in facts.readings if reading_path.endswith(name)]
     hint = f"; {like[0]} was" if len(like) == 1 else ""
     return Finding("unknown", f"the file was never read here{hint}")
 
 
-def _printed(
-    ways: Sequence[QuoteToFind], path: str, now: CurrentFile, seen: ReadFiles
+def _output_finding(
+    ways: Sequence[QuoteToFind], path: str, file: CurrentFile, facts: ReadFiles
 ) -> Finding | None:
     """A command that names the file printed it: that was reading it, too."""
-    for call in reversed(seen.calls):
-        if call.outcome != "done" or call.tool not in RUNS or not _names(call, path):
+    for call in reversed(facts.calls):
+        if call.outcome != "done" or call.tool not in RUN_TOOLS or not _names(call, path):
             continue
         text = passage(call.text)
-        if sought := next((each for each in ways if text.holds(each.quote)), None):
-            return _heavy(_printed_by(call, sought, now), ways)
+        if sought := next((way for way in ways if text.holds(way.quote)), None):
+            return _heavy(_finding_in_output(call, sought, file), ways)
     return None
 
 
-def _printed_by(call: ObservedCall, sought: QuoteToFind, now: CurrentFile) -> Finding:
-    if _stands(sought, now):
+def _finding_in_output(
+    call: ObservedCall, sought: QuoteToFind, file: CurrentFile
+) -> Finding:
+    if _stands(sought, file):
         return Finding("supported", f"printed by {call.id}, and it exists")
-    if now.words is not None and now.words.holds(sought.quote):
-        why = (
-            f"printed by {call.id}, without its lines; today it {_where(sought, now.words)}"
-        )
+    if file.words is not None and file.words.holds(sought.quote):
+        why = f"printed by {call.id}, without its lines; today it {_where(sought, file.words)}"
         return Finding("unknown", why)
     return Finding("stale", f"printed by {call.id}, and not there any more")
 
 
-_TODAY = {
+_REASON_BY_KIND = {
     "file": "the file is not what it was then",
     "gone": "there is no such file now",
     "unreadable": "the file cannot be read as text now",
@@ -172,36 +191,36 @@ _TODAY = {
 
 
 def _by_code(
-    ways: Sequence[QuoteToFind], path: str, now: CurrentFile, seen: ReadFiles
+    ways: Sequence[QuoteToFind], path: str, file: CurrentFile, facts: ReadFiles
 ) -> Finding | None:
     """Python reads files and leaves no trace: then the file must be what it was."""
     if not any(
-        d.tool == "python" and d.outcome == "done" and _names(d, path) for d in seen.calls
+        d.tool == "python" and d.outcome == "done" and _names(d, path) for d in facts.calls
     ):
         return None
-    if now.words is None or now.touched >= seen.began:
+    if file.words is None or file.touched >= facts.began:
         why = "Python code names the file, and what it read of it is not recorded"
-        today = _TODAY[now.kind]
+        today = _REASON_BY_KIND[file.kind]
         return Finding("unknown", f"{why}; {today}")
     for sought in ways:
-        if now.words.places(sought.quote, sought.within, most=1):
+        if file.words.places(sought.quote, sought.within, limit=1):
             why = "stands in the file, which Python code names and which has not changed since"
             return _heavy(Finding("supported", why), ways)
-    if now.words.holds(ways[0].quote):
-        return Finding("contradicted", _where(ways[0], now.words))
+    if file.words.holds(ways[0].quote):
+        return Finding("contradicted", _where(ways[0], file.words))
     return Finding("contradicted", "is not in the file")
 
 
-def _changed(path: str, seen: ReadFiles, today: CurrentFiles) -> Finding:
+def _change_finding(path: str, facts: ReadFiles, today: CurrentFiles) -> Finding:
     """Was the file changed in this session?"""
-    kind = seen.changes.get(path)
+    kind = facts.changes.get(path)
     if kind is None:
-        if seen.doubtful:
+        if facts.doubtful:
             why = "no tool changed it; what a command did to files is not recorded"
             return Finding("unknown", why)
         return Finding("contradicted", "the file was not changed in this session")
-    before, now = seen.originals.get(path), today.of(path)
-    as_before = now.kind == "gone" if before == "" else now.sha256 == before
+    before, file = facts.originals.get(path), today.of(path)
+    as_before = file.kind == "gone" if before == "" else file.sha256 == before
     if before is not None and as_before and kind != "deleted":
         return Finding("stale", f"it was {kind} in this session, and is again as before")
     return Finding("supported", f"it was {kind} in this session")
@@ -211,39 +230,39 @@ def _ways(quote: str, within: LineRange | None) -> Iterator[QuoteToFind]:
     """The quote as given, then without the quotation marks that models add."""
     yield QuoteToFind(bare(quote), within)
     rows = quote.strip("\n").split("\n")
-    numbers = [_NUMBER.match(row) for row in rows]
-    if all(numbers) and (found := [m for m in numbers if m]):
-        text = "\n".join(row[m.end() :] for row, m in zip(rows, found, strict=True))
-        first = int(found[0][1])
+    numbers = [_NUMBER_PATTERN.match(row) for row in rows]
+    if all(numbers) and (matches := [m for m in numbers if m]):
+        text = "\n".join(row[m.end() :] for row, m in zip(rows, matches, strict=True))
+        first = int(matches[0][1])
         yield QuoteToFind(bare(text), within or LineRange(first, first))
-    if (plain := bare(unwrapped(quote))) != bare(quote):
+    if (plain := bare(unquote(quote))) != bare(quote):
         yield QuoteToFind(plain, within)
 
 
 def _heavy(finding: Finding, ways: Sequence[QuoteToFind]) -> Finding:
     """Whether the quote is long enough: a very short one is in every file."""
-    if min(weight(sought.quote) for sought in ways) >= LEAST:
+    if min(weight(sought.quote) for sought in ways) >= MIN_QUOTE_WEIGHT:
         return finding
     return Finding("unknown", "the quote is too short: quote more of it")
 
 
 def _lines(text: str) -> LineRange | None:
     """Raises `ValueError` for what names no lines."""
-    if not (given := "".join(text.split())):
+    if not (compact := "".join(text.split())):
         return None
-    found = _LINES.fullmatch(given)
-    if found is None:
-        raise ValueError(given)
-    first = int(found[1])
-    last = int(found[2] or first)
+    match = _LINES_PATTERN.fullmatch(compact)
+    if match is None:
+        raise ValueError(compact)
+    first = int(match[1])
+    last = int(match[2] or first)
     if not 0 < first <= last:
-        raise ValueError(given)
+        raise ValueError(compact)
     return LineRange(first, last)
 
 
-def _stands(sought: QuoteToFind, now: CurrentFile) -> bool:
-    return now.words is not None and bool(
-        now.words.places(sought.quote, sought.within, most=1)
+def _stands(sought: QuoteToFind, file: CurrentFile) -> bool:
+    return file.words is not None and bool(
+        file.words.places(sought.quote, sought.within, limit=1)
     )
 
 
@@ -252,9 +271,9 @@ def _where(sought: QuoteToFind, text: Passage) -> str:
     return f"is at {places}, not at {sought.within}"
 
 
-def _in_pieces(quote: str, readings: Sequence[FileRead], now: CurrentFile) -> bool:
-    pieces = [bare(piece) for piece in _ELLIPSIS.split(quote) if bare(piece)]
-    texts = [reading.shown for reading in readings] + ([now.words] if now.words else [])
+def _in_pieces(quote: str, readings: Sequence[FileRead], file: CurrentFile) -> bool:
+    pieces = [bare(piece) for piece in _ELLIPSIS_PATTERN.split(quote) if bare(piece)]
+    texts = [reading.shown for reading in readings] + ([file.words] if file.words else [])
     return any(all(text.holds(piece) for piece in pieces) for text in texts)
 
 
@@ -262,4 +281,4 @@ def _names(call: ObservedCall, path: str) -> bool:
     """Does the call name the file, in what it was given or in what it printed?"""
     name = path.rpartition("/")[2]
     printed = call.tool == "python" and name in call.text
-    return name in call.given or printed
+    return name in call.argument_text or printed

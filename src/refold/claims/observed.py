@@ -15,7 +15,7 @@ from typing import cast
 import msgspec
 from msgspec import Struct, field
 
-from refold.claims.passages import Passage, later, numbered, passage
+from refold.claims.passages import Passage, later, passage, passage_of_rows
 from refold.journal.events.child_events import ChildEnded, NestedCallMade, VariableInjected
 from refold.journal.events.kinds import (
     Checkpointed,
@@ -30,14 +30,14 @@ from refold.journal.state.changed_files import merge_changes
 from refold.rlm.initial_variables import Files, files_in
 from refold.values.display import Diff, Output
 from refold.values.messages import ToolCall
-from refold.values.printable_names import escaped
+from refold.values.printable_names import escape_name
 
-_ROW = pattern(r"(\d{1,9})\t(.*)")
-_HIT = pattern(r"(\d{1,9})[:-] (.*)")
-_HUNK = pattern(r"@@ -(\d+),\d+ \+(\d+),\d+ @@")
-_MARK = "characters are left out here"  # of a result that was cut in the middle
+_ROW_PATTERN = pattern(r"(\d{1,9})\t(.*)")
+_HIT_PATTERN = pattern(r"(\d{1,9})[:-] (.*)")
+_HUNK_PATTERN = pattern(r"@@ -(\d+),\d+ \+(\d+),\d+ @@")
+_CUT_MARK = "characters are left out here"  # of a result that was cut in the middle
 # Tools that may change files without telling which.
-RUNS = ("bash", "python")
+RUN_TOOLS = ("bash", "python")
 
 
 class SessionRecord(Struct, frozen=True):
@@ -71,7 +71,7 @@ class ObservedCall(Struct, frozen=True):
         return self.output.code if self.output else None
 
     @property
-    def given(self) -> str:
+    def argument_text(self) -> str:
         """All that the call was given, as one text."""
         return " ".join(str(value) for value in self.arguments.values())
 
@@ -98,7 +98,7 @@ class ReadFiles(Struct, frozen=True):
     doubtful: bool = False  # may commands have changed files that nobody looked at since?
 
 
-def seen_in(records: Sequence[SessionRecord]) -> ReadFiles:
+def collect_facts(records: Sequence[SessionRecord]) -> ReadFiles:
     """What these journals show. The first is the session's own."""
     gathering = _Gathering()
     for record in records:
@@ -132,37 +132,37 @@ class _Gathering:
                 case NestedCallMade(call):
                     calls[call.id] = call
                 case Started(id_) if id_ in calls:
-                    begun[id_] = _observed(calls[id_], record.name, entry)
-                    doubtful = doubtful or calls[id_].name in RUNS
+                    begun[id_] = _observe(calls[id_], record.name, entry)
+                    doubtful = doubtful or calls[id_].name in RUN_TOOLS
                 case Checkpointed(changed=changed):
                     doubtful = False
                     self._changes = merge_changes(self._changes, changed)
                 case Ended() as end if end.call_id in calls:
                     begun.pop(end.call_id, None)
-                    self._ended(calls[end.call_id], end, entry, record, directory)
+                    self._take_end(calls[end.call_id], end, entry, record, directory)
                 case _:
-                    self._given(entry, record)
+                    self._take_text(entry, record)
         self._doubtful = self._doubtful or doubtful
         self._calls += begun.values()
 
-    def _given(self, entry: Entry, record: SessionRecord) -> None:
+    def _take_text(self, entry: Entry, record: SessionRecord) -> None:
         """Text from models, subagents and injected variables."""
         match entry.event:
             case Settled(text=text, full_blob=whole) if text or whole:
-                kept = record.blob(whole) if whole else None
-                self._said.append(kept.decode(errors="replace") if kept else text)
+                content = record.blob(whole) if whole else None
+                self._said.append(content.decode(errors="replace") if content else text)
             case ChildEnded(text=text) if text:
                 self._said.append(text)
             case VariableInjected() as given:
-                for path, sha256, shown, there in handed(given, record.blob):
-                    reading = FileRead(sha256, shown, there)
+                for path, sha256, shown, is_whole in variable_files(given, record.blob):
+                    reading = FileRead(sha256, shown, is_whole)
                     self._readings.append((path, reading, (entry.at, entry.seq)))
             case _:
                 pass
 
     def all_of_it(self) -> ReadFiles:
         readings = dict[str, tuple[FileRead, ...]]()
-        for path, reading, _ in sorted(self._readings, key=lambda each: each[2]):
+        for path, reading, _ in sorted(self._readings, key=lambda reading: reading[2]):
             readings[path] = (reading, *readings.get(path, ()))
         return ReadFiles(
             directories=tuple(dict.fromkeys(self._directories)),
@@ -176,7 +176,7 @@ class _Gathering:
             doubtful=self._doubtful,
         )
 
-    def _ended(
+    def _take_end(
         self,
         call: ToolCall,
         end: Ended,
@@ -188,24 +188,31 @@ class _Gathering:
         text, whole = _text(end, record)
         output = next((s for s in end.shown if isinstance(s, Output)), None)
         rows = list(_rows(text)) if call.name == "read_file" else []
-        shown = numbered(rows)
-        done = _observed(call, record.name, entry)
+        shown = passage_of_rows(rows)
+        observed = _observe(call, record.name, entry)
         self._calls.append(
             msgspec.structs.replace(
-                done, outcome=end.outcome, text=text, whole=whole, output=output, rows=shown
+                observed,
+                outcome=end.outcome,
+                text=text,
+                whole=whole,
+                output=output,
+                rows=shown,
             )
         )
         self._readings += [
             (p, FileRead(h, shown, whole and bool(rows)), order) for p, h in end.file_hashes
         ]
         if call.name == "grep" and end.outcome == "done":
-            found = _hits(text, directory)
-            self._readings += [(path, FileRead("", hits), order) for path, hits in found]
+            hits_by_file = _hits(text, directory)
+            self._readings += [
+                (path, FileRead("", hits), order) for path, hits in hits_by_file
+            ]
         for diff in end.shown:
             if isinstance(diff, Diff):
-                self._changed(diff, done, order)
+                self._take_diff(diff, observed, order)
 
-    def _changed(self, diff: Diff, call: ObservedCall, order: tuple[float, int]) -> None:
+    def _take_diff(self, diff: Diff, call: ObservedCall, order: tuple[float, int]) -> None:
         path = diff.path
         self._changes = merge_changes(self._changes, [(path, diff.kind)])
         self._originals.setdefault(path, diff.before)
@@ -213,7 +220,7 @@ class _Gathering:
         before, after = _sides(diff.text)
         if diff.before:
             self._readings.append(
-                (path, FileRead(diff.before, numbered(before), False), order)
+                (path, FileRead(diff.before, passage_of_rows(before), False), order)
             )
         if diff.after:
             content = call.arguments.get("content")
@@ -224,13 +231,13 @@ class _Gathering:
             shown = (
                 passage(content)
                 if isinstance(content, str) and written
-                else numbered(after)
+                else passage_of_rows(after)
             )
             # A hunk shows a part; the rest was seen before, at other lines perhaps.
             self._readings.append((path, FileRead(diff.after, shown, written), order))
 
 
-def _observed(call: ToolCall, name: str, entry: Entry) -> ObservedCall:
+def _observe(call: ToolCall, name: str, entry: Entry) -> ObservedCall:
     try:
         arguments = msgspec.json.decode(call.arguments, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -246,14 +253,14 @@ def _text(end: Ended, record: SessionRecord) -> tuple[str, bool]:
         if blob is not None:
             return blob.decode(errors="replace"), True
         return end.text, False
-    return end.text, _MARK not in end.text
+    return end.text, _CUT_MARK not in end.text
 
 
 def _rows(text: str) -> Iterator[tuple[int, str]]:
     """The lines of a file in the output of `read_file`."""
     before = 0
     for line in text.split("\n"):
-        row = _ROW.fullmatch(line)
+        row = _ROW_PATTERN.fullmatch(line)
         if row is None or (before and int(row[1]) != before + 1):
             return
         before = int(row[1])
@@ -264,13 +271,13 @@ def _hits(text: str, directory: str) -> Iterator[tuple[str, Passage]]:
     """The lines that `grep` showed, by file."""
     path, rows = "", list[tuple[int, str]]()
     for line in (*text.split("\n"), ""):
-        if hit := _HIT.fullmatch(line):
+        if hit := _HIT_PATTERN.fullmatch(line):
             rows.append((int(hit[1]), hit[2]))
         elif line != "--":
             if path and rows:
-                yield path, numbered(rows)
+                yield path, passage_of_rows(rows)
             # Names are printable there: they are compared as such.
-            path, rows = escaped(normpath(join(directory, line))) if line else "", []
+            path, rows = escape_name(normpath(join(directory, line))) if line else "", []
 
 
 def _sides(diff: str) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
@@ -278,7 +285,7 @@ def _sides(diff: str) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
     before, after = list[tuple[int, str]](), list[tuple[int, str]]()
     old = new = 0
     for line in diff.split("\n"):
-        if hunk := _HUNK.fullmatch(line):
+        if hunk := _HUNK_PATTERN.fullmatch(line):
             old, new = int(hunk[1]), int(hunk[2])
         elif not old and not new:
             break
@@ -294,34 +301,34 @@ def _sides(diff: str) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
     return before, after
 
 
-def handed(
+def variable_files(
     event: VariableInjected, blob: Callable[[str], bytes | None]
 ) -> Iterator[tuple[str, str, Passage, bool]]:
     """Each file of an injected variable with its hash and text, and whether the text is there.
 
     The user passed these files in whole, so they count as read.
     """
-    files = event.files or _listed(event.files_blob, blob)
+    files = event.files or _read_list(event.files_blob, blob)
     texts = _texts(event.blob, blob) if files else []
-    there = len(texts) == len(files)
+    is_whole = len(texts) == len(files)
     for n, (path, digest) in enumerate(files):
-        shown = later(partial(texts.__getitem__, n)) if there else passage("")
-        yield path, digest, shown, there
+        shown = later(partial(texts.__getitem__, n)) if is_whole else passage("")
+        yield path, digest, shown, is_whole
 
 
-def _listed(name: str, blob: Callable[[str], bytes | None]) -> Files:
-    kept = blob(name) if name else None
+def _read_list(name: str, blob: Callable[[str], bytes | None]) -> Files:
+    content = blob(name) if name else None
     try:
-        return files_in(kept) if kept else ()
+        return files_in(content) if content else ()
     except msgspec.DecodeError:
         return ()
 
 
 def _texts(name: str, blob: Callable[[str], bytes | None]) -> list[str]:
     """Of one file, or of several by their names."""
-    kept = blob(name)
+    content = blob(name)
     try:
-        value: object = msgspec.json.decode(kept) if kept else None
+        value: object = msgspec.json.decode(content) if content else None
     except msgspec.DecodeError:
         return []
     match value:

@@ -13,61 +13,61 @@ import msgspec
 
 from refold.values.claims import Claim, Evidence
 
-_LABELS = (
+_LABEL_NAMES = (
     "claim", "description", "name", "title", "risk", "statement", "finding", "summary", "text",
 )  # fmt: skip
-_NAMES: Mapping[str, Sequence[str]] = {
+_FIELD_NAMES: Mapping[str, Sequence[str]] = {
     "path": ("path", "file", "filename", "file_path", "location", "source"),
     "lines": ("lines", "line", "line_range", "range", "line_number", "line_numbers"),
     "quote": ("quote", "snippet", "excerpt", "quoted", "text", "content", "output"),
     "call": ("call", "call_id", "command", "cmd", "tool_call"),
 }
-_STARTS = ("line_start", "start_line", "start", "first")
-_ENDS = ("line_end", "end_line", "end", "last")
-_WRAPPED = ('""', "''", "``", "“”", "‘’", "«»")
+_START_NAMES = ("line_start", "start_line", "start", "first")
+_END_NAMES = ("line_end", "end_line", "end", "last")
+_QUOTATION_MARKS = ('""', "''", "``", "“”", "‘’", "«»")
 _A_CALL = re.compile(r"(?:child-\d+/)*(?:call-|c)\d+(?:\.\d+)*")
-_LINES = re.compile(r"[Ll]?(\d{1,7})(?:[-–—][Ll]?(\d{1,7}))?")
-_BEGINS = re.compile(r"[{\[](?=\s{0,200}[\"{\[])")
-_SPEAKS = re.compile(r'"evidence"', re.IGNORECASE)
+_LINES_PATTERN = re.compile(r"[Ll]?(\d{1,7})(?:[-–—][Ll]?(\d{1,7}))?")
+_JSON_START_PATTERN = re.compile(r"[{\[](?=\s{0,200}[\"{\[])")
+_EVIDENCE_PATTERN = re.compile(r'"evidence"', re.IGNORECASE)
 _MOST_BLOCKS = 500  # places in one answer that may begin JSON
-_MOST = 200_000  # values that are looked into
-UNREADABLE = "(the answer speaks of evidence in a form that cannot be read)"
+_MAX_VALUES = 200_000  # values that are looked into
+UNREADABLE_CLAIM = "(the answer speaks of evidence in a form that cannot be read)"
 
 
 def in_answer(answer: str) -> tuple[Claim, ...]:
     """The claims of an answer, in their order."""
-    found, rest = list[Claim](), list[str]()
+    claims, rest = list[Claim](), list[str]()
     for value in _values(answer, rest):
         for item in _objects(value):
             if _is_claim(item):
-                found.append(_claim(item, len(found) + 1))
-    unread = (Claim(UNREADABLE),) if _SPEAKS.search("".join(rest)) else ()
-    return tuple(dict.fromkeys((*found, *unread)))
+                claims.append(_claim(item, len(claims) + 1))
+    unread = (Claim(UNREADABLE_CLAIM),) if _EVIDENCE_PATTERN.search("".join(rest)) else ()
+    return tuple(dict.fromkeys((*claims, *unread)))
 
 
-def evidence_in(given: object) -> tuple[Evidence, ...]:
+def evidence_in(value: object) -> tuple[Evidence, ...]:
     """The evidence of a claim, in any of its forms."""
-    if given is None or given in ("", [], {}):
+    if value is None or value in ("", [], {}):
         return ()
-    if isinstance(given, list):
-        return tuple(_one(part) for part in cast("list[object]", given))
-    return (_one(given),)
+    if isinstance(value, list):
+        return tuple(_one(part) for part in cast("list[object]", value))
+    return (_one(value),)
 
 
-def _one(given: object) -> Evidence:
-    match given:
+def _one(value: object) -> Evidence:
+    match value:
         case str():
-            return _from_text(given)
+            return _from_text(value)
         case dict():
-            return _from_map(cast("Mapping[str, Any]", given))
+            return _from_map(cast("Mapping[str, Any]", value))
         case _:
             return Evidence()  # it says nothing, and is not left out
 
 
-def unwrapped(quote: str) -> str:
+def unquote(quote: str) -> str:
     """`quote` without the quotation marks around all of it."""
     text = quote.strip()
-    for first, last in _WRAPPED:
+    for first, last in _QUOTATION_MARKS:
         inner = text[1:-1]
         if inner and text[0] == first and text[-1] == last and not {first, last} & {*inner}:
             return inner.strip()
@@ -81,18 +81,18 @@ def _values(answer: str, rest: list[str]) -> Iterator[object]:
         return
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         pass
-    decoder, at, read = json.JSONDecoder(), 0, 0
+    decoder, position, read = json.JSONDecoder(), 0, 0
     for _ in range(_MOST_BLOCKS):
-        begins = _BEGINS.search(answer, at)
+        begins = _JSON_START_PATTERN.search(answer, position)
         if begins is None:
             break
-        at = begins.end()
+        position = begins.end()
         try:
-            value, at = decoder.raw_decode(answer, begins.start())
+            value, position = decoder.raw_decode(answer, begins.start())
         except (ValueError, RecursionError):  # no JSON after all
             continue
         rest.append(answer[read : begins.start()])
-        read = at
+        read = position
         yield value
     rest.append(answer[read:])
 
@@ -100,7 +100,7 @@ def _values(answer: str, rest: list[str]) -> Iterator[object]:
 def _objects(value: object) -> Iterator[Mapping[str, Any]]:
     """Every object in it, the outer before the inner. No recursion: it may be deep."""
     left, looked_at = [value], 0
-    while left and looked_at < _MOST:
+    while left and looked_at < _MAX_VALUES:
         looked_at += 1
         value = left.pop()
         match value:
@@ -124,7 +124,7 @@ def _is_claim(item: Mapping[str, Any]) -> bool:
 
 
 def _claim(item: Mapping[str, Any], number: int) -> Claim:
-    texts = (_key(item, name) for name in _LABELS)
+    texts = (_key(item, name) for name in _LABEL_NAMES)
     label = next((t for t in texts if isinstance(t, str) and t.strip()), f"claim {number}")
     required = _as_flag(_key(item, "required"))
     return Claim(label, evidence_in(_key(item, "evidence", "")), required)
@@ -139,12 +139,12 @@ def _key(item: Mapping[str, Any], name: str, default: object = None) -> Any:
 def _from_map(item: Mapping[str, Any]) -> Evidence:
     texts = {
         field: next((t for n in names if (t := _as_text(_key(item, n)))), "")
-        for field, names in _NAMES.items()
+        for field, names in _FIELD_NAMES.items()
     }
     if not texts["lines"]:
         ends = [
             next((t for n in ns if (t := _as_text(_key(item, n)))), "")
-            for ns in (_STARTS, _ENDS)
+            for ns in (_START_NAMES, _END_NAMES)
         ]
         texts["lines"] = "-".join(filter(None, ends))
     if not texts["lines"]:
@@ -181,24 +181,24 @@ def _from_text(text: str) -> Evidence:
         head, colon, rest = text.partition(":\n")
     if not colon and text.endswith(":"):
         head = text[:-1]
-    quote = unwrapped(rest)
+    quote = unquote(rest)
     if head.startswith("$ "):
         return Evidence(call=head[2:].strip(), quote=quote)
-    name = unwrapped(head)
+    name = unquote(head)
     if _A_CALL.fullmatch(name):
         return Evidence(call=name, quote=quote)
     path, lines = _split_lines(name)
-    path = unwrapped(path)
+    path = unquote(path)
     if not ("/" in path or "." in path) or path != "".join(path.split()):
-        return Evidence(quote=unwrapped(text))  # names no file
+        return Evidence(quote=unquote(text))  # names no file
     return Evidence(path=path, lines=lines, quote=quote)
 
 
 def _split_lines(path: str) -> tuple[str, str]:
     """`src/a.py:12-14` or `src/a.py#L12` as the path and the lines."""
     for mark in ("#", ":"):
-        front, found, back = path.rpartition(mark)
-        if found and front and _LINES.fullmatch(back.strip()):
+        front, separator, back = path.rpartition(mark)
+        if separator and front and _LINES_PATTERN.fullmatch(back.strip()):
             first = front.rpartition(":")  # a column follows the line: only the line counts
             if mark == ":" and first[0] and first[2].isdecimal() and len(first[2]) < 8:
                 return first[0].strip(), first[2]

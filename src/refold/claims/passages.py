@@ -11,10 +11,10 @@ from unicodedata import normalize
 
 from refold.values.text import clean
 
-LEAST = 8  # letters and digits of a quote that can be told from chance
+MIN_QUOTE_WEIGHT = 8  # letters and digits of a quote that can be told from chance
 _MOST_WORK = 5_000_000  # characters compared for a quote that occurs again within words
-_GAP = "\0"  # lines are missing here: no quote reaches across
-_WIDE = "\u2e80"  # from here on one letter is a syllable or a word
+_GAP_MARK = "\0"  # lines are missing here: no quote reaches across
+_WIDE_START = "\u2e80"  # from here on one letter is a syllable or a word
 
 
 class LineRange(NamedTuple):
@@ -30,7 +30,7 @@ class LineRange(NamedTuple):
 
 
 class Passage:
-    """Build it with `passage` or `numbered`."""
+    """Build it with `passage` or `passage_of_rows`."""
 
     def __init__(self, text: str, starts: Sequence[int], numbers: Sequence[int]) -> None:
         self._text, self._starts, self._numbers = text, starts, numbers
@@ -39,49 +39,55 @@ class Passage:
         return bool(self._text)
 
     def places(
-        self, quote: str, within: LineRange | None = None, most: int = 3
+        self, quote: str, within: LineRange | None = None, limit: int = 3
     ) -> list[LineRange]:
         """Where `quote` (`bare`) is, or begins `within`. The first places only."""
-        found, at, work = list[LineRange](), self._start(within), 0
+        ranges, position, work = list[LineRange](), self._start(within), 0
         end = self._end(within) + len(quote)
-        while len(found) < most and work < _MOST_WORK:
+        while len(ranges) < limit and work < _MOST_WORK:
             work += len(quote) + 1_000
-            at = self._text.find(quote, at, end) if quote and _GAP not in quote else -1
-            if at < 0:
+            position = (
+                self._text.find(quote, position, end)
+                if quote and _GAP_MARK not in quote
+                else -1
+            )
+            if position < 0:
                 break
-            if self._whole_words(at, at + len(quote)):
-                found.append(LineRange(self._line(at), self._line(at + len(quote) - 1)))
-            at += 1
-        return found
+            if self._whole_words(position, position + len(quote)):
+                ranges.append(
+                    LineRange(self._line(position), self._line(position + len(quote) - 1))
+                )
+            position += 1
+        return ranges
 
     def holds(self, quote: str) -> bool:
-        return bool(self.places(quote, most=1))
+        return bool(self.places(quote, limit=1))
 
     def is_a_line(self, quote: str) -> bool:
         """Whether a line has exactly this text."""
-        for place in self.places(quote, most=20):
-            at = bisect_right(self._numbers, place.first) - 1
-            last = at + 1 == len(self._starts)
-            end = len(self._text) if last else self._starts[at + 1] - 1
-            if self._text[self._starts[at] : end].rstrip(f" {_GAP}") == quote:
+        for place in self.places(quote, limit=20):
+            index = bisect_right(self._numbers, place.first) - 1
+            last = index + 1 == len(self._starts)
+            end = len(self._text) if last else self._starts[index + 1] - 1
+            if self._text[self._starts[index] : end].rstrip(f" {_GAP_MARK}") == quote:
                 return True
         return False
 
     def _start(self, within: LineRange | None) -> int:
         if within is None:
             return 0
-        at = bisect_right(self._numbers, within.first - 1)
-        return self._starts[at] if at < len(self._starts) else len(self._text)
+        index = bisect_right(self._numbers, within.first - 1)
+        return self._starts[index] if index < len(self._starts) else len(self._text)
 
     def _end(self, within: LineRange | None) -> int:
         """After the last place where a quote may begin."""
         if within is None:
             return len(self._text)
-        at = bisect_right(self._numbers, within.last)
-        return self._starts[at] - 1 if at < len(self._starts) else len(self._text)
+        index = bisect_right(self._numbers, within.last)
+        return self._starts[index] - 1 if index < len(self._starts) else len(self._text)
 
-    def _line(self, at: int) -> int:
-        return self._numbers[bisect_right(self._starts, at) - 1]
+    def _line(self, position: int) -> int:
+        return self._numbers[bisect_right(self._starts, position) - 1]
 
     def _whole_words(self, start: int, end: int) -> bool:
         text = self._text
@@ -104,26 +110,26 @@ class _Later(Passage):
         return vars(self)[name]
 
 
-def numbered(rows: Iterable[tuple[int, str]]) -> Passage:
+def passage_of_rows(rows: Iterable[tuple[int, str]]) -> Passage:
     """Of lines with their numbers, in their order; where one is missing is a gap."""
     pieces, starts, numbers = list[str](), list[int](), list[int]()
-    at, before = 0, None
+    position, before = 0, None
     for number, line in rows:
         if before is not None and number != before + 1:
-            pieces.append(_GAP)
-            at += 2
+            pieces.append(_GAP_MARK)
+            position += 2
         before = number
         if words := bare(line):
             pieces.append(words)
-            starts.append(at)
+            starts.append(position)
             numbers.append(number)
-            at += len(words) + 1
+            position += len(words) + 1
     return Passage(" ".join(pieces), starts, numbers)
 
 
 def passage(text: str) -> Passage:
     """Of a whole text, LF alone."""
-    return numbered(enumerate(text.split("\n"), 1))
+    return passage_of_rows(enumerate(text.split("\n"), 1))
 
 
 def later(text: Callable[[], str]) -> Passage:
@@ -138,9 +144,9 @@ def bare(quote: str) -> str:
 
 def weight(quote: str) -> int:
     """The number of letters and digits in a quote."""
-    return sum(1 + (letter >= _WIDE) for letter in quote if letter.isalnum())
+    return sum(1 + (letter >= _WIDE_START) for letter in quote if letter.isalnum())
 
 
 def _in_word(letter: str) -> bool:
     # Scripts without blanks between words have no ends of words to be seen.
-    return (letter.isalnum() and letter < _WIDE) or letter == "_"
+    return (letter.isalnum() and letter < _WIDE_START) or letter == "_"

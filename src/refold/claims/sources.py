@@ -22,27 +22,27 @@ from refold.journal.events.kinds import Entry
 from refold.journal.session_index import SessionIndex
 from refold.place.port import AT_MOST, Files
 from refold.tools.text_files import decode_text
-from refold.values.printable_names import escaped
+from refold.values.printable_names import escape_name
 
-_NAME = re.compile(r"child-\d{1,6}")
-_DEEPEST = 16
-_MOST = 1_000  # sessions
+_NAME_PATTERN = re.compile(r"child-\d{1,6}")
+_MAX_DEPTH = 16
+_MAX_SESSIONS = 1_000  # sessions
 
 
 def records(
     sessions: SessionIndex, session: str, entries: Sequence[Entry]
 ) -> list[SessionRecord]:
     """Of the session with these entries, and of all below it."""
-    found = [SessionRecord(entries, "", _blobs(sessions, session))]
+    result = [SessionRecord(entries, "", _blobs(sessions, session))]
     left = list(_born(sessions, session, entries))
-    while left and len(found) < _MOST:
+    while left and len(result) < _MAX_SESSIONS:
         child, known = left.pop(0)
         below = f"{session}/{child}"
-        told, damage = sessions.entries(below, known)
-        found.append(SessionRecord(told, child, _blobs(sessions, below), damage))
-        if child.count("/") < _DEEPEST:
-            left += _born(sessions, session, told, child)
-    return found
+        child_entries, damage = sessions.entries(below, known)
+        result.append(SessionRecord(child_entries, child, _blobs(sessions, below), damage))
+        if child.count("/") < _MAX_DEPTH:
+            left += _born(sessions, session, child_entries, child)
+    return result
 
 
 def _born(
@@ -56,7 +56,7 @@ def _born(
     return [
         (f"{name}/{child}" if name else child, ends.get(child, (0, "")))
         for child in dict.fromkeys(born)
-        if child in stored and _NAME.fullmatch(child)
+        if child in stored and _NAME_PATTERN.fullmatch(child)
     ]
 
 
@@ -90,8 +90,8 @@ class CurrentFiles:
     def real(self, path: str, directories: Sequence[str]) -> tuple[str, ...]:
         """The files that a path may mean, printable. Raises `ToolFailed` for an invalid path."""
         bases = directories if not os.path.isabs(path) else ("/",)
-        found = [escaped(self._files.real(os.path.join(base, path))) for base in bases]
-        return tuple(dict.fromkeys(found))
+        paths = [escape_name(self._files.real(os.path.join(base, path))) for base in bases]
+        return tuple(dict.fromkeys(paths))
 
     def of(self, path: str) -> CurrentFile:
         """`path` as `real` gives it."""
@@ -102,7 +102,7 @@ class CurrentFiles:
     def _look(self, path: str) -> CurrentFile:
         try:
             real = self._files.real(path)
-            if escaped(real) != path:
+            if escape_name(real) != path:
                 return CurrentFile("unreadable", why="a link leads elsewhere by now")
             if self._files.kind(real) == "nothing":
                 return CurrentFile("gone")
@@ -115,7 +115,7 @@ class CurrentFiles:
         except OSError as error:
             return CurrentFile("unreadable", why=error.strerror or "it cannot be read")
         text = decode_text(content)
-        now = partial(CurrentFile, "file", sha256(content).hexdigest(), touched=touched)
+        current = partial(CurrentFile, "file", sha256(content).hexdigest(), touched=touched)
         if text is None or content.startswith(b"%PDF-"):
-            return now(why="it is not text")
-        return now(passage(text.plain))
+            return current(why="it is not text")
+        return current(passage(text.plain))

@@ -18,8 +18,8 @@ from refold.cli.parser import Parser, count, dollars, seconds
 from refold.cli.subcommands import SUBCOMMANDS, parser_of, subcommand_list
 from refold.errors import BadInput
 from refold.headless.streams import write
-from refold.values.log_level import LEVELS
-from refold.values.modes import MODES, Effort
+from refold.values.log_level import LOG_LEVELS
+from refold.values.modes import MODE_NAMES, Effort
 
 HELP_ABOUT = """refold: a coding agent that asks before it acts and records what it does.
 
@@ -208,7 +208,7 @@ def _add_agent(parser: ArgumentParser) -> None:
 
 def _add_permissions(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("--permission-mode", choices=MODES, help="what runs without asking")
+    add("--permission-mode", choices=MODE_NAMES, help="what runs without asking")
     add(
         "--yolo",
         "--no-approval",
@@ -273,7 +273,7 @@ def _add_model_calls(parser: ArgumentParser) -> None:
     responses("--replay", metavar="FILE",
         help="take the model's responses from a cassette; requests must match")  # fmt: skip
     add("--record", metavar="FILE", help="record all model calls into a cassette")
-    add("--log-level", choices=(*LEVELS, "off"),
+    add("--log-level", choices=(*LOG_LEVELS, "off"),
         help="lowest level that is written to the log (refold logs)")  # fmt: skip
     add("--log-requests", action="store_true", default=None,
         help="save model requests and responses as sent (refold sessions requests)")  # fmt: skip

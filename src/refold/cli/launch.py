@@ -30,7 +30,7 @@ from refold.headless.streams import print_error, print_note
 from refold.headless.task import Task
 from refold.session.session import Session as Engine
 from refold.tools.contract import ImageData
-from refold.values.modes import MODES, Mode
+from refold.values.modes import MODE_NAMES, Mode
 from refold.views.escape import on_one_line
 
 if TYPE_CHECKING:
@@ -362,11 +362,11 @@ def _mode_from_flags(args: Namespace) -> Mode | None:
     from refold.config.security_profiles import PROFILES
 
     bundle = PROFILES.get(args.security_profile or "", {})
-    return _mode(args) or MODES.get(str(bundle.get("permission_mode", "")))
+    return _mode(args) or MODE_NAMES.get(str(bundle.get("permission_mode", "")))
 
 
 def _mode(args: Namespace) -> Mode | None:
-    return "bypass" if args.yolo else MODES.get(args.permission_mode or "")
+    return "bypass" if args.yolo else MODE_NAMES.get(args.permission_mode or "")
 
 
 def _directory(text: str) -> Path:

@@ -10,7 +10,7 @@ from refold.cli.output import pause
 from refold.config.paths import paths
 from refold.headless.streams import print_error, write
 from refold.logs.logbook import LOG_NAME, Entry, Tail, at_least, entries
-from refold.values.log_level import LEVELS, Level
+from refold.values.log_level import LOG_LEVELS, Level
 from refold.views.escape import on_one_line, visible
 
 
@@ -21,7 +21,7 @@ def add_arguments(logs: ArgumentParser) -> None:
         help="print the newest N lines (default: 50); 0: all")  # fmt: skip
     add(
         "--level",
-        choices=LEVELS,
+        choices=LOG_LEVELS,
         default="debug",
         help="lowest level to print",
     )

@@ -22,7 +22,7 @@ from refold.config.folder_settings import load_here
 from refold.config.paths import here, paths
 from refold.errors import BadInput, RefoldError
 from refold.headless.streams import explain_stdin, print_error, write
-from refold.values.modes import MODES
+from refold.values.modes import MODE_NAMES
 
 if TYPE_CHECKING:
     from refold.server.access import Access
@@ -44,7 +44,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     add_listening(parser, DEFAULT_PORT)
     parser.add_argument("-m", "--model", default="", help="model of the tasks")
-    parser.add_argument("--permission-mode", choices=MODES, help="what runs without asking")
+    parser.add_argument(
+        "--permission-mode", choices=MODE_NAMES, help="what runs without asking"
+    )
     for name in ("allow", "deny"):
         parser.add_argument(
             f"--{name}", action="append", default=[], metavar="RULE", help=f"{name} rule"
@@ -121,7 +123,7 @@ def launch_at(args: Namespace, directory: Path, attended: bool) -> Launch:
         "permissions.deny": tuple(args.deny),
     }
     if args.permission_mode:
-        flags["permission_mode"] = MODES[args.permission_mode]
+        flags["permission_mode"] = MODE_NAMES[args.permission_mode]
     loaded = load_here(directory, places, os.environ, flags)
     options = replace(
         options_at(loaded, directory, args.script),

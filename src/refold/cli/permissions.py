@@ -32,7 +32,7 @@ from refold.headless.streams import print_document, print_error, print_note, wri
 from refold.permissions.claude_rules import ImportedRules, convert_rules
 from refold.permissions.rules import is_about, parse
 from refold.tools.builtin import builtin
-from refold.values.modes import MODES, Verdict
+from refold.values.modes import MODE_NAMES, Verdict
 from refold.views.escape import on_one_line
 
 
@@ -110,7 +110,7 @@ def _add_ground(parser: ArgumentParser) -> None:
         metavar="DIR",
         help="add a directory to the workspace; repeatable",
     )
-    add("--mode", choices=MODES, help="the permission mode")
+    add("--mode", choices=MODE_NAMES, help="the permission mode")
     for name in ("allow", "ask", "deny"):
         add(f"--{name}", action="append", default=[], metavar="RULE",
             help=f"add a rule to permissions.{name}; repeatable")  # fmt: skip

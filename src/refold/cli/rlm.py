@@ -48,7 +48,7 @@ from refold.journal.events.kinds import (
 from refold.journal.state.fold import View
 from refold.rlm.initial_variables import InitialVariables
 from refold.rlm.material import (
-    VARIABLE,
+    VARIABLE_NAME,
     Material,
     flat_prompt,
     flat_text,
@@ -189,7 +189,7 @@ def _is_program(view: View) -> bool:
 def _beginning(given: Material) -> InitialVariables:
     if given.value is None:
         return InitialVariables()
-    return InitialVariables({VARIABLE: given.value}, files={VARIABLE: given.read})
+    return InitialVariables({VARIABLE_NAME: given.value}, files={VARIABLE_NAME: given.read})
 
 
 def _way(args: Namespace, given: Material, size: Size) -> Route:

@@ -39,7 +39,7 @@ from refold.permissions.facts import Decision, Facts
 from refold.permissions.rules import Rule
 from refold.tools.builtin import builtin
 from refold.tools.contract import Tool
-from refold.values.modes import MODES, Mode, Verdict
+from refold.values.modes import MODE_NAMES, Mode, Verdict
 from refold.values.tools import Effect
 from refold.views.escape import on_one_line
 
@@ -101,7 +101,7 @@ def ground_of(args: Namespace) -> PolicyContext:
     folder = directory(args.cwd, "--cwd")
     roots = (folder, *(directory(each, "--add-dir") for each in args.add_dir))
     flags: dict[str, object] = {
-        "permission_mode": MODES.get(args.mode or ""),
+        "permission_mode": MODE_NAMES.get(args.mode or ""),
         "permissions.allow": tuple(args.allow),
         "permissions.ask": tuple(args.ask),
         "permissions.deny": tuple(args.deny),
@@ -223,14 +223,16 @@ def _verdict_of_case(
     case: Case, ground: PolicyContext, where: str
 ) -> tuple[TestedCall, Decision]:
     try:
-        if case.mode and case.mode not in MODES:
-            raise BadInput(f"there is no mode {case.mode!r}; there are {', '.join(MODES)}")
+        if case.mode and case.mode not in MODE_NAMES:
+            raise BadInput(
+                f"there is no mode {case.mode!r}; there are {', '.join(MODE_NAMES)}"
+            )
         own = rules_of(_permissions_of_case(case, where))
         call = case.call
     except BadInput as error:
         told = str(error)
         raise BadInput(told if told.startswith(where) else f"{where}: {told}") from error
-    mode = MODES[case.mode] if case.mode else ground.mode
+    mode = MODE_NAMES[case.mode] if case.mode else ground.mode
     judged = replace(ground, rules=(*ground.rules, *own), mode=mode)
     return call, judged.judge_call(call, View())
 

@@ -27,7 +27,7 @@ from refold.errors import BadInput
 from refold.headless.streams import ReaderGone, print_document, print_note, write
 from refold.journal.schedules.recurrence import Recurrence, format_moment, local_zone, never
 from refold.journal.schedules.schedule_book import NewSchedule, Schedule, ScheduleBook
-from refold.values.modes import MODES
+from refold.values.modes import MODE_NAMES
 from refold.views.escape import on_one_line
 
 _PARSER_HELPS = {
@@ -182,7 +182,10 @@ def _take_new(parser: ArgumentParser) -> None:
     parser.add_argument("-m", "--model", default="", metavar="PROVIDER/MODEL")
     parser.add_argument("--agent", default="", metavar="NAME")
     parser.add_argument(
-        "--permission-mode", choices=sorted(MODES), metavar="MODE", help="mode of its runs"
+        "--permission-mode",
+        choices=sorted(MODE_NAMES),
+        metavar="MODE",
+        help="mode of its runs",
     )
     parser.add_argument(
         "--allow",
@@ -203,7 +206,7 @@ def _new(args: Namespace) -> NewSchedule:
     """What the command line asks for, with the settings of this directory as its rights."""
     flags: dict[str, object] = {
         "permissions.allow": tuple(args.allow),
-        "permission_mode": MODES.get(args.permission_mode or ""),
+        "permission_mode": MODE_NAMES.get(args.permission_mode or ""),
         "budget.dollars": args.max_budget_usd,
         "budget.tokens": args.max_tokens,
     }

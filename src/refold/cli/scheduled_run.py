@@ -23,7 +23,7 @@ from refold.journal.schedules.schedule_book import (
     ScheduleBook,
     ScheduledRun,
 )
-from refold.values.text import from_outside, marked
+from refold.values.text import from_outside, mark_invisible
 from refold.views.escape import on_one_line
 
 StartOf: TypeAlias = Callable[[Schedule], Launch]
@@ -125,7 +125,7 @@ def _prompt(schedule: Schedule, run: ScheduledRun) -> str:
     cut = f", its first {MAX_BODY_CHARS:,} characters"
     source = f"a call of the webhook {schedule.webhook}"
     source += cut if len(run.body) >= MAX_BODY_CHARS else ""
-    return f"{prompt}\n\n{from_outside(marked(run.body)[0], source)}"
+    return f"{prompt}\n\n{from_outside(mark_invisible(run.body)[0], source)}"
 
 
 def _begin_line(schedule: Schedule, run: ScheduledRun) -> str:

@@ -17,8 +17,15 @@ from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
 from refold.app.workspace import Workspace, WorkspaceDirectories
 from refold.claims.check import check
-from refold.claims.observed import SessionRecord, seen_in
-from refold.claims.refute import SCHEMA, Verdict, asked, merged, order, verdicts
+from refold.claims.observed import SessionRecord, collect_facts
+from refold.claims.refute import (
+    VERDICTS_SCHEMA,
+    Verdict,
+    claims_to_recheck,
+    merge_verdicts,
+    order,
+    verdicts,
+)
 from refold.claims.sources import CurrentFiles, records
 from refold.cli import session_argument
 from refold.cli.parser import count, dollars, seconds
@@ -75,7 +82,7 @@ def run(args: Namespace) -> int:
     with _files(folder) as files:
         today = CurrentFiles(files)
         journals = records(session_argument.here_stored(), node.session, told.entries)
-        checked = check(told.claims, seen_in(journals), today)
+        checked = check(told.claims, collect_facts(journals), today)
         second = None
         if args.deep and checked:
             checked, second = second_check(args, node, checked, today)
@@ -131,7 +138,7 @@ def second_check(
     args: Namespace, node: Node, checked: Sequence[CheckedClaim], today: CurrentFiles
 ) -> tuple[tuple[CheckedClaim, ...], SecondCheck]:
     """The claims after the second look, and what that was."""
-    claims = asked(checked)
+    claims = claims_to_recheck(checked)
     if not claims:
         return tuple(checked), SecondCheck()
     looked = anyio.run(_look, args, node, order(claims))
@@ -146,7 +153,7 @@ def second_check(
     silent = [id_ for id_ in claims if id_ not in said]
     if not problem and silent:
         problem = f"it said nothing, or two things, of claim {', '.join(silent)}"
-    both = merged(checked, said, seen_in(looked.records), today, problem)
+    both = merge_verdicts(checked, said, collect_facts(looked.records), today, problem)
     cost = view.account.spent.cost if looked.records else None
     return both, SecondCheck(looked.session, cost, problem)
 
@@ -187,7 +194,7 @@ def _app(args: Namespace, node: Node) -> App:
         model=args.model or "",
         attended=False,
         script=Path(args.script).expanduser().absolute() if args.script else None,
-        schema=SCHEMA,
+        schema=VERDICTS_SCHEMA,
         checks=node.session,
         given=here.given,
     )

@@ -25,7 +25,7 @@ from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput
 from refold.prompts.repository import root_of
 from refold.tools.file_versions import digest
-from refold.values.printable_names import escaped
+from refold.values.printable_names import escape_name
 from refold.views.stream_json.documents import FileChange
 from refold.views.stream_json.snapshot import ChangedInstructions, InstructionChange
 
@@ -73,7 +73,7 @@ def _question(offer: TrustOffer) -> ChangedInstructions:
         InstructionChange(
             since(change, offer.project.folder),
             FileChange(
-                escaped(change.path),
+                escape_name(change.path),
                 "created" if change.trusted is None else "changed",
                 change_text(change),
             ),

@@ -68,7 +68,7 @@ from refold.journal.events.child_events import TeamsSwitched, TracingSwitched
 from refold.session.pending_requests import Permission, Questions, requests
 from refold.session.recorder import acting_as
 from refold.tools.contract import ImageData
-from refold.values.modes import MODES
+from refold.values.modes import MODE_NAMES
 from refold.values.usage import Budget
 
 if TYPE_CHECKING:
@@ -319,8 +319,8 @@ class Dispatcher:
         return True
 
     async def _set_mode(self, order: SetMode) -> bool:
-        if (mode := MODES.get(order.mode)) is None:
-            raise BadInput(f"{order.mode!r} is not a mode: {', '.join(MODES)}")
+        if (mode := MODE_NAMES.get(order.mode)) is None:
+            raise BadInput(f"{order.mode!r} is not a mode: {', '.join(MODE_NAMES)}")
         return await self._engine.inbox.set_mode(mode)
 
     async def _set_budget(self, order: SetBudget) -> bool:

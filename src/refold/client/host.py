@@ -42,7 +42,7 @@ from refold.client.stored_sessions import StoredSessions
 from refold.errors import BadInput, Held
 from refold.journal.session_index import SessionIndex
 from refold.place.port import Editor
-from refold.values.modes import MODES, Effort
+from refold.values.modes import MODE_NAMES, Effort
 
 LOOK_SECONDS = 2.0  # between two looks at what other processes have written
 _STOPPED = "the server was stopped"
@@ -342,8 +342,8 @@ def _with(noted: NewConversation, given: EditorConversation | None) -> NewConver
 
 
 def _check(launch: Launch, wanted: NewConversation) -> None:
-    if wanted.mode and wanted.mode not in MODES:
-        raise BadInput(f"{wanted.mode!r} is not a mode: {', '.join(MODES)}")
+    if wanted.mode and wanted.mode not in MODE_NAMES:
+        raise BadInput(f"{wanted.mode!r} is not a mode: {', '.join(MODE_NAMES)}")
     launch.check_model()
 
 
@@ -358,6 +358,6 @@ async def _choose(session: Session, wanted: NewConversation) -> None:
     if wanted.teams:
         await session.send(SwitchTeams(on=True))
     if wanted.mode:
-        await session.set_mode(MODES[wanted.mode])
+        await session.set_mode(MODE_NAMES[wanted.mode])
     if wanted.name:
         await session.rename(wanted.name)

@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from refold.errors import BadInput, said_by
 from refold.tools.contract import ImageData
 from refold.values.control import CompactionKind
-from refold.values.json_check import repeated_key
+from refold.values.json_check import find_repeated_key
 from refold.values.modes import Effort, Format
 from refold.values.text import clean
 
@@ -337,7 +337,7 @@ def order_in(line: bytes) -> Order:
         order = msgspec.json.decode(_whole(text), type=Order | User | PlainMessage)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"this is not an order: {_in_words(said_by(error))}") from error
-    if (key := repeated_key(text)) is not None:
+    if (key := find_repeated_key(text)) is not None:
         raise BadInput(f"this is not an order: the key {key[:60]!r} stands twice in it")
     match order:
         case User(message):

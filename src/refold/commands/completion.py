@@ -12,7 +12,7 @@ from threading import Lock
 
 from msgspec import Struct
 
-from refold.values.printable_names import escaped, unescaped
+from refold.values.printable_names import escape_name, unescape_name
 from refold.views.picker import CompletionItem
 from refold.views.wrap import cut
 
@@ -129,7 +129,7 @@ def _following(rest: str, choices: Choices | None) -> Iterator[CompletionItem]:
 def _directories(begun: str, directory: str) -> Iterator[CompletionItem]:
     folder, name = os.path.split(begun)
     for item, _ in _in_directory(folder, name, directory, only_folders=True):
-        if escaped(item) == item:
+        if escape_name(item) == item:
             yield CompletionItem(f"{item}/", len(name))
 
 
@@ -158,14 +158,14 @@ def _in_directory(
 ) -> Iterator[tuple[str, bool]]:
     """Names that begin so, and whether each is a directory."""
     try:
-        where = os.path.join(directory, os.path.expanduser(unescaped(folder)))
+        where = os.path.join(directory, os.path.expanduser(unescape_name(folder)))
         with os.scandir(where) as entries:
             items = sorted(entries, key=lambda item: item.name)
     except (OSError, ValueError):
         return
     left = _MOST
     for item in items:
-        if not escaped(item.name).lower().startswith(name.lower()):
+        if not escape_name(item.name).lower().startswith(name.lower()):
             continue
         if item.name.startswith(".") and not name.startswith("."):
             continue
@@ -181,7 +181,7 @@ def _offer(
     path: str, begun: str, *, quoted: bool, is_folder: bool = False
 ) -> CompletionItem | None:
     """The name as a person can write it, and the tools understand it: on one line."""
-    name = escaped(path)
+    name = escape_name(path)
     end = "/" if is_folder else ""
     if not quoted and not re.search(r"\s", name) and not name.startswith(QUOTE):
         return CompletionItem(name + end, len(begun))

@@ -11,7 +11,7 @@ from refold.commands.command_context import CommandContext
 from refold.commands.table import MODES
 from refold.errors import BadInput
 from refold.values import modes
-from refold.values.modes import MEANINGS, Mode
+from refold.values.modes import MODE_MEANINGS, Mode
 from refold.values.similar_names import similar
 from refold.views.styled import line
 
@@ -24,7 +24,7 @@ async def run(here: CommandContext, rest: str) -> None:
         now = here.session.mode
         for each in MODES:
             sign = "*" if each == now else " "
-            here.show(line(f"{sign} {each:14}{MEANINGS[each]}"))
+            here.show(line(f"{sign} {each:14}{MODE_MEANINGS[each]}"))
         return
     await change(here, _named(rest))
 
@@ -32,15 +32,15 @@ async def run(here: CommandContext, rest: str) -> None:
 async def change(here: CommandContext, wanted: Mode) -> None:
     await here.session.set_mode(wanted)
     style = "warn" if wanted == "bypass" else "dim"
-    here.show(line(f"{wanted}: {MEANINGS[wanted]}", style))
+    here.show(line(f"{wanted}: {MODE_MEANINGS[wanted]}", style))
 
 
 def _named(text: str) -> Mode:
-    if (found := modes.MODES.get(text)) is not None:
+    if (found := modes.MODE_NAMES.get(text)) is not None:
         return found
-    near = similar(text, modes.MODES, 1)
+    near = similar(text, modes.MODE_NAMES, 1)
     hint = (
-        f"Did you mean {modes.MODES[near[0]]}?"
+        f"Did you mean {modes.MODE_NAMES[near[0]]}?"
         if near
         else f"There are {', '.join(MODES)}."
     )

@@ -6,7 +6,7 @@ What a rule means is decided in `permissions`.
 from collections.abc import Mapping
 
 from refold.commands.command_context import CommandContext
-from refold.commands.mode import MEANINGS
+from refold.commands.mode import MODE_MEANINGS
 from refold.errors import BadInput
 from refold.views.escape import on_one_line
 from refold.views.styled import Line, Style, line
@@ -34,7 +34,7 @@ async def _allow(here: CommandContext, text: str) -> None:
 
 def _list(here: CommandContext) -> None:
     now = here.session.mode
-    here.show(line(f"The mode is {now}: {MEANINGS[now]}"))
+    here.show(line(f"The mode is {now}: {MODE_MEANINGS[now]}"))
     match here.session.permissions.after_outside_text:
         case "asks now":
             here.show(line(f"{_ASKS}, and it has read some.", "warn"))

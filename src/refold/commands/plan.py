@@ -4,7 +4,7 @@
 """
 
 from refold.commands.command_context import CommandContext, Markdown
-from refold.commands.mode import MEANINGS
+from refold.commands.mode import MODE_MEANINGS
 from refold.errors import BadInput
 from refold.views.escape import on_one_line
 from refold.views.styled import line
@@ -22,7 +22,7 @@ async def run(here: CommandContext, rest: str) -> None:
     on = here.session.mode == "plan"
     if not on:
         await here.session.set_mode("plan")
-        here.show(line(f"plan: {MEANINGS['plan']}", "dim"))
+        here.show(line(f"plan: {MODE_MEANINGS['plan']}", "dim"))
     if rest:
         await here.say(rest)
     elif view.plans.waiting is not None:

@@ -24,7 +24,7 @@ from refold.programs import Programs
 from refold.provider import catalog
 from refold.provider.spec import ProviderSpec
 from refold.session.redactor import Redactor
-from refold.values.secret_mask import MASK
+from refold.values.secret_mask import SECRET_MASK
 
 Source: TypeAlias = Literal["environment", "key_command", "keyring", "file"]
 _LONGEST = 4096
@@ -232,6 +232,6 @@ def _end(started: subprocess.Popen[bytes]) -> None:
 def _said(words: str, key: str) -> str:
     """What it said, on one line; some programs say their secrets there too."""
     masked = Redactor((key,)).mask(words.encode()).decode("utf-8", "replace")
-    masked = masked.replace(key, MASK) if key else masked
+    masked = masked.replace(key, SECRET_MASK) if key else masked
     line = " ".join(masked.split())[-_LAST_WORDS:]
     return f": {line}" if line else ""

@@ -33,7 +33,7 @@ from refold.config.layers import (
 from refold.config.settings import Permissions, Provider, RuleWithCases, Settings
 from refold.errors import BadInput
 from refold.provider.settings import Override, ProgramSettings
-from refold.values.modes import MODES
+from refold.values.modes import MODE_NAMES
 from refold.values.printable_names import shorten
 
 _DOLLARS, _TOKENS = "budget.dollars", "budget.tokens"
@@ -197,7 +197,7 @@ def checked(given: str, found: Origin) -> tuple[str, Origin]:
     """The canonical key and the converted value. Raises `BadInput`."""
     key = canonical(given)
     if key == "permission_mode" and isinstance(found.value, str):
-        found = replace(found, value=MODES.get(found.value, found.value))
+        found = replace(found, value=MODE_NAMES.get(found.value, found.value))
     _check(key, found, given)
     if key.startswith(_RULES):
         found = replace(found, value=sourced(_items(found.value), found))

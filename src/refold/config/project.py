@@ -24,7 +24,7 @@ from refold.config.settings import RuleWithCases
 from refold.errors import BadInput, said_by
 from refold.prompts.instructions import of_project
 from refold.prompts.repository import chain, root_of
-from refold.values.printable_names import escaped
+from refold.values.printable_names import escape_name
 from refold.views.escape import on_one_line
 
 DIRECTORY = ".refold"
@@ -343,7 +343,7 @@ def _others(folder: str, directory: str) -> Iterator[FolderText]:
 
 
 def _called(path: str, directory: str) -> str:
-    return escaped(os.path.relpath(path, directory))
+    return escape_name(os.path.relpath(path, directory))
 
 
 def _size(path: str) -> str:

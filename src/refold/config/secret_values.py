@@ -15,7 +15,7 @@ from refold.config.credentials import read
 from refold.config.paths import Paths
 from refold.errors import BadInput
 from refold.session.redactor import MASK_BYTES, Redactor
-from refold.values.text import SHORTEST_SECRET
+from refold.values.text import MIN_SECRET_CHARS
 
 _SECRET = re.compile(
     r"(?:^|[_.-])(?:API_?)?(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|AUTH)S?$"
@@ -75,7 +75,7 @@ def passwords_in(values: Iterable[str]) -> Iterator[str]:
 
 def _can_be_secret(value: str) -> bool:
     """Whether a value is long enough, and neither a word nor a path."""
-    if len(value) < SHORTEST_SECRET or _is_word(value):
+    if len(value) < MIN_SECRET_CHARS or _is_word(value):
         return False
     if value.startswith(("~/", "./", "../", "file:")):
         return False

@@ -17,7 +17,7 @@ from msgspec import Struct
 from refold.errors import BadInput, said_by
 from refold.place.private_files import file_lock, write
 from refold.safe_open import read_regular
-from refold.values.printable_names import escaped
+from refold.values.printable_names import escape_name
 from refold.values.text import clean
 
 _DIRECTORY = "trusted_texts"
@@ -138,7 +138,7 @@ class TrustedVersions:
         return clean(os.path.relpath(real, self._folder))
 
     def _notice(self, change: TextVersion, directory: str) -> str:
-        called = escaped(os.path.relpath(change.path, directory))
+        called = escape_name(os.path.relpath(change.path, directory))
         since = "is new" if change.trusted is None else "changed"
         if self._present:
             return (

@@ -19,7 +19,7 @@ from refold.config.trusted_folders import State
 from refold.declared.variant import AgentFile, Declared, Path, Source, agents_of
 from refold.errors import BadInput
 from refold.skills.front_matter import BadFrontMatter, yaml_of
-from refold.values.printable_names import escaped
+from refold.values.printable_names import escape_name
 
 
 class FoundAgents(Struct, frozen=True):
@@ -75,7 +75,7 @@ def parse_agent_file(
     `pinned` are the tools of a project, whose file this is; None: it is the user's own.
     """
     ours = pinned is None
-    called = escaped(called)
+    called = escape_name(called)
     if path.endswith(".pl"):
         from refold.declared.facts import document_of
 

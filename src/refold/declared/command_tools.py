@@ -25,8 +25,8 @@ from refold.permissions.rules import ours
 from refold.permissions.shell.nested_commands import SHELL_PROGRAMS
 from refold.tools.contract import CommandLine, Reply, Signature, Tool, schema_of
 from refold.tools.shell import bash
-from refold.values.hosts import expanded_all
-from refold.values.printable_names import escaped
+from refold.values.hosts import expand_all
+from refold.values.printable_names import escape_name
 from refold.values.tools import Effect
 
 _NAME_PATTERN = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -167,7 +167,9 @@ def _content(declared: Declared, path: str) -> bytes:
 
 
 def _wrong(declared: Declared, problem: str) -> BadInput:
-    return BadInput(f"{declared.where}: {declared.variant.name}.tools: {escaped(problem)}")
+    return BadInput(
+        f"{declared.where}: {declared.variant.name}.tools: {escape_name(problem)}"
+    )
 
 
 def _read(content: bytes, path: str, declared: Declared) -> _ToolFile:
@@ -240,7 +242,7 @@ def _check(spec: _ToolFile) -> None:
             f"the name {spec.name!r} means another tool in rules: give another"
         )
     _check_parameters(spec)
-    expanded_all(spec.hosts)
+    expand_all(spec.hosts)
     places = {name for word in spec.command for name in _PLACE_PATTERN.findall(word)}
     if unknown := sorted(places - spec.parameters.keys()):
         raise ValueError(f"command names {{{unknown[0]}}}, which is not a parameter")
@@ -377,7 +379,7 @@ def _command_line(spec: _ToolFile, arguments: Mapping[str, object]) -> CommandLi
                 "take it as an option."
             )
         words.append(text)
-    hosts = expanded_all(spec.hosts)
+    hosts = expand_all(spec.hosts)
     return CommandLine(shlex.join(words), spec.network or bool(hosts), hosts)
 
 

@@ -18,7 +18,7 @@ from refold.declared.command_tools import command_tools, is_file
 from refold.declared.variant import Declared, Variant
 from refold.errors import BadInput
 from refold.provider.command.backends import full_name
-from refold.values.modes import MODES
+from refold.values.modes import MODE_NAMES
 
 TOOL_NAMES: Mapping[str, tuple[str, ...]] = {
     "read": ("read_file",), "write": ("write_file",), "edit": ("edit_file", "multi_edit"),
@@ -81,7 +81,7 @@ def overlay_of(declared: Declared) -> Overlay:
         "limits.steps": variant.max_iterations,
         "terminal.display": variant.display or None,
         "terminal.show_tokens": variant.show_tokens,
-        "permission_mode": cast("str | None", MODES.get(word)),
+        "permission_mode": cast("str | None", MODE_NAMES.get(word)),
     }
     if (limit := token_limit(variant)) is not None:
         _need_provider(declared, model, "max_context_tokens")

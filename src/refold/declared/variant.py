@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 
 from refold.errors import BadInput
 from refold.provider.settings import Context, Format
-from refold.values.printable_names import escaped
+from refold.values.printable_names import escape_name
 
 Positive: TypeAlias = Annotated[int, Meta(ge=1)]
 Port: TypeAlias = Annotated[int, Meta(ge=1, le=65535)]
@@ -91,7 +91,7 @@ class Source(Struct, frozen=True):
     def wrong(self, path: Path, problem: str) -> BadInput:
         line = self.line(path)
         place = f"{self.file}:{line}" if line else self.file
-        key = ".".join(escaped(part)[:60] for part in path)
+        key = ".".join(escape_name(part)[:60] for part in path)
         return BadInput(f"{place}: {key + ': ' if key else ''}{problem}")
 
 
@@ -248,11 +248,11 @@ def _no_agent(name: object, names: list[str] | tuple[str, ...]) -> str:
 
     near = similar(str(name), names, 1)
     hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names) or 'none'}"
-    return f"there is no agent {escaped(str(name))[:80]!r} in this file; {hint}"
+    return f"there is no agent {escape_name(str(name))[:80]!r} in this file; {hint}"
 
 
 def _excerpt(value: object) -> str:
-    return escaped(repr(value))[:80]
+    return escape_name(repr(value))[:80]
 
 
 def _describe_choices(key: str, error: msgspec.ValidationError) -> str:

@@ -26,11 +26,11 @@ from refold.provider.port import (
     TextDelta,
     ThinkingDelta,
 )
-from refold.values.json_check import repeated_key
+from refold.values.json_check import find_repeated_key
 from refold.values.live import CallComing, Live, TextCame, ThinkingCame
 from refold.values.messages import Message, Part, Text, Thinking, ToolCall
 from refold.values.text import clean
-from refold.values.tools import CALLER
+from refold.values.tools import CALLER_TOOL
 from refold.values.usage import Usage
 
 MAX_RESPONSE_CHARS = 2 * 1024 * 1024  # characters: several times what any model writes
@@ -290,9 +290,9 @@ def _to_json(arguments: str) -> Raw:
         # Models send line breaks; a journal line must not hold one.
         return Raw(msgspec.json.format(written, indent=-1).encode())
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        from refold.values.json_repair import repaired_object
+        from refold.values.json_repair import repair_object
 
-        if (repaired := repaired_object(written)) is not None:
+        if (repaired := repair_object(written)) is not None:
             return Raw(repaired)
         # The seam will tell the model.
         return Raw(msgspec.json.encode(clean(arguments)))
@@ -308,18 +308,18 @@ def unwrap_call(call: ToolCall, reachable: Callable[[str], bool]) -> ToolCall:
 
     A call with another shape stays as it is: the tool itself tells the model why.
     """
-    if call.name != CALLER:
+    if call.name != CALLER_TOOL:
         return call
     try:
         wrapped = msgspec.json.decode(call.arguments, type=_Wrapped)
-        if repeated_key(call.arguments) is not None:
+        if find_repeated_key(call.arguments) is not None:
             return call
         inner = _object(wrapped.arguments)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return call
-    if wrapped.name == CALLER or not reachable(wrapped.name):
+    if wrapped.name == CALLER_TOOL or not reachable(wrapped.name):
         return call
-    return replace(call, name=wrapped.name, arguments=inner, via=CALLER)
+    return replace(call, name=wrapped.name, arguments=inner, via=CALLER_TOOL)
 
 
 def _object(arguments: Raw) -> Raw:

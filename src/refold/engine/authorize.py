@@ -22,7 +22,7 @@ from refold.permissions.rules import COMMAND_TOOLS, LEAVE_PLAN, Rule, is_command
 from refold.tools.contract import Tool
 from refold.values.messages import ToolCall
 from refold.values.modes import Mode, Verdict
-from refold.values.secret_mask import MASK, masks_in
+from refold.values.secret_mask import SECRET_MASK, masks_in
 from refold.values.tools import Confinement, Effect
 
 SESSION_SOURCE = "this session"
@@ -108,10 +108,10 @@ def _hosts(wanted: object) -> tuple[str, ...]:
     """The hosts that a call names, as patterns. Raises `ToolFailed`."""
     if not isinstance(wanted, (list, tuple)) or not wanted:
         return ()
-    from refold.values.hosts import expanded_all
+    from refold.values.hosts import expand_all
 
     try:
-        return expanded_all(map(str, cast("Sequence[object]", wanted)))
+        return expand_all(map(str, cast("Sequence[object]", wanted)))
     except ValueError as error:
         raise ToolFailed(f"hosts: {error}. Nothing was done.") from error
 
@@ -252,7 +252,7 @@ def check_masks(tool: Tool, arguments: Mapping[str, object]) -> None:
     writes = ">" in text or "<<" in text
     if tool.dry_run or tool.effect not in (Effect.RUN, Effect.CHANGE):
         return
-    mask = next((m for m in masks_in(arguments) if writes or m != MASK), "")
+    mask = next((m for m in masks_in(arguments) if writes or m != SECRET_MASK), "")
     if mask:
         raise ToolFailed(
             f"{mask} stands for a secret value that you were not shown, so {tool.name} would "

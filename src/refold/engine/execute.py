@@ -40,7 +40,7 @@ from refold.values.display import (
 )
 from refold.values.live import Progress
 from refold.values.messages import Image, ToolCall
-from refold.values.text import clean, written_out
+from refold.values.text import clean, escape_tool_text
 from refold.values.tools import Effect
 
 STOPPED_RESULT = "Interrupted while running. Check what it had already done."
@@ -102,7 +102,7 @@ class RunningCall:
 
     def end_as_stopped(self) -> Ended:
         so_far = f"\nThe last it printed:\n{self._tail}" if self._tail.strip() else ""
-        return Ended(self.id, "stopped", STOPPED_RESULT + written_out(so_far)[0])
+        return Ended(self.id, "stopped", STOPPED_RESULT + escape_tool_text(so_far)[0])
 
 
 async def execute(
@@ -204,7 +204,7 @@ async def _with_new_problems(
     if news is None or end.outcome != "done":
         return end
     try:
-        words, _ = written_out(await news())
+        words, _ = escape_tool_text(await news())
     except anyio.get_cancelled_exc_class():
         return end  # the edit was done, and must not look undone
     if not words:
@@ -225,7 +225,9 @@ async def _save_editor_text(files: Files | None, world: World) -> bool:
 def _with_remarks(end: Ended, files: Files | None) -> Ended:
     """With what an editor did with the files of the call, for the model and the user."""
     remarks = (
-        [written_out(remark)[0] for remark in files.remarks()] if files is not None else []
+        [escape_tool_text(remark)[0] for remark in files.remarks()]
+        if files is not None
+        else []
     )
     if not remarks:
         return end
@@ -375,14 +377,14 @@ async def run_tool(
 
 async def end_as_failed(id_: str, words: str, world: World, record: Record) -> Ended:
     """How a call ends that failed; `words` are for the model, made safe and cut here."""
-    words, unseen = written_out(words)
+    words, unseen = escape_tool_text(words)
     text, whole = await _shorten(words, world, record)
     return Ended(id_, "failed", text, _invisible_characters_note(unseen), full_blob=whole)
 
 
 async def end_as_done(id_: str, reply: Reply, world: World, record: Record) -> Ended:
     """How a call ends that a tool has answered; long text is cut here."""
-    words, unseen = written_out(reply.text)
+    words, unseen = escape_tool_text(reply.text)
     text, whole = await _shorten(words, world, record, all_of_it=reply.whole)
     versions = tuple((seen.path, seen.sha256) for seen in reply.seen)
     shown = tuple(_limit_shown(part, world.longest_result) for part in reply.shown)

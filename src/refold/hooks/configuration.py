@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from refold.errors import BadInput
 from refold.hooks.tool_names import names_of
-from refold.values.hosts import expanded_all
+from refold.values.hosts import expand_all
 from refold.values.modes import HookEvent
 from refold.values.printable_names import shorten
 from refold.values.similar_names import similar
@@ -285,7 +285,7 @@ def _hosts(entry: Mapping[str, object], place: str) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise BadInput(f"{place}: hosts cannot be {value!r}: give a list")
     try:
-        return expanded_all(map(str, cast("list[object]", value)))
+        return expand_all(map(str, cast("list[object]", value)))
     except ValueError as error:
         raise BadInput(f"{place}: hosts: {error}") from error
 

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from refold.errors import RefoldError
 from refold.place.private_files import make_directories
-from refold.values.log_level import LEVELS, Level
+from refold.values.log_level import LOG_LEVELS, Level
 from refold.views.escape import visible
 
 Threshold: TypeAlias = Literal["debug", "info", "warning", "error", "off"]
@@ -42,10 +42,12 @@ class Logbook:
     ) -> None:
         self.file = state / LOG_NAME
         self._mask = mask
-        self._min_level = len(LEVELS) if threshold == "off" else LEVELS.index(threshold)
+        self._min_level = (
+            len(LOG_LEVELS) if threshold == "off" else LOG_LEVELS.index(threshold)
+        )
 
     def __call__(self, level: Level, message: str, session: str = "") -> None:
-        if LEVELS.index(level) >= self._min_level:
+        if LOG_LEVELS.index(level) >= self._min_level:
             self.write(level, message, session)
 
     def write(self, level: Level, message: str, session: str = "") -> bool:
@@ -130,7 +132,9 @@ def entries(state: Path) -> tuple[Entry, ...]:
 
 def at_least(log_entries: Iterable[Entry], level: Level) -> list[Entry]:
     return [
-        entry for entry in log_entries if LEVELS.index(entry.level) >= LEVELS.index(level)
+        entry
+        for entry in log_entries
+        if LOG_LEVELS.index(entry.level) >= LOG_LEVELS.index(level)
     ]
 
 
@@ -209,4 +213,4 @@ def _entries(lines: Iterable[str]) -> Iterator[Entry]:
 
 
 def _level(name: str) -> Level:
-    return next(level for level in LEVELS if level == name)
+    return next(level for level in LOG_LEVELS if level == name)

@@ -27,7 +27,7 @@ from refold.mcp.server_home import ServerHome
 from refold.place.port import CommandExtras, Commands, Finished
 from refold.place.private_files import file_lock, make_directories, write
 from refold.safe_open import read_regular
-from refold.values.hosts import PRESETS, PRIVATE, ReachableHosts
+from refold.values.hosts import HOST_PRESETS, PRIVATE_PREFIX, ReachableHosts
 from refold.values.path_names import below
 from refold.values.text import escape_marks
 from refold.values.tools import Confinement
@@ -35,8 +35,8 @@ from refold.values.tools import Confinement
 INSTALL_SECONDS = 900.0
 _HOSTS: Mapping[Kind, tuple[str, ...]] = {
     # Some packages get a built program from a release, or headers to build one.
-    "node": (*PRESETS["npm"], *PRESETS["github"], "nodejs.org"),
-    "python": (*PRESETS["pypi"], *PRESETS["github"]),
+    "node": (*HOST_PRESETS["npm"], *HOST_PRESETS["github"], "nodejs.org"),
+    "python": (*HOST_PRESETS["pypi"], *HOST_PRESETS["github"]),
 }
 _REGISTRY_VARIABLES = (
     "NPM_CONFIG_REGISTRY npm_config_registry PIP_INDEX_URL PIP_EXTRA_INDEX_URL UV_DEFAULT_INDEX "
@@ -272,7 +272,7 @@ class Installer(Struct, frozen=True):
         ]
         for text in texts:
             for host, port in _URL.findall(text):
-                yield f"{PRIVATE}{host.lower()}{port}"
+                yield f"{PRIVATE_PREFIX}{host.lower()}{port}"
 
 
 _PIP_CONFIG, _UV_CONFIG = ".config/pip/pip.conf", ".config/uv/uv.toml"
@@ -386,7 +386,7 @@ def _why(launch: PackageLaunch, finished: Finished) -> str:
     refused = [attempt for attempt in finished.attempts if attempt.refused]
     if refused:  # the installer knows only that something is missing
         host, why = refused[0].host, refused[0].refused
-        private = PRIVATE if "private network" in why else ""
+        private = PRIVATE_PREFIX if "private network" in why else ""
         reason = f"{why}; the rule net({private}{host}) in permissions.allow permits it"
     return (
         f"{launch.names} could not be installed, which needs the network once: "

@@ -13,7 +13,7 @@ import mcp_types as types
 
 from refold.errors import ToolFailed
 from refold.tools.contract import ImageData, Reply
-from refold.values.namespaces import REFUSED, refused_namespaces
+from refold.values.namespaces import NAMESPACES_REFUSED, reports_no_namespaces
 from refold.values.text import escape_marks
 
 _LONGEST = 2_000_000  # characters of one result
@@ -39,8 +39,8 @@ def reply(
     if not parts and result.structured_content is not None:
         parts.append(json.dumps(result.structured_content, ensure_ascii=False))
     text, whole = _bounded(parts)
-    if result.is_error and no_namespaces and refused_namespaces(text[-_LAST_CHARS:]):
-        text = f"{text}\n({REFUSED})"
+    if result.is_error and no_namespaces and reports_no_namespaces(text[-_LAST_CHARS:]):
+        text = f"{text}\n({NAMESPACES_REFUSED})"
     if result.is_error:
         raise ToolFailed(
             text or f"The MCP server {server} reported a failure without a reason."

@@ -13,7 +13,7 @@ from msgspec import Struct
 from refold.mcp.servers import ServerConfig
 from refold.place.sandbox_rules import REPLACED_DIRECTORIES, key_paths
 from refold.values.path_names import below
-from refold.values.printable_names import escaped
+from refold.values.printable_names import escape_name
 
 # A directory with one of these holds a whole program; what is in it needs the rest.
 _ROOT_NAMES = (
@@ -108,13 +108,13 @@ class PreparedServer(Struct, frozen=True):
             if self.config.writes:
                 return ""
             return (
-                f"The MCP server {name} may not change {escaped(path)}: "
+                f"The MCP server {name} may not change {escape_name(path)}: "
                 '"writes": true in its entry (refold mcp add --writes) lets it change files of '
                 "the workspace."
             )
         return (
-            f"The MCP server {name} may not change {escaped(path)}: "
-            f'"writable": ["{escaped(self._directory(real))}"] in its entry (refold mcp add '
+            f"The MCP server {name} may not change {escape_name(path)}: "
+            f'"writable": ["{escape_name(self._directory(real))}"] in its entry (refold mcp add '
             "--writable DIR) lets it."
         )
 
@@ -127,8 +127,8 @@ class PreparedServer(Struct, frozen=True):
         if any(below(os.path.realpath(path), place) for place in seen):
             return ""
         return (
-            f"The MCP server {self.config.name} does not see {escaped(path)}, for its sandbox "
-            f'has a /tmp of its own: "writable": ["{escaped(self._directory(path))}"] in its '
+            f"The MCP server {self.config.name} does not see {escape_name(path)}, for its sandbox "
+            f'has a /tmp of its own: "writable": ["{escape_name(self._directory(path))}"] in its '
             "entry (refold mcp add --writable DIR) lets it see and change files there."
         )
 

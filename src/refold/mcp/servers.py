@@ -377,10 +377,10 @@ class _Fields:
             self._wrong("hosts", "a list of hosts")
         if not found:
             return ()
-        from refold.values.hosts import expanded_all
+        from refold.values.hosts import expand_all
 
         try:
-            return expanded_all(map(str, cast("list[object]", found)))
+            return expand_all(map(str, cast("list[object]", found)))
         except ValueError as error:
             raise BadInput(
                 f"the hosts of the MCP server {self._name!r}: {error}"

@@ -32,8 +32,8 @@ from refold.mcp.server_paths import PreparedServer
 from refold.mcp.servers import ServerConfig
 from refold.place.port import CommandExtras, Commands, Finished
 from refold.values.hosts import only
-from refold.values.namespaces import REFUSED, refused_namespaces
-from refold.values.printable_names import escaped
+from refold.values.namespaces import NAMESPACES_REFUSED, reports_no_namespaces
+from refold.values.printable_names import escape_name
 from refold.values.text import escape_marks
 from refold.values.tools import Confinement
 
@@ -171,7 +171,7 @@ class _Program:
                 on_output=self._printed,
                 extras=given,
             )
-            for sentence in finished.guarded.sentences(escaped):
+            for sentence in finished.guarded.sentences(escape_name):
                 self._log(sentence)
             why, advice = (
                 _how(finished, self._last_printed()),
@@ -200,8 +200,8 @@ def _how(finished: Finished, printed: str) -> str:
     """How a program ended that should have stayed, with the error that it printed."""
     error = failure_line(printed)
     last = f": {error}" if error else ""
-    if finished.no_namespaces and refused_namespaces(finished.text[-_LAST_CHARS:]):
-        last = f"{last}; {REFUSED}"
+    if finished.no_namespaces and reports_no_namespaces(finished.text[-_LAST_CHARS:]):
+        last = f"{last}; {NAMESPACES_REFUSED}"
     if finished.stopped:
         return f"its process exited ({finished.stopped}){last}"
     return f"its process exited with code {finished.code}{last}"

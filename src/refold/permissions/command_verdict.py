@@ -39,9 +39,9 @@ from refold.permissions.shell.quoting import short_text
 from refold.permissions.shell.read_only import SurveyedCommand, survey
 from refold.permissions.shell.script import Script, read
 from refold.permissions.shell.words import BRACKET, MARK_PATTERN, QUERY, STAR, Held
-from refold.values.hosts import kept_hosts
+from refold.values.hosts import without_denied
 from refold.values.modes import Mode, Verdict
-from refold.values.path_names import below, steering
+from refold.values.path_names import below, is_steering
 from refold.values.tools import Confinement
 
 _EDITOR_OPTIONS = {"-i", "--interactive", "--edit-todo"}  # of git rebase
@@ -129,7 +129,9 @@ def decide_command(
             decision = structs.replace(decision, reason=reason)
     elif command.network.denied and facts.filters_hosts:
         # The setting `sandbox.network` gives the network to every command.
-        confines = structs.replace(confines, hosts=kept_hosts(None, command.network.denied))
+        confines = structs.replace(
+            confines, hosts=without_denied(None, command.network.denied)
+        )
     unseen = decision.verdict == "allow" and not _steers_git(command)
     settings = confines.opened
     if unseen or not _changes_git_settings(command):
@@ -417,7 +419,7 @@ def _leaves_sandbox(command: _Command, facts: Facts) -> str:
     for file in command.files:
         if _is_elsewhere(file, facts):
             return f"it names {file.real}, which is outside the workspace"
-        if not file.looks and steering(file.real.split("/")):
+        if not file.looks and is_steering(file.real.split("/")):
             return f"{file.real} instructs agents or tools"
     return discards(command.found) or _records_hidden(command, facts)
 

@@ -29,7 +29,7 @@ from refold.permissions.rules import (
     reads,
 )
 from refold.values.modes import Mode
-from refold.values.path_names import steering
+from refold.values.path_names import is_steering
 from refold.values.tools import Confinement, Effect
 
 
@@ -189,7 +189,7 @@ def _outside(access: Access, facts: Facts) -> str:
 def _not_meant(access: Access, facts: Facts) -> str:
     """A file that permission for edits does not cover, or ""."""
     names = ((t.real, name) for t in access.files for name in (t.real, t.path))
-    steers = (real for real, name in names if steering(name.split("/")))
+    steers = (real for real, name in names if is_steering(name.split("/")))
     return _outside(access, facts) or next(steers, "")
 
 

@@ -13,7 +13,7 @@ from posixpath import join, normpath
 from msgspec import Struct
 
 from refold.values.modes import Verdict
-from refold.values.path_names import KEYS, below, guarded
+from refold.values.path_names import KEYS_REASON, below, guard_reason
 from refold.values.tools import Confinement, Effect
 
 # Commands make these all the time, so no sandbox keeps them from it.
@@ -119,8 +119,8 @@ def is_protected(path: str, facts: Facts, *, writes: bool) -> bool:
     if not theirs and any(below(path, own) for own in facts.own):
         return True
     small = path.casefold()
-    reason = guarded(path.split("/"))
-    if reason == KEYS or re.fullmatch(_KEY_FILES, small.rpartition("/")[2]):
+    reason = guard_reason(path.split("/"))
+    if reason == KEYS_REASON or re.fullmatch(_KEY_FILES, small.rpartition("/")[2]):
         return True
     if not writes:
         return False

@@ -16,19 +16,19 @@ from refold.permissions.rules import NETWORK_RULE, Rule, decision_of
 from refold.permissions.shell.nested_commands import NestedCommands, name_of
 from refold.permissions.shell.words import Word
 from refold.values.hosts import (
+    DEFAULT_PORTS,
     EVERY_HOST,
     EVERY_PUBLIC_HOST,
+    HOST_PRESETS,
     MAX_NAMED_HOSTS,
-    PORTS,
-    PRESET,
-    PRESETS,
+    PRESET_PREFIX,
     ReachableHosts,
     covers_place,
-    expanded,
-    expanded_all,
-    kept_hosts,
+    expand_all,
+    expand_hosts,
     place_of,
     preset_of,
+    without_denied,
 )
 from refold.values.modes import Mode, Verdict
 from refold.values.web_address import web_address
@@ -83,7 +83,7 @@ class NetworkRules(Struct, frozen=True):
         for rule in self.rules:
             if rule.verdict != verdict:
                 continue
-            against = ReachableHosts((), expanded(rule.pattern))
+            against = ReachableHosts((), expand_hosts(rule.pattern))
             if any(against.denies(place_of(n)[0]) for n in spelled if n != EVERY_HOST):
                 return decision_of(rule)
         return None
@@ -118,7 +118,7 @@ def reachable_hosts(
     denied = tuple(dict.fromkeys((*rules.denied, *asked)))
     wide = EVERY_HOST in rules.allowed or EVERY_HOST in shown
     if wide or (not asks and (mode == "bypass" or not rules.allowed)):
-        return kept_hosts(None, denied)
+        return without_denied(None, denied)
     return ReachableHosts(tuple(dict.fromkeys((*rules.allowed, *shown))), denied)
 
 
@@ -145,15 +145,15 @@ def rules_for(named: Sequence[str]) -> tuple[str, ...]:
     if EVERY_HOST in named:
         return ()
     whole, left = list[str](), list(named)
-    for preset, hosts in PRESETS.items():
+    for preset, hosts in HOST_PRESETS.items():
         if len(hosts) > 1 and set(hosts) <= set(left):
-            whole.append(f"{NETWORK_RULE}({PRESET}{preset})")
+            whole.append(f"{NETWORK_RULE}({PRESET_PREFIX}{preset})")
             left = [pattern for pattern in left if pattern not in hosts]
     return (*whole, *(f"{NETWORK_RULE}({pattern})" for pattern in left))
 
 
 def _patterns(rules: Sequence[Rule], verdict: Verdict) -> tuple[str, ...]:
-    return expanded_all(rule.pattern for rule in rules if rule.verdict == verdict)
+    return expand_all(rule.pattern for rule in rules if rule.verdict == verdict)
 
 
 def _in_commands(commands: Sequence[tuple[Word, ...]], facts: Facts) -> Iterator[str]:
@@ -164,7 +164,7 @@ def _in_commands(commands: Sequence[tuple[Word, ...]], facts: Facts) -> Iterator
         if _PYTHON_NAME.fullmatch(name) and values[1:2] == ["-m"]:
             name = "".join(values[2:3])
         if preset := _REGISTRY_HOSTS.get(name):
-            yield from PRESETS[preset]
+            yield from HOST_PRESETS[preset]
         if name == "git":
             for url in facts.git_urls():
                 yield from _hosts_in(url)
@@ -176,9 +176,9 @@ def _hosts_in(text: str) -> Iterator[str]:
     for url in re.findall(_URL_PATTERN, text):
         try:
             place = web_address(re.sub(_USER_PATTERN, "//", url))
-            port = "" if place.port in PORTS else f":{place.port}"
+            port = "" if place.port in DEFAULT_PORTS else f":{place.port}"
             host = f"[{place.host}]" if ":" in place.host else place.host
-            (pattern,) = expanded(host + port)
+            (pattern,) = expand_hosts(host + port)
         except ValueError:  # a variable stands in it
             continue
         if pattern != EVERY_HOST and covers_place(pattern, place.host, place.port):

@@ -23,7 +23,7 @@ from msgspec import Struct
 from refold.errors import BadInput
 from refold.permissions.facts import Access, Decision, Facts, Target
 from refold.values.modes import Verdict
-from refold.values.path_names import steering
+from refold.values.path_names import is_steering
 from refold.values.tools import Effect
 
 COMMAND_TOOLS = frozenset(("bash", "background_run", "monitor"))
@@ -115,12 +115,12 @@ def _nonsense(tool: str, pattern: str) -> str:
 
 
 def _no_host(pattern: str) -> str:
-    from refold.values.hosts import expanded
+    from refold.values.hosts import expand_hosts
 
     try:
         return (
             ""
-            if expanded(pattern or "all") and pattern
+            if expand_hosts(pattern or "all") and pattern
             else "name a host in it: net(example.org)"
         )
     except ValueError as error:
@@ -179,16 +179,18 @@ def deny_host_patterns(rules: Sequence[Rule]) -> tuple[str, ...]:
     named = [r.pattern for r in rules if r.tool == NETWORK_RULE and r.verdict == "deny"]
     if not named:
         return ()
-    from refold.values.hosts import expanded_all
+    from refold.values.hosts import expand_all
 
-    return expanded_all(named)
+    return expand_all(named)
 
 
 def _reaches(pattern: str, example: str) -> bool:
-    from refold.values.hosts import EVERY_HOST, covers_place, expanded, place_of
+    from refold.values.hosts import EVERY_HOST, covers_place, expand_hosts, place_of
 
-    host, port = place_of(expanded(example)[0])
-    return any(p == EVERY_HOST or covers_place(p, host, port) for p in expanded(pattern))
+    host, port = place_of(expand_hosts(example)[0])
+    return any(
+        p == EVERY_HOST or covers_place(p, host, port) for p in expand_hosts(pattern)
+    )
 
 
 def _as_path(example: str, facts: Facts) -> str:
@@ -382,7 +384,7 @@ def permits_private(access: Access, rules: Sequence[Rule]) -> bool:
 def _allows_target(rule: Rule, target: Target, access: Access, facts: Facts) -> bool:
     """Changes of files that steer agents have to be named: `src/**` does not mean them."""
     wide = bool(set(rule.pattern.rpartition("/")[2]) & set("*?["))
-    if wide and access.effect is Effect.CHANGE and steering(target.real.split("/")):
+    if wide and access.effect is Effect.CHANGE and is_steering(target.real.split("/")):
         return False
     if not rule.pattern:
         # A tool as a whole is allowed in the workspace; what lies outside has to be named.

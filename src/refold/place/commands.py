@@ -20,7 +20,7 @@ from refold.place.environment import READ_ONLY_GIT_ENVIRONMENT as LOOKING_GIT
 from refold.place.environment import environment
 from refold.place.limits import Limits
 from refold.place.port import NOTHING_MORE, READ_ONLY, CommandExtras, Finished
-from refold.values.printable_names import escaped
+from refold.values.printable_names import escape_name
 from refold.values.tools import Confinement
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class ShellCommands:
 
         if not os.path.isdir(request.cwd):
             raise ToolFailed(
-                f"The command could not be started in {escaped(request.cwd)}: "
+                f"The command could not be started in {escape_name(request.cwd)}: "
                 "there is no such directory."
             )
         if self._sandbox is None:

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from refold.errors import ToolFailed
 from refold.place.port import Files, FileWrite
 from refold.values.secret_mask import (
-    ANY_MASK,
-    MASK,
+    MASK_PATTERN,
+    SECRET_MASK,
     FindSecrets,
     TextPiece,
     first_mask,
@@ -92,7 +92,9 @@ class FileSecrets:
         if not has_mask(text) or text in self._before:
             return text
         self._read()
-        return re.sub(ANY_MASK, lambda match: self._values.get(match[0]) or match[0], text)
+        return re.sub(
+            MASK_PATTERN, lambda match: self._values.get(match[0]) or match[0], text
+        )
 
     def _in_place(self, text: str, index: int, old: str, new: str) -> str:
         end = index + len(old)
@@ -108,7 +110,7 @@ class FileSecrets:
         shown = "".join(piece.mask or piece.text for piece in self._find(bare))
         masked = self._lines or {}
         value = masked.get(shown, "")
-        if not value and not any(m != MASK for m in re.findall(ANY_MASK, shown)):
+        if not value and not any(m != SECRET_MASK for m in re.findall(MASK_PATTERN, shown)):
             value = self._plain.get(shown, "")
         if bare in self._literal:
             if shown in masked:  # two lines of the file look like this one
@@ -135,11 +137,11 @@ class FileSecrets:
         lines, values, plain = dict[str, str](), dict[str, str](), dict[str, str]()
         for shown, line in _lines_with_masks(self._find(self._before)):
             _add(lines, shown, line)
-            _add(plain, re.sub(ANY_MASK, MASK, shown), line)
+            _add(plain, re.sub(MASK_PATTERN, SECRET_MASK, shown), line)
         for piece in self._find(self._before):
             if piece.mask:
                 _add(values, piece.mask, piece.text)
-                _add(values, MASK, piece.text)
+                _add(values, SECRET_MASK, piece.text)
         self._lines, self._values, self._plain = lines, values, plain
         self._literal = frozenset(filter(has_mask, self._before.split("\n")))
 

@@ -27,7 +27,7 @@ from refold.place.openat import (
 )
 from refold.place.port import AT_MOST, DirectoryEntry, Files, FileWrite, Kind, Real, Why
 from refold.values.path_names import below
-from refold.values.printable_names import escaped, unescaped
+from refold.values.printable_names import escape_name, unescape_name
 from refold.values.secret_mask import FindSecrets, first_tag, without_secrets
 
 if TYPE_CHECKING:
@@ -81,10 +81,10 @@ class DiskFiles:
             return real
         if not self._judged and self._folders.root_of(real):
             return real
-        leads = f"{escaped(path)} leads to {self.display_name(real)}"
+        leads = f"{escape_name(path)} leads to {self.display_name(real)}"
         if not self._judged:
             raise ToolFailed(
-                f"{leads}, outside of {escaped(self._folders.roots[0])}. Nothing was done."
+                f"{leads}, outside of {escape_name(self._folders.roots[0])}. Nothing was done."
             )
         raise ToolFailed(
             f"{leads}, which is not what was allowed: a link has changed. Nothing was done."
@@ -97,9 +97,9 @@ class DiskFiles:
     def display_name(self, real: Real) -> str:
         root = self._folders.roots[0]
         if not below(real, root):
-            return escaped(real)
+            return escape_name(real)
         name = os.path.relpath(real, root)
-        return escaped(f"./{name}" if _is_home(name) else name)
+        return escape_name(f"./{name}" if _is_home(name) else name)
 
     def kind(self, real: Real) -> Kind:
         with as_tool_errors(f"look at {self.display_name(real)}"):
@@ -114,7 +114,7 @@ class DiskFiles:
     def unread(self, real: Real) -> str:
         # What our own process was started with, and has in its memory, holds keys.
         if below(real, f"/proc/{os.getpid()}"):
-            return f"{escaped(real)} belongs to this program itself"
+            return f"{escape_name(real)} belongs to this program itself"
         return self._unread(real) if self._unread else ""
 
     def unshown(self, real: Real) -> str:
@@ -205,16 +205,16 @@ class DiskFiles:
     def _parse_path(self, path: str) -> Real:
         if not _can_be(path):
             raise ToolFailed(
-                f'"{escaped(path)}" cannot be a path: give the name of a file.'
+                f'"{escape_name(path)}" cannot be a path: give the name of a file.'
             )
         if _is_home(path):
             raise ToolFailed(
-                f"{escaped(path)} begins with ~, which only a shell knows: write the path "
-                f"out, or ./{escaped(path)} for a file of that name."
+                f"{escape_name(path)} begins with ~, which only a shell knows: write the path "
+                f"out, or ./{escape_name(path)} for a file of that name."
             )
         if scheme := _URL_SCHEME.match(path):
             raise ToolFailed(
-                f"{escaped(path)} begins with {scheme[0]}, so it is an address and no path: "
+                f"{escape_name(path)} begins with {scheme[0]}, so it is an address and no path: "
                 "give the path alone, as /home/me/notes.txt."
             )
         full = self._full(path)
@@ -225,7 +225,7 @@ class DiskFiles:
             )
         if "\\" in path and not os.path.lexists(full):
             # The model writes a strange name as it was shown: escaped.
-            meant = self._full(unescaped(path))
+            meant = self._full(unescape_name(path))
             full = meant if _can_be(meant) and os.path.lexists(meant) else full
         return _resolve_links(full)
 
@@ -253,7 +253,7 @@ def _resolve_links(full: str) -> Real:
         # It fails where a link becomes a file between its two looks at it.
         with suppress(OSError):
             return Real(os.path.realpath(full))
-    raise ToolFailed(f"{escaped(full)} changes faster than it can be read.")
+    raise ToolFailed(f"{escape_name(full)} changes faster than it can be read.")
 
 
 def _items(entries: Iterator[os.DirEntry[str]]) -> Iterator[DirectoryEntry]:

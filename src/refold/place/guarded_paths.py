@@ -20,7 +20,7 @@ from msgspec import Struct
 from refold.place.git_steps import STEP_FILES, step_files
 from refold.place.git_targets import GitTargets, Repository
 from refold.safe_open import read_regular
-from refold.values.path_names import KEYS, below, guarded, near
+from refold.values.path_names import KEYS_REASON, below, guard_reason, near
 
 _MAX_DIRECTORIES = 5000  # that the first search looks through
 _LIST_MODE = stat.S_IRUSR | stat.S_IXUSR
@@ -83,7 +83,7 @@ class GuardedPaths(Struct, frozen=True):
 
 @lru_cache(4096)
 def _has_keys(path: str) -> bool:
-    return guarded(path.split("/")) == KEYS
+    return guard_reason(path.split("/")) == KEYS_REASON
 
 
 class Guards:
@@ -280,7 +280,7 @@ def _directory(
 ) -> _Directory:
     above = tuple(os.path.relpath(path, root).split("/")) if path != root else ()
     names = {entry.name for entry in entries}
-    shut = {name for name in names if guarded((*above[-2:], name))}
+    shut = {name for name in names if guard_reason((*above[-2:], name))}
     bare = (
         [name for name in names if name.lower() == _HEAD] if makes_repository(names) else []
     )
@@ -302,9 +302,9 @@ def _directory(
 
 
 def _is_passed_over(path: str, root: str) -> bool:
-    """Is it among packages or in a guarded directory, where no search comes by itself?"""
-    parts = near(path, root).split("/")
-    return below(path, root) and any(p in _PACKAGE_FOLDERS or guarded((p,)) for p in parts)
+    """Whether it is among packages or in a guarded directory, which no search enters."""
+    names = near(path, root).split("/") if below(path, root) else ()
+    return any(name in _PACKAGE_FOLDERS or guard_reason((name,)) for name in names)
 
 
 def makes_repository(names: Set[str]) -> bool:

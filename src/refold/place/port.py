@@ -14,7 +14,7 @@ from refold.place.command_output import as_text
 from refold.place.limits import Limits
 from refold.values.display import HostAttempt
 from refold.values.kept_output import Printed
-from refold.values.printable_names import escaped
+from refold.values.printable_names import escape_name
 from refold.values.tools import Confinement
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class GuardChange(Struct, frozen=True):
 
     def sentence(self, path: str) -> str:
         """What to say of it, without the last full stop. `path` is how it is shown."""
-        goal = escaped(self.goal)
+        goal = escape_name(self.goal)
         if self.fate == "moved":
             return f"{path} is guarded: what was made there is now {goal}{self._way_back}"
         if self.fate == "followed":
@@ -100,7 +100,7 @@ class GuardChange(Struct, frozen=True):
         alone = "; as a command of its own, `git submodule` asks the user"
         return (
             f"; if the user made or wants the change, `refold quarantine restore "
-            f"{escaped(name)}` restores it"
+            f"{escape_name(name)}` restores it"
             f"{alone if self.path.endswith('/.gitmodules') else ''}"
         )
 

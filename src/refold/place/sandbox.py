@@ -235,10 +235,10 @@ class Sandbox:
     def _hosts(self, wanted: "ReachableHosts | None") -> "ReachableHosts | None":
         """Those that can be kept to; None: every host. A deny rule needs the filter, too."""
         if self.filters_hosts:
-            from refold.values.hosts import kept_hosts
+            from refold.values.hosts import without_denied
 
             denied = (*self.config.denied_hosts, *(wanted.denied if wanted else ()))
-            return kept_hosts(None if self.config.network else wanted, denied)
+            return without_denied(None if self.config.network else wanted, denied)
         if wanted is not None and self.kind == "bubblewrap" and not self.config.network:
             raise ToolFailed(_FILTER_UNAVAILABLE)
         return None

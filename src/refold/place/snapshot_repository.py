@@ -16,7 +16,7 @@ from pathlib import Path
 from refold import programs
 from refold.errors import ToolFailed
 from refold.safe_open import made, opened, unlinked
-from refold.values.printable_names import escaped
+from refold.values.printable_names import escape_name
 
 EMPTY_TREE = (
     "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # the tree without files: git knows it
@@ -91,7 +91,7 @@ class SnapshotRepository:
                 _write(self.directory / name, text)
         except OSError as error:
             raise ToolFailed(
-                f"The checkpoints in {escaped(str(self.directory))} cannot be written: "
+                f"The checkpoints in {escape_name(str(self.directory))} cannot be written: "
                 f"{error.strerror}."
             ) from error
 
@@ -137,7 +137,7 @@ class SnapshotRepository:
             )
         except OSError as error:
             raise GitFailed(
-                f"git could not be started in {escaped(folder)}: {error.strerror}.", ""
+                f"git could not be started in {escape_name(folder)}: {error.strerror}.", ""
             ) from error
         return GitProcess(process, arguments, folder)
 
@@ -197,7 +197,7 @@ class SnapshotRepository:
             number = opened(place, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise ToolFailed(
-                f"The checkpoints in {escaped(str(place))} cannot be written: "
+                f"The checkpoints in {escape_name(str(place))} cannot be written: "
                 f"{error.strerror}."
             ) from error
         try:
@@ -240,7 +240,7 @@ class GitProcess:
             except subprocess.TimeoutExpired as error:
                 process.kill()
                 raise GitFailed(
-                    f"Looking at the files of {escaped(self._folder)} took more than "
+                    f"Looking at the files of {escape_name(self._folder)} took more than "
                     f"{seconds:.0f} s.",
                     OUT_OF_TIME,
                 ) from error
@@ -308,5 +308,5 @@ def _sentence(arguments: Sequence[str], folder: str, complaint: str, code: int) 
         ),
         "",
     )
-    last = escaped(complaint.splitlines()[-1]) if complaint else f"code {code}"
-    return f"git {subject} failed on the files of {escaped(folder)}: {last}"
+    last = escape_name(complaint.splitlines()[-1]) if complaint else f"code {code}"
+    return f"git {subject} failed on the files of {escape_name(folder)}: {last}"

@@ -19,7 +19,7 @@ from refold.errors import ToolFailed
 from refold.place.ignore_rules import HALF_WRITTEN
 from refold.place.openat import FOLDER_FLAGS, beneath, closing
 from refold.place.snapshot_repository import GitBlobReader, SnapshotRepository
-from refold.values.printable_names import escaped
+from refold.values.printable_names import escape_name
 
 _LINK, _RUNS = "120000", "100755"
 _MAX_SYNCED_FILES = 500  # files for each of which the disk is waited for
@@ -133,7 +133,7 @@ def name_list(paths: Iterable[str]) -> str:
         if len(ordered) > _MAX_NAMED_FILES
         else ""
     )
-    return ", ".join(escaped(path) for path in ordered[:_MAX_NAMED_FILES]) + rest
+    return ", ".join(escape_name(path) for path in ordered[:_MAX_NAMED_FILES]) + rest
 
 
 def _current_state(step: RewriteStep) -> _Seen:
@@ -237,7 +237,7 @@ def _umask() -> int:
 
 def _still(step: RewriteStep, folder: int, last: str, state: _Seen) -> None:
     if _identity(os.stat(last, dir_fd=folder, follow_symlinks=False)) != state.about:
-        raise ToolFailed(f"{escaped(step.path)} was changed meanwhile. Try again.")
+        raise ToolFailed(f"{escape_name(step.path)} was changed meanwhile. Try again.")
 
 
 def _sweep(steps: Sequence[RewriteStep]) -> None:
@@ -286,7 +286,7 @@ def _restore_errors(step: RewriteStep) -> Generator[None]:
         yield
     except OSError as error:
         raise ToolFailed(
-            f"{escaped(step.path)} could not be restored: {error.strerror}. What was "
+            f"{escape_name(step.path)} could not be restored: {error.strerror}. What was "
             "done until then stays: fix that, and try again."
         ) from error
 

@@ -33,7 +33,7 @@ from refold.place.snapshot_repository import (
     pieces,
 )
 from refold.safe_open import opened
-from refold.values.printable_names import escaped
+from refold.values.printable_names import escape_name
 
 MAX_FILE_BYTES = 32 * 1024 * 1024  # of one file
 _MOST_FILES = 200_000  # new or changed, in one look
@@ -120,7 +120,9 @@ class Scan:
                 self._trees[root] = scan.tree()
             scan.date(began, different)
             return self._trees[root], inside
-        raise ToolFailed(f"The files of {escaped(root)} change too fast for a snapshot.")
+        raise ToolFailed(
+            f"The files of {escape_name(root)} change too fast for a snapshot."
+        )
 
     def _tracked_despite_ignore(self, scan: "_RootScan") -> set[str]:
         """Files that the user's repository tracks although it would ignore them."""
@@ -198,7 +200,7 @@ class _RootScan:
                 gone.append(path)
         if len(stored) > _MOST_FILES or size > _MOST_BYTES:
             raise TooLarge(
-                f"{escaped(self.root)} is too large for checkpoints: {len(stored):,} files of "
+                f"{escape_name(self.root)} is too large for checkpoints: {len(stored):,} files of "
                 f"{size / 1e9:.1f} GB would have to be stored. Ignore what can be generated "
                 "(.gitignore), or work in a smaller directory."
             )

@@ -31,7 +31,7 @@ from refold.place.sandbox import Launch
 from refold.place.sandbox_listener import SandboxListener
 from refold.place.socket_guard import install
 from refold.values.display import HostAttempt
-from refold.values.printable_names import escaped
+from refold.values.printable_names import escape_name
 from refold.values.tools import Confinement
 
 _BASH_COMMAND = ("/bin/bash", "--noprofile", "--norc", "-c")
@@ -122,7 +122,7 @@ def start(request: SpawnRequest, launch: Launch, limits: Limits) -> RunningComma
     except (OSError, ValueError) as error:
         why = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
         raise ToolFailed(
-            f"The command could not be started in {escaped(request.cwd)}: {why}."
+            f"The command could not be started in {escape_name(request.cwd)}: {why}."
         ) from error
     return RunningCommand(process, reading, mark, launch)
 

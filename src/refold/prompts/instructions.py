@@ -17,7 +17,7 @@ from msgspec import Struct
 from refold.prompts.read_text import Unreadable, content_at, remove_invisible, text_of
 from refold.prompts.repository import chain
 from refold.prompts.system_text import PromptFile
-from refold.values.printable_names import escaped
+from refold.values.printable_names import escape_name
 from refold.values.text import TrustedText, as_it_is
 
 OWN_FILE = "AGENTS.md"
@@ -50,7 +50,7 @@ class InstructionFile(Struct, frozen=True):
     @property
     def display_name(self) -> str:
         way = os.path.relpath(self.path, self.near) if self.near else self.path
-        called = escaped(way)
+        called = escape_name(way)
         max_chars = _MAX_NAME_CHARS
         return called if len(called) <= max_chars else f"…{called[1 - max_chars :]}"
 
@@ -185,7 +185,7 @@ class _Reading:
         self._imports += 1
         if self._imports > _MAX_IMPORTS:
             self._full = (
-                f"what {file.display_name} imports from @{escaped(name)[:80]} on is left out: "
+                f"what {file.display_name} imports from @{escape_name(name)[:80]} on is left out: "
                 f"instructions may name {_MAX_IMPORTS:,} files"
             )
             return

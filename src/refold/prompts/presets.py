@@ -16,8 +16,8 @@ from msgspec import Raw, Struct
 
 from refold.errors import BadInput
 from refold.prompts.read_text import Unreadable, content, remove_invisible, text_of
-from refold.values.printable_names import escaped
-from refold.values.text import NEW, TrustedText, as_it_is
+from refold.values.printable_names import escape_name
+from refold.values.text import NEW_TEXT_REASON, TrustedText, as_it_is
 from refold.values.tools import ToolSpec
 
 PRESET_FILE = "PROMPT.md"
@@ -65,7 +65,7 @@ def preset(name: str, shelves: Sequence[PresetFolder] = ()) -> Preset:
     near = get_close_matches(name.lower(), known, 1, 0.5)
     hint = f"did you mean {near[0]}? " if near else ""
     listed = ", ".join(known)
-    raise BadInput(f"there is no preset {escaped(name)!r}; {hint}there are {listed}")
+    raise BadInput(f"there is no preset {escape_name(name)!r}; {hint}there are {listed}")
 
 
 def names(shelves: Sequence[PresetFolder] = ()) -> tuple[str, ...]:
@@ -115,7 +115,7 @@ def parse_preset(text: str, label: str) -> Preset:
         match = re.fullmatch(_LINE_PATTERN, line.rstrip())
         if not match:
             raise _wrong(
-                label, number, f"{escaped(line[:80])!r} is not a line `key: words`"
+                label, number, f"{escape_name(line[:80])!r} is not a line `key: words`"
             )
         if match[1] in values:
             raise _wrong(label, number, f"{match[1]} stands there twice")
@@ -146,7 +146,7 @@ def _read(shelf: PresetFolder, name: str) -> Preset:
             raise Unreadable(f"it is larger than {_MAX_FILE_BYTES // 1024} KiB")
         trusted = shelf.trusted(os.path.realpath(path), text_of(read))
         if trusted is None:
-            raise Unreadable(NEW)
+            raise Unreadable(NEW_TEXT_REASON)
         text = remove_invisible(trusted).text
     except FileNotFoundError as error:
         raise BadInput(f"the preset {label} cannot be read: it is gone") from error
@@ -155,7 +155,7 @@ def _read(shelf: PresetFolder, name: str) -> Preset:
     result = parse_preset(text, label)
     if result.name != name:
         raise BadInput(
-            f"{label}: it is named {escaped(result.name)!r}, and its folder {name!r}: "
+            f"{label}: it is named {escape_name(result.name)!r}, and its folder {name!r}: "
             "the two must be the same"
         )
     return result

@@ -15,8 +15,8 @@ from refold.place.openat import DirectoryDescriptors, by_walking, error_text, ki
 from refold.place.port import Real
 from refold.safe_open import read_regular
 from refold.values.path_names import below
-from refold.values.printable_names import escaped
-from refold.values.text import escape_marks, seen
+from refold.values.printable_names import escape_name
+from refold.values.text import escape_marks, visible_text
 
 
 class Unreadable(Exception):
@@ -49,7 +49,7 @@ def content_at(real: str, within: str, at_most: int) -> Content:
     """The same for a path whose links were followed: one that has come since is not."""
     try:
         if not below(real, within):
-            raise Unreadable(f"it lies outside of {escaped(within)}")
+            raise Unreadable(f"it lies outside of {escape_name(within)}")
         with DirectoryDescriptors((), by_walking).of(Real(real)) as (folder, last):
             odd = _refuse_odd
             return Content(
@@ -78,7 +78,7 @@ def text_of(file_content: Content) -> str:
 
 def remove_invisible(text: str) -> CleanText:
     """Remove invisible characters: they may be meant for the model only."""
-    shown = seen(text)
+    shown = visible_text(text)
     return CleanText(escape_marks(shown), len(text) - len(shown))
 
 

@@ -11,7 +11,7 @@ import zlib
 from msgspec import Struct
 
 from refold.prompts.read_text import Unreadable, content
-from refold.values.printable_names import escaped, shorten
+from refold.values.printable_names import escape_name, shorten
 from refold.values.text import escape_marks
 
 _MAX_NAME_FILE_BYTES = 4096  # of a file that holds one name
@@ -125,7 +125,7 @@ def _text(path: str, at_most: int) -> str:
 
 
 def _short(words: str) -> str:
-    return shorten(escape_marks(escaped(words)), _MAX_SUBJECT_CHARS)
+    return shorten(escape_marks(escape_name(words)), _MAX_SUBJECT_CHARS)
 
 
 _GIT_PREFIX = "Git: "
@@ -146,9 +146,9 @@ class Environment(Struct, frozen=True, kw_only=True):
 def environment(around: Environment) -> str:
     lines = ["Paths are relative to the folder."]
     if around.directory:
-        lines = [f"You work in: {escaped(around.directory)}"]
+        lines = [f"You work in: {escape_name(around.directory)}"]
     if around.more:
-        named = [escaped(directory) for directory in around.more[:_MAX_DIRECTORIES]]
+        named = [escape_name(directory) for directory in around.more[:_MAX_DIRECTORIES]]
         unnamed = len(around.more) - len(named)
         named += [f"and {unnamed} more"] if unnamed else []
         lines.append(f"Also yours to work in: {', '.join(named)}")

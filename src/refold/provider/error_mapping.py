@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from refold.errors import BadRequest, Overloaded, ProviderError, Refused, TooLong
 from refold.values.printable_names import shorten
-from refold.values.text import SHORTEST_SECRET, clean
+from refold.values.text import MIN_SECRET_CHARS, clean
 
 _TEMPORARY_STATUSES = frozenset(
     {408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529}
@@ -191,7 +191,7 @@ def excerpt(text: str) -> str:
 
 def mask_secrets(text: str, secret: str) -> str:
     """`text` without `secret`, and without anything else that looks like a key."""
-    if len(secret) >= SHORTEST_SECRET:
+    if len(secret) >= MIN_SECRET_CHARS:
         text = text.replace(secret, "[the key]")
     return re.sub(
         r"\b((sk|pk|gsk|xai|key)-[\w-]{8,}|gsk_\w{8,}|AIza[\w-]{30,})", "[a key]", text

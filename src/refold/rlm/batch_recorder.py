@@ -20,7 +20,7 @@ MakeEvents = Callable[[View], Sequence[Event]]
 
 
 # More would wake all waiting tasks at the same moment, so that they come back together.
-_AT_ONCE = 8
+_MAX_BATCH = 8
 
 
 class _Append(Struct, eq=False):
@@ -87,10 +87,10 @@ class BatchRecorder:
         return self._record.unmask(call)
 
     async def _write(self) -> None:
-        batch, self._waiting = self._waiting[:_AT_ONCE], self._waiting[_AT_ONCE:]
+        batch, self._waiting = self._waiting[:_MAX_BATCH], self._waiting[_MAX_BATCH:]
         failed: Exception | None = None
         try:
-            await self._record.append_if(lambda view: _said(batch, view), by=self._by)
+            await self._record.append_if(lambda view: _events_of(batch, view), by=self._by)
         except Exception as error:  # of the disk: each task has to get it
             failed = error
         finally:
@@ -98,13 +98,13 @@ class BatchRecorder:
                 wish.done, wish.failed = True, failed
 
 
-def _said(batch: Sequence[_Append], view: View) -> Sequence[Event]:
-    found: list[Event] = []
+def _events_of(batch: Sequence[_Append], view: View) -> Sequence[Event]:
+    all_events: list[Event] = []
     for wish in batch:
         events = wish.make_events(view)
         wish.said = bool(events)
-        found += events
+        all_events += events
         if wish is not batch[-1]:
             for event in events:
                 view = apply(view, Entry(view.seq + 1, event, at=view.turn.now))
-    return found
+    return all_events

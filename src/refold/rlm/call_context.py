@@ -45,7 +45,7 @@ class NestedCall(Struct, frozen=True):
     result: ToolResult | None = None
 
 
-NOTHING: Mapping[tuple[str, int], Any] = MappingProxyType({})
+EMPTY_MAPPING: Mapping[tuple[str, int], Any] = MappingProxyType({})
 
 
 class CallContext:
@@ -55,17 +55,17 @@ class CallContext:
         self,
         call_id: str,
         conversation: Conversation,
-        answers: Mapping[tuple[str, int], ModelReply] = NOTHING,
-        made: Mapping[tuple[str, int], NestedCall] = NOTHING,
+        answers: Mapping[tuple[str, int], ModelReply] = EMPTY_MAPPING,
+        recorded: Mapping[tuple[str, int], NestedCall] = EMPTY_MAPPING,
     ) -> None:
         self.call_id, self.before, self.parts = (
             call_id,
             conversation.variables,
             conversation.variable_parts,
         )
-        self._answers, self._made = answers, made
+        self._answers, self._made = answers, recorded
         self._many = Counter[str]()
-        self._number = len(made)
+        self._number = len(recorded)
 
     def n(self, key: str) -> int:
         """How often the same was asked before in this call; each call of this counts one more."""
@@ -76,7 +76,7 @@ class CallContext:
         """The answer of a model that was recorded before a crash."""
         return self._answers.get((key, n))
 
-    def made(self, key: str, name: str, arguments: Raw) -> NestedCall:
+    def next_call(self, key: str, name: str, arguments: Raw) -> NestedCall:
         """The tool call that code makes now: a new one, or the recorded one from before a crash."""
         n = self.n(key)
         if (key, n) in self._made:
@@ -89,45 +89,49 @@ class CallContext:
 async def call_context(call_id: str, record: Journal) -> CallContext:
     """The context of a call that starts now, or that a crashed process had started."""
     view = record.view
-    found = view.conversation.call(call_id)
-    if found is None or not found.started or found.started > record.since:
+    call = view.conversation.call(call_id)
+    if call is None or not call.started or call.started > record.since:
         return CallContext(call_id, view.conversation)
     entries = await record.entries()
-    began = fold(entry for entry in entries if entry.seq <= found.started)
-    since = (entry for entry in entries if entry.seq > found.started)
+    began = fold(entry for entry in entries if entry.seq <= call.started)
+    since = (entry for entry in entries if entry.seq > call.started)
     answers = {
         (asked.key, asked.n): ModelReply(reply.text, reply.full_blob)
-        for asked, reply in answered_leaves(since)
+        for asked, reply in successful_leaves(since)
         if asked.call_id == call_id
     }
-    return CallContext(call_id, began.conversation, answers, _made(entries, call_id))
+    return CallContext(
+        call_id, began.conversation, answers, _recorded_calls(entries, call_id)
+    )
 
 
-def _made(entries: Iterable[Entry], within: str) -> Mapping[tuple[str, int], NestedCall]:
+def _recorded_calls(
+    entries: Iterable[Entry], within: str
+) -> Mapping[tuple[str, int], NestedCall]:
     """The calls that the code of this call has made, each with its result, if it has one."""
-    made: dict[str, NestedCallMade] = {}
+    calls: dict[str, NestedCallMade] = {}
     ends: dict[str, ToolResult] = {}
     for entry in entries:
         match entry.event:
             case NestedCallMade(call, outer) as found if outer == within:
-                made[call.id] = found
-            case Ended(id_, outcome, text) if id_ in made:
+                calls[call.id] = found
+            case Ended(id_, outcome, text) if id_ in calls:
                 ends[id_] = ToolResult(id_, text, outcome != "done")
             case _:
                 pass
-    return {(m.key, m.n): NestedCall(m, ends.get(id_)) for id_, m in made.items()}
+    return {(m.key, m.n): NestedCall(m, ends.get(id_)) for id_, m in calls.items()}
 
 
-def answered_leaves(entries: Iterable[Entry]) -> list[tuple[Reserved, Settled]]:
+def successful_leaves(entries: Iterable[Entry]) -> list[tuple[Reserved, Settled]]:
     """The questions of code that were answered successfully, in the order of the answers."""
     asked: dict[int, Reserved] = {}
-    found: list[tuple[Reserved, Settled]] = []
+    pairs: list[tuple[Reserved, Settled]] = []
     for entry in entries:
         match entry.event:
             case Reserved(leaf=leaf) as reserved if leaf:
                 asked[entry.seq] = reserved
             case Settled(reserved=at, failed="") as settled if at in asked:
-                found.append((asked.pop(at), settled))
+                pairs.append((asked.pop(at), settled))
             case _:
                 pass
-    return found
+    return pairs

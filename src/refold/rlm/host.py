@@ -29,14 +29,14 @@ from refold.rlm.leaves import (
     with_shape,
 )
 from refold.rlm.worker_port import HostFailed, OtherVariables
-from refold.rlm.worker_side.signatures import PRIMITIVES
+from refold.rlm.worker_side.signatures import PRIMITIVE_SIGNATURES
 from refold.tools.python_tool import TOOL_NAME
 from refold.tools.task import TOOL_NAME as TASK
 from refold.tools.task import Report
 from refold.values.json_check import value_in
 from refold.values.tools import Effect
 
-FAILED = "__failed__"  # marks the slot of a list in which nothing came
+FAILED_SLOT = "__failed__"  # marks the slot of a list in which nothing came
 
 
 class VariableSource(Protocol):
@@ -82,7 +82,7 @@ def tool_functions(world: World) -> Mapping[str, tuple[str, ...]]:
     return {
         tool.name: tool.parameters
         for tool in world.tools
-        if tool.name not in (TOOL_NAME, *PRIMITIVES)
+        if tool.name not in (TOOL_NAME, *PRIMITIVE_SIGNATURES)
         and (tool.effect is not Effect.SELF or tool.name == TASK)
     }
 
@@ -125,13 +125,13 @@ class HostFunctions:
         shape = None if schema is None else shape_of(schema)
         asked = [ModelQuestion(as_text(item), first.query) for item in items]
         if shape is not None:
-            asked = [with_shape(each, shape) for each in asked]
-        found = await self._means.leaves.ask_all(asked, self._within)
+            asked = [with_shape(leaf, shape) for leaf in asked]
+        answers = await self._means.leaves.ask_all(asked, self._within)
         return [
-            {FAILED: str(answer)}
+            {FAILED_SLOT: str(answer)}
             if isinstance(answer, LeafFailed)
-            else _value(answer, each)
-            for answer, each in zip(found, asked, strict=True)
+            else _value(answer, leaf)
+            for answer, leaf in zip(answers, asked, strict=True)
         ]
 
     async def _rlm(self, task: object, context: object = None) -> object:
@@ -141,19 +141,24 @@ class HostFunctions:
     async def _map_rlm(self, tasks: object, shared: object = None) -> object:
         items = self._items("map_rlm", tasks)
         values = {} if shared is None else {"shared": shared}
-        begins, given = InitialVariables(values), _text(values)  # once: it may be large
-        found: list[object] = [None] * len(items)
+        begins, values_text = (
+            InitialVariables(values),
+            _text(values),
+        )  # once: it may be large
+        results: list[object] = [None] * len(items)
 
         async def fill(slot: int) -> None:
             try:
-                found[slot] = await self._child("map_rlm", items[slot], begins, given)
+                results[slot] = await self._child(
+                    "map_rlm", items[slot], begins, values_text
+                )
             except HostFailed as error:
-                found[slot] = {FAILED: str(error)}
+                results[slot] = {FAILED_SLOT: str(error)}
 
         async with anyio.create_task_group() as group:
             for slot in range(len(items)):
                 group.start_soon(fill, slot)
-        return found
+        return results
 
     async def _attach_rlm(
         self, session: object, task: object, turn: object = None
@@ -165,12 +170,12 @@ class HostFunctions:
             raise BadInput("there are no other sessions here")
         after = "" if turn is None else f"@{turn}"
         # Now already, so that nothing is begun in vain.
-        found = (await snapshots.of(f"{session}{after}")).session
-        begins = InitialVariables(attached=f"{found}{after}")
+        attached_id = (await snapshots.of(f"{session}{after}")).session
+        begins = InitialVariables(attached=f"{attached_id}{after}")
         return await self._child("attach_rlm", task, begins, _text({}))
 
     async def _child(
-        self, name: str, task: object, begins: InitialVariables, given: str
+        self, name: str, task: object, begins: InitialVariables, values_text: str
     ) -> object:
         """Run a subagent. `given` are its initial values, as text."""
         below, deepest = self._means.below, self._means.code_limits.depth
@@ -181,14 +186,14 @@ class HostFunctions:
                 f"{name} goes no deeper than {deepest} here: use lm or map_lm, or do it in "
                 "this Python"
             )
-        key = key_of("rlm", task, given, begins.attached)
+        key = key_of("rlm", task, values_text, begins.attached)
         n = self._within.n(key)
         async with self._means.children:
             try:
                 report = await below.start(self._within.call_id, key, n, task, begins)
             except ToolFailed as error:
                 raise HostFailed(str(error)) from error
-        return _reported(report)
+        return _report_value(report)
 
     async def _budget(self) -> object:
         """What is left; null means no limit."""
@@ -197,13 +202,13 @@ class HostFunctions:
             self._means.world(),
             self._means.code_limits,
         )
-        have, now = budget_of(view, world.budget), budget_used(view)
+        have, usage = budget_of(view, world.budget), budget_used(view)
         return {
-            "dollars": _left(have.dollars, now.dollars),
-            "tokens": _left(have.tokens, now.tokens),
-            "calls": _left(have.calls, now.calls),
-            "seconds": _left(have.seconds, now.seconds),
-            "steps": _left(self._means.steps or None, view.turn.steps),
+            "dollars": _remaining(have.dollars, usage.dollars),
+            "tokens": _remaining(have.tokens, usage.tokens),
+            "calls": _remaining(have.calls, usage.calls),
+            "seconds": _remaining(have.seconds, usage.seconds),
+            "steps": _remaining(self._means.steps or None, view.turn.steps),
             "depth": max(0, code_limits.depth - self._means.depth),
             "fan_out": code_limits.fan_out,
             "at_once": code_limits.at_once,
@@ -215,23 +220,23 @@ class HostFunctions:
             raise HostFailed(f"there is no function {name!r}")
         encoded = msgspec.json.encode(arguments)
         key = key_of("tool", name, encoded.decode())
-        made = self._within.made(key, name, Raw(encoded))
-        result = made.result or await call_within(
-            made.event, world, self._means.record, run_with_file_locks
+        call = self._within.next_call(key, name, Raw(encoded))
+        result = call.result or await call_within(
+            call.event, world, self._means.record, run_with_file_locks
         )
         if result.failed:
             raise HostFailed(result.text)
         return result.text
 
-    def _items(self, name: str, given: object) -> Sequence[object]:
-        most = self._means.code_limits.fan_out
-        if not isinstance(given, list | tuple):
-            raise HostFailed(f"{name} takes a list, not {type(given).__name__}")
-        items = cast("Sequence[object]", given)
-        if len(items) > most:
+    def _items(self, name: str, argument: object) -> Sequence[object]:
+        limit = self._means.code_limits.fan_out
+        if not isinstance(argument, list | tuple):
+            raise HostFailed(f"{name} takes a list, not {type(argument).__name__}")
+        items = cast("Sequence[object]", argument)
+        if len(items) > limit:
             raise HostFailed(
-                f"{name} takes at most {most} items at once, not {len(items):,}: give them "
-                f"in batches, items[i : i + {most}] for i in range(0, len(items), {most})"
+                f"{name} takes at most {limit} items at once, not {len(items):,}: give them "
+                f"in batches, items[i : i + {limit}] for i in range(0, len(items), {limit})"
             )
         return items
 
@@ -241,10 +246,10 @@ def _text(values: Mapping[str, object]) -> str:
 
 
 def _check(name: str, arguments: Mapping[str, object]) -> None:
-    takes, needed = PRIMITIVES[name]
-    for given in arguments:
-        if given not in takes:
-            raise HostFailed(f"{name} has no parameter {given!r}: {', '.join(takes)}")
+    takes, needed = PRIMITIVE_SIGNATURES[name]
+    for parameter in arguments:
+        if parameter not in takes:
+            raise HostFailed(f"{name} has no parameter {parameter!r}: {', '.join(takes)}")
     for wanted in takes[:needed]:
         if wanted not in arguments:
             raise HostFailed(f"{name} needs {wanted}: it takes {', '.join(takes)}")
@@ -254,7 +259,7 @@ def _value(answer: str, asked: ModelQuestion) -> object:
     return answer if asked.shape is None else value_in(answer)
 
 
-def _reported(report: Report) -> object:
+def _report_value(report: Report) -> object:
     """The argument of FINAL in a subagent, a value or a string; or the text of its answer."""
     if report.status != "done":
         had = f"; it had come to: {report.text[:1_000]}" if report.text else ""
@@ -267,5 +272,5 @@ def _reported(report: Report) -> object:
         return report.text  # a key was masked in it
 
 
-def _left(have: float | None, gone: float) -> float | None:
+def _remaining(have: float | None, gone: float) -> float | None:
     return None if have is None else max(0, round(have - gone, 6))

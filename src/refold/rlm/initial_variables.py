@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from refold.rlm.call_context import Journal
 
 Files: TypeAlias = tuple[tuple[str, str], ...]  # real paths, and the sha256 of each
-MOST = 2_000  # files that an event names itself
+MAX_NAMED_FILES = 2_000  # files that an event names itself
 
 
 class InitialVariables(Struct, frozen=True):
@@ -40,7 +40,7 @@ async def inject(begins: InitialVariables, record: "Journal") -> None:
         blob = await record.put_bytes(msgspec.json.encode(value))
         files = begins.files.get(name, ())
         listed = ""
-        if len(files) > MOST:
+        if len(files) > MAX_NAMED_FILES:
             listed, files = await record.put_bytes(msgspec.json.encode(files)), ()
         await record(VariableInjected(name, blob, files, listed), by="code")
 

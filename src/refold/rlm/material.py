@@ -20,16 +20,16 @@ from refold.place.files import DiskFiles
 from refold.place.port import Real
 from refold.rlm.initial_variables import Files
 from refold.values.path_names import below, near
-from refold.values.printable_names import escaped
+from refold.values.printable_names import escape_name
 from refold.values.text import clean
 
-MOST = 200 * 1024 * 1024  # bytes that are held as a value
-_PER_TOKEN = 4  # bytes
-_NAMED = 5  # files that are left out, by name
+MAX_VALUE_BYTES = 200 * 1024 * 1024  # bytes that are held as a value
+_BYTES_PER_TOKEN = 4  # bytes
+_MAX_NAMED_FILES = 5  # files that are left out, by name
 
 Value = str | dict[str, str] | list[str]
-VARIABLE = "context"
-_SHOWN = 200  # characters
+VARIABLE_NAME = "context"
+_SHOWN_CHARS = 200  # characters
 
 
 class Material(Struct, frozen=True):
@@ -44,7 +44,7 @@ class Material(Struct, frozen=True):
     @property
     def tokens(self) -> int:
         """An estimate, also for material that is only listed."""
-        return -(-self.size // _PER_TOKEN)
+        return -(-self.size // _BYTES_PER_TOKEN)
 
     @property
     def about(self) -> str:
@@ -71,7 +71,7 @@ def material(
     named: Sequence[str],
     directory: str,
     unread: Callable[[str], str],
-    most: int = MOST,
+    max_bytes: int = MAX_VALUE_BYTES,
 ) -> Material:
     """Read files and folders. Raises `BadInput` for those that cannot be read.
 
@@ -82,7 +82,7 @@ def material(
     gathering = _Gathering(directory, unread)
     for name in named:
         gathering.take(name)
-    return gathering.all_of_it(most)
+    return gathering.all_of_it(max_bytes)
 
 
 class _Gathering:
@@ -106,11 +106,11 @@ class _Gathering:
         self._only = not self._files
         self._files[real] = _size(real)
 
-    def all_of_it(self, most: int) -> Material:
+    def all_of_it(self, max_bytes: int) -> Material:
         size = sum(self._files.values())
-        if size > most:
+        if size > max_bytes:
             paths = [self._key(path) for path in self._files]
-            return Material(paths, len(paths), size, tuple(self._said()))
+            return Material(paths, len(paths), size, tuple(self._omission_notes()))
         texts = dict[str, str]()
         for path in self._files:
             if (text := self._text(path)) is not None:
@@ -118,9 +118,11 @@ class _Gathering:
         if not texts:
             raise BadInput("--context names nothing that can be read as text")
         size = sum(len(text.encode(errors="replace")) for text in texts.values())
-        one = self._only and len(self._files) == 1
-        value: Value = next(iter(texts.values())) if one else texts
-        return Material(value, len(texts), size, tuple(self._said()), tuple(self._read))
+        is_single = self._only and len(self._files) == 1
+        value: Value = next(iter(texts.values())) if is_single else texts
+        return Material(
+            value, len(texts), size, tuple(self._omission_notes()), tuple(self._read)
+        )
 
     def _add(self, path: str) -> None:
         if path in self._files:
@@ -134,7 +136,7 @@ class _Gathering:
     def _text(self, path: str) -> str | None:
         files = DiskFiles(os.path.dirname(path))
         try:
-            content = files.read(Real(path), MOST)
+            content = files.read(Real(path), MAX_VALUE_BYTES)
         except ToolFailed as error:
             if self._only:
                 raise BadInput(f"--context: {str(error).rstrip('.')}") from error
@@ -146,26 +148,33 @@ class _Gathering:
             text = "\0"
         if "\0" in text:
             if self._only:
-                raise BadInput(f"--context {self._called(path)!r} is not UTF-8 text")
+                raise BadInput(f"--context {self._display_path(path)!r} is not UTF-8 text")
             self._odd.append(path)
             return None
-        self._read.append((escaped(path), sha256(content).hexdigest()))
+        self._read.append((escape_name(path), sha256(content).hexdigest()))
         return text
 
     def _key(self, path: str) -> str:
         """The path as a key for code: escaped if it is not valid Unicode."""
-        name = self._called(path)
-        return name if clean(name) == name else escaped(name)
+        name = self._display_path(path)
+        return name if clean(name) == name else escape_name(name)
 
-    def _called(self, path: str) -> str:
+    def _display_path(self, path: str) -> str:
         return near(path, self._directory) if below(path, self._directory) else path
 
-    def _said(self) -> Iterator[str]:
+    def _omission_notes(self) -> Iterator[str]:
         for paths, why in ((self._odd, "no text"), (self._secret, "may contain secrets")):
             if paths:
-                named = ", ".join(escaped(self._called(path)) for path in paths[:_NAMED])
-                more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
-                yield f"left out of the material ({why}): {named}{more}"
+                named = ", ".join(
+                    escape_name(self._display_path(path))
+                    for path in paths[:_MAX_NAMED_FILES]
+                )
+                rest = (
+                    f" and {len(paths) - _MAX_NAMED_FILES} more"
+                    if len(paths) > _MAX_NAMED_FILES
+                    else ""
+                )
+                yield f"left out of the material ({why}): {named}{rest}"
 
 
 def _size(path: str) -> int:
@@ -184,9 +193,9 @@ def flat_prompt() -> str:
     return Path(__file__).with_name("flat.md").read_text(encoding="utf-8").strip()
 
 
-def flat_text(question: str, found: Material) -> str:
+def flat_text(question: str, content: Material) -> str:
     """The whole material, then the question."""
-    match found.value:
+    match content.value:
         case str() as text:
             parts = [_piece(text)]
         case dict() as texts:
@@ -196,27 +205,30 @@ def flat_text(question: str, found: Material) -> str:
     return "\n\n".join((*parts, question))
 
 
-def recursive_text(question: str, found: Material, *, shown: bool = False) -> str:
+def recursive_text(question: str, content: Material, *, shown: bool = False) -> str:
     """The question, and the variable that holds the material. `shown`: also how it begins."""
-    if found.value is None:
+    if content.value is None:
         return question
-    about = f"The material is in the variable `{VARIABLE}`: {found.about}."
-    return "\n\n".join((question, about, *([_beginning(found.value)] if shown else [])))
+    about = f"The material is in the variable `{VARIABLE_NAME}`: {content.about}."
+    return "\n\n".join((question, about, *([_beginning(content.value)] if shown else [])))
 
 
 def _beginning(value: Value) -> str:
     """How to loop over it, and its beginning: what a large model looks up anyway."""
     match value:
         case str():
-            begins, way = repr(value[:_SHOWN]), f"for line in {VARIABLE}.splitlines():"
+            begins, way = (
+                repr(value[:_SHOWN_CHARS]),
+                f"for line in {VARIABLE_NAME}.splitlines():",
+            )
         case dict():
             path, text = next(iter(value.items()))
             begins, way = (
-                f"{path!r}: {text[:_SHOWN]!r}",
-                f"for path, text in {VARIABLE}.items():",
+                f"{path!r}: {text[:_SHOWN_CHARS]!r}",
+                f"for path, text in {VARIABLE_NAME}.items():",
             )
         case list():
-            begins, way = repr(value[0]), f"for path in {VARIABLE}:"
+            begins, way = repr(value[0]), f"for path in {VARIABLE_NAME}:"
     return f"Go through it with `{way}`. It begins: {begins}"
 
 

@@ -11,7 +11,7 @@ import anyio
 
 from refold.engine.nested_call import key_of
 from refold.place.private_files import write
-from refold.rlm.call_context import Journal, ModelReply, answered_leaves
+from refold.rlm.call_context import Journal, ModelReply, successful_leaves
 
 Kind: TypeAlias = Literal["off", "session", "project"]
 
@@ -34,7 +34,7 @@ class SessionMemo:
     async def get(self, model: str, key: str) -> ModelReply | None:
         async with self._reading:
             if not self._read:
-                for asked, reply in answered_leaves(await self._record.entries()):
+                for asked, reply in successful_leaves(await self._record.entries()):
                     known = ModelReply(reply.text, reply.full_blob)
                     self._known.setdefault((asked.model, asked.key), known)
                 self._read = True

@@ -18,7 +18,7 @@ from refold.rlm.initial_variables import InitialVariables
 from refold.rlm.worker_port import OtherVariables
 from refold.tools.task import Report, TaskRequest
 
-AGENT = "rlm"
+AGENT_NAME = "rlm"
 
 
 class CodeSubagents:
@@ -30,7 +30,9 @@ class CodeSubagents:
     async def start(
         self, call_id: str, key: str, n: int, task: str, begins: InitialVariables
     ) -> Report:
-        request = ChildRequest(call_id, TaskRequest(AGENT, task), key, n, begins.attached)
+        request = ChildRequest(
+            call_id, TaskRequest(AGENT_NAME, task), key, n, begins.attached
+        )
         end = await self._children.run_request(request, CodeInputs(context=begins.values))
         return Report(end.child, end.status, end.text, end.reason, as_json=end.as_json)
 
@@ -49,18 +51,18 @@ class OtherSessions:
         name, _, turn = named.partition("@")
         if name.startswith("child-"):
             name = f"{self._own}/{name}"
-        found = await anyio.to_thread.run_sync(self._home.find, name)
-        store = self._home.store(found.id)
+        session = await anyio.to_thread.run_sync(self._home.find, name)
+        store = self._home.store(session.id)
         try:
             lines = await store.read()
-            view = await anyio.to_thread.run_sync(_view, lines, turn, found.id)
-            self._check_near(found.id, view)
+            view = await anyio.to_thread.run_sync(_view, lines, turn, session.id)
+            self._check_near(session.id, view)
             conversation = view.conversation
             read_blob = store.blobs.get
             index = await read_blob(conversation.variables)
-            return OtherVariables(found.id, index, conversation.variable_parts, read_blob)
+            return OtherVariables(session.id, index, conversation.variable_parts, read_blob)
         except JournalError as error:
-            raise BadInput(f"the session {found.id} cannot be read: {error}") from error
+            raise BadInput(f"the session {session.id} cannot be read: {error}") from error
 
     def _check_near(self, id_: str, view: View) -> None:
         """Raises `BadInput` if the session works in another directory and is not of this tree."""

@@ -28,28 +28,28 @@ from refold.place.port import CommandExtras, Commands, Finished
 from refold.rlm.worker_port import WorkerLost
 from refold.values.tools import Confinement
 
-HEADER = struct.Struct("!II")
-LONGEST = 64 * 1024 * 1024  # bytes of a message of the worker's
-LONGEST_BLOB = 264 * 1024 * 1024  # bytes of a snapshot, with its table and its parts
-_LARGEST = 1 << 32  # that a length can say
-_AT_ONCE = 256 * 1024
+FRAME_HEADER = struct.Struct("!II")
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024  # bytes of a message of the worker's
+MAX_BLOB_BYTES = 264 * 1024 * 1024  # bytes of a snapshot, with its table and its parts
+_MAX_LENGTH = 1 << 32  # that a length can say
+_CHUNK_BYTES = 256 * 1024
 
 Pairs: TypeAlias = tuple[tuple[str, str], ...]
-CLOSED = "The Python worker was closed."
+CLOSED_REASON = "The Python worker was closed."
 
-_TO_BEGIN = 30.0  # seconds for a process to come up on a busy machine
-_LAST_NEWS = 3.0  # seconds until we hear how a process ended
-_PROCESSES = 128
-_GLANCES = 20
+_START_SECONDS = 30.0  # seconds for a process to come up on a busy machine
+_END_SECONDS = 3.0  # seconds until we hear how a process ended
+_MAX_PROCESSES = 128
+_MAX_GLANCES = 20
 # Each pool of memory that glibc makes for a thread reserves 64 to 128 MiB of addresses, and it
 # makes eight a core: on a large machine they alone would use up what code may reserve.
 _FEW_POOLS = "MALLOC_ARENA_MAX=2"
-_LAST_WORDS = 300  # characters
-_UNHEARD = 10_000  # messages to it that wait
-_BROKEN = 71  # the code of a worker whose connection was taken away
-_ROOT = Path(__file__).parents[2]
-_CODE = (
-    f"import sys; sys.path.insert(0, {str(_ROOT)!r}); "
+_MAX_ERROR_CHARS = 300  # characters
+_MAX_WAITING_MESSAGES = 10_000  # messages to it that wait
+_BROKEN_CODE = 71  # the code of a worker whose connection was taken away
+_SOURCE_ROOT = Path(__file__).parents[2]
+_WORKER_CODE = (
+    f"import sys; sys.path.insert(0, {str(_SOURCE_ROOT)!r}); "
     "from refold.rlm.worker_side.main import main; main()"
 )
 
@@ -105,10 +105,10 @@ FromWorker: TypeAlias = Ready | HostCall | Printed | Finaled | Part | Done
 
 def frame(message: Mapping[str, object], blob: bytes = b"") -> bytes:
     """Raises `ValueError` if it is too long for a frame."""
-    said = msgspec.json.encode(message)
-    if max(len(said), len(blob)) >= _LARGEST:
+    body = msgspec.json.encode(message)
+    if max(len(body), len(blob)) >= _MAX_LENGTH:
         raise ValueError("a value for the Python worker has more than 4 GB")
-    return HEADER.pack(len(said), len(blob)) + said + blob
+    return FRAME_HEADER.pack(len(body), len(blob)) + body + blob
 
 
 class Frames:
@@ -122,14 +122,14 @@ class Frames:
         self._decode = msgspec.json.Decoder(FromWorker).decode
 
     async def read(self) -> tuple[FromWorker, bytes]:
-        said, blob = HEADER.unpack(await self._exactly(HEADER.size))
-        if said > LONGEST or blob > self.longest_blob:
+        size, blob = FRAME_HEADER.unpack(await self._exactly(FRAME_HEADER.size))
+        if size > MAX_MESSAGE_BYTES or blob > self.longest_blob:
             raise WorkerLost(
-                f"The Python worker announced a message of {said + blob:,} bytes, "
-                f"and may send {LONGEST + self.longest_blob:,}."
+                f"The Python worker announced a message of {size + blob:,} bytes, "
+                f"and may send {MAX_MESSAGE_BYTES + self.longest_blob:,}."
             )
         try:
-            message = self._decode(await self._exactly(said))
+            message = self._decode(await self._exactly(size))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise WorkerLost(
                 f"Unexpected message from the Python worker: {error}."
@@ -140,7 +140,7 @@ class Frames:
         left = memoryview(frame)
         while left:
             try:
-                left = left[self._end.send(left[:_AT_ONCE]) :]
+                left = left[self._end.send(left[:_CHUNK_BYTES]) :]
             except BlockingIOError:
                 await anyio.wait_writable(self._end)
             except OSError as error:
@@ -151,7 +151,7 @@ class Frames:
     async def _exactly(self, many: int) -> bytearray:
         while len(self._read) < many:
             try:
-                piece = self._end.recv(_AT_ONCE)
+                piece = self._end.recv(_CHUNK_BYTES)
             except BlockingIOError:
                 await anyio.wait_readable(self._end)
                 continue
@@ -162,59 +162,63 @@ class Frames:
             self._read += piece
             # A worker that never stops sending must not block the event loop.
             await lowlevel.checkpoint()
-        found = self._read[:many]
+        data = self._read[:many]
         del self._read[:many]
-        return found
+        return data
 
 
 class Process:
     """The process in the sandbox, with a socket as its standard input.
 
-    `hear` gets its messages, `used` its CPU time; `why` says why it ended.
+    `on_message` gets its messages, `used` its CPU time; `why` says why it ended.
     """
 
     def __init__(
         self,
         group: TaskGroup,
-        hear: Callable[[FromWorker, bytes], None],
+        on_message: Callable[[FromWorker, bytes], None],
         on_end: Callable[[], None],
         used: Callable[[float], None],
     ) -> None:
-        self._group, self._on_hear, self._on_end = group, hear, on_end
+        self._group, self._on_message, self._on_end = group, on_message, on_end
         self._used = used
         self._ends = socket.socketpair()
         self.frames = Frames(self._ends[0])
         self._outgoing, self._to_send = anyio.create_memory_object_stream[bytes](math.inf)
         self._scope = anyio.CancelScope()
-        self._ready, self._ended, self._deaf = anyio.Event(), anyio.Event(), anyio.Event()
-        self._how, self.why = "", ""
+        self._ready, self._ended, self._disconnected = (
+            anyio.Event(),
+            anyio.Event(),
+            anyio.Event(),
+        )
+        self._end_reason, self.why = "", ""
 
     async def begin(
         self, commands: Commands, cwd: str, memory: int, orders: Mapping[str, object]
     ) -> None:
         """Raises `WorkerLost` if it does not start."""
         self._group.start_soon(self._run, commands, cwd, memory)
-        self._group.start_soon(self._hear)
-        self._group.start_soon(self._speak)
-        self.tell({"t": "begin", "memory": memory, "paths": _paths(), **orders})
-        with anyio.move_on_after(_TO_BEGIN):
+        self._group.start_soon(self._receive_all)
+        self._group.start_soon(self._send_all)
+        self.send({"t": "begin", "memory": memory, "paths": _paths(), **orders})
+        with anyio.move_on_after(_START_SECONDS):
             await self._ready.wait()
         if not self._ready.is_set():
-            self.end(f"The Python worker did not begin within {_TO_BEGIN:.0f} s.")
+            self.end(f"The Python worker did not begin within {_START_SECONDS:.0f} s.")
         self.check()
 
     def check(self) -> None:
         if self.why:
             raise WorkerLost(self.why)
 
-    def tell(self, message: Mapping[str, object], blob: bytes = b"") -> None:
+    def send(self, message: Mapping[str, object], blob: bytes = b"") -> None:
         """Send a message; returns at once.
 
         Messages to a process that has ended are dropped.
         """
         if self.why:
             return
-        if self._outgoing.statistics().current_buffer_used > _UNHEARD:
+        if self._outgoing.statistics().current_buffer_used > _MAX_WAITING_MESSAGES:
             self.end("The Python worker was ended: it asks, and does not hear the answers.")
         else:
             self._outgoing.send_nowait(frame(message, blob))
@@ -235,34 +239,38 @@ class Process:
             end.close()
 
     async def _run(self, commands: Commands, cwd: str, memory: int) -> None:
-        given = CommandExtras(
+        extras = CommandExtras(
             stdin=self._ends[1].fileno(),
             # Code is to get a MemoryError before all of it is ended.
-            limits=Limits(processes=_PROCESSES, memory=memory * 5 // 4, glances=_GLANCES),
-            seen=tuple(dict.fromkeys([sys.prefix, sys.base_prefix, str(_ROOT), *_paths()])),
+            limits=Limits(
+                processes=_MAX_PROCESSES, memory=memory * 5 // 4, glances=_MAX_GLANCES
+            ),
+            seen=tuple(
+                dict.fromkeys([sys.prefix, sys.base_prefix, str(_SOURCE_ROOT), *_paths()])
+            ),
             own_tmp=True,
             used=self._used,
         )
-        words = [sys.executable, "-I", "-B", "-X", "utf8", "-c", _CODE]
+        words = [sys.executable, "-I", "-B", "-X", "utf8", "-c", _WORKER_CODE]
         with self._scope:
             try:
                 finished = await commands.run(
                     f"{_FEW_POOLS} exec {shlex.join(words)}",
-                    cwd=cwd, seconds=None, confines=Confinement(), extras=given,
+                    cwd=cwd, seconds=None, confines=Confinement(), extras=extras,
                 )  # fmt: skip
-                self._how = _how(finished)
+                self._end_reason = _end_reason(finished)
             except ToolFailed as error:
-                self._how = f"The Python worker could not be started: {error}"
+                self._end_reason = f"The Python worker could not be started: {error}"
             finally:
                 self._ended.set()
                 self._ends[1].close()
         try:
-            with anyio.move_on_after(_LAST_NEWS):
-                await self._deaf.wait()  # its last messages still count
+            with anyio.move_on_after(_END_SECONDS):
+                await self._disconnected.wait()  # its last messages still count
         finally:
-            self.end(self._how or CLOSED)
+            self.end(self._end_reason or CLOSED_REASON)
 
-    async def _hear(self) -> None:
+    async def _receive_all(self) -> None:
         try:
             while True:
                 message, blob = await self.frames.read()
@@ -271,16 +279,16 @@ class Process:
                     self._ends[1].close()
                     self._ready.set()
                 else:
-                    self._on_hear(message, blob)
+                    self._on_message(message, blob)
         except ConnectionClosed as closed:
-            self._deaf.set()
-            with anyio.move_on_after(_LAST_NEWS):
+            self._disconnected.set()
+            with anyio.move_on_after(_END_SECONDS):
                 await self._ended.wait()
-            self.end(self._how or str(closed))
+            self.end(self._end_reason or str(closed))
         except WorkerLost as lost:
             self.end(str(lost))
 
-    async def _speak(self) -> None:
+    async def _send_all(self) -> None:
         try:
             async for frame in self._to_send:
                 await self.frames.write(frame)
@@ -290,22 +298,22 @@ class Process:
 
 def _paths() -> tuple[str, ...]:
     """The directories from which the worker imports cloudpickle."""
-    found = find_spec("cloudpickle")
-    return (str(Path(found.origin).parents[1]),) if found and found.origin else ()
+    spec = find_spec("cloudpickle")
+    return (str(Path(spec.origin).parents[1]),) if spec and spec.origin else ()
 
 
-def _how(finished: Finished) -> str:
+def _end_reason(finished: Finished) -> str:
     if finished.stopped:
         return f"The Python worker was ended: {finished.stopped}."
     code = finished.code or 0
-    if code == _BROKEN:
+    if code == _BROKEN_CODE:
         return "The Python worker ended: the code has taken its connection away."
     if code == 128 + signal.SIGKILL:
         return "The Python worker was killed, most likely because memory ran out."
     if code > 128:
         return f"The Python worker crashed ({_signal(code - 128)})."
-    said = finished.text.strip()[-_LAST_WORDS:].splitlines()
-    last = f": {said[-1]}" if said else "."
+    lines = finished.text.strip()[-_MAX_ERROR_CHARS:].splitlines()
+    last = f": {lines[-1]}" if lines else "."
     return f"The Python worker ended by itself, with code {code}{last}"
 
 

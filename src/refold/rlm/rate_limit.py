@@ -4,7 +4,7 @@ from collections import defaultdict, deque
 
 import anyio
 
-_MINUTE = 60.0
+_MINUTE_SECONDS = 60.0
 
 
 class RateLimit:
@@ -19,9 +19,9 @@ class RateLimit:
         times = self._times[model.partition("/")[0]]
         while self._most:
             now = anyio.current_time()
-            while times and times[0] <= now - _MINUTE:
+            while times and times[0] <= now - _MINUTE_SECONDS:
                 times.popleft()
             if len(times) < self._most:
                 times.append(now)
                 return
-            await anyio.sleep(times[0] + _MINUTE - now)
+            await anyio.sleep(times[0] + _MINUTE_SECONDS - now)

@@ -42,13 +42,15 @@ from refold.tools.python_tool import PythonResult
 from refold.values.control import Final
 from refold.values.json_check import Schema
 
-_NAMES = 40  # of variables in one note
+_MAX_NAMES = 40  # of variables in one note
 NOT_RUN = "not run"
-GONE = "Python was ended: {why}. The variables are as before this call."
-UNKEPT = "What code did could not be kept: {why}. The variables are as before this call."
-CUT = "The previous call was stopped; its variable changes were discarded."
-MISNAMED = "The Python worker gave a part of its variables a wrong name."
-REFUSED = "FINAL was refused, its value does not match the schema: {problem}"
+GONE_TEXT = "Python was ended: {why}. The variables are as before this call."
+UNKEPT_TEXT = (
+    "What code did could not be kept: {why}. The variables are as before this call."
+)
+CUT_TEXT = "The previous call was stopped; its variable changes were discarded."
+MISNAMED_TEXT = "The Python worker gave a part of its variables a wrong name."
+REFUSED_TEXT = "FINAL was refused, its value does not match the schema: {problem}"
 
 
 class ReplLimits(Struct, frozen=True, kw_only=True):
@@ -76,21 +78,21 @@ class Repl:
         record: Journal,
         world: Callable[[], World],
         keeper: WorkerKeeper,
-        given: ReplLimits,
+        limits: ReplLimits,
     ) -> None:
-        self._record, self._world, self._given = record, world, given
-        code_limits, self._keeper = given.code_limits, keeper
-        self._limits = WorkerLimits(code_limits.cell, given.memory)
+        self._record, self._world, self._repl_limits = record, world, limits
+        code_limits, self._keeper = limits.code_limits, keeper
+        self._limits = WorkerLimits(code_limits.cell, limits.memory)
         self._means = HostContext(
             record,
             world,
             code_limits,
-            given.steps,
-            Leaves(record, world, code_limits, given.rate, given.memo),
+            limits.steps,
+            Leaves(record, world, code_limits, limits.rate, limits.memo),
             anyio.CapacityLimiter(code_limits.at_once),
-            given.below,
-            given.snapshots,
-            given.depth,
+            limits.below,
+            limits.snapshots,
+            limits.depth,
         )
         self._one = anyio.Lock()
         self._holds: str | None = None  # the snapshot that the process is a copy of
@@ -102,64 +104,76 @@ class Repl:
         self, call_id: str, cells: Sequence[str], progress: Callable[[str], None]
     ) -> PythonResult:
         async with self._one:
-            now = await call_context(call_id, self._record)
+            context = await call_context(call_id, self._record)
             try:
-                worker, notes = await self._ready(now)
+                worker, notes = await self._ready(context)
             except (WorkerLost, BadInput, JournalError) as error:
                 raise ToolFailed(f"Python could not be started: {error}") from error
             self._holds, self._cut = None, True
             run = _Run(len(cells), self._world().prompt.schema)
-            host = HostFunctions(self._means, now, progress)
+            host = HostFunctions(self._means, context, progress)
             try:
                 for cell in cells:
                     if run.over:
                         break
                     run.add(await worker.run(cell, host, progress))
-                notes += await self._keep(now, worker)
+                notes += await self._keep(context, worker)
             except WorkerLost as error:
-                run.lost(GONE.format(why=error))
+                run.add_loss(GONE_TEXT.format(why=error))
             except JournalError as error:  # a full disk loses no answer
-                run.lost(UNKEPT.format(why=error))
+                run.add_loss(UNKEPT_TEXT.format(why=error))
             self._cut = False
-            return run.ran(notes)
+            return run.result(notes)
 
-    async def _ready(self, now: CallContext) -> tuple[Worker, list[str]]:
+    async def _ready(self, context: CallContext) -> tuple[Worker, list[str]]:
         """A process with the variables that the call begins with, and notes for the model."""
-        if self._keeper.there and self._holds == now.before:
+        if self._keeper.there and self._holds == context.before:
             return await self._worker(), []
         await self._keeper.discard()
         worker = await self._worker()
-        notes = [CUT] if self._cut else []
-        if now.before:
-            worker, more = await self._restored(worker, now.before, now.parts)
-            return worker, notes + more
-        return await self._begun(worker, notes)
+        notes = [CUT_TEXT] if self._cut else []
+        if context.before:
+            worker, restore_notes = await self._restore(
+                worker, context.before, context.parts
+            )
+            return worker, notes + restore_notes
+        return await self._initialize(worker, notes)
 
     async def _worker(self) -> Worker:
         return await self._keeper.worker(self._limits, tool_functions(self._world()))
 
-    async def _begun(self, worker: Worker, notes: list[str]) -> tuple[Worker, list[str]]:
+    async def _initialize(
+        self, worker: Worker, notes: list[str]
+    ) -> tuple[Worker, list[str]]:
         """Give a fresh process the initial variables: there is no snapshot yet."""
-        record, begins, snapshots = self._record, self._given.begins, self._given.snapshots
+        record, begins, snapshots = (
+            self._record,
+            self._repl_limits.begins,
+            self._repl_limits.snapshots,
+        )
         if begins.attached and snapshots is not None:
-            found = await snapshots.of(begins.attached)
-            blob, parts = await self._taken(found)
-            worker, more = await self._restored(worker, blob, parts, found.session)
-            notes = notes + more
+            variables = await snapshots.of(begins.attached)
+            blob, parts = await self._copy_variables(variables)
+            worker, restore_notes = await self._restore(
+                worker, blob, parts, variables.session
+            )
+            notes = notes + restore_notes
         await inject(begins, record)
         for name, blob in record.view.account.injected:
             await worker.put(name, blob, await record.get(blob))
         return worker, notes
 
-    async def _taken(self, found: OtherVariables) -> tuple[str, tuple[str, ...]]:
+    async def _copy_variables(
+        self, variables: OtherVariables
+    ) -> tuple[str, tuple[str, ...]]:
         """Copy the variables of another session into our blobs. Parts missing there are known here."""
         parts = list[str]()
-        for name in found.parts:
+        for name in variables.parts:
             with suppress(JournalError):
-                parts.append(await self._record.put_bytes(await found.read(name)))
-        return await self._record.put_bytes(found.index), tuple(parts)
+                parts.append(await self._record.put_bytes(await variables.read(name)))
+        return await self._record.put_bytes(variables.index), tuple(parts)
 
-    async def _restored(
+    async def _restore(
         self, worker: Worker, blob: str, parts: Sequence[str], source: str = ""
     ) -> tuple[Worker, list[str]]:
         """Restore a snapshot. If it ends the process, a fresh one is used, without the variables."""
@@ -180,27 +194,27 @@ class Repl:
         return worker, notes
 
     async def _part(self, name: str) -> bytes:
-        found = await self._record.get(name)
+        part = await self._record.get(name)
         self._known.add(name)
-        return found
+        return part
 
-    async def _keep(self, now: CallContext, worker: Worker) -> list[str]:
+    async def _keep(self, context: CallContext, worker: Worker) -> list[str]:
         """After each call, store all variables as blobs; equal variables are the same blobs."""
         record = self._record
         handed = (blob for _, blob in record.view.account.injected)
         variables, report = await worker.persist(self._known.union(handed))
         for name, part in variables.new.items():
             if await record.put_bytes(part) != name:
-                raise WorkerLost(MISNAMED)
+                raise WorkerLost(MISNAMED_TEXT)
         self._known = set(variables.parts)
         blob = await record.put_bytes(variables.index)
         if blob != record.view.conversation.variables:
             parts, lost = variables.parts, report.lost
             await record(
-                VariablesSaved(now.call_id, blob, report.kept, lost, parts), by="code"
+                VariablesSaved(context.call_id, blob, report.kept, lost, parts), by="code"
             )
         self._holds = blob
-        new = [each for each in report.lost if each not in self._reported]
+        new = [pair for pair in report.lost if pair not in self._reported]
         self._reported = frozenset(report.lost)
         return [f"Not kept for later: {_reasons(new)}"] if new else []
 
@@ -226,18 +240,18 @@ class _Run:
             final, problem = answer_of(cell.final, self._schema)
             if problem:
                 self._failed = True
-                text = f"{text}\n{REFUSED.format(problem=problem)}".lstrip()
+                text = f"{text}\n{REFUSED_TEXT.format(problem=problem)}".lstrip()
             else:
                 self._final = final
         self._texts.append(text or ("FINAL" if self._final else "(nothing was printed)"))
 
-    def lost(self, why: str) -> None:
+    def add_loss(self, why: str) -> None:
         """The process ended, in a cell or while its variables were stored; or the disk failed."""
         if self._final is None:
             self._failed = True
         self._texts.append(why)
 
-    def ran(self, notes: Sequence[str]) -> PythonResult:
+    def result(self, notes: Sequence[str]) -> PythonResult:
         """The result for the model. Raises `ToolFailed`, with the same text, if a cell failed."""
         texts = self._texts
         if self._many > 1:
@@ -251,24 +265,24 @@ class _Run:
 
 
 def _reasons(lost: Sequence[tuple[str, str]]) -> str:
-    more = f"; and {len(lost) - _NAMES} more" if len(lost) > _NAMES else ""
-    return "; ".join(f"{name} ({why})" for name, why in lost[:_NAMES]) + more
+    rest = f"; and {len(lost) - _MAX_NAMES} more" if len(lost) > _MAX_NAMES else ""
+    return "; ".join(f"{name} ({why})" for name, why in lost[:_MAX_NAMES]) + rest
 
 
 def _names(names: Iterable[str]) -> str:
-    found = list(names)
-    more = f" and {len(found) - _NAMES} more" if len(found) > _NAMES else ""
-    return (", ".join(found[:_NAMES]) or "none") + more
+    all_names = list(names)
+    rest = f" and {len(all_names) - _MAX_NAMES} more" if len(all_names) > _MAX_NAMES else ""
+    return (", ".join(all_names[:_MAX_NAMES]) or "none") + rest
 
 
-def answer_of(given: Raw, schema: Raw) -> tuple[Final, str]:
+def answer_of(raw: Raw, schema: Raw) -> tuple[Final, str]:
     """The argument of FINAL as the answer of the turn, and how it violates the schema, or "".
 
     A string is the answer as it is, anything else its JSON. If there is a schema, a string may be
     the JSON of a value, or the value itself.
     """
-    value: object = msgspec.json.decode(given)
-    written = bytes(given).decode()
+    value: object = msgspec.json.decode(raw)
+    written = bytes(raw).decode()
     ways = (value, written) if isinstance(value, str) else (written,)
     if bytes(schema) in (b"", b"null"):
         return Final(ways[0], as_json=not isinstance(value, str)), ""

@@ -11,12 +11,12 @@ from msgspec import Struct
 
 Way: TypeAlias = Literal["flat", "recursive"]
 
-PART = 3  # a flat call gets at most one part in so many of the window
+WINDOW_PARTS = 3  # a flat call gets at most one part in so many of the window
 # What a model takes in at a glance, whatever is asked.
-_PAGE, _FILES = 2_000, 10  # tokens, files
+_PAGE_TOKENS, _PAGE_FILES = 2_000, 10  # tokens, files
 
 # Questions over all of the material. A model that reads it guesses; code counts.
-_OVER_ALL = re.compile(
+_OVER_ALL_PATTERN = re.compile(
     r"""
     \b how \s+ (?:many|often|frequently) \b
   | \b (?:count|tally|enumerate|rank|sort|deduplicate|aggregate|cross-?reference) \b
@@ -40,7 +40,7 @@ _OVER_ALL = re.compile(
 )
 # What only sounds like it: what has to be read and summarized, a property of one thing, so many
 # things that the text itself says how many.
-_LOOKUP = re.compile(
+_LOOKUP_PATTERN = re.compile(
     r"""
     \b how \s+ (?:many|much) \s+ [\w\s-]{1,40}? \s+ (?:does|do|did|has|had|can) \s+
         (?:the|a|an|this|that|its?|he|she|they|we|you) \b
@@ -72,12 +72,12 @@ class Route(Struct, frozen=True):
 def route(question: str, size: Size) -> Route:
     """The cheaper of the routes that can be right."""
     much = f"about {size.tokens:,} tokens"
-    if size.tokens * PART > size.window:
+    if size.tokens * WINDOW_PARTS > size.window:
         return Route(
             "recursive",
             f"{much} are more than a third of the window of {size.window:,}",
         )
-    if size.tokens <= _PAGE and size.files <= _FILES:
+    if size.tokens <= _PAGE_TOKENS and size.files <= _PAGE_FILES:
         return Route("flat", f"{much} are read at a glance")
     asked = over_all(question)
     if asked:
@@ -91,7 +91,7 @@ def route(question: str, size: Size) -> Route:
 
 def over_all(question: str) -> str:
     """The words that ask for something over all of the material, or ""."""
-    if _LOOKUP.search(question):
+    if _LOOKUP_PATTERN.search(question):
         return ""
-    found = _OVER_ALL.search(question)
-    return " ".join(found[0].split())[:60] if found else ""
+    match = _OVER_ALL_PATTERN.search(question)
+    return " ".join(match[0].split())[:60] if match else ""

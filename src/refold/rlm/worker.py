@@ -16,7 +16,7 @@ from msgspec import Raw
 from refold.errors import JournalError, first
 from refold.place.port import Commands
 from refold.rlm.process import (
-    LONGEST_BLOB,
+    MAX_BLOB_BYTES,
     Done,
     Finaled,
     FromWorker,
@@ -37,14 +37,18 @@ from refold.rlm.worker_port import (
     WorkerLimits,
     WorkerLost,
 )
-from refold.rlm.worker_side.signatures import PRIMITIVES
+from refold.rlm.worker_side.signatures import PRIMITIVE_SIGNATURES
 
-_GRACE = 2.0  # seconds for interrupted code to stop
-_AT_ONCE = 1_000  # calls of one cell that may be under way
-_IN_ALL = 100_000  # calls of one cell
-_MOST, _NAME, _ABOUT = 10_000, 200, 500  # variables; characters of one, and about it
-_SLACK = 500  # characters that an observation may be longer than was asked
-_SHORTEST = 0.01  # seconds between two looks at the clock
+_GRACE_SECONDS = 2.0  # seconds for interrupted code to stop
+_MAX_WAITING_CALLS = 1_000  # calls of one cell that may be under way
+_MAX_CALLS = 100_000  # calls of one cell
+_MAX_VARIABLES, _MAX_NAME_CHARS, _MAX_ABOUT_CHARS = (
+    10_000,
+    200,
+    500,
+)  # variables; characters of one, and about it
+_SLACK_CHARS = 500  # characters that an observation may be longer than was asked
+_MIN_WAIT_SECONDS = 0.01  # seconds between two looks at the clock
 
 
 class PythonWorkers:
@@ -65,7 +69,7 @@ class PythonWorkers:
         worker: PythonWorker | None = None
         try:
             async with anyio.create_task_group() as group:
-                worker = PythonWorker(limits, group, (*PRIMITIVES, *functions))
+                worker = PythonWorker(limits, group, (*PRIMITIVE_SIGNATURES, *functions))
                 orders = {"functions": functions, "output": limits.output}
                 await worker.process.begin(self._commands, self._cwd, limits.memory, orders)
                 yield worker
@@ -83,7 +87,7 @@ class PythonWorker:
     def __init__(
         self, limits: WorkerLimits, group: TaskGroup, functions: tuple[str, ...]
     ) -> None:
-        self.process = Process(group, self._heard, self._ended, self._computed)
+        self.process = Process(group, self._on_message, self._on_end, self._count_time)
         self._limits, self._group, self._functions = limits, group, frozenset(functions)
         self._turn = anyio.Lock()
         self._request = _Request(0)
@@ -113,11 +117,11 @@ class PythonWorker:
                 await self._stop(request, "the cell was stopped")
 
     async def put(self, name: str, part: str, value: bytes) -> None:
-        await self._asked({"t": "put", "name": name, "part": part}, value)
+        await self._send_and_wait({"t": "put", "name": name, "part": part}, value)
 
     async def persist(self, known: Collection[str]) -> tuple[Variables, VariableReport]:
         wanted = {"t": "persist", "known": list(known)}
-        request = await self._asked(wanted, longest=LONGEST_BLOB)
+        request = await self._send_and_wait(wanted, longest=MAX_BLOB_BYTES)
         names = request.done.parts
         # No other blob of the session is to be read by naming it here.
         if any(name not in request.parts and name not in known for name in names):
@@ -133,13 +137,13 @@ class PythonWorker:
                 part = await read(name)
             except JournalError:
                 continue  # its variables are reported as lost
-            await self._asked({"t": "part", "name": name}, part)
-        return (await self._asked({"t": "restore"}, index)).variables
+            await self._send_and_wait({"t": "part", "name": name}, part)
+        return (await self._send_and_wait({"t": "restore"}, index)).variables
 
     async def names(self) -> tuple[tuple[str, str], ...]:
-        return (await self._asked({"t": "names"})).variables.kept
+        return (await self._send_and_wait({"t": "names"})).variables.kept
 
-    async def _asked(
+    async def _send_and_wait(
         self, message: Mapping[str, object], blob: bytes = b"", longest: int = 0
     ) -> "_Request":
         async with self._turn:
@@ -164,7 +168,7 @@ class PythonWorker:
     def _ask(self, message: Mapping[str, object], blob: bytes = b"") -> "_Request":
         self.process.check()
         self._request = _Request(self._request.id + 1)
-        self.process.tell({**message, "id": self._request.id}, blob)
+        self.process.send({**message, "id": self._request.id}, blob)
         return self._request
 
     async def _at_rest(self) -> None:
@@ -183,7 +187,7 @@ class PythonWorker:
                         why = f"the cell ran over {self._limits.seconds:g} s"
                         await self._stop(request, why)
                         break
-                    with anyio.move_on_after(max(_SHORTEST, left)):
+                    with anyio.move_on_after(max(_MIN_WAIT_SECONDS, left)):
                         await cell.over.wait()
                 self._cell = None
                 calls.cancel_scope.cancel()
@@ -199,27 +203,27 @@ class PythonWorker:
 
     def _cut(self, text: str) -> str:
         """Cut text that code wrote around the limit; other text is short already."""
-        return text[: self._limits.output + _SLACK]
+        return text[: self._limits.output + _SLACK_CHARS]
 
     async def _stop(self, request: "_Request", why: str) -> None:
-        self.process.tell({"t": "interrupt", "why": why})
-        with anyio.move_on_after(_GRACE):
+        self.process.send({"t": "interrupt", "why": why})
+        with anyio.move_on_after(_GRACE_SECONDS):
             await request.over.wait()
         if not request.over.is_set():
             self.process.end(
                 f"The Python worker was ended: {why}, and the code did not stop."
             )
 
-    def _computed(self, seconds: float) -> None:
+    def _count_time(self, seconds: float) -> None:
         if self._cell:
             self._cell.computes(seconds)
 
-    def _ended(self) -> None:
+    def _on_end(self) -> None:
         self._request.over.set()
         if self._cell:
             self._cell.over.set()
 
-    def _heard(self, message: FromWorker, blob: bytes) -> None:
+    def _on_message(self, message: FromWorker, blob: bytes) -> None:
         cell = self._cell
         match message:
             case Done(id=number) if number == self._request.id:
@@ -229,33 +233,35 @@ class PythonWorker:
                 if cell:
                     cell.over.set()
             case Part(name):
-                self._parted(name, blob)
+                self._add_part(name, blob)
             case HostCall():
-                self._called(message, cell)
+                self._start_call(message, cell)
             case Printed(text) if cell:
                 cell.progress(self._cut(text))
             case Finaled(value, text) if cell and cell.final is None:
-                cell.give(_checked(value), text)
+                cell.give(_check_json(value), text)
             case _:
                 pass  # from a thread of a cell that is over
 
-    def _parted(self, name: str, part: bytes) -> None:
+    def _add_part(self, name: str, part: bytes) -> None:
         """All parts together are limited to the size of one snapshot."""
         request = self._request
-        if request.over.is_set() or not part or len(request.parts) >= _MOST:
+        if request.over.is_set() or not part or len(request.parts) >= _MAX_VARIABLES:
             return
         self.process.frames.longest_blob -= len(part)
         request.parts[name] = part
 
-    def _called(self, call: HostCall, cell: "_Cell | None") -> None:
+    def _start_call(self, call: HostCall, cell: "_Cell | None") -> None:
         if cell is None or cell.calls is None or cell.over.is_set():
             self._refuse(call, f"{call.name} was called when no cell ran.")
         elif call.name not in self._functions:
             self._refuse(call, f"There is no function {call.name!r}.")
-        elif cell.waiting >= _AT_ONCE:
-            self._refuse(call, f"More than {_AT_ONCE:,} calls at a time are too many.")
-        elif cell.called >= _IN_ALL:
-            self._refuse(call, f"More than {_IN_ALL:,} calls in one cell are too many.")
+        elif cell.waiting >= _MAX_WAITING_CALLS:
+            self._refuse(
+                call, f"More than {_MAX_WAITING_CALLS:,} calls at a time are too many."
+            )
+        elif cell.called >= _MAX_CALLS:
+            self._refuse(call, f"More than {_MAX_CALLS:,} calls in one cell are too many.")
         else:
             cell.waits(1)
             cell.calls.start_soon(self._answer, call, cell)
@@ -264,7 +270,7 @@ class PythonWorker:
         answered = False
         try:
             value = await cell.host(call.name, call.arguments)
-            self.process.tell({"t": "reply", "call": call.call, "value": value})
+            self.process.send({"t": "reply", "call": call.call, "value": value})
             answered = True
         except HostFailed as failed:
             self._refuse(call, str(failed))
@@ -275,7 +281,7 @@ class PythonWorker:
                 self._refuse(call, f"{call.name} was stopped.")
 
     def _refuse(self, call: HostCall, why: str) -> None:
-        self.process.tell({"t": "reply", "call": call.call, "error": why})
+        self.process.send({"t": "reply", "call": call.call, "error": why})
 
 
 class _Request:
@@ -286,7 +292,7 @@ class _Request:
 
     @property
     def variables(self) -> VariableReport:
-        return VariableReport(_clipped(self.done.kept), _clipped(self.done.lost))
+        return VariableReport(_clip(self.done.kept), _clip(self.done.lost))
 
 
 class _Cell:
@@ -311,10 +317,10 @@ class _Cell:
         running = 0.0 if self.waiting else time.monotonic() - self._since
         return self._spent + running
 
-    def waits(self, more: int) -> None:
+    def waits(self, change: int) -> None:
         self._spent, self._since = self.spent, time.monotonic()
-        self.waiting += more
-        self.called += more > 0
+        self.waiting += change
+        self.called += change > 0
 
     def computes(self, seconds: float) -> None:
         """`seconds`: all that the process has computed so far, in all cells."""
@@ -329,11 +335,14 @@ class _Cell:
         self.over.set()
 
 
-def _clipped(pairs: Pairs) -> Pairs:
-    return tuple((name[:_NAME], about[:_ABOUT]) for name, about in pairs[:_MOST])
+def _clip(pairs: Pairs) -> Pairs:
+    return tuple(
+        (name[:_MAX_NAME_CHARS], about[:_MAX_ABOUT_CHARS])
+        for name, about in pairs[:_MAX_VARIABLES]
+    )
 
 
-def _checked(value: str) -> Raw:
+def _check_json(value: str) -> Raw:
     """Make sure that it is valid JSON."""
     try:
         return Raw(msgspec.json.encode(msgspec.json.decode(value)))

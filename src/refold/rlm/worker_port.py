@@ -111,7 +111,7 @@ class Workers(Protocol):
     ) -> AbstractAsyncContextManager[Worker]: ...
 
 
-class _Held(Struct):
+class _RunningWorker(Struct):
     worker: Worker
     end: anyio.Event
     gone: anyio.Event
@@ -123,7 +123,7 @@ class WorkerKeeper:
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
         self._group: TaskGroup | None = None
-        self._held: _Held | None = None
+        self._running: _RunningWorker | None = None
 
     @asynccontextmanager
     async def background(self) -> AsyncGenerator[None, None]:
@@ -134,45 +134,45 @@ class WorkerKeeper:
                 yield
             finally:
                 self._group = None
-                if self._held is not None:
-                    self._held.end.set()
-                self._held = None
+                if self._running is not None:
+                    self._running.end.set()
+                self._running = None
 
     @property
     def there(self) -> bool:
-        return self._held is not None
+        return self._running is not None
 
     async def worker(
         self, limits: WorkerLimits, functions: Mapping[str, tuple[str, ...]]
     ) -> Worker:
         """The running worker, or a fresh one with these limits and functions."""
-        held = self._held
-        if held is None:
+        running = self._running
+        if running is None:
             if self._group is None:
                 raise ToolFailed("Python runs only while a turn does.")
-            held = self._held = cast(
-                "_Held", await self._group.start(self._hold, limits, functions)
+            running = self._running = cast(
+                "_RunningWorker", await self._group.start(self._hold, limits, functions)
             )
-        return held.worker
+        return running.worker
 
     async def discard(self) -> None:
         """End the process, if there is one."""
-        held, self._held = self._held, None
-        if held is not None:
-            held.end.set()
-            await held.gone.wait()
+        running, self._running = self._running, None
+        if running is not None:
+            running.end.set()
+            await running.gone.wait()
 
     async def _hold(
         self,
         limits: WorkerLimits,
         functions: Mapping[str, tuple[str, ...]],
         *,
-        task_status: TaskStatus[_Held],
+        task_status: TaskStatus[_RunningWorker],
     ) -> None:
         end, gone = anyio.Event(), anyio.Event()
         try:
             async with self._workers(limits, functions) as worker:
-                task_status.started(_Held(worker, end, gone))
+                task_status.started(_RunningWorker(worker, end, gone))
                 await end.wait()
         finally:
             gone.set()

@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 
 from refold.errors import BadInput, RefoldError, said_by
 from refold.server.guard import Rejected
-from refold.values.json_check import repeated_key
+from refold.values.json_check import find_repeated_key
 
 T = TypeVar("T")
 Route = TypeVar("Route", bound=Callable[..., Awaitable[Response]])
@@ -129,7 +129,7 @@ async def body_of(request: Request, kind: type[T]) -> T:
         raise BadInput(
             f"the body is not what is expected here: {said_by(error)}"
         ) from error
-    if (key := repeated_key(data)) is not None:
+    if (key := find_repeated_key(data)) is not None:
         raise BadInput(f"the body is not what is expected here: {key[:60]!r} stands twice")
     return value
 

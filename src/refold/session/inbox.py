@@ -47,7 +47,7 @@ from refold.session.recorder import Recorder
 from refold.tools.contract import ImageData
 from refold.values.control import CompactionKind
 from refold.values.modes import Effort, Format, Mode
-from refold.values.text import clean, holds_outside, marked
+from refold.values.text import clean, holds_outside, mark_invisible
 from refold.values.usage import Budget
 
 PLAN_APPROVED = "The plan is approved. Carry it out."
@@ -92,7 +92,7 @@ class Inbox:
 
     async def ran(self, command: str, output: str) -> bool:
         """A command that the user ran, with its output: sent with their next message."""
-        message = Said(marked(output)[0], SHELL_SENDER, "next", typed=f"!{command}")
+        message = Said(mark_invisible(output)[0], SHELL_SENDER, "next", typed=f"!{command}")
         return await self._record.append_if(lambda view: (message,), kept=True, by=self._by)
 
     async def interrupt(self, reason: str = "interrupted", *, instead: str = "") -> bool:

@@ -19,7 +19,7 @@ from refold.journal.events.child_events import ChildAsked
 from refold.journal.state.conversation import OpenCall
 from refold.journal.state.fold import View
 from refold.journal.state.plans import Plan
-from refold.values.display import ASK_USER, NESTED_QUESTION, AskedQuestion, asked
+from refold.values.display import ASK_USER, NESTED_QUESTION, AskedQuestion, parse_questions
 
 
 class Permission(Struct, frozen=True):
@@ -80,7 +80,7 @@ def requests(view: View) -> tuple[Request, ...]:
 def of_call(call: OpenCall, who: str = "") -> Permission | Questions:
     forms = NESTED_QUESTION in call.call.id
     if call.call.name == ASK_USER and (
-        questions := asked(call.call.arguments, forms=forms)
+        questions := parse_questions(call.call.arguments, forms=forms)
     ):
         return Questions(call, questions, who)
     return Permission(call, who)

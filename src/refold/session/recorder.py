@@ -35,7 +35,7 @@ from refold.tools.contract import FittedImage, ImageData
 from refold.values.live import Live
 from refold.values.messages import Image, ToolCall
 from refold.values.secret_mask import has_mask
-from refold.values.text import cleaned
+from refold.values.text import clean_struct
 
 MakeEvents = Callable[[View], Sequence[Event]]
 PERSON = "person"
@@ -312,7 +312,7 @@ class Recorder:
         try:
             data = codec.dump(event)
         except UnicodeEncodeError:  # from a file name that is no UTF-8, or half an emoji
-            event = cleaned(event)
+            event = clean_struct(event)
             data = codec.dump(event)
         if isinstance(event, HookRan) and bytes(event.arguments) != b"null":
             whole |= self._call_by_hook(event)

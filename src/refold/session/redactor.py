@@ -19,11 +19,11 @@ from refold.journal.events import codec
 from refold.session import secret_patterns
 from refold.values import secret_mask
 from refold.values.secret_mask import TextPiece
-from refold.values.text import SHORTEST_SECRET, clean
+from refold.values.text import MIN_SECRET_CHARS, clean
 
 T = TypeVar("T")
 
-MASK_BYTES = secret_mask.MASK.encode()
+MASK_BYTES = secret_mask.SECRET_MASK.encode()
 _TAG_BYTES = 2
 # A tag is made of so many bytes of a value: of a longer one, streamed text has only those.
 _TAGGED_BYTES = secret_patterns.STREAMED_BYTES
@@ -58,7 +58,7 @@ class Redactor:
         session.
         """
         # What is no Unicode can stand in no event either.
-        usable = {clean(v) for v in values if len(v) >= SHORTEST_SECRET}
+        usable = {clean(v) for v in values if len(v) >= MIN_SECRET_CHARS}
         # As in an event and as in a blob; the longest first, for one may begin another.
         written = {
             (form, v.encode()) for v in usable for form in (codec.as_in_json(v), v.encode())

@@ -12,7 +12,7 @@ from msgspec import Struct
 from refold.journal.events import codec
 from refold.journal.events.kinds import Compacted, Event, Judged
 from refold.values.secret_mask import has_mask
-from refold.values.text import cleaned
+from refold.values.text import clean_struct
 
 # Times, epochs and hashes of lines are the envelope's, and never compared. Of events:
 IGNORED_FIELDS: Mapping[str, frozenset[str]] = {
@@ -57,7 +57,7 @@ class Replayed(Struct, frozen=True):
 
 def plain(event: Event) -> dict[str, object]:
     """An event as it is encoded in a journal."""
-    data = codec.dump(cleaned(event))
+    data = codec.dump(clean_struct(event))
     return cast("dict[str, object]", msgspec.json.decode(data))
 
 

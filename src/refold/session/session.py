@@ -44,7 +44,7 @@ from refold.session.recorder import MakeEvents, Recorder
 from refold.values.control import CompactionKind
 from refold.values.messages import ToolCall
 from refold.values.modes import Mode
-from refold.values.usage import NOTHING, RunLimits, Usage
+from refold.values.usage import NO_RUN_LIMITS, RunLimits, Usage
 
 WorldFor = Callable[[View], World]
 
@@ -70,7 +70,7 @@ class SessionOptions(Struct, frozen=True):
     mode: Mode = "default"  # until the user chooses another
     question: float | None = None  # seconds one may stand on a screen; None: for ever
     remember: bool = True  # may notes be made of what is said?
-    given: RunLimits = NOTHING  # what of the settings stands in none, for the journal
+    given: RunLimits = NO_RUN_LIMITS  # what of the settings stands in none, for the journal
     checks: str = ""  # the session whose claims it checks
     schedule: int = 0  # the schedule that it is a run of
 

@@ -32,8 +32,8 @@ from refold.skills.discovery import (
 )
 from refold.skills.front_matter import BadFrontMatter, split
 from refold.values.path_names import below
-from refold.values.printable_names import escaped, shorten
-from refold.values.text import TrustedText, as_it_is, escape_marks, seen
+from refold.values.printable_names import escape_name, shorten
+from refold.values.text import TrustedText, as_it_is, escape_marks, visible_text
 
 _LARGEST_FILE = 2 * 1024 * 1024  # bytes of a file that is shown as text
 _MOST_FILES, _DEEPEST = 100, 4  # of a skill's files that are listed
@@ -113,7 +113,7 @@ class Catalogue:
         self._check(Real(real), SKILL_FILE, skill)
         body = _body(skill, self._trust_of(skill))
         files = list(_files(skill))
-        lines = [f"The skill {skill.name} is in {escaped(skill.folder)}", "", body]
+        lines = [f"The skill {skill.name} is in {escape_name(skill.folder)}", "", body]
         if files:
             head = (
                 "Its files (read_skill shows one, bash runs scripts by their whole path):"
@@ -136,7 +136,7 @@ class Catalogue:
         if files.kind(real) == "nothing":
             names = ", ".join(_files(skill)) or "none but SKILL.md"
             raise ToolFailed(
-                f"The skill {skill.name} has no file {escaped(file)!r}. Its files: {names}."
+                f"The skill {skill.name} has no file {escape_name(file)!r}. Its files: {names}."
             )
         self._check(real, file, skill)
         # What a skill says in more files than one; its other files are data and programs.
@@ -154,10 +154,10 @@ class Catalogue:
             is_protected(candidate, Facts(), writes=False) for candidate in (real, inside)
         ):
             raise ToolFailed(
-                f"{escaped(file)} may contain secrets and is not part of a skill."
+                f"{escape_name(file)} may contain secrets and is not part of a skill."
             )
         if reason := self._unread(real):
-            raise ToolFailed(f"{escaped(file)} is not read: {reason}")
+            raise ToolFailed(f"{escape_name(file)} is not read: {reason}")
 
     def _find(self, name: str) -> Skill:
         try:
@@ -175,7 +175,7 @@ def find_untrusted(around: SkillScope) -> tuple[str, ...]:
         *(folder for folder in files if os.path.isfile(folder.path)),
     )
     return tuple(
-        escaped(folder.called)
+        escape_name(folder.called)
         for folder in folders
         if not (around.trusted and below(folder.path, around.trusted))
     )
@@ -195,7 +195,7 @@ def _body(skill: Skill, trusted: TrustedText) -> str:
         content = content_of(
             os.path.join(skill.folder, SKILL_FILE), bound, MAX_FILE_BYTES, trusted
         )
-        return escape_marks(seen(split(content.decode("utf-8")).body))
+        return escape_marks(visible_text(split(content.decode("utf-8")).body))
     except FileNotFoundError as error:
         raise ToolFailed(f"The skill {skill.name} has gone.") from error
     except (UnicodeDecodeError, BadFrontMatter, ToolFailed) as error:
@@ -208,7 +208,7 @@ def _read_shipped(path: str, called: str) -> bytes:
     try:
         return content_of(path, "", _LARGEST_FILE)
     except FileNotFoundError as error:
-        raise ToolFailed(f"There is no file {escaped(called)}.") from error
+        raise ToolFailed(f"There is no file {escape_name(called)}.") from error
 
 
 def _files(skill: Skill) -> Iterator[str]:
@@ -229,7 +229,7 @@ def _files(skill: Skill) -> Iterator[str]:
                 waiting.append((os.path.join(folder, item.name), name + "/", depth + 1))
             elif item.kind in ("file", "link"):
                 count += 1
-                yield escaped(name)
+                yield escape_name(name)
                 if count > _MOST_FILES:
                     return
 
@@ -241,9 +241,7 @@ def _no_such(name: str, names: Sequence[str]) -> str:
     near = [known_name for known_name in names if wanted and wanted in known_name]
     near = near or similar(wanted, names, 1)
     hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names[:50])}"
-    return (
-        f"there is no skill {escaped(name)[:80]!r}; {hint if names else 'there are none'}"
-    )
+    return f"there is no skill {escape_name(name)[:80]!r}; {hint if names else 'there are none'}"
 
 
 LIST_INTRODUCTION = (

@@ -17,8 +17,8 @@ from refold.place.openat import by_walking
 from refold.place.port import Real
 from refold.safe_open import read_regular
 from refold.values.path_names import below
-from refold.values.printable_names import escaped
-from refold.values.text import NEW, TrustedText, as_it_is
+from refold.values.printable_names import escape_name
+from refold.values.text import NEW_TEXT_REASON, TrustedText, as_it_is
 
 Whose: TypeAlias = Literal["project", "yours", "shipped"]
 _IN_A_PROJECT = (".refold/skills", ".agents/skills", ".claude/skills")
@@ -149,13 +149,13 @@ def list_entries(
 
     If it cannot be read, a sentence is added to `problems`; `kind` names its content.
     """
-    called = escaped(place.called)
+    called = escape_name(place.called)
     try:
         with os.scandir(real) as entries:
             if place.bound and not below(real, place.bound):
                 problems.append(
                     f"the {kind} in {called} are ignored: it is a link that leads out of "
-                    f"the project, to {escaped(real)}"
+                    f"the project, to {escape_name(real)}"
                 )
                 return []
             visible = [
@@ -190,7 +190,7 @@ def content_of(
     if not os.path.lexists(real):
         raise FileNotFoundError(path)
     if bound and not below(real, bound):
-        raise ToolFailed(f"it is a link that leads out, to {escaped(real)}")
+        raise ToolFailed(f"it is a link that leads out, to {escape_name(real)}")
     # It is one step from its folder, and every start takes it: the kernel's own way in
     # one call costs an import.
     files = DiskFiles(os.path.dirname(real), opening=by_walking)
@@ -209,5 +209,5 @@ def _check_trust(content: bytes, real: str, trusted: TrustedText) -> bytes:
         return content  # no text for a model
     text = trusted(real, now)
     if text is None:
-        raise ToolFailed(NEW)
+        raise ToolFailed(NEW_TEXT_REASON)
     return text.encode("utf-8", "surrogatepass")

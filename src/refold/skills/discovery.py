@@ -18,8 +18,8 @@ from refold.skills.directories import (
 )
 from refold.skills.front_matter import BadFrontMatter, FrontMatter, split
 from refold.values.path_names import below
-from refold.values.printable_names import escaped
-from refold.values.text import escape_marks, seen
+from refold.values.printable_names import escape_name
+from refold.values.text import escape_marks, visible_text
 
 
 class Skill(Struct, frozen=True):
@@ -95,7 +95,7 @@ def _in(place: SkillFolder, problems: list[str], real_paths: set[str]) -> Iterat
         try:
             read = _skill(folder, name, place)
         except _Wrong as wrong:
-            called = escaped(f"{place.called}/{name}")
+            called = escape_name(f"{place.called}/{name}")
             problems.append(f"the skill in {called} is ignored: {wrong}")
         else:
             if read:
@@ -111,7 +111,7 @@ def _names(real: str, place: SkillFolder, problems: list[str]) -> list[str]:
     ]
     if len(names) > MAX_SKILLS:
         problems.append(
-            f"{escaped(place.called)} has more than {MAX_SKILLS} folders: only the first "
+            f"{escape_name(place.called)} has more than {MAX_SKILLS} folders: only the first "
             f"{MAX_SKILLS} skills are used"
         )
     return names[:MAX_SKILLS]
@@ -119,7 +119,7 @@ def _names(real: str, place: SkillFolder, problems: list[str]) -> list[str]:
 
 def _skill(folder: str, name: str, place: SkillFolder) -> _Read | None:
     if place.bound and not below(folder, place.bound):
-        raise _Wrong(f"it is a link that leads out, to {escaped(folder)}")
+        raise _Wrong(f"it is a link that leads out, to {escape_name(folder)}")
     try:
         # In a folder of the person's own, and in ours, an installer may use links.
         bound = folder if place.whose == "project" else ""
@@ -136,7 +136,7 @@ def _skill(folder: str, name: str, place: SkillFolder) -> _Read | None:
     front = front_of(content)
     _check(front, name)
     description = " ".join(
-        escape_marks(seen(front.values.get("description") or "")).split()
+        escape_marks(visible_text(front.values.get("description") or "")).split()
     )
     hidden = (front.values.get("disable-model-invocation") or "").lower() == "true"
     skill = Skill(name, description, folder, place.called, place.whose, not hidden)
@@ -151,13 +151,15 @@ def front_of(content: bytes) -> FrontMatter:
         line = content.count(b"\n", 0, error.start) + 1
         raise _Wrong(f"{SKILL_FILE}, line {line}: this is not UTF-8 text") from error
     except BadFrontMatter as error:
-        raise _Wrong(f"{SKILL_FILE}, line {error.line}: {escaped(error.what)}") from error
+        raise _Wrong(
+            f"{SKILL_FILE}, line {error.line}: {escape_name(error.what)}"
+        ) from error
 
 
 def _check(front: FrontMatter, folder: str) -> None:
     for key, longest in (("name", _LONGEST_NAME), ("description", _LONGEST_DESCRIPTION)):
         value = front.values.get(key)
-        if not value or not seen(value).strip():
+        if not value or not visible_text(value).strip():
             raise _Wrong(f"{SKILL_FILE}: the front matter has no text as {key!r}")
         if len(value) > longest:
             raise _Wrong(
@@ -166,12 +168,12 @@ def _check(front: FrontMatter, folder: str) -> None:
     name = front.values.get("name") or ""
     if not _is_name(name):
         raise _Wrong(
-            f"{SKILL_FILE}: the name {escaped(name)!r} is not of lower-case letters, digits and "
+            f"{SKILL_FILE}: the name {escape_name(name)!r} is not of lower-case letters, digits and "
             "single hyphens"
         )
     if name != folder:
         raise _Wrong(
-            f"{SKILL_FILE}: it is named {name!r}, and its folder {escaped(folder)!r}: "
+            f"{SKILL_FILE}: it is named {name!r}, and its folder {escape_name(folder)!r}: "
             "the two must be the same"
         )
 

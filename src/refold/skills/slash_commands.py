@@ -23,8 +23,8 @@ from refold.skills.directories import (
 )
 from refold.skills.discovery import Skill
 from refold.skills.templates import Template, fill, missing, slot_values, templates
-from refold.values.printable_names import escaped
-from refold.values.text import TrustedText, as_it_is, seen
+from refold.values.printable_names import escape_name
+from refold.values.text import TrustedText, as_it_is, visible_text
 
 MAX_FILE_BYTES = 256 * 1024  # bytes
 _MAX_COMMANDS = 200  # of one folder
@@ -68,8 +68,8 @@ def command_files(
                 taken[command.name].path
             ):
                 problems.append(
-                    f"the command {escaped(command.where)} is ignored: "
-                    f"{escaped(taken[command.name].where)} comes first"
+                    f"the command {escape_name(command.where)} is ignored: "
+                    f"{escape_name(taken[command.name].where)} comes first"
                 )
     return tuple(taken.values()), tuple(problems)
 
@@ -81,17 +81,17 @@ def read(file: CommandFile) -> CommandText:
             "utf-8-sig"
         )
     except FileNotFoundError as error:
-        raise ToolFailed(f"{escaped(file.where)} has gone") from error
+        raise ToolFailed(f"{escape_name(file.where)} has gone") from error
     except UnicodeDecodeError as error:
-        raise ToolFailed(f"{escaped(file.where)} is not UTF-8 text") from error
+        raise ToolFailed(f"{escape_name(file.where)} is not UTF-8 text") from error
     except ToolFailed as error:
-        raise ToolFailed(f"{escaped(file.where)}: {error}") from error
-    text = seen(text.replace("\r\n", "\n"))
+        raise ToolFailed(f"{escape_name(file.where)}: {error}") from error
+    text = visible_text(text.replace("\r\n", "\n"))
     front = _FRONT_PATTERN.match(text)
     keys = {k: _bare(v) for k, v in _KEY_PATTERN.findall(front[1])} if front else {}
     body = (text[front.end() :] if front else text).strip()
     if not body:
-        raise ToolFailed(f"{escaped(file.where)} has no text")
+        raise ToolFailed(f"{escape_name(file.where)} has no text")
     first = next(line.strip("# \t") for line in body.splitlines() if line.strip())
     return CommandText(
         body, keys.get("description") or first, keys.get("argument-hint", "")
@@ -129,14 +129,14 @@ def _in(place: SkillFolder, problems: list[str], folder: str = "") -> Iterator[C
             yield from _in(place, problems, entry.name)
         elif suffix == _FILE_SUFFIX and not _NAME_PATTERN.fullmatch(stem):
             problems.append(
-                f"the command {escaped(location)} is ignored: use letters, digits, - and _"
+                f"the command {escape_name(location)} is ignored: use letters, digits, - and _"
             )
         elif suffix == _FILE_SUFFIX and (many := many + 1) <= _MAX_COMMANDS:
             name = f"{folder}:{stem}" if folder else stem
             yield CommandFile(name.lower(), path, location, place.bound, place.trusted)
     if many > _MAX_COMMANDS:
         problems.append(
-            f"{escaped(called)}: only the first {_MAX_COMMANDS} commands are used"
+            f"{escape_name(called)}: only the first {_MAX_COMMANDS} commands are used"
         )
 
 
@@ -178,8 +178,8 @@ class Shortcuts:
             if template.where != _BUILTIN_PLACE
         }
         lost = tuple(
-            f"the command {escaped(template.where)} is ignored: the template /{template.name} "
-            f"in {escaped(written[template.name].where)} comes first"
+            f"the command {escape_name(template.where)} is ignored: the template /{template.name} "
+            f"in {escape_name(written[template.name].where)} comes first"
             for template in files
             if template.name in written
         )
@@ -264,7 +264,7 @@ class Shortcuts:
                     raise BadInput(str(error)) from error
                 return f"Use the skill {shortcut.name}: {task}\n\n{text}"
             case None:
-                raise BadInput(f"there is no command or skill /{escaped(name)[:80]}")
+                raise BadInput(f"there is no command or skill /{escape_name(name)[:80]}")
 
     def _to_info(self, shortcut: Template | CommandFile) -> ShortcutInfo:
         name = self._spelling(shortcut.name, self._taken)

@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from refold.errors import ToolFailed
 from refold.skills.directories import SkillFolder, content_of
-from refold.values.printable_names import escaped
-from refold.values.text import seen
+from refold.values.printable_names import escape_name
+from refold.values.text import visible_text
 
 MAX_FILE_BYTES = 256 * 1024  # bytes of a skills.md
 _MAX_TEMPLATES = 200  # templates of one file
@@ -72,18 +72,18 @@ def templates(
         except FileNotFoundError:
             continue
         except UnicodeDecodeError:
-            problems.append(f"{escaped(place.called)} is ignored: it is not UTF-8 text")
+            problems.append(f"{escape_name(place.called)} is ignored: it is not UTF-8 text")
             continue
         except ToolFailed as error:
-            problems.append(f"{escaped(place.called)} is ignored: {error}")
+            problems.append(f"{escape_name(place.called)} is ignored: {error}")
             continue
         for template in _parse(text, place.called, problems):
             if template.name in taken and place.whose == "shipped":
                 continue  # that is what having one's own is for
             if template.name in taken:
                 problems.append(
-                    f"the template /{template.name} in {escaped(place.called)} is ignored: "
-                    f"the one in {escaped(taken[template.name].where)} comes first"
+                    f"the template /{template.name} in {escape_name(place.called)} is ignored: "
+                    f"the one in {escape_name(taken[template.name].where)} comes first"
                 )
             else:
                 taken[template.name] = template
@@ -155,23 +155,25 @@ def _parse(text: str, called: str, problems: list[str]) -> Iterator[Template]:
     )
     if not sections and (line := _stray(text)):
         problems.append(
-            f"{escaped(called)}, line {line}: no template begins here: write it as ## /fix <arg>"
+            f"{escape_name(called)}, line {line}: no template begins here: write it as ## /fix <arg>"
         )
     for count, (line, name, slots, body) in enumerate(sections):
-        location = f"{escaped(called)}, line {line}: the template /{escaped(name)[:80]}"
+        location = (
+            f"{escape_name(called)}, line {line}: the template /{escape_name(name)[:80]}"
+        )
         if count == _MAX_TEMPLATES:
             problems.append(
-                f"{escaped(called)}: only the first {_MAX_TEMPLATES} templates are used"
+                f"{escape_name(called)}: only the first {_MAX_TEMPLATES} templates are used"
             )
             return
         if not _NAME_PATTERN.fullmatch(name):
             problems.append(f"{location} is ignored: use letters, digits and hyphens")
         elif (placeholders := _slots(slots)) is None:
             problems.append(f"{location} is ignored: write its arguments as <arg>")
-        elif not seen(body).strip():
+        elif not visible_text(body).strip():
             problems.append(f"{location} is ignored: it has no text")
         else:
-            yield Template(name.lower(), placeholders, seen(body).strip(), called)
+            yield Template(name.lower(), placeholders, visible_text(body).strip(), called)
 
 
 def _sections_by(pattern: re.Pattern[str], text: str) -> Iterator[_Section]:

@@ -29,8 +29,8 @@ from refold.tools.file_versions import (
 from refold.tools.text_files import EditableText, check_sendable, decode_text
 from refold.tools.write_checks import syntax_note
 from refold.values.display import Diff
-from refold.values.printable_names import escaped
-from refold.values.text import restored
+from refold.values.printable_names import escape_name
+from refold.values.text import restore_invisible
 from refold.values.tools import Effect
 
 if TYPE_CHECKING:
@@ -99,12 +99,12 @@ class _PlannedChanges:
 
     def _add(self, real: Real, section: "Section") -> None:
         name = self._check_unused(real, "change it with *** Update File")
-        section = replace(section, content=restored(section.content, ""))
+        section = replace(section, content=restore_invisible(section.content, ""))
         self._files.secrets("", name).unmask(section.content)
         data = section.content.encode()
         self._add_write(FileWrite(real, data, "", executable=section.executable))
         diff = compare_texts("", section.content)
-        self.diffs.append(Diff(escaped(real), "created", diff.text, "", digest(data)))
+        self.diffs.append(Diff(escape_name(real), "created", diff.text, "", digest(data)))
         self.lines.append(f"Created {name} ({diff.count}).")
 
     def _delete(self, real: Real) -> None:
@@ -112,7 +112,7 @@ class _PlannedChanges:
         self._add_write(FileWrite(real, None, digest(before)))
         was = decode_text(before)
         diff = compare_texts(was.plain, "") if was else _NO_TEXT
-        self.diffs.append(Diff(escaped(real), "deleted", diff.text, digest(before)))
+        self.diffs.append(Diff(escape_name(real), "deleted", diff.text, digest(before)))
         self.lines.append(f"Deleted {self._files.display_name(real)}.")
 
     def _update(self, real: Real, section: "Section") -> None:
@@ -143,8 +143,8 @@ class _PlannedChanges:
         self._add_write(FileWrite(real, None, digest(before)))
         gone, come = f"@@ moved to {new} @@", f"@@ moved from {name} @@\n{diff.text}"
         self.diffs += (
-            Diff(escaped(real), "deleted", gone, digest(before)),
-            Diff(escaped(to), "created", come.rstrip("\n"), "", digest(data)),
+            Diff(escape_name(real), "deleted", gone, digest(before)),
+            Diff(escape_name(to), "created", come.rstrip("\n"), "", digest(data)),
         )
         self.lines.append(f"Moved {name} to {new} ({diff.count}).")
 
@@ -259,7 +259,7 @@ def _offsets(lines: Sequence[str]) -> list[int]:
 
 
 def _as_in_file(hunk: "Hunk", text: str) -> "Hunk":
-    rows = tuple((sign, restored(line, text)) for sign, line in hunk.rows)
+    rows = tuple((sign, restore_invisible(line, text)) for sign, line in hunk.rows)
     return replace(hunk, rows=rows)
 
 

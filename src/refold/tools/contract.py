@@ -22,7 +22,7 @@ from refold.place.port import Files
 from refold.provider.port import Request
 from refold.values.control import Control
 from refold.values.display import AskedQuestion, Option, Shown
-from refold.values.json_check import keys_are_unique, repeated_key
+from refold.values.json_check import find_repeated_key, keys_are_unique
 from refold.values.tools import Effect, ToolSpec
 
 
@@ -248,7 +248,7 @@ def arguments_object(raw: bytes | Raw) -> dict[str, object]:
         raise ToolFailed(
             f"The arguments are not a JSON object: {_decode_problem(raw, error)}"
         ) from error
-    if not keys_are_unique(raw, arguments) and (key := repeated_key(raw)) is not None:
+    if not keys_are_unique(raw, arguments) and (key := find_repeated_key(raw)) is not None:
         raise ToolFailed(
             f"The arguments have the key {key!r} twice in one object, and it is unclear "
             "which value counts. Give it once. Nothing was done."

@@ -28,8 +28,8 @@ from refold.tools.file_versions import (
 from refold.tools.text_files import EditableText, check_sendable, decode_text, piece
 from refold.tools.write_checks import add_syntax_note, check_loss
 from refold.values.display import Diff, Note
-from refold.values.printable_names import escaped
-from refold.values.text import restored
+from refold.values.printable_names import escape_name
+from refold.values.text import restore_invisible
 from refold.values.tools import Effect
 
 _NO_TEXT = DiffText("", 0, 0)
@@ -79,16 +79,16 @@ def _write(
     real = files.real(path)
     name = files.display_name(real)
     if files.kind(real) == "nothing":
-        content = restored(content, "")
+        content = restore_invisible(content, "")
         content = files.secrets("", name).unmask(content)
         data = content.encode()
         files.write(real, data, expect="")
         diff_text = compare_texts("", content)
-        diff = Diff(escaped(real), "created", diff_text.text, "", digest(data))
+        diff = Diff(escape_name(real), "created", diff_text.text, "", digest(data))
         return Reply(f"Created {name}, {_lines(content)}.", (diff,))
     before = read_current(real, files, known)
     was = decode_text(before)
-    content = restored(content, was.text if was else "")
+    content = restore_invisible(content, was.text if was else "")
     content = files.secrets(was.plain if was else "", name).unmask(content)
     data, recoded = _as_before(content, was)
     if data == before:
@@ -142,7 +142,7 @@ def _as_before(content: str, was: EditableText | None) -> tuple[bytes, str]:
 
 
 def _reply_unchanged(real: Real, name: str, data: bytes) -> Reply:
-    ranges = (ReadRange(escaped(real), digest(data)),)
+    ranges = (ReadRange(escape_name(real), digest(data)),)
     return Reply(
         f"{name} has this content already; nothing was written.",
         (Note(f"{name} is as it was"),),
@@ -215,7 +215,7 @@ def _apply_edit(
 
 def as_in_file(words: str, text: str) -> str:
     """Text from a model, with the line ends and invisible characters of the file."""
-    return restored(words.replace("\r\n", "\n"), text)
+    return restore_invisible(words.replace("\r\n", "\n"), text)
 
 
 def find_places(text: str, old: str, new: str, name: str, *, all: bool) -> list[int]:

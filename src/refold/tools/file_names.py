@@ -8,7 +8,7 @@ import posixpath
 
 from refold.errors import ToolFailed
 from refold.place.port import Files, Real
-from refold.values.printable_names import escaped
+from refold.values.printable_names import escape_name
 from refold.values.similar_names import similar
 
 _MAX_LISTED_FILES = 8  # files that are named though none is near
@@ -34,5 +34,5 @@ def names_there(files: Files, real: Real) -> str:
 
 def _display_names(files: Files, above: Real, names: list[str]) -> list[str]:
     return [
-        escaped(files.display_name(Real(posixpath.join(above, name)))) for name in names
+        escape_name(files.display_name(Real(posixpath.join(above, name)))) for name in names
     ]

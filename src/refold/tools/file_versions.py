@@ -13,7 +13,7 @@ from refold.errors import ToolFailed
 from refold.place.port import Files, Real
 from refold.tools.text_files import EditableText
 from refold.values.display import Diff
-from refold.values.printable_names import escaped
+from refold.values.printable_names import escape_name
 from refold.values.text import clean
 
 
@@ -27,11 +27,11 @@ def read_current(real: Real, files: Files, known: Mapping[str, str]) -> bytes:
         hint = f" {names}" if names else ""
         raise ToolFailed(f"There is no file {name}: write_file makes one.{hint}")
     content = files.read(real)
-    if escaped(real) not in known:
+    if escape_name(real) not in known:
         raise ToolFailed(
             f"{name} was not read in this session. Read it first, then change it."
         )
-    if known[escaped(real)] != digest(content):
+    if known[escape_name(real)] != digest(content):
         raise ToolFailed(
             f"{name} has changed since you last read it. Read it again, then change it."
         )
@@ -72,7 +72,7 @@ def to_diff(
     """`recoded` says which encoding became which, if it is another one now."""
     first = f"@@ the encoding was changed from {recoded} @@\n" if recoded else ""
     text = f"{first}{diff_text.text}".rstrip("\n")
-    return Diff(escaped(real), "changed", text, digest(before), digest(after), recoded)
+    return Diff(escape_name(real), "changed", text, digest(before), digest(after), recoded)
 
 
 _CONTEXT_LINES = 3  # lines of context

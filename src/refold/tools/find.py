@@ -21,7 +21,7 @@ from refold.place.port import Commands, DirectoryEntry, Files, Finished, Real
 from refold.tools.contract import Reply, tool
 from refold.values.display import Note
 from refold.values.path_globs import MAX_PATTERN_CHARS, regex
-from refold.values.printable_names import escaped, shorten
+from refold.values.printable_names import escape_name, shorten
 from refold.values.tools import Effect
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ async def glob(
     paths = await to_thread.run_sync(
         partial(_sort_by_age, directory_path, [p for p in below if matches(p)], files)
     )
-    note = (Note(f"found {len(paths):,} files for {escaped(pattern)}"),)
+    note = (Note(f"found {len(paths):,} files for {escape_name(pattern)}"),)
     if not paths:
         ignored = await to_thread.run_sync(
             partial(_count_ignored, directory_path, matches, files)
@@ -193,7 +193,7 @@ def items_in_order(
 
 
 def _row(item: DirectoryEntry, ignored: bool) -> str:
-    name = escaped(item.name)
+    name = escape_name(item.name)
     mark = "\tignored" if ignored else ""
     match item.kind:
         case "directory":

@@ -21,7 +21,7 @@ from refold.tools.contract import Reply, tool
 from refold.tools.find import matcher, not_shown, parse_complaints, ripgrep, run_search
 from refold.tools.text_files import decode_text, shorten_line
 from refold.values.display import Note
-from refold.values.printable_names import escaped
+from refold.values.printable_names import escape_name
 from refold.values.tools import Effect
 
 _MAX_LINES = 300
@@ -152,7 +152,7 @@ def _parse_output(
     news = [record for line in printed if (record := _parse_line(line))]
     if result.code and result.code > 1 and not news:
         why = result.text.strip().rpartition("\n")[2].removeprefix("error: ")
-        raise ToolFailed(f'The pattern "{escaped(pattern)}" is invalid: {why}.')
+        raise ToolFailed(f'The pattern "{escape_name(pattern)}" is invalid: {why}.')
     left_out = {
         _path(data): _BINARY_REASON if kind == "end" else str(data["why"])
         for kind, data in news
@@ -250,7 +250,7 @@ def _reply(
     paths = list(dict.fromkeys(line.path for line in matches))
     match_count = sum(line.match for line in matches)
     about = f"{_count(match_count, 'line')} in {_count(len(paths), 'file')}"
-    note = (Note(f"searched for {escaped(wanted.pattern)}: {about}"),)
+    note = (Note(f"searched for {escape_name(wanted.pattern)}: {about}"),)
     if not matches:
         return Reply(_NOTHING_FOUND, note)
     rows = [called(path) for path in paths] if files_only else list(_rows(matches, called))

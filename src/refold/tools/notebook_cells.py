@@ -22,7 +22,7 @@ from refold.tools.file_versions import (
     to_diff,
 )
 from refold.tools.text_files import EditableText, check_sendable, decode_text
-from refold.values.text import restored
+from refold.values.text import restore_invisible
 
 _CELL_DEPTH = 2  # of a cell in the object that a notebook is
 _WITH_IDS = (4, 5)  # the first format whose cells have ids
@@ -80,7 +80,7 @@ def edit_cell(path: str, edit: CellEdit, files: Files, known: Mapping[str, str])
     before = read_current(real, files, known)
     was, book = _parse_notebook(before, name)
     sources = _sources(book)
-    source = files.secrets(sources, name).unmask(restored(edit.source, sources))
+    source = files.secrets(sources, name).unmask(restore_invisible(edit.source, sources))
     edit = replace(edit, source=source)
     match edit.mode:
         case "replace":

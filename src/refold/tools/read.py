@@ -17,7 +17,7 @@ from refold.tools.contract import ReadRange, Reply, tool
 from refold.tools.text_files import decode_text, fold_lines, piece
 from refold.values.display import Note
 from refold.values.image_files import image_type
-from refold.values.printable_names import escaped
+from refold.values.printable_names import escape_name
 from refold.values.tools import Effect
 
 BLOB_PREFIX = "blob:"
@@ -54,7 +54,7 @@ def _file(path: str, first: int, count: int, files: Files) -> Reply:
             raise ToolFailed(f"Cannot read {name}: there is no such file. {names}")
     content = files.read(real)
     text, oddity = _text(content, name)
-    ranges = (ReadRange(escaped(real), sha256(content).hexdigest()),)
+    ranges = (ReadRange(escape_name(real), sha256(content).hexdigest()),)
     if not content:
         return Reply(f"{name} is empty.", (Note(f"read {name}, empty"),), ranges)
     if kind := image_type(content):

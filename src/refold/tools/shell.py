@@ -428,9 +428,12 @@ def host_remarks(result: Finished) -> list[str]:
 
 
 def _kernel_remarks(text: str) -> list[str]:
-    from refold.values.namespaces import REFUSED, refused_namespaces  # of few commands
+    from refold.values.namespaces import (
+        NAMESPACES_REFUSED,
+        reports_no_namespaces,
+    )  # of few commands
 
-    remarks = [REFUSED] if refused_namespaces(text) else []
+    remarks = [NAMESPACES_REFUSED] if reports_no_namespaces(text) else []
     if re.search(_NO_MODE, text, re.IGNORECASE):
         remarks.append("no command gives a file a setuid or setgid bit")
     return remarks

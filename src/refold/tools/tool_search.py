@@ -16,14 +16,14 @@ from refold.errors import ToolFailed
 from refold.tools.contract import Reply, Tool, tool
 from refold.values.display import Note
 from refold.values.printable_names import shorten
-from refold.values.tools import CALLER, Effect
+from refold.values.tools import CALLER_TOOL, Effect
 
 _SELECT_PREFIX = "select:"
 _MAX_LIST_CHARS = 700  # characters of the list of names; a description may have 1,024
 _MAX_GIST_CHARS = 60  # of what is told of each
 _MAX_RESULTS = 20
 _MIN_SCORE, _MIN_LIKENESS = 50.0, 80.0  # of 100
-_CALL_HINT = f"Call one as {CALLER}(name, arguments)."
+_CALL_HINT = f"Call one as {CALLER_TOOL}(name, arguments)."
 
 
 @tool(Effect.SELF)

@@ -18,7 +18,7 @@ from refold.place.port import DirectoryEntry, Files, Real
 from refold.tools.contract import Reply, tool
 from refold.tools.find import find_directory, items_in_order
 from refold.values.display import Note
-from refold.values.printable_names import escaped
+from refold.values.printable_names import escape_name
 from refold.values.tools import Effect
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _fill(parent: _Directory, items: list[tuple[DirectoryEntry, bool]], room: in
 
 def _lines(parent: _Directory, indent: str) -> Iterator[str]:
     for item in parent.items:
-        name = f"{indent}{escaped(item.name)}"
+        name = f"{indent}{escape_name(item.name)}"
         if item.kind == "directory":
             below = parent.below.get(item.name)
             yield f"{name}/" if below else f"{name}/ …"

@@ -13,7 +13,7 @@ from refold.errors import ToolFailed
 from refold.place.port import Real
 from refold.tools.contract import Reply
 from refold.values.display import Note
-from refold.values.printable_names import escaped
+from refold.values.printable_names import escape_name
 
 _MAX_PARSED_CHARS = 1_000_000
 _MAX_YAML_CHARS = 100_000  # its parser takes about a second for that
@@ -52,7 +52,7 @@ def check_loss(
 
     `unread` are the files that it has changed since it last read them. Raises `ToolFailed`.
     """
-    if escaped(real) not in unread:
+    if escape_name(real) not in unread:
         return
     old = before.splitlines()
     dropped = (Counter(old) - Counter(after.splitlines())).total()

@@ -56,4 +56,4 @@ class CheckedClaim(Struct, frozen=True):
 
 def worst(*findings: Finding) -> Finding:
     """The one that decides: all evidence has to hold."""
-    return min(findings, key=lambda each: WORST_FIRST.index(each.state))
+    return min(findings, key=lambda finding: WORST_FIRST.index(finding.state))

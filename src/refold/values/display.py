@@ -163,18 +163,22 @@ class QuestionArgument(Struct, frozen=True):
     many: bool = False  # more than one option may be chosen
 
     @property
-    def asked(self) -> AskedQuestion:
-        options = [Option(each) if isinstance(each, str) else each for each in self.options]
+    def as_asked(self) -> AskedQuestion:
+        options = [
+            Option(option) if isinstance(option, str) else option for option in self.options
+        ]
         return AskedQuestion(self.question, options, self.many)
 
 
-def asked(arguments: bytes | Raw, *, forms: bool = False) -> Sequence[AskedQuestion]:
+def parse_questions(
+    arguments: bytes | Raw, *, forms: bool = False
+) -> Sequence[AskedQuestion]:
     """The questions in a call's arguments; none if they do not parse. Models make no `forms`."""
     try:
         if forms:
             return msgspec.json.decode(arguments, type=_Forms).questions
-        found = msgspec.json.decode(arguments, type=_Arguments).questions
-        return [each.asked for each in found]
+        questions = msgspec.json.decode(arguments, type=_Arguments).questions
+        return [question.as_asked for question in questions]
     except (msgspec.DecodeError, UnicodeDecodeError):
         return ()
 

@@ -73,10 +73,10 @@ class Growing:
     def after(self, length: int) -> str:
         """What comes after the first `length` characters, without reading those."""
         left, last = self._length - length, list[str]()
-        for at in range(len(self._pieces) - 1, -1, -1):
+        for index in range(len(self._pieces) - 1, -1, -1):
             if left <= 0:
                 break
-            piece = self._pieces[at]
+            piece = self._pieces[index]
             last.append(piece[-left:])
             left -= len(piece)
         return "".join(reversed(last))

@@ -15,16 +15,16 @@ from msgspec import Struct
 from refold.values.web_address import covers, is_inside_name, web_address
 
 EVERY_HOST = "all"  # no filter at all
-PRESET, PRIVATE = "preset:", "private:"
-PORTS = (80, 443)
+PRESET_PREFIX, PRIVATE_PREFIX = "preset:", "private:"
+DEFAULT_PORTS = (80, 443)
 MAX_NAMED_HOSTS = 50  # of one call
-_ANY = "*"
-_WRITTEN = r"(\[[0-9a-fA-F:.]+\]|[^\s/:@\[\]]+)(?::(\d{1,5}|\*))?"
-_GITHUB = (
+_ANY_HOST = "*"
+_HOST_PATTERN = r"(\[[0-9a-fA-F:.]+\]|[^\s/:@\[\]]+)(?::(\d{1,5}|\*))?"
+_GITHUB_HOSTS = (
     "github.com api.github.com codeload.github.com *.githubusercontent.com ghcr.io "
     "github-cloud.s3.amazonaws.com"
 )
-_PRESETS = {
+_PRESET_HOSTS = {
     "pypi": "pypi.org files.pythonhosted.org",
     "npm": "registry.npmjs.org registry.yarnpkg.com",
     "crates": "index.crates.io static.crates.io crates.io",
@@ -36,13 +36,13 @@ _PRESETS = {
     "packagist": "repo.packagist.org packagist.org",
     "nuget": "api.nuget.org",
     "hex": "repo.hex.pm hex.pm",
-    "github": _GITHUB,
+    "github": _GITHUB_HOSTS,
     "gitlab": "gitlab.com",
     "bitbucket": "bitbucket.org api.bitbucket.org",
     "codeberg": "codeberg.org",
 }
-PRESETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {name: tuple(hosts.split()) for name, hosts in _PRESETS.items()}
+HOST_PRESETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {name: tuple(hosts.split()) for name, hosts in _PRESET_HOSTS.items()}
 )
 
 
@@ -70,8 +70,8 @@ class ReachableHosts(Struct, frozen=True):
         """
         return any(
             covers_place(pattern, host, port)
-            and _ANY not in _parts(pattern)[0]
-            and (pattern.startswith(PRIVATE) or is_inside_name(host))
+            and _ANY_HOST not in _parts(pattern)[0]
+            and (pattern.startswith(PRIVATE_PREFIX) or is_inside_name(host))
             for pattern in self.allowed
         )
 
@@ -90,10 +90,10 @@ class ReachableHosts(Struct, frozen=True):
 
 
 # For a command that may reach every host but some: it needs the filter, too.
-EVERY_PUBLIC_HOST = ReachableHosts((f"{_ANY}:{_ANY}",))
+EVERY_PUBLIC_HOST = ReachableHosts((f"{_ANY_HOST}:{_ANY_HOST}",))
 
 
-def expanded(written: str) -> tuple[str, ...]:
+def expand_hosts(written: str) -> tuple[str, ...]:
     """The patterns that a text in a rule or a call stands for. Raises `ValueError`.
 
     `all` stays itself. Hosts are in the spelling that connections are compared in.
@@ -101,16 +101,18 @@ def expanded(written: str) -> tuple[str, ...]:
     text = written.strip()
     if text == EVERY_HOST:
         return (EVERY_HOST,)
-    if text.startswith(PRESET):
-        name = text.removeprefix(PRESET)
-        if name not in PRESETS:
-            raise ValueError(f"there is no preset {name!r}; there are {', '.join(PRESETS)}")
-        return PRESETS[name]
+    if text.startswith(PRESET_PREFIX):
+        name = text.removeprefix(PRESET_PREFIX)
+        if name not in HOST_PRESETS:
+            raise ValueError(
+                f"there is no preset {name!r}; there are {', '.join(HOST_PRESETS)}"
+            )
+        return HOST_PRESETS[name]
     host, port = _parts(text)
-    private = PRIVATE if text.startswith(PRIVATE) else ""
+    private = PRIVATE_PREFIX if text.startswith(PRIVATE_PREFIX) else ""
     wild = host.startswith("*.")
     plain = host[2:] if wild else host
-    if not plain or _ANY in plain or set("?[") & set(plain.strip("[]")):
+    if not plain or _ANY_HOST in plain or set("?[") & set(plain.strip("[]")):
         raise ValueError(
             f"{text!r} names no host: * stands only for all that is below one, as in "
             f"*.example.org; write {EVERY_HOST} for every host"
@@ -119,18 +121,18 @@ def expanded(written: str) -> tuple[str, ...]:
         raise ValueError(
             f"{text!r} may permit any host in a private network: write one for each host"
         )
-    if port not in ("", _ANY) and not 0 < int(port) < 65536:
+    if port not in ("", _ANY_HOST) and not 0 < int(port) < 65536:
         raise ValueError(f"{text!r} has no port of a host: ports are 1 to 65535")
     read = web_address(f"https://{plain}/").host
-    return (private + _joined(("*." if wild else "") + read, port),)
+    return (private + _join_place(("*." if wild else "") + read, port),)
 
 
-def expanded_all(written: Iterable[str]) -> tuple[str, ...]:
+def expand_all(written: Iterable[str]) -> tuple[str, ...]:
     """The patterns of several texts, each once. Raises `ValueError`."""
-    return _once(pattern for text in written for pattern in expanded(text))
+    return _once(pattern for text in written for pattern in expand_hosts(text))
 
 
-def kept_hosts(
+def without_denied(
     wanted: ReachableHosts | None, denied: tuple[str, ...]
 ) -> ReachableHosts | None:
     """Those of them that are not denied. None: every host."""
@@ -146,45 +148,49 @@ def only(patterns: tuple[str, ...]) -> ReachableHosts | None:
 
 def covers_place(pattern: str, host: str, port: int) -> bool:
     """Does an expanded pattern cover this host, and this port of it?"""
-    wanted, at = _parts(pattern)
-    fits = port in PORTS if not at else at in (_ANY, str(port))
+    wanted, port_pattern = _parts(pattern)
+    fits = (
+        port in DEFAULT_PORTS
+        if not port_pattern
+        else port_pattern in (_ANY_HOST, str(port))
+    )
     return fits and covers(_as_compared(wanted), _as_compared(host))
 
 
 def place_of(pattern: str) -> tuple[str, int]:
     """The host and a port that an expanded pattern without `*` names."""
     host, port = _parts(pattern)
-    return host.strip("[]"), int(port) if port.isdecimal() else PORTS[-1]
+    return host.strip("[]"), int(port) if port.isdecimal() else DEFAULT_PORTS[-1]
 
 
 def in_rule(host: str, port: int) -> str:
     """A place as a rule names it."""
-    return _joined(host, "" if port in PORTS else str(port))
+    return _join_place(host, "" if port in DEFAULT_PORTS else str(port))
 
 
 def preset_of(pattern: str) -> str:
     """The preset that has this pattern, or ""."""
-    return next((name for name, hosts in PRESETS.items() if pattern in hosts), "")
+    return next((name for name, hosts in HOST_PRESETS.items() if pattern in hosts), "")
 
 
 def _parts(pattern: str) -> tuple[str, str]:
-    found = re.fullmatch(_WRITTEN, pattern.strip().removeprefix(PRIVATE))
-    if not found:
+    match = re.fullmatch(_HOST_PATTERN, pattern.strip().removeprefix(PRIVATE_PREFIX))
+    if not match:
         raise ValueError(
             f"{pattern!r} is not a host: write example.org, *.example.org, example.org:8443 "
-            f"or {PRESET}NAME"
+            f"or {PRESET_PREFIX}NAME"
         )
-    return found[1], found[2] or ""
+    return match[1], match[2] or ""
 
 
-def _joined(host: str, port: str) -> str:
+def _join_place(host: str, port: str) -> str:
     name = f"[{host}]" if ":" in host else host
     return f"{name}:{port}" if port else name
 
 
 def _covers_below(pattern: str, host: str) -> bool:
     """A denied host is denied at every port, and so is what is below it."""
-    wanted = _as_compared(_parts(pattern)[0]) if pattern != EVERY_HOST else _ANY
+    wanted = _as_compared(_parts(pattern)[0]) if pattern != EVERY_HOST else _ANY_HOST
     named = _as_compared(host)
     return covers(wanted, named) or covers(f"*.{wanted}", named)
 
@@ -205,10 +211,13 @@ def _is_covered(pattern: str, others: Iterable[str]) -> bool:
     host, port = _parts(pattern)
     return any(
         covers(wanted.strip("[]"), host.strip("[]"))
-        and (at in (_ANY, port) or (not at and port in map(str, PORTS)))
-        and pattern.startswith(PRIVATE) <= other.startswith(PRIVATE)
+        and (
+            port_pattern in (_ANY_HOST, port)
+            or (not port_pattern and port in map(str, DEFAULT_PORTS))
+        )
+        and pattern.startswith(PRIVATE_PREFIX) <= other.startswith(PRIVATE_PREFIX)
         for other in others
-        for wanted, at in (_parts(other),)
+        for wanted, port_pattern in (_parts(other),)
     )
 
 

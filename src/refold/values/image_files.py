@@ -3,8 +3,12 @@
 Nothing is decoded, so a file may be broken all the same: `tools.images` decodes it.
 """
 
-_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # of JPEG: they begin a picture
-_KINDS = (
+_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {
+    0xC4,
+    0xC8,
+    0xCC,
+}  # of JPEG: they begin a picture
+_IMAGE_TYPES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
     (b"GIF87a", "image/gif"),
@@ -21,7 +25,7 @@ def image_type(content: bytes) -> str:
         return "image/webp"
     if content[:2] == b"BM" and content[6:10] == b"\0\0\0\0":  # two letters are too little
         return "image/bmp"
-    return next((kind for start, kind in _KINDS if content.startswith(start)), "")
+    return next((kind for start, kind in _IMAGE_TYPES if content.startswith(start)), "")
 
 
 def pixel_size(content: bytes) -> tuple[int, int] | None:
@@ -39,15 +43,17 @@ def pixel_size(content: bytes) -> tuple[int, int] | None:
 
 def _of_jpeg(content: bytes) -> tuple[int, int] | None:
     """In the header of its frame, behind segments that each say how long they are."""
-    at = 2
-    while at + 9 <= len(content) and content[at] == 0xFF:
-        kind = content[at + 1]
-        if kind in _FRAMES:
-            return _big(content[at + 7 : at + 9]), _big(content[at + 5 : at + 7])
+    offset = 2
+    while offset + 9 <= len(content) and content[offset] == 0xFF:
+        kind = content[offset + 1]
+        if kind in _JPEG_FRAMES:
+            return _big(content[offset + 7 : offset + 9]), _big(
+                content[offset + 5 : offset + 7]
+            )
         if kind == 0xFF or 0xD0 <= kind <= 0xD8:  # filled up, or without a length
-            at += 1 if kind == 0xFF else 2
+            offset += 1 if kind == 0xFF else 2
             continue
-        at += 2 + max(_big(content[at + 2 : at + 4]), 2)
+        offset += 2 + max(_big(content[offset + 2 : offset + 4]), 2)
     return None
 
 

@@ -10,12 +10,12 @@ from typing import Any, Protocol, cast
 import msgspec
 from msgspec import Raw
 
-_PROBLEMS = 3  # are enough to tell at once
+_MAX_PROBLEMS = 3  # are enough to tell at once
 # A block as models like to write one, with words around it or not.
-_FENCED = r"(?sm)^[ \t]*```(?:json)?[ \t]*\n(.*?)^[ \t]*```[ \t]*$"
-_MOST = 100_000  # keywords that one check of a bounded schema may come to
+_FENCE_PATTERN = r"(?sm)^[ \t]*```(?:json)?[ \t]*\n(.*?)^[ \t]*```[ \t]*$"
+_MAX_KEYWORDS = 100_000  # keywords that one check of a bounded schema may come to
 # A reference that leads nowhere shows as soon as something is looked at.
-_SAMPLES: tuple[object, ...] = (None, {}, [], "", 0)
+_SAMPLE_VALUES: tuple[object, ...] = (None, {}, [], "", 0)
 
 
 class _Validator(Protocol):
@@ -35,24 +35,26 @@ class Schema:
         from referencing import Registry
 
         try:
-            found: Any = msgspec.json.decode(schema)
-            if not isinstance(found, dict):
+            decoded: Any = msgspec.json.decode(schema)
+            if not isinstance(decoded, dict):
                 raise ValueError("a JSON Schema is an object")
             if bounded:
-                _check_patterns(found)
-            make = cast("Any", validator_for)(found)
-            make.check_schema(found)
+                _check_patterns(decoded)
+            make = cast("Any", validator_for)(decoded)
+            make.check_schema(decoded)
         except RecursionError as error:
             raise ValueError("it is nested too deep to be followed") from error
         except (msgspec.DecodeError, SchemaError) as error:
-            told = isinstance(error, SchemaError)
-            why = f"{error.json_path}: {error.message}" if told else str(error)
+            is_schema_error = isinstance(error, SchemaError)
+            why = f"{error.json_path}: {error.message}" if is_schema_error else str(error)
             raise ValueError(why) from error
         self._steps = 0
         if bounded:
-            make = _counted(make, self._step)
-        self._validator = cast("_Validator", make(found, registry=cast("Any", Registry)()))
-        for value in _SAMPLES:
+            make = _with_count(make, self._step)
+        self._validator = cast(
+            "_Validator", make(decoded, registry=cast("Any", Registry)())
+        )
+        for value in _SAMPLE_VALUES:
             self._errors(value)
 
     def problem(self, answer: str) -> str:
@@ -61,9 +63,15 @@ class Schema:
             errors = self._errors(value_in(answer))
         except ValueError as error:
             return str(error)
-        told = [f"{error.json_path}: {error.message[:200]}" for error in errors[:_PROBLEMS]]
-        more = f"; and {len(errors) - _PROBLEMS} more" if len(errors) > _PROBLEMS else ""
-        return "; ".join(told) + more
+        problems = [
+            f"{error.json_path}: {error.message[:200]}" for error in errors[:_MAX_PROBLEMS]
+        ]
+        rest = (
+            f"; and {len(errors) - _MAX_PROBLEMS} more"
+            if len(errors) > _MAX_PROBLEMS
+            else ""
+        )
+        return "; ".join(problems) + rest
 
     def _errors(self, value: object) -> list[Any]:
         from referencing.exceptions import Unresolvable
@@ -84,11 +92,11 @@ class Schema:
 
     def _step(self) -> None:
         self._steps += 1
-        if self._steps > _MOST:
+        if self._steps > _MAX_KEYWORDS:
             raise ValueError("the schema takes too long to follow: make it simpler")
 
 
-def _counted(make: Any, step: Callable[[], None]) -> Any:
+def _with_count(make: Any, step: Callable[[], None]) -> Any:
     """The same kind of validator, which counts a step for each keyword."""
     from jsonschema import validators
 
@@ -99,8 +107,8 @@ def _counted(make: Any, step: Callable[[], None]) -> Any:
 
         return errors
 
-    known = {name: counting(keyword) for name, keyword in make.VALIDATORS.items()}
-    return cast("Any", validators).extend(make, known)
+    counting_rules = {name: counting(keyword) for name, keyword in make.VALIDATORS.items()}
+    return cast("Any", validators).extend(make, counting_rules)
 
 
 def _check_patterns(schema: Any) -> None:
@@ -123,7 +131,7 @@ def value_in(answer: str) -> Any:
 
     Raises `ValueError` if there is none.
     """
-    fenced: list[str] = re.findall(_FENCED, answer)
+    fenced: list[str] = re.findall(_FENCE_PATTERN, answer)
     text = fenced[0] if len(fenced) == 1 else answer
     try:
         return msgspec.json.decode(text)
@@ -135,7 +143,7 @@ class _Repeated(Exception):
     """Carries the key."""
 
 
-def repeated_key(data: bytes | Raw) -> str | None:
+def find_repeated_key(data: bytes | Raw) -> str | None:
     """The first key that occurs twice in an object of `data`, a JSON text; or None."""
     import json  # seldom needed, and a start waits for it
 
@@ -149,7 +157,7 @@ def repeated_key(data: bytes | Raw) -> str | None:
 
 
 def keys_are_unique(data: bytes | Raw, decoded: object) -> bool:
-    """A quick test with the decoded `data`; False: `repeated_key` must check.
+    """A quick test with the decoded `data`; False: `find_repeated_key` must check.
 
     A decoder drops the earlier of two equal keys, and with it at least one colon. So if the
     text has as many colons as the value, no key was dropped.

@@ -8,22 +8,22 @@ is never completed. `json_check` checks what comes of it.
 
 import msgspec
 
-_SPACE = " \t\r\n"
-_CLOSES = "}]"
+_SPACE_CHARS = " \t\r\n"
+_CLOSING_CHARS = "}]"
 
 
-def repaired_object(text: str) -> bytes | None:
+def repair_object(text: str) -> bytes | None:
     """`text` as a JSON object on one line; None if these repairs do not make one of it."""
-    found = _repaired(_once(text))
-    if found is not None and found.startswith(b'"'):
+    repaired = _repair(_once(text))
+    if repaired is not None and repaired.startswith(b'"'):
         try:
-            inner = msgspec.json.decode(found, type=str).strip()
+            inner = msgspec.json.decode(repaired, type=str).strip()
         except msgspec.DecodeError:
             return None
-        found = _repaired(inner or "{}")
-    if found == b"null":
+        repaired = _repair(inner or "{}")
+    if repaired == b"null":
         return b"{}"
-    return found if found is not None and found.startswith(b"{") else None
+    return repaired if repaired is not None and repaired.startswith(b"{") else None
 
 
 def _once(text: str) -> str:
@@ -36,17 +36,17 @@ def _once(text: str) -> str:
     return text[:half] if twice else text
 
 
-def _repaired(text: str) -> bytes | None:
+def _repair(text: str) -> bytes | None:
     try:
-        return msgspec.json.format(_escaped(text), indent=-1).encode()
+        return msgspec.json.format(_escape_controls(text), indent=-1).encode()
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return None
 
 
-def _escaped(text: str) -> str:
+def _escape_controls(text: str) -> str:
     pieces: list[str] = []
     quoted = escaped = False
-    for at, letter in enumerate(text):
+    for index, letter in enumerate(text):
         if quoted:
             if letter < " ":
                 # Behind a backslash it is a line break all the same, not an escape of it.
@@ -56,7 +56,7 @@ def _escaped(text: str) -> str:
                 pieces.append(letter)
             quoted = escaped or letter != '"'
             escaped = letter == "\\" and not escaped
-        elif letter == "," and _closes_next(text, at + 1) and _is_after_value(pieces):
+        elif letter == "," and _closes_next(text, index + 1) and _is_after_value(pieces):
             continue
         else:
             pieces.append(letter)
@@ -64,12 +64,12 @@ def _escaped(text: str) -> str:
     return "".join(pieces)
 
 
-def _closes_next(text: str, at: int) -> bool:
-    while at < len(text) and text[at] in _SPACE:
-        at += 1
-    return at < len(text) and text[at] in _CLOSES
+def _closes_next(text: str, position: int) -> bool:
+    while position < len(text) and text[position] in _SPACE_CHARS:
+        position += 1
+    return position < len(text) and text[position] in _CLOSING_CHARS
 
 
 def _is_after_value(pieces: list[str]) -> bool:
-    last = next((piece for piece in reversed(pieces) if piece not in _SPACE), "")
+    last = next((piece for piece in reversed(pieces) if piece not in _SPACE_CHARS), "")
     return last not in "{[,:"

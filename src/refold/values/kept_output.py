@@ -6,11 +6,11 @@ One thread may add to it while another reads.
 from collections import deque
 from threading import Lock
 
-KEPT_AT_EACH_END = 8 * 1024 * 1024  # bytes
+MAX_END_BYTES = 8 * 1024 * 1024  # bytes
 
 
 class Printed:
-    def __init__(self, each_end: int = KEPT_AT_EACH_END) -> None:
+    def __init__(self, each_end: int = MAX_END_BYTES) -> None:
         self._each_end = each_end
         self._start = bytearray()
         self._end = deque[bytes]()
@@ -54,7 +54,7 @@ class Printed:
             elif middle:
                 self._end.appendleft(middle)
                 self._in_end += len(middle)
-            self._bound()
+            self._trim()
 
     def add(self, piece: bytes) -> None:
         with self._lock:
@@ -67,9 +67,9 @@ class Printed:
         if piece:
             self._end.append(piece)
             self._in_end += len(piece)
-            self._bound()
+            self._trim()
 
-    def _bound(self) -> None:
+    def _trim(self) -> None:
         while self._in_end > self._each_end:
             self._drop(self._in_end - self._each_end)
 

@@ -88,9 +88,9 @@ class Piece(Struct, frozen=True):
         """How many characters of the text have come with this piece."""
         return self.offset + len(self.text)
 
-    def after(self, seen: int) -> str:
+    def after(self, length: int) -> str:
         """The part of it behind the first `seen` characters of the text."""
-        return self.text[max(seen - self.offset, 0) :]
+        return self.text[max(length - self.offset, 0) :]
 
 
 def speaker(live: Live) -> Hashable:
@@ -112,7 +112,7 @@ def from_child(name: str, live: Live) -> Live:
         case SubagentDelta(node, news):
             return SubagentDelta(f"{name}/{node}", news)
         case ChildMoved(node, agent, title, steps, tokens, cost, label):
-            here = f"{name}/{node}" if node else name
-            return ChildMoved(here, agent, title, steps, tokens, cost, label)
+            address = f"{name}/{node}" if node else name
+            return ChildMoved(address, agent, title, steps, tokens, cost, label)
         case _:
             return SubagentDelta(name, live)

@@ -3,7 +3,7 @@
 from typing import Literal, Protocol, TypeAlias
 
 Level: TypeAlias = Literal["debug", "info", "warning", "error"]
-LEVELS: tuple[Level, ...] = ("debug", "info", "warning", "error")
+LOG_LEVELS: tuple[Level, ...] = ("debug", "info", "warning", "error")
 
 
 class WriteLog(Protocol):

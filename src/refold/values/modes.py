@@ -17,7 +17,7 @@ Mode: TypeAlias = Literal[
 ]
 
 # Names of modes, with those that other agents use.
-MODES: Mapping[str, Mode] = {
+MODE_NAMES: Mapping[str, Mode] = {
     "default": "default",
     "accept-edits": "accept-edits",
     "sandbox": "sandbox",
@@ -30,7 +30,7 @@ MODES: Mapping[str, Mode] = {
 }
 
 # What a person reads about each.
-MEANINGS: Mapping[Mode, str] = {
+MODE_MEANINGS: Mapping[Mode, str] = {
     "default": "read-only calls run without asking; edits and commands ask",
     "accept-edits": "edits inside the workspace run without asking, too",
     "sandbox": "commands that the sandbox keeps to the workspace run without asking, too",

@@ -6,11 +6,11 @@ browsers and what starts them, container engines, other sandboxes, unshare(1).
 
 import re
 
-REFUSED = (
+NAMESPACES_REFUSED = (
     "the sandbox lets no program make namespaces (sandbox.user_namespaces = true in your "
     "settings permits it)"
 )
-_SIGNS = re.compile(
+_REFUSAL_PATTERN = re.compile(
     r"no usable sandbox|sandboxing failed|target\.setDiscoverTargets\): target closed|failed to move to new namespace|namespace sandbox|"
     r"creating new namespace failed|no permissions to creat\w+ (?:a )?new namespace|"
     r"(?:unshare|clone|setns|newuidmap|re-exec|user ?ns|namespaces?)\b[^\n]{0,80}"
@@ -21,6 +21,6 @@ _SIGNS = re.compile(
 )
 
 
-def refused_namespaces(text: str) -> bool:
+def reports_no_namespaces(text: str) -> bool:
     """Does this output of a program that failed say so?"""
-    return _SIGNS.search(text) is not None
+    return _REFUSAL_PATTERN.search(text) is not None

@@ -17,15 +17,15 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 MAX_PATTERN_CHARS = 4096  # as of a path
-_CLASSES = {
+_CHARACTER_CLASSES = {
     "alnum": "a-zA-Z0-9", "alpha": "a-zA-Z", "blank": " \\t", "cntrl": "\\x00-\\x1f\\x7f",
     "digit": "0-9", "graph": "!-~", "lower": "a-z", "print": " -~",
     "punct": "!-/:-@\\[-`{-~", "space": " \\t\\n\\r\\f\\v", "upper": "A-Z",
     "xdigit": "0-9a-fA-F",
 }  # fmt: skip
-_LOOSE = re.compile(r"(?s)\*\*/|\*+|\?|\[[!^]?\]?(?:\[:[a-z]*:\]|[^\]])*\]|\\.|.")
-_NAMED = re.compile(r"\[:([a-z]*):\]")
-_WILD = re.compile(r"[*?\[\]\\{}]")
+_LOOSE_PATTERN = re.compile(r"(?s)\*\*/|\*+|\?|\[[!^]?\]?(?:\[:[a-z]*:\]|[^\]])*\]|\\.|.")
+_CLASS_PATTERN = re.compile(r"\[:([a-z]*):\]")
+_WILDCARD_PATTERN = re.compile(r"[*?\[\]\\{}]")
 
 Wild: TypeAlias = Literal["*", "**", "**/"]
 
@@ -51,7 +51,7 @@ def regex(pattern: str, *, across: bool = False) -> str:
     parts = list[str]()
     for number, (joint, runs) in enumerate(pieces):
         last = number == len(pieces) - 1
-        text = _anchored(runs) if last else _first_place(runs)
+        text = _anchor(runs) if last else _first_place(runs)
         match joint, last:
             case "", _:
                 parts.append(text)
@@ -75,12 +75,12 @@ def literal_name(pattern: str) -> str | None:
 
 def literally(name: str) -> str:
     """A pattern for exactly this name."""
-    return _WILD.sub(r"\\\g<0>", name)
+    return _WILDCARD_PATTERN.sub(r"\\\g<0>", name)
 
 
 def loosely(pattern: str) -> Iterator[str]:
     """Its characters, `*` for any text and `?` for one: for names of which parts are unknown."""
-    for token in _LOOSE.finditer(pattern):
+    for token in _LOOSE_PATTERN.finditer(pattern):
         match token[0]:
             case "*" | "?" as wild:
                 yield wild
@@ -113,7 +113,7 @@ def _first_place(runs: list[str]) -> str:
     return first + "".join(f"(?>[^/]*?{run})" for run in rest if run)
 
 
-def _anchored(runs: list[str]) -> str:
+def _anchor(runs: list[str]) -> str:
     first, *rest = runs
     if not rest:
         return first
@@ -122,68 +122,73 @@ def _anchored(runs: list[str]) -> str:
 
 
 def _tokens(pattern: str, *, across: bool) -> Iterator[_Token]:
-    at = 0
-    while at < len(pattern):
-        char = pattern[at]
+    position = 0
+    while position < len(pattern):
+        char = pattern[position]
         if char == "*":
-            end = at
+            end = position
             while pattern[end : end + 1] == "*":
                 end += 1
-            token, at = _stars(pattern, at, end, across=across)
+            token, position = _stars(pattern, position, end, across=across)
             yield token
         elif char == "[":
-            one, at = _class(pattern, at)
-            yield _Token(one)
+            member, position = _class(pattern, position)
+            yield _Token(member)
         elif char == "\\":
-            if at + 1 == len(pattern):
+            if position + 1 == len(pattern):
                 raise ValueError("it ends with a backslash, which takes nothing literally")
-            yield _Token(re.escape(pattern[at + 1]))
-            at += 2
+            yield _Token(re.escape(pattern[position + 1]))
+            position += 2
         else:
             yield _Token("[^/]" if char == "?" else re.escape(char))
-            at += 1
+            position += 1
 
 
-def _stars(pattern: str, at: int, end: int, *, across: bool) -> tuple[_Token, int]:
-    begins, ends = at == 0 or pattern[at - 1] == "/", pattern[end : end + 1] in ("", "/")
-    if end - at > 1 and begins and pattern[end : end + 1] == "/":
+def _stars(pattern: str, start: int, end: int, *, across: bool) -> tuple[_Token, int]:
+    begins, ends = (
+        start == 0 or pattern[start - 1] == "/",
+        pattern[end : end + 1] in ("", "/"),
+    )
+    if end - start > 1 and begins and pattern[end : end + 1] == "/":
         return _Token(wild="**/"), end + 1
-    if end - at > 1 and (across or (begins and ends)):
+    if end - start > 1 and (across or (begins and ends)):
         return _Token(wild="**"), end
     return _Token(wild="*"), end
 
 
 def _class(pattern: str, start: int) -> tuple[str, int]:
     """The class that begins at `start`, and where it ends."""
-    at = start + 1
-    negated = pattern[at : at + 1] in ("!", "^")
-    at += negated
+    position = start + 1
+    negated = pattern[position : position + 1] in ("!", "^")
+    position += negated
     members, first = list[str](), True
-    while first or pattern[at : at + 1] != "]":
+    while first or pattern[position : position + 1] != "]":
         first = False
-        if at >= len(pattern):
+        if position >= len(pattern):
             raise ValueError(
                 f"the bracket in {pattern[start : start + 20]!r} is not closed"
             )
-        if named := _NAMED.match(pattern, at):
-            if named[1] not in _CLASSES:
+        if named := _CLASS_PATTERN.match(pattern, position):
+            if named[1] not in _CHARACTER_CLASSES:
                 raise ValueError(f"there is no class {named[0]!r}")
-            members.append(_CLASSES[named[1]])
-            at = named.end()
+            members.append(_CHARACTER_CLASSES[named[1]])
+            position = named.end()
             continue
-        low, at = _member(pattern, at)
-        if pattern[at : at + 1] == "-" and pattern[at + 1 : at + 2] not in ("", "]"):
-            high, at = _member(pattern, at + 1)
+        low, position = _member(pattern, position)
+        if pattern[position : position + 1] == "-" and pattern[
+            position + 1 : position + 2
+        ] not in ("", "]"):
+            high, position = _member(pattern, position + 1)
             if low > high:
                 raise ValueError(f"the range {low}-{high} contains nothing")
             members.append(f"{re.escape(low)}-{re.escape(high)}")
         else:
             members.append(re.escape(low))
-    return f"(?!/)[{'^' if negated else ''}{''.join(members)}]", at + 1
+    return f"(?!/)[{'^' if negated else ''}{''.join(members)}]", position + 1
 
 
-def _member(pattern: str, at: int) -> tuple[str, int]:
-    at += pattern[at : at + 1] == "\\"
-    if at >= len(pattern):
+def _member(pattern: str, position: int) -> tuple[str, int]:
+    position += pattern[position : position + 1] == "\\"
+    if position >= len(pattern):
         raise ValueError("the bracket is not closed")
-    return pattern[at], at + 1
+    return pattern[position], position + 1

@@ -12,15 +12,15 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-_GIT = "git runs programs that it names"
-KEYS = "it holds keys or passwords"
-_VERSIONS = "version control runs programs that it names"
-_SHELL = "shells and desktops run it when they start"
-_EDITOR = "editors run what it names"
-_AGENT = "it says what agents may do and run"
-_TOOL = "tools read instructions from it"
+_GIT_REASON = "git runs programs that it names"
+KEYS_REASON = "it holds keys or passwords"
+_VERSIONS_REASON = "version control runs programs that it names"
+_SHELL_REASON = "shells and desktops run it when they start"
+_EDITOR_REASON = "editors run what it names"
+_AGENT_REASON = "it says what agents may do and run"
+_TOOL_REASON = "tools read instructions from it"
 
-_WORKSPACES = (".code-workspace", ".sublime-project", ".sublime-workspace")
+_WORKSPACE_SUFFIXES = (".code-workspace", ".sublime-project", ".sublime-workspace")
 
 _GIT_NAMES = ".gitconfig .gitmodules .git-credentials"
 _KEY_NAMES = """
@@ -68,15 +68,15 @@ class Guard(Struct, frozen=True):
 
 
 # One part, anywhere in a path.
-NAMES = {
+REASON_BY_NAME = {
     name: reason
     for names, reason in (
-        (_GIT_NAMES, _GIT),
-        (_KEY_NAMES, KEYS),
-        (_SHELL_NAMES, _SHELL),
-        (_EDITOR_NAMES, _EDITOR),
-        (_AGENT_NAMES, _AGENT),
-        (_TOOL_NAMES, _TOOL),
+        (_GIT_NAMES, _GIT_REASON),
+        (_KEY_NAMES, KEYS_REASON),
+        (_SHELL_NAMES, _SHELL_REASON),
+        (_EDITOR_NAMES, _EDITOR_REASON),
+        (_AGENT_NAMES, _AGENT_REASON),
+        (_TOOL_NAMES, _TOOL_REASON),
     )
     for name in names.split()
 }
@@ -99,40 +99,40 @@ IN_GIT = (
     "worktrees/*/commondir",
 )
 
-GUARDS = (
+PATH_GUARDS = (
     Guard((".git",), "git finds programs to run there", alone=True),
-    *(Guard((".git", *below.split("/")), _GIT) for below in IN_GIT),
+    *(Guard((".git", *below.split("/")), _GIT_REASON) for below in IN_GIT),
     *(
-        Guard((".hg", name), _VERSIONS)
+        Guard((".hg", name), _VERSIONS_REASON)
         for name in ("hgrc", "hgrc-not-shared", "sharedpath")
     ),
-    *(Guard((".sl", name), _VERSIONS) for name in ("config", "sharedpath")),
+    *(Guard((".sl", name), _VERSIONS_REASON) for name in ("config", "sharedpath")),
     *(
-        Guard((".jj", *name), _VERSIONS)
+        Guard((".jj", *name), _VERSIONS_REASON)
         for name in (("repo", "config.toml"), ("workspace-config.toml",))
     ),
-    Guard((".bzr", "branch", "branch.conf"), _VERSIONS),
-    Guard((".pijul", "config"), _VERSIONS),
-    Guard((".env.*",), KEYS),
-    *(Guard((f"*{ending}",), _EDITOR) for ending in _WORKSPACES),
-    *(Guard((".cargo", name), _TOOL) for name in ("config", "config.toml")),
-    Guard((".config", "mise"), _TOOL),
-    Guard((".config", "git"), _GIT),
-    *(Guard((".config", name), KEYS) for name in ("gcloud", "gh", "op", "rclone")),
+    Guard((".bzr", "branch", "branch.conf"), _VERSIONS_REASON),
+    Guard((".pijul", "config"), _VERSIONS_REASON),
+    Guard((".env.*",), KEYS_REASON),
+    *(Guard((f"*{ending}",), _EDITOR_REASON) for ending in _WORKSPACE_SUFFIXES),
+    *(Guard((".cargo", name), _TOOL_REASON) for name in ("config", "config.toml")),
+    Guard((".config", "mise"), _TOOL_REASON),
+    Guard((".config", "git"), _GIT_REASON),
+    *(Guard((".config", name), KEYS_REASON) for name in ("gcloud", "gh", "op", "rclone")),
     *(
-        Guard((".config", name), _SHELL)
+        Guard((".config", name), _SHELL_REASON)
         for name in ("fish", "autostart", "systemd", "environment.d", "direnv", "zsh")
     ),
-    *(Guard((".config", name), _EDITOR) for name in ("nvim", "code", "zed")),
-    *(Guard((".config", name), _AGENT) for name in ("refold", "claude", "opencode")),
-    Guard((".local", "share", "systemd"), _SHELL),
-    Guard((".local", "share", "keyrings"), KEYS),
-    Guard((".local", "bin"), _SHELL),
+    *(Guard((".config", name), _EDITOR_REASON) for name in ("nvim", "code", "zed")),
+    *(Guard((".config", name), _AGENT_REASON) for name in ("refold", "claude", "opencode")),
+    Guard((".local", "share", "systemd"), _SHELL_REASON),
+    Guard((".local", "share", "keyrings"), KEYS_REASON),
+    Guard((".local", "bin"), _SHELL_REASON),
 )
 
 # What tells agents and tools what to do, and belongs to many projects: commands like git
 # write it all the time, so the sandbox lets them, but who allowed edits did not mean it.
-_STEERS = """
+_STEERING_TEXT = """
     agents.md agents.override.md agent.md claude.md claude.local.md gemini.md qwen.md crush.md
     warp.md opencode.md copilot-instructions.md .rules .gitattributes .tool-versions
     .pre-commit-config.yaml .pre-commit-config.yml .overcommit.yml .lintstagedrc .simple-git-hooks.json
@@ -140,37 +140,47 @@ _STEERS = """
     .lefthook.yml .lefthook.yaml .lefthook.toml .lefthook-local.yml .lefthook .husky .huskyrc
     .pnp.cjs .yarn .cargo bunfig.toml rust-toolchain rust-toolchain.toml
 """
-_STEERING = frozenset(_STEERS.split())
+_STEERING_NAMES = frozenset(_STEERING_TEXT.split())
 _OF_COPILOT = ("instructions", "prompts", "chatmodes", "agents", "hooks")
 # How disks that know short names call it.
-_SHORT = {"git~1": ".git"}
+_SHORT_NAMES = {"git~1": ".git"}
 
 # They look like keys, and are there to be read and filled in.
-HARMLESS = (".env.example", ".env.sample", ".env.template", ".env.dist", ".env.defaults")
+HARMLESS_NAMES = (
+    ".env.example",
+    ".env.sample",
+    ".env.template",
+    ".env.dist",
+    ".env.defaults",
+)
 
 
-def guarded(parts: Sequence[str]) -> str:
+def guard_reason(parts: Sequence[str]) -> str:
     """Why the path with these parts is protected; "" if it is not.
 
     Keys come before any other reason, because they must not be read either.
     """
-    found = list(_reasons([_plain(part) for part in parts if part not in ("", ".", "/")]))
-    return KEYS if KEYS in found else next(iter(found), "")
+    reasons = list(_reasons([_plain(part) for part in parts if part not in ("", ".", "/")]))
+    return KEYS_REASON if KEYS_REASON in reasons else next(iter(reasons), "")
 
 
-def steering(parts: Sequence[str]) -> bool:
+def is_steering(parts: Sequence[str]) -> bool:
     """Whether it instructs agents or tools, although commands may write it."""
     plain = [_plain(part) for part in parts]
-    copilot = (one == ".github" and other in _OF_COPILOT for one, other in pairwise(plain))
-    return any(part in _STEERING for part in plain) or any(copilot)
+    copilot = (
+        parent == ".github" and child in _OF_COPILOT for parent, child in pairwise(plain)
+    )
+    return any(part in _STEERING_NAMES for part in plain) or any(copilot)
 
 
 def _reasons(plain: Sequence[str]) -> Iterator[str]:
-    for at, part in enumerate(plain):
-        if reason := NAMES.get(part):
+    for index, part in enumerate(plain):
+        if reason := REASON_BY_NAME.get(part):
             yield reason
-        elif part not in HARMLESS and (part.startswith(".") or part.endswith(_WORKSPACES)):
-            yield from (g.reason for g in GUARDS if _matches(g, plain[at:]))
+        elif part not in HARMLESS_NAMES and (
+            part.startswith(".") or part.endswith(_WORKSPACE_SUFFIXES)
+        ):
+            yield from (g.reason for g in PATH_GUARDS if _matches(g, plain[index:]))
 
 
 def _matches(guard: Guard, parts: Sequence[str]) -> bool:
@@ -183,11 +193,11 @@ def _matches(guard: Guard, parts: Sequence[str]) -> bool:
 def _plain(part: str) -> str:
     """The name as a case-insensitive disk compares it, without trailing spaces and dots."""
     if part.isascii():
-        return _SHORT.get(small := part.lower().rstrip(". "), small)
+        return _SHORT_NAMES.get(small := part.lower().rstrip(". "), small)
     # Some disks leave out letters that cannot be seen.
-    seen = (letter for letter in part if unicodedata.category(letter) != "Cf")
-    found = unicodedata.normalize("NFKC", "".join(seen)).casefold().rstrip(". ")
-    return _SHORT.get(found, found)
+    letters = (letter for letter in part if unicodedata.category(letter) != "Cf")
+    name = unicodedata.normalize("NFKC", "".join(letters)).casefold().rstrip(". ")
+    return _SHORT_NAMES.get(name, name)
 
 
 def below(path: str, directory: str) -> bool:

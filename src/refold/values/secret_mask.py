@@ -10,11 +10,13 @@ from typing import TypeAlias, cast
 
 from msgspec import Struct
 
-MASK = "[secret]"  # without a tag: what is printed, and in journals of earlier versions
-_BEGINS, _BEGINS_BYTES = "[secret", b"[secret"
-ANY_MASK = r"\[secret(?::[0-9a-f]{4})?\]"
-_TAGGED = r"\[secret:[0-9a-f]{4}\]"
-_ANY_BYTES = ANY_MASK.encode()
+SECRET_MASK = (
+    "[secret]"  # without a tag: what is printed, and in journals of earlier versions
+)
+_MASK_START, _MASK_START_BYTES = "[secret", b"[secret"
+MASK_PATTERN = r"\[secret(?::[0-9a-f]{4})?\]"
+_TAGGED_PATTERN = r"\[secret:[0-9a-f]{4}\]"
+_MASK_BYTES_PATTERN = MASK_PATTERN.encode()
 
 
 class TextPiece(Struct, frozen=True):
@@ -29,27 +31,27 @@ FindSecrets: TypeAlias = Callable[[str], Sequence[TextPiece]]
 
 def has_mask(text: str | bytes) -> bool:
     if isinstance(text, bytes):
-        return _BEGINS_BYTES in text and bool(re.search(_ANY_BYTES, text))
-    return _BEGINS in text and bool(re.search(ANY_MASK, text))
+        return _MASK_START_BYTES in text and bool(re.search(_MASK_BYTES_PATTERN, text))
+    return _MASK_START in text and bool(re.search(MASK_PATTERN, text))
 
 
 def first_mask(text: str) -> str:
     """The first mask in it, or ""."""
-    match = re.search(ANY_MASK, text)
+    match = re.search(MASK_PATTERN, text)
     return match[0] if match else ""
 
 
 def first_tag(text: str) -> str:
     """The first mask with a tag, or "". A path or a pattern may have "[secret]" of its own."""
-    match = re.search(_TAGGED, text) if _BEGINS in text else None
+    match = re.search(_TAGGED_PATTERN, text) if _MASK_START in text else None
     return match[0] if match else ""
 
 
 def masks_in(value: object) -> Iterator[str]:
     """The masks in any text of a JSON value."""
     match value:
-        case str() if _BEGINS in value:
-            yield from re.findall(ANY_MASK, value)
+        case str() if _MASK_START in value:
+            yield from re.findall(MASK_PATTERN, value)
         case dict():
             for pair in cast("dict[object, object]", value).items():
                 yield from masks_in(pair)

@@ -7,21 +7,21 @@ typed one is never suggested: callers leave such names out.
 from collections.abc import Iterable
 
 
-def similar(word: str, names: Iterable[str], most: int = 2) -> list[str]:
-    """At most `most` of `names`, the nearest first; none if none is near."""
+def similar(word: str, names: Iterable[str], limit: int = 2) -> list[str]:
+    """At most `limit` of `names`, the nearest first; none if none is near."""
     from rapidfuzz.distance import OSA  # slips: a letter more, less, other, or two swapped
 
     typed = word.casefold()
     slips = 1 if len(typed) < 6 else 2 if len(typed) < 10 else 3
-    found = list[tuple[float, str]]()
+    matches = list[tuple[float, str]]()
     for name in dict.fromkeys(names):
         known = name.casefold()
         distance: float = OSA.distance(typed, known, score_cutoff=slips)
         if distance > slips and _begins(typed, known):
             distance = slips + 0.5
         if distance <= slips + 0.5 and (distance < len(typed)):
-            found.append((distance, name))
-    return [name for _, name in sorted(found)[:most]]
+            matches.append((distance, name))
+    return [name for _, name in sorted(matches)[:limit]]
 
 
 def _begins(typed: str, known: str) -> bool:

@@ -35,7 +35,7 @@ OF_TEAMMATES = ("send_message", "broadcast", "read_inbox", "list_teammates", IDL
 TEAM = (*LEADING, *OF_TEAMMATES)
 
 # The tool that calls another: a list of tools that never changes reaches more of them.
-CALLER = "tool_call"
+CALLER_TOOL = "tool_call"
 
 
 class ToolSpec(Struct, frozen=True):

@@ -121,4 +121,4 @@ class RunLimits(Struct, frozen=True, omit_defaults=True):
     tokens: int = 0
 
 
-NOTHING = RunLimits()
+NO_RUN_LIMITS = RunLimits()

@@ -11,14 +11,14 @@ from urllib.parse import quote, urljoin, urlsplit
 
 from msgspec import Struct
 
-_PORTS = {"http": 80, "https": 443}
-_LONGEST = 4_000  # characters
-_KEPT = "/?#[]@!$&'()*+,;=:%-._~"  # what `quote` leaves as it is
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_MAX_URL_CHARS = 4_000  # characters
+_SAFE_CHARS = "/?#[]@!$&'()*+,;=:%-._~"  # what `quote` leaves as it is
 # They lead to this machine's hypervisor, and count as public elsewhere.
-_METADATA = frozenset(("168.63.129.16", "192.0.0.192", "fd00:ec2::254"))
+_METADATA_ADDRESSES = frozenset(("168.63.129.16", "192.0.0.192", "fd00:ec2::254"))
 # Reserved: RFC 6762, RFC 8375, and by ICANN in 2024.
-_INSIDE = (".local", ".home.arpa", ".internal")
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_INSIDE_SUFFIXES = (".local", ".home.arpa", ".internal")
+_NAT64_NETWORK = ipaddress.ip_network("64:ff9b::/96")
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 # "reserved": of one network segment, of many hosts, of none, or of a metadata service.
@@ -41,7 +41,7 @@ class WebAddress(Struct, frozen=True):
     def authority(self) -> str:
         """As the Host header wants it."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+        return host if self.port == _DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
     @property
     def origin(self) -> str:
@@ -54,8 +54,8 @@ class WebAddress(Struct, frozen=True):
 def web_address(url: str) -> WebAddress:
     """Read a URL. Raises `ValueError` with what is wrong with it."""
     text = url.strip()
-    if len(text) > _LONGEST:
-        raise ValueError(f"a web address has at most {_LONGEST:,} characters")
+    if len(text) > _MAX_URL_CHARS:
+        raise ValueError(f"a web address has at most {_MAX_URL_CHARS:,} characters")
     if any(
         letter.isspace() or not letter.isprintable() or letter == "\\" for letter in text
     ):
@@ -65,17 +65,19 @@ def web_address(url: str) -> WebAddress:
         host, port = parts.hostname or "", parts.port
     except ValueError as error:
         raise ValueError(f"{url!r} is not a web address: {error}") from error
-    if parts.scheme not in _PORTS or not host:
+    if parts.scheme not in _DEFAULT_PORTS or not host:
         raise ValueError(f"{url!r} is not a web address: write https://host/path")
     if parts.username is not None or parts.password is not None:
         raise ValueError(f"{url!r} holds a user name, which is not sent: leave it out")
-    target = quote(_without_dots(parts.path) or "/", safe=_KEPT)
+    target = quote(_without_dots(parts.path) or "/", safe=_SAFE_CHARS)
     if parts.query:
-        target += "?" + quote(parts.query, safe=_KEPT)
-    return WebAddress(parts.scheme, _ascii(host, url), port or _PORTS[parts.scheme], target)
+        target += "?" + quote(parts.query, safe=_SAFE_CHARS)
+    return WebAddress(
+        parts.scheme, _ascii(host, url), port or _DEFAULT_PORTS[parts.scheme], target
+    )
 
 
-def joined(base: WebAddress, location: str) -> WebAddress:
+def join_address(base: WebAddress, location: str) -> WebAddress:
     """Where a redirect leads. Raises `ValueError`."""
     return web_address(urljoin(str(base), location.strip()))
 
@@ -111,67 +113,67 @@ def is_inside_name(host: str) -> bool:
     A proxy resolves names that are unknown here, `metadata.google.internal` among them.
     """
     single = bool(host) and "." not in host and ":" not in host
-    return single or host.endswith(_INSIDE) or is_local_name(host)
+    return single or host.endswith(_INSIDE_SUFFIXES) or is_local_name(host)
 
 
 def is_private(address: str) -> bool:
     """Is this an IP address of this machine, of a network of one's own, or of metadata?"""
     try:
-        found = ipaddress.ip_address(address.partition("%")[0])
+        parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return False
-    return any(map(_private, (found, *_inside(found))))
+    return any(map(_private, (parsed, *_inside(parsed))))
 
 
 def address_kind(address: str) -> AddressKind:
     """What an IP address leads to. Raises `ValueError` for what is none."""
-    found = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
-        found = found.ipv4_mapped
-    if found.is_loopback:
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
+        parsed = parsed.ipv4_mapped
+    if parsed.is_loopback:
         return "loopback"
-    if str(found) in _METADATA or any(map(_private, _inside(found))):
+    if str(parsed) in _METADATA_ADDRESSES or any(map(_private, _inside(parsed))):
         return "reserved"
-    odd = found.is_link_local or found.is_multicast or found.is_unspecified
-    if odd or (isinstance(found, ipaddress.IPv4Address) and found.is_reserved):
+    odd = parsed.is_link_local or parsed.is_multicast or parsed.is_unspecified
+    if odd or (isinstance(parsed, ipaddress.IPv4Address) and parsed.is_reserved):
         return "reserved"
-    return "private" if _private(found) else "public"
+    return "private" if _private(parsed) else "public"
 
 
-def _private(found: IpAddress) -> bool:
-    if str(found) in _METADATA or found.is_multicast:
+def _private(address: IpAddress) -> bool:
+    if str(address) in _METADATA_ADDRESSES or address.is_multicast:
         return True
-    if isinstance(found, ipaddress.IPv4Address):
-        return not found.is_global
-    if found in _NAT64 or found.ipv4_mapped is not None:
+    if isinstance(address, ipaddress.IPv4Address):
+        return not address.is_global
+    if address in _NAT64_NETWORK or address.ipv4_mapped is not None:
         return False  # the IPv4 address in it decides
-    return not found.is_global or found.is_reserved or found.is_site_local
+    return not address.is_global or address.is_reserved or address.is_site_local
 
 
-def _inside(found: IpAddress) -> tuple[IpAddress, ...]:
+def _inside(address: IpAddress) -> tuple[IpAddress, ...]:
     """The IPv4 addresses that an IPv6 address leads to."""
-    if isinstance(found, ipaddress.IPv4Address):
+    if isinstance(address, ipaddress.IPv4Address):
         return ()
-    held = [found.ipv4_mapped, found.sixtofour, *(found.teredo or ())]
-    if found in _NAT64:
-        held.append(ipaddress.IPv4Address(int(found) & 0xFFFFFFFF))
-    return tuple(each for each in held if each is not None)
+    inner = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
+    if address in _NAT64_NETWORK:
+        inner.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+    return tuple(candidate for candidate in inner if candidate is not None)
 
 
 def _without_dots(path: str) -> str:
     """The path as a server reads it: a rule for `/docs/*` must not cover `/docs/../admin`."""
-    kept = list[str]()
+    parts = list[str]()
     names = path.split("/")
-    for at, name in enumerate(names):
+    for index, name in enumerate(names):
         plain = name.lower().replace("%2e", ".")
         if plain not in (".", ".."):
-            kept.append(name)
+            parts.append(name)
             continue
-        if plain == ".." and len(kept) > 1:
-            kept.pop()
-        if at == len(names) - 1:
-            kept.append("")
-    return "/".join(kept)
+        if plain == ".." and len(parts) > 1:
+            parts.pop()
+        if index == len(names) - 1:
+            parts.append("")
+    return "/".join(parts)
 
 
 def _ascii_pattern(pattern: str) -> str:

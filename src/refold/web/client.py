@@ -28,7 +28,7 @@ from refold.provider.resolver import (
 )
 from refold.tools.page_text import SearchHits, WebPage
 from refold.tools.web import Judge
-from refold.values.web_address import WebAddress, is_private, joined, web_address
+from refold.values.web_address import WebAddress, is_private, join_address, web_address
 from refold.web.robots import Robots, parse_robots
 from refold.web.search import Engine, read
 
@@ -234,7 +234,7 @@ def _redirect_target(address: WebAddress, start: ResponseStart, judge: Judge) ->
     if not location:
         raise ToolFailed(f"{address} redirects and does not say where.")
     try:
-        target = joined(address, location)
+        target = join_address(address, location)
     except ValueError as error:
         raise ToolFailed(f"{address} redirects, but {error}.") from error
     decision = judge(str(target), False)

@@ -19,7 +19,7 @@ from refold.errors import RefoldError
 from refold.journal.events.kinds import SessionResumed
 from refold.journal.session_index import SessionIndex
 from refold.session.recorder import Recorder
-from refold.values.secret_mask import ANY_MASK, has_mask
+from refold.values.secret_mask import MASK_PATTERN, has_mask
 
 
 class MaskedDirectory(Struct, frozen=True):
@@ -88,7 +88,7 @@ class _Places:
         """The directory that fits best, or "" if none does, or several do."""
         if not has_mask(stored):
             return stored
-        if not re.sub(ANY_MASK, "", stored).strip("/"):
+        if not re.sub(MASK_PATTERN, "", stored).strip("/"):
             return ""  # any directory would fit
         for fitting in self._fitting(stored):
             there = {os.path.realpath(each) for each in fitting if os.path.isdir(each)}
@@ -97,7 +97,7 @@ class _Places:
         return ""
 
     def _fitting(self, stored: str) -> Iterator[Iterable[str]]:
-        first, *rest = re.split(ANY_MASK, stored)
+        first, *rest = re.split(MASK_PATTERN, stored)
         pattern = "(.+)".join(map(re.escape, (first, *rest)))
         yield (each for each in self._known if re.fullmatch(pattern, each))
         if not first:

@@ -47,7 +47,7 @@ from refold.values.live import Live
 from refold.values.messages import Image, Message
 from refold.values.modes import Effort, Format, Mode, Outcome, Verdict
 from refold.values.tools import ToolSpec
-from refold.values.usage import NO_LIMIT, NOTHING, Budget, RunLimits, Usage
+from refold.values.usage import NO_LIMIT, NO_RUN_LIMITS, Budget, RunLimits, Usage
 
 LAST_SESSION = "last"  # in place of a session: the newest of this directory
 
@@ -60,7 +60,7 @@ class SessionStarted(Struct, frozen=True):
     id: str = ""  # the session id that is sent to providers
     no_memory: bool = False  # no notes are made of what follows
     roots: tuple[str, ...] = ()  # more directories of the workspace, links resolved
-    limits: RunLimits = NOTHING  # rules and limits from the command line, for this run
+    limits: RunLimits = NO_RUN_LIMITS  # rules and limits from the command line of this run
     checks: str = ""  # the session whose claims this one checks; then it is never "last"
     schedule: int = 0  # the schedule that it is a run of
 
@@ -72,7 +72,7 @@ class SessionResumed(Struct, frozen=True):
     no_memory: bool = False  # no notes are made of what follows
     directory: str = ""  # the new working directory, if it changed
     roots: tuple[str, ...] | None = None  # more directories; null: as before
-    limits: RunLimits = NOTHING  # replaces the rules and limits of the last run
+    limits: RunLimits = NO_RUN_LIMITS  # replaces the rules and limits of the last run
 
 
 class JournalRepaired(Struct, frozen=True):

@@ -26,7 +26,7 @@ from refold.journal.events.kinds import (
 )
 from refold.values.control import EnterPlan
 from refold.values.modes import Mode
-from refold.values.usage import NOTHING, Budget, RunLimits
+from refold.values.usage import NO_RUN_LIMITS, Budget, RunLimits
 
 EVENT_KINDS = (
     ModeChanged, Granted, Ended, SessionStarted, SessionResumed, BudgetSet, TurnStarted,
@@ -46,7 +46,7 @@ class Rights(Struct, frozen=True):
     steps: int = 0  # model responses in a turn; 0: as in the settings
     teams: bool | None = None  # may it lead a team? None: as in the settings
     tracing: bool | None = None  # are model requests recorded? None: as in the settings
-    limits: RunLimits = NOTHING  # from the command line of the current run
+    limits: RunLimits = NO_RUN_LIMITS  # from the command line of the current run
 
 
 def after_planning(rights: Rights, settled: Mode) -> Mode:

@@ -19,7 +19,7 @@ from refold.permissions.shell.file_arguments import STRICT_ABOUT_GLOBS, files_of
 from refold.permissions.shell.plain_script import SimpleCommand, plain
 from refold.permissions.shell.quoting import ShellWord, short_text
 from refold.permissions.shell.words import DIRECTORY_MARK, HOME_MARK
-from refold.values.path_names import steering
+from refold.values.path_names import is_steering
 
 _MOST_PLACES = 16
 _HARMLESS_FILES = ("/dev/null", "-")
@@ -82,7 +82,7 @@ def _strays(part: SimpleCommand, directories: Sequence[str], facts: Facts) -> bo
     reals = [
         where(output.file, place, facts) for output in part.outputs for place in directories
     ]
-    return any(facts.outside(real) or bool(steering(real.split("/"))) for real in reals)
+    return any(facts.outside(real) or bool(is_steering(real.split("/"))) for real in reals)
 
 
 def _directories_after(

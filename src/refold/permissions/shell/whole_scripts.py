@@ -16,7 +16,7 @@ from refold.permissions.shell.plain_script import plain
 from refold.permissions.shell.program_forms import HARMLESS_INNER_PROGRAMS
 from refold.permissions.shell.script import read
 from refold.permissions.shell.words import MARK_PATTERN, Word
-from refold.values.path_names import below, steering
+from refold.values.path_names import below, is_steering
 
 MAX_SCRIPT_CHARS = 300  # more than this is not read before it is confirmed
 # Variables that decide what runs. Their values may be printed, but nothing may set them.
@@ -86,4 +86,6 @@ def _is_written_elsewhere(file: NamedFile, facts: Facts) -> bool:
     if any(below(file.real, place) for place in ("/tmp", "/var/tmp")):
         return False
     outside = file.real.startswith("/") and facts.outside(file.real)
-    return outside or steering(file.real.split("/")) or bool(MARK_PATTERN.search(file.path))
+    return (
+        outside or is_steering(file.real.split("/")) or bool(MARK_PATTERN.search(file.path))
+    )

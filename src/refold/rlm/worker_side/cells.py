@@ -22,15 +22,15 @@ from refold.rlm.worker_side.interrupter import Interrupter, Stopped
 from refold.rlm.worker_side.namespace import Namespace
 from refold.rlm.worker_side.values import preview, without_surrogates
 
-_OWN = __file__.rpartition("/")[0]
-_LINES = 24  # of a traceback
-_LONGEST = 200  # characters of one of its lines
-_WORDS = 2_000  # of what an error says
-_BETWEEN = 0.05  # seconds between two reports to the host
-_REPORTED = 4_000  # characters of one report
-_AT_ONCE = 65536
-_ENDS = 8  # times the end is kept before it is cut
-_PIECES = 64  # more than a pipe holds
+_OWN_FOLDER = __file__.rpartition("/")[0]
+_MAX_TRACEBACK_LINES = 24  # of a traceback
+_MAX_LINE_CHARS = 200  # characters of one of its lines
+_MAX_ERROR_CHARS = 2_000  # of what an error says
+_REPORT_SECONDS = 0.05  # seconds between two reports to the host
+_MAX_REPORT_CHARS = 4_000  # characters of one report
+_READ_BYTES = 65536
+_MAX_END_COPIES = 8  # times the end is kept before it is cut
+_MAX_PIECES = 64  # more than a pipe holds
 
 
 class Cells:
@@ -65,7 +65,7 @@ class Cells:
         try:
             self._interrupter.run(lambda: self._do(source, name))
         except Stopped as stopped:
-            error = self._stopped(stopped)
+            error = self._stop_text(stopped)
         except BaseException as raised:  # what code raises is for its author to read
             error = self._error(raised)
         finally:
@@ -87,7 +87,7 @@ class Cells:
             stream.pass_on()
 
     def _do(self, source: str, name: str) -> None:
-        body, last = _compiled(source, name)
+        body, last = _compile(source, name)
         exec(body, self._namespace.names)
         if last and (value := eval(last, self._namespace.names)) is not None:
             self._value = preview(value, self._most // 2)
@@ -103,20 +103,24 @@ class Cells:
         printed = self._kept.text(max(200, room)).rstrip("\n")
         return without_surrogates("\n".join([part for part in (printed, *ends) if part]))
 
-    def _stopped(self, stopped: Stopped) -> str:
+    def _stop_text(self, stopped: Stopped) -> str:
         if self._interrupter.why.startswith("FINAL"):
             return ""
-        where = self._where(stopped.__traceback__)
-        return "\n".join([*where, f"Stopped: {self._interrupter.why or stopped}."])
+        lines = self._where(stopped.__traceback__)
+        return "\n".join([*lines, f"Stopped: {self._interrupter.why or stopped}."])
 
     def _error(self, error: BaseException) -> str:
         try:
             if isinstance(error, SyntaxError) and not _depth(error.__traceback__):
                 return _syntax(error)
             lines = [*self._before(error), *self._where(error.__traceback__)]
-            if len(lines) > _LINES:
-                lines = [*lines[: _LINES // 2], "  …", *lines[-_LINES // 2 :]]
-            return "\n".join([*lines, _said(error)])
+            if len(lines) > _MAX_TRACEBACK_LINES:
+                lines = [
+                    *lines[: _MAX_TRACEBACK_LINES // 2],
+                    "  …",
+                    *lines[-_MAX_TRACEBACK_LINES // 2 :],
+                ]
+            return "\n".join([*lines, _error_text(error)])
         except BaseException as another:  # code wrote this error, too
             return (
                 f"{type(error).__name__}, which raises {type(another).__name__} when shown."
@@ -128,30 +132,36 @@ class Cells:
         )
         if first is None:
             return []
-        return [*self._where(first.__traceback__)[-4:], _said(first)[:500], "which led to:"]
+        return [
+            *self._where(first.__traceback__)[-4:],
+            _error_text(first)[:500],
+            "which led to:",
+        ]
 
     def _where(self, traceback: TracebackType | None) -> list[str]:
         """The lines of cells in the traceback, and the innermost line outside."""
-        found, outside = list[str](), ""
+        lines, outside = list[str](), ""
         while traceback:
             code, line = traceback.tb_frame.f_code, traceback.tb_lineno
             if code.co_filename in self._sources or code.co_filename.startswith("<cell "):
-                found.append(self._line(code, line))
+                lines.append(self._line(code, line))
                 outside = ""
-            elif not code.co_filename.startswith(_OWN):
+            elif not code.co_filename.startswith(_OWN_FOLDER):
                 outside = f"  in {code.co_filename}, line {line}, in {code.co_name}"
             traceback = traceback.tb_next
-        return _without_repeats([*found, *([outside] if outside else [])])
+        return _without_repeats([*lines, *([outside] if outside else [])])
 
     def _line(self, code: CodeType, line: int) -> str:
         lines = self._sources.get(code.co_filename, [])
         text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
         within = "" if code.co_name == "<module>" else f", in {code.co_name}"
         earlier = "" if code.co_filename == self._name else "an earlier cell, "
-        return f"  {earlier}line {line}{within}" + (f": {text[:_LONGEST]}" if text else "")
+        return f"  {earlier}line {line}{within}" + (
+            f": {text[:_MAX_LINE_CHARS]}" if text else ""
+        )
 
 
-def _compiled(source: str, name: str) -> tuple[CodeType, CodeType | None]:
+def _compile(source: str, name: str) -> tuple[CodeType, CodeType | None]:
     tree = ast.parse(source, name)
     last = tree.body[-1] if tree.body else None
     if not isinstance(last, ast.Expr):
@@ -165,16 +175,16 @@ def _compiled(source: str, name: str) -> tuple[CodeType, CodeType | None]:
 
 
 def _syntax(error: SyntaxError) -> str:
-    line = (error.text or "").rstrip("\n")[:_LONGEST]
+    line = (error.text or "").rstrip("\n")[:_MAX_LINE_CHARS]
     mark = " " * max(0, (error.offset or 1) - 1) + "^"
-    shown = f"    {line}\n    {mark}\n" if line and len(mark) <= _LONGEST else ""
+    shown = f"    {line}\n    {mark}\n" if line and len(mark) <= _MAX_LINE_CHARS else ""
     return f"  line {error.lineno}\n{shown}{type(error).__name__}: {error.msg}"
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     words = str(error)
-    if len(words) > _WORDS:
-        words = f"{words[:_WORDS]}… ({len(words):,} characters)"
+    if len(words) > _MAX_ERROR_CHARS:
+        words = f"{words[:_MAX_ERROR_CHARS]}… ({len(words):,} characters)"
     kind = type(error)
     home = (
         ""
@@ -186,32 +196,32 @@ def _said(error: BaseException) -> str:
 
 def _depth(traceback: TracebackType | None) -> int:
     """The number of frames of cells."""
-    found = 0
+    count = 0
     while traceback:
-        found += traceback.tb_frame.f_code.co_filename.startswith("<cell ")
+        count += traceback.tb_frame.f_code.co_filename.startswith("<cell ")
         traceback = traceback.tb_next
-    return found
+    return count
 
 
 def _without_repeats(lines: list[str]) -> list[str]:
-    found = list[str]()
-    again = 0
+    result = list[str]()
+    repeats = 0
     for n, line in enumerate(lines):
         if n >= 2 and line == lines[n - 1] == lines[n - 2]:
-            again += 1
+            repeats += 1
             continue
-        if again:
-            found.append(f"  … {again} more of these")
-            again = 0
-        found.append(line)
-    return [*found, f"  … {again} more of these"] if again else found
+        if repeats:
+            result.append(f"  … {repeats} more of these")
+            repeats = 0
+        result.append(line)
+    return [*result, f"  … {repeats} more of these"] if repeats else result
 
 
 class BoundedText:
     """Keeps about `most` characters of a text: the start and the end."""
 
-    def __init__(self, most: int) -> None:
-        self._half = max(1, most // 2)
+    def __init__(self, max_chars: int) -> None:
+        self._half = max(1, max_chars // 2)
         self._lock = Lock()
         self.clear()
 
@@ -228,12 +238,12 @@ class BoundedText:
             if text:
                 self._end.append(text[-self._half :])
                 self._in_end += len(self._end[-1])
-                if self._in_end > _ENDS * self._half:
+                if self._in_end > _MAX_END_COPIES * self._half:
                     self._cut()
 
-    def text(self, most: int) -> str:
-        """At most `most` characters, and a line with the number of those left out."""
-        half = max(1, min(self._half, most // 2))
+    def text(self, max_chars: int) -> str:
+        """At most `max_chars` characters, and a line with the number of those left out."""
+        half = max(1, min(self._half, max_chars // 2))
         with self._lock:
             self._cut()
             whole = self._start + "".join(self._end)
@@ -251,9 +261,9 @@ class OutputStream(io.TextIOBase):
     """`sys.stdout` and `sys.stderr` while a cell runs."""
 
     def __init__(
-        self, kept: BoundedText, number: int, on_output: Callable[[str], None]
+        self, sink: BoundedText, number: int, on_output: Callable[[str], None]
     ) -> None:
-        self._kept, self._number, self._on_output = kept, number, on_output
+        self._kept, self._number, self._on_output = sink, number, on_output
         self._waiting, self._next = list[str](), 0.0
         self.buffer = _Bytes(self)
 
@@ -267,16 +277,16 @@ class OutputStream(io.TextIOBase):
         if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - code may give anything
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         self._kept.add(text)
-        self._waiting.append(text[-_REPORTED:])
+        self._waiting.append(text[-_MAX_REPORT_CHARS:])
         if time.monotonic() >= self._next:
             self.pass_on()
         return len(text)
 
     def pass_on(self) -> None:
-        said, self._waiting = "".join(self._waiting)[-_REPORTED:], []
-        self._next = time.monotonic() + _BETWEEN
-        if said:
-            self._on_output(said)
+        text, self._waiting = "".join(self._waiting)[-_MAX_REPORT_CHARS:], []
+        self._next = time.monotonic() + _REPORT_SECONDS
+        if text:
+            self._on_output(text)
 
     def flush(self) -> None:
         if time.monotonic() >= self._next:
@@ -297,16 +307,16 @@ class _Bytes(io.RawIOBase):
         return True
 
     def write(self, data: Any, /) -> int:
-        said = bytes(data)
-        self._stream.write(said.decode(errors="replace"))
-        return len(said)
+        content = bytes(data)
+        self._stream.write(content.decode(errors="replace"))
+        return len(content)
 
 
 class Descriptors:
     """Reads what is written to the descriptors 1 and 2, by subprocesses for instance."""
 
-    def __init__(self, most: int) -> None:
-        self._kept, self._lock = BoundedText(most), Lock()
+    def __init__(self, max_chars: int) -> None:
+        self._kept, self._lock = BoundedText(max_chars), Lock()
         self._reading, writing = os.pipe()
         os.set_blocking(self._reading, False)
         for number in (1, 2):
@@ -315,14 +325,14 @@ class Descriptors:
         self._read = os.read
         Thread(target=self._drain, daemon=True).start()
 
-    def text(self, most: int) -> str:
+    def text(self, max_chars: int) -> str:
         """What was written since the last call."""
-        for _ in range(_PIECES):
+        for _ in range(_MAX_PIECES):
             if not self._take():
                 break
-        found = self._kept.text(most)
+        text = self._kept.text(max_chars)
         self._kept.clear()
-        return found
+        return text
 
     def _drain(self) -> None:
         ready = select.poll()
@@ -330,12 +340,12 @@ class Descriptors:
         while True:
             ready.poll()
             if not self._take():
-                time.sleep(_BETWEEN)  # code may have closed it
+                time.sleep(_REPORT_SECONDS)  # code may have closed it
 
     def _take(self) -> bool:
         with self._lock:
             try:
-                piece = self._read(self._reading, _AT_ONCE)
+                piece = self._read(self._reading, _READ_BYTES)
             except OSError:
                 return False
         self._kept.add(piece.decode(errors="replace"))

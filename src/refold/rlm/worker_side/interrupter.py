@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from types import FrameType
 
-_FIRST, _AGAIN, _LONGEST = 0.1, 0.005, 1.0  # seconds
-_COMING = 10  # more than can come at a time
+_FIRST_SECONDS, _INTERVAL_SECONDS, _MAX_LEAVE_SECONDS = 0.1, 0.005, 1.0  # seconds
+_MAX_PENDING = 10  # more than can come at a time
 
 
 class Stopped(SystemExit):
@@ -35,7 +35,7 @@ class Interrupter:
 
     def run(self, work: Callable[[], None]) -> None:
         """Do the work to its end, or until it is interrupted. Raises what it raises."""
-        signal.signal(signal.SIGINT, self._signalled)
+        signal.signal(signal.SIGINT, self._on_signal)
         with self._lock:
             self.why, self._running, self._leaving = "", True, False
             self._cell += 1
@@ -44,14 +44,14 @@ class Interrupter:
         finally:
             self._end()
 
-    def stop(self, why: str, *, again: float = 0.25) -> None:
+    def stop(self, why: str, *, interval: float = 0.25) -> None:
         """Interrupt the cell, from any thread. The first reason counts."""
         with self._lock:
             if not self._running or self.why:
                 return
             self.why = why
         threading.Thread(
-            target=self._interrupt_until_over, args=(self._cell, again), daemon=True
+            target=self._interrupt_until_over, args=(self._cell, interval), daemon=True
         ).start()
 
     def about_to_leave(self, why: str) -> None:
@@ -65,7 +65,7 @@ class Interrupter:
 
     def leave(self, why: str) -> None:
         """End the calling thread now, and the cell soon."""
-        self.stop(why, again=_AGAIN)
+        self.stop(why, interval=_INTERVAL_SECONDS)
         if threading.get_ident() == self._main:
             self._leaving = False
         raise Stopped(why)
@@ -74,11 +74,11 @@ class Interrupter:
         if self._running and self.why:
             raise Stopped(self.why)
 
-    def _signalled(self, *_: object) -> None:
+    def _on_signal(self, *_: object) -> None:
         if not self._leaving:
             self.check()
 
-    def _interrupt_until_over(self, cell: int, again: float) -> None:
+    def _interrupt_until_over(self, cell: int, interval: float) -> None:
         import ctypes
 
         raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
@@ -95,27 +95,27 @@ class Interrupter:
                 else:
                     raise_in(ctypes.c_ulong(self._main), ctypes.py_object(Stopped))
             turn += 1
-            time.sleep(again)
+            time.sleep(interval)
 
     def _let_leave(self) -> None:
         """Give a thread that is about to stop by itself a moment, and no more."""
         if not self._leaving:
             return
-        until = time.monotonic() + _LONGEST
+        until = time.monotonic() + _MAX_LEAVE_SECONDS
         while self._leaving and time.monotonic() < until:
-            time.sleep(_AGAIN)
+            time.sleep(_INTERVAL_SECONDS)
         self._leaving = False
-        time.sleep(_FIRST)
+        time.sleep(_FIRST_SECONDS)
 
     def _end(self) -> None:
         sys.settrace(None)
         # One that is on its way comes up in here. Taking it back instead would leave a
         # flag of Python's set for good, with which tracing never ends.
-        for _ in range(_COMING):
+        for _ in range(_MAX_PENDING):
             try:
                 with self._lock:
                     self._running = False
-                for _ in range(_COMING):
+                for _ in range(_MAX_PENDING):
                     pass
             except Stopped:
                 continue

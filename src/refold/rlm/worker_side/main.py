@@ -15,21 +15,26 @@ from queue import SimpleQueue
 
 from refold.rlm.worker_side.cells import Cells
 from refold.rlm.worker_side.interrupter import Interrupter
-from refold.rlm.worker_side.namespace import Final, HostError, Namespace, reserved
+from refold.rlm.worker_side.namespace import (
+    Final,
+    HostError,
+    Namespace,
+    make_reserved_names,
+)
 from refold.rlm.worker_side.snapshots import Parts, Snapshot, persist, put, restore
 from refold.rlm.worker_side.socket_link import Link, Message
 from refold.rlm.worker_side.values import Values
 
-_SOCKET = 200  # the lowest number for it: out of the way
-_LOST = 70
-_NICE = 15
-_ADDRESSES = 4  # times the memory, as reserved and never used addresses: of threads
+_MIN_SOCKET_NUMBER = 200  # the lowest number for it: out of the way
+_LOST_CODE = 70
+_NICE_LEVEL = 15
+_ADDRESS_FACTOR = 4  # times the memory, as reserved and never used addresses: of threads
 
 
 def main() -> None:
     import fcntl
 
-    number = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, _SOCKET)
+    number = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, _MIN_SOCKET_NUMBER)
     nothing = os.open("/dev/null", os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
@@ -37,7 +42,7 @@ def main() -> None:
         Worker(Link(number)).serve()
     finally:
         # Threads of the code would keep it alive.
-        os._exit(_LOST)
+        os._exit(_LOST_CODE)
 
 
 class Worker:
@@ -51,14 +56,14 @@ class Worker:
         )
         self._parts = Parts()
         self._exit, self._forked = os._exit, False
-        self._link.begin(self._heard)
+        self._link.begin(self._on_message)
         begin, _ = self._inbox.get()
-        self._bounded(begin["memory"])
+        self._limit_resources(begin["memory"])
         self._cells = Cells(
             self._namespace, self._interrupter, begin["output"], self._send_printed
         )
         self._final = Final(link, self._values, self._interrupter, self._cells.so_far)
-        self._namespace.reserved = reserved(
+        self._namespace.reserved = make_reserved_names(
             self._namespace.names, begin["functions"], self._call, self._final
         )
         sys.path[:] = list(dict.fromkeys([*sys.path[1:], *begin["paths"], os.getcwd()]))
@@ -73,12 +78,12 @@ class Worker:
                 message, blob = self._inbox.get()
             except BaseException:  # a thread of the code may raise something in here
                 continue
-            answer, found = self._answer(message, blob)
+            answer, content = self._answer(message, blob)
             del blob  # it may be large, and the next message may be long in coming
             if self._forked:
                 self._exit(0)
-            self._link.send({"t": "done", "id": message["id"], **answer}, found)
-            del found
+            self._link.send({"t": "done", "id": message["id"], **answer}, content)
+            del content
 
     def _answer(self, message: Message, blob: bytearray) -> tuple[Message, bytes]:
         match message["t"]:
@@ -89,7 +94,7 @@ class Worker:
                 return {"text": text, "failed": failed}, b""
             case "put":
                 name, part = message["name"], message["part"]
-                return self._watched(
+                return self._run_work(
                     lambda: put(self._namespace, name, part, blob, self._parts)
                 ), b""
             case "part":
@@ -100,32 +105,32 @@ class Worker:
             case "restore":
                 return self._restore(blob)
             case _:
-                return {"kept": self._namespace.typed()}, b""
+                return {"kept": self._namespace.names_and_types()}, b""
 
     def _keep(self, known: frozenset[str]) -> tuple[Message, bytes]:
-        found = Snapshot(b"", [], [], [])
+        snapshot = Snapshot(b"", [], [], [])
 
         def work() -> None:
-            nonlocal found
-            found = persist(
+            nonlocal snapshot
+            snapshot = persist(
                 self._namespace, self._interrupter, self._parts, known, self._give
             )
 
-        return self._watched(work) or _said(found), found.blob
+        return self._run_work(work) or _report(snapshot), snapshot.blob
 
     def _give(self, name: str, part: bytes) -> None:
         self._link.send({"t": "part", "name": name}, part)
 
     def _restore(self, index: bytearray) -> tuple[Message, bytes]:
-        found = Snapshot(b"", [], [], [])
+        snapshot = Snapshot(b"", [], [], [])
 
         def work() -> None:
-            nonlocal found
-            found = restore(self._namespace, index, self._parts)
+            nonlocal snapshot
+            snapshot = restore(self._namespace, index, self._parts)
 
-        return self._watched(work) or _said(found), b""
+        return self._run_work(work) or _report(snapshot), b""
 
-    def _watched(self, work: Callable[[], None]) -> Message:
+    def _run_work(self, work: Callable[[], None]) -> Message:
         self._namespace.restore_reserved()
         try:
             self._interrupter.run(work)
@@ -135,7 +140,7 @@ class Worker:
             self._cells.forget_printed()
         return {}
 
-    def _heard(self, message: Message, blob: bytearray) -> None:
+    def _on_message(self, message: Message, blob: bytearray) -> None:
         if message["t"] == "interrupt":
             self._interrupter.stop(message["why"])
         else:
@@ -147,9 +152,9 @@ class Worker:
                 f"{name} works in the worker itself, not in a process beside it."
             )
         self._interrupter.check()
-        said = self._values.to_json(arguments, name)
+        encoded = self._values.to_json(arguments, name)
         self._cells.pass_on()
-        reply = self._link.call(name, said)
+        reply = self._link.call(name, encoded)
         self._interrupter.check()
         if (why := reply.get("error")) is not None:
             raise HostError(why)
@@ -162,19 +167,19 @@ class Worker:
     def _split_off(self) -> None:
         self._forked = True
         # Many of them would leave no time for whoever is to end them.
-        os.nice(_NICE)
+        os.nice(_NICE_LEVEL)
         self._link.close()
 
-    def _bounded(self, memory: int) -> None:
+    def _limit_resources(self, memory: int) -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        for kind, most in (
+        for kind, limit in (
             (resource.RLIMIT_DATA, memory),
-            (resource.RLIMIT_AS, memory * _ADDRESSES),
+            (resource.RLIMIT_AS, memory * _ADDRESS_FACTOR),
         ):
             with suppress(OSError, ValueError):  # a Mac knows them and keeps none
-                resource.setrlimit(kind, (most, most))
+                resource.setrlimit(kind, (limit, limit))
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 
 
-def _said(found: Snapshot) -> Message:
-    return {"kept": found.kept, "lost": found.lost, "parts": found.parts}
+def _report(snapshot: Snapshot) -> Message:
+    return {"kept": snapshot.kept, "lost": snapshot.lost, "parts": snapshot.parts}

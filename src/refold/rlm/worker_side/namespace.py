@@ -13,7 +13,7 @@ from threading import Lock
 from typing import Any
 
 from refold.rlm.worker_side.interrupter import Interrupter
-from refold.rlm.worker_side.signatures import PRIMITIVES, Signature
+from refold.rlm.worker_side.signatures import PRIMITIVE_SIGNATURES, Signature
 from refold.rlm.worker_side.socket_link import Link
 from refold.rlm.worker_side.values import (
     Failed,
@@ -23,8 +23,8 @@ from refold.rlm.worker_side.values import (
     without_surrogates,
 )
 
-MODULE = "refold_worker"
-_FINAL = "FINAL was called"
+MODULE_NAME = "refold_worker"
+_FINAL_REASON = "FINAL was called"
 
 
 class Namespace:
@@ -56,7 +56,7 @@ class Namespace:
     def variables(self) -> list[tuple[str, object]]:
         return code_variables(self.names, self.reserved)
 
-    def typed(self) -> list[tuple[str, str]]:
+    def names_and_types(self) -> list[tuple[str, str]]:
         return [
             (without_surrogates(name), type_of(value)) for name, value in self.variables()
         ]
@@ -96,18 +96,18 @@ class Final:
         self.given = False
 
     def give(self, value: object) -> None:
-        said = self._values.to_json(value)
+        encoded = self._values.to_json(value)
         with self._lock:
             first, self.given = not self.given, True
         # The host tells the cell to stop as soon as it hears of it.
-        self._interrupter.about_to_leave(_FINAL)
+        self._interrupter.about_to_leave(_FINAL_REASON)
         if first:
             # Recorded before anything in the code can have a say in it.
-            self._link.send_now({"t": "final", "value": said, "text": self._printed()})
-        self._interrupter.leave(_FINAL)
+            self._link.send_now({"t": "final", "value": encoded, "text": self._printed()})
+        self._interrupter.leave(_FINAL_REASON)
 
 
-def reserved(
+def make_reserved_names(
     namespace: dict[str, object],
     functions: Mapping[str, Sequence[str]],
     call: Callable[[str, dict[str, object]], object],
@@ -121,23 +121,25 @@ def reserved(
 
     def SHOW_VARS() -> Listing:
         """The variables there are, with type and size."""
-        return Listing("\n".join(_lines(namespace, found)) or "There are no variables.")
+        return Listing("\n".join(_lines(namespace, names)) or "There are no variables.")
 
-    found: dict[str, object] = {"FINAL": FINAL, "SHOW_VARS": SHOW_VARS}
-    found |= {"Failed": Failed, "HostError": HostError}
-    tools = {name: Signature(tuple(given), 0) for name, given in functions.items()}
-    for name, (given, needed) in {**PRIMITIVES, **tools}.items():
-        found[name] = _function(name, needed, given, call)
-    module = types.ModuleType(MODULE)
-    for name, one in found.items():
+    names: dict[str, object] = {"FINAL": FINAL, "SHOW_VARS": SHOW_VARS}
+    names |= {"Failed": Failed, "HostError": HostError}
+    tools = {
+        name: Signature(tuple(parameters), 0) for name, parameters in functions.items()
+    }
+    for name, (parameters, needed) in {**PRIMITIVE_SIGNATURES, **tools}.items():
+        names[name] = _function(name, needed, parameters, call)
+    module = types.ModuleType(MODULE_NAME)
+    for name, one in names.items():
         setattr(module, name, _at_home(one, name))
-    sys.modules[MODULE] = module
-    return found
+    sys.modules[MODULE_NAME] = module
+    return names
 
 
-def _at_home(one: Any, name: str) -> object:
-    one.__module__, one.__qualname__ = MODULE, name
-    return one
+def _at_home(value: Any, name: str) -> object:
+    value.__module__, value.__qualname__ = MODULE_NAME, name
+    return value
 
 
 def _function(
@@ -147,33 +149,36 @@ def _function(
     call: Callable[[str, dict[str, object]], object],
 ) -> Callable[..., object]:
     words = ", ".join(
-        one if n < needed else f"{one}=None" for n, one in enumerate(parameters)
+        parameter if n < needed else f"{parameter}=None"
+        for n, parameter in enumerate(parameters)
     )
 
     def function(*given: object, **named: object) -> object:
         if len(given) > len(parameters):
             raise TypeError(f"{name}({words}) was given {len(given)} arguments.")
-        found = dict(zip(parameters, given, strict=False))
-        for one in named:
-            if one not in parameters:
-                raise TypeError(f"{name}({words}) has no parameter {one!r}.")
-            if one in found:
-                raise TypeError(f"{name}({words}) was given {one!r} twice.")
-        found |= named
-        if missing := [one for one in parameters[:needed] if one not in found]:
+        arguments = dict(zip(parameters, given, strict=False))
+        for parameter in named:
+            if parameter not in parameters:
+                raise TypeError(f"{name}({words}) has no parameter {parameter!r}.")
+            if parameter in arguments:
+                raise TypeError(f"{name}({words}) was given {parameter!r} twice.")
+        arguments |= named
+        if missing := [
+            parameter for parameter in parameters[:needed] if parameter not in arguments
+        ]:
             raise TypeError(f"{name}({words}) needs {', '.join(missing)}.")
-        return call(name, found)
+        return call(name, arguments)
 
     function.__name__ = name
     function.__doc__ = f"{name}({words})"
     return function
 
 
-def _lines(namespace: Mapping[str, object], found: Mapping[str, object]) -> list[str]:
+def _lines(namespace: Mapping[str, object], reserved: Mapping[str, object]) -> list[str]:
     return [
         f"{name}: {type(value).__name__}"
         + (f", {size}" if (size := size_of(value)) else "")
-        for name, value in code_variables(namespace, found)
+        for name, value in code_variables(namespace, reserved)
     ]
 
 

@@ -15,7 +15,7 @@ class Signature(NamedTuple):
     needed: int
 
 
-PRIMITIVES: Mapping[str, Signature] = MappingProxyType(
+PRIMITIVE_SIGNATURES: Mapping[str, Signature] = MappingProxyType(
     {
         "lm": Signature(("input", "query", "schema"), 2),
         "map_lm": Signature(("inputs", "query", "schema"), 2),

@@ -15,18 +15,18 @@ from json import JSONDecoder, JSONEncoder
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 from refold.rlm.worker_side.interrupter import Interrupter, Stopped
-from refold.rlm.worker_side.namespace import MODULE, Namespace, type_of
+from refold.rlm.worker_side.namespace import MODULE_NAME, Namespace, type_of
 from refold.rlm.worker_side.values import without_surrogates
 
-LARGE = 256 * 1024  # bytes
-_WORTH = LARGE // 4  # characters: fewer can be no large part
+LARGE_BYTES = 256 * 1024  # bytes
+_MIN_PART_CHARS = LARGE_BYTES // 4  # characters: fewer can be no large part
 
 Form: TypeAlias = Literal["pickle", "json"]
 Bytes: TypeAlias = bytes | bytearray
-Print: TypeAlias = tuple[object, ...]
-ONE, ALL = 64 * 1024 * 1024, 256 * 1024 * 1024  # bytes
-_HEADER = struct.Struct("!I")
-_MAKE = "function_of_the_cells"
+Fingerprint: TypeAlias = tuple[object, ...]
+MAX_VARIABLE_BYTES, MAX_TOTAL_BYTES = 64 * 1024 * 1024, 256 * 1024 * 1024  # bytes
+_LENGTH_HEADER = struct.Struct("!I")
+_MAKER_NAME = "function_of_the_cells"
 
 Pairs = list[tuple[str, str]]
 
@@ -41,24 +41,28 @@ class Parts:
     """The known parts, by a fingerprint of the value, and those given for a restore."""
 
     def __init__(self) -> None:
-        self._by_print: dict[Print, Part] = {}
+        self._by_fingerprint: dict[Fingerprint, Part] = {}
         self.given: dict[str, Bytes] = {}  # for variables that are about to be restored
 
     def remember(self, value: object, part: Part) -> None:
-        if seen := _fingerprint(value):
-            self._by_print[seen] = part
+        if fingerprint := _fingerprint(value):
+            self._by_fingerprint[fingerprint] = part
 
     def of(self, value: object) -> Part | None:
         """The part that contains this value, if its fingerprint is known."""
-        seen = _fingerprint(value)
-        return self._by_print.get(seen) if seen else None
+        fingerprint = _fingerprint(value)
+        return self._by_fingerprint.get(fingerprint) if fingerprint else None
 
     def forget_but(self, names: frozenset[str]) -> None:
-        kept = {seen: part for seen, part in self._by_print.items() if part.name in names}
-        self._by_print = kept
+        known = {
+            fingerprint: part
+            for fingerprint, part in self._by_fingerprint.items()
+            if part.name in names
+        }
+        self._by_fingerprint = known
 
 
-def _fingerprint(value: object) -> Print:
+def _fingerprint(value: object) -> Fingerprint:
     """A fingerprint of a value that consists of texts; () for any other value.
 
     It holds no reference to the value, which could else never be freed.
@@ -66,25 +70,25 @@ def _fingerprint(value: object) -> Print:
     kind = type(value)
     if kind is str or kind is bytes:
         text = cast("str", value)
-        return (kind, len(text), hash(text)) if len(text) >= _WORTH else ()
+        return (kind, len(text), hash(text)) if len(text) >= _MIN_PART_CHARS else ()
     try:
         if kind is list or kind is tuple:
-            found = _texts(cast("list[Any]", value))
-            return (kind, *found) if found else ()
+            digest = _texts(cast("list[Any]", value))
+            return (kind, *digest) if digest else ()
         if kind is dict:
             names = tuple(cast("dict[Any, Any]", value))
-            found = _texts(cast("dict[Any, Any]", value).values())
+            digest = _texts(cast("dict[Any, Any]", value).values())
             texts = {str}.issuperset(map(type, names))
-            return (kind, hash(names), *found) if found and texts else ()
+            return (kind, hash(names), *digest) if digest and texts else ()
     except RuntimeError:  # a thread of the code is at it
         pass
     return ()
 
 
-def _texts(many: Any) -> Print:
+def _texts(many: Any) -> Fingerprint:
     items = tuple(many)
     kinds = set(map(type, items))
-    if kinds not in ({str}, {bytes}) or sum(map(len, items)) < _WORTH:
+    if kinds not in ({str}, {bytes}) or sum(map(len, items)) < _MIN_PART_CHARS:
         return ()
     return (*kinds, len(items), hash(items))
 
@@ -111,26 +115,28 @@ def persist(
 ) -> Snapshot:
     """Take a snapshot; parts that are not `known` are passed to `give`."""
     _register_function_maker(namespace)
-    keeping = _Persisting(namespace, parts, known, give)
+    persisting = _Persisting(namespace, parts, known, give)
     lost = Pairs()
     for name, value in namespace.variables():
         if why := interrupter.why or _hopeless(value):
             lost.append((without_surrogates(name), why))
             continue
         try:
-            keeping.take(name, value)
+            persisting.take(name, value)
         except TooLarge:
-            whole = keeping.left >= ONE
-            mb = (ONE if whole else ALL) // 1024**2
-            what = "one variable" if whole else "all of them together"
-            lost.append((without_surrogates(name), f"too large: {what} may have {mb} MB"))
+            whole = persisting.left >= MAX_VARIABLE_BYTES
+            mb = (MAX_VARIABLE_BYTES if whole else MAX_TOTAL_BYTES) // 1024**2
+            subject = "one variable" if whole else "all of them together"
+            lost.append(
+                (without_surrogates(name), f"too large: {subject} may have {mb} MB")
+            )
         except Stopped:
             lost.append((without_surrogates(name), interrupter.why))
         except BaseException as error:  # what code has made may raise anything
             lost.append((without_surrogates(name), _why(error, value)))
-    named = list(keeping.named)
+    named = list(persisting.named)
     parts.forget_but(known.union(named))
-    return Snapshot(keeping.index, keeping.kept, lost, named)
+    return Snapshot(persisting.index, persisting.kept, lost, named)
 
 
 def restore(namespace: Namespace, index: Bytes, parts: Parts) -> Snapshot:
@@ -138,16 +144,16 @@ def restore(namespace: Namespace, index: Bytes, parts: Parts) -> Snapshot:
     _register_function_maker(namespace)
     rows = _read(index)
     namespace.clear()
-    kept, lost = Pairs(), Pairs()
+    restored, lost = Pairs(), Pairs()
     for name, kind, piece in rows:
         try:
             apart = isinstance(piece, Part)
-            namespace.names[name] = _of_part(piece, parts) if apart else _loaded(piece)
-            kept.append((without_surrogates(name), without_surrogates(kind)))
+            namespace.names[name] = _of_part(piece, parts) if apart else _unpickle(piece)
+            restored.append((without_surrogates(name), without_surrogates(kind)))
         except BaseException as error:  # it runs code
-            lost.append((without_surrogates(name), _said(error)))
+            lost.append((without_surrogates(name), _error_text(error)))
     parts.given.clear()
-    return Snapshot(b"", kept, lost, [])
+    return Snapshot(b"", restored, lost, [])
 
 
 def put(namespace: Namespace, name: str, part: str, value: Bytes, parts: Parts) -> None:
@@ -173,12 +179,12 @@ class _Persisting:
         self._there = set(known)
         self.table, self._pieces = list[list[object]](), list[bytes]()
         self.kept, self.named = Pairs(), dict[str, None]()
-        self.left = ALL
+        self.left = MAX_TOTAL_BYTES
 
     @property
     def index(self) -> bytes:
         head = JSONEncoder().encode({"variables": self.table}).encode()
-        return b"".join([_HEADER.pack(len(head)), head, *self._pieces])
+        return b"".join([_LENGTH_HEADER.pack(len(head)), head, *self._pieces])
 
     def take(self, name: str, value: object) -> None:
         self.table.append([name, type_of(value), *self._where(value)])
@@ -188,8 +194,8 @@ class _Persisting:
         """The size in the index; or the name of a part, and its format."""
         part = self._parts.of(value)
         if part is None or part.name not in self._there or part.size > self.left:
-            piece = _pickled(value, self._namespace, min(ONE, self.left))
-            if len(piece) <= LARGE:
+            piece = _pickle(value, self._namespace, min(MAX_VARIABLE_BYTES, self.left))
+            if len(piece) <= LARGE_BYTES:
                 self._pieces.append(piece)
                 self.left -= len(piece)
                 return (len(piece),)
@@ -214,21 +220,23 @@ _Row = tuple[str, str, bytes | Part]
 
 def _read(index: Bytes) -> list[_Row]:
     try:
-        (long,) = _HEADER.unpack_from(index)
-        at = _HEADER.size + long
-        said = index[_HEADER.size : at].decode()
-        head = cast("dict[str, Any]", JSONDecoder().decode(said))
-        found = list[_Row]()
-        for name, kind, where, *form in head["variables"]:
+        (long,) = _LENGTH_HEADER.unpack_from(index)
+        offset = _LENGTH_HEADER.size + long
+        text = index[_LENGTH_HEADER.size : offset].decode()
+        head = cast("dict[str, Any]", JSONDecoder().decode(text))
+        rows = list[_Row]()
+        for name, kind, place, *form in head["variables"]:
             if form:
-                part = Part(str(where), cast("Form", form[0]), 0)
-                found.append((str(name), str(kind), part))
+                part = Part(str(place), cast("Form", form[0]), 0)
+                rows.append((str(name), str(kind), part))
             else:
-                found.append((str(name), str(kind), bytes(index[at : at + where])))
-                at += where
-        return found
+                rows.append((str(name), str(kind), bytes(index[offset : offset + place])))
+                offset += place
+        return rows
     except Exception as error:  # whatever there is that is wrong with it
-        raise ValueError(f"the snapshot could not be read ({_said(error)})") from error
+        raise ValueError(
+            f"the snapshot could not be read ({_error_text(error)})"
+        ) from error
 
 
 def _of_part(part: Part, parts: Parts) -> object:
@@ -240,32 +248,32 @@ def _of_part(part: Part, parts: Parts) -> object:
         value: object = JSONDecoder(strict=False).decode(piece.decode())
         parts.remember(value, part._replace(size=0))
     else:
-        value = _loaded(piece)
+        value = _unpickle(piece)
         parts.remember(value, part._replace(size=len(piece)))
     return value
 
 
-def _pickled(value: object, namespace: Namespace, most: int) -> bytes:
+def _pickle(value: object, namespace: Namespace, max_bytes: int) -> bytes:
     import cloudpickle  # pyright: ignore[reportMissingTypeStubs] - it has none
 
     class Pickler(cloudpickle.Pickler):
         def _dynamic_function_reduce(self, func: Any) -> Any:
             above: Any = super()
-            found: Any = above._dynamic_function_reduce(func)
+            reduced: Any = above._dynamic_function_reduce(func)
             if func.__globals__ is not namespace.names:
-                return found
-            _, (code, _, name, defaults, closure), (state, slots), *more = found
-            make = getattr(sys.modules[MODULE], _MAKE)
+                return reduced
+            _, (code, _, name, defaults, closure), (state, slots), *rest = reduced
+            make = getattr(sys.modules[MODULE_NAME], _MAKER_NAME)
             slots = slots | {"__globals__": {}}
-            return (make, (code, name, defaults, closure), (state, slots), *more)
+            return (make, (code, name, defaults, closure), (state, slots), *rest)
 
-    file = _Bounded(most)
+    file = _Bounded(max_bytes)
     pickler: Any = Pickler(file, protocol=5)
     pickler.dump(value)
     return file.getvalue()
 
 
-def _loaded(piece: Bytes) -> object:
+def _unpickle(piece: Bytes) -> object:
     import pickle
 
     return pickle.loads(piece)
@@ -277,19 +285,19 @@ def _register_function_maker(namespace: Namespace) -> None:
     def function_of_the_cells(code: Any, name: Any, defaults: Any, closure: Any) -> object:
         return types.FunctionType(code, namespace.names, name, defaults, closure)
 
-    function_of_the_cells.__module__ = MODULE
-    function_of_the_cells.__qualname__ = _MAKE
-    module = sys.modules.get(MODULE)
-    if module is None or vars(module).get(_MAKE) is None:
-        module = module or types.ModuleType(MODULE)
-        setattr(module, _MAKE, function_of_the_cells)
-        sys.modules[MODULE] = module
+    function_of_the_cells.__module__ = MODULE_NAME
+    function_of_the_cells.__qualname__ = _MAKER_NAME
+    module = sys.modules.get(MODULE_NAME)
+    if module is None or vars(module).get(_MAKER_NAME) is None:
+        module = module or types.ModuleType(MODULE_NAME)
+        setattr(module, _MAKER_NAME, function_of_the_cells)
+        sys.modules[MODULE_NAME] = module
 
 
 class _Bounded(io.BytesIO):
-    def __init__(self, most: int) -> None:
+    def __init__(self, max_bytes: int) -> None:
         super().__init__()
-        self._left = most
+        self._left = max_bytes
 
     def write(self, data: Any, /) -> int:
         size = memoryview(data).nbytes
@@ -300,7 +308,7 @@ class _Bounded(io.BytesIO):
 
 
 # By module and name, so that nothing is imported only to look whether something is one.
-_LIVE = {
+_LIVE_TYPES = {
     "builtins.generator": "a generator cannot be kept: keep a list",
     "builtins.coroutine": "a coroutine cannot be kept",
     "builtins.async_generator": "a generator cannot be kept",
@@ -328,22 +336,22 @@ _LIVE = {
 
 def _hopeless(value: object) -> str:
     for kind in type(value).__mro__:
-        if why := _LIVE.get(f"{kind.__module__}.{kind.__qualname__}"):
+        if why := _LIVE_TYPES.get(f"{kind.__module__}.{kind.__qualname__}"):
             return why
     return ""
 
 
 def _why(error: BaseException, value: object) -> str:
-    inside = _said(error)
+    inside = _error_text(error)
     if isinstance(error, MemoryError):
         return "too large: there was not enough memory to keep it"
     return f"a {type_of(value)} that holds what cannot be kept ({inside})"
 
 
-def _said(error: BaseException) -> str:
-    said: Callable[[object], str] = str
+def _error_text(error: BaseException) -> str:
+    to_text: Callable[[object], str] = str
     try:
-        words = said(error)
+        words = to_text(error)
     except BaseException:  # code wrote this error
         words = ""
     return without_surrogates(f"{type(error).__name__}: {words}"[:300])

@@ -14,10 +14,10 @@ from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any, TypeAlias, cast
 
-HEADER = struct.Struct("!II")
-_AT_ONCE = 1024 * 1024
-_LOOK_AGAIN = 250  # milliseconds: poll does not report a descriptor that was closed
-_BROKEN = 71
+FRAME_HEADER = struct.Struct("!II")
+_CHUNK_BYTES = 1024 * 1024
+_POLL_MILLISECONDS = 250  # milliseconds: poll does not report a descriptor that was closed
+_BROKEN_CODE = 71
 
 Message: TypeAlias = dict[str, Any]
 _Piece: TypeAlias = tuple[bytes, Callable[[], None] | None]
@@ -38,19 +38,19 @@ class Link:
         self._decode = JSONDecoder(strict=False).decode
         self._read, self._write, self._exit = os.read, os.write, os._exit
 
-    def begin(self, hear: Callable[[Message, bytearray], None]) -> None:
+    def begin(self, on_message: Callable[[Message, bytearray], None]) -> None:
         Thread(target=self._send_all, daemon=True).start()
-        Thread(target=self._hear_all, args=(hear,), daemon=True).start()
+        Thread(target=self._receive_all, args=(on_message,), daemon=True).start()
 
     def send(self, message: Mapping[str, object], blob: bytes = b"") -> None:
-        self._out.put((self._framed(message, blob), None))
+        self._out.put((self._frame(message, blob), None))
 
     def send_now(self, message: Mapping[str, object]) -> None:
         """Returns when the kernel has it, or after a second."""
-        sent = Lock()
-        sent.acquire()
-        self._out.put((self._framed(message, b""), sent.release))
-        sent.acquire(timeout=1)
+        lock = Lock()
+        lock.acquire()
+        self._out.put((self._frame(message, b""), lock.release))
+        lock.acquire(timeout=1)
 
     def call(self, name: str, arguments: str) -> Message:
         """Call the host. `arguments` are JSON. Returns the reply as it is."""
@@ -59,9 +59,9 @@ class Link:
             number = next(self._ids)
             self._waiting[number] = box
         head = self._encode({"t": "call", "call": number, "name": name})
-        said = f'{head[:-1]},"arguments":{arguments}}}'.encode()
+        body = f'{head[:-1]},"arguments":{arguments}}}'.encode()
         try:
-            self._out.put((HEADER.pack(len(said), 0) + said, None))
+            self._out.put((FRAME_HEADER.pack(len(body), 0) + body, None))
             return box.get()
         finally:
             self._waiting.pop(number, None)
@@ -70,49 +70,49 @@ class Link:
         """Close it in a forked process, which must not write to the host."""
         os.close(self._number)
 
-    def _framed(self, message: Mapping[str, object], blob: bytes) -> bytes:
+    def _frame(self, message: Mapping[str, object], blob: bytes) -> bytes:
         # Code may have printed lone surrogates, which cannot be encoded.
-        said = self._encode(message).encode(errors="replace")
-        return HEADER.pack(len(said), len(blob)) + said + blob
+        body = self._encode(message).encode(errors="replace")
+        return FRAME_HEADER.pack(len(body), len(blob)) + body + blob
 
     def _send_all(self) -> None:
         try:
             while True:
-                piece, then = self._out.get()
+                piece, callback = self._out.get()
                 left = memoryview(piece)
                 while left:
-                    left = left[self._write(self._number, left[:_AT_ONCE]) :]
-                if then:
-                    then()
+                    left = left[self._write(self._number, left[:_CHUNK_BYTES]) :]
+                if callback:
+                    callback()
         except BaseException:  # whatever the code did, there is no way to report it
-            self._exit(_BROKEN)
+            self._exit(_BROKEN_CODE)
 
-    def _hear_all(self, hear: Callable[[Message, bytearray], None]) -> None:
+    def _receive_all(self, on_message: Callable[[Message, bytearray], None]) -> None:
         try:
             while True:
-                said, blob = (self._exactly(n) for n in self._lengths())
-                message = cast("Message", self._decode(said.decode()))
+                body, blob = (self._exactly(n) for n in self._lengths())
+                message = cast("Message", self._decode(body.decode()))
                 if message["t"] == "reply":
                     if box := self._waiting.get(message["call"]):
                         box.put(message)
                 else:
-                    hear(message, blob)
-                del said, blob  # the next one may be long in coming
+                    on_message(message, blob)
+                del body, blob  # the next one may be long in coming
         except BaseException:  # the host is gone, or code has closed what is ours
-            self._exit(_BROKEN)
+            self._exit(_BROKEN_CODE)
 
     def _lengths(self) -> tuple[int, ...]:
-        return HEADER.unpack(self._exactly(HEADER.size))
+        return FRAME_HEADER.unpack(self._exactly(FRAME_HEADER.size))
 
     def _exactly(self, many: int) -> bytearray:
-        found = bytearray()
-        while len(found) < many:
+        data = bytearray()
+        while len(data) < many:
             ready = select.poll()
             ready.register(self._number, select.POLLIN)
-            if not ready.poll(_LOOK_AGAIN):
+            if not ready.poll(_POLL_MILLISECONDS):
                 continue
-            piece = self._read(self._number, min(_AT_ONCE, many - len(found)))
+            piece = self._read(self._number, min(_CHUNK_BYTES, many - len(data)))
             if not piece:
                 raise EOFError
-            found += piece
-        return found
+            data += piece
+        return data

@@ -10,11 +10,11 @@ from itertools import islice
 from json import JSONEncoder
 from typing import Any, cast
 
-_DEEPEST = 100
-_SMALL = 2_000  # characters that are shown whole
-_ITEMS = 20
-_HEAD = 600  # characters of a text that is not shown whole
-_SHOWN_DEPTH = 4
+_MAX_DEPTH = 100
+_MAX_WHOLE_CHARS = 2_000  # characters that are shown whole
+_MAX_ITEMS = 20
+_HEAD_CHARS = 600  # characters of a text that is not shown whole
+_MAX_SHOWN_DEPTH = 4
 
 
 class Failed:
@@ -41,9 +41,9 @@ class Values:
         """Raises `TypeError` with the place of a value that JSON cannot express."""
         return self._encode(to_plain(value, place))
 
-    def from_json(self, said: object) -> object:
+    def from_json(self, value: object) -> object:
         """A decoded JSON value, with `Failed` for each failed slot."""
-        return _with_failed(said)
+        return _with_failed(value)
 
 
 def to_plain(value: Any, place: str = "value", depth: int = 0) -> object:
@@ -59,8 +59,10 @@ def to_plain(value: Any, place: str = "value", depth: int = 0) -> object:
             if not math.isfinite(value):
                 raise TypeError(f"{place} is {value}: JSON has no such number. Use None.")
             return float(value)
-        case _ if depth > _DEEPEST:
-            raise TypeError(f"{place} is nested deeper than {_DEEPEST}, or within itself.")
+        case _ if depth > _MAX_DEPTH:
+            raise TypeError(
+                f"{place} is nested deeper than {_MAX_DEPTH}, or within itself."
+            )
         case _:
             return _many(value, place, depth + 1)
 
@@ -68,16 +70,16 @@ def to_plain(value: Any, place: str = "value", depth: int = 0) -> object:
 def _many(value: Any, place: str, depth: int) -> object:
     match value:
         case dict():
-            found = cast("dict[object, object]", value)
+            fields = cast("dict[object, object]", value)
             return {
-                _key(key, place): to_plain(one, f"{place}[{key!r:.40}]", depth)
-                for key, one in found.items()
+                _key(key, place): to_plain(item, f"{place}[{key!r:.40}]", depth)
+                for key, item in fields.items()
             }
         case list() | tuple():
             many = enumerate(cast("list[object]", value))
-            return [to_plain(one, f"{place}[{n}]", depth) for n, one in many]
+            return [to_plain(item, f"{place}[{n}]", depth) for n, item in many]
         case set() | frozenset():
-            return [to_plain(one, f"{place}[…]", depth) for one in _in_order(value)]
+            return [to_plain(item, f"{place}[…]", depth) for item in _in_order(value)]
         case Failed():
             return {"__failed__": without_surrogates(str(value.reason))}
         case _:
@@ -106,7 +108,7 @@ def _other(value: Any, place: str) -> object:
         (hasattr(kind, "tolist"), lambda: value.tolist()),
         (hasattr(kind, "to_dict"), lambda: value.to_dict()),
         (hasattr(kind, "model_dump"), lambda: value.model_dump(mode="json")),
-        (kind.__name__ in _VIEWS or home == "collections", lambda: list(value)),
+        (kind.__name__ in _LIST_TYPES or home == "collections", lambda: list(value)),
     )
     for fits, way in ways:
         if fits:
@@ -118,7 +120,7 @@ def _other(value: Any, place: str) -> object:
 
 
 _AS_TEXT = frozenset({"decimal", "pathlib", "uuid", "fractions"})
-_VIEWS = frozenset({"dict_keys", "dict_values", "dict_items", "range"})
+_LIST_TYPES = frozenset({"dict_keys", "dict_values", "dict_items", "range"})
 
 
 def _fields(value: Any) -> dict[str, object]:
@@ -149,19 +151,19 @@ def _in_order(many: Any) -> list[object]:
         return list(many)
 
 
-def _marked(found: dict[str, Any]) -> object:
-    if found.keys() == {"__failed__"}:
-        return Failed(str(found["__failed__"]))
-    return found
+def _restore_failed(fields: dict[str, Any]) -> object:
+    if fields.keys() == {"__failed__"}:
+        return Failed(str(fields["__failed__"]))
+    return fields
 
 
-def _with_failed(said: Any) -> object:
-    if isinstance(said, list):
-        return [_with_failed(one) for one in cast("list[Any]", said)]
-    if isinstance(said, dict):
-        found = cast("dict[str, Any]", said)
-        return _marked({name: _with_failed(one) for name, one in found.items()})
-    return said
+def _with_failed(value: Any) -> object:
+    if isinstance(value, list):
+        return [_with_failed(item) for item in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        return _restore_failed({name: _with_failed(item) for name, item in fields.items()})
+    return value
 
 
 class Listing(str):
@@ -173,16 +175,16 @@ class Listing(str):
         return str(self)
 
 
-def preview(value: object, most: int) -> str:
-    """A preview of about `most` characters."""
+def preview(value: object, max_chars: int) -> str:
+    """A preview of about `max_chars` characters."""
     if isinstance(value, Listing):
-        return value[:most]
-    whole = shown(value, min(_SMALL, most))
+        return value[:max_chars]
+    whole = show_value(value, min(_MAX_WHOLE_CHARS, max_chars))
     about = describe(value)
-    small = len(whole) <= min(_SMALL, most) and "…" not in whole
+    small = len(whole) <= min(_MAX_WHOLE_CHARS, max_chars) and "…" not in whole
     if small or not about:
-        return whole[:most]
-    return f"{about}: {whole[: most - len(about)]}"
+        return whole[:max_chars]
+    return f"{about}: {whole[: max_chars - len(about)]}"
 
 
 def describe(value: object) -> str:
@@ -207,13 +209,13 @@ def size_of(value: Any) -> str:
     return ""
 
 
-def shown(value: object, most: int) -> str:
-    return _Shower(most).show(value, 0)
+def show_value(value: object, max_chars: int) -> str:
+    return _Shower(max_chars).show(value, 0)
 
 
 class _Shower:
-    def __init__(self, most: int) -> None:
-        self._left = most
+    def __init__(self, max_chars: int) -> None:
+        self._left = max_chars
 
     def show(self, value: Any, depth: int) -> str:
         kind = cast("Any", type(value))
@@ -221,11 +223,11 @@ class _Shower:
             return self._text(value)
         begin, end = _brackets(value)
         # Of kinds that are built on these the whole is shown as they want it, if it is small.
-        if not begin or (kind not in _BRACKETS and len(value) <= _ITEMS):
-            return self._cut(_represented(value))
-        if not value and kind in _BRACKETS:
+        if not begin or (kind not in _BRACKETS_BY_TYPE and len(value) <= _MAX_ITEMS):
+            return self._cut(_repr_of(value))
+        if not value and kind in _BRACKETS_BY_TYPE:
             return repr(value)
-        if depth >= _SHOWN_DEPTH or (depth and self._left <= 0):
+        if depth >= _MAX_SHOWN_DEPTH or (depth and self._left <= 0):
             return f"<{describe(value)}…>"
         parts = self._parts(value, depth + 1)
         if len(parts) < len(value):
@@ -237,43 +239,43 @@ class _Shower:
         room = max(40, self._left)
         if len(value) <= room:
             return self._cut(repr(value))
-        room = min(room, _HEAD)
+        room = min(room, _HEAD_CHARS)
         self._left -= room
         return f"{value[: room * 3 // 4]!r}…{value[-room // 4 :]!r}"
 
     def _parts(self, value: Any, depth: int) -> list[str]:
         parts, pairs = list[str](), isinstance(value, dict)
-        begins: list[Any] = list(islice(value.items() if pairs else value, _ITEMS))
-        for one in begins:
+        begins: list[Any] = list(islice(value.items() if pairs else value, _MAX_ITEMS))
+        for item in begins:
             if parts and self._left <= 0:
                 break
-            shown = [self.show(each, depth) for each in (one if pairs else (one,))]
+            shown = [self.show(part, depth) for part in (item if pairs else (item,))]
             parts.append(": ".join(shown))
             self._left -= 2
         return parts
 
-    def _cut(self, said: str) -> str:
+    def _cut(self, text: str) -> str:
         room = max(40, self._left)
-        self._left -= len(said)
-        return said if len(said) <= room else said[:room] + "…"
+        self._left -= len(text)
+        return text if len(text) <= room else text[:room] + "…"
 
 
-_BRACKETS: Mapping[type, str] = {
+_BRACKETS_BY_TYPE: Mapping[type, str] = {
     list: "[]", tuple: "()", set: "{}", frozenset: "{}", dict: "{}",
 }  # fmt: skip
 
 
 def _brackets(value: object) -> tuple[str, str]:
-    for kind, (begin, end) in _BRACKETS.items():
+    for kind, (begin, end) in _BRACKETS_BY_TYPE.items():
         if isinstance(value, kind):
             return begin, end
     return "", ""
 
 
-def _represented(value: object) -> str:
+def _repr_of(value: object) -> str:
     # Code wrote this: it may do anything, and give anything.
-    said: Callable[[object], object] = repr
+    to_repr: Callable[[object], object] = repr
     try:
-        return str(said(value))
+        return str(to_repr(value))
     except Exception as error:
         return f"<{type(value).__name__}: its repr fails with {type(error).__name__}>"
