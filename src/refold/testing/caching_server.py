@@ -65,7 +65,7 @@ class CachingModel:
 
     def __call__(self, heard: ReceivedRequest) -> Answer:
         body = msgspec.json.decode(heard.body)
-        prompt = _PROMPTS[self._wire](body)
+        prompt = _PROMPT_READERS[self._wire](body)
         if len(prompt.marks) > MOST_MARKS:
             error = {"type": "invalid_request_error", "message": "too many cache_control"}
             return Answer(msgspec.json.encode({"type": "error", "error": error}), 400)
@@ -86,11 +86,13 @@ class CachingModel:
         repeated = [size for digest, size in plain if digest in self._seen]
         self._seen.update(digest for digest, _ in plain)
         marked = self._wire == "anthropic"
-        cached, written = (self._marked if marked else self._stepped)(prompt)
+        cached, written = (self._tokens_at_marks if marked else self._tokens_in_steps)(
+            prompt
+        )
         size = plain[-1][1] if plain else 0
         return Counted(body, size, max(repeated, default=0), cached, written)
 
-    def _marked(self, prompt: "_Prompt") -> tuple[int, int]:
+    def _tokens_at_marks(self, prompt: "_Prompt") -> tuple[int, int]:
         """Beginnings are kept where they are marked, and looked for a little before."""
         found = [*_beginnings(prompt.items)]
         cached, longest = 0, 0
@@ -105,15 +107,17 @@ class CachingModel:
                 longest = max(longest, size)
         return cached, max(longest - cached, 0)
 
-    def _stepped(self, prompt: "_Prompt") -> tuple[int, int]:
+    def _tokens_in_steps(self, prompt: "_Prompt") -> tuple[int, int]:
         """The longest beginning that was sent before, in whole steps."""
         whole = b"".join(item.data for item in prompt.items)
         step = 4 * STEP
         parts = [whole[at : at + step] for at in range(0, len(whole) - step + 1, step)]
         items = [_Item(prompt.shelf, counts=False), *map(_Item, parts)]
-        found = [*_beginnings(items)]
-        cached = max((size for digest, size in found if digest in self._kept), default=0)
-        self._kept.update(digest for digest, _ in found)
+        beginnings = [*_beginnings(items)]
+        cached = max(
+            (size for digest, size in beginnings if digest in self._kept), default=0
+        )
+        self._kept.update(digest for digest, _ in beginnings)
         return (cached if cached >= LEAST else 0), 0
 
 
@@ -158,9 +162,9 @@ def _anthropic(body: dict[str, Any]) -> _Prompt:
         for message in body["messages"]
         for block in _blocks(message["content"])
     ]
-    items = [_item(_unmarked(block)) for block in blocks]
+    items = [_item(_without_mark(block)) for block in blocks]
     items.append(_Item(msgspec.json.encode(apart), counts=False))
-    items += [_item(role, _unmarked(block)) for role, block in talk]
+    items += [_item(role, _without_mark(block)) for role, block in talk]
     everything = [*blocks, {}, *(block for _, block in talk)]
     marks = {n for n, block in enumerate(everything) if "cache_control" in block}
     last = len(everything) - 1
@@ -172,7 +176,7 @@ def _blocks(content: Any) -> list[dict[str, Any]]:
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
-def _unmarked(block: dict[str, Any]) -> dict[str, Any]:
+def _without_mark(block: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in block.items() if name != "cache_control"}
 
 
@@ -197,7 +201,7 @@ def _shelf(body: dict[str, Any]) -> bytes:
     return msgspec.json.encode([body["model"], body.get("prompt_cache_key")])
 
 
-_PROMPTS: dict[WireName, Callable[[dict[str, Any]], _Prompt]] = {
+_PROMPT_READERS: dict[WireName, Callable[[dict[str, Any]], _Prompt]] = {
     "anthropic": _anthropic,
     "openai-chat": _chat,
     "openai-responses": _responses,

@@ -46,7 +46,9 @@ class Deviation(Struct, frozen=True):
 
 def deviations(wire: WireName | None = None) -> tuple[Deviation, ...]:
     """The table: those of a wire, or all."""
-    return tuple(each for each in _TABLE if wire in (None, each.wire))
+    return tuple(
+        deviation for deviation in _DEVIATION_TABLE if wire in (None, deviation.wire)
+    )
 
 
 def cut_in_the_middle(wire: WireName, reply: Reply) -> Answer:
@@ -131,7 +133,7 @@ def _pieces_of_calls(
     return make
 
 
-def _named(name: str) -> Callable[[int, Event], Event]:
+def _rename_event(name: str) -> Callable[[int, Event], Event]:
     def change(_n: int, call: Event) -> Event:
         function = call["function"]
         if "name" not in function:
@@ -254,8 +256,8 @@ def _no_done(reply: Reply) -> Answer:
     return Answer(b"".join(lines), headers={"content-type": "application/x-ndjson"})
 
 
-def _called_a_page(reply: Reply) -> Answer:
-    body = answer(_OWN, reply).body
+def _with_html_type(reply: Reply) -> Answer:
+    body = answer(_CHAT_WIRE, reply).body
     return Answer(body, headers={"content-type": "text/html; charset=utf-8"})
 
 
@@ -304,7 +306,7 @@ def _cut_behind(wire: WireName, marker: bytes) -> Callable[[Reply], Answer]:
     return make
 
 
-def _framed(
+def _in_frame(
     wire: WireName, frame: Callable[[bytes], bytes | tuple[bytes, ...]]
 ) -> Callable[[Reply], Answer]:
     def make(reply: Reply) -> Answer:
@@ -315,7 +317,7 @@ def _framed(
     return make
 
 
-def _broken_by(wire: WireName, event: bytes) -> Callable[[Reply], Answer]:
+def _break_by(wire: WireName, event: bytes) -> Callable[[Reply], Answer]:
     """An error, or something that is none of the protocol, after the first half."""
 
     def make(reply: Reply) -> Answer:
@@ -394,62 +396,62 @@ def _comma(arguments: str) -> str:
     return f"{arguments.rstrip().removesuffix('}')},}}"
 
 
-_OVERLOAD: Mapping[WireName, bytes] = {
+_OVERLOAD_BODIES: Mapping[WireName, bytes] = {
     "anthropic": b"event: error\ndata: " + OVERLOADED,
     "openai-chat": b'data: {"error":{"message":"Overloaded","code":529}}',
     "openai-responses": b'data: {"type":"error","code":"server_is_overloaded","message":"no"}',
     "gemini": b'data: {"error":{"code":503,"message":"overloaded","status":"UNAVAILABLE"}}',
 }
-_EACH = (*_OVERLOAD,)
-_OWN = "openai-chat"
+_ALL_WIRES = (*_OVERLOAD_BODIES,)
+_CHAT_WIRE = "openai-chat"
 
-_TABLE: tuple[Deviation, ...] = (
-    Deviation("no reason for the end", _OWN, "accepted", _chat(_ending(None))),
-    Deviation("an empty reason for the end", _OWN, "accepted", _chat(_ending(""))),
-    Deviation("an unknown reason for the end", _OWN, "accepted", _chat(_ending("eos"))),
-    Deviation("the last usage is the end", _OWN, "accepted", _chat(_ending(None), end=b"")),
-    Deviation("no [DONE]", _OWN, "accepted", _chat(list, end=b"")),
-    Deviation("cut behind the reason for the end", _OWN, "accepted", _cut_behind(_OWN, b'finish_reason":"')),
+_DEVIATION_TABLE: tuple[Deviation, ...] = (
+    Deviation("no reason for the end", _CHAT_WIRE, "accepted", _chat(_ending(None))),
+    Deviation("an empty reason for the end", _CHAT_WIRE, "accepted", _chat(_ending(""))),
+    Deviation("an unknown reason for the end", _CHAT_WIRE, "accepted", _chat(_ending("eos"))),
+    Deviation("the last usage is the end", _CHAT_WIRE, "accepted", _chat(_ending(None), end=b"")),
+    Deviation("no [DONE]", _CHAT_WIRE, "accepted", _chat(list, end=b"")),
+    Deviation("cut behind the reason for the end", _CHAT_WIRE, "accepted", _cut_behind(_CHAT_WIRE, b'finish_reason":"')),
     Deviation("cut behind the reason for the end", "anthropic", "accepted", _cut_behind("anthropic", b'stop_reason":"')),
     Deviation("cut behind the reason for the end", "gemini", "accepted", _cut_behind("gemini", b'finishReason":"')),
     Deviation("no message_stop", "anthropic", "accepted", _without("anthropic", "message_stop")),
     Deviation("nothing but pings behind the end", "anthropic", "accepted", _pings_for_ever),
     Deviation("[DONE] instead of response.completed", "openai-responses", "accepted", _without("openai-responses", "response.completed", end=DONE)),
     Deviation("arguments in their last event only", "openai-responses", "accepted", _without("openai-responses", "response.function_call_arguments.delta")),
-    Deviation("a JSON body", _OWN, "accepted", _chat_body),
+    Deviation("a JSON body", _CHAT_WIRE, "accepted", _chat_body),
     Deviation("a JSON body", "anthropic", "accepted", _anthropic_body),
     Deviation("a JSON body", "openai-responses", "accepted", _responses_body),
     Deviation("a JSON body", "gemini", "accepted", _gemini_body),
-    Deviation("lines of JSON", _OWN, "accepted", _chat_lines),
-    Deviation("events of null", _OWN, "accepted", _framed(_OWN, lambda body: body.replace(b"\n\n", b"\n\ndata: null\n\n"))),
-    Deviation("choices are null", _OWN, "accepted", _chat(lambda es: [{**es[0], "choices": None}, *es])),
-    Deviation("deltas are null", _OWN, "accepted", _chat(lambda es: [{**es[0], "choices": [{"index": 0, "delta": None}]}, *es])),
-    Deviation("counts are null", _OWN, "accepted", _chat(lambda es: [*es[:-1], {**es[-1], "usage": {"prompt_tokens": None}}])),
-    Deviation("the older kind of call", _OWN, "accepted", _older_call, calls=True),
-    Deviation("arguments are an object", _OWN, "accepted", _arguments(_object), calls=True),
-    Deviation("arguments are encoded twice", _OWN, "accepted", _arguments(lambda a: msgspec.json.encode(a).decode()), calls=True),
-    Deviation("a line break in a string", _OWN, "accepted", _arguments(_line_break), calls=True),
-    Deviation("a trailing comma", _OWN, "accepted", _arguments(_comma), calls=True),
-    Deviation("thinking between tags", _OWN, "accepted", _thinking_between("<think>", "</think>")),
-    Deviation("thinking between other tags", _OWN, "accepted", _thinking_between("[THINK]", "[/THINK]")),
-    Deviation("a closing tag that nothing opened", _OWN, "accepted", lambda r: answer(_OWN, Reply(f"</think>\n\n{r.text}", r.calls, r.thinking, r.stop, r.usage))),
-    Deviation("stop behind a call", _OWN, "accepted", _chat(_ending("stop")), calls=True),
-    Deviation("the whole message behind its pieces", _OWN, "accepted", _chat(_whole_message_last)),
-    Deviation("the message beside each piece", _OWN, "accepted", _chat(_message_beside)),
-    Deviation("the name of a tool behind its call", _OWN, "accepted", _name_last, calls=True),
-    Deviation("another id for each piece of a call", _OWN, "accepted", _pieces_of_calls(lambda n, call: {**call, "id": f"c{n}"}), calls=True),
-    Deviation("an index that is text", _OWN, "accepted", _pieces_of_calls(lambda _, call: {**call, "index": str(call["index"])}), calls=True),
-    Deviation("a mark behind the name of a tool", _OWN, "accepted", _pieces_of_calls(_named("{}<|channel|>commentary")), calls=True),
-    Deviation("blanks around the name of a tool", _OWN, "accepted", _pieces_of_calls(_named(" {}\n")), calls=True),
-    Deviation("an empty object before the arguments", _OWN, "accepted", _arguments(lambda a: "{}" + a), calls=True),
-    Deviation("arguments twice", _OWN, "accepted", _arguments(lambda a: a + a), calls=True),
-    Deviation("content in parts", _OWN, "accepted", _chat(_content_in_parts)),
-    Deviation("usage with each chunk", _OWN, "accepted", _chat(lambda es: [{**e, "usage": {"prompt_tokens": 9, "completion_tokens": n}} for n, e in enumerate(es)])),
-    Deviation("counts are text", _OWN, "accepted", _chat(lambda es: [*es[:-1], {**es[-1], "usage": {"prompt_tokens": "9", "completion_tokens": 5.0}}])),
-    Deviation("no lines between events", _OWN, "accepted", _framed(_OWN, lambda body: body.replace(b"\n\n", b"\n") + b"\n")),
-    Deviation("a blank behind [DONE]", _OWN, "accepted", _chat(_ending(None), end=b"data: [DONE] \n\n")),
-    Deviation("half a character", _OWN, "accepted", _framed(_OWN, _half_a_character)),
-    Deviation("called a web page", _OWN, "accepted", _called_a_page),
+    Deviation("lines of JSON", _CHAT_WIRE, "accepted", _chat_lines),
+    Deviation("events of null", _CHAT_WIRE, "accepted", _in_frame(_CHAT_WIRE, lambda body: body.replace(b"\n\n", b"\n\ndata: null\n\n"))),
+    Deviation("choices are null", _CHAT_WIRE, "accepted", _chat(lambda es: [{**es[0], "choices": None}, *es])),
+    Deviation("deltas are null", _CHAT_WIRE, "accepted", _chat(lambda es: [{**es[0], "choices": [{"index": 0, "delta": None}]}, *es])),
+    Deviation("counts are null", _CHAT_WIRE, "accepted", _chat(lambda es: [*es[:-1], {**es[-1], "usage": {"prompt_tokens": None}}])),
+    Deviation("the older kind of call", _CHAT_WIRE, "accepted", _older_call, calls=True),
+    Deviation("arguments are an object", _CHAT_WIRE, "accepted", _arguments(_object), calls=True),
+    Deviation("arguments are encoded twice", _CHAT_WIRE, "accepted", _arguments(lambda a: msgspec.json.encode(a).decode()), calls=True),
+    Deviation("a line break in a string", _CHAT_WIRE, "accepted", _arguments(_line_break), calls=True),
+    Deviation("a trailing comma", _CHAT_WIRE, "accepted", _arguments(_comma), calls=True),
+    Deviation("thinking between tags", _CHAT_WIRE, "accepted", _thinking_between("<think>", "</think>")),
+    Deviation("thinking between other tags", _CHAT_WIRE, "accepted", _thinking_between("[THINK]", "[/THINK]")),
+    Deviation("a closing tag that nothing opened", _CHAT_WIRE, "accepted", lambda r: answer(_CHAT_WIRE, Reply(f"</think>\n\n{r.text}", r.calls, r.thinking, r.stop, r.usage))),
+    Deviation("stop behind a call", _CHAT_WIRE, "accepted", _chat(_ending("stop")), calls=True),
+    Deviation("the whole message behind its pieces", _CHAT_WIRE, "accepted", _chat(_whole_message_last)),
+    Deviation("the message beside each piece", _CHAT_WIRE, "accepted", _chat(_message_beside)),
+    Deviation("the name of a tool behind its call", _CHAT_WIRE, "accepted", _name_last, calls=True),
+    Deviation("another id for each piece of a call", _CHAT_WIRE, "accepted", _pieces_of_calls(lambda n, call: {**call, "id": f"c{n}"}), calls=True),
+    Deviation("an index that is text", _CHAT_WIRE, "accepted", _pieces_of_calls(lambda _, call: {**call, "index": str(call["index"])}), calls=True),
+    Deviation("a mark behind the name of a tool", _CHAT_WIRE, "accepted", _pieces_of_calls(_rename_event("{}<|channel|>commentary")), calls=True),
+    Deviation("blanks around the name of a tool", _CHAT_WIRE, "accepted", _pieces_of_calls(_rename_event(" {}\n")), calls=True),
+    Deviation("an empty object before the arguments", _CHAT_WIRE, "accepted", _arguments(lambda a: "{}" + a), calls=True),
+    Deviation("arguments twice", _CHAT_WIRE, "accepted", _arguments(lambda a: a + a), calls=True),
+    Deviation("content in parts", _CHAT_WIRE, "accepted", _chat(_content_in_parts)),
+    Deviation("usage with each chunk", _CHAT_WIRE, "accepted", _chat(lambda es: [{**e, "usage": {"prompt_tokens": 9, "completion_tokens": n}} for n, e in enumerate(es)])),
+    Deviation("counts are text", _CHAT_WIRE, "accepted", _chat(lambda es: [*es[:-1], {**es[-1], "usage": {"prompt_tokens": "9", "completion_tokens": 5.0}}])),
+    Deviation("no lines between events", _CHAT_WIRE, "accepted", _in_frame(_CHAT_WIRE, lambda body: body.replace(b"\n\n", b"\n") + b"\n")),
+    Deviation("a blank behind [DONE]", _CHAT_WIRE, "accepted", _chat(_ending(None), end=b"data: [DONE] \n\n")),
+    Deviation("half a character", _CHAT_WIRE, "accepted", _in_frame(_CHAT_WIRE, _half_a_character)),
+    Deviation("called a web page", _CHAT_WIRE, "accepted", _with_html_type),
     Deviation("no content_block_stop", "anthropic", "accepted", _without("anthropic", "content_block_stop")),
     Deviation("blocks that end late", "anthropic", "accepted", _late_stops),
     Deviation("calls that end early", "anthropic", "accepted", _early_stops, calls=True),
@@ -459,20 +461,20 @@ _TABLE: tuple[Deviation, ...] = (
     Deviation("response.done", "openai-responses", "accepted", _response_done),
     Deviation("a reason for the end without done", "ollama", "accepted", _no_done),
     Deviation("items that do not begin", "openai-responses", "accepted", _without("openai-responses", "response.output_item.added")),
-    *(Deviation("events without data", w, "accepted", _framed(w, lambda body: body.replace(b"\n\n", b"\n\ndata:\n\n"))) for w in _EACH),
-    *(Deviation("line ends of Windows", w, "accepted", _framed(w, lambda body: body.replace(b"\n", b"\r\n"))) for w in _EACH),
-    *(Deviation("no space behind the colon", w, "accepted", _framed(w, lambda body: body.replace(b"data: ", b"data:"))) for w in _EACH),
-    *(Deviation("control events", w, "accepted", _framed(w, lambda body: b"\xef\xbb\xbf: hi\n\nretry: 1000\n\nid: 3\n\n" + body)) for w in _EACH),
-    *(Deviation("single bytes", w, "accepted", _framed(w, lambda body: tuple(body[n : n + 1] for n in range(len(body))))) for w in _EACH),
-    *(Deviation("an empty answer", w, "asked again", _empty(w)) for w in (*_EACH, "ollama")),
-    *(Deviation("cut in the middle", w, "asked again", lambda r, w=w: cut_in_the_middle(w, r)) for w in (*_EACH, "ollama")),
-    *(Deviation("overloaded in the middle", w, "asked again", _broken_by(w, event)) for w, event in _OVERLOAD.items()),
-    *(Deviation("an event that cannot be read", w, "asked again", _broken_by(w, b"data: Internal Server Error")) for w in _EACH),
-    Deviation("an error outside of error", _OWN, "asked again", _bare_error),
-    Deviation("its source has failed", _OWN, "asked again", _chat(_ending("error"))),
-    Deviation("stopped by the server", _OWN, "asked again", _chat(_ending("abort"))),
-    Deviation("a call was filtered", _OWN, "asked again", _chat(_ending("function_call_filter: MALFORMED_FUNCTION_CALL"))),
-    Deviation("arguments are cut", _OWN, "told", _arguments(lambda a: a[:-2]), calls=True),
-    Deviation("noise behind the arguments", _OWN, "told", _arguments(lambda a: a + "\n</tool_call>"), calls=True),
-    Deviation("single quotes", _OWN, "told", _arguments(lambda a: a.replace('"', "'")), calls=True),
+    *(Deviation("events without data", w, "accepted", _in_frame(w, lambda body: body.replace(b"\n\n", b"\n\ndata:\n\n"))) for w in _ALL_WIRES),
+    *(Deviation("line ends of Windows", w, "accepted", _in_frame(w, lambda body: body.replace(b"\n", b"\r\n"))) for w in _ALL_WIRES),
+    *(Deviation("no space behind the colon", w, "accepted", _in_frame(w, lambda body: body.replace(b"data: ", b"data:"))) for w in _ALL_WIRES),
+    *(Deviation("control events", w, "accepted", _in_frame(w, lambda body: b"\xef\xbb\xbf: hi\n\nretry: 1000\n\nid: 3\n\n" + body)) for w in _ALL_WIRES),
+    *(Deviation("single bytes", w, "accepted", _in_frame(w, lambda body: tuple(body[n : n + 1] for n in range(len(body))))) for w in _ALL_WIRES),
+    *(Deviation("an empty answer", w, "asked again", _empty(w)) for w in (*_ALL_WIRES, "ollama")),
+    *(Deviation("cut in the middle", w, "asked again", lambda r, w=w: cut_in_the_middle(w, r)) for w in (*_ALL_WIRES, "ollama")),
+    *(Deviation("overloaded in the middle", w, "asked again", _break_by(w, event)) for w, event in _OVERLOAD_BODIES.items()),
+    *(Deviation("an event that cannot be read", w, "asked again", _break_by(w, b"data: Internal Server Error")) for w in _ALL_WIRES),
+    Deviation("an error outside of error", _CHAT_WIRE, "asked again", _bare_error),
+    Deviation("its source has failed", _CHAT_WIRE, "asked again", _chat(_ending("error"))),
+    Deviation("stopped by the server", _CHAT_WIRE, "asked again", _chat(_ending("abort"))),
+    Deviation("a call was filtered", _CHAT_WIRE, "asked again", _chat(_ending("function_call_filter: MALFORMED_FUNCTION_CALL"))),
+    Deviation("arguments are cut", _CHAT_WIRE, "told", _arguments(lambda a: a[:-2]), calls=True),
+    Deviation("noise behind the arguments", _CHAT_WIRE, "told", _arguments(lambda a: a + "\n</tool_call>"), calls=True),
+    Deviation("single quotes", _CHAT_WIRE, "told", _arguments(lambda a: a.replace('"', "'")), calls=True),
 )  # fmt: skip

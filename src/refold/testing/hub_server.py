@@ -22,7 +22,7 @@ from msgspec import Struct
 
 Repositories: TypeAlias = Mapping[str, Mapping[str, bytes]]
 _PAGE_ROWS = 2
-_RANGE = re.compile(r"bytes=(\d+)-")
+_RANGE_PATTERN = re.compile(r"bytes=(\d+)-")
 
 
 class HubRequest(Struct, frozen=True):
@@ -138,7 +138,7 @@ def _send(hub: ModelHub, handler: BaseHTTPRequestHandler) -> None:
     hub.requests.append(HubRequest("store", handler.path, _headers(handler)))
     digest = urlsplit(handler.path).path.strip("/")
     content = hub.corrupt.get(digest) or hub.contents()[digest]
-    asked = _RANGE.match(handler.headers.get("Range", ""))
+    asked = _RANGE_PATTERN.match(handler.headers.get("Range", ""))
     start = int(asked[1]) if asked else 0
     handler.send_response(206 if asked else 200)
     handler.send_header("Content-Length", str(len(content) - start))

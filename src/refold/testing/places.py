@@ -75,12 +75,12 @@ class ScriptedCommands:
         self.confines.append(confines)
         missing = Finished(127, f"bash: {command}: command not found\n".encode())
         answer = self.answers.get(command, missing)
-        found = Finished(0, answer.encode()) if isinstance(answer, str) else answer
-        if on_output and found.text:
-            on_output(found.text)
+        result = Finished(0, answer.encode()) if isinstance(answer, str) else answer
+        if on_output and result.text:
+            on_output(result.text)
         if extras.printed is not None:
-            extras.printed.add(found.start + found.end)
-        return found
+            extras.printed.add(result.start + result.end)
+        return result
 
     def has(self, program: str) -> bool:
         return program in self.programs
@@ -168,8 +168,8 @@ class BoardInMemory:
         self._board = Board()
 
     async def add(self, task: NewTask, by: str, key: str) -> BoardTask:
-        made = self._board.addition(task, key)
-        self._board = fold_board(self._board, [made] if made else [])
+        addition = self._board.addition(task, key)
+        self._board = fold_board(self._board, [addition] if addition else [])
         return self._board.task(self._board.calls[key])
 
     async def change(self, id_: int, change: TaskChange, by: str) -> BoardTask:
@@ -178,9 +178,9 @@ class BoardInMemory:
         return self._board.task(id_)
 
     async def claim(self, id_: int, by: str, key: str) -> BoardTask:
-        made = self._board.claim(id_, by, key)
-        self._board = fold_board(self._board, [made] if made else [])
-        return self._board.task(made.id if made else id_ or self._board.calls[key])
+        change = self._board.claim(id_, by, key)
+        self._board = fold_board(self._board, [change] if change else [])
+        return self._board.task(change.id if change else id_ or self._board.calls[key])
 
     async def task(self, id_: int) -> BoardTask:
         return self._board.task(id_)
@@ -193,7 +193,7 @@ class NothingSeen:
     """Of every claim it knows nothing."""
 
     async def check(self, claims: Sequence[Claim]) -> Sequence[CheckedClaim]:
-        return [CheckedClaim(each, "unknown", "not checked") for each in claims]
+        return [CheckedClaim(claim, "unknown", "not checked") for claim in claims]
 
 
 class ChildrenInMemory:
@@ -232,10 +232,10 @@ class BackgroundInMemory:
         return await self.start(call_id, request, ShellCommands())
 
     async def output(self, name: str, *, all_of_it: bool = False) -> BackgroundOutput:
-        return BackgroundOutput(self._known(name).command)
+        return BackgroundOutput(self._request(name).command)
 
     async def stop(self, name: str, *, silent: bool = False) -> bool:
-        self._known(name)
+        self._request(name)
         new = name not in self.stopped
         self.stopped.append(name)
         return new
@@ -246,7 +246,7 @@ class BackgroundInMemory:
             for name, request in self.requests.items()
         ]
 
-    def _known(self, name: str) -> BackgroundRequest:
+    def _request(self, name: str) -> BackgroundRequest:
         if name not in self.requests:
             raise ToolFailed(f"There is no background command {name!r}.")
         return self.requests[name]
@@ -276,8 +276,8 @@ class PagesInMemory:
 
     async def search(self, query: str, count: int) -> SearchHits:
         await anyio.lowlevel.checkpoint()
-        found = [WebHit(u, u, t) for u, t in self.pages.items() if query in t]
-        return SearchHits("memory", tuple(found[:count]))
+        hits = [WebHit(u, u, t) for u, t in self.pages.items() if query in t]
+        return SearchHits("memory", tuple(hits[:count]))
 
 
 class CodeInMemory:
@@ -299,8 +299,8 @@ class CodeInMemory:
 
     async def problems(self, files: Sequence[Real]) -> Problems:
         await anyio.lowlevel.checkpoint()
-        found = tuple(Problem(each, 1, "error", "it is cold") for each in files)
-        return Problems(self.by, files=tuple(files), problems=found)
+        problems = tuple(Problem(each, 1, "error", "it is cold") for each in files)
+        return Problems(self.by, files=tuple(files), problems=problems)
 
 
 class WorktreesInMemory:
@@ -378,7 +378,7 @@ class ToolDirectory:
             "web": self.web,
             "code": self.code,
             "worktrees": self.worktrees,
-            "judge": _allowed,
+            "judge": _allow,
             "known": self.known,
             "unread": self.unread,
             "directory": self.directory,
@@ -402,7 +402,7 @@ async def _no_user(asking: AskedQuestion) -> str:
     raise ToolFailed(f"No user is there to be asked {asking.question!r}.")
 
 
-def _allowed(subject: str, private: bool) -> Decision:
+def _allow(subject: str, private: bool) -> Decision:
     return Decision("allow", reason=f"{subject} may be read")
 
 

@@ -72,7 +72,7 @@ class ProviderContract:
 
     def test_it_keeps_no_conversation(self) -> None:
         async def use(provider: Provider) -> list[str]:
-            return [_words(await _heard(provider)) for _ in range(2)]
+            return [_words(await _read_deltas(provider)) for _ in range(2)]
 
         assert self._with(use, Reply("One."), Reply("Two.")) == ["One.", "Two."]
 
@@ -81,7 +81,7 @@ class ProviderContract:
             found = list[str]()
 
             async def ask() -> None:
-                found.append(_words(await _heard(provider)))
+                found.append(_words(await _read_deltas(provider)))
 
             async with anyio.create_task_group() as group:
                 group.start_soon(ask)
@@ -94,7 +94,7 @@ class ProviderContract:
         async def use(provider: Provider) -> str:
             async with aclosing(provider.stream(QUESTION)) as deltas:
                 await anext(deltas)
-            return _words(await _heard(provider))
+            return _words(await _read_deltas(provider))
 
         assert self._with(use, Reply("x" * 3000), Reply("Two.")) == "Two."
 
@@ -105,7 +105,7 @@ class ProviderContract:
                     async for _ in deltas:
                         scope.cancel()
                         await anyio.lowlevel.checkpoint()
-            return scope.cancelled_caught, _words(await _heard(provider))
+            return scope.cancelled_caught, _words(await _read_deltas(provider))
 
         found = self._with(use, Reply("x" * 3000), Reply("Two."))
 
@@ -113,13 +113,13 @@ class ProviderContract:
 
     def test_nothing_but_a_provider_error_comes_out(self) -> None:
         async def use(provider: Provider) -> None:
-            await _heard(provider)
+            await _read_deltas(provider)
 
         with pytest.raises(ProviderError):
             self._with(use)
 
     def _ask(self, *replies: Reply) -> list[Delta]:
-        return self._with(_heard, *replies)
+        return self._with(_read_deltas, *replies)
 
     def _with(self, use: Callable[[Provider], Awaitable[T]], *replies: Reply) -> T:
         async def inside() -> T:
@@ -129,18 +129,18 @@ class ProviderContract:
         return anyio.run(inside)
 
 
-async def _heard(provider: Provider) -> list[Delta]:
+async def _read_deltas(provider: Provider) -> list[Delta]:
     stream: AsyncGenerator[Delta, None] = provider.stream(QUESTION)
     async with aclosing(stream) as deltas:
         return [delta async for delta in deltas]
 
 
-def _words(found: list[Delta]) -> str:
-    return "".join(d.text for d in found if isinstance(d, TextDelta))
+def _words(deltas: list[Delta]) -> str:
+    return "".join(d.text for d in deltas if isinstance(d, TextDelta))
 
 
-def _calls(found: list[Delta]) -> list[tuple[str, object]]:
-    pieces = [d for d in found if isinstance(d, CallDelta)]
+def _calls(deltas: list[Delta]) -> list[tuple[str, object]]:
+    pieces = [d for d in deltas if isinstance(d, CallDelta)]
     names = dict[int, str]()
     arguments = dict[int, str]()
     for piece in pieces:

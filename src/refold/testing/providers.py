@@ -75,8 +75,8 @@ class FaultyProvider:
         if faulty and self._fault == "garbled":
             cut = tuple((name, arguments[:-1]) for name, arguments in reply.calls)
             reply = Reply(reply.text, cut, reply.thinking, reply.stop, reply.usage)
-        said = deltas(reply, len(self.heard) - 1)
-        for n, delta in enumerate(said):
+        chunks = deltas(reply, len(self.heard) - 1)
+        for n, delta in enumerate(chunks):
             await anyio.lowlevel.checkpoint()
             if faulty and n == self._after:
                 if isinstance(self._fault, ProviderError):
@@ -85,10 +85,10 @@ class FaultyProvider:
                     return
                 if self._fault == "hang":
                     await anyio.sleep_forever()
-            yield _renamed(delta) if faulty and self._fault == "same ids" else delta
+            yield _rename(delta) if faulty and self._fault == "same ids" else delta
 
 
-def _renamed(delta: Delta) -> Delta:
+def _rename(delta: Delta) -> Delta:
     match delta:
         case CallDelta(index, arguments, id_, name) if id_:
             return CallDelta(index, arguments, "theirs", name)

@@ -42,7 +42,7 @@ def ndjson(event: dict[str, Any]) -> bytes:
 
 
 def anthropic_events(reply: Reply) -> Iterator[dict[str, Any]]:
-    used = used_by(reply)
+    used = usage_of(reply)
     read = {
         "input_tokens": used.fresh,
         "cache_read_input_tokens": used.cached,
@@ -100,7 +100,7 @@ def openai_events(reply: Reply) -> Iterator[dict[str, Any]]:
             yield chunk({"tool_calls": [{"index": n, "function": {"arguments": piece}}]})
     stops = {"end": "stop", "calls": "tool_calls", "length": "length"}
     yield chunk({}, stops.get(stop_of(reply), "content_filter"))
-    used = used_by(reply)
+    used = usage_of(reply)
     usage = {
         "prompt_tokens": used.input,
         "completion_tokens": used.output,
@@ -128,7 +128,7 @@ def ollama_events(reply: Reply) -> Iterator[dict[str, Any]]:
     for name, arguments in reply.calls:
         function = {"name": name, "arguments": msgspec.Raw(arguments.encode())}
         yield part({"tool_calls": [{"function": function}]})
-    used = used_by(reply)
+    used = usage_of(reply)
     yield {
         **about,
         "message": {"role": "assistant", "content": ""},
@@ -182,10 +182,10 @@ def _anthropic_blocks(
 
 
 def pieces(text: str) -> Iterator[str]:
-    return (text[at : at + 3] for at in range(0, len(text), 3))
+    return (text[start : start + 3] for start in range(0, len(text), 3))
 
 
-def used_by(reply: Reply) -> Usage:
+def usage_of(reply: Reply) -> Usage:
     return reply.usage or Usage(fresh=10, output=5)
 
 
@@ -195,7 +195,7 @@ def stop_of(reply: Reply) -> str:
 
 def gemini_events(reply: Reply) -> Iterator[dict[str, Any]]:
     """Its chunks: calls come whole, the first one signed, and every chunk counts."""
-    used = used_by(reply)
+    used = usage_of(reply)
     counts = {
         "promptTokenCount": used.input,
         "cachedContentTokenCount": used.cached,
@@ -331,7 +331,7 @@ def _ends(reply: Reply) -> tuple[str, dict[str, Any]]:
 
 
 def _usage(reply: Reply) -> dict[str, Any]:
-    used = used_by(reply)
+    used = usage_of(reply)
     return {
         "input_tokens": used.input,
         "input_tokens_details": {

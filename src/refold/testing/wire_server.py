@@ -133,13 +133,13 @@ def _in_turn(answers: Iterable[Answer | Answering]) -> Answering:
     always: list[Answering] = []
 
     def answering(heard: ReceivedRequest) -> Answer:
-        found = always[0] if always else next(waiting, None)
-        if found is None:
+        answer = always[0] if always else next(waiting, None)
+        if answer is None:
             return Answer(b'{"error":{"message":"no more answers"}}', 500)
-        if isinstance(found, Answer):
-            return found
-        always.append(found)
-        return found(heard)
+        if isinstance(answer, Answer):
+            return answer
+        always.append(answer)
+        return answer(heard)
 
     return answering
 
@@ -161,7 +161,7 @@ async def _hear(http: h11.Connection, stream: ByteStream) -> ReceivedRequest | N
             case h11.ConnectionClosed():
                 return None
             case _:
-                http.receive_data(await _received(stream))
+                http.receive_data(await _read_request(stream))
 
 
 async def _send(http: h11.Connection, stream: ByteStream, answer: Answer) -> None:
@@ -182,7 +182,7 @@ def _bytes(http: h11.Connection, event: h11.Event) -> bytes:
     return http.send(event) or b""
 
 
-async def _received(stream: ByteStream) -> bytes:
+async def _read_request(stream: ByteStream) -> bytes:
     try:
         return await stream.receive()
     except anyio.EndOfStream:
@@ -190,5 +190,5 @@ async def _received(stream: ByteStream) -> bytes:
 
 
 async def _until_they_leave(stream: ByteStream) -> None:
-    while await _received(stream):
+    while await _read_request(stream):
         pass
