@@ -116,11 +116,11 @@ def backends() -> str:
 
 def slash_commands() -> str:
     """What can be typed in a terminal, by groups, as /help has them."""
-    from refold.commands.table import GROUPS, commands
+    from refold.commands.table import GROUP_TITLES, commands
 
     table = commands()
     parts = list[str]()
-    for group, title in GROUPS.items():
+    for group, title in GROUP_TITLES.items():
         rows = [slash_command(each) for each in table if each.group == group]
         parts.append("\n".join([f"| {title} | |", "|---|---|", *rows]))
     return "\n\n".join(parts)

@@ -12,7 +12,7 @@ import pytest
 from refold import programs
 from refold.cli.output import edit
 from refold.config.api_keys import run_key_command
-from refold.console.editor import edited
+from refold.console.editor import edit_text
 from refold.errors import BadInput
 from refold.programs import Programs
 
@@ -189,7 +189,7 @@ def test_no_library_of_a_workspace_is_loaded_by_what_the_user_configured(
 
     key = run_key_command((str(program),), os.environ)
     edit([str(program)], file)
-    text = anyio.run(edited, "", (str(program),), "text")
+    text = anyio.run(edit_text, "", (str(program),), "text")
 
     assert (key, file.read_text(), text) == (
         "libraries:",

@@ -31,7 +31,7 @@ from refold.config.load import flat, load
 from refold.config.paths import paths
 from refold.config.settings import Provider, Settings
 from refold.config.trusted_folders import TrustedFolders
-from refold.console.bell import BELL
+from refold.console.bell import BELL_CHAR
 from refold.console.capabilities import TerminalCapabilities
 from refold.console.capabilities import detect_capabilities as look_at
 from refold.console.printer import Printer
@@ -735,7 +735,7 @@ async def rings(build: Any) -> object:
         )
         await engine.inbox.say("Go.")
         await work.through(engine.go)
-    return BELL in printed.getvalue()
+    return BELL_CHAR in printed.getvalue()
 
 
 async def finds_a_title(build: Any) -> object:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 
 from refold.console import colours
-from refold.console.ascii_fallback import spelled
+from refold.console.ascii_fallback import spell
 from refold.console.capabilities import (
     TerminalCapabilities,
     detect_capabilities,
@@ -75,7 +75,7 @@ def test_no_terminal_at_all_gets_text() -> None:
 def test_the_environment_has_the_last_word_on_colours(
     environ: Mapping[str, str], has: bool, painted: bool
 ) -> None:
-    assert colours.allowed(environ, has=has) is painted
+    assert colours.is_allowed(environ, has=has) is painted
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_the_environment_has_the_last_word_on_colours(
 def test_a_theme_takes_colours_that_can_be_read(
     codes: str, theme: str, colors: int, found: str
 ) -> None:
-    assert colours.themed(codes, theme, colors) == found
+    assert colours.to_theme(codes, theme, colors) == found
 
 
 def test_a_terminal_is_painted_in_its_own_words() -> None:
@@ -135,7 +135,7 @@ def test_a_terminal_is_painted_in_its_own_words() -> None:
 def test_characters_that_an_encoding_lacks_are_spelled_out(
     text: str, encoding: str, written: str
 ) -> None:
-    assert spelled(text, encoding) == written
+    assert spell(text, encoding) == written
 
 
 @pytest.mark.parametrize(
@@ -338,11 +338,11 @@ def luminance(number: int) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-@pytest.mark.parametrize("theme", list(colours.PALETTES))
+@pytest.mark.parametrize("theme", list(colours.COLOR_PALETTES))
 def test_each_colour_of_a_theme_has_the_contrast_that_the_docs_promise(theme: str) -> None:
     dark_gray, white = luminance(234), luminance(231)  # #1c1c1c, #ffffff
     least = 7.0 if theme.endswith("-contrast") else 4.5
-    for number in colours.PALETTES[theme]:
+    for number in colours.COLOR_PALETTES[theme]:
         if theme.startswith("dark"):
             contrast = (luminance(number) + 0.05) / (dark_gray + 0.05)
         else:
@@ -353,7 +353,7 @@ def test_each_colour_of_a_theme_has_the_contrast_that_the_docs_promise(theme: st
 def test_added_and_deleted_lines_differ_for_people_with_red_green_blindness() -> None:
     for theme in ("dark-daltonized", "light-daltonized"):
         for colors in (16, 256):
-            added, deleted = (colours.themed(c, theme, colors) for c in ("32", "31"))
+            added, deleted = (colours.to_theme(c, theme, colors) for c in ("32", "31"))
             blue = {"38;5;75", "38;5;25", "94", "34"}
             assert added in blue
             assert deleted not in blue

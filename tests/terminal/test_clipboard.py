@@ -56,10 +56,10 @@ def test_an_image_is_sent_with_the_message_that_has_its_label(
     clipboard = Clipboard({"PATH": f"{programs}:/usr/bin:/bin", **environ}, platform)
 
     assert taken(clipboard, 2) == ["[image 1]", "[image 2]"]
-    assert clipboard.named("what is in [image 2]?") == (
+    assert clipboard.images_in("what is in [image 2]?") == (
         ImageData(PNG, "image/png", "clipboard-2.png"),
     )
-    assert clipboard.named("and [image 3]") == ()
+    assert clipboard.images_in("and [image 3]") == ()
 
 
 @pytest.mark.parametrize(

@@ -458,13 +458,13 @@ def test_whoever_was_here_a_moment_ago_is_not_rung_for() -> None:
     never = Bell(lambda: now, 0.0)
 
     before = bell.over
-    bell.seen()
-    never.seen()
+    bell.note_key()
+    never.note_key()
     now = 29.9
     soon = bell.over
     now = 30.0
     late = bell.over
-    bell.seen()
+    bell.note_key()
 
     assert (before, soon, late, bell.over, never.over) == (
         False,

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from refold.client.session import Session as ClientSession
 from refold.config.paths import paths
 from refold.console.capabilities import TerminalCapabilities
-from refold.console.editor import edited
+from refold.console.editor import edit_text
 from refold.console.printer import Printer
 from refold.console.reader import Key, QueuedMessage
 from refold.errors import Unreachable
@@ -44,7 +44,7 @@ from refold.provider.port import Delta, Provider, Request
 from refold.session.hub import Frame
 from refold.session.session import Session
 from refold.terminal.greeting import greet
-from refold.terminal.run import IDLE, PromptLoop
+from refold.terminal.run import IDLE_SECONDS, PromptLoop
 from refold.terminal.screen.transcript import TranscriptPrinter
 from refold.terminal.work import Work
 from refold.testing.providers import Line, Reply, ScriptedProvider
@@ -108,7 +108,7 @@ class Typist:
         return now(await self._next(prompt))
 
     async def edit(self, text: str, command: tuple[str, ...], name: str) -> str:
-        return await edited(text, command, name)
+        return await edit_text(text, command, name)
 
     def forget(self) -> bool:
         return False
@@ -184,7 +184,7 @@ class Evening:
         session = session or await self.session()
         if more.pop("sandboxed", False):
             more["facts"] = replace(facts_of(self.here), sandboxed=True)
-        idle = more.pop("idle", IDLE)
+        idle = more.pop("idle", IDLE_SECONDS)
         handle = self.handle(session, **more)
         async with session:
             here = PromptLoop(handle, self.paper, typist, idle=idle)

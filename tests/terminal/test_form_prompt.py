@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from refold.console.capabilities import TerminalCapabilities
-from refold.console.form_prompt import FormPrompt, said_of
+from refold.console.form_prompt import FormPrompt, answer_line
 from refold.console.printer import Printer
 from refold.console.reader import Key
 from refold.values.display import Form, FormAnswer, FormField, FormOption, FormValue
@@ -119,7 +119,7 @@ def test_form_that_cannot_be_shown_cannot_be_accepted() -> None:
 
 
 def test_answer_is_told_in_one_line() -> None:
-    assert said_of(FORM, FormAnswer("accept", {"size": "s", "gift": False})) == (
+    assert answer_line(FORM, FormAnswer("accept", {"size": "s", "gift": False})) == (
         "sent: size: Small, gift: no"
     )
-    assert bare([(("plain", said_of(FORM, FormAnswer("decline"))),)]) == "declined"
+    assert bare([(("plain", answer_line(FORM, FormAnswer("decline"))),)]) == "declined"

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from prompt_toolkit.key_binding import KeyPress
 from prompt_toolkit.keys import Keys
 
-from refold.terminal.input.line_editor.keyboard import Parser, begun
+from refold.terminal.input.line_editor.keyboard import Parser, split_at_paste
 from refold.terminal.input.line_editor.pastes import Pasted
 from refold.views.strip_escapes import render_lines, without_escapes
 
@@ -16,10 +16,10 @@ LONG = "\n".join(f"line {n}" for n in range(40))
 def test_a_long_paste_stands_as_a_mark_and_is_sent_whole() -> None:
     pasted = Pasted()
 
-    assert pasted.shown("two\r\nlines\n") == "two\nlines"
-    assert pasted.shown(LONG + "\n") == "[pasted 40 lines]"
-    assert pasted.shown("x" * 2_000) == "[pasted 2,000 characters]"
-    assert pasted.shown("a\nb", most=1) == "[pasted 2 lines]"
+    assert pasted.text("two\r\nlines\n") == "two\nlines"
+    assert pasted.text(LONG + "\n") == "[pasted 40 lines]"
+    assert pasted.text("x" * 2_000) == "[pasted 2,000 characters]"
+    assert pasted.text("a\nb", max_lines=1) == "[pasted 2 lines]"
     assert pasted.whole("see [pasted 40 lines] now") == f"see {LONG} now"
     assert pasted.whole("[pasted 41 lines]") == "[pasted 41 lines]"
 
@@ -27,7 +27,7 @@ def test_a_long_paste_stands_as_a_mark_and_is_sent_whole() -> None:
 def test_two_pastes_of_one_length_have_marks_of_their_own() -> None:
     pasted, other = Pasted(), LONG.replace("line", "row")
 
-    marks = [pasted.shown(text) for text in (LONG, other, LONG, other)]
+    marks = [pasted.text(text) for text in (LONG, other, LONG, other)]
 
     assert marks == ["[pasted 40 lines]", "[pasted 40 lines, 2]"] * 2
     assert pasted.whole("".join(marks[:2])) == LONG + other
@@ -37,10 +37,10 @@ def test_two_pastes_of_one_length_have_marks_of_their_own() -> None:
 
 def test_a_mark_within_a_paste_stays_what_it_is() -> None:
     pasted = Pasted()
-    pasted.shown(LONG)
+    pasted.text(LONG)
     quoting = f"[pasted 40 lines]\n{LONG}"
 
-    assert pasted.whole(pasted.shown(quoting)) == quoting
+    assert pasted.whole(pasted.text(quoting)) == quoting
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_escape_alone_is_a_key_and_half_a_mark_is_none() -> None:
 
 
 def test_text_typed_before_a_paste_is_kept() -> None:
-    before, paste = begun("abc\x1b[200~one\ntwo\x1b[201~")
+    before, paste = split_at_paste("abc\x1b[200~one\ntwo\x1b[201~")
 
     assert (before, paste.parts() if paste else ()) == ("abc", ("one\ntwo", ""))
-    assert begun("no paste") == ("no paste", None)
+    assert split_at_paste("no paste") == ("no paste", None)

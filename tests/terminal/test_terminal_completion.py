@@ -9,8 +9,8 @@ import pytest
 from refold.commands.completion import (
     CompletionChoice,
     NamedCommand,
+    cache_choices,
     completing,
-    kept,
     these,
 )
 from refold.commands.workspace_files import WorkspaceFiles
@@ -133,7 +133,7 @@ def test_completion_choices_are_not_computed_at_each_key() -> None:
         looked.append(1)
         yield CompletionChoice("one")
 
-    found = kept(choices, seconds=3600)
+    found = cache_choices(choices, seconds=3600)
 
     assert [list(found()), list(found())] == [
         [CompletionChoice("one")],

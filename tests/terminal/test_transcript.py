@@ -164,7 +164,7 @@ def test_short_results_in_a_row_stand_without_a_gap_and_long_ones_with_one() -> 
 
 def test_a_refusal_given_here_is_not_repeated() -> None:
     tonight = Evening(*GO, answer(LS), Judged("c1", "ask"))
-    tonight.showing.asked("c1")
+    tonight.showing.note_question("c1")
 
     rows = tonight.hear(
         Answered("c1", False, "later"), Ended("c1", "refused", "Refused: later")
@@ -177,7 +177,7 @@ def test_an_approval_given_here_is_not_repeated_and_its_result_is_shown() -> Non
     tonight = Evening(
         *GO, answer(LS, PWD), Judged("c1", "ask", reason="no rule"), Started("c2")
     )
-    tonight.showing.asked("c1")
+    tonight.showing.note_question("c1")
 
     meanwhile = bare([tonight.showing.status()])
     rows = tonight.hear(Answered("c1", True))

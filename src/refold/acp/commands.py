@@ -19,7 +19,7 @@ from refold.acp.session_updates import Update, answer_chunk
 from refold.client.host import Conversation, Host
 from refold.client.session import Session
 from refold.commands.command_context import Document, Look, Markdown
-from refold.commands.completions import named_commands
+from refold.commands.completions import list_commands
 from refold.commands.hosted_context import HostedContext, run_typed
 from refold.commands.table import command_in
 from refold.views.picker import OnMove, Picker, Search, picker_at
@@ -57,7 +57,7 @@ def available_commands(session: Session) -> list[AvailableCommand]:
             if each.takes
             else None,
         )
-        for each in named_commands(session, LACKS)
+        for each in list_commands(session, LACKS)
     ]
 
 

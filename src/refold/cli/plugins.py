@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from refold.commands.dispatch import COMMANDS
+from refold.commands.dispatch import COMMANDS_GROUP
 from refold.errors import BadInput
 from refold.headless.streams import print_document, write
 from refold.plugins import GROUPS, Plugin, installed
@@ -60,7 +60,7 @@ def _problem(plugin: Plugin, every: Sequence[Plugin]) -> str:
     others = [e for e in every if (e.group, e.name) == (plugin.group, plugin.name)]
     if len(others) > 1 and plugin.group != TOOLS_GROUP:
         return f"{' and '.join(each.package for each in others)} have one of this name"
-    if plugin.group == COMMANDS and plugin.name in names():
+    if plugin.group == COMMANDS_GROUP and plugin.name in names():
         return "refold has a command of this name"
     try:
         return _why_not_loaded(plugin)

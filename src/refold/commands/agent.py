@@ -14,7 +14,7 @@ from refold.views.picker import Picker, PickerItem, picker_at
 from refold.views.styled import Line, line
 from refold.views.wrap import cells, cut
 
-MAIN = "main"
+MAIN_AGENT = "main"
 
 
 def choices(session: Session) -> Iterable[CompletionChoice]:
@@ -26,8 +26,8 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
 async def run(here: CommandContext, rest: str) -> None:
     agents = here.session.agents
     if not rest:
-        rest = await _picked(here)
-        if rest in ("", agents.current or MAIN):
+        rest = await _pick(here)
+        if rest in ("", agents.current or MAIN_AGENT):
             return
     found = await agents.choose(rest)
     here.show(line(f"From the next turn: {found.name}. {found.description}", "dim"))
@@ -35,7 +35,7 @@ async def run(here: CommandContext, rest: str) -> None:
         here.show(line(unused, "dim"))
 
 
-async def _picked(here: CommandContext) -> str:
+async def _pick(here: CommandContext) -> str:
     """The name of the agent that was picked from a list, or ""."""
     agents = here.session.agents
     listed = agents.profiles()
@@ -51,7 +51,7 @@ async def _picked(here: CommandContext) -> str:
         PickerItem(each.name, partial(row, agent=each), f"{each.name} {each.description}")
         for each in listed
     )
-    picker = picker_at(Picker("Which agent?", tuple(items)), agents.current or MAIN)
+    picker = picker_at(Picker("Which agent?", tuple(items)), agents.current or MAIN_AGENT)
     found = await here.pick(picker)
     return found.selection.id if found and found.selection else ""
 
@@ -59,7 +59,7 @@ async def _picked(here: CommandContext) -> str:
 async def run_agents(here: CommandContext, rest: str) -> None:
     agents = here.session.agents
     found, current = agents.profiles(), agents.current
-    now = next((each.name for each in found if each.name == current), MAIN)
+    now = next((each.name for each in found if each.name == current), MAIN_AGENT)
     wide = max(cells(each.name) for each in found)
     for each in found:
         mark = "*" if each.name == now else " "

@@ -9,22 +9,22 @@ from refold.errors import BadInput
 from refold.values.usage import DEFAULT_TOKENS, NO_LIMIT, Budget
 from refold.views.cost import budget_lines
 
-_HOW = (
+_USAGE_HINT = (
     "type /budget USD, /budget tokens N, /budget calls N, /budget seconds N, or /budget off"
 )
-_MANY = {"k": 1_000, "m": 1_000_000, "": 1}
-_NUMBER = re.compile(r"\$?(\d+(?:[._,]\d+)*)\s*([km]?)", re.IGNORECASE)
+_NUMBER_FACTORS = {"k": 1_000, "m": 1_000_000, "": 1}
+_NUMBER_PATTERN = re.compile(r"\$?(\d+(?:[._,]\d+)*)\s*([km]?)", re.IGNORECASE)
 
 
 async def run(here: CommandContext, rest: str) -> None:
     """Show it, or change one limit of it for this session."""
     session = here.session
     if rest:
-        await session.set_budget(parsed(rest, session.budget))
+        await session.set_budget(parse_budget(rest, session.budget))
     here.show(*budget_lines(session.view, session.budget))
 
 
-def parsed(text: str, now: Budget) -> Budget:
+def parse_budget(text: str, now: Budget) -> Budget:
     """`now` with the limit that `text` names changed. Raises `BadInput`."""
     if text.lower() == "off":
         return NO_LIMIT
@@ -42,15 +42,15 @@ def parsed(text: str, now: Budget) -> Budget:
         case "seconds":
             return replace(now, seconds=_amount(number, text))
         case _:
-            raise BadInput(f"{text!r} is not a budget: {_HOW}")
+            raise BadInput(f"{text!r} is not a budget: {_USAGE_HINT}")
 
 
 def _amount(number: str, text: str) -> float:
-    found = _NUMBER.fullmatch(number)
+    found = _NUMBER_PATTERN.fullmatch(number)
     try:
         value = float(found[1].replace(",", "").replace("_", "")) if found else 0.0
     except ValueError:
         value = 0.0
     if found is None or not value:
-        raise BadInput(f"{text!r} is not a budget: {_HOW}")
-    return value * _MANY[found[2].lower()]
+        raise BadInput(f"{text!r} is not a budget: {_USAGE_HINT}")
+    return value * _NUMBER_FACTORS[found[2].lower()]

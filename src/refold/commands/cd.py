@@ -10,7 +10,7 @@ import anyio
 
 from refold.client.launch import ResumeTarget
 from refold.commands.command_context import CommandContext
-from refold.commands.session_lines import heading, shown
+from refold.commands.session_lines import directory_name, heading
 from refold.errors import BadInput
 from refold.values.path_names import below
 from refold.views.styled import line
@@ -21,7 +21,9 @@ async def run(here: CommandContext, rest: str) -> None:
     if not directory:
         return
     if directory == here.session.view.session.directory:
-        here.show(line(f"{shown(directory)} is the working directory already.", "dim"))
+        here.show(
+            line(f"{directory_name(directory)} is the working directory already.", "dim")
+        )
         return
     await switch_to(here, ResumeTarget(directory=directory))
 
@@ -37,7 +39,7 @@ async def switch_to(here: CommandContext, target: ResumeTarget) -> None:
 
 
 def show_directories(here: CommandContext) -> None:
-    here.show(line(shown(here.session.view.session.directory)))
+    here.show(line(directory_name(here.session.view.session.directory)))
     _roots(here)
 
 
@@ -66,7 +68,7 @@ def directory_named(command: str, text: str, directory: str) -> str:
 
 def _roots(here: CommandContext) -> None:
     for root in here.session.view.session.roots:
-        here.show(line(f"and {shown(root)}", "dim"))
+        here.show(line(f"and {directory_name(root)}", "dim"))
 
 
 async def run_add_dir(here: CommandContext, rest: str) -> None:
@@ -75,7 +77,9 @@ async def run_add_dir(here: CommandContext, rest: str) -> None:
         return
     about = here.session.view.session
     if any(below(directory, root) for root in (about.directory, *about.roots)):
-        here.show(line(f"{shown(directory)} belongs to the workspace already.", "dim"))
+        here.show(
+            line(f"{directory_name(directory)} belongs to the workspace already.", "dim")
+        )
         return
     await switch_to(here, ResumeTarget(added=(directory,)))
 

@@ -6,26 +6,26 @@ from refold.errors import BadInput
 from refold.values.control import CompactionKind
 from refold.views.styled import line
 
-_EMPTY = "There are no messages yet, so there is nothing to compact."
+_EMPTY_TEXT = "There are no messages yet, so there is nothing to compact."
 
 
 async def run(here: CommandContext, rest: str) -> None:
     """At once between turns; in a turn, before its next step."""
-    kind, focus = _wanted(rest)
+    kind, focus = _parse_request(rest)
     if not here.session.view.conversation.messages:
-        raise BadInput(_EMPTY)
+        raise BadInput(_EMPTY_TEXT)
     if here.session.running or here.session.view.turn.seq:
         await here.session.send(CompactConversation(kind, focus))
         here.show(line("The conversation will be compacted before the next step.", "dim"))
         return
     session, before, done = here.session, here.session.view, False
 
-    async def compacted() -> None:
+    async def compact() -> None:
         nonlocal done
         await session.compact(focus, prune=kind == "prune")
         done = True
 
-    await here.carry_out(compacted)
+    await here.carry_out(compact)
     if not done:
         here.show(line("Stopped. The conversation is unchanged.", "dim"))
     elif session.view.conversation.size != before.conversation.size:
@@ -33,7 +33,7 @@ async def run(here: CommandContext, rest: str) -> None:
         here.show(line(f"The conversation is compacted. To undo this: {undo}", "dim"))
 
 
-def _wanted(rest: str) -> tuple[CompactionKind, str]:
+def _parse_request(rest: str) -> tuple[CompactionKind, str]:
     """How to compact, and what the summary must preserve."""
     head, _, more = rest.partition(" ")
     if head == "prune":

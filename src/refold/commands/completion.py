@@ -16,15 +16,17 @@ from refold.values.printable_names import escape_name, unescape_name
 from refold.views.picker import CompletionItem
 from refold.views.wrap import cut
 
-QUOTE = '"'
+QUOTE_CHAR = '"'
 # A file that is being named at the end: @"with spaces", or @without.
-_NAMED = re.compile(r"(?:^|[\s(\[])@(?:\"([^\"]*)|([^\s\"]*))$")
+_FILE_NAME_PATTERN = re.compile(r"(?:^|[\s(\[])@(?:\"([^\"]*)|([^\s\"]*))$")
 _SHELL_WORD = re.compile(r"^\s*!.*?([\w./~+@%:,=-]*)$", re.DOTALL)
 _SHELL_SAFE = re.compile(r"[\w./~+@%:,=-]+")
-DIRECTORY = "[DIR]"  # what a command takes
-_MOST = 50  # names offered at once
-_COMMAND = 32  # cells of a command with what it takes: what it is for stands beside it
-_LEAST = 2  # letters of a name that is looked for everywhere
+DIRECTORY_ARGUMENT = "[DIR]"  # what a command takes
+_MAX_OFFERS = 50  # names offered at once
+_COMMAND_CELLS = (
+    32  # cells of a command with what it takes: what it is for stands beside it
+)
+_MIN_LETTERS = 2  # letters of a name that is looked for everywhere
 
 
 class NamedCommand(Struct, frozen=True):
@@ -54,7 +56,7 @@ def these(*words: str) -> Choices:
     return lambda: found
 
 
-def kept(choices: Choices, seconds: float = 5.0) -> Choices:
+def cache_choices(choices: Choices, seconds: float = 5.0) -> Choices:
     """The same, not looked for again at each key."""
     lock = Lock()
     until, found = 0.0, list[CompletionChoice]()
@@ -81,10 +83,10 @@ def completing(
     found: Found = nowhere,
 ) -> Complete:
     """`choices` are what may follow a command. `found` are files by parts of their names."""
-    among_directories = {each.name for each in commands if each.takes == DIRECTORY}
+    among_directories = {each.name for each in commands if each.takes == DIRECTORY_ARGUMENT}
 
     def complete(before: str) -> Iterator[CompletionItem]:
-        if named := _NAMED.search(before):
+        if named := _FILE_NAME_PATTERN.search(before):
             quoted, plain = named[1], named[2]
             name = quoted if quoted is not None else plain
             yield from _files(name, directory(), found, quoted=quoted is not None)
@@ -104,20 +106,20 @@ def completing(
 
 def names_a_file(before: str) -> bool:
     """Does this end with a file that is being named?"""
-    return _NAMED.search(before) is not None
+    return _FILE_NAME_PATTERN.search(before) is not None
 
 
 def _commands(before: str, commands: Iterable[NamedCommand]) -> Iterator[CompletionItem]:
     for each in commands:
         if each.name.startswith(before[1:].lower()):
-            shown = cut(f"/{each.name} {each.takes}".rstrip(), _COMMAND)
+            shown = cut(f"/{each.name} {each.takes}".rstrip(), _COMMAND_CELLS)
             yield CompletionItem(f"/{each.name}", len(before), each.about, shown)
 
 
 def _following(rest: str, choices: Choices | None) -> Iterator[CompletionItem]:
     if choices is None:
         return
-    wanted, left = rest.casefold(), _MOST
+    wanted, left = rest.casefold(), _MAX_OFFERS
     for each in choices():
         if wanted in each.word.casefold() or wanted in each.also.casefold():
             yield CompletionItem(each.word, len(rest), each.about)
@@ -137,19 +139,19 @@ def _files(
     begun: str, directory: str, found: Found, *, quoted: bool
 ) -> Iterator[CompletionItem]:
     """First what stands in the directory that is named, then what is found below."""
-    seen = set[str]()
+    names = set[str]()
     folder, name = os.path.split(begun)
     for item, is_folder in _in_directory(folder, name, directory):
-        seen.add(path := os.path.join(folder, item))
+        names.add(path := os.path.join(folder, item))
         if offer := _offer(path, begun, quoted=quoted, is_folder=is_folder):
             yield offer
-    if len(begun) < _LEAST or begun.startswith(("/", "~", "../")):
+    if len(begun) < _MIN_LETTERS or begun.startswith(("/", "~", "../")):
         return
     for path in found(begun):
-        if len(seen) >= _MOST:
+        if len(names) >= _MAX_OFFERS:
             return
-        if path not in seen and (offer := _offer(path, begun, quoted=quoted)):
-            seen.add(path)
+        if path not in names and (offer := _offer(path, begun, quoted=quoted)):
+            names.add(path)
             yield offer
 
 
@@ -158,12 +160,12 @@ def _in_directory(
 ) -> Iterator[tuple[str, bool]]:
     """Names that begin so, and whether each is a directory."""
     try:
-        where = os.path.join(directory, os.path.expanduser(unescape_name(folder)))
-        with os.scandir(where) as entries:
+        path = os.path.join(directory, os.path.expanduser(unescape_name(folder)))
+        with os.scandir(path) as entries:
             items = sorted(entries, key=lambda item: item.name)
     except (OSError, ValueError):
         return
-    left = _MOST
+    left = _MAX_OFFERS
     for item in items:
         if not escape_name(item.name).lower().startswith(name.lower()):
             continue
@@ -183,12 +185,14 @@ def _offer(
     """The name as a person can write it, and the tools understand it: on one line."""
     name = escape_name(path)
     end = "/" if is_folder else ""
-    if not quoted and not re.search(r"\s", name) and not name.startswith(QUOTE):
+    if not quoted and not re.search(r"\s", name) and not name.startswith(QUOTE_CHAR):
         return CompletionItem(name + end, len(begun))
-    if QUOTE in name:  # there is no way to write it
+    if QUOTE_CHAR in name:  # there is no way to write it
         return None
-    opened = "" if quoted else QUOTE  # else it would end at the space
-    return CompletionItem(f"{opened}{name}{end or QUOTE}", len(begun), shown=name + end)
+    opened = "" if quoted else QUOTE_CHAR  # else it would end at the space
+    return CompletionItem(
+        f"{opened}{name}{end or QUOTE_CHAR}", len(begun), shown=name + end
+    )
 
 
 def _for_a_shell(begun: str, directory: str) -> Iterator[CompletionItem]:

@@ -12,10 +12,10 @@ from refold.commands.completion import (
     CompletionChoice,
     CompletionItem,
     NamedCommand,
+    cache_choices,
     completing,
-    kept,
 )
-from refold.commands.dispatch import COMMANDS, choices_of
+from refold.commands.dispatch import COMMANDS_GROUP, choices_of
 from refold.commands.table import Need, commands
 from refold.commands.workspace_files import WorkspaceFiles
 from refold.plugins import installed
@@ -45,11 +45,11 @@ def offers_of(
     """`directory` is where the session works now."""
     files = WorkspaceFiles(directory)
     return completing(
-        named_commands(session, lacks), _choices(session), directory, files.found
+        list_commands(session, lacks), _choices(session), directory, files.found
     )
 
 
-def named_commands(session: Session, lacks: Collection[Need] = ()) -> list[NamedCommand]:
+def list_commands(session: Session, lacks: Collection[Need] = ()) -> list[NamedCommand]:
     """What can be typed with a slash: ours, templates and skills, prompts, and plug-ins."""
     table = [
         NamedCommand(c.name, c.about, c.takes) for c in commands() if c.needs not in lacks
@@ -64,7 +64,7 @@ def named_commands(session: Session, lacks: Collection[Need] = ()) -> list[Named
     ]
     table += [
         NamedCommand(each.name, f"a command of {on_one_line(each.package)}", "")
-        for each in installed(COMMANDS)
+        for each in installed(COMMANDS_GROUP)
     ]
     return table
 
@@ -73,7 +73,7 @@ def _choices(session: Session) -> Mapping[str, Choices]:
     """For each name of a command; cached, so that not each key looks for them."""
     found = dict[str, Choices]()
     for each in commands():
-        choices = kept(partial(choices_of, each, session))
+        choices = cache_choices(partial(choices_of, each, session))
         found |= dict.fromkeys(each.names, choices)
     helped = [CompletionChoice(name) for each in commands() for name in each.names]
     found |= dict.fromkeys(("help", "?"), lambda: helped)

@@ -5,7 +5,7 @@
 from collections.abc import Mapping
 
 from refold.commands.command_context import CommandContext
-from refold.commands.table import FORMATS
+from refold.commands.table import FORMAT_NAMES
 from refold.errors import BadInput
 from refold.values.modes import Format
 from refold.views.escape import on_one_line, visible
@@ -46,10 +46,10 @@ async def run_format(here: CommandContext, rest: str) -> None:
     if not rest:
         here.show(line(f"The conversation is sent as {here.session.format or 'messages'}."))
         return
-    forms: Mapping[str, Format] = {each: each for each in FORMATS}
+    forms: Mapping[str, Format] = {each: each for each in FORMAT_NAMES}
     form = forms.get(name)
     if form is None:
-        raise BadInput(f"{name!r} is not a format: {', '.join(FORMATS)}")
+        raise BadInput(f"{name!r} is not a format: {', '.join(FORMAT_NAMES)}")
     if save.strip() not in ("", "save"):
         raise BadInput(f"type /format {name}, or /format {name} save, not {rest!r}")
     await here.session.set_format(form)

@@ -18,5 +18,5 @@ async def run(here: CommandContext, rest: str) -> None:
     wanted = [each for each in found if rest in each.path]
     if not wanted:
         raise BadInput(f"no changed file has {rest!r} in its path; /diff lists them")
-    where = here.session.view.session.directory
-    await here.show_long([*diff_report(wanted, here.look.room - 1, where)])
+    directory = here.session.view.session.directory
+    await here.show_long([*diff_report(wanted, here.look.room - 1, directory)])

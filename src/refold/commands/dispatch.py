@@ -17,13 +17,13 @@ from refold.commands import help
 from refold.commands.command_context import CommandContext
 from refold.commands.completion import CompletionChoice
 from refold.commands.session_lines import sentence
-from refold.commands.table import WHY, SlashCommand, command_in, find
+from refold.commands.table import NEED_REASONS, SlashCommand, command_in, find
 from refold.errors import BadInput, RefoldError
 from refold.plugins import Plugin, built_in, installed, unique
 from refold.views.escape import on_one_line
 from refold.views.styled import line
 
-COMMANDS = "refold.commands"  # the group of entry points
+COMMANDS_GROUP = "refold.commands"  # the group of entry points
 Choose: TypeAlias = Callable[[Session], Iterable[CompletionChoice]]
 
 
@@ -45,7 +45,7 @@ class CommandRunner:
         if (found := self._command_in(typed)) is None:
             return
         try:
-            await run_command(*self._meant(*found), self._here)
+            await run_command(*self._resolve_alias(*found), self._here)
         except RefoldError as error:
             self._here.show(sentence(error))
 
@@ -55,7 +55,7 @@ class CommandRunner:
             typed = self._here.session.shortcuts.to_slash(typed) or typed
         return command_in(typed)
 
-    def _meant(self, name: str, rest: str) -> tuple[str, str]:
+    def _resolve_alias(self, name: str, rest: str) -> tuple[str, str]:
         """The command behind an alias of the user's (`command_aliases`), or what was typed."""
         aliases = self._here.session.settings.command_aliases
         if find(name) is not None or (alias := aliases.get(name)) is None:
@@ -70,7 +70,7 @@ async def run_command(name: str, rest: str, here: CommandContext) -> None:
     """Raises `BadInput` for an unknown command, with the nearest name."""
     if (command := find(name)) is not None:
         if command.needs in here.lacks:
-            raise BadInput(f"/{name} does not work here: {WHY[command.needs]}.")
+            raise BadInput(f"/{name} does not work here: {NEED_REASONS[command.needs]}.")
         await _run(entry_point(command), rest, here)
         return
     if (servers := here.session.mcp) is not None:
@@ -79,13 +79,13 @@ async def run_command(name: str, rest: str, here: CommandContext) -> None:
                 text = await servers.expand(prompt, rest)
                 await here.say(text, typed=f"/{name} {rest}".rstrip())
                 return
-    if (brought := unique(installed(COMMANDS), name)) is not None:
+    if (brought := unique(installed(COMMANDS_GROUP), name)) is not None:
         await _run(brought, rest, here)
         return
     shortcuts = here.session.shortcuts
     if shortcuts.find(name) is None:
         raise BadInput(help.unknown(name, (each.name for each in shortcuts.infos())))
-    text = await _expanded(here, shortcuts, name, rest)
+    text = await _expand(here, shortcuts, name, rest)
     await here.say(text, typed=f"/{name} {rest}".rstrip())
 
 
@@ -113,7 +113,7 @@ async def _run(command: Plugin, rest: str, here: CommandContext) -> None:
 
 def entry_point(command: SlashCommand) -> Plugin:
     """Where the function of a command of ours is registered."""
-    found = unique(built_in(COMMANDS), command.name)
+    found = unique(built_in(COMMANDS_GROUP), command.name)
     if found is None:
         raise LookupError(f"/{command.name} is not in entry_points.txt")
     return found
@@ -129,9 +129,7 @@ def choices_of(command: SlashCommand, session: Session) -> Iterable[CompletionCh
     return (*map(CompletionChoice, command.words), *(choose(session) if choose else ()))
 
 
-async def _expanded(
-    here: CommandContext, shortcuts: Shortcuts, name: str, rest: str
-) -> str:
+async def _expand(here: CommandContext, shortcuts: Shortcuts, name: str, rest: str) -> str:
     """The message that `/name rest` stands for. Missing arguments are asked for."""
     answers = dict[str, str]()
     for slot in shortcuts.missing(name, rest):

@@ -13,9 +13,9 @@ from refold.views.styled import line
 async def run(here: CommandContext, rest: str) -> None:
     first, _, text = rest.partition(" ")
     number = _number(first, "/edit N [TEXT]")
-    text = text.strip() or await _typed(here, _text(here.session, number))
+    text = text.strip() or await _edit(here, _text(here.session, number))
     if await here.session.edit_message(number, text):
-        _told(here, f"Message {number} is changed.")
+        _print(here, f"Message {number} is changed.")
     else:
         here.show(line("The message is unchanged.", "dim"))
 
@@ -23,10 +23,10 @@ async def run(here: CommandContext, rest: str) -> None:
 async def run_delete(here: CommandContext, rest: str) -> None:
     number = _number(rest, "/delete N")
     await here.session.delete_message(number)
-    _told(here, f"Message {number} is deleted.")
+    _print(here, f"Message {number} is deleted.")
 
 
-def _told(here: CommandContext, said: str) -> None:
+def _print(here: CommandContext, said: str) -> None:
     undo = f"/rewind {here.session.view.seq} conversation"
     here.show(line(f"{said} To undo: {undo}", "good"))
 
@@ -51,7 +51,7 @@ def _text(session: Session, number: int) -> str:
     )
 
 
-async def _typed(here: CommandContext, text: str) -> str:
+async def _edit(here: CommandContext, text: str) -> str:
     """`text` as the user edited it."""
     if (terminal := here.terminal) is None:
         raise BadInput("type /edit N TEXT: no editor can be opened from here")

@@ -13,13 +13,13 @@ from refold.values.messages import ToolCall
 from refold.views.call_summary import label, whole
 from refold.views.styled import Line, line
 
-_HOW = "type /expand for the newest result, or /expand N for the Nth newest"
+_USAGE_HINT = "type /expand for the newest result, or /expand N for the Nth newest"
 
 
 async def run(here: CommandContext, rest: str) -> None:
     """The newest result, or the Nth newest."""
     if rest and not (rest.isdecimal() and int(rest)):
-        raise BadInput(f"{_HOW}, not {rest!r}")
+        raise BadInput(f"{_USAGE_HINT}, not {rest!r}")
     entries = await here.session.reports.entries()
     ends = [each.event for each in entries if isinstance(each.event, events.Ended)]
     number = int(rest or 1)
@@ -27,7 +27,7 @@ async def run(here: CommandContext, rest: str) -> None:
         there = f"there are {len(ends)}" if ends else "there is none yet"
         raise BadInput(f"there is no result {number} in this session: {there}")
     end = ends[-number]
-    await here.show_long(await _rows(end, _called(end.call_id, entries), here))
+    await here.show_long(await _rows(end, _find_call(end.call_id, entries), here))
 
 
 async def _rows(
@@ -50,7 +50,7 @@ async def _text(end: events.Ended, here: CommandContext) -> str:
     return "\n".join(printed) if any(printed) else end.text
 
 
-def _called(call_id: str, entries: Sequence[Entry]) -> ToolCall | None:
+def _find_call(call_id: str, entries: Sequence[Entry]) -> ToolCall | None:
     for each in reversed(entries):
         if isinstance(each.event, events.ModelAnswered):
             for call in each.event.message.calls:

@@ -4,14 +4,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from refold.client.types import ShortcutInfo
 from refold.commands.command_context import CommandContext
-from refold.commands.table import GROUPS, SlashCommand, commands, names
+from refold.commands.table import GROUP_TITLES, SlashCommand, commands, names
 from refold.errors import BadInput
 from refold.values.similar_names import similar
 from refold.views.escape import on_one_line
 from refold.views.styled import Line, line
 from refold.views.wrap import cells, cut
 
-_KEYS = (
+_KEY_LINES = (
     ("Esc Enter", "a line break; so does a backslash at the end"),
     ("Esc Esc", "with nothing typed: list the points to rewind to"),
     ("Shift+Tab", "the next mode: default, accept-edits, sandbox, plan"),
@@ -46,11 +46,11 @@ _SHORT_KEYS = (
     ("Tab", "complete"),
 )
 _AT_WORK = "While it works: Enter sends at the next step, Alt+Enter after this turn, Ctrl+C or Esc stops."
-_HALF = 34  # cells of a key and what it does, where two stand in a row
+_HALF_CELLS = 34  # cells of a key and what it does, where two stand in a row
 _TWO_COLUMNS = 60  # cells that they need
-_WIDE = 24  # cells of the left column, at most
+_MAX_LEFT_CELLS = 24  # cells of the left column, at most
 AT_ONCE = "While a turn runs, it runs at once."
-LATER = "While a turn runs, it waits until the turn is over."
+LATER_HINT = "While a turn runs, it waits until the turn is over."
 
 
 async def run(here: CommandContext, rest: str) -> None:
@@ -61,7 +61,7 @@ async def run(here: CommandContext, rest: str) -> None:
     if not rest:
         here.show(*usual(table, room, has_keys=has_keys))
     elif topic == "keys" and has_keys:
-        here.show(*_section("Keys", _KEYS, room))
+        here.show(*_section("Keys", _KEY_LINES, room))
     elif topic == "all":
         await here.show_long([*all_of(table, own, room, has_keys=has_keys)])
     else:
@@ -72,8 +72,8 @@ def usual(
     table: Sequence[SlashCommand], room: int, *, has_keys: bool = True
 ) -> Iterator[Line]:
     """One screen: the commands by group, the keys, and where more is said."""
-    wide = max(map(cells, GROUPS.values())) + 2
-    for group, title in GROUPS.items():
+    wide = max(map(cells, GROUP_TITLES.values())) + 2
+    for group, title in GROUP_TITLES.items():
         shown = [f"/{command.name}" for command in table if command.group == group]
         if not shown:
             continue
@@ -81,7 +81,7 @@ def usual(
             yield line(title, "strong")
             yield line(f"  {' '.join(shown)}", "accent")
             continue
-        for at, row in enumerate(wrapped_words(shown, room - wide)):
+        for at, row in enumerate(wrap_in_rows(shown, room - wide)):
             head = title if at == 0 else ""
             yield (("strong", f"{head:{wide}}"), ("accent", row))
     if has_keys:
@@ -92,7 +92,7 @@ def usual(
 
 def _short_keys(room: int) -> Iterator[Line]:
     yield line("Keys", "strong")
-    if room < 2 * _HALF + 2:
+    if room < 2 * _HALF_CELLS + 2:
         yield from _rows(_SHORT_KEYS, room)
     else:
         for left, right in zip(_SHORT_KEYS[::2], _SHORT_KEYS[1::2], strict=True):
@@ -101,10 +101,10 @@ def _short_keys(room: int) -> Iterator[Line]:
 
 
 def _half(key: str, about: str) -> Line:
-    return (("accent", f"  {key:<10} "), ("plain", f"{about:<{_HALF - 13}}"))
+    return (("accent", f"  {key:<10} "), ("plain", f"{about:<{_HALF_CELLS - 13}}"))
 
 
-def wrapped_words(words: Sequence[str], room: int) -> Iterator[str]:
+def wrap_in_rows(words: Sequence[str], room: int) -> Iterator[str]:
     """Words in rows of at most so many cells, none broken."""
     row = ""
     for word in words:
@@ -124,19 +124,19 @@ def all_of(
     has_keys: bool = True,
 ) -> Iterator[Line]:
     """Every command with a line, by group; then templates and skills, and the keys."""
-    for group, title in GROUPS.items():
+    for group, title in GROUP_TITLES.items():
         rows = [(c.usage, c.about) for c in table if c.group == group]
         yield from _section(title, rows, room)
     shown = [
         (
-            cut(on_one_line(f"{each.name} {each.usage}".strip()), _WIDE),
-            cut(on_one_line(each.about), max(room - _WIDE - 4, _WIDE)),
+            cut(on_one_line(f"{each.name} {each.usage}".strip()), _MAX_LEFT_CELLS),
+            cut(on_one_line(each.about), max(room - _MAX_LEFT_CELLS - 4, _MAX_LEFT_CELLS)),
         )
         for each in own
     ]
     yield from _section("Templates and skills", shown, room)
     if has_keys:
-        yield from _section("Keys", _KEYS, room)
+        yield from _section("Keys", _KEY_LINES, room)
     yield line("/help NAME describes one command.", "dim")
 
 
@@ -148,7 +148,7 @@ def whole(command: SlashCommand) -> Iterator[Line]:
         yield line(f"  {command.more}")
     if command.aliases:
         yield line(f"  Also: {', '.join(f'/{name}' for name in command.aliases)}", "dim")
-    yield line(f"  {AT_ONCE if command.at_once else LATER}", "dim")
+    yield line(f"  {AT_ONCE if command.at_once else LATER_HINT}", "dim")
 
 
 def found(
@@ -181,7 +181,7 @@ def _section(title: str, rows: Sequence[tuple[str, str]], room: int) -> Iterator
 
 
 def _rows(rows: Sequence[tuple[str, str]], room: int) -> Iterator[Line]:
-    wide = min(max(cells(left) for left, _ in rows), _WIDE)
+    wide = min(max(cells(left) for left, _ in rows), _MAX_LEFT_CELLS)
     for left, about in rows:
         if room < _TWO_COLUMNS or cells(left) > wide:
             yield (("accent", f"  {left}"),)

@@ -6,7 +6,7 @@ from refold.commands.command_context import CommandContext
 from refold.errors import BadInput
 from refold.views.styled import line
 
-_EMPTY = "There are no messages in this session yet."
+_EMPTY_TEXT = "There are no messages in this session yet."
 
 
 async def run(here: CommandContext, rest: str) -> None:
@@ -22,7 +22,7 @@ async def run(here: CommandContext, rest: str) -> None:
         lambda: list(message_lines(entries, gone, last, room, edits))
     )
     if not rows:
-        here.show(line(_EMPTY))
+        here.show(line(_EMPTY_TEXT))
         return
     await here.show_long(rows)
 

@@ -17,7 +17,7 @@ from refold.commands.table import Need, command_in, find
 from refold.views.styled import Line, line
 
 T = TypeVar("T")
-_LATER = "A turn is running: type /{name} again when it has ended."
+_LATER_TEXT = "A turn is running: type /{name} again when it has ended."
 
 
 class HostedContext:
@@ -73,6 +73,6 @@ async def run_typed(here: CommandContext, typed: str) -> None:
     runner, name = CommandRunner(here), (command_in(typed) or ("",))[0]
     waits = find(name) is not None and not runner.is_immediate(typed)
     if waits and here.session.view.turn.seq:
-        here.show(line(_LATER.format(name=name), "warn"))
+        here.show(line(_LATER_TEXT.format(name=name), "warn"))
     else:
         await runner.run(typed)

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from refold.app.mcp_servers import McpServers
     from refold.mcp.connections import ServerStatus
 
-NONE = "There are no MCP servers here. `refold mcp add NAME` adds one."
-_STYLES: Mapping[str, Style] = {"connected": "good", "failed": "bad"}
+NO_SERVERS = "There are no MCP servers here. `refold mcp add NAME` adds one."
+_STATE_STYLES: Mapping[str, Style] = {"connected": "good", "failed": "bad"}
 _MAX_LOG_LINES = 20
 
 
 def choices(session: Session) -> Iterable[CompletionChoice]:
-    for one in session.mcp.statuses() if session.mcp else ():
-        yield CompletionChoice(one.config.name, one.config.summary)
+    for status in session.mcp.statuses() if session.mcp else ():
+        yield CompletionChoice(status.config.name, status.config.summary)
 
 
 async def run(here: CommandContext, rest: str) -> None:
@@ -35,14 +35,14 @@ async def run(here: CommandContext, rest: str) -> None:
     if servers is None or not (servers.statuses() or remote):
         for notice in servers.notices() if servers else ():
             here.show(line(on_one_line(notice)))
-        here.show(line(NONE))
+        here.show(line(NO_SERVERS))
         return
     if not rest and here.look.picks and servers.statuses():
-        rest = await _pick(here, servers)
+        rest = await _pick_server(here, servers)
         if not rest:
             return
     word, _, name = rest.partition(" ")
-    if (act := _ACTIONS.get(word)) is not None and name.strip():
+    if (act := _SERVER_ACTIONS.get(word)) is not None and name.strip():
         name = name.strip()
         _status(servers, name)
         await act(here, servers, name)
@@ -52,7 +52,7 @@ async def run(here: CommandContext, rest: str) -> None:
         _list(here, servers)
 
 
-async def _pick(here: CommandContext, servers: "McpServers") -> str:
+async def _pick_server(here: CommandContext, servers: "McpServers") -> str:
     """What to do with which server, as it is typed after /mcp; "": nothing."""
     statuses = servers.statuses()
     wide = max(cells(one.config.name) for one in statuses)
@@ -63,14 +63,14 @@ async def _pick(here: CommandContext, servers: "McpServers") -> str:
         about = _about(one)
         left = max(10, room - cells(name) - cells(state))
         return (
-            ("plain", name), (_STYLES.get(one.state, "dim"), state), ("dim", cut(about, left)),
+            ("plain", name), (_STATE_STYLES.get(one.state, "dim"), state), ("dim", cut(about, left)),
         )  # fmt: skip
 
     items = (
         PickerItem(one.config.name, partial(row, one=one), one.config.name)
         for one in statuses
     )
-    name = await _picked(here, Picker("MCP servers", tuple(items)))
+    name = await _pick_action(here, Picker("MCP servers", tuple(items)))
     if not name:
         return ""
     one = next(each for each in statuses if each.config.name == name)
@@ -86,7 +86,7 @@ async def _pick(here: CommandContext, servers: "McpServers") -> str:
         PickerItem(typed, partial(_action_row, typed, about), f"{typed} {about}")
         for typed, about in actions.items()
     )
-    return await _picked(here, Picker(f"The MCP server {name}", tuple(items)))
+    return await _pick_action(here, Picker(f"The MCP server {name}", tuple(items)))
 
 
 def _action_row(typed: str, about: str, room: int) -> Line:
@@ -94,7 +94,7 @@ def _action_row(typed: str, about: str, room: int) -> Line:
     return (("plain", f"{head}  "), ("dim", cut(about, max(10, room - cells(head) - 2))))
 
 
-async def _picked(here: CommandContext, picker: Picker) -> str:
+async def _pick_action(here: CommandContext, picker: Picker) -> str:
     picked = await here.pick(picker)
     return picked.selection.id if picked and picked.selection else ""
 
@@ -193,6 +193,6 @@ async def _log_out(here: CommandContext, servers: "McpServers", name: str) -> No
 
 
 _Action = Callable[[CommandContext, "McpServers", str], Awaitable[None]]
-_ACTIONS: Mapping[str, _Action] = {
+_SERVER_ACTIONS: Mapping[str, _Action] = {
     "accept": _accept, "restart": _restart, "log": _log, "login": _log_in, "logout": _log_out,
 }  # fmt: skip

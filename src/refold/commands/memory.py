@@ -11,7 +11,7 @@ from refold.errors import BadInput
 from refold.views.escape import on_one_line
 from refold.views.styled import Line, line
 
-_OFF = "memory is off: --no-memory was given, or memory = false is set"
+_OFF_TEXT = "memory is off: --no-memory was given, or memory = false is set"
 
 
 async def run(here: CommandContext, rest: str) -> None:
@@ -31,7 +31,7 @@ async def run(here: CommandContext, rest: str) -> None:
 
 def memory_of(here: CommandContext) -> ProjectNotes:
     if (found := here.session.memory) is None:
-        raise BadInput(_OFF)
+        raise BadInput(_OFF_TEXT)
     return found
 
 

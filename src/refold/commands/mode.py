@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from refold.client.session import Session
 from refold.commands.command_context import CommandContext
-from refold.commands.table import MODES
+from refold.commands.table import MODE_NAMES
 from refold.errors import BadInput
 from refold.values import modes
 from refold.values.modes import MODE_MEANINGS, Mode
@@ -16,17 +16,17 @@ from refold.values.similar_names import similar
 from refold.views.styled import line
 
 # bypass is not among them: it must be asked for by name.
-_CYCLE: Sequence[Mode] = ("default", "accept-edits", "sandbox", "plan")
+_MODE_CYCLE: Sequence[Mode] = ("default", "accept-edits", "sandbox", "plan")
 
 
 async def run(here: CommandContext, rest: str) -> None:
     if not rest:
         now = here.session.mode
-        for each in MODES:
+        for each in MODE_NAMES:
             sign = "*" if each == now else " "
             here.show(line(f"{sign} {each:14}{MODE_MEANINGS[each]}"))
         return
-    await change(here, _named(rest))
+    await change(here, _parse_mode(rest))
 
 
 async def change(here: CommandContext, wanted: Mode) -> None:
@@ -35,14 +35,14 @@ async def change(here: CommandContext, wanted: Mode) -> None:
     here.show(line(f"{wanted}: {MODE_MEANINGS[wanted]}", style))
 
 
-def _named(text: str) -> Mode:
+def _parse_mode(text: str) -> Mode:
     if (found := modes.MODE_NAMES.get(text)) is not None:
         return found
     near = similar(text, modes.MODE_NAMES, 1)
     hint = (
         f"Did you mean {modes.MODE_NAMES[near[0]]}?"
         if near
-        else f"There are {', '.join(MODES)}."
+        else f"There are {', '.join(MODE_NAMES)}."
     )
     raise BadInput(f"{text!r} is not a mode. {hint}")
 
@@ -64,5 +64,5 @@ async def set_next_mode(session: Session) -> None:
 
 def mode_after(mode: Mode, *, sandboxed: bool) -> Mode:
     """The next mode. Mode sandbox is left out where no sandbox works."""
-    modes: list[Mode] = [each for each in _CYCLE if sandboxed or each != "sandbox"]
+    modes: list[Mode] = [each for each in _MODE_CYCLE if sandboxed or each != "sandbox"]
     return modes[(modes.index(mode) + 1) % len(modes)] if mode in modes else modes[0]

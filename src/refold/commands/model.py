@@ -9,14 +9,14 @@ from typing import get_args
 from refold.client.session import Session
 from refold.commands.command_context import CommandContext
 from refold.commands.completion import CompletionChoice
-from refold.commands.table import EFFORTS, THINKING
+from refold.commands.table import EFFORT_NAMES, THINKING_EFFORTS
 from refold.errors import BadInput
 from refold.values.modes import Effort
 from refold.views.escape import on_one_line
 from refold.views.model_picker import DEFAULT_EFFORT, model_picker
 from refold.views.styled import line
 
-DEFAULT = "It is the default of new sessions."
+DEFAULT_NOTE = "It is the default of new sessions."
 
 
 def choices(session: Session) -> Iterable[CompletionChoice]:
@@ -30,18 +30,18 @@ async def run(here: CommandContext, rest: str) -> None:
         name = await choose(here, wanted)
         if save:
             session.config.remember("model", name)
-            here.show(line(DEFAULT, "dim"))
+            here.show(line(DEFAULT_NOTE, "dim"))
         return
-    await _picked(here)
+    await _pick(here)
 
 
-async def _picked(here: CommandContext) -> None:
+async def _pick(here: CommandContext) -> None:
     """Pick a model and an effort from a list."""
     session = here.session
     if not (offers := await session.models.list_offers()):
         raise BadInput("No provider has a key: refold auth login, or /model NAME")
     effort = session.effort
-    picker = model_picker(offers, session.model, effort, EFFORTS)
+    picker = model_picker(offers, session.model, effort, EFFORT_NAMES)
     found = await here.pick(picker)
     if found is None or found.selection is None:
         return
@@ -77,17 +77,19 @@ def split_save(rest: str) -> tuple[str, bool]:
 async def run_effort(here: CommandContext, rest: str) -> None:
     now = here.session.effort
     if not rest:
-        here.show(line(f"{now or 'the default of the provider'} ({', '.join(EFFORTS)})"))
+        here.show(
+            line(f"{now or 'the default of the provider'} ({', '.join(EFFORT_NAMES)})")
+        )
         return
     wanted, save = split_save(rest)
     found = next((e for e in get_args(Effort) if e == wanted), None)
     if not found:
-        raise BadInput(f"{wanted!r} is not an effort: {', '.join(EFFORTS)}")
+        raise BadInput(f"{wanted!r} is not an effort: {', '.join(EFFORT_NAMES)}")
     await here.session.set_effort(found)
     here.show(line(f"From the next turn: {found}", "dim"))
     if save:
         here.session.config.remember("effort", found)
-        here.show(line(DEFAULT, "dim"))
+        here.show(line(DEFAULT_NOTE, "dim"))
 
 
 async def run_thinking(here: CommandContext, rest: str) -> None:
@@ -96,10 +98,10 @@ async def run_thinking(here: CommandContext, rest: str) -> None:
         shown = (
             "off" if now == "off" else f"on ({now or 'as much as the provider chooses'})"
         )
-        here.show(line(f"{shown} (/thinking {'|'.join(THINKING)} changes it)"))
+        here.show(line(f"{shown} (/thinking {'|'.join(THINKING_EFFORTS)} changes it)"))
         return
-    if (effort := THINKING.get(rest)) is None:
-        raise BadInput(f"type /thinking {'|'.join(THINKING)}, not {rest!r}")
+    if (effort := THINKING_EFFORTS.get(rest)) is None:
+        raise BadInput(f"type /thinking {'|'.join(THINKING_EFFORTS)}, not {rest!r}")
     await here.session.set_effort(effort)
     said = "no thinking, if the model allows it" if effort == "off" else f"effort {effort}"
     here.show(line(f"From the next turn: {said}", "dim"))

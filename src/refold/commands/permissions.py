@@ -11,10 +11,10 @@ from refold.errors import BadInput
 from refold.views.escape import on_one_line
 from refold.views.styled import Line, Style, line
 
-_STYLES: Mapping[str, Style] = {"deny": "bad", "ask": "warn"}
+_RULE_STYLES: Mapping[str, Style] = {"deny": "bad", "ask": "warn"}
 
 
-_ASKS = "The next change asks once the model has read text from outside"
+_ASKS_NOTE = "The next change asks once the model has read text from outside"
 
 
 async def run(here: CommandContext, rest: str) -> None:
@@ -37,9 +37,9 @@ def _list(here: CommandContext) -> None:
     here.show(line(f"The mode is {now}: {MODE_MEANINGS[now]}"))
     match here.session.permissions.after_outside_text:
         case "asks now":
-            here.show(line(f"{_ASKS}, and it has read some.", "warn"))
+            here.show(line(f"{_ASKS_NOTE}, and it has read some.", "warn"))
         case "asks":
-            here.show(line(f"{_ASKS}.", "dim"))
+            here.show(line(f"{_ASKS_NOTE}.", "dim"))
         case _:
             pass
     rows = here.session.permissions.rules_in_force()
@@ -47,7 +47,7 @@ def _list(here: CommandContext) -> None:
         here.show(line("There are no rules.", "dim"))
     for verdict, rule, source in rows:
         shown: Line = (
-            (_STYLES.get(verdict, "good"), f"  {verdict:5} "),
+            (_RULE_STYLES.get(verdict, "good"), f"  {verdict:5} "),
             ("plain", on_one_line(rule)),
             ("dim", f"  {on_one_line(source)}"),
         )

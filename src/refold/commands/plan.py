@@ -10,7 +10,7 @@ from refold.views.escape import on_one_line
 from refold.views.styled import line
 from refold.views.todo_list import plan_lines
 
-_WAITS = "The plan waits: /execute approves it, a message continues planning."
+_WAITS_HINT = "The plan waits: /execute approves it, a message continues planning."
 
 
 async def run(here: CommandContext, rest: str) -> None:
@@ -29,7 +29,7 @@ async def run(here: CommandContext, rest: str) -> None:
         if here.terminal is not None:
             here.terminal.show_plan()
         else:
-            here.show(Markdown(view.plans.waiting.text), line(_WAITS, "dim"))
+            here.show(Markdown(view.plans.waiting.text), line(_WAITS_HINT, "dim"))
     elif on:
         here.show(line("Plan mode is on. Leave it with /execute or Shift+Tab.", "dim"))
 

@@ -15,7 +15,7 @@ from refold.views.escape import on_one_line
 from refold.views.styled import line
 from refold.views.wrap import cells
 
-_HOW = "/preset NAME chooses one; /preset NAME save makes it the default, too."
+_USAGE_HINT = "/preset NAME chooses one; /preset NAME save makes it the default, too."
 
 
 def choices(session: Session) -> Iterable[CompletionChoice]:
@@ -55,7 +55,7 @@ def _list(here: CommandContext) -> None:
             ("accent", f"{mark} {on_one_line(each)}{pad}"),
             ("plain", f"  {on_one_line(about)}"),
         ))  # fmt: skip
-    here.show(line(_HOW, "dim"))
+    here.show(line(_USAGE_HINT, "dim"))
 
 
 def _no_preset(name: str, there: list[str]) -> str:

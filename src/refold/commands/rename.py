@@ -6,12 +6,12 @@ from refold.commands.command_context import CommandContext
 from refold.views.escape import on_one_line
 from refold.views.styled import line
 
-_NONE = '""'  # removes the name
+_NO_NAME = '""'  # removes the name
 
 
 async def run(here: CommandContext, rest: str) -> None:
     if rest:
-        await here.session.rename("" if rest == _NONE else rest)
+        await here.session.rename("" if rest == _NO_NAME else rest)
     about = here.session.view.session
     if about.name:
         here.show(line(f"This session is called {on_one_line(about.name)!r}."))

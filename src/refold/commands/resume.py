@@ -23,8 +23,8 @@ from refold.views.picker import rows_with_numbers
 from refold.views.session_list import by_session, hit_lines, session_picker
 from refold.views.styled import line
 
-_MOST = 20  # sessions in a list, messages that are found
-_ASK = "number to switch to, Enter to stay:"
+_MAX_ROWS = 20  # sessions in a list, messages that are found
+_NUMBER_PROMPT = "number to switch to, Enter to stay:"
 
 
 def choices(session: Session) -> Iterable[CompletionChoice]:
@@ -49,7 +49,7 @@ async def run(here: CommandContext, rest: str) -> None:
 
 async def switch_to_one(here: CommandContext, ids: Sequence[str]) -> None:
     """Ask for a number in a list that was printed, and switch to that session."""
-    typed = (await here.ask(_ASK)).strip()
+    typed = (await here.ask(_NUMBER_PROMPT)).strip()
     if not typed:
         return
     if not (typed.isascii() and typed.isdecimal() and 1 <= int(typed) <= len(ids)):
@@ -85,7 +85,7 @@ async def run_sessions(here: CommandContext, rest: str) -> None:
     found = replace(picker, query=rest).items
     if not found:
         raise BadInput(f"no other session of this directory matches {rest!r}")
-    shown = found[:_MOST]
+    shown = found[:_MAX_ROWS]
     here.show(*rows_with_numbers(shown, here.look.room))
     if more := len(found) - len(shown):
         here.show(line(f"{more} older ones: /sessions WORDS, or /resume", "dim"))
@@ -95,7 +95,7 @@ async def run_sessions(here: CommandContext, rest: str) -> None:
 async def run_search(here: CommandContext, rest: str) -> None:
     if not rest:
         raise BadInput("type /search WORDS, to search the sessions of this directory")
-    found = by_session(await here.session.catalogue.search(rest, _MOST))
+    found = by_session(await here.session.catalogue.search(rest, _MAX_ROWS))
     if not found:
         here.show(line("Nothing was found in the sessions of this directory."))
         return

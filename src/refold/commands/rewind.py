@@ -18,19 +18,21 @@ from refold.views.rewind_points import (
 )
 from refold.views.styled import line
 
-_WHAT: Mapping[str, What] = {
+_REWIND_PARTS: Mapping[str, What] = {
     "": "both", "both": "both", "conversation": "conversation", "files": "files",
 }  # fmt: skip
-NOWHERE = "There are no messages in this session yet, so there is nothing to rewind."
+NOTHING_TO_REWIND = (
+    "There are no messages in this session yet, so there is nothing to rewind."
+)
 
 
 async def run(here: CommandContext, rest: str) -> None:
     """Let a point be picked; or rewind to before the one that is named."""
     if not rest:
-        await _picked(here)
+        await _pick(here)
         return
     number, _, what = rest.partition(" ")
-    wanted = _WHAT.get(what.strip())
+    wanted = _REWIND_PARTS.get(what.strip())
     if not number.isdecimal() or wanted is None:
         raise BadInput(
             f"type /rewind, or /rewind N [conversation|files|both], not {rest!r}"
@@ -38,17 +40,19 @@ async def run(here: CommandContext, rest: str) -> None:
     await rewind_to(here, int(number), wanted)
 
 
-async def _picked(here: CommandContext) -> None:
+async def _pick(here: CommandContext) -> None:
     """Pick a point, and what goes back. Where nothing can be picked, the points are listed."""
     points = await here.session.workspace.points()
     if points and here.look.picks:
         found = await here.pick(point_picker(points))
         if found and found.selection:
-            what = _WHAT[found.dial.value if found.dial else ""]
+            what = _REWIND_PARTS[found.dial.value if found.dial else ""]
             await rewind_to(here, int(found.selection.id), what)
         return
     here.show(*point_lines(points, here.look.room))
-    here.show(line("/rewind N goes back to before N" if points else NOWHERE, "dim"))
+    here.show(
+        line("/rewind N goes back to before N" if points else NOTHING_TO_REWIND, "dim")
+    )
 
 
 async def rewind_to(here: CommandContext, seq: int, what: What) -> None:
@@ -97,7 +101,7 @@ async def run_undo(here: CommandContext, rest: str) -> None:
         raise BadInput("/undo takes no argument: /rewind N chooses the point")
     point = _last_point(here.session.view.checkpoints.points)
     if point is None:
-        raise BadInput(NOWHERE)
+        raise BadInput(NOTHING_TO_REWIND)
     await rewind_to(here, point.seq, "both")
 
 

@@ -14,7 +14,7 @@ from refold.views.styled import Line, line
 def heading(session: Session) -> Line:
     """What works here, and where that is."""
     model = on_one_line(session.model)
-    where = shown(session.view.session.directory)
+    where = directory_name(session.view.session.directory)
     branch = on_one_line(session.workspace.branch)
     mode = f"mode {session.mode}" if session.mode != "default" else ""
     said = "".join(f" · {part}" for part in (model, where, branch, mode) if part)
@@ -58,7 +58,7 @@ def _standing() -> str:
         return ""
 
 
-def shown(directory: str) -> str:
+def directory_name(directory: str) -> str:
     """A directory as people write it, fit for a screen."""
     return on_one_line(_short(directory))
 

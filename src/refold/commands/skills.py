@@ -32,10 +32,10 @@ async def run(here: CommandContext, rest: str) -> None:
     heads = [on_one_line(f"{each.name} {each.usage}".strip()) for each in offered]
     wide = max(map(cells, heads), default=0)
     for head, each in zip(heads, offered, strict=True):
-        here.show(_offered(head, wide, each.about, here.look.room))
+        here.show(_offer_line(head, wide, each.about, here.look.room))
 
 
-def _offered(head: str, wide: int, about: str, room: int) -> Line:
+def _offer_line(head: str, wide: int, about: str, room: int) -> Line:
     pad = wide - cells(head) if wide <= room // 2 else 0
     left = max(room - cells(head) - pad - 4, 10)
     return (

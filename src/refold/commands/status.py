@@ -7,7 +7,7 @@ import sys
 from refold._version import __version__
 from refold.client.types import View
 from refold.commands.command_context import CommandContext, terminal_of
-from refold.commands.session_lines import shown
+from refold.commands.session_lines import directory_name
 from refold.errors import BadInput
 from refold.views.escape import on_one_line
 from refold.views.number_format import tokens, window_share
@@ -33,7 +33,9 @@ def _rows(here: CommandContext) -> list[tuple[str, str]]:
     name = f" ({on_one_line(about.name)})" if about.name else ""
     effort = f", effort {about.effort}" if about.effort else ""
     given = len(permissions.rules), len(permissions.grants)
-    more = [shown(root) for root in session.workspace.roots if root != about.directory]
+    more = [
+        directory_name(root) for root in session.workspace.roots if root != about.directory
+    ]
     held = "works" if permissions.facts().sandboxed else "does not work here, see /doctor"
     return [
         ("version", f"refold {__version__}"),
@@ -43,7 +45,7 @@ def _rows(here: CommandContext) -> list[tuple[str, str]]:
         ("mode", session.mode),
         ("sandbox", held),
         ("rules", f"{given[0]} from settings, {given[1]} allowed for this session"),
-        ("directory", ", ".join([shown(about.directory), *more])),
+        ("directory", ", ".join([directory_name(about.directory), *more])),
         ("checkpoints", "yes" if session.workspace.checkpoints else "no"),
         ("context", _context(view)),
     ]

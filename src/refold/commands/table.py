@@ -13,7 +13,7 @@ from refold.values.modes import Effort, Format, Mode
 Group: TypeAlias = Literal[
     "session", "model", "permissions", "plan", "context", "agents", "knowledge", "terminal"
 ]
-GROUPS: Mapping[Group, str] = {
+GROUP_TITLES: Mapping[Group, str] = {
     "session": "Sessions",
     "model": "Model and agent",
     "permissions": "Permissions",
@@ -25,26 +25,26 @@ GROUPS: Mapping[Group, str] = {
 }
 Need: TypeAlias = Literal["", "terminal", "sessions", "files"]
 # Why a command is left out where this is lacking.
-WHY: Mapping[Need, str] = {
+NEED_REASONS: Mapping[Need, str] = {
     "terminal": "only `refold` in a terminal has it",
     "sessions": "your editor opens, copies and switches sessions",
     "files": "it writes a file where refold runs; the menu has the export",
 }
-EFFORTS: tuple[str, ...] = tuple(each for each in get_args(Effort) if each)
-THINKING: Mapping[str, Effort] = {
+EFFORT_NAMES: tuple[str, ...] = tuple(each for each in get_args(Effort) if each)
+THINKING_EFFORTS: Mapping[str, Effort] = {
     "on": "medium",
     "off": "off",
     "high": "high",
     "max": "max",
 }
-MODES: tuple[Mode, ...] = get_args(Mode)
-FORMATS: tuple[Format, ...] = (
+MODE_NAMES: tuple[Mode, ...] = get_args(Mode)
+FORMAT_NAMES: tuple[Format, ...] = (
     "plain",
     "markdown",
     "json",
     "xml",
 )  # of a conversation for a CLI backend
-THEMES = (
+THEME_NAMES = (
     "auto", "dark", "light", "dark-contrast", "light-contrast", "dark-daltonized",
     "light-daltonized", "mono",
 )  # fmt: skip
@@ -133,10 +133,10 @@ def _models() -> tuple[SlashCommand, ...]:
                 more="It applies from the next turn; `save` makes it the default. The name of a "
                 "provider or of a CLI backend alone selects its default model."),
         SlashCommand("effort", "show or change the reasoning effort",
-                f"[{'|'.join(EFFORTS)}] [save]", words=EFFORTS, at_once=True, group="model",
+                f"[{'|'.join(EFFORT_NAMES)}] [save]", words=EFFORT_NAMES, at_once=True, group="model",
                 more="It applies from the next turn; `save` makes it the default."),
         SlashCommand("thinking", "show or change how much the model thinks",
-                f"[{'|'.join(THINKING)}]", words=tuple(THINKING), at_once=True, group="model",
+                f"[{'|'.join(THINKING_EFFORTS)}]", words=tuple(THINKING_EFFORTS), at_once=True, group="model",
                 more="It sets the effort: on is medium. Off is off where the provider allows "
                 "it; otherwise the model thinks as little as it can, and a line says so."),
         SlashCommand("agent", "pick the agent, or change it by name", "[NAME]", group="model"),
@@ -144,7 +144,7 @@ def _models() -> tuple[SlashCommand, ...]:
                 "[NAME] [save]", at_once=True, group="model",
                 more="It applies from the next turn; `save` makes it the default."),
         SlashCommand("format", "show or set how the conversation is sent to a CLI backend",
-                f"[{'|'.join(FORMATS)}] [save]", words=FORMATS, at_once=True, group="model",
+                f"[{'|'.join(FORMAT_NAMES)}] [save]", words=FORMAT_NAMES, at_once=True, group="model",
                 more="It applies from the next turn; `save` makes it the default (backend.format). "
                 "To other models the conversation is sent as one text, too."),
     )  # fmt: skip
@@ -152,8 +152,8 @@ def _models() -> tuple[SlashCommand, ...]:
 
 def _permissions() -> tuple[SlashCommand, ...]:
     return (
-        SlashCommand("mode", "show or change what runs without asking", f"[{'|'.join(MODES)}]",
-                words=MODES, at_once=True, group="permissions"),
+        SlashCommand("mode", "show or change what runs without asking", f"[{'|'.join(MODE_NAMES)}]",
+                words=MODE_NAMES, at_once=True, group="permissions"),
         SlashCommand("approval", "on: ask as usual; off: run everything without asking",
                 "[on|off]", words=("on", "off"), at_once=True, group="permissions"),
         SlashCommand("permissions", "list the rules, or allow something for this session",
@@ -264,8 +264,8 @@ def _terminal() -> tuple[SlashCommand, ...]:
                 more="KEY may be a table. A change is saved, and new sessions use it."),
         SlashCommand("doctor", "check this installation", "[--offline]",
                 words=("--offline",), needs="terminal"),
-        SlashCommand("theme", "pick the colours, or change them by name", f"[{'|'.join(THEMES)}] [save]",
-                words=THEMES, at_once=True, more="`save` makes it the default.", needs="terminal"),
+        SlashCommand("theme", "pick the colours, or change them by name", f"[{'|'.join(THEME_NAMES)}] [save]",
+                words=THEME_NAMES, at_once=True, more="`save` makes it the default.", needs="terminal"),
         SlashCommand("vi", "switch between vi and Emacs keys", "[on|off]", words=("on", "off"), needs="terminal"),
     )  # fmt: skip
 

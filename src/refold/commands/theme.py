@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 
 from refold.commands.command_context import CommandContext, terminal_of
-from refold.commands.table import THEMES
+from refold.commands.table import THEME_NAMES
 from refold.errors import BadInput
 from refold.views.picker import Picker, PickerItem, picker_at
 from refold.views.styled import Line, line
 
-_ABOUT: Mapping[str, str] = {
+_THEME_NOTES: Mapping[str, str] = {
     "auto": "the sixteen colours that your terminal defines",
     "dark": "readable on a dark background",
     "light": "readable on a light background",
@@ -18,7 +18,7 @@ _ABOUT: Mapping[str, str] = {
     "light-daltonized": "blue and orange instead of green and red, on a light background",
     "mono": "bold and similar styles only",
 }
-_SAMPLE: tuple[Line, ...] = (
+_SAMPLE_LINES: tuple[Line, ...] = (
     (),
     (("accent", "  ● "), ("strong", "edit_file"), ("plain", " greet.py")),
     (("gone", '  2 - return "'), ("gone_word", "hi"), ("gone", '"')),
@@ -32,10 +32,10 @@ _SAMPLE: tuple[Line, ...] = (
 async def run(here: CommandContext, rest: str) -> None:
     name, _, save = rest.partition(" ")
     if not name:
-        await _picked(here)
+        await _pick(here)
         return
-    if name not in THEMES or save not in ("", "save"):
-        raise BadInput(f"type /theme {'|'.join(THEMES)}, or add save, not {rest!r}")
+    if name not in THEME_NAMES or save not in ("", "save"):
+        raise BadInput(f"type /theme {'|'.join(THEME_NAMES)}, or add save, not {rest!r}")
     terminal = terminal_of(here, "/theme")
     if terminal.has_colours:
         terminal.use_theme(name)
@@ -47,13 +47,15 @@ async def run(here: CommandContext, rest: str) -> None:
         here.show(line("It is the default of new sessions.", "dim"))
 
 
-async def _picked(here: CommandContext) -> None:
+async def _pick(here: CommandContext) -> None:
     """Each theme is shown while it is selected; leaving the list changes nothing."""
     terminal = terminal_of(here, "/theme")
     if not terminal.has_colours:
         raise BadInput("This terminal shows no colours, so there is nothing to pick.")
-    items = (PickerItem(name, lambda _, name=name: _row(name), name) for name in THEMES)
-    picker = Picker("Which theme?", tuple(items), sample=_SAMPLE)
+    items = (
+        PickerItem(name, lambda _, name=name: _row(name), name) for name in THEME_NAMES
+    )
+    picker = Picker("Which theme?", tuple(items), sample=_SAMPLE_LINES)
     picker = picker_at(picker, here.session.settings.terminal.theme)
     restore = terminal.use_theme("")
 
@@ -70,4 +72,4 @@ async def _picked(here: CommandContext) -> None:
 
 
 def _row(name: str) -> Line:
-    return (("plain", f"{name:18}"), ("dim", _ABOUT[name]))
+    return (("plain", f"{name:18}"), ("dim", _THEME_NOTES[name]))

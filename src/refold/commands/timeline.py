@@ -5,17 +5,17 @@ from refold.commands.history import number_in
 from refold.views.styled import line
 from refold.views.timeline import slowest, timeline_lines
 
-_EMPTY = "There are no calls in this session yet."
-_NARROW = 60  # cells that a row needs to be useful
+_EMPTY_TEXT = "There are no calls in this session yet."
+_MIN_ROW_CELLS = 60  # cells that a row needs to be useful
 
 
 async def run(here: CommandContext, rest: str) -> None:
     """All calls; with N, only the N slowest."""
     slow = number_in(rest, "/timeline")
     calls = await here.session.reports.timeline()
-    room = max(here.look.room, _NARROW)
+    room = max(here.look.room, _MIN_ROW_CELLS)
     rows = list(timeline_lines(slowest(calls, slow) if slow else calls, room))
     if not rows:
-        here.show(line(_EMPTY))
+        here.show(line(_EMPTY_TEXT))
         return
     await here.show_long(rows)

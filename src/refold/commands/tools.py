@@ -16,9 +16,9 @@ from refold.views.escape import on_one_line, visible
 from refold.views.styled import Line, Style, line
 from refold.views.wrap import cells
 
-_PLANNING = "not in plan mode"
-_ASKED = "asks"
-_FREE = "runs without asking"
+_PLANNING_STATE = "not in plan mode"
+_ASKS_STATE = "asks"
+_FREE_STATE = "runs without asking"
 
 
 def choices(session: Session) -> Iterable[CompletionChoice]:
@@ -27,17 +27,17 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
 
 async def run(here: CommandContext, rest: str) -> None:
     """All of them; or one, with its description."""
-    given, permissions = here.session.reports.next_tools(), here.session.permissions
+    tools, permissions = here.session.reports.next_tools(), here.session.permissions
     if rest:
-        found = next((t for t in (*given.active, *given.deferred) if t.name == rest), None)
+        found = next((t for t in (*tools.active, *tools.deferred) if t.name == rest), None)
         if found is None:
             raise BadInput(f"there is no tool {rest!r} here: /tools lists them")
         here.show(_row(found, len(rest), permissions))
         here.show(line(visible(found.description.strip())))
         return
     for title, some in (
-        ("Tools with their schemas in the context:", given.active),
-        ("Tools that the model loads when it needs them:", given.deferred),
+        ("Tools with their schemas in the context:", tools.active),
+        ("Tools that the model loads when it needs them:", tools.deferred),
     ):
         if some:
             here.show(line(title, "strong"))
@@ -50,7 +50,7 @@ async def run(here: CommandContext, rest: str) -> None:
 def _row(tool: Tool, wide: int, permissions: Permissions) -> Line:
     name = on_one_line(tool.name)
     how = happens(tool, permissions)
-    styles: dict[str, Style] = {_FREE: "good", _PLANNING: "bad"}
+    styles: dict[str, Style] = {_FREE_STATE: "good", _PLANNING_STATE: "bad"}
     return (
         ("accent", f"  {name}{'':{wide - cells(name)}}"),
         ("dim", f"  {tool.effect.value:<6}  "),
@@ -70,13 +70,13 @@ def happens(tool: Tool, permissions: Permissions) -> str:
     """What happens to a call that no rule names, in the mode that holds now."""
     mode, commands = permissions.mode, permissions.runs_commands(tool)
     if tool.effect in (Effect.LOOK, Effect.SELF) or mode == "bypass":
-        return _FREE
+        return _FREE_STATE
     if tool.effect is Effect.ASK:
         return "asks you a question"
     if mode == "plan" and tool.effect in (Effect.CHANGE, Effect.RUN):
-        return "read-only commands" if commands else _PLANNING
+        return "read-only commands" if commands else _PLANNING_STATE
     if mode == "rules-only":
         return "needs an allow rule"
     if tool.effect is Effect.CHANGE and mode in ("accept-edits", "sandbox"):
         return "runs without asking in the workspace"
-    return "asks, unless it is read-only" if commands else _ASKED
+    return "asks, unless it is read-only" if commands else _ASKS_STATE

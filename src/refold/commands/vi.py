@@ -6,14 +6,14 @@ from refold.commands.command_context import CommandContext, terminal_of
 from refold.errors import BadInput
 from refold.views.styled import line
 
-_WANTED: Mapping[str, bool | None] = {"": None, "on": True, "off": False}
+_VI_SETTINGS: Mapping[str, bool | None] = {"": None, "on": True, "off": False}
 
 
 async def run(here: CommandContext, rest: str) -> None:
     """Without an argument, switch to the other."""
-    if rest not in _WANTED:
+    if rest not in _VI_SETTINGS:
         raise BadInput(f"type /vi, /vi on or /vi off, not {rest!r}")
-    match terminal_of(here, "/vi").use_vi_keys(_WANTED[rest]):
+    match terminal_of(here, "/vi").use_vi_keys(_VI_SETTINGS[rest]):
         case None:
             raise BadInput("this display has no line editor, so it has no vi keys")
         case True:

@@ -13,12 +13,12 @@ from threading import Condition, Thread
 
 from refold.client.workspace import file_names
 
-_FRESH = 10.0  # seconds after which the files are listed anew
-_TIMEOUT = 1.0  # seconds that an offer waits for the first list
+_FRESH_SECONDS = 10.0  # seconds after which the files are listed anew
+_OFFER_SECONDS = 1.0  # seconds that an offer waits for the first list
 _MOST_FILES = 200_000
-_PIECE = 2_000  # names that are looked through at once
-_MOST = 50
-_ALIKE = 75  # of 100: a name with letters mistyped
+_PIECE_NAMES = 2_000  # names that are looked through at once
+_MAX_OFFERS = 50
+_MIN_SIMILARITY = 75  # of 100: a name with letters mistyped
 
 
 class WorkspaceFiles:
@@ -34,21 +34,21 @@ class WorkspaceFiles:
     def found(self, wanted: str) -> Sequence[str]:
         """The best first. Called in a thread; the first time it waits a moment."""
         pieces = self._now()
-        best = nsmallest(_MOST, _matching(wanted, pieces))
+        best = nsmallest(_MAX_OFFERS, _matching(wanted, pieces))
         return [path for *_, path in best] or _alike(wanted, pieces)
 
     def _now(self) -> Sequence[Sequence[str]]:
         directory = self._directory()
         with self._news:
             other = directory != self._of
-            old = time.monotonic() - self._at > _FRESH
+            old = time.monotonic() - self._at > _FRESH_SECONDS
             if (other or old) and not self._listing:
                 self._listing = True
                 if other:
                     self._of, self._pieces = directory, ()
                 Thread(target=self._list, args=(directory,), daemon=True).start()
             if not self._pieces:
-                self._news.wait_for(lambda: not self._listing, _TIMEOUT)
+                self._news.wait_for(lambda: not self._listing, _OFFER_SECONDS)
             return self._pieces
 
     def _list(self, directory: str) -> None:
@@ -69,7 +69,7 @@ def _pieces(names: Iterator[str]) -> Iterator[tuple[str, ...]]:
     for name in names:
         piece.append(name)
         left -= 1
-        if len(piece) == _PIECE or not left:
+        if len(piece) == _PIECE_NAMES or not left:
             yield tuple(piece)
             piece = []
             if not left:
@@ -94,13 +94,13 @@ def _matching(
                 name = low[low.rfind("/") + 1 :]
                 place = _place(whole, name, low)
                 likeness = fuzz.ratio(whole, name)
-                if place == _SCATTERED:
+                if place == _SCATTERED_RANK:
                     likeness += fuzz.partial_ratio(whole, low)
                 hidden = low.startswith(".") or "/." in low
                 yield hidden, place, -likeness, len(path), path
 
 
-_SCATTERED = 3
+_SCATTERED_RANK = 3
 
 
 def _place(wanted: str, name: str, path: str) -> int:
@@ -108,7 +108,7 @@ def _place(wanted: str, name: str, path: str) -> int:
         return 0
     if wanted in name:
         return 1
-    return 2 if wanted in path else _SCATTERED
+    return 2 if wanted in path else _SCATTERED_RANK
 
 
 def _alike(wanted: str, pieces: Iterable[Sequence[str]]) -> Sequence[str]:
@@ -122,7 +122,7 @@ def _alike(wanted: str, pieces: Iterable[Sequence[str]]) -> Sequence[str]:
     for piece in pieces:
         names = [path.lower().rpartition("/")[2] for path in piece]
         for _, score, at in process.extract(
-            name, names, scorer=fuzz.ratio, limit=5, score_cutoff=_ALIKE
+            name, names, scorer=fuzz.ratio, limit=5, score_cutoff=_MIN_SIMILARITY
         ):
             found.append((-score, piece[at]))
-    return [path for _, path in nsmallest(_MOST, found)]
+    return [path for _, path in nsmallest(_MAX_OFFERS, found)]

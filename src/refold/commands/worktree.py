@@ -5,15 +5,17 @@ The handle makes and removes them; what is not committed is removed only after a
 
 from refold.client.protocol import EnterWorktree, LeaveWorktree, RemoveWorktree
 from refold.commands.command_context import CommandContext
-from refold.commands.session_lines import heading, shown
+from refold.commands.session_lines import directory_name, heading
 from refold.errors import BadInput
 from refold.views.escape import on_one_line
 from refold.views.styled import line
 
-_USAGE = "type /worktree [NAME], /worktree leave or /worktree remove [NAME], not {typed!r}"
-_NEW = "It is new: what is not committed is not in it. /worktree leave goes back."
-_REMOVED = "The worktree is removed. Its branch stays if it has commits of its own."
-_NONE = "There are no worktrees besides this one. /worktree NAME makes one."
+_USAGE_TEXT = (
+    "type /worktree [NAME], /worktree leave or /worktree remove [NAME], not {typed!r}"
+)
+_NEW_NOTE = "It is new: what is not committed is not in it. /worktree leave goes back."
+_REMOVED_NOTE = "The worktree is removed. Its branch stays if it has commits of its own."
+_NONE_NOTE = "There are no worktrees besides this one. /worktree NAME makes one."
 
 
 async def run(here: CommandContext, rest: str) -> None:
@@ -27,7 +29,7 @@ async def run(here: CommandContext, rest: str) -> None:
             await here.session.send(LeaveWorktree())
             here.show(heading(here.session))
             if left is not None:
-                kept = f"The worktree {shown(left.tree)} is kept."
+                kept = f"The worktree {directory_name(left.tree)} is kept."
                 here.show(line(kept, "dim"))
         case "remove":
             await _remove(here, name)
@@ -36,7 +38,7 @@ async def run(here: CommandContext, rest: str) -> None:
         case _ if not name:
             await _enter(here, word)
         case _:
-            raise BadInput(_USAGE.format(typed=f"/worktree {rest}"))
+            raise BadInput(_USAGE_TEXT.format(typed=f"/worktree {rest}"))
 
 
 async def _enter(here: CommandContext, name: str) -> None:
@@ -47,7 +49,7 @@ async def _enter(here: CommandContext, name: str) -> None:
     here.show(heading(here.session))
     entered = here.session.view.session.worktree
     if entered is not None and entered.tree not in before:
-        here.show(line(_NEW, "dim"))
+        here.show(line(_NEW_NOTE, "dim"))
 
 
 async def _list(here: CommandContext) -> None:
@@ -57,9 +59,9 @@ async def _list(here: CommandContext) -> None:
         mark = "*" if entered is not None and entered.tree == tree.directory else " "
         branch = on_one_line(tree.branch or "no branch")
         has = f"  {state.loss}" if state.loss else ""
-        here.show(line(f"{mark} {shown(tree.directory)}  {branch}{has}"))
+        here.show(line(f"{mark} {directory_name(tree.directory)}  {branch}{has}"))
     if not found:
-        here.show(line(_NONE, "dim"))
+        here.show(line(_NONE_NOTE, "dim"))
 
 
 async def _remove(here: CommandContext, name: str) -> None:
@@ -74,6 +76,6 @@ async def _remove(here: CommandContext, name: str) -> None:
             here.show(line("Nothing was removed.", "dim"))
             return
         await here.session.send(RemoveWorktree(name, force=True))
-    here.show(line(_REMOVED, "dim"))
+    here.show(line(_REMOVED_NOTE, "dim"))
     if was is not None and here.session.view.session.worktree is None:
         here.show(heading(here.session))

@@ -5,7 +5,7 @@ Typographic signs become similar ASCII; other characters become their code numbe
 
 import codecs
 
-_SPELLED = str.maketrans({
+_SPELLINGS = str.maketrans({
     "…": "...", "·": "-", "•": "*", "●": "*", "○": "o", "›": ">", "‹": "<", "»": ">>",
     "«": "<<", "“": '"', "”": '"', "„": '"', "‘": "'", "’": "'", "‚": "'", "–": "-",
     "—": "-", "−": "-", "‑": "-", "→": "->", "←": "<-", "↑": "^", "↓": "v", "⇒": "=>",
@@ -14,20 +14,21 @@ _SPELLED = str.maketrans({
     "┘": "+", "┤": "+", "┬": "+", "┴": "+", "┼": "+", "█": "#", "░": ".", "▏": "|",
     "▎": "|", "▌": "|", "\u00a0": " ",
 })  # fmt: skip
-MOST = 2  # cells by which a sign that a line was cut at can grow
+MAX_CUT_CELLS = 2  # cells by which a sign that a line was cut at can grow
 
 
-def spelled(text: str, encoding: str) -> str:
+def spell(text: str, encoding: str) -> str:
     """`text` in letters that `encoding` has."""
     if text.isascii() or is_all_of_unicode(encoding):
         return text
-    kept = "".join(
-        each if _has(each, encoding) else each.translate(_SPELLED) for each in text
+    letters = "".join(
+        letter if _has(letter, encoding) else letter.translate(_SPELLINGS)
+        for letter in text
     )
     try:
-        return kept.encode(encoding, "backslashreplace").decode(encoding)
+        return letters.encode(encoding, "backslashreplace").decode(encoding)
     except LookupError:  # a name that no codec has
-        return kept.encode("ascii", "backslashreplace").decode("ascii")
+        return letters.encode("ascii", "backslashreplace").decode("ascii")
 
 
 def is_all_of_unicode(encoding: str) -> bool:

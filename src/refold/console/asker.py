@@ -24,7 +24,7 @@ from refold.views.question_keys import Menu
 from refold.views.questions import asker_line, hint, parse_answer, question_lines
 from refold.views.styled import Line
 
-_TEXT = Menu(leave="no answer", free_text=True)
+_TEXT_MENU = Menu(leave="no answer", free_text=True)
 AskOne: TypeAlias = Callable[[Menu, Line], Awaitable[str | Key]]
 
 
@@ -49,16 +49,18 @@ class Asker:
 
     def waiting(self) -> Permission | Questions | None:
         """What is to be put next."""
-        found = [r for r in self._session.requests if isinstance(r, Permission | Questions)]
-        ahead = (each for each in found if self._is_preferred(each.id))
-        return next(ahead, found[0] if found else None)
+        open_requests = [
+            r for r in self._session.requests if isinstance(r, Permission | Questions)
+        ]
+        ahead = (request for request in open_requests if self._is_preferred(request.id))
+        return next(ahead, open_requests[0] if open_requests else None)
 
     def prefer(self, node: str) -> None:
         """Put the questions of this subagent before others, and now if it has one."""
         self._preferred = node
         if self._put is None or self._is_preferred(self._put[0]):
             return
-        if any(self._is_preferred(each.id) for each in self._session.requests):
+        if any(self._is_preferred(request.id) for request in self._session.requests):
             self._put[1].cancel()
 
     def _is_preferred(self, call_id: str) -> bool:
@@ -100,12 +102,14 @@ class Asker:
                 raise first(group) from group
             finally:
                 self._put = None
-        sent = answer is not None and await permission.send(answer, request, self._session)
-        if sent and answer:
+        is_sent = answer is not None and await permission.send(
+            answer, request, self._session
+        )
+        if is_sent and answer:
             self._printer.under([(("good" if answer.allowed else "warn", answer.said),)])
         else:
             self._printer.under([(("warn", self._elsewhere()),)])
-        if sent and answer and answer.mode:
+        if is_sent and answer and answer.mode:
             self.chosen_mode = answer.mode
         others = answer.also if answer else ()
         return [request.id, *(other.id for other in others)]
@@ -123,14 +127,14 @@ class Asker:
         )
 
     async def _fill_in(self, form: Form, who: str, ask_one: AskOne) -> PermissionAnswer:
-        from refold.console.form_prompt import FormPrompt, said_of
+        from refold.console.form_prompt import FormPrompt, answer_line
 
         self._printer.gap()
         self._printer.lines(asker_line(who))
         answer = await FormPrompt(form, self._printer, self._reader, ask_one).ask()
         if answer is None:
             return PermissionAnswer(False, "stopped", stop=True)
-        return PermissionAnswer(True, said_of(form, answer), answers=(answer.encode(),))
+        return PermissionAnswer(True, answer_line(form, answer), answers=(answer.encode(),))
 
     def _elsewhere(self) -> str:
         late = self._session.late
@@ -143,28 +147,32 @@ class Asker:
 # What the model asks the person: options by number, or words.
 #
 # Every question is answered, if only with nothing, and all answers go out together.
-async def _answers(found: Questions, printer: Printer, ask_one: AskOne) -> PermissionAnswer:
+async def _answers(
+    questions: Questions, printer: Printer, ask_one: AskOne
+) -> PermissionAnswer:
     """Put the questions one by one. Ctrl+C stops the turn."""
     answers: list[str] = []
-    for number, asked in enumerate(found.questions, 1):
+    for number, asked in enumerate(questions.questions, 1):
         printer.gap()
-        printer.lines(asker_line(found.who))
-        printer.lines(question_lines(asked, number, len(found.questions), printer.room))
+        printer.lines(asker_line(questions.who))
+        printer.lines(question_lines(asked, number, len(questions.questions), printer.room))
         answer = await _answer(asked, printer, ask_one)
         if answer is None:
             return PermissionAnswer(False, "stopped", stop=True)
         answers.append(answer)
-        if number < len(found.questions):  # what was said last is shown by whoever sends it
-            printer.under([(("good" if answer else "dim", _said(answer)),)])
+        if number < len(
+            questions.questions
+        ):  # what was said last is shown by whoever sends it
+            printer.under([(("good" if answer else "dim", _to_text(answer)),)])
     return PermissionAnswer(
-        True, _said(answers[-1]) if answers else "", answers=tuple(answers)
+        True, _to_text(answers[-1]) if answers else "", answers=tuple(answers)
     )
 
 
 async def _answer(asked: AskedQuestion, printer: Printer, ask_one: AskOne) -> str | None:
     prompt: Line = (("dim", f"{hint(asked)}\n"), ("person", "answer › "))
     while True:
-        match await ask_one(_TEXT, prompt):
+        match await ask_one(_TEXT_MENU, prompt):
             case str(words):
                 answer = parse_answer(words, asked)
                 if answer is not None:
@@ -182,5 +190,5 @@ def _wrong(words: str, asked: AskedQuestion) -> str:
     return f"{many}{numbers} is not one of the choices."
 
 
-def _said(answer: str) -> str:
+def _to_text(answer: str) -> str:
     return visible(answer) if answer else "no answer"

@@ -15,11 +15,11 @@ from refold.console.capabilities import Display
 from refold.views.escape import on_one_line
 from refold.views.wrap import cut
 
-BELL = "\x07"
-_END = "\x1b\\"
-_TITLE = "refold"
-_WIDEST = 120  # cells
-_PATIENCE = 2.0  # seconds for the desktop to take a notice
+BELL_CHAR = "\x07"
+_STRING_END = "\x1b\\"
+_NOTICE_TITLE = "refold"
+_MAX_CELLS = 120  # cells
+_NOTICE_SECONDS = 2.0  # seconds for the desktop to take a notice
 
 
 def ring_bell(environ: Mapping[str, str], text: str, display: Display = "line") -> str:
@@ -31,16 +31,16 @@ def ring_bell(environ: Mapping[str, str], text: str, display: Display = "line") 
     if display == "plain":
         return ""
     if display == "status" or environ.get("TMUX") or environ.get("STY"):
-        return BELL
-    said = cut(on_one_line(text), _WIDEST)
+        return BELL_CHAR
+    notice = cut(on_one_line(text), _MAX_CELLS)
     term, program = environ.get("TERM", ""), environ.get("TERM_PROGRAM", "")
     if "kitty" in term or environ.get("KITTY_WINDOW_ID"):
-        return f"\x1b]99;;{_TITLE}: {said}{_END}{BELL}"
+        return f"\x1b]99;;{_NOTICE_TITLE}: {notice}{_STRING_END}{BELL_CHAR}"
     if program in ("iTerm.app", "WezTerm", "ghostty"):
-        return f"\x1b]9;{_TITLE}: {said}{_END}{BELL}"
+        return f"\x1b]9;{_NOTICE_TITLE}: {notice}{_STRING_END}{BELL_CHAR}"
     if environ.get("VTE_VERSION") or term.startswith(("foot", "rxvt-unicode")):
-        return f"\x1b]777;notify;{_TITLE};{said}{_END}{BELL}"
-    return BELL
+        return f"\x1b]777;notify;{_NOTICE_TITLE};{notice}{_STRING_END}{BELL_CHAR}"
+    return BELL_CHAR
 
 
 async def desktop_notice(environ: Mapping[str, str], text: str) -> None:
@@ -49,11 +49,11 @@ async def desktop_notice(environ: Mapping[str, str], text: str) -> None:
         return
     program = programs.Programs(environ).find("notify-send")
     if program:
-        said = cut(on_one_line(text), _WIDEST)
+        notice = cut(on_one_line(text), _MAX_CELLS)
         with suppress(OSError, programs.TimedOut):
-            words = (program, f"--app-name={_TITLE}", "--", _TITLE, said)
+            words = (program, f"--app-name={_NOTICE_TITLE}", "--", _NOTICE_TITLE, notice)
             with CancelScope(shield=True):  # the turn may end before it is shown
-                await to_thread.run_sync(programs.run, words, _PATIENCE)
+                await to_thread.run_sync(programs.run, words, _NOTICE_SECONDS)
 
 
 class Bell:
@@ -66,7 +66,7 @@ class Bell:
         self._clock, self._after = clock, after
         self._seen = math.inf
 
-    def seen(self) -> None:
+    def note_key(self) -> None:
         self._seen = self._clock()
 
     @property

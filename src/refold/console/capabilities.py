@@ -13,13 +13,13 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from refold.console import colours
-from refold.console.ascii_fallback import MOST, is_all_of_unicode
+from refold.console.ascii_fallback import MAX_CUT_CELLS, is_all_of_unicode
 from refold.console.terminfo import Terminfo, terminfo
 from refold.views.styled import ImageRow, Link, PieceStyle, Style
 
 Display: TypeAlias = Literal["plain", "status", "line"]
-_DUMB = ("dumb", "unknown", "")
-_SGR: Mapping[Style, str] = {
+_DUMB_TERMS = ("dumb", "unknown", "")
+_SGR_CODES: Mapping[Style, str] = {
     "dim": "2",
     "strong": "1",
     "emphasis": "3",
@@ -47,22 +47,39 @@ _SGR: Mapping[Style, str] = {
     "selected": "7",
     "border": "2",
 }
-_FILLED = ("added_word", "gone_word", "selected")  # blanks of these are seen too
+_FILLED_STYLES = ("added_word", "gone_word", "selected")  # blanks of these are seen too
 _NEAR_WIDTH = 20  # narrower than this, lines are left to the terminal to break
-_USUAL = 80
+_DEFAULT_COLUMNS = 80
 # Those who fit old lines into a new width. xterm cuts them, and the console never changes.
 _FIT_AGAIN = (
     "TMUX", "VTE_VERSION", "KITTY_WINDOW_ID", "ALACRITTY_WINDOW_ID", "WT_SESSION",
     "KONSOLE_VERSION", "ITERM_SESSION_ID", "WEZTERM_PANE", "GHOSTTY_RESOURCES_DIR",
 )  # fmt: skip
-_PROGRAMS = ("iTerm.app", "WezTerm", "ghostty", "vscode", "Hyper", "Tabby", "rio", "mintty")
-_TERMS = ("xterm-kitty", "xterm-ghostty", "foot", "alacritty", "contour", "wezterm", "rio")
-_VTE = 5000  # 0.50, of 2017; the one before crashed on some
+_LINK_PROGRAMS = (
+    "iTerm.app",
+    "WezTerm",
+    "ghostty",
+    "vscode",
+    "Hyper",
+    "Tabby",
+    "rio",
+    "mintty",
+)
+_LINK_TERMS = (
+    "xterm-kitty",
+    "xterm-ghostty",
+    "foot",
+    "alacritty",
+    "contour",
+    "wezterm",
+    "rio",
+)
+_MIN_VTE_VERSION = 5000  # 0.50, of 2017; the one before crashed on some
 
 
 def _paints(theme: str = "auto", colors: int = 16) -> dict[Style, str]:
     themed: dict[Style, str] = {
-        style: colours.themed(codes, theme, colors) for style, codes in _SGR.items()
+        style: colours.to_theme(codes, theme, colors) for style, codes in _SGR_CODES.items()
     }
     return {style: f"\x1b[{codes}m" for style, codes in themed.items() if codes}
 
@@ -79,7 +96,7 @@ class TerminalCapabilities(Struct, frozen=True):
     color: bool = False
     moves: bool = False
     signs: bool = True
-    room: Callable[[], int] = lambda: _USUAL
+    room: Callable[[], int] = lambda: _DEFAULT_COLUMNS
     height: Callable[[], int] = lambda: 0
     display: Display = "plain"
     width: Callable[[], int] = lambda: 0
@@ -95,21 +112,21 @@ class TerminalCapabilities(Struct, frozen=True):
     def paint(self, style: PieceStyle, text: str) -> str:
         if isinstance(style, Link):
             shown = self.paint("link", text)
-            return linked(style.url, shown) if self.links else shown
+            return to_link(style.url, shown) if self.links else shown
         if isinstance(style, ImageRow):
             return text
-        if not self.color or (not text.strip() and style not in _FILLED):
+        if not self.color or (not text.strip() and style not in _FILLED_STYLES):
             return text
         begin = self.paints.get(style, "")
         return f"{begin}{text}{self.reset}" if begin else text
 
     def sign(self, name: str) -> str:
         """A small sign, or what stands for it where only ASCII is shown."""
-        pretty, plain = _SIGNS[name]
+        pretty, plain = _SIGN_SETS[name]
         return pretty if self.signs else plain
 
 
-_SIGNS = {
+_SIGN_SETS = {
     "prompt": ("›", ">"),
     "call": ("●", "*"),
     "result": ("└", "|"),
@@ -129,11 +146,11 @@ def detect_capabilities(
     """`wanted` is a display or `auto`; what is no terminal gets nothing but text."""
     encoding = _encoding(out, environ)
     if not out.isatty():
-        painted = colours.allowed(environ, has=False) if color is None else color
+        painted = colours.is_allowed(environ, has=False) if color is None else color
         return TerminalCapabilities(painted, signs=_takes(encoding), encoding=encoding)
     known = None if is_dumb(environ) else terminfo(environ["TERM"])
     shown = display(wanted, environ, known)
-    longer = 0 if is_all_of_unicode(encoding) else MOST
+    longer = 0 if is_all_of_unicode(encoding) else MAX_CUT_CELLS
     text = TerminalCapabilities(
         signs=False,  # they would be read aloud, one by one
         room=lambda: max(_width(out, environ) - longer, _NEAR_WIDTH),
@@ -144,8 +161,8 @@ def detect_capabilities(
     if shown == "plain":
         return text
     if color is None:
-        color = colours.allowed(environ, has=not is_dumb(environ))
-    if known is not None and not known.colors and not colours.forced(environ):
+        color = colours.is_allowed(environ, has=not is_dumb(environ))
+    if known is not None and not known.colors and not colours.is_forced(environ):
         theme = "mono"
     moving = replace(
         text, color=color, moves=True, display=shown, signs=_takes(encoding),
@@ -162,8 +179,8 @@ def detect_capabilities(
             links=are_opened(environ),
         )
     said = {
-        style: colours.by_terminfo(colours.themed(codes, theme, known.colors), known)
-        for style, codes in _SGR.items()
+        style: colours.by_terminfo(colours.to_theme(codes, theme, known.colors), known)
+        for style, codes in _SGR_CODES.items()
     }
     return replace(
         moving,
@@ -182,10 +199,10 @@ def _encoding(out: TextIO, environ: Mapping[str, str]) -> str:
     If the environment has it, it was set, and the terminal may take the bytes
     of UTF-8 for orders.
     """
-    found = out.encoding or "utf-8"  # in memory, it is any text
-    said = next(filter(None, map(environ.get, ("LC_ALL", "LC_CTYPE", "LANG"))), "")
+    encoding = out.encoding or "utf-8"  # in memory, it is any text
+    locale = next(filter(None, map(environ.get, ("LC_ALL", "LC_CTYPE", "LANG"))), "")
     chosen = environ.get("PYTHONIOENCODING") or environ.get("PYTHONUTF8")
-    return "ascii" if said in ("C", "POSIX") and not chosen else found
+    return "ascii" if locale in ("C", "POSIX") and not chosen else encoding
 
 
 def _takes(encoding: str) -> bool:
@@ -199,11 +216,15 @@ def _takes(encoding: str) -> bool:
 def _width(out: TextIO, environ: Mapping[str, str]) -> int:
     """As the terminal says; as COLUMNS does where that is nothing or 0."""
     try:
-        found = os.get_terminal_size(out.fileno()).columns
+        columns = os.get_terminal_size(out.fileno()).columns
     except (OSError, ValueError, AttributeError):
-        found = 0
+        columns = 0
     said = environ.get("COLUMNS", "")
-    return found or (int(said) if said.isdecimal() and len(said) < 5 else 0) or _USUAL
+    return (
+        columns
+        or (int(said) if said.isdecimal() and len(said) < 5 else 0)
+        or _DEFAULT_COLUMNS
+    )
 
 
 def _height(out: TextIO) -> int:
@@ -225,16 +246,16 @@ def are_opened(environ: Mapping[str, str]) -> bool:
         return False
     version = environ.get("VTE_VERSION", "")
     if version.isdecimal():
-        return len(version) < 9 and int(version) >= _VTE
+        return len(version) < 9 and int(version) >= _MIN_VTE_VERSION
     return bool(
-        environ.get("TERM_PROGRAM") in _PROGRAMS
-        or term.startswith(_TERMS)
+        environ.get("TERM_PROGRAM") in _LINK_PROGRAMS
+        or term.startswith(_LINK_TERMS)
         or environ.get("WT_SESSION")
         or environ.get("KITTY_WINDOW_ID")
     )
 
 
-def linked(url: str, painted: str) -> str:
+def to_link(url: str, painted: str) -> str:
     """The rows that one link is broken into have one name, so that they light up together."""
     name = f"{zlib.crc32(url.encode()):x}"
     return f"\x1b]8;id={name};{url}\x1b\\{painted}\x1b]8;;\x1b\\"
@@ -246,7 +267,7 @@ def linked(url: str, painted: str) -> str:
 # `line` is for prompt_toolkit, which writes the same orders to every terminal.
 def is_dumb(environ: Mapping[str, str]) -> bool:
     """Nothing but text can be sent there, by the terminal's own name."""
-    return environ.get("TERM", "") in _DUMB
+    return environ.get("TERM", "") in _DUMB_TERMS
 
 
 def display(wanted: str, environ: Mapping[str, str], known: Terminfo | None) -> Display:

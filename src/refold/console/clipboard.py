@@ -17,17 +17,17 @@ from refold.console.printer import Printer
 from refold.errors import BadInput
 from refold.views.escape import on_one_line, visible
 
-_COPIED = 100_000  # characters that a terminal is asked to take
-_SECONDS = 5.0  # for the program to answer
-_WAYLAND = ("wl-paste", "--no-newline", "--type", "image/png")
-_X11 = ("xclip", "-selection", "clipboard", "-target", "image/png", "-out")
-_MAC = ("pngpaste", "-")
-_INSTEAD = "name a file instead, as @image.png"
+_MAX_COPIED_CHARS = 100_000  # characters that a terminal is asked to take
+_READ_SECONDS = 5.0  # for the program to answer
+_WAYLAND_COMMAND = ("wl-paste", "--no-newline", "--type", "image/png")
+_X11_COMMAND = ("xclip", "-selection", "clipboard", "-target", "image/png", "-out")
+_MAC_COMMAND = ("pngpaste", "-")
+_FILE_HINT = "name a file instead, as @image.png"
 
 
 def copying(text: str) -> str:
     """What has the terminal put this text on the clipboard, if it allows that (OSC 52)."""
-    code = base64.b64encode(text[:_COPIED].encode(errors="replace")).decode()
+    code = base64.b64encode(text[:_MAX_COPIED_CHARS].encode(errors="replace")).decode()
     return f"\x1b]52;c;{code}\x07"
 
 
@@ -46,37 +46,37 @@ class Clipboard:
         self._taken[label] = image_data(content, f"clipboard-{number}.png")
         return label
 
-    def named(self, text: str) -> tuple[ImageData, ...]:
+    def images_in(self, text: str) -> tuple[ImageData, ...]:
         """The images whose labels stand in this text."""
         return tuple(image for label, image in self._taken.items() if label in text)
 
     def _read(self) -> bytes:
         commands = list(self._commands())
         if not commands:
-            raise BadInput(f"no clipboard can be reached from here: {_INSTEAD}")
+            raise BadInput(f"no clipboard can be reached from here: {_FILE_HINT}")
         known = programs.Programs(self._environ)
         for name, *rest in commands:
             if program := known.find(name):
-                return self._printed((program, *rest))
+                return self._read_output((program, *rest))
         names = " or ".join(name for name, *_ in commands)
-        raise BadInput(f"reading an image from the clipboard needs {names}: {_INSTEAD}")
+        raise BadInput(f"reading an image from the clipboard needs {names}: {_FILE_HINT}")
 
     def _commands(self) -> Iterator[tuple[str, ...]]:
         if self._platform == "darwin":
-            yield _MAC
+            yield _MAC_COMMAND
         if self._environ.get("WAYLAND_DISPLAY"):
-            yield _WAYLAND
+            yield _WAYLAND_COMMAND
         if self._environ.get("DISPLAY"):
-            yield _X11
+            yield _X11_COMMAND
 
-    def _printed(self, command: tuple[str, ...]) -> bytes:
+    def _read_output(self, command: tuple[str, ...]) -> bytes:
         try:
-            done = programs.run(command, _SECONDS, env=programs.plain(self._environ))
+            result = programs.run(command, _READ_SECONDS, env=programs.plain(self._environ))
         except (OSError, programs.TimedOut) as error:
             raise BadInput(f"{command[0]} could not read the clipboard: {error}") from error
-        if done.returncode or not done.stdout:
+        if result.returncode or not result.stdout:
             raise BadInput("there is no image on the clipboard")
-        return done.stdout
+        return result.stdout
 
 
 def with_images(words: str, session: Session, printer: Printer) -> Sequence[ImageData]:

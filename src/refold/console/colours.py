@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 
 from refold.console.terminfo import Terminfo
 
-_OFF = ("", "0", "false")
+_OFF_VALUES = ("", "0", "false")
 # Of the 256, by the sixteen: black, red, green, yellow, blue, magenta, cyan, white.
 # The contrast is at least 4.5 (WCAG AA), on #1e1e1e or white; 7 (AAA) for high contrast.
 # The daltonized ones tell added from deleted by blue and orange.
-PALETTES: Mapping[str, tuple[int, ...]] = {
+COLOR_PALETTES: Mapping[str, tuple[int, ...]] = {
     "dark": (246, 210, 114, 221, 111, 176, 80, 255),
     "light": (243, 124, 28, 94, 25, 90, 24, 235),
     "dark-contrast": (252, 217, 120, 228, 153, 219, 123, 231),
@@ -21,51 +21,54 @@ PALETTES: Mapping[str, tuple[int, ...]] = {
     "light-daltonized": (243, 130, 25, 58, 18, 90, 24, 235),
 }
 # The same swaps among sixteen colours, which no palette can choose from.
-_DALTONIZED: Mapping[str, Mapping[int, int]] = {
+_DALTONIZED_PALETTES: Mapping[str, Mapping[int, int]] = {
     "dark-daltonized": {1: 3, 2: 4, 3: 5},
     "light-daltonized": {2: 4},
 }
-_MANY = 256
-_BRIGHT = 16
+_MANY_COLORS = 256
+_BRIGHT_COLORS = 16
 
 
-def allowed(environ: Mapping[str, str], *, has: bool) -> bool:
+def is_allowed(environ: Mapping[str, str], *, has: bool) -> bool:
     """Whether to paint; `has`: the terminal is known to have colours."""
     if environ.get("NO_COLOR") or environ.get("CLICOLOR") == "0":
         return False
     if environ.get("FORCE_COLOR") in ("0", "false"):
         return False
-    return has or forced(environ)
+    return has or is_forced(environ)
 
 
-def forced(environ: Mapping[str, str]) -> bool:
+def is_forced(environ: Mapping[str, str]) -> bool:
     return any(
-        environ.get(name, "") not in _OFF for name in ("FORCE_COLOR", "CLICOLOR_FORCE")
+        environ.get(name, "") not in _OFF_VALUES
+        for name in ("FORCE_COLOR", "CLICOLOR_FORCE")
     )
 
 
 def how_many(environ: Mapping[str, str], known: Terminfo | None) -> int:
     """How many colours it has; if terminfo does not say, what its name and the environment say."""
     if environ.get("COLORTERM") in ("truecolor", "24bit"):
-        return _MANY
+        return _MANY_COLORS
     if known is not None:
         return known.colors
-    return _MANY if "256color" in environ.get("TERM", "") else _BRIGHT
+    return _MANY_COLORS if "256color" in environ.get("TERM", "") else _BRIGHT_COLORS
 
 
-def themed(codes: str, theme: str, colors: int) -> str:
+def to_theme(codes: str, theme: str, colors: int) -> str:
     """The codes of a style, as the theme has them. `auto` leaves them alone."""
     if theme == "auto" or not codes:
         return codes
     if theme == "mono":
         return ";".join(part for part in parts(codes) if not _is_color(part))
-    if codes == "2" and colors >= _MANY:  # how dim that is, each terminal says differently
-        return f"38;5;{PALETTES[theme][0]}"
+    if (
+        codes == "2" and colors >= _MANY_COLORS
+    ):  # how dim that is, each terminal says differently
+        return f"38;5;{COLOR_PALETTES[theme][0]}"
     if theme.endswith("-contrast"):
         codes = ";".join(part for part in parts(codes) if part != "2")
         if not codes:
             return ""
-    return ";".join(_tinted(part, theme, colors) for part in parts(codes))
+    return ";".join(_tint(part, theme, colors) for part in parts(codes))
 
 
 def by_terminfo(codes: str, known: Terminfo) -> str:
@@ -101,13 +104,13 @@ def ink(part: str) -> int | None:
     return None
 
 
-def _tinted(part: str, theme: str, colors: int) -> str:
+def _tint(part: str, theme: str, colors: int) -> str:
     number = ink(part)
-    if number is None or number >= _BRIGHT:
+    if number is None or number >= _BRIGHT_COLORS:
         return part
-    if colors >= _MANY:
-        return f"38;5;{PALETTES[theme][number % 8]}"
-    hue = _DALTONIZED.get(theme, {}).get(number % 8, number % 8)
+    if colors >= _MANY_COLORS:
+        return f"38;5;{COLOR_PALETTES[theme][number % 8]}"
+    hue = _DALTONIZED_PALETTES.get(theme, {}).get(number % 8, number % 8)
     if theme.startswith("light"):  # yellow is unreadable on white
         return "35" if hue == 3 else f"3{hue}"
-    return f"9{hue}" if colors >= _BRIGHT else f"3{hue}"
+    return f"9{hue}" if colors >= _BRIGHT_COLORS else f"3{hue}"

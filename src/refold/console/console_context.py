@@ -165,7 +165,7 @@ class CancellableJob:
                 return await work()
         finally:
             self._scope = None
-        self._printer.echoed()
+        self._printer.note_interrupt()
         self._printer.say("stopped", "dim")
         return None
 

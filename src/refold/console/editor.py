@@ -23,7 +23,7 @@ def editor_of(environ: Mapping[str, str]) -> tuple[str, ...]:
     return ()
 
 
-async def edited(text: str, command: tuple[str, ...], name: str) -> str:
+async def edit_text(text: str, command: tuple[str, ...], name: str) -> str:
     """`text` as it is when the editor has ended. Raises `RefoldError`."""
     with TemporaryDirectory(prefix="refold-") as directory:
         file = anyio.Path(directory, name)

@@ -22,20 +22,20 @@ from refold.views.form_lines import choice_lines, field_lines, form_lines
 from refold.views.question_keys import Choice, Menu
 from refold.views.styled import Line
 
-_LEAVE = "cancel"
-_DECLINE = Choice("n", "decline")
-_PAGE = Menu(
+_LEAVE_WORD = "cancel"
+_DECLINE_CHOICE = Choice("n", "decline")
+_PAGE_MENU = Menu(
     (
         Choice("o", "open it in the browser", widens=True),
         Choice("c", "I open it myself", widens=True),
-        _DECLINE,
+        _DECLINE_CHOICE,
     ),
-    _LEAVE,
+    _LEAVE_WORD,
 )
-_UNSHOWN = Menu((_DECLINE,), _LEAVE)
-_FORM = Menu(leave=_LEAVE, free_text=True)
-_FIELD = re.compile(r"(\d{1,3})(?:\s*[=:]\s*(.*))?", re.DOTALL)
-_DECLINES = ("d", "decline")
+_UNSHOWN_MENU = Menu((_DECLINE_CHOICE,), _LEAVE_WORD)
+_FORM_MENU = Menu(leave=_LEAVE_WORD, free_text=True)
+_FIELD_PATTERN = re.compile(r"(\d{1,3})(?:\s*[=:]\s*(.*))?", re.DOTALL)
+_DECLINE_WORDS = ("d", "decline")
 
 Choose = Callable[[Menu, Line], Awaitable[str | Key]]
 
@@ -56,7 +56,7 @@ class FormPrompt:
         if self._form.problem or self._form.url:
             return await self._ask_about_page()
         # The question came by itself; what follows is in answer to what the user typed.
-        typed = await self._choose(_FORM, self._prompt())
+        typed = await self._choose(_FORM_MENU, self._prompt())
         while True:
             match typed:
                 case str(words):
@@ -70,7 +70,7 @@ class FormPrompt:
             typed = await self._reader.brief(self._prompt())
 
     async def _ask_about_page(self) -> FormAnswer | None:
-        match await self._choose(_UNSHOWN if self._form.problem else _PAGE, ()):
+        match await self._choose(_UNSHOWN_MENU if self._form.problem else _PAGE_MENU, ()):
             case "o":
                 # The browser reads it later, so the system removes it.
                 way = Path(mkdtemp(prefix="refold-")) / "open.html"
@@ -106,11 +106,11 @@ class FormPrompt:
 
     async def _take(self, words: str) -> FormAction | None:
         """What was typed at the form. None: ask again."""
-        if words.lower() in _DECLINES:
+        if words.lower() in _DECLINE_WORDS:
             return "decline"
         if not words:
             return await self._send()
-        number = _FIELD.fullmatch(words)
+        number = _FIELD_PATTERN.fullmatch(words)
         if number is None or not 1 <= int(number[1]) <= len(self._form.fields):
             many = len(self._form.fields)
             self._printer.say(
@@ -182,7 +182,7 @@ class FormPrompt:
             )
 
 
-def said_of(form: Form, answer: FormAnswer) -> str:
+def answer_line(form: Form, answer: FormAnswer) -> str:
     """What is printed of an answer, in one line."""
     if answer.action != "accept":
         return "declined" if answer.action == "decline" else "cancelled"
@@ -194,5 +194,5 @@ def said_of(form: Form, answer: FormAnswer) -> str:
 
 
 def _values(fields: tuple[FormField, ...], content: Mapping[str, FormValue]) -> str:
-    given = ((f, content[f.name]) for f in fields if f.name in content)
-    return on_one_line(", ".join(f"{f.label}: {shown_value(f, v)}" for f, v in given))
+    contents = ((f, content[f.name]) for f in fields if f.name in content)
+    return on_one_line(", ".join(f"{f.label}: {shown_value(f, v)}" for f, v in contents))

@@ -18,8 +18,8 @@ from prompt_toolkit.history import History, InMemoryHistory
 
 from refold.safe_open import made, opened
 
-_LONGEST = 10_000  # characters of an entry
-_BIGGEST = 1_000_000  # bytes of the file; then the older half goes
+_MAX_ENTRY_CHARS = 10_000  # characters of an entry
+_MAX_FILE_BYTES = 1_000_000  # bytes of the file; then the older half goes
 
 
 def history(
@@ -47,12 +47,12 @@ class _Kept(History):
 
     def load_history_strings(self) -> Iterable[str]:
         try:
-            return reversed(_entries(self._bounded()))
+            return reversed(_entries(self._read_bounded()))
         except OSError:
             return ()
 
     def store_string(self, string: str) -> None:
-        if len(text := self._whole(string)) > _LONGEST:
+        if len(text := self._whole(string)) > _MAX_ENTRY_CHARS:
             return
         lines = "".join(f"+{line}\n" for line in self._masked(text).split("\n"))
         when = time.strftime("%Y-%m-%d %H:%M:%S")
@@ -63,13 +63,13 @@ class _Kept(History):
         except OSError:  # it can still be fetched back in this session
             return
 
-    def _bounded(self) -> bytes:
+    def _read_bounded(self) -> bytes:
         with _alone(self._path) as file:
             size = os.fstat(file).st_size
-            found = os.pread(file, size, 0)
-            if size <= _BIGGEST:
-                return found
-            newer = found[size - _BIGGEST // 2 :]
+            content = os.pread(file, size, 0)
+            if size <= _MAX_FILE_BYTES:
+                return content
+            newer = content[size - _MAX_FILE_BYTES // 2 :]
             newer = newer[newer.find(b"\n\n") + 1 :]
             half = self._path.with_name(f"{self._path.name}.{os.getpid()}")
             half.unlink(missing_ok=True)
@@ -111,11 +111,11 @@ def _alone(path: Path) -> Generator[int]:
             os.close(file)
 
 
-def _entries(found: bytes) -> list[str]:
+def _entries(content: bytes) -> list[str]:
     """Oldest first. An entry cut off by a crash ends where the next one begins."""
     entries = list[str]()
     lines = list[str]()
-    for line in [*found.decode(errors="replace").split("\n"), ""]:
+    for line in [*content.decode(errors="replace").split("\n"), ""]:
         if line.startswith("+"):
             lines.append(line[1:])
         elif lines:

@@ -32,19 +32,19 @@ from prompt_toolkit.keys import Keys
 from refold.views.wrap import letters
 
 _LETTER_CHARS = 64  # more than any letter has
-_WORDS = ("_FIND_WORD_RE", "_FIND_CURRENT_WORD_RE",
+_WORD_PATTERNS = ("_FIND_WORD_RE", "_FIND_CURRENT_WORD_RE",
           "_FIND_CURRENT_WORD_INCLUDE_TRAILING_WHITESPACE_RE")  # fmt: skip
 _typing = emacs_mode | vi_insert_mode
 
 
 @Condition
-def _joined_after() -> bool:
+def _joins_after() -> bool:
     buffer = get_app().current_buffer
     return _after(buffer.text, buffer.cursor_position) > 1
 
 
 @Condition
-def _joined_before() -> bool:
+def _joins_before() -> bool:
     buffer = get_app().current_buffer
     return _before(buffer.text, buffer.cursor_position) > 1
 
@@ -59,8 +59,8 @@ def _at_line_start() -> bool:
     return get_app().current_buffer.document.char_before_cursor == "\n"
 
 
-_wide_after = _joined_after | _at_line_end
-_wide_before = _joined_before | _at_line_start
+_wide_after = _joins_after | _at_line_end
+_wide_before = _joins_before | _at_line_start
 
 
 def add_letter_keys(keys: KeyBindings) -> None:
@@ -93,7 +93,7 @@ def stay_between_letters(app: Application[Any]) -> None:
 
 def _find_words_of_all_languages() -> None:
     """prompt_toolkit has the letters of English in its patterns, and no setting for others."""
-    for name in _WORDS:
+    for name in _WORD_PATTERNS:
         pattern: str = getattr(document, name).pattern
         letters_of_all = pattern.replace("a-zA-Z0-9_", r"\w\u0300-\u036f")
         setattr(document, name, re.compile(letters_of_all))
@@ -112,20 +112,20 @@ def _add_moves(keys: KeyBindings) -> None:
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.cursor_position += _chars_after(event)
 
-    @text_object("h", filter=_joined_before)
-    @text_object("left", filter=_joined_before)
+    @text_object("h", filter=_joins_before)
+    @text_object("left", filter=_joins_before)
     def _(event: KeyPressEvent) -> TextObject:
         return TextObject(-_chars_before(event))
 
-    @text_object("l", filter=_joined_after)
-    @text_object("right", filter=_joined_after)
+    @text_object("l", filter=_joins_after)
+    @text_object("right", filter=_joins_after)
     def _(event: KeyPressEvent) -> TextObject:
         return TextObject(_chars_after(event))
 
 
 def _add_deletions(keys: KeyBindings) -> None:
     @keys.add("backspace", filter=_wide_before & _typing & ~has_selection)
-    @keys.add("X", filter=_joined_before & vi_navigation_mode)
+    @keys.add("X", filter=_joins_before & vi_navigation_mode)
     def _(event: KeyPressEvent) -> None:
         deleted = event.current_buffer.delete_before_cursor(_chars_before(event))
         if vi_navigation_mode():
@@ -133,8 +133,8 @@ def _add_deletions(keys: KeyBindings) -> None:
 
     @keys.add("delete", filter=_wide_after & _typing & ~has_selection)
     @keys.add("c-d", filter=_wide_after & emacs_mode & ~has_selection)
-    @keys.add("x", filter=_joined_after & vi_navigation_mode)
-    @keys.add("s", filter=_joined_after & vi_navigation_mode)
+    @keys.add("x", filter=_joins_after & vi_navigation_mode)
+    @keys.add("s", filter=_joins_after & vi_navigation_mode)
     def _(event: KeyPressEvent) -> None:
         deleted = event.current_buffer.delete(_chars_after(event))
         if vi_navigation_mode():
@@ -190,45 +190,45 @@ def _add_registers(keys: KeyBindings) -> None:
 
 def _letter_around(buffer: Buffer) -> tuple[int, int]:
     """Where the letter at the cursor begins and ends."""
-    text, at = buffer.text, buffer.cursor_position
-    if text[max(at - 1, 0) : at + 1].isascii():
-        return at, at
-    start = end = max(text.rfind("\n", 0, at) + 1, at - _LETTER_CHARS)
-    for letter, _ in letters(text[start : at + _LETTER_CHARS].split("\n")[0]):
+    text, position = buffer.text, buffer.cursor_position
+    if text[max(position - 1, 0) : position + 1].isascii():
+        return position, position
+    start = end = max(text.rfind("\n", 0, position) + 1, position - _LETTER_CHARS)
+    for letter, _ in letters(text[start : position + _LETTER_CHARS].split("\n")[0]):
         start, end = end, end + len(letter)
-        if end >= at:
+        if end >= position:
             break
     return start, end
 
 
-def _after(text: str, at: int) -> int:
+def _after(text: str, position: int) -> int:
     """How many characters the letter at `at` has; 0: the text ends there."""
-    rest = text[at : at + _LETTER_CHARS]
+    rest = text[position : position + _LETTER_CHARS]
     if not rest or rest[0] == "\n":
         return len(rest[:1])
     return len(next(iter(letters(rest.split("\n")[0])))[0])
 
 
-def _before(text: str, at: int) -> int:
-    start = max(at - _LETTER_CHARS, text.rfind("\n", 0, at) + 1)
-    if start >= at:
-        return min(at, 1)
-    *_, (last, _width) = letters(text[start:at])
+def _before(text: str, position: int) -> int:
+    start = max(position - _LETTER_CHARS, text.rfind("\n", 0, position) + 1)
+    if start >= position:
+        return min(position, 1)
+    *_, (last, _width) = letters(text[start:position])
     return len(last)
 
 
 def _chars_after(event: KeyPressEvent) -> int:
     """The characters of as many letters as the count before the key says."""
     text, start = event.current_buffer.text, event.current_buffer.cursor_position
-    at = start
+    position = start
     for _ in range(min(event.arg, len(text) - start)):
-        at += _after(text, at)
-    return at - start
+        position += _after(text, position)
+    return position - start
 
 
 def _chars_before(event: KeyPressEvent) -> int:
     text, start = event.current_buffer.text, event.current_buffer.cursor_position
-    at = start
+    position = start
     for _ in range(min(event.arg, start)):
-        at -= _before(text, at)
-    return start - at
+        position -= _before(text, position)
+    return start - position

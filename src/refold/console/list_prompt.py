@@ -21,8 +21,8 @@ from refold.views.picker import (
 )
 from refold.views.styled import line
 
-MOST = 20  # in a list of numbers
-_HOW = "number, or words to search for; Enter to leave: "
+MAX_LIST_NUMBERS = 20  # in a list of numbers
+_NUMBER_PROMPT = "number, or words to search for; Enter to leave: "
 
 
 async def pick(
@@ -46,11 +46,11 @@ async def pick(
 async def _by_number(
     printer: Printer, reader: DialogReader, picker: Picker, search: Search | None
 ) -> Picker | None:
-    shown = picker.choices[:MOST]
+    shown = picker.choices[:MAX_LIST_NUMBERS]
     while True:
         for row in rows_with_numbers(shown, printer.room):
             printer.line(row)
-        found = await reader.brief(line(_HOW, "strong"))
+        found = await reader.brief(line(_NUMBER_PROMPT, "strong"))
         if isinstance(found, Key) or not found.strip():
             return None
         words = found.strip()
@@ -61,7 +61,7 @@ async def _by_number(
             return picker_at(picker, fits[0].id)
         if not fits:
             printer.say(f"Nothing matches {on_one_line(words)!r}.", "dim")
-        shown = fits[:MOST] or shown
+        shown = fits[:MAX_LIST_NUMBERS] or shown
 
 
 async def _fitting(

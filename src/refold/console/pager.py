@@ -13,7 +13,13 @@ from refold.errors import RefoldError
 from refold.programs import Programs
 from refold.views.styled import Line
 
-_COLORS = ("most", "ov", "moar", "moor", "bat")  # pagers that show them without being asked
+_COLOR_PAGERS = (
+    "most",
+    "ov",
+    "moar",
+    "moor",
+    "bat",
+)  # pagers that show them without being asked
 
 
 async def show(rows: Sequence[Line], printer: Printer) -> None:
@@ -21,7 +27,7 @@ async def show(rows: Sequence[Line], printer: Printer) -> None:
     can = printer.look.moves and os.isatty(0) and os.isatty(1)
     command = pager_of(os.environ) if can and len(rows) >= printer.look.height() else ()
     if command:
-        await _paged(rows, command, printer)
+        await _page(rows, command, printer)
     else:
         printer.lines(rows)
 
@@ -43,11 +49,11 @@ def _programs() -> Programs:
 def _shows_colors(command: Sequence[str], less: str) -> bool:
     name = Path(command[0]).name
     if name != "less":
-        return name in _COLORS
+        return name in _COLOR_PAGERS
     return any("r" in word.lower() for word in (less, *command[1:]))
 
 
-async def _paged(rows: Sequence[Line], command: Sequence[str], printer: Printer) -> None:
+async def _page(rows: Sequence[Line], command: Sequence[str], printer: Printer) -> None:
     """Harmless text and our own colours; the pager has the terminal meanwhile."""
     # As git does: colours go through, and what fits on a screen needs no key.
     environ = {"LESS": "FRX", **programs.plain(os.environ)}
@@ -72,4 +78,4 @@ async def _paged(rows: Sequence[Line], command: Sequence[str], printer: Printer)
             await running.wait()
     except OSError as error:
         raise RefoldError(f"{command[0]} could not be started: {error}") from error
-    printer.typed()
+    printer.note_typed_line()

@@ -29,16 +29,16 @@ from refold.views.questions import (
 )
 from refold.views.styled import Line, line
 
-STOPPED = "stopped at a question"
-_SAVE = Menu((Choice("y", "save it", widens=True), Choice("n", "back")), "back")
-_ALL = Menu(
+STOP_TEXT = "stopped at a question"
+_SAVE_MENU = Menu((Choice("y", "save it", widens=True), Choice("n", "back")), "back")
+_ALL_MENU = Menu(
     (Choice("y", "all of them, once", widens=True), Choice("n", "none of them, and why")),
     "one by one",
 )
-_NARROW = "ynv"  # choices that give no more rights than this call needs
+_NARROW_CHOICES = "ynv"  # choices that give no more rights than this call needs
 
 # A mode that would not ask: as a choice, and as the answer.
-_EASIER: Mapping[Mode, tuple[str, str]] = {
+_EASIER_MODES: Mapping[Mode, tuple[str, str]] = {
     "accept-edits": ("accept edits from here on", "edits run without asking"),
     "sandbox": ("mode sandbox from here on", "sandboxed commands run without asking"),
 }
@@ -90,8 +90,8 @@ def already_allowed(request: Permission, session: Session) -> PermissionAnswer |
     if not session.permissions.runs_unasked(request):
         return None
     made = session.as_made(request.call.call)
-    what = label(made, session.tool(made.name))
-    return PermissionAnswer(True, f"yes, as allowed before: {what}")
+    call_label = label(made, session.tool(made.name))
+    return PermissionAnswer(True, f"yes, as allowed before: {call_label}")
 
 
 async def send(
@@ -99,8 +99,8 @@ async def send(
 ) -> bool:
     """False: another client was faster, or the call has changed."""
     if answer.stop:
-        return await session.interrupt(reason=STOPPED)
-    sent = await session.answer(
+        return await session.interrupt(reason=STOP_TEXT)
+    is_sent = await session.answer(
         request,
         answer.allowed,
         answer.reason,
@@ -110,9 +110,9 @@ async def send(
     )
     for other in answer.also:
         await session.answer(other, answer.allowed, answer.reason)
-    if sent and answer.mode:
+    if is_sent and answer.mode:
         await session.set_mode(answer.mode)
-    return sent
+    return is_sent
 
 
 def _beside(request: Permission, session: Session) -> list[Permission]:
@@ -120,8 +120,14 @@ def _beside(request: Permission, session: Session) -> list[Permission]:
 
     Those of the same agent, but none that is asked in every mode.
     """
-    asked = (each for each in session.requests if isinstance(each, Permission))
-    return [each for each in asked if each.who == request.who and not each.call.once]
+    asked = (
+        permission for permission in session.requests if isinstance(permission, Permission)
+    )
+    return [
+        permission
+        for permission in asked
+        if permission.who == request.who and not permission.call.once
+    ]
 
 
 def _to_approve(request: Permission, session: Session) -> CallToApprove:
@@ -180,7 +186,9 @@ class _Question:
     def menu(self) -> Menu:
         labels = _labels(self.rules, self._easier, len(self._together))
         return Menu(
-            tuple(Choice(key, labels[key], key not in _NARROW) for key in self.keys),
+            tuple(
+                Choice(key, labels[key], key not in _NARROW_CHOICES) for key in self.keys
+            ),
             "no, and stop",
         )
 
@@ -197,17 +205,17 @@ class _Question:
             case "y":
                 return PermissionAnswer(True, "yes, once")
             case "s":
-                said = f"yes, and {_joined(self.rules)} for this session"
-                return PermissionAnswer(True, said, "", "session", self.rules)
+                text = f"yes, and {_rule_names(self.rules)} for this session"
+                return PermissionAnswer(True, text, "", "session", self.rules)
             case "a":
                 return await self._always()
             case "n":
-                return await _refused(self._reader)
+                return await _ask_refusal(self._reader)
             case "o" if self._together:
                 return await self._decide_all(self._together)
             case "e" if self._easier:
-                said = f"yes, and {_EASIER[self._easier][1]} from here on"
-                return PermissionAnswer(True, said, mode=self._easier)
+                text = f"yes, and {_EASIER_MODES[self._easier][1]} from here on"
+                return PermissionAnswer(True, text, mode=self._easier)
             case Key():
                 return PermissionAnswer(False, "stopped", stop=True)
             case _:
@@ -245,21 +253,21 @@ class _Question:
 
     async def _decide_all(self, asked: Sequence[Permission]) -> PermissionAnswer | None:
         """Show all of these whole, and answer them with one key. None: one by one."""
-        for number, each in enumerate(asked, 1):
+        for number, permission in enumerate(asked, 1):
             self._printer.gap()
             self._printer.say(f"{number} of {len(asked)}", "dim")
-            self._show(_to_approve(each, self._session), 0)
-        others = tuple(each for each in asked if each != self._request)
+            self._show(_to_approve(permission, self._session), 0)
+        others = tuple(permission for permission in asked if permission != self._request)
         while True:
-            match await self.choose(_ALL):
+            match await self.choose(_ALL_MENU):
                 case "y":
-                    said = f"yes to all {len(asked)}, once"
-                    return PermissionAnswer(True, said, also=others)
+                    text = f"yes to all {len(asked)}, once"
+                    return PermissionAnswer(True, text, also=others)
                 case "n":
-                    if (no := await _refused(self._reader)) is None:
+                    if (no := await _ask_refusal(self._reader)) is None:
                         continue
-                    said = no.said.replace("no", f"no to all {len(asked)}", 1)
-                    return no if no.stop else replace(no, said=said, also=others)
+                    text = no.said.replace("no", f"no to all {len(asked)}", 1)
+                    return no if no.stop else replace(no, said=text, also=others)
                 case Key.CTRL_C | Key.CTRL_D:
                     return PermissionAnswer(False, "stopped", stop=True)
                 case Key.ESC:
@@ -274,17 +282,17 @@ class _Question:
         self._printer.say(f"Always allowed in this folder, in {where}:", "dim")
         for rule in self.rules:
             self._printer.line((("plain", "  "), ("accent", on_one_line(rule))))
-        match await self.choose(_SAVE):
+        match await self.choose(_SAVE_MENU):
             case "y":
-                said = f"yes, and {_joined(self.rules)} always"
-                return PermissionAnswer(True, said, "", "always", self.rules)
+                text = f"yes, and {_rule_names(self.rules)} always"
+                return PermissionAnswer(True, text, "", "always", self.rules)
             case Key.CTRL_C | Key.CTRL_D:
                 return PermissionAnswer(False, "stopped", stop=True)
             case _:
                 return None
 
 
-async def _refused(reader: DialogReader) -> PermissionAnswer | None:
+async def _ask_refusal(reader: DialogReader) -> PermissionAnswer | None:
     """No, and why; None if the person thought better of it."""
     prompt = line("why not? (Enter for no reason) ", "dim")
     match await reader.brief(prompt):
@@ -298,18 +306,18 @@ async def _refused(reader: DialogReader) -> PermissionAnswer | None:
             return PermissionAnswer(False, "stopped", stop=True)
 
 
-def _joined(rules: Sequence[str]) -> str:
+def _rule_names(rules: Sequence[str]) -> str:
     return " and ".join(map(on_one_line, rules))
 
 
 def _labels(rules: Sequence[str], easier: Mode | None, together: int) -> Mapping[str, str]:
     return {
         "y": "once",
-        "s": f"this session: {_joined(rules)}",
+        "s": f"this session: {_rule_names(rules)}",
         "a": "always",
         "r": "another rule",
         "w": "write a rule",
-        "e": _EASIER[easier][0] if easier else "",
+        "e": _EASIER_MODES[easier][0] if easier else "",
         "n": "no, and why",
         "o": f"view and decide all {together}",
         "v": "view all",

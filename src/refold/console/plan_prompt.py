@@ -24,7 +24,7 @@ from refold.views.escape import on_one_line, visible
 from refold.views.question_keys import Choice, DraftMessage, Menu
 from refold.views.styled import Line, line
 
-_LATER = "The plan waits: /execute approves it, /plan shows it again, a message continues planning."
+_WAITS_HINT = "The plan waits: /execute approves it, /plan shows it again, a message continues planning."
 
 
 class PlanVerdict(Struct, frozen=True):
@@ -86,7 +86,7 @@ async def put(plan: Plan, session: Session, printer: Printer, reader: DialogRead
         await session.say(verdict.words, when=when, images=images)
         return False
     if verdict is None and not answered:
-        printer.say(_LATER, "dim")
+        printer.say(_WAITS_HINT, "dim")
         return False
     if verdict is None or not await _send(verdict, plan, session):
         printer.under([(("warn", "answered elsewhere"),)])
@@ -116,11 +116,11 @@ async def _judge(
         match await reader.choose(_menu("" if asks else before)):
             case "y":
                 mode = "default" if asks else ""
-                return _approved(plan, text, mode, mode or before)
+                return _approve(plan, text, mode, mode or before)
             case "a":
-                return _approved(plan, text, "accept-edits", "accept-edits")
+                return _approve(plan, text, "accept-edits", "accept-edits")
             case "e":
-                new = await _edited(text, printer, reader)
+                new = await _edit(text, printer, reader)
                 if new is not None and new.strip() and new != text:
                     text = new
                     _show(plan.title, text, printer)
@@ -148,7 +148,7 @@ def _menu(stays: Mode | Literal[""]) -> Menu:
     return Menu(choices, "later", send_leaves=True)
 
 
-def _approved(plan: Plan, text: str, mode: ModeAfterPlan, follows: Mode) -> PlanVerdict:
+def _approve(plan: Plan, text: str, mode: ModeAfterPlan, follows: Mode) -> PlanVerdict:
     changed = text != plan.text
     said = f"approved{', as you edited it' if changed else ''}, in mode {follows}"
     return PlanVerdict(True, said, text if changed else "", mode=mode)
@@ -164,7 +164,7 @@ def _show(title: str, text: str, printer: Printer) -> None:
     printer.gap()
 
 
-async def _edited(text: str, printer: Printer, reader: DialogReader) -> str | None:
+async def _edit(text: str, printer: Printer, reader: DialogReader) -> str | None:
     try:
         if command := editor_of(os.environ):
             printer.say(f"in {on_one_line(command[0])} …", "dim")

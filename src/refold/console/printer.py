@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import TextIO
 
-from refold.console.ascii_fallback import MOST, is_all_of_unicode, spelled
+from refold.console.ascii_fallback import MAX_CUT_CELLS, is_all_of_unicode, spell
 from refold.console.capabilities import TerminalCapabilities, detect_capabilities
 from refold.views.styled import Line, Piece, Style, join_pieces
 from refold.views.wrap import cells, cut, of_one_width, wrap_line
@@ -69,8 +69,8 @@ class Printer:
     def under(self, lines: Iterable[Line]) -> None:
         """Lines that belong to the one above."""
         sign = self.look.sign("result")
-        for at, line in enumerate(lines):
-            self.line((("dim", "    " if at else f"  {sign} "), *line))
+        for index, line in enumerate(lines):
+            self.line((("dim", "    " if index else f"  {sign} "), *line))
 
     def say(self, text: str, style: Style = "plain") -> None:
         self.line(((style, text),))
@@ -86,11 +86,11 @@ class Printer:
         if not self._after_gap:
             self._write("\n", "\n")
 
-    def typed(self) -> None:
+    def note_typed_line(self) -> None:
         """A person has just typed a line here; the cursor stands below it."""
         self._at_start, self._after_gap = True, False
 
-    def echoed(self) -> None:
+    def note_interrupt(self) -> None:
         """Ctrl+C was pressed: where keys are echoed all the time, ^C stands there now."""
         if self.look.display == "plain":
             self._at_start = self._after_gap = False
@@ -102,7 +102,7 @@ class Printer:
         """
         if not self.look.moves or not self._at_start:
             return
-        drawn = [self._fitted(row) for row in rows[-self.status_room :]]
+        drawn = [self._fit(row) for row in rows[-self.status_room :]]
         shown = tuple(painted for painted, _ in drawn)
         if not any(shown):
             self.no_status()
@@ -128,14 +128,14 @@ class Printer:
             return 1
         return max(height // 2, 1)
 
-    def _fitted(self, row: Line) -> tuple[str, int]:
+    def _fit(self, row: Line) -> tuple[str, int]:
         """The row, painted and cut to the screen, and its width in cells."""
         encoding = self._encoding
         # What a cut is marked with is spelled longer where its sign is not to be had.
-        left = self._width - 1 - (0 if is_all_of_unicode(encoding) else MOST)
+        left = self._width - 1 - (0 if is_all_of_unicode(encoding) else MAX_CUT_CELLS)
         painted, drawn = "", 0
         for style, text in row:
-            part = spelled(cut(spelled(of_one_width(text), encoding), left), encoding)
+            part = spell(cut(spell(of_one_width(text), encoding), left), encoding)
             left -= cells(part)
             drawn += cells(part)
             painted += self.look.paint(style, part)
@@ -181,7 +181,7 @@ class Printer:
 
     def _send(self, text: str) -> None:
         try:
-            self._out.write(spelled(text, self._encoding))
+            self._out.write(spell(text, self._encoding))
             self._out.flush()
         except OSError:  # the terminal is gone; the session need not end for that
             return

@@ -24,9 +24,9 @@ from refold.views.strip_escapes import render_lines
 
 _AT_ONCE = 65_536  # bytes
 _EACH_END = 256 * 1024  # bytes that are kept
-_TAIL = 4_096  # bytes that tell where the cursor stands
+_TAIL_BYTES = 4_096  # bytes that tell where the cursor stands
 _SCREEN_LEFT = re.compile("\x1b\\[\\?(?:47|1047|1049)l")
-_LAST = 0.2  # seconds for what is still on its way when it has ended
+_DRAIN_SECONDS = 0.2  # seconds for what is still on its way when it has ended
 # Makes the terminal its own, and then is the command: nothing runs in a fork of ours. What
 # Python has switched off for itself is on again, or `yes | head` would be told of an error.
 _BEGIN = (
@@ -34,10 +34,10 @@ _BEGIN = (
     "[signal.signal(n,signal.SIG_DFL)for n in(signal.SIGPIPE,signal.SIGXFSZ)];"
     "os.execvp(sys.argv[1],sys.argv[1:])"
 )
-_MODES = re.compile(rb"\x1b\[\?([0-9;]{1,64})([hl])")
+_MODES_PATTERN = re.compile(rb"\x1b\[\?([0-9;]{1,64})([hl])")
 _ON_FROM_THE_START = frozenset({b"7", b"12", b"25"})  # wrapping, blinking, the cursor
-_SCREENS = frozenset({b"47", b"1047", b"1049"})
-_LONGEST = 80  # bytes of an order that comes in two pieces
+_SCREEN_MODES = frozenset({b"47", b"1047", b"1049"})
+_MAX_ORDER_BYTES = 80  # bytes of an order that comes in two pieces
 # What was seen of each kind, and what ends it.
 _OTHERS = (
     (re.compile(rb"\x1b\[[0-9;:]*m"), b"\x1b[0m"),
@@ -65,7 +65,7 @@ async def run(
         _fit(its)
         os.set_blocking(ours, False)
         try:
-            running = await _begun(command, directory, environ, its)
+            running = await _start(command, directory, environ, its)
         except (OSError, ValueError) as error:
             raise RefoldError(f"{command[0]} could not be started: {error}") from error
         finally:
@@ -77,7 +77,7 @@ async def run(
                 group.start_soon(relay.input)
                 group.start_soon(_resizing, ours)
                 code = await running.wait()
-                with anyio.move_on_after(_LAST):
+                with anyio.move_on_after(_DRAIN_SECONDS):
                     await relay.over.wait()
                 group.cancel_scope.cancel()
             _write(1, relay.seen.undone())
@@ -128,14 +128,14 @@ class _Relay:
 def _in_a_line(done: "_Relay") -> bool:
     """Does the cursor stand behind something? A screen of its own is gone by now."""
     kept = done.printed.start + done.printed.end
-    tail = kept[-_TAIL:].decode(errors="replace")
+    tail = kept[-_TAIL_BYTES:].decode(errors="replace")
     *screens, behind = _SCREEN_LEFT.split(tail)
     if done.seen.full_screen and not screens:
         return False
     return render_lines(behind).rpartition("\n")[2].strip() != ""
 
 
-async def _begun(
+async def _start(
     command: Sequence[str], directory: str, environ: Mapping[str, str], its: int
 ) -> anyio.abc.Process:
     return await programs.open_process(
@@ -196,11 +196,11 @@ class TerminalModes:
 
     def add(self, piece: bytes) -> None:
         text = self._before + piece
-        self._before = text[-_LONGEST:]
-        for found in _MODES.finditer(text):
-            for mode in found[1].split(b";"):
-                on = self._modes[mode] = found[2] == b"h"
-                self.full_screen = self.full_screen or (on and mode in _SCREENS)
+        self._before = text[-_MAX_ORDER_BYTES:]
+        for match in _MODES_PATTERN.finditer(text):
+            for mode in match[1].split(b";"):
+                on = self._modes[mode] = match[2] == b"h"
+                self.full_screen = self.full_screen or (on and mode in _SCREEN_MODES)
         for number, (order, _) in enumerate(_OTHERS):
             if number not in self._others and order.search(text):
                 self._others.add(number)

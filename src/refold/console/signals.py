@@ -11,8 +11,8 @@ import anyio
 
 from refold.console.keys import modes, suspend
 
-_TIMEOUT = 5.0  # seconds in which what is under way may be ended in good order
-_ENDING = (signal.SIGTERM, signal.SIGHUP)
+_MAX_END_SECONDS = 5.0  # seconds in which what is under way may be ended in good order
+_END_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 async def _nothing(reason: str) -> None:
@@ -40,18 +40,20 @@ async def signals_handled(
                 before()
                 suspend(found)
                 after()
-            elif number in _ENDING:
+            elif number in _END_SIGNALS:
                 code = 128 + number
                 group.start_soon(end, f"stopped by {signal.Signals(number).name}")
             elif not code:
                 await on_interrupt()
 
     async def end(reason: str) -> None:
-        with anyio.move_on_after(_TIMEOUT):
+        with anyio.move_on_after(_MAX_END_SECONDS):
             await on_end(reason)
         group.cancel_scope.cancel()
 
-    with anyio.open_signal_receiver(*_heard(stops=around_a_stop is not None)) as news:
+    with anyio.open_signal_receiver(
+        *_catch_signals(stops=around_a_stop is not None)
+    ) as news:
         async with anyio.create_task_group() as group:
             group.start_soon(hear)
             await doing()
@@ -60,8 +62,8 @@ async def signals_handled(
     return code
 
 
-def _heard(*, stops: bool) -> tuple[signal.Signals, ...]:
-    ours = (signal.SIGINT, *_ENDING)
+def _catch_signals(*, stops: bool) -> tuple[signal.Signals, ...]:
+    ours = (signal.SIGINT, *_END_SIGNALS)
     # Where a stop was switched off when we were started, it stays so.
     can = stops and signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL
     return (*ours, signal.SIGTSTP) if can else ours

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-_PADDING = re.compile(rb"\$<[0-9.]+[*/]*>")
+_PADDING_PATTERN = re.compile(rb"\$<[0-9.]+[*/]*>")
 # What prompt_toolkit writes, whatever the terminal: the same bytes for each of them.
 _ITS_OWN = {"cr": "\r", "el": "\x1b[K", "ed": "\x1b[J"}
 _ITS_MOVES = {"cuu": "A", "cud": "B", "cuf": "C", "cub": "D"}
-_MARKS = {"1": "bold", "2": "dim", "3": "sitm", "4": "smul", "7": "rev"}
+_MARK_CAPABILITIES = {"1": "bold", "2": "dim", "3": "sitm", "4": "smul", "7": "rev"}
 
 
 class Terminfo(Struct, frozen=True, kw_only=True):
@@ -51,8 +51,10 @@ def terminfo(term: str, out: int = 1) -> Terminfo | None:
         return None
 
     def ask(name: str, *numbers: int) -> str:
-        found = curses.tigetstr(name)
-        return _sent(curses.tparm(found, *numbers) if found and numbers else found)
+        capability = curses.tigetstr(name)
+        return _without_padding(
+            curses.tparm(capability, *numbers) if capability and numbers else capability
+        )
 
     return _read(ask, curses.tigetnum, curses.tigetflag)
 
@@ -69,7 +71,9 @@ def _read(
     return Terminfo(
         back="" if prints or not (cr and el) else cr + el,
         up=ask("cuu1"),
-        marks={code: ask(name) for code, name in _MARKS.items()} if paints else {},
+        marks={code: ask(name) for code, name in _MARK_CAPABILITIES.items()}
+        if paints
+        else {},
         inks=tuple(inks) if all(inks) else (),
         reset=reset if paints else "",
         full=not prints and all(ask(name) for name in ("cup", "civis", "cnorm", "el")),
@@ -79,7 +83,7 @@ def _read(
     )
 
 
-def _sent(found: bytes | None) -> str:
+def _without_padding(capability: bytes | None) -> str:
     """Without its padding; "" for what is not there, or not ASCII: that depends on too much."""
-    text = _PADDING.sub(b"", found or b"").decode("ascii", "replace")
+    text = _PADDING_PATTERN.sub(b"", capability or b"").decode("ascii", "replace")
     return "" if "\ufffd" in text else text

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from refold.client.host import Conversation, Host
 from refold.commands.command_context import Look, Markdown
-from refold.commands.completions import named_commands, offers_of
+from refold.commands.completions import list_commands, offers_of
 from refold.commands.help import unknown
 from refold.commands.hosted_context import HostedContext, run_typed
 from refold.commands.table import SlashCommand, command_in, commands, find
@@ -103,7 +103,7 @@ def _add_table(api: Api, host: Host) -> None:
     async def of_one(id_: str) -> Response:  # pyright: ignore[reportUnusedFunction]
         """The commands that can be typed in it."""
         there = await conversation(host, id_)
-        named = await to_thread.run_sync(named_commands, there.session, _LACKS)
+        named = await to_thread.run_sync(list_commands, there.session, _LACKS)
         others = (
             {"name": f"/{each.name}", "usage": each.takes, "description": each.about}
             for each in named

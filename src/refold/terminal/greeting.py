@@ -17,10 +17,10 @@ from refold.views.number_format import outcome_line
 from refold.views.screen.blocks import CONTINUED_BY_ENTER
 from refold.views.screen.history import cut_off_lines, last_exchange, last_message, recap
 
-_WIDEST = 100  # cells
-_BLOCKS = 12  # of the last exchange: calls, texts, notices
+_MAX_CELLS = 100  # cells
+_MAX_BLOCKS = 12  # of the last exchange: calls, texts, notices
 _CUT_OFF = "Enter continues it · a message is sent with it · Ctrl+C ends it"
-_TIPS = (  # so short that the line fits 80 columns
+_TIP_LINES = (  # so short that the line fits 80 columns
     "Shift+Tab changes the mode",
     "@ names a file, and Tab completes it",
     "!command runs it in your shell",
@@ -31,14 +31,14 @@ _TIPS = (  # so short that the line fits 80 columns
     "#text saves a note for later sessions",
     "/undo reverts the last message",
 )
-_BYPASS = "Mode bypass: everything runs without asking, except what asks in every mode (sudo, .env, …)."
+_BYPASS_WARNING = "Mode bypass: everything runs without asking, except what asks in every mode (sudo, .env, …)."
 
 
 async def greet(session: Session, printer: Printer) -> None:
     view = session.view
     printer.line(heading(session))
     if session.mode == "bypass":
-        printer.say(_BYPASS, "warn")
+        printer.say(_BYPASS_WARNING, "warn")
     for notice in session.notices():
         printer.say(on_one_line(notice), "warn")
     if not await last_words(session, printer) and not view.turn.seq:
@@ -48,12 +48,12 @@ async def greet(session: Session, printer: Printer) -> None:
 
 def tip(session_id: str) -> str:
     """Another tip for most sessions, the same one for a session that is opened again."""
-    return _TIPS[crc32(session_id.encode()) % len(_TIPS)] if session_id else ""
+    return _TIP_LINES[crc32(session_id.encode()) % len(_TIP_LINES)] if session_id else ""
 
 
 async def last_words(session: Session, printer: Printer) -> bool:
     """Print the end of the conversation: the last exchange as it was, those before in short."""
-    view, wide = session.view, min(printer.room, _WIDEST)
+    view, wide = session.view, min(printer.room, _MAX_CELLS)
     sign, since = printer.look.sign("prompt"), last_message(session.view)
     entries = await session.reports.entries(since - 1) if since else ()
     screen = last_exchange(view, entries) if entries else None
@@ -61,7 +61,9 @@ async def last_words(session: Session, printer: Printer) -> bool:
         printer.gap()
         printer.lines(before)
     if screen:
-        TranscriptPrinter(printer, anyio.current_time, session.tool).again(screen, _BLOCKS)
+        TranscriptPrinter(printer, anyio.current_time, session.tool).again(
+            screen, _MAX_BLOCKS
+        )
         return True
     if is_resumable(view) and (how := outcome_line(view.turn.outcome, view.turn.reason)):
         printer.line(how)
@@ -77,7 +79,7 @@ def cut_off(session: Session, printer: Printer) -> None:
         return label(call, session.tool(call.name))
 
     printer.gap()
-    printer.lines(cut_off_lines(session.view, name, min(printer.room, _WIDEST)))
+    printer.lines(cut_off_lines(session.view, name, min(printer.room, _MAX_CELLS)))
     printer.say(_CUT_OFF, "strong")
 
 

@@ -28,8 +28,8 @@ from refold.terminal.terminal import Terminal
 from refold.terminal.this_terminal import this_terminal
 from refold.views.styled import Line
 
-_AGAIN = 0.1  # seconds until it is tried again to put the prompt aside
-IDLE = 600.0  # seconds without a message after which notes are made without asking
+_RETRY_SECONDS = 0.1  # seconds until it is tried again to put the prompt aside
+IDLE_SECONDS = 600.0  # seconds without a message after which notes are made without asking
 
 
 async def run(
@@ -54,7 +54,7 @@ async def run(
     if chosen.vi:
         reader.vi(on=True)
     loop = PromptLoop(session, printer, reader, mode_key)
-    loop.pasted = clipboard.named
+    loop.pasted = clipboard.images_in
     return await loop.run(first_words, images, typed, beside)
 
 
@@ -70,7 +70,7 @@ class PromptLoop:
         printer: Printer,
         reader: TerminalReader,
         mode_key: "ModeKey | None" = None,
-        idle: float = IDLE,
+        idle: float = IDLE_SECONDS,
     ) -> None:
         self.terminal = Terminal(session, printer, reader)
         self._printer, self._reader = printer, reader
@@ -147,7 +147,7 @@ class PromptLoop:
             elif isinstance(typed, Key):
                 self._printer.say("Press Ctrl+C again to leave, or Ctrl+D.", "dim")
             else:
-                await self._typed(typed)
+                await self._handle(typed)
         if here.session.end_reason:
             self._printer.say(here.session.end_reason, "warn")
         else:
@@ -194,8 +194,8 @@ class PromptLoop:
     async def _when_ended(self) -> None:
         """Put the prompt aside when a background command has ended, for that is shown."""
         session = self.terminal.session
-        before = {each.name for each in session.view.background.running}
-        while before <= {each.name for each in session.view.background.running}:
+        before = {command.name for command in session.view.background.running}
+        while before <= {command.name for command in session.view.background.running}:
             try:
                 await session.wait_for_change(after=session.view.seq)
             except BadInput:  # it has ended, where it is open
@@ -210,7 +210,7 @@ class PromptLoop:
         while True:
             if self._reader.put_aside():
                 return
-            await anyio.sleep(_AGAIN)  # an editor is open, or the prompt is not yet
+            await anyio.sleep(_RETRY_SECONDS)  # an editor is open, or the prompt is not yet
 
     async def _until_work(self, watch: Subscription) -> None:
         """Until a turn runs elsewhere, or one is to begin here: a command woke the agent."""
@@ -241,7 +241,7 @@ class PromptLoop:
             if not here.session.idle:
                 await here.settle()
 
-    async def _typed(self, typed: str) -> None:
+    async def _handle(self, typed: str) -> None:
         here = self.terminal
         if not typed.strip():
             if is_resumable(here.session.view) or has_interrupted_work(here.session):

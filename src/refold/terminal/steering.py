@@ -14,11 +14,11 @@ from refold.views.escape import visible
 from refold.views.question_keys import WAITING_NOTICE, DraftMessage
 from refold.views.styled import Line
 
-_INSTEAD = "type a new instruction · Enter to stop · {esc} to dismiss\n"
-_STEER = "Enter: send at the next step · Alt+Enter: after this turn · Esc: discard\n"
+_STOP_HINT = "type a new instruction · Enter to stop · {esc} to dismiss\n"
+_STEER_HINT = "Enter: send at the next step · Alt+Enter: after this turn · Esc: discard\n"
 _STEER_PLAIN = "sent at the next step · Esc and Enter: discard\n"
-_WAITS = f"{WAITING_NOTICE}: Enter sends your message first\n"
-_LATER = ("\x1b\r", "\x1b\n")  # Alt+Enter at the end of text that came in one piece
+_WAITS_HINT = f"{WAITING_NOTICE}: Enter sends your message first\n"
+_ALT_ENTER = ("\x1b\r", "\x1b\n")  # Alt+Enter at the end of text that came in one piece
 
 
 class Commands(Protocol):
@@ -81,15 +81,15 @@ class Steering:
 
     async def hear(self, typed: str) -> None:
         """A message for the running turn or for after it, or a command."""
-        found: str | QueuedMessage | Key = typed.rstrip("\r\n")
-        if typed.endswith(_LATER):
-            found = QueuedMessage(typed[:-2])
-        elif found == typed or "\n" in typed[:-1]:  # no whole line yet, or more than one
-            found = await self._reader.aside(self._steer, typed.rstrip("\r\n"))
-        if isinstance(found, Key):
+        result: str | QueuedMessage | Key = typed.rstrip("\r\n")
+        if typed.endswith(_ALT_ENTER):
+            result = QueuedMessage(typed[:-2])
+        elif result == typed or "\n" in typed[:-1]:  # no whole line yet, or more than one
+            result = await self._reader.aside(self._steer, typed.rstrip("\r\n"))
+        if isinstance(result, Key):
             return
-        later = isinstance(found, QueuedMessage)
-        await self.send(DraftMessage(found.words if later else found, later))
+        later = isinstance(result, QueuedMessage)
+        await self.send(DraftMessage(result.words if later else result, later))
 
     async def send(self, draft: DraftMessage) -> None:
         """Send a message, or run a command."""
@@ -115,12 +115,12 @@ class Steering:
 
     def _instead(self) -> Line:
         esc = "Esc" if self._reader.lively else "Esc and Enter"
-        return (("dim", _INSTEAD.format(esc=esc)), ("warn", "instead › "))
+        return (("dim", _STOP_HINT.format(esc=esc)), ("warn", "instead › "))
 
     def _steer(self) -> Line:
-        said = _STEER if self._reader.lively else _STEER_PLAIN
-        waits: Line = (("warn", _WAITS),) if self._question_waits() else ()
-        return (*waits, ("dim", said), ("person", "› "))
+        hint = _STEER_HINT if self._reader.lively else _STEER_PLAIN
+        waits: Line = (("warn", _WAITS_HINT),) if self._question_waits() else ()
+        return (*waits, ("dim", hint), ("person", "› "))
 
     async def command(self, typed: str) -> None:
         """Run it now, or after the turn."""

@@ -113,7 +113,7 @@ class Terminal(ConsoleContext):
                 self._pressed_early = False
                 await self._work.interrupt()
             failure = await self._work.through(start, own, watch, since)
-            delayed = self._work.delayed
+            delayed = self._work.delayed_commands
         finally:
             self._work = None
         if failure is not None:

@@ -26,16 +26,16 @@ from refold.terminal.screen.transcript import TranscriptPrinter
 from refold.terminal.steering import Commands, NoCommands, Steering
 from refold.views.notices import notification
 
-TWICE = 2.0  # seconds in which a second Ctrl+C means it
-_TICK = 0.1
+TWICE_SECONDS = 2.0  # seconds in which a second Ctrl+C means it
+_TICK_SECONDS = 0.1
 # Keys that stand for commands, as a terminal sends them.
-_COMMANDS = {
+_WORK_COMMANDS = {
     "\x02": "/background move",
     "\x0f": SHORTCUTS[Key.CTRL_O],
     "\x14": SHORTCUTS[Key.CTRL_T],
 }
-_UP = ("\x1b[A", "\x1bOA")
-_JUDGING = 0.3  # seconds a question waits for the others of the same answer
+_UP_KEYS = ("\x1b[A", "\x1bOA")
+_JUDGING_SECONDS = 0.3  # seconds a question waits for the others of the same answer
 
 
 class Work:
@@ -67,7 +67,7 @@ class Work:
             printer,
             reader,
             commands or NoCommands(),
-            self._lock.heard,  # a Ctrl+C was meant for the command
+            self._lock.clear_interrupt,  # a Ctrl+C was meant for the command
             lambda: self._asker.waiting() is not None,
         )
         self._asker = Asker(session, printer, reader, self._steering.send)
@@ -79,7 +79,7 @@ class Work:
         self._notices = list[str]()
 
     @property
-    def delayed(self) -> Sequence[str]:
+    def delayed_commands(self) -> Sequence[str]:
         """Commands that were typed while it worked, and have to wait until now."""
         return self._steering.delayed
 
@@ -99,7 +99,7 @@ class Work:
         behind = watch is not None and watch.outstanding
         self._cursor.shown = 0 if behind else self._session.view.seq
         self.under_way = True
-        self._bell.seen()
+        self._bell.note_key()
         watch = self._session.watch() if watch is None else watch
         leave = self._session.on_event(self._on_event)
         if own:
@@ -128,12 +128,12 @@ class Work:
     async def interrupt(self) -> None:
         """Ctrl+C came as a signal: ask what to do instead, or, if pressed twice, stop."""
         now = anyio.current_time()
-        twice = now - self._pressed_at < TWICE
+        twice = now - self._pressed_at < TWICE_SECONDS
         self._pressed_at = now
         if self._lock.asking and self._reader.interrupt():
             return
         if not (twice and await self._session.interrupt()):
-            self._printer.echoed()
+            self._printer.note_interrupt()
             self._lock.want()
 
     async def end(self, reason: str) -> None:
@@ -164,7 +164,7 @@ class Work:
                 while self._session.view.seq <= view.seq and not self._session.end_reason:
                     await self._cursor.more()
                 continue
-            await self._cursor.caught_up(view.seq)
+            await self._cursor.wait_for(view.seq)
             async with self._lock.printing:  # somebody may be typing something
                 if self._session.idle and not self._hears:
                     return None
@@ -187,58 +187,58 @@ class Work:
     async def _tick(self) -> None:
         aloud = PlainProgress(self._printer, anyio.current_time)
         while True:
-            await anyio.sleep(_TICK)
+            await anyio.sleep(_TICK_SECONDS)
             if not self._lock.asking:
                 aloud.show(self._transcript.status(), self._transcript.live())
 
     async def _ask(self) -> None:
         while True:
-            if (found := self._asker.waiting()) is None:
+            if (request := self._asker.waiting()) is None:
                 await self._cursor.more()
                 continue
-            with anyio.move_on_after(_JUDGING):
+            with anyio.move_on_after(_JUDGING_SECONDS):
                 while self._asker.judging:
                     await self._cursor.more()
-            found = self._asker.waiting() or found
-            await self._cursor.caught_up(found.call.since or self._session.view.seq)
+            request = self._asker.waiting() or request
+            await self._cursor.wait_for(request.call.since or self._session.view.seq)
             if self._lock.asking:  # somebody types: the question is announced there
                 self._reader.redraw()
-            async with self._taken():
-                if self._asker.is_open(found.id):
+            async with self._take_floor():
+                if self._asker.is_open(request.id):
                     self._ring("a question for you")
-                    for decided in await self._asker.put(found):
-                        self._transcript.asked(decided)
+                    for decided in await self._asker.put(request):
+                        self._transcript.note_question(decided)
                     if chosen := self._asker.chosen_mode:
                         self._transcript.own_mode, self._asker.chosen_mode = chosen, None
-                    self._bell.seen()
+                    self._bell.note_key()
 
     async def _listen(self) -> None:
         while True:
             typed = await self._lock.typed()
-            if self._lock.wanted or typed == "\x1b":
-                await self._begun()
-                async with self._taken():
-                    self._lock.heard()  # one that comes from here on is another
-                    await self._redirected()
+            if self._lock.is_wanted or typed == "\x1b":
+                await self._wait_for_turn()
+                async with self._take_floor():
+                    self._lock.clear_interrupt()  # one that comes from here on is another
+                    await self._redirect()
             elif typed == CTRL_C:
                 await self.interrupt()
-            elif typed in _UP:
-                async with self._taken():
+            elif typed in _UP_KEYS:
+                async with self._take_floor():
                     await self._steering.edit_queued()
-            elif command := _COMMANDS.get(typed):
-                async with self._taken():
-                    self._bell.seen()
+            elif command := _WORK_COMMANDS.get(typed):
+                async with self._take_floor():
+                    self._bell.note_key()
                     await self._steering.command(command)
             elif not typed:  # the terminal is gone
                 await anyio.sleep_forever()
             elif typed[0].isprintable():
                 self._hears = True  # and is not over before that is done
-                async with self._taken():
-                    self._bell.seen()
+                async with self._take_floor():
+                    self._bell.note_key()
                     await self._steering.hear(typed)
                 self._hears = False
 
-    async def _begun(self) -> None:
+    async def _wait_for_turn(self) -> None:
         """A turn that is stopped already, or not begun yet, is not the one that is meant."""
         while not self._session.compacting:
             turn = self._session.view.turn
@@ -246,8 +246,8 @@ class Work:
                 return
             await self._cursor.more()
 
-    async def _redirected(self) -> None:
-        self._bell.seen()
+    async def _redirect(self) -> None:
+        self._bell.note_key()
         if self._only_compacts:
             self._compaction.cancel()
         elif not await self._steering.redirect():
@@ -262,13 +262,13 @@ class Work:
         """Tell the person who may look elsewhere by now."""
         if self._bell.over:
             title = self._session.view.session.title
-            told = f"{said}: {title}" if title else said
-            self._printer.ring(ring_bell(os.environ, told, self._printer.look.display))
+            notice = f"{said}: {title}" if title else said
+            self._printer.ring(ring_bell(os.environ, notice, self._printer.look.display))
 
     @asynccontextmanager
-    async def _taken(self) -> AsyncGenerator[None]:
+    async def _take_floor(self) -> AsyncGenerator[None]:
         """Have the floor for a question, with nothing else on its line."""
-        async with self._lock.taken():
+        async with self._lock.take():
             self._printer.no_status()
             try:
                 yield
@@ -279,14 +279,16 @@ class Work:
         """Call the person when the model does."""
         while True:
             while self._notices:
-                said = self._notices.pop(0)
-                self._printer.ring(ring_bell(os.environ, said, self._printer.look.display))
-                await desktop_notice(os.environ, said)
+                notice = self._notices.pop(0)
+                self._printer.ring(
+                    ring_bell(os.environ, notice, self._printer.look.display)
+                )
+                await desktop_notice(os.environ, notice)
             await self._cursor.more()
 
     def _on_event(self, entry: Entry) -> None:
-        if said := notification(entry, self._session.view):
-            self._notices.append(said)
+        if notice := notification(entry, self._session.view):
+            self._notices.append(notice)
         self._cursor.tell()
         self._asker.on_event(entry)
 
@@ -308,7 +310,7 @@ class PromptLock:
         self._wish = anyio.Event()
 
     @asynccontextmanager
-    async def taken(self) -> AsyncGenerator[None]:
+    async def take(self) -> AsyncGenerator[None]:
         """Have it for a question: nothing else is printed or read."""
         async with self.printing:
             self.asking = True
@@ -320,7 +322,7 @@ class PromptLock:
                 self.asking = False
 
     @property
-    def wanted(self) -> bool:
+    def is_wanted(self) -> bool:
         """Was Ctrl+C pressed, and not handled yet?"""
         return self._wish.is_set()
 
@@ -328,14 +330,14 @@ class PromptLock:
         self._wish.set()
         self._stop_listening()
 
-    def heard(self) -> None:
+    def clear_interrupt(self) -> None:
         self._wish = anyio.Event()
 
     async def typed(self) -> str:
         """What is typed while no question is open; "" if a Ctrl+C came."""
-        while not self.wanted:
+        while not self.is_wanted:
             async with self._keyboard:
-                if self.asking or self.wanted:  # since before the keyboard was free
+                if self.asking or self.is_wanted:  # since before the keyboard was free
                     continue
                 with anyio.CancelScope() as self._listening:
                     await checkpoint_if_cancelled()  # a line may be there already
@@ -359,12 +361,12 @@ class PrintCursor:
 
     def tell(self) -> None:
         """Something has happened, or has been shown."""
-        told, self._news = self._news, anyio.Event()
-        told.set()
+        news, self._news = self._news, anyio.Event()
+        news.set()
 
     async def more(self) -> None:
         await self._news.wait()
 
-    async def caught_up(self, seq: int) -> None:
+    async def wait_for(self, seq: int) -> None:
         while self.shown < seq:
             await self.more()

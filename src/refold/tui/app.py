@@ -174,7 +174,7 @@ class App:
 
     def post(self, message: m.Message) -> None:
         if isinstance(message, _FROM_PERSON):
-            self._bell.seen()
+            self._bell.note_key()
         self.model, commands = update(self.model, message)
         self._foreground.request_frame(keyed=isinstance(message, _FROM_PERSON))
         if self.model.screen.view.turn.seq:
@@ -290,7 +290,7 @@ class App:
         if self._terminal.commands.is_command(text):
             await self._command(text)
         else:
-            await self._terminal.say(text, self._clipboard.named(text), when=when)
+            await self._terminal.say(text, self._clipboard.images_in(text), when=when)
 
     def outside(self) -> AbstractAsyncContextManager[Printer]:
         return self._foreground.outside()
@@ -348,7 +348,7 @@ class App:
     def ring(self, why: str) -> None:
         if self._bell.over:
             write(ring_bell(os.environ, f"refold: {why}"))
-        self._bell.seen()
+        self._bell.note_key()
 
 
 async def _wake_after(seconds: float, post: Callable[[m.Message], None]) -> None:

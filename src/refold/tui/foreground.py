@@ -13,7 +13,7 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from refold.console.capabilities import TerminalCapabilities
-from refold.console.editor import edited
+from refold.console.editor import edit_text
 from refold.console.keys import suspend
 from refold.console.printer import Printer
 from refold.tui.image_loader import ImageLoader
@@ -140,7 +140,7 @@ class Foreground:
     async def edit_text(self, text: str, command: tuple[str, ...], name: str) -> str:
         """The text as the user's editor leaves it, which gets the terminal meanwhile."""
         async with self.outside():
-            return await edited(text, command, name)
+            return await edit_text(text, command, name)
 
     def suspend(self) -> None:
         """Stop, as Ctrl+Z does, until the shell has us go on."""

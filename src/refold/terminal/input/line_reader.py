@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import anyio
 from anyio import to_thread
 
-from refold.console.editor import edited
+from refold.console.editor import edit_text
 from refold.console.keys import (
     canonical_mode,
     cbreak_mode,
@@ -37,8 +37,8 @@ from refold.views.question_keys import (
 )
 from refold.views.styled import Line
 
-_ESC = "\x1b"
-_WORDS = {"yes": "y", "no": "n"}
+_ESC_KEY = "\x1b"
+_ANSWER_WORDS = {"yes": "y", "no": "n"}
 
 
 class LineReader:
@@ -64,18 +64,18 @@ class LineReader:
     async def words(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
         lines = list[str]()
         while True:
-            found = await self._line((("plain", "  "),) if lines else prompt())
-            if isinstance(found, Key):
-                return found
-            if not found.endswith("\\"):
-                return "\n".join([*lines, found])
-            lines.append(found[:-1])
+            line = await self._line((("plain", "  "),) if lines else prompt())
+            if isinstance(line, Key):
+                return line
+            if not line.endswith("\\"):
+                return "\n".join([*lines, line])
+            lines.append(line[:-1])
 
     async def brief(self, prompt: Line, text: str = "") -> str | Key:
-        found = await self._line((*prompt, ("plain", text)) if text else prompt)
-        if isinstance(found, Key):
-            return found
-        return Key.ESC if found.strip(" ") == _ESC else text + found
+        line = await self._line((*prompt, ("plain", text)) if text else prompt)
+        if isinstance(line, Key):
+            return line
+        return Key.ESC if line.strip(" ") == _ESC_KEY else text + line
 
     async def aside(
         self, prompt: Callable[[], Line], text: str = ""
@@ -90,7 +90,7 @@ class LineReader:
             found = await self._line(prompt or menu_line(menu, typed=False, calm=True))
             if isinstance(found, Key):
                 return found
-            if found.strip(" ") == _ESC:
+            if found.strip(" ") == _ESC_KEY:
                 return Key.ESC
             calm = not self.hears or self._clock() - shown_at >= CALM_SECONDS
             pressed = line_pressed(menu, found, calm=calm)
@@ -107,21 +107,21 @@ class LineReader:
         if self.hears:  # a line that was typed before the question is no answer to it
             discard_input(self._source)
             self._read = ""
-        found = await self.brief(prompt)
-        if isinstance(found, Key):
-            return found
-        word = found.strip().lower()
-        key = _WORDS.get(word, word)
+        line = await self.brief(prompt)
+        if isinstance(line, Key):
+            return line
+        word = line.strip().lower()
+        key = _ANSWER_WORDS.get(word, word)
         return key if len(key) == 1 and key in keys else ""
 
     async def secret(self, prompt: Line) -> str | Key:
-        found = await self._line(prompt, no_echo)
+        line = await self._line(prompt, no_echo)
         if self.hears:
             self._printer.say("")
-        return found
+        return line
 
     async def edit(self, text: str, command: tuple[str, ...], name: str) -> str:
-        return await edited(text, command, name)
+        return await edit_text(text, command, name)
 
     def forget(self) -> bool:
         return False
@@ -142,7 +142,7 @@ class LineReader:
             return taken or await read_key(self._source)
         await self._whole_line()
         line, end, self._read = self._read.partition("\n")
-        return _ESC if line.strip(" ") == _ESC else line + end
+        return _ESC_KEY if line.strip(" ") == _ESC_KEY else line + end
 
     def interrupt(self) -> bool:
         if self._asking is None:
@@ -193,7 +193,7 @@ class LineReader:
                 self._read = ""
             return Key.CTRL_C
         if self.hears and "\n" in self._read:  # Ctrl+D leaves the cursor in the line
-            self._printer.typed()
+            self._printer.note_typed_line()
         else:
             self._printer.fresh()
         if not self._read:

@@ -12,9 +12,9 @@ from refold.views.number_format import duration
 from refold.views.screen.status import Status, attempt_text
 from refold.views.styled import Line
 
-_FIRST = 10.0  # seconds of silence before a plain display says what is done
-_WORDS = "words"  # the key of what is written; calls have their ids
-_HINT = "type a message for the next step · ctrl+c to stop or redirect"
+_SILENCE_SECONDS = 10.0  # seconds of silence before a plain display says what is done
+_WORDS_KEY = "words"  # the key of what is written; calls have their ids
+_STEERING_HINT = "type a message for the next step · ctrl+c to stop or redirect"
 
 
 class StatusLine:
@@ -50,9 +50,9 @@ class StatusLine:
     def writes(self, words: str) -> None:
         """The last words of what is written and not printed yet; "" for none."""
         if words:
-            self.tail(_WORDS, words)
+            self.tail(_WORDS_KEY, words)
         else:
-            self.no_tail(_WORDS)
+            self.no_tail(_WORDS_KEY)
 
     def over(self) -> None:
         self._what, self._tails = "", {}
@@ -62,12 +62,12 @@ class StatusLine:
 
         `hint`: the user can type, and is told what.
         """
-        writes = _WORDS in self._tails
+        writes = _WORDS_KEY in self._tails
         if not (self._what or below or writes):
             return ()
         spent = self._clock() - self._since
         turned = self._wheel[int(spent * 10) % len(self._wheel)]
-        tail = next(reversed(self._tails.values()), _HINT if hint else "")
+        tail = next(reversed(self._tails.values()), _STEERING_HINT if hint else "")
         what = self._what or ("writing" if writes else "waiting")
         if self._until:
             left = max(0.0, self._until - self._clock())
@@ -92,7 +92,7 @@ class PlainProgress:
 
     def __init__(self, printer: Printer, clock: Callable[[], float]) -> None:
         self._printer, self._clock = printer, clock
-        self._written, self._since, self._due = -1, 0.0, _FIRST
+        self._written, self._since, self._due = -1, 0.0, _SILENCE_SECONDS
 
     def show(self, status: Line, above: Sequence[Line] = ()) -> None:
         """This is being done: the wheel of a status line, and words; `above` rows, if it can."""
@@ -101,7 +101,7 @@ class PlainProgress:
         if printer.look.moves:
             return
         if printer.written != self._written:
-            self._written, self._since, self._due = printer.written, now, _FIRST
+            self._written, self._since, self._due = printer.written, now, _SILENCE_SECONDS
         elif status and printer.at_start and now - self._since >= self._due:
             printer.say("".join(text for _, text in status[1:]).strip(), "dim")
             self._written, self._due = printer.written, self._due * 2

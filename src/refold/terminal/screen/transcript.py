@@ -59,12 +59,12 @@ from refold.views.wrap import cut
 
 FindTool: TypeAlias = Callable[[str], Tool | None]
 
-WINDOW = 32_000  # tokens
-_MADE = 10  # calls that the code of one call makes, and that are printed
-_FOLDING = ResultFold("; /expand shows all")
-_NAMED = 3  # of the calls that run side by side
-_SHORT = 24  # cells of such a name
-_TAIL = 60  # characters of what a subagent writes
+WINDOW_TOKENS = 32_000  # tokens
+_MAX_MADE_CALLS = 10  # calls that the code of one call makes, and that are printed
+_RESULT_FOLD = ResultFold("; /expand shows all")
+_MAX_NAMED_CALLS = 3  # of the calls that run side by side
+_NAME_CELLS = 24  # cells of such a name
+_TAIL_CHARS = 60  # characters of what a subagent writes
 
 
 class TranscriptPrinter:
@@ -78,7 +78,7 @@ class TranscriptPrinter:
         printer: Printer,
         clock: Callable[[], float],
         tool: FindTool = lambda _: None,
-        window: int = WINDOW,
+        window: int = WINDOW_TOKENS,
     ) -> None:
         self.own, self.usage = set[str](), True  # usage: print what a turn used
         self.own_mode: Mode | None = None  # chosen in an answer here, which says so
@@ -103,13 +103,13 @@ class TranscriptPrinter:
         before, self._now = self._now, apply_frame(self._now, frame)
         now = self._now
         own = self._is_own_choice(frame)
-        for at in range(len(before.done), len(now.done)):
-            if not (own and isinstance(now.done[at], NoticeBlock)):
-                self._block(now.done[at])
+        for index in range(len(before.done), len(now.done)):
+            if not (own and isinstance(now.done[index], NoticeBlock)):
+                self._block(now.done[index])
         if now.coming is not before.coming:
             self._comes(before.coming, now.coming)
         if now.open is not before.open:
-            self._opened(before, now)
+            self._print_opening(before, now)
         if isinstance(frame.item, SubagentDelta | ChildMoved):
             self._at_work.hear(frame.item)
         if isinstance(frame.item, Entry) or now.status is not before.status:
@@ -128,11 +128,11 @@ class TranscriptPrinter:
     def again(self, screen: Screen, most: int) -> None:
         """Print what a screen showed before: its first block, and the newest `most`."""
         self._now, blocks = screen, screen.done
-        for at, block in enumerate(blocks):
+        for index, block in enumerate(blocks):
             left_out = len(blocks) - most - 1
-            if at == 0 or at > left_out:
+            if index == 0 or index > left_out:
                 self._block(block)
-            elif at == 1:
+            elif index == 1:
                 steps = "1 step" if left_out == 1 else f"{left_out} steps"
                 self._beside(line(f"… {steps} not shown …", "dim"))
 
@@ -154,7 +154,7 @@ class TranscriptPrinter:
             below = _side_by_side(self._now.open, self._last, self._tool)
         return self._doing.line(_waiting(view), below, hint=self.hint)
 
-    def asked(self, call_id: str) -> None:
+    def note_question(self, call_id: str) -> None:
         """A question about this call was printed, and stands for its line."""
         self._doing.now("")
         self._put.add(call_id)
@@ -163,15 +163,15 @@ class TranscriptPrinter:
     def _block(self, block: Block) -> None:
         match block:
             case MessageBlock():
-                self._heard(block)
+                self._print_heard(block)
             case AnswerBlock() | DroppedBlock():
-                self._said(block)
+                self._print_message(block)
             case ThinkingBlock(text=text):
                 if new := self._speech.thinking_not_printed(text):
                     self._speech.think(new)
                     self._close()
             case CallBlock():
-                self._ended(block)
+                self._print_end(block)
             case NoticeBlock():
                 # A live row shows that it works; where there is none, that it begins is said.
                 if not (block.begins and self._live_room):
@@ -185,7 +185,7 @@ class TranscriptPrinter:
             case _:
                 assert_never(block)
 
-    def _said(self, block: AnswerBlock | DroppedBlock) -> None:
+    def _print_message(self, block: AnswerBlock | DroppedBlock) -> None:
         if new := self._speech.text_not_printed(block.text):
             self._says(begins=self._speech.say(new))
             self._close()
@@ -193,7 +193,7 @@ class TranscriptPrinter:
             self._close()
             self._beside(line(on_one_line(block.mark), "warn"))
 
-    def _heard(self, block: MessageBlock) -> None:
+    def _print_heard(self, block: MessageBlock) -> None:
         if _stands(block, self.own):
             return
         self._part()
@@ -213,9 +213,9 @@ class TranscriptPrinter:
         """The answer under way, from where it was when it was last looked at."""
         if len(now) < len(before):
             self._close()
-        for at in range(max(min(len(before), len(now)) - 1, 0), len(now)):
-            part = now[at]
-            new = part.text.after(len(before[at].text) if at < len(before) else 0)
+        for index in range(max(min(len(before), len(now)) - 1, 0), len(now)):
+            part = now[index]
+            new = part.text.after(len(before[index].text) if index < len(before) else 0)
             match part.kind:
                 case "words":
                     self._says(begins=self._speech.text_arrived(new))
@@ -225,7 +225,7 @@ class TranscriptPrinter:
                 case "call":
                     self._close()
 
-    def _opened(self, before: Screen, now: Screen) -> None:
+    def _print_opening(self, before: Screen, now: Screen) -> None:
         stood = {b.call.id: b for b in before.open if isinstance(b, CallBlock)}
         waited = {b.seq for b in before.open if isinstance(b, MessageBlock)}
         alone = sum(isinstance(b, CallBlock) and not b.within for b in now.open) == 1
@@ -236,7 +236,7 @@ class TranscriptPrinter:
                 continue
             was = stood.get(block.call.id)
             if block.stage == "running" and (was is None or was.stage != "running"):
-                self._started(block, alone=alone)
+                self._print_start(block, alone=alone)
             if was is not None and was.tail != block.tail:
                 self._doing.tail(block.call.id, block.tail)
 
@@ -246,11 +246,11 @@ class TranscriptPrinter:
             return
         self._beside(line(f"after this turn: {visible(block.user_text)}", "dim"))
 
-    def _beside(self, told: Line) -> None:
+    def _beside(self, line: Line) -> None:
         self._part()
         if not self._dense:
             self._printer.gap()
-        self._printer.line(told)
+        self._printer.line(line)
         self._last, self._dense = "", True
 
     def _does(self, before: Status, now: Status) -> None:
@@ -276,7 +276,7 @@ class TranscriptPrinter:
         if self._speech.part():
             self._dense = False
 
-    def _started(self, block: CallBlock, *, alone: bool) -> None:
+    def _print_start(self, block: CallBlock, *, alone: bool) -> None:
         if self._many(block):
             return
         if block.call.name != ASK_USER:
@@ -292,25 +292,25 @@ class TranscriptPrinter:
         if not self._dense:  # short calls in a row stand close together
             self._printer.gap()
         name, _, rest = label(call, self._tool(call.name)).partition(" ")
-        said = f" {cut(rest, self._printer.room - len(name) - 4)}" if rest else ""
+        detail = f" {cut(rest, self._printer.room - len(name) - 4)}" if rest else ""
         sign = self._printer.look.sign("call")
-        self._printer.line((("accent", f"{sign} "), ("strong", name), ("plain", said)))
+        self._printer.line((("accent", f"{sign} "), ("strong", name), ("plain", detail)))
         self._last, self._dense = call.id, False
 
     def _many(self, block: CallBlock) -> bool:
         """Has code made more calls by now than are worth reading?"""
-        return self._made.get(block.within, 0) >= _MADE
+        return self._made.get(block.within, 0) >= _MAX_MADE_CALLS
 
-    def _ended(self, block: CallBlock) -> None:
-        id_, where = block.call.id, self._now.view.session.directory
+    def _print_end(self, block: CallBlock) -> None:
+        id_, directory = block.call.id, self._now.view.session.directory
         self._doing.no_tail(id_)
         many = self._many(block)
         if block.within:
             self._made[block.within] = self._made.get(block.within, 0) + 1
         if many:
             return
-        rows = result_rows(block, self._printer.room - 4, where, _FOLDING)
-        if (more := self._made.pop(id_, 0) - _MADE) > 0:
+        rows = result_rows(block, self._printer.room - 4, directory, _RESULT_FOLD)
+        if (more := self._made.pop(id_, 0) - _MAX_MADE_CALLS) > 0:
             rows.insert(0, line(f"… {more} more calls by its code …", "dim"))
         # What came of a question was said below it, and of a child in a line of its own.
         if id_ not in self._put and not _is_told(block, self._now.view):
@@ -335,7 +335,9 @@ class _SubagentActivity:
             ):
                 self._writing.pop(node, None)
             case SubagentDelta(node, TextCame(text) | ThinkingCame(text)):
-                self._writing[node] = (self._writing.get(node, "") + text)[-2 * _TAIL :]
+                self._writing[node] = (self._writing.get(node, "") + text)[
+                    -2 * _TAIL_CHARS :
+                ]
             case _:
                 pass
 
@@ -353,7 +355,7 @@ class _SubagentActivity:
     def _writes(self, moved: ChildMoved) -> ChildMoved:
         """With what it writes, if it writes."""
         text = " ".join(self._writing.get(moved.node, "").split())
-        return replace(moved, label=f"… {text[-_TAIL:]}") if text else moved
+        return replace(moved, label=f"… {text[-_TAIL_CHARS:]}") if text else moved
 
 
 def _stands(block: MessageBlock, own: Container[str]) -> bool:
@@ -365,7 +367,7 @@ def _is_told(block: CallBlock, view: View) -> bool:
     """Is there a child of this call, of which there is news and nothing else to be said?"""
     born = (child.born for child in view.children.children)
     return block.stage == "done" and any(
-        each.call_id == block.call.id and not (each.key or each.branch) for each in born
+        event.call_id == block.call.id and not (event.key or event.branch) for event in born
     )
 
 
@@ -376,15 +378,24 @@ def _side_by_side(open_: Sequence[Open], last: str, tool: FindTool) -> str:
         if isinstance(block, CallBlock) and block.stage == "running"
         and not block.within and block.call.id != last
     ]  # fmt: skip
-    named = [cut(label(call, tool(call.name)), _SHORT) for call in running[:_NAMED]]
-    more = [f"{len(running) - _NAMED} more"] if len(running) > _NAMED else []
+    named = [
+        cut(label(call, tool(call.name)), _NAME_CELLS)
+        for call in running[:_MAX_NAMED_CALLS]
+    ]
+    more = (
+        [f"{len(running) - _MAX_NAMED_CALLS} more"]
+        if len(running) > _MAX_NAMED_CALLS
+        else []
+    )
     return " · ".join([*named, *more])
 
 
 def _waiting(view: View) -> str:
     """How many words wait, and for what."""
     waiting = view.conversation.undelivered if view.turn.steps else ()
-    unheard = [each.said.when for each in waiting if not from_shell(each.said.sender)]
+    unheard = [
+        message.said.when for message in waiting if not from_shell(message.said.sender)
+    ]
     soon, later = unheard.count("now"), unheard.count("next")
     parts = (f"{soon} for the next step", f"{later} after this turn")
     return " · ".join(

@@ -34,7 +34,7 @@ from refold.views.question_keys import (
 )
 from refold.views.styled import Line
 
-_ARROWS = ("up", "down", "left", "right")
+_ARROW_KEYS = ("up", "down", "left", "right")
 
 
 class Answered(Struct, frozen=True):
@@ -94,7 +94,7 @@ class QuestionPrompt:
     def bindings(self) -> KeyBindingsBase:
         keys = sending_draft(lambda: self.menu.writing)
         untyped = Condition(lambda: not get_app().current_buffer.text)
-        for name in _ARROWS:
+        for name in _ARROW_KEYS:
 
             @keys.add(name, filter=untyped)
             def _(event: KeyPressEvent, name: str = name) -> None:
@@ -112,7 +112,7 @@ class QuestionPrompt:
         @keys.add(Keys.BracketedPaste)
         def _(event: KeyPressEvent) -> None:
             calm = self.menu.free_text and self._pace.was_calm
-            self._type(event, self._pasted.shown(event.data), calm=calm)
+            self._type(event, self._pasted.text(event.data), calm=calm)
 
         return merge_key_bindings([pasting(self._pasted), keys])
 

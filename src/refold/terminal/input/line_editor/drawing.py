@@ -18,8 +18,8 @@ from refold.console import colours
 from refold.console.capabilities import TerminalCapabilities
 
 ESC_ALONE = 0.1  # seconds, after which it is no beginning of another key
-_INKS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "gray")
-_MARKS = {
+_ANSI_COLORS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "gray")
+_STYLE_MARKS = {
     "1": "bold",
     "2": "fg:ansibrightblack",
     "3": "italic",
@@ -27,7 +27,7 @@ _MARKS = {
     "7": "reverse",
 }
 # Where each kind of light of the 216 colours stands, of 255.
-_LIGHT = (0, 95, 135, 175, 215, 255)
+_COLOR_LEVELS = (0, 95, 135, 175, 215, 255)
 
 
 def drawing(look: TerminalCapabilities) -> dict[str, Any]:
@@ -47,7 +47,8 @@ def colouring(look: TerminalCapabilities) -> dict[str, Any]:
     # Where there is a line editor, a style's order says its codes as ECMA-48 does.
     codes = {style: begin[2:-1] for style, begin in look.paints.items()}
     styles = {
-        style: " ".join(map(_said, colours.parts(code))) for style, code in codes.items()
+        style: " ".join(map(_to_style, colours.parts(code)))
+        for style, code in codes.items()
     }
     depth = ColorDepth.DEPTH_4_BIT
     if not look.color or look.mono:
@@ -61,15 +62,17 @@ def colouring(look: TerminalCapabilities) -> dict[str, Any]:
     }
 
 
-def _said(part: str) -> str:
+def _to_style(part: str) -> str:
     """One code, in the words of prompt_toolkit."""
     number = colours.ink(part)
     if number is None:
-        return _MARKS.get(part, "")
+        return _STYLE_MARKS.get(part, "")
     if number < 8:
-        return f"fg:ansi{_INKS[number]}"
+        return f"fg:ansi{_ANSI_COLORS[number]}"
     if number < 16:
-        return "fg:ansiwhite" if number == 15 else f"fg:ansibright{_INKS[number - 8]}"
+        return (
+            "fg:ansiwhite" if number == 15 else f"fg:ansibright{_ANSI_COLORS[number - 8]}"
+        )
     return "fg:#{:02x}{:02x}{:02x}".format(*_lights(number))
 
 
@@ -79,16 +82,16 @@ def _lights(number: int) -> tuple[int, int, int]:
         grey = 8 + 10 * (number - 232)
         return grey, grey, grey
     cube = number - 16
-    return _LIGHT[cube // 36], _LIGHT[cube // 6 % 6], _LIGHT[cube % 6]
+    return _COLOR_LEVELS[cube // 36], _COLOR_LEVELS[cube // 6 % 6], _COLOR_LEVELS[cube % 6]
 
 
 def _size() -> Size:
     try:
-        found = os.get_terminal_size(sys.stdout.fileno())
+        size = os.get_terminal_size(sys.stdout.fileno())
     except OSError:
         return Size(24, 80)
     # Some terminals say 0 for what they do not know.
-    return Size(found.lines or 24, found.columns or 80)
+    return Size(size.lines or 24, size.columns or 80)
 
 
 # A terminal that becomes narrower while something is typed: all that was drawn is taken back.
@@ -118,7 +121,10 @@ def _more_rows(app: Application[Any]) -> int:
         return 0
     cursor = drawn.get_cursor_position(app.layout.current_window)
     above = [
-        max((at + cell.width for at, cell in row.items() if cell.char != " "), default=0)
+        max(
+            (column + cell.width for column, cell in row.items() if cell.char != " "),
+            default=0,
+        )
         for number, row in drawn.data_buffer.items()
         if number < cursor.y
     ]

@@ -7,7 +7,7 @@ from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.document import Document
 from prompt_toolkit.key_binding import KeyPressEvent
 
-from refold.console.editor import edited, editor_of
+from refold.console.editor import edit_text, editor_of
 from refold.console.printer import Printer
 from refold.errors import RefoldError
 from refold.terminal.input.line_editor.pastes import Pasted
@@ -25,16 +25,16 @@ class ExternalEditor:
         self.away = False
 
     def edit(self, event: KeyPressEvent) -> None:
-        event.app.create_background_task(self._edited(event.current_buffer))
+        event.app.create_background_task(self._edit(event.current_buffer))
 
-    async def _edited(self, buffer: Buffer) -> None:
+    async def _edit(self, buffer: Buffer) -> None:
         text, problem = self._pasted.whole(buffer.text), ""
         self.away = True
         try:
             async with in_terminal():
                 try:
                     if command := editor_of(os.environ):
-                        text = await edited(text, command, "words.md")
+                        text = await edit_text(text, command, "words.md")
                     else:
                         problem = _NO_EDITOR
                 except RefoldError as error:
@@ -44,5 +44,5 @@ class ExternalEditor:
         finally:
             self.away = False
         if not problem:
-            found = without_escapes(text).rstrip("\n")
-            buffer.set_document(Document(found, len(found)), bypass_readonly=True)
+            edited = without_escapes(text).rstrip("\n")
+            buffer.set_document(Document(edited, len(edited)), bypass_readonly=True)

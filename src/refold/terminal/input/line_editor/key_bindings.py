@@ -23,7 +23,7 @@ from refold.console.reader import SHORTCUTS, Key, QueuedMessage
 from refold.terminal.input.line_editor.pastes import Pasted
 from refold.terminal.input.line_editor.typing_pace import TypingPace
 
-_LEAVING = (("c-c", Key.CTRL_C), ("c-d", Key.CTRL_D), ("escape", Key.ESC))
+_LEAVING_KEYS = (("c-c", Key.CTRL_C), ("c-d", Key.CTRL_D), ("escape", Key.ESC))
 # What Shift+Enter and Ctrl+Enter are where a terminal tells them from Enter: as xterm
 # says it, which the line editor takes for Enter, and as kitty does, which it does not know.
 _WITH_ENTER = ("\x1b[27;2;13~", "\x1b[27;5;13~", "\x1b[27;6;13~")
@@ -78,7 +78,7 @@ def _ending(keys: KeyBindings, ahead: Callable[[], bool]) -> None:
         buffer = event.current_buffer
         if event.data in _WITH_ENTER:
             _new_line(event)
-        elif _chosen(event):
+        elif _choose(event):
             buffer.complete_state = None
         elif buffer.document.char_before_cursor == "\\":
             buffer.delete_before_cursor()
@@ -141,7 +141,7 @@ def _new_line(event: KeyPressEvent) -> None:
     event.current_buffer.insert_text("\n")
 
 
-def _chosen(event: KeyPressEvent) -> bool:
+def _choose(event: KeyPressEvent) -> bool:
     """Was a file chosen from the menu? A command that was chosen is sent at once."""
     state = event.current_buffer.complete_state
     chosen = state is not None and state.current_completion is not None
@@ -185,7 +185,7 @@ def pasting(pasted: Pasted) -> KeyBindings:
 
     @keys.add(Keys.BracketedPaste)
     def _(event: KeyPressEvent) -> None:
-        event.current_buffer.insert_text(pasted.shown(event.data), fire_event=False)
+        event.current_buffer.insert_text(pasted.text(event.data), fire_event=False)
 
     @keys.add("backspace", filter=behind_a_mark & (emacs_mode | vi_insert_mode))
     def _(event: KeyPressEvent) -> None:
@@ -221,7 +221,7 @@ def leaving() -> KeyBindings:
 
 def add_leaving(keys: KeyBindings, *, eager: bool = False) -> None:
     """Esc, Ctrl+C and Ctrl+D leave."""
-    for name, key in _LEAVING:
+    for name, key in _LEAVING_KEYS:
 
         @keys.add(name, eager=eager)
         def _(event: KeyPressEvent, key: Key = key) -> None:

@@ -56,7 +56,7 @@ class Paste:
         return text, behind
 
 
-def begun(typed: str) -> tuple[str, Paste | None]:
+def split_at_paste(typed: str) -> tuple[str, Paste | None]:
     """What was typed before a paste, and that paste."""
     before, mark, rest = typed.partition(START)
     return before, Paste(rest) if mark else None
@@ -83,7 +83,7 @@ class Parser(Vt100Parser):
     def feed(self, data: str) -> None:
         self.fed += 1
         if self._paste is None:
-            before, self._paste = begun(self._half + data)
+            before, self._paste = split_at_paste(self._half + data)
             keys = len(before) - (0 if self._paste else half_a_mark(before))
             self._half = before[keys:]
             super().feed(before[:keys])
@@ -155,7 +155,7 @@ class Keyboard:
             if paste is None:
                 return clean(before)
             text, come = paste.parts()
-            if typed := before + self._pasted.shown(text, most=1):
+            if typed := before + self._pasted.text(text, max_lines=1):
                 if come:
                     self._hand_on(come)
                 return clean(typed)
@@ -167,7 +167,7 @@ class Keyboard:
             come = come or await self._read()
             while (half := half_a_mark(come)) and (more := await self._rest_of(half)):
                 come += more
-            come, paste = begun(come)
+            come, paste = split_at_paste(come)
             while paste is not None and not paste.over and (piece := await self._read()):
                 paste.add(piece)
         except anyio.get_cancelled_exc_class():
@@ -188,13 +188,13 @@ class Keyboard:
 
     async def _read(self) -> str:
         """ "" where nothing will ever come any more."""
-        found = ""
-        while not found:  # half a letter is none
+        text = ""
+        while not text:  # half a letter is none
             await wait_readable(self._input.fileno())
-            found = self._reader.read(_AT_ONCE)
+            text = self._reader.read(_AT_ONCE)
             if self._reader.gone:
                 break
-        return found
+        return text
 
 
 class _Reader(PosixStdinReader):

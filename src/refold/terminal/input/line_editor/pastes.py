@@ -15,10 +15,10 @@ class Pasted:
     def __init__(self) -> None:
         self._texts = dict[str, str]()
 
-    def shown(self, pasted: str, most: int = MAX_SHOWN_LINES) -> str:
+    def text(self, pasted: str, max_lines: int = MAX_SHOWN_LINES) -> str:
         """What stands in the prompt for it: itself, or a mark if it has more lines."""
         text = clean_paste(pasted)
-        if not (label := paste_label(text, most)):
+        if not (label := paste_label(text, max_lines)):
             return text
         mark, number = label, 1
         while self._texts.get(mark, text) != text:

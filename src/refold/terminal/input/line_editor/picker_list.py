@@ -32,15 +32,15 @@ from refold.views.picker import (
     with_query,
 )
 
-_ABOVE = 3  # picker_rows of a screen that are not the list
-_PAGE = 10
-_STEPS = {
-    "up": -1, "c-p": -1, "down": 1, "c-n": 1, "pageup": -_PAGE, "pagedown": _PAGE,
+_ROWS_ABOVE = 3  # picker_rows of a screen that are not the list
+_PAGE_ROWS = 10
+_STEP_KEYS = {
+    "up": -1, "c-p": -1, "down": 1, "c-n": 1, "pageup": -_PAGE_ROWS, "pagedown": _PAGE_ROWS,
     "c-home": -1_000_000, "c-end": 1_000_000,
 }  # fmt: skip
 
 
-async def picked(
+async def pick(
     printer: Printer, picker: Picker, search: Search | None, on_move: OnMove | None = None
 ) -> Picker | None:
     """The list as it was left by Enter; None where the person has left."""
@@ -104,7 +104,7 @@ class _List:
             def _(event: KeyPressEvent) -> None:
                 event.app.exit(result=None)
 
-        for name, by in _STEPS.items():
+        for name, by in _STEP_KEYS.items():
 
             @keys.add(name)
             def _(event: KeyPressEvent, by: int = by) -> None:
@@ -126,17 +126,17 @@ class _List:
 
     def _in_theme(self) -> None:
         """Draw in the colours that the printer has now."""
-        found = colouring(self._printer.look)
-        self._app.style = found["style"]
-        self._depth = found["color_depth"]
+        colors = colouring(self._printer.look)
+        self._app.style = colors["style"]
+        self._depth = colors["color_depth"]
 
     def _rows(self) -> StyleAndTextTuples:
-        height = (self._printer.look.height() or 24) - _ABOVE
-        found: StyleAndTextTuples = []
+        height = (self._printer.look.height() or 24) - _ROWS_ABOVE
+        rows: StyleAndTextTuples = []
         for row in picker_rows(self._picking, self._printer.room - 1, height):
-            found += [(f"class:{style}", text) for style, text in row]
-            found.append(("", "\n"))
-        return found[:-1]
+            rows += [(f"class:{style}", text) for style, text in row]
+            rows.append(("", "\n"))
+        return rows[:-1]
 
     def _typed(self, buffer: Buffer) -> None:
         text = buffer.text.strip()

@@ -31,7 +31,7 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout.processors import TabsProcessor
 
 from refold.commands.completion import Complete, names_a_file
-from refold.console.editor import edited
+from refold.console.editor import edit_text
 from refold.console.history import Suggested, history
 from refold.console.letter_keys import stay_between_letters
 from refold.console.printer import Printer
@@ -65,8 +65,8 @@ from refold.views.wrap import wrap_line
 
 _FAR_ENOUGH = 4_096  # characters before the cursor that can matter
 _TYPED_AHEAD = 0.5  # seconds in which that comes, also on a busy machine
-_MENU = 11  # rows for the menu of completions, the one below it included
-_VI = {InputMode.INSERT: "i", InputMode.REPLACE: "r", InputMode.REPLACE_SINGLE: "r"}
+_MENU_ROWS = 11  # rows for the menu of completions, the one below it included
+_VI_MODES = {InputMode.INSERT: "i", InputMode.REPLACE: "r", InputMode.REPLACE_SINGLE: "r"}
 _Answer = str | QueuedMessage | DraftMessage | Answered | Key
 
 
@@ -106,16 +106,18 @@ class PromptToolkitReader:
         self._began, self._keyboard.parser.fed = time.monotonic(), 0
         begun = text or f"{self._draft}{self._take_unsent()}"
         self._draft, self._shortcuts = self._draft if text else "", not text
-        self._editor.reserve_space_for_menu = max(min(_MENU, self._printer.status_room), 6)
+        self._editor.reserve_space_for_menu = max(
+            min(_MENU_ROWS, self._printer.status_room), 6
+        )
         try:
-            found = await self._ask(
+            answer = await self._ask(
                 self._editor, lambda: self._with_vi(prompt()), default=begun
             )
         finally:
             self._editor.app.erase_when_done = False
-        if found is not Key.ASIDE:  # else the prompt is gone, and the cursor where it was
-            self._printer.typed()
-        return _now(found)
+        if answer is not Key.ASIDE:  # else the prompt is gone, and the cursor where it was
+            self._printer.note_typed_line()
+        return _now(answer)
 
     async def brief(self, prompt: Line, text: str = "") -> str | Key:
         return _now(await self._short_line(lambda: prompt, text, leaving()))
@@ -123,21 +125,21 @@ class PromptToolkitReader:
     async def aside(
         self, prompt: Callable[[], Line], text: str = ""
     ) -> str | QueuedMessage | Key:
-        found = await self._short_line(prompt, text, sending())
-        return found if isinstance(found, QueuedMessage) else _now(found)
+        answer = await self._short_line(prompt, text, sending())
+        return answer if isinstance(answer, QueuedMessage) else _now(answer)
 
     async def choose(self, menu: Menu, prompt: Line = ()) -> str | DraftMessage | Key:
         open_ = QuestionPrompt(menu, prompt, self._pasted, time.monotonic)
-        found: _Answer = Key.CTRL_C
+        answer: _Answer = Key.CTRL_C
         with open_.at(self._short) as more:
             try:
-                found = await self._ask(
+                answer = await self._ask(
                     self._short, open_.row, default=self._take_unsent(), **more
                 )
             finally:
-                if not isinstance(found, DraftMessage) and not open_.menu.writing:
+                if not isinstance(answer, DraftMessage) and not open_.menu.writing:
                     self._unsent = self._short.default_buffer.text
-        return found if isinstance(found, DraftMessage) else _now(found)
+        return answer if isinstance(answer, DraftMessage) else _now(answer)
 
     async def choice(self, prompt: Line, keys: str) -> str | Key:
         if self._keyboard.forget():
@@ -157,7 +159,7 @@ class PromptToolkitReader:
         )
 
     async def edit(self, text: str, command: tuple[str, ...], name: str) -> str:
-        return await edited(text, command, name)
+        return await edit_text(text, command, name)
 
     async def pick(
         self,
@@ -165,10 +167,10 @@ class PromptToolkitReader:
         search: Search | None = None,
         on_move: OnMove | None = None,
     ) -> Picker | None:
-        from refold.terminal.input.line_editor.picker_list import picked
+        from refold.terminal.input.line_editor.picker_list import pick
 
         self._printer.fresh()
-        return await picked(self._printer, picker, search, on_move)
+        return await pick(self._printer, picker, search, on_move)
 
     def forget(self) -> bool:
         return False
@@ -177,7 +179,7 @@ class PromptToolkitReader:
         return self._keyboard.quiet()
 
     async def typed(self) -> str:
-        if self._pressed_ahead():
+        if self._is_interrupted_ahead():
             return CTRL_C
         return self._take_unsent() or await self._keyboard.typed()
 
@@ -233,7 +235,7 @@ class PromptToolkitReader:
             self._keep_draft,
             self._image,
         )
-        found = PromptSession[_Answer](
+        session = PromptSession[_Answer](
             history=history(self._history, self._pasted.whole, self._masked),
             auto_suggest=Suggested(),
             multiline=True,
@@ -246,21 +248,21 @@ class PromptToolkitReader:
             input_processors=[TabsProcessor(char1=" ", char2=" ")],
             **self._common,
         )
-        taking_all_back(found.app, self._printer.look)
-        stay_between_letters(found.app)
-        return found
+        taking_all_back(session.app, self._printer.look)
+        stay_between_letters(session.app)
+        return session
 
     @cached_property
     def _short(self) -> "PromptSession[_Answer]":
         # What was typed there may be a secret: nobody fetches it back.
-        found = PromptSession[_Answer](
+        session = PromptSession[_Answer](
             history=DummyHistory(), erase_when_done=True, **self._common
         )
-        taking_all_back(found.app, self._printer.look)
-        stay_between_letters(found.app)
+        taking_all_back(session.app, self._printer.look)
+        stay_between_letters(session.app)
         # Esc alone must not be taken for the beginning of Alt+Enter for long.
-        found.app.ttimeoutlen = found.app.timeoutlen = ESC_ALONE
-        return found
+        session.app.ttimeoutlen = session.app.timeoutlen = ESC_ALONE
+        return session
 
     async def _short_line(
         self, prompt: Callable[[], Line], text: str, keys: KeyBindings
@@ -312,10 +314,10 @@ class PromptToolkitReader:
         if not self._is_vi:
             return prompt
         mode = self._editor.app.vi_state.input_mode
-        sign: Piece = ("dim", f"[{_VI.get(mode, 'n')}] ")
+        sign: Piece = ("dim", f"[{_VI_MODES.get(mode, 'n')}] ")
         return (sign, *prompt)
 
-    def _pressed_ahead(self) -> bool:
+    def _is_interrupted_ahead(self) -> bool:
         """Did Ctrl+C come right behind what ended the last line? The rest is kept for the next."""
         ahead = get_typeahead(self._input)
         if any(each.key == Keys.ControlC for each in ahead):
