@@ -25,7 +25,7 @@ import anyio
 import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 
-from refold.server.access import kept
+from refold.server.access import access_from
 
 EVERY = 0.02  # seconds between two tokens: 50 a second
 WORDS = 150  # of an answer
@@ -64,7 +64,9 @@ class Serving:
         found = re.search(r"http://([^/]+)/", self.process.stdout.readline())
         assert found is not None
         self.start, self.netloc = time.perf_counter() - begun, found[1]
-        self.headers = {"Authorization": f"Bearer {kept(home / 'server.key').bearer}"}
+        self.headers = {
+            "Authorization": f"Bearer {access_from(home / 'server.key').bearer}"
+        }
 
     def begin(self) -> str:
         connection = http.client.HTTPConnection(self.netloc, timeout=60)

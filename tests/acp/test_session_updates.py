@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.acp.call_display import CallDisplay, edits
-from refold.acp.prompt_content import fenced, message_of
+from refold.acp.prompt_content import message_of, to_code_block
 from refold.acp.session_updates import SessionUpdates
 from refold.errors import BadInput
 from refold.values.usage import Usage
@@ -130,7 +130,7 @@ def test_a_created_file_has_no_old_text() -> None:
 
 @given(st.text(alphabet="`\na", max_size=30))
 def test_nothing_in_a_text_ends_its_block(words: str) -> None:
-    first, *middle, last = fenced(words).split("\n")
+    first, *middle, last = to_code_block(words).split("\n")
     assert first == last
     assert set(first) == {"`"}
     assert all(first not in each for each in middle)

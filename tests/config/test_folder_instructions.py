@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.config.folder_settings import untrusted
+from refold.config.folder_settings import texts_without_trust
 from refold.config.project import FolderText, FolderTexts, describe_texts, texts
 from refold.config.trusted_folders import TrustedFolders
 
@@ -58,10 +58,10 @@ def test_only_instructions_outside_trusted_folders_are_new(top: Path) -> None:
     (top / "inner/AGENTS.md").touch()
     folders = TrustedFolders(top / "own/folders.toml")
 
-    before = untrusted(top / "inner", folders).names
+    before = texts_without_trust(top / "inner", folders).names
     folders.trust_texts(top / "inner")
-    half = untrusted(top / "inner", folders).names
+    half = texts_without_trust(top / "inner", folders).names
     folders.trust_texts(top)
 
     assert (before, half) == ("../AGENTS.md, AGENTS.md", "../AGENTS.md")
-    assert untrusted(top / "inner", folders).found == ()
+    assert texts_without_trust(top / "inner", folders).found == ()

@@ -11,7 +11,7 @@ from refold.config.folder_settings import FolderSettings, load_here
 from refold.config.layers import rules_of
 from refold.config.paths import Paths
 from refold.config.project import Project, in_words, project
-from refold.config.trusted_folders import ALWAYS, TrustedFolders
+from refold.config.trusted_folders import ALWAYS_CHOICE, TrustedFolders
 from refold.errors import BadInput
 
 RULES = '[permissions]\nallow = ["bash(make test)"]\ndeny = ["bash(rm *)"]\n'
@@ -124,7 +124,7 @@ def test_rules_of_every_layer_add_up_and_each_says_where_it_is_written(
         ("ask", "bash(git push *)", "project-local .refold/config.local.toml"),
         ("allow", "bash(ls)", f"user {places.settings}"),
         ("allow", "bash(make test)", "project .refold/config.toml"),
-        ("allow", "bash(npm test)", ALWAYS),
+        ("allow", "bash(npm test)", ALWAYS_CHOICE),
     ]
 
 
@@ -151,8 +151,8 @@ def test_settings_of_a_folder_count_only_once_they_were_shown_and_taken(
     after = trusting(folder, places)
 
     assert (before.state, rules(before)) == ("new", [])
-    assert before.unheeded.startswith(f".refold/config.toml in {folder}: not trusted")
-    assert (after.state, len(rules(after)), after.unheeded) == ("trusted", 2, "")
+    assert before.reason_ignored.startswith(f".refold/config.toml in {folder}: not trusted")
+    assert (after.state, len(rules(after)), after.reason_ignored) == ("trusted", 2, "")
 
 
 def test_for_one_start_they_count_without_being_remembered(
@@ -185,7 +185,7 @@ def test_settings_that_changed_do_not_count_until_they_are_shown_again(
     again = trusting(folder, places)
 
     assert (changed.state, rules(changed)) == ("changed", [])
-    assert "changed since" in changed.unheeded
+    assert "changed since" in changed.reason_ignored
     assert again.state == "trusted"
 
 
@@ -257,7 +257,7 @@ def test_a_forbidden_project_setting_is_one_sentence_that_names_it(
     assert at.state == "unusable"
     line = text.count("\n") + 1
     said = f".refold/config.toml:{line}: a project must not set {key}: "
-    assert at.unheeded.startswith(said)
+    assert at.reason_ignored.startswith(said)
     assert at.loaded == here(folder / ".refold", places).loaded
     with pytest.raises(BadInput, match="must not set"):
         here(folder, places, trust=True)
@@ -282,7 +282,7 @@ def test_a_project_can_only_be_stricter_about_what_holds_commands(
 ) -> None:
     says(folder, text)
 
-    assert said in here(folder, places).unheeded
+    assert said in here(folder, places).reason_ignored
 
 
 def test_all_that_a_project_may_say(folder: Path, places: Paths) -> None:
@@ -381,9 +381,9 @@ def test_a_hostile_file_is_one_sentence_and_counts_for_nothing(
     at = here(folder, places)
 
     assert (at.state, rules(at)) == ("unusable", [])
-    assert why.replace("config.toml", name) in at.unheeded
-    assert at.unheeded.isprintable()
-    assert len(at.unheeded) < 2500  # it lists all settings
+    assert why.replace("config.toml", name) in at.reason_ignored
+    assert at.reason_ignored.isprintable()
+    assert len(at.reason_ignored) < 2500  # it lists all settings
     with pytest.raises(BadInput):
         TrustedFolders(places.folders).trust(at.project)
 
@@ -399,7 +399,7 @@ def test_a_directory_of_settings_that_is_a_link_is_not_followed(
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     (work / ".refold").symlink_to(tmp_path / target)
 
-    assert here(work, places).unheeded == (
+    assert here(work, places).reason_ignored == (
         "the settings in .refold cannot be read: it is a link; the settings of this "
         "folder are ignored"
     )
@@ -411,14 +411,17 @@ def test_a_file_in_place_of_a_directory_is_named(
 ) -> None:
     make(tmp_path / ".refold")
 
-    assert "in .refold cannot be read: Not a directory" in here(tmp_path, places).unheeded
+    assert (
+        "in .refold cannot be read: Not a directory"
+        in here(tmp_path, places).reason_ignored
+    )
 
 
 def test_a_folder_without_settings_or_that_is_gone_has_nothing_to_say(
     tmp_path: Path, places: Paths
 ) -> None:
     for folder in (tmp_path, tmp_path / "gone"):
-        assert (here(folder, places).state, here(folder, places).unheeded) == (
+        assert (here(folder, places).state, here(folder, places).reason_ignored) == (
             "nothing",
             "",
         )

@@ -12,7 +12,7 @@ from refold.config.layers import rules_of
 from refold.config.load import Loaded, choices, load
 from refold.config.paths import paths
 from refold.config.project import project
-from refold.config.security_profiles import PROFILES
+from refold.config.security_profiles import SECURITY_PROFILES
 from refold.config.settings import Settings
 from refold.config.settings_report import origins_report
 
@@ -152,4 +152,8 @@ def test_the_list_of_settings_names_the_profile_and_where_it_was_chosen(
 
 
 def test_flag_and_setting_know_the_same_profiles() -> None:
-    assert set(FLAG_VALUES) == set(PROFILES) == set(choices(Settings, ["security_profile"]))
+    assert (
+        set(FLAG_VALUES)
+        == set(SECURITY_PROFILES)
+        == set(choices(Settings, ["security_profile"]))
+    )

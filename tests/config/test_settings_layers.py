@@ -10,7 +10,7 @@ import pytest
 from refold.cli.main import main
 from refold.config import credentials
 from refold.config.layers import rules_of
-from refold.config.load import RENAMED, Loaded, flat, is_table, load
+from refold.config.load import RENAMED_SETTINGS, Loaded, flat, is_table, load
 from refold.config.paths import Paths, paths
 from refold.config.set_setting import remember
 from refold.config.settings import Provider, Settings
@@ -104,7 +104,7 @@ def test_a_comma_in_a_rule_s_brackets_is_the_rule_s(file: Path) -> None:
     assert [str(rule) for rule in found] == ["bash(echo a,b)", "glob", "bash(cut -d, -f1)"]
 
 
-@pytest.mark.parametrize(("old", "new"), RENAMED.items())
+@pytest.mark.parametrize(("old", "new"), RENAMED_SETTINGS.items())
 def test_an_old_name_is_an_error_in_a_file_and_a_warning_in_a_variable(
     file: Path, old: str, new: str
 ) -> None:
@@ -125,8 +125,10 @@ def test_an_old_name_is_an_error_in_a_file_and_a_warning_in_a_variable(
 def test_every_new_name_of_a_renamed_setting_is_one() -> None:
     known = flat(Settings())
 
-    assert [n for n in RENAMED.values() if n not in known and not is_table(n)] == []
-    assert [n for n in RENAMED if n in known] == []
+    assert [
+        n for n in RENAMED_SETTINGS.values() if n not in known and not is_table(n)
+    ] == []
+    assert [n for n in RENAMED_SETTINGS if n in known] == []
 
 
 def test_an_empty_variable_sets_nothing_and_our_other_variables_are_no_settings(

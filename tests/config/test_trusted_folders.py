@@ -38,7 +38,7 @@ def allowed(file: Path, folder: Path) -> object:
 def test_nothing_was_said_and_nothing_is_made(file: Path, tmp_path: Path) -> None:
     folders = TrustedFolders(file)
 
-    assert (folders.trusted(), list(folders.layer(tmp_path))) == ({}, [])
+    assert (folders.folders_by_path(), list(folders.layer(tmp_path))) == ({}, [])
     assert not folders.distrust(tmp_path)
     assert not file.parent.exists()
 
@@ -91,7 +91,7 @@ def test_trust_is_taken_back_and_what_is_always_allowed_stays(
 
     assert folders.distrust(tmp_path)
 
-    assert (folders.trusted(), folders.state(shown(tmp_path))) == ({}, "new")
+    assert (folders.folders_by_path(), folders.state(shown(tmp_path))) == ({}, "new")
     assert allowed(file, tmp_path) == ("bash(ls)",)
 
 

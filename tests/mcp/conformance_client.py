@@ -23,7 +23,7 @@ from refold.mcp.connections import Connections, McpContext
 from refold.mcp.manifests import Manifests, RemoteTool
 from refold.mcp.oauth_login import log_in
 from refold.mcp.server_paths import PreparedServer
-from refold.mcp.servers import ServerConfig, read, resolved
+from refold.mcp.servers import ServerConfig, read, resolve
 from refold.place.commands import ShellCommands
 from refold.tools.contract import Context
 from refold.values.display import AskedQuestion, Form, FormAnswer
@@ -65,7 +65,7 @@ async def accept(asking: AskedQuestion) -> str:
 
 async def prepare(server: ServerConfig, begin: Callable[[], None]) -> PreparedServer:
     await anyio.lowlevel.checkpoint()
-    return PreparedServer(resolved(server, {}))
+    return PreparedServer(resolve(server, {}))
 
 
 class Session:
@@ -83,7 +83,7 @@ class Session:
         self.connections = Connections((config,), Manifests(home / "mcp"), outside)
 
     async def use(self) -> None:
-        await self.connections.settled(20)
+        await self.connections.wait_until_settled(20)
         tools = self.connections.manifest("s").offer.tools
         if why := self.connections.statuses()[0].why:
             raise ToolFailed(why)

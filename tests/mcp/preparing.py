@@ -5,9 +5,9 @@ from collections.abc import Callable
 from anyio.lowlevel import checkpoint
 
 from refold.mcp.server_paths import PreparedServer
-from refold.mcp.servers import ServerConfig, resolved
+from refold.mcp.servers import ServerConfig, resolve
 
 
 async def prepare(server: ServerConfig, begin: Callable[[], None]) -> PreparedServer:
     await checkpoint()
-    return PreparedServer(resolved(server, {}))
+    return PreparedServer(resolve(server, {}))

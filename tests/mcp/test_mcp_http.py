@@ -203,13 +203,13 @@ def test_a_server_of_the_newest_protocol_reports_a_change_of_its_tools(
 
         async def work() -> list[str]:
             context = Context(anyio.Path("/"), "s", "c", lambda _: None, nobody)  # pyright: ignore
-            await servers.settled(20)
+            await servers.wait_until_settled(20)
             with anyio.move_on_after(15):
-                while not servers.manifest("s").blocked:
+                while not servers.manifest("s").blocked_tools:
                     await servers.call("s", "grow", {}, context)
                     await anyio.sleep(0.2)
             await anyio.to_thread.run_sync(servers.close)
-            return [tool.name for tool in servers.manifest("s").blocked]
+            return [tool.name for tool in servers.manifest("s").blocked_tools]
 
         assert anyio.run(work) == ["later"]
 

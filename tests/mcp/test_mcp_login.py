@@ -567,7 +567,7 @@ def test_a_login_during_a_session_connects_the_server(
     async def work() -> list[str]:
         states = list[str]()
         with anyio.fail_after(30):
-            await servers.settled(20)
+            await servers.wait_until_settled(20)
             states.append(servers.statuses()[0].state)
             await user.browse(await servers.log_in("s"))
             while servers.statuses()[0].state != "connected":

@@ -9,7 +9,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from refold.mcp.protocol_versions import mode_for, needs_older, older_version
-from refold.mcp.servers import PROTOCOLS, read
+from refold.mcp.servers import PROTOCOL_VERSIONS, read
 from tests.mcp.test_mcp_sessions import Place
 
 ECHO = ("mcp__s__echo", "{}")
@@ -26,7 +26,10 @@ def result(text: str) -> types.CallToolResult:
 
 
 def test_the_sdk_knows_the_versions_that_a_file_may_name() -> None:
-    assert [mode_for(version) for version in PROTOCOLS] == [*["legacy"] * 4, "2026-07-28"]
+    assert [mode_for(version) for version in PROTOCOL_VERSIONS] == [
+        *["legacy"] * 4,
+        "2026-07-28",
+    ]
     assert mode_for("") == "auto"
 
 

@@ -120,6 +120,6 @@ def test_other_errors_stay_alone(user_home: Path, error: str) -> None:
 def test_roots_are_the_workspace_and_the_named_directories(user_home: Path) -> None:
     config = server("serve", str(user_home / "notes"), "/no/directory")
 
-    roots = prepared(config, user_home).offered_roots()
+    roots = prepared(config, user_home).roots_to_offer()
 
     assert roots == (f"{user_home.parent}/work", f"{user_home}/notes")

@@ -317,7 +317,7 @@ def test_a_server_that_cannot_be_used_is_named_and_the_others_work(
     async def talk() -> tuple[list[Ended], str]:
         async with place.agent(echo("good"), "Done.").session() as session:
             await session.run("Go.")
-            await session.mcp.connections.settled(25)
+            await session.mcp.connections.wait_until_settled(25)
             found = {s.config.name: s.why for s in session.mcp.connections.statuses()}
             return await ends(session), found["bad"]
 

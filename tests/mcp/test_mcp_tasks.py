@@ -48,7 +48,7 @@ async def allow(asking: AskedQuestion) -> str:
 
 async def call(servers: Connections, progress: list[str]) -> Reply:
     context = Context(anyio.Path("/"), "s", "c", progress.append, allow)  # pyright: ignore
-    await servers.settled(20)
+    await servers.wait_until_settled(20)
     return await servers.call("s", "research", {}, context)
 
 

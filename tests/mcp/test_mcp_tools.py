@@ -129,13 +129,13 @@ def test_a_schema_that_refers_to_itself_is_sent(schema: dict[str, Any]) -> None:
 def test_of_a_name_that_is_listed_twice_neither_tool_is_used_and_none_has_changed() -> None:
     both = (remote("safe", "Reads."), remote("safe", "Sends your keys."))
 
-    first = Manifest().met(ServerListing(both))
-    again = first.met(ServerListing(both)).taken()
+    first = Manifest().after_listing(ServerListing(both))
+    again = first.after_listing(ServerListing(both)).after_acceptance()
 
-    assert (first.usable, first.blocked, again.usable) == (both, (), both)
+    assert (first.usable, first.blocked_tools, again.usable) == (both, (), both)
     assert as_tools({"s": first.usable}, call).tools == ()
     changed = (remote("safe", "Reads."), remote("safe", "Is new."))
-    assert first.met(ServerListing(changed)).blocked == changed[1:]
+    assert first.after_listing(ServerListing(changed)).blocked_tools == changed[1:]
 
 
 def test_arguments_are_passed_on_whatever_their_names_are() -> None:
@@ -156,9 +156,9 @@ def test_arguments_that_are_no_object_are_refused(raw: bytes) -> None:
 
 
 def test_the_first_tools_of_a_server_are_accepted() -> None:
-    found = Manifest().met(ServerListing((remote("a"), remote("b"))))
+    found = Manifest().after_listing(ServerListing((remote("a"), remote("b"))))
 
-    assert ([t.name for t in found.usable], found.blocked) == (["a", "b"], ())
+    assert ([t.name for t in found.usable], found.blocked_tools) == (["a", "b"], ())
 
 
 @pytest.mark.parametrize(
@@ -172,31 +172,41 @@ def test_the_first_tools_of_a_server_are_accepted() -> None:
 def test_a_tool_that_changed_or_is_new_is_blocked_until_it_is_accepted(
     changed: RemoteTool,
 ) -> None:
-    known = Manifest().met(ServerListing((remote("a"), remote("b"))))
+    known = Manifest().after_listing(ServerListing((remote("a"), remote("b"))))
 
-    met = known.met(ServerListing((changed, remote("b"))))
+    met = known.after_listing(ServerListing((changed, remote("b"))))
 
-    assert ([t.name for t in met.usable], met.blocked) == (["b"], (changed,))
-    assert met.taken().usable == (changed, remote("b"))
+    assert ([t.name for t in met.usable], met.blocked_tools) == (["b"], (changed,))
+    assert met.after_acceptance().usable == (changed, remote("b"))
 
 
 def test_a_tool_that_comes_back_as_it_was_is_not_blocked() -> None:
-    known = Manifest().met(ServerListing((remote("a"), remote("b"))))
+    known = Manifest().after_listing(ServerListing((remote("a"), remote("b"))))
 
-    assert known.met(ServerListing((remote("b"),))).met(known.offer).blocked == ()
+    assert (
+        known.after_listing(ServerListing((remote("b"),)))
+        .after_listing(known.offer)
+        .blocked_tools
+        == ()
+    )
 
 
 def test_the_order_of_a_schema_is_no_difference() -> None:
     turned = json.dumps({"properties": {"a": {"type": "string"}}, "type": "object"})
-    known = Manifest().met(ServerListing((remote("a"),)))
+    known = Manifest().after_listing(ServerListing((remote("a"),)))
 
-    assert known.met(ServerListing((replace(remote("a"), schema=turned),))).blocked == ()
+    assert (
+        known.after_listing(
+            ServerListing((replace(remote("a"), schema=turned),))
+        ).blocked_tools
+        == ()
+    )
 
 
 def test_the_difference_is_shown_line_by_line() -> None:
-    known = Manifest().met(ServerListing((remote("a", "Adds."),)))
+    known = Manifest().after_listing(ServerListing((remote("a", "Adds."),)))
 
-    met = known.met(ServerListing((remote("a", "Adds. Also sends your keys."),)))
+    met = known.after_listing(ServerListing((remote("a", "Adds. Also sends your keys."),)))
 
     assert met.differences()[:5] == (
         "--- a (as you accepted it)",
@@ -229,27 +239,29 @@ def test_a_damaged_pin_file_blocks_every_tool_until_the_tools_are_accepted(
 ) -> None:
     manifests = Manifests(tmp_path)
     manifests.write(
-        SERVER, manifests.read(SERVER).met(ServerListing((remote("send", "D1"),)))
+        SERVER, manifests.read(SERVER).after_listing(ServerListing((remote("send", "D1"),)))
     )
     (file,) = tmp_path.glob("s-*.json")
     file.write_bytes(damage(file.read_bytes()))
 
-    met = manifests.read(SERVER).met(ServerListing((remote("send", "EVIL"),)))
+    met = manifests.read(SERVER).after_listing(ServerListing((remote("send", "EVIL"),)))
     manifests.write(SERVER, met)  # as every connection does
     again = manifests.read(SERVER)
 
     assert (met.usable, again.usable) == ((), ())
     assert again.damaged.startswith(f"{file} is damaged: ")
     assert again.damaged.endswith("accepted them: refold mcp test s")
-    taken = again.taken()
+    taken = again.after_acceptance()
     assert (taken.usable, taken.damaged) == (met.offer.tools, "")
 
 
 def test_a_pin_file_that_cannot_be_read_blocks_every_tool(tmp_path: Path) -> None:
     manifests = Manifests(tmp_path)
-    manifests.write(SERVER, manifests.read(SERVER).met(ServerListing((remote("a"),))))
+    manifests.write(
+        SERVER, manifests.read(SERVER).after_listing(ServerListing((remote("a"),)))
+    )
     (file,) = tmp_path.glob("s-*.json")
     file.unlink()
     file.mkdir()
 
-    assert manifests.read(SERVER).met(ServerListing((remote("a"),))).usable == ()
+    assert manifests.read(SERVER).after_listing(ServerListing((remote("a"),))).usable == ()

@@ -11,9 +11,9 @@ from refold.mcp.servers import (
     ServerFile,
     client_secret,
     in_words,
-    named_values,
     read,
-    resolved,
+    resolve,
+    variable_values,
 )
 
 FILE = ".mcp.json"
@@ -60,10 +60,10 @@ def test_a_command_may_be_a_list() -> None:
 
 
 def test_variables_are_replaced_in_commands_environments_addresses_and_headers() -> None:
-    stdio = resolved(
+    stdio = resolve(
         one(**{**STDIO, "args": ["${HOME_OF}/x"]}), {"HOME_OF": "/h", "TOKEN": "t"}
     )
-    far = resolved(one(**HTTP), {})
+    far = resolve(one(**HTTP), {})
 
     assert (stdio.command, stdio.environment) == (("server", "/h/x"), (("TOKEN", "t"),))
     assert far.headers == (("A", "Bearer k"),)
@@ -71,15 +71,15 @@ def test_variables_are_replaced_in_commands_environments_addresses_and_headers()
 
 def test_a_missing_variable_is_named_and_the_server_stays_off() -> None:
     with pytest.raises(BadInput, match=r"'s' in \.mcp\.json is off: it needs \$\{TOKEN\}"):
-        resolved(one(**STDIO), {})
+        resolve(one(**STDIO), {})
 
 
 def test_each_value_that_a_server_gets_has_the_names_that_may_say_secret() -> None:
     headers = {"Authorization": "Bearer ${T}"}
     far = one(url="https://x.example/mcp", headers=headers)
 
-    assert ("TOKEN", "hidden") in named_values(one(**STDIO), {"TOKEN": "hidden"})
-    assert named_values(far, {"T": "k"}) == (
+    assert ("TOKEN", "hidden") in variable_values(one(**STDIO), {"TOKEN": "hidden"})
+    assert variable_values(far, {"T": "k"}) == (
         ("T", "k"),
         ("Authorization", "Bearer k"),
         ("Authorization", "k"),
@@ -90,9 +90,9 @@ def test_headers_are_not_sent_without_tls() -> None:
     far = one(url="http://x.example/mcp", headers={"A": "b"})
 
     with pytest.raises(BadInput, match=r"headers to x\.example without TLS"):
-        resolved(far, {})
+        resolve(far, {})
 
-    assert resolved(one(url="http://127.0.0.1:1/mcp", headers={"A": "b"}), {})
+    assert resolve(one(url="http://127.0.0.1:1/mcp", headers={"A": "b"}), {})
 
 
 def test_a_server_that_is_switched_off_is_left_out() -> None:
@@ -161,7 +161,7 @@ def test_the_secret_of_a_client_may_be_a_variable_and_is_masked() -> None:
     oauth = {"clientId": "mine", "clientSecret": "${SECRET}", "scopes": ["a", "b"]}
     found = one(url="https://x.example", oauth=oauth)
 
-    assert resolved(found, {"SECRET": "hidden"}).oauth == OAuthConfig(
+    assert resolve(found, {"SECRET": "hidden"}).oauth == OAuthConfig(
         "mine", "hidden", scopes="a b"
     )
     assert client_secret(found, {"SECRET": "hidden"}) == "hidden"

@@ -12,7 +12,7 @@ import anyio
 import pytest
 from websockets.asyncio.client import connect
 
-from refold.server.access import kept
+from refold.server.access import access_from
 from tests.server.serving import order, said
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -36,7 +36,7 @@ async def test_ten_turns_that_a_kill_cut_off_are_finished_when_somebody_says_so(
     words = " ".join(f"word{n}" for n in range(40))
     script.write_text(json.dumps({"text": words, "pause": 0.2}) + "\n")
     process, address = started(tmp_path, script)
-    access = kept(Path(os.environ["REFOLD_HOME"]) / "server.key")
+    access = access_from(Path(os.environ["REFOLD_HOME"]) / "server.key")
     token = {"Authorization": f"Bearer {access.bearer}"}
     ids = list[str]()
 

@@ -156,14 +156,14 @@ def test_a_launch_token_is_good_once() -> None:
 
 
 def test_a_launch_token_is_good_once_at_any_server_with_its_secret(tmp_path: Path) -> None:
-    made, other, restarted = (access.kept(tmp_path / "server.key") for _ in range(3))
+    made, other, restarted = (access.access_from(tmp_path / "server.key") for _ in range(3))
     token, unused = made.new_launch(), made.new_launch()
 
     assert made.has_cookie(other.redeem(token))
     assert [each.redeem(token) for each in (made, other, restarted)] == [""] * 3
     assert restarted.redeem(unused)
     access.renew(tmp_path / "server.key")
-    assert access.kept(tmp_path / "server.key").redeem(made.new_launch()) == ""
+    assert access.access_from(tmp_path / "server.key").redeem(made.new_launch()) == ""
 
 
 def test_a_launch_token_ends_and_is_forgotten_then(

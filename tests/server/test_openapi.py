@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from refold.server.access import kept
+from refold.server.access import access_from
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(240)]
 EXAMPLES = 12  # for each operation
@@ -32,7 +32,7 @@ class Served:
         found = re.search(r"http://([^/]+)/", self.process.stdout.readline())
         assert found is not None
         self.netloc = found[1]
-        access = kept(Path(os.environ["REFOLD_HOME"]) / "server.key")
+        access = access_from(Path(os.environ["REFOLD_HOME"]) / "server.key")
         self.headers = {"Authorization": f"Bearer {access.bearer}"}
 
     def ask(self, method: str, path: str, body: object = None) -> Any:

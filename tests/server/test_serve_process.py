@@ -20,7 +20,7 @@ from websockets.sync.client import connect
 
 from refold.client.stored_sessions import StoredSessions
 from refold.journal.home import JournalDirectory
-from refold.server.access import kept
+from refold.server.access import access_from
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 OPENSSL = shutil.which("openssl") or ""
@@ -56,7 +56,7 @@ class Served:
 
     @property
     def bearer(self) -> Headers:
-        return {"Authorization": f"Bearer {kept(home() / 'server.key').bearer}"}
+        return {"Authorization": f"Bearer {access_from(home() / 'server.key').bearer}"}
 
     def ask(
         self,
@@ -136,7 +136,7 @@ def test_by_default_it_listens_on_loopback_only_with_a_long_token(start: Start) 
 
     assert listens_on(served.port) == {"0100007F"}
     assert len(served.launch) >= 40  # 240 bits
-    assert len(kept(home() / "server.key").bearer) == 64
+    assert len(access_from(home() / "server.key").bearer) == 64
 
 
 @pytest.mark.parametrize(

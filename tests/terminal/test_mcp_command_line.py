@@ -21,7 +21,7 @@ def known(home: Path, *offers: ServerListing) -> None:
     (server,) = read(file.read_bytes(), str(file)).servers
     manifests = Manifests(home / "refold" / "mcp")
     for offer in offers:
-        manifests.write(server, manifests.read(server).met(offer))
+        manifests.write(server, manifests.read(server).after_listing(offer))
 
 
 def test_a_server_is_shown_with_what_changed_and_its_tools_are_accepted(

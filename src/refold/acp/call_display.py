@@ -23,7 +23,7 @@ Kind = Literal[
     "other",
 ]  # fmt: skip
 
-_KINDS: Mapping[str, Kind] = {
+_EDITOR_KINDS: Mapping[str, Kind] = {
     "grep": "search", "glob": "search", "list_files": "search", "tree": "search", "enter_plan_mode": "switch_mode",
     "exit_plan_mode": "switch_mode", "python": "execute",
 }  # fmt: skip
@@ -31,7 +31,7 @@ _OF_EFFECT: Mapping[Effect, Kind] = {
     Effect.LOOK: "read", Effect.CHANGE: "edit", Effect.RUN: "execute", Effect.NET: "fetch",
     Effect.ASK: "other", Effect.SELF: "think",
 }  # fmt: skip
-_HUNK = re.compile(r"@@ -\d+(?:,\d+)? \+(\d+)(?:,\d+)? @@")
+_HUNK_HEADER = re.compile(r"@@ -\d+(?:,\d+)? \+(\d+)(?:,\d+)? @@")
 
 
 class CallDisplay(Struct, frozen=True):
@@ -46,7 +46,7 @@ def call_display(
     """`directory` is where the session works: editors want absolute paths."""
     call = ToolCall("", name, Raw(msgspec.json.encode(arguments)))
     effect = tool.effect if tool is not None else Effect.SELF
-    kind = _KINDS.get(name, _OF_EFFECT[effect] if tool is not None else "other")
+    kind = _EDITOR_KINDS.get(name, _OF_EFFECT[effect] if tool is not None else "other")
     return CallDisplay(label(call, tool), kind, _locations(call, tool, directory))
 
 
@@ -67,7 +67,7 @@ def edits(
 
 
 def first_changed_line(text: str) -> int | None:
-    found = _HUNK.search(text)
+    found = _HUNK_HEADER.search(text)
     return max(int(found[1]), 1) if found else None
 
 

@@ -14,7 +14,7 @@ from acp.schema import (
 )
 
 from refold.acp.person import Person
-from refold.acp.prompt_content import fenced
+from refold.acp.prompt_content import to_code_block
 from refold.acp.session_updates import Update, answer_chunk
 from refold.client.host import Conversation, Host
 from refold.client.session import Session
@@ -25,9 +25,9 @@ from refold.commands.table import command_in
 from refold.views.picker import OnMove, Picker, Search, picker_at
 from refold.views.styled import Line, bare
 
-LACKS = ("terminal", "sessions")
+UNAVAILABLE_COMMANDS = ("terminal", "sessions")
 MAX_OPTIONS = 20  # of a list to pick from
-_ROOM = 80  # characters of a row
+_MAX_ROW_CHARS = 80  # characters of a row
 
 
 class TurnRunner(Protocol):
@@ -57,7 +57,7 @@ def available_commands(session: Session) -> list[AvailableCommand]:
             if each.takes
             else None,
         )
-        for each in list_commands(session, LACKS)
+        for each in list_commands(session, UNAVAILABLE_COMMANDS)
     ]
 
 
@@ -72,10 +72,10 @@ async def run_command(
 
 
 class _EditorContext(HostedContext):
-    lacks = LACKS
+    lacks = UNAVAILABLE_COMMANDS
 
     def __init__(self, turns: TurnRunner, person: Person, host: Host) -> None:
-        super().__init__(host, turns.conversation, Look(_ROOM))
+        super().__init__(host, turns.conversation, Look(_MAX_ROW_CHARS))
         self._turns, self._person = turns, person
         self.response = PromptResponse(stop_reason="end_turn")
 
@@ -105,7 +105,7 @@ class _EditorContext(HostedContext):
     ) -> Picker | None:
         await self.tell()
         options = [
-            (each.id, " ".join(bare([each.row(_ROOM)]).split()))
+            (each.id, " ".join(bare([each.row(_MAX_ROW_CHARS)]).split()))
             for each in picker.choices[:MAX_OPTIONS]
         ]
         more = len(picker.choices) - len(options)
@@ -121,7 +121,7 @@ def _as_markdown(documents: Sequence[Document]) -> str:
     def end_rows() -> None:
         if rows:
             text = bare(rows)
-            parts.append(fenced(text) if "\n" in text else text)
+            parts.append(to_code_block(text) if "\n" in text else text)
             rows.clear()
 
     for each in documents:

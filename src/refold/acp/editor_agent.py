@@ -51,7 +51,7 @@ from anyio.abc import TaskGroup
 
 from refold._version import __version__
 from refold.acp import session_choices
-from refold.acp.editor_buffers import EditorBuffers, offered
+from refold.acp.editor_buffers import EditorBuffers, buffers_of
 from refold.acp.open_session import EditorCan, OpenSession
 from refold.acp.prompt_content import ContentBlock, message_of
 from refold.client.feed import FEED_START, Cursor
@@ -62,11 +62,11 @@ from refold.errors import BadInput, RefoldError
 from refold.views.escape import on_one_line
 from refold.views.session_list import SessionDocument
 
-VERSION = 1  # of the protocol
-DELETE = "session/delete"  # the SDK has its types, and does not route it
+PROTOCOL_VERSION = 1  # of the protocol
+DELETE_METHOD = "session/delete"  # the SDK has its types, and does not route it
 _McpServer: TypeAlias = HttpMcpServer | SseMcpServer | AcpMcpServer | McpServerStdio
 _INVALID, _FAILED = -32602, -32603
-_PAGE = 50  # sessions of a list
+_PAGE_SESSIONS = 50  # sessions of a list
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -124,7 +124,7 @@ class EditorAgent:
         )
         self._fs = client_capabilities.fs if client_capabilities else None
         return InitializeResponse(
-            protocol_version=VERSION,
+            protocol_version=PROTOCOL_VERSION,
             agent_info=Implementation(name="refold", title="refold", version=__version__),
             auth_methods=[],
             agent_capabilities=AgentCapabilities(
@@ -156,10 +156,10 @@ class EditorAgent:
         mcp_servers: list[_McpServer] | None = None,
         **_: Any,
     ) -> NewSessionResponse:
-        given = self._given(cwd, additional_directories, mcp_servers)
+        given = self._conversation_for(cwd, additional_directories, mcp_servers)
         conversation = await self._host.create(given)
         _name(given, conversation.session.id)
-        found = await self._begun(conversation, None)
+        found = await self._begin(conversation, None)
         return NewSessionResponse(
             session_id=found.id,
             modes=session_choices.modes(found.session),
@@ -175,8 +175,8 @@ class EditorAgent:
         additional_directories: list[str] | None = None,
         **_: Any,
     ) -> LoadSessionResponse:
-        given = self._given(cwd, additional_directories, mcp_servers)
-        found = await self._opened(session_id, given, FEED_START)
+        given = self._conversation_for(cwd, additional_directories, mcp_servers)
+        found = await self._open_session(session_id, given, FEED_START)
         return LoadSessionResponse(
             modes=session_choices.modes(found.session),
             config_options=session_choices.options(found.session),
@@ -191,8 +191,8 @@ class EditorAgent:
         mcp_servers: list[_McpServer] | None = None,
         **_: Any,
     ) -> ResumeSessionResponse:
-        given = self._given(cwd, additional_directories, mcp_servers)
-        found = await self._opened(session_id, given, None)
+        given = self._conversation_for(cwd, additional_directories, mcp_servers)
+        found = await self._open_session(session_id, given, None)
         return ResumeSessionResponse(
             modes=session_choices.modes(found.session),
             config_options=session_choices.options(found.session),
@@ -207,10 +207,10 @@ class EditorAgent:
         mcp_servers: list[_McpServer] | None = None,
         **_: Any,
     ) -> ForkSessionResponse:
-        given = self._given(cwd, additional_directories, mcp_servers)
+        given = self._conversation_for(cwd, additional_directories, mcp_servers)
         source = await self._conversation(session_id, given)
-        given = self._given(cwd, additional_directories, mcp_servers)
-        found = await self._opened(await source.session.fork(), given, None)
+        given = self._conversation_for(cwd, additional_directories, mcp_servers)
+        found = await self._open_session(await source.session.fork(), given, None)
         return ForkSessionResponse(
             session_id=found.id,
             modes=session_choices.modes(found.session),
@@ -225,9 +225,9 @@ class EditorAgent:
         if cursor and not (cursor.isascii() and cursor.isdecimal()):
             raise BadInput(f"{cursor!r} is not a cursor of this list: begin without one")
         begin = int(cursor[:9]) if cursor else 0
-        more = str(begin + _PAGE) if len(cards) > begin + _PAGE else None
+        more = str(begin + _PAGE_SESSIONS) if len(cards) > begin + _PAGE_SESSIONS else None
         return ListSessionsResponse(
-            sessions=[_info(card) for card in cards[begin : begin + _PAGE]],
+            sessions=[_info(card) for card in cards[begin : begin + _PAGE_SESSIONS]],
             next_cursor=more,
         )
 
@@ -250,7 +250,7 @@ class EditorAgent:
 
     async def ext_method(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """Methods of the protocol that the SDK does not route (see `serving`)."""
-        if method != DELETE:
+        if method != DELETE_METHOD:
             raise RequestError.method_not_found(f"_{method}")
         asked = DeleteSessionRequest.model_validate(params)
         return (await self.delete_session(asked.session_id)).model_dump(
@@ -299,7 +299,7 @@ class EditorAgent:
             raise BadInput(f"the session {id_!r} is not open: load or resume it first")
         return found
 
-    def _given(
+    def _conversation_for(
         self,
         cwd: str,
         more: Sequence[str] | None,
@@ -313,7 +313,7 @@ class EditorAgent:
             workspace=cwd,
             roots=tuple(map(os.path.realpath, more or ())),
             mcp_servers=_servers(servers),
-            editor=offered(self._editor, self._fs, (cwd, *(more or ()))),
+            editor=buffers_of(self._editor, self._fs, (cwd, *(more or ()))),
         )
 
     async def _conversation(self, id_: str, given: EditorConversation) -> Conversation:
@@ -324,16 +324,16 @@ class EditorAgent:
         _name(given, id_)
         return await self._host.open(id_, given)
 
-    async def _opened(
+    async def _open_session(
         self, id_: str, given: EditorConversation, after: Cursor | None
     ) -> OpenSession:
         conversation = await self._conversation(id_, given)
         before = self._open.pop(id_, None)
         if before is not None:
             await before.leave()
-        return await self._begun(conversation, after)
+        return await self._begin(conversation, after)
 
-    async def _begun(self, conversation: Conversation, after: Cursor | None) -> OpenSession:
+    async def _begin(self, conversation: Conversation, after: Cursor | None) -> OpenSession:
         assert self._editor is not None, "the SDK connects before it calls"
         found = OpenSession(conversation, self._editor, self._group, self._can)
         self._open[found.id] = found

@@ -19,7 +19,7 @@ from anyio.lowlevel import current_token
 from refold.errors import ToolFailed
 from refold.values.path_names import below
 
-_PATIENCE = 20.0  # seconds for one answer; a person may have to unlock something
+_ANSWER_SECONDS = 20.0  # seconds for one answer; a person may have to unlock something
 T = TypeVar("T")
 
 
@@ -36,7 +36,7 @@ class EditorBuffers:
         *,
         writes: bool,
         directories: Sequence[str],
-        patience: float = _PATIENCE,
+        patience: float = _ANSWER_SECONDS,
     ) -> None:
         self.session = ""
         self.writes = writes
@@ -46,10 +46,10 @@ class EditorBuffers:
         self._loop, self._thread = current_token(), threading.get_ident()
 
     def read(self, real: str) -> str:
-        return self._answer(self._read(self._called(real)))
+        return self._answer(self._read(self._display_name(real)))
 
     def write(self, real: str, text: str) -> None:
-        self._answer(self._write(self._called(real), text))
+        self._answer(self._write(self._display_name(real), text))
 
     async def _read(self, path: str) -> str:
         given = await self._editor.read_text_file(session_id=self.session, path=path)
@@ -59,7 +59,7 @@ class EditorBuffers:
         await self._editor.write_text_file(session_id=self.session, path=path, content=text)
 
     def _answer(self, asking: Coroutine[None, None, T]) -> T:
-        async def asked() -> T:
+        async def ask() -> T:
             with anyio.fail_after(self._patience):
                 return await asking
 
@@ -70,7 +70,7 @@ class EditorBuffers:
             asking.close()
             raise ToolFailed("it did not answer before")
         try:
-            return from_thread.run(asked, token=self._loop)
+            return from_thread.run(ask, token=self._loop)
         except TimeoutError as error:
             self._hangs = True
             raise ToolFailed(f"no answer in {self._patience:g} s") from error
@@ -81,7 +81,7 @@ class EditorBuffers:
         except (ConnectionError, RuntimeError) as error:
             raise ToolFailed("it disconnected") from error
 
-    def _called(self, real: str) -> str:
+    def _display_name(self, real: str) -> str:
         for directory, name in self._names:
             if below(real, directory):
                 return os.path.normpath(
@@ -90,7 +90,7 @@ class EditorBuffers:
         return real
 
 
-def offered(
+def buffers_of(
     editor: Client, fs: FileSystemCapabilities | None, directories: Sequence[str]
 ) -> EditorBuffers | None:
     """None for an editor that does not read files: it is not known then what a write replaces."""

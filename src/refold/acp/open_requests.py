@@ -55,7 +55,7 @@ class OpenRequests:
             self._shown[document.call_id] = _Shown(anyio.CancelScope(), of_child)
             self._group.start_soon(self._put, document)
 
-    def answered(self, id_: str) -> bool:
+    def settle(self, id_: str) -> bool:
         """It is answered, here or in another client. True if a subagent had asked."""
         shown = self._shown.pop(id_, None)
         if shown is not None:
@@ -65,7 +65,7 @@ class OpenRequests:
     def forget(self) -> None:
         """The turn is over: no answer counts any more."""
         for id_ in tuple(self._shown):
-            self.answered(id_)
+            self.settle(id_)
 
     async def _put(self, document: Request) -> None:
         shown = self._shown.get(document.call_id)

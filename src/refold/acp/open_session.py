@@ -39,7 +39,7 @@ from refold.acp.session_updates import (
     Update,
     answer_chunk,
     progress,
-    thought_chunk,
+    thinking_chunk,
 )
 from refold.client.feed import Cursor, Follower, cursor
 from refold.client.host import Conversation, Host
@@ -64,14 +64,18 @@ class _Place(Struct, frozen=True):
 
 
 _DOCUMENT, _PLACE = msgspec.json.Decoder(Document), msgspec.json.Decoder(_Place)
-_BUSY = "a turn of this session is running: wait for its end, or cancel it"
-_CLOSED = "the session was closed"
-_FAILED = -32603
-_STOPS = {
+_TURN_RUNNING = "a turn of this session is running: wait for its end, or cancel it"
+_SESSION_CLOSED = "the session was closed"
+_INTERNAL_ERROR = -32603
+_STOP_REASONS = {
     "interrupted": "cancelled", "cancelled": "cancelled", "step_limit": "max_turn_requests",
 }  # fmt: skip
 _OF_ANSWER = {"length": "max_tokens", "refused": "refusal"}
-_WHY = ("stuck", "budget", "step_limit")  # outcomes whose reason a person is told
+_REPORTED_OUTCOMES = (
+    "stuck",
+    "budget",
+    "step_limit",
+)  # outcomes whose reason a person is told
 
 
 class EditorCan(Struct, frozen=True):
@@ -140,7 +144,7 @@ class OpenSession:
             self.closed = True
             self.started.set()
             if self._turn is not None and not self._turn.over.is_set():
-                self._turn.end(None, _CLOSED)
+                self._turn.end(None, _SESSION_CLOSED)
 
     async def leave(self) -> None:
         """Tell no more of it; the session stays open."""
@@ -175,12 +179,12 @@ class OpenSession:
 
     async def _run(self, begin: Callable[[_Turn], Awaitable[None]]) -> PromptResponse:
         if self._turn is not None:
-            raise BadInput(_BUSY)
+            raise BadInput(_TURN_RUNNING)
         turn = self._turn = _Turn()
         self._own.add(turn.key)
         try:
             for notice in await self.conversation.notices():
-                await self.tell(thought_chunk(f"refold: {notice}\n\n"))
+                await self.tell(thinking_chunk(f"refold: {notice}\n\n"))
             await begin(turn)
             await self._requests.put_all()
             while True:
@@ -191,8 +195,8 @@ class OpenSession:
                 if turn.dropped:
                     return PromptResponse(stop_reason="cancelled")
                 if result is None:
-                    raise RequestError(_FAILED, turn.error)
-                if result.plan is UNSET or not await self._judged(result.plan, turn):
+                    raise RequestError(_INTERNAL_ERROR, turn.error)
+                if result.plan is UNSET or not await self._carry_out(result.plan, turn):
                     break
             await self._last_words(result)
             return _response(result, turn)
@@ -243,7 +247,7 @@ class OpenSession:
             for update in self._updates.of(document):
                 await self.tell(update)
         if isinstance(document, documents.Result):
-            await self._ended(document)
+            await self._end_turn(document)
 
     async def _now(self, document: Document) -> None:
         """What only counts when it happens, and not when it is told again."""
@@ -251,7 +255,7 @@ class OpenSession:
             case documents.ToolApprovalRequest() | documents.Question():
                 self._requests.put(document)
             case documents.ToolApprovalResult(call_id=id_, verdict=verdict):
-                if self._requests.answered(id_):  # nothing else is told of that call
+                if self._requests.settle(id_):  # nothing else is told of that call
                     done = "completed" if verdict == "allow" else "failed"
                     await self.tell(progress(id_, done))
             case ModeChanged(mode=mode):
@@ -291,7 +295,7 @@ class OpenSession:
             isinstance(document, documents.UserMessage) and document.client_key in self._own
         )
 
-    async def _ended(self, result: documents.Result) -> None:
+    async def _end_turn(self, result: documents.Result) -> None:
         turn = self._turn
         if turn is None or not turn.begun:
             return
@@ -299,7 +303,7 @@ class OpenSession:
         await self._tell_usage()
         turn.end(result)
 
-    async def _judged(self, plan: documents.WaitingPlan, turn: _Turn) -> bool:
+    async def _carry_out(self, plan: documents.WaitingPlan, turn: _Turn) -> bool:
         """Is the plan carried out? Then its turn has begun."""
         order = await self._person.plan(plan)
         if order is None or turn.cancelled:
@@ -324,8 +328,8 @@ class OpenSession:
 
     async def _last_words(self, result: documents.Result) -> None:
         if result.outcome == "failed":
-            raise RequestError(_FAILED, result.reason or "the turn failed")
-        if result.outcome in _WHY:
+            raise RequestError(_INTERNAL_ERROR, result.reason or "the turn failed")
+        if result.outcome in _REPORTED_OUTCOMES:
             await self.tell(answer_chunk(f"{result.outcome}: {result.reason}"))
 
     async def _tell_usage(self) -> None:
@@ -359,7 +363,7 @@ class OpenSession:
 
 
 def _response(result: documents.Result, turn: _Turn) -> PromptResponse:
-    stop = _STOPS.get(result.outcome) or _OF_ANSWER.get(turn.answer, "end_turn")
+    stop = _STOP_REASONS.get(result.outcome) or _OF_ANSWER.get(turn.answer, "end_turn")
     used = result.usage
     return PromptResponse.model_validate(
         {

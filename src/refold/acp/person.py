@@ -31,7 +31,7 @@ from acp.schema import (
 from msgspec import UNSET
 
 from refold.acp.call_display import edits
-from refold.acp.prompt_content import fenced
+from refold.acp.prompt_content import to_code_block
 from refold.acp.session_updates import Show, content
 from refold.client.protocol import (
     ApprovalResponse,
@@ -46,10 +46,10 @@ from refold.views.escape import visible
 from refold.views.stream_json import documents
 
 _ONCE, _SESSION, _ALWAYS, _NO = "once", "session", "always", "no"
-_CLOSED = "the question was closed without an answer"
-_UNABLE = "the editor cannot ask this: {reason}"
+_QUESTION_CLOSED = "the question was closed without an answer"
+_CANNOT_ASK = "the editor cannot ask this: {reason}"
 _Kind = Literal["allow_once", "allow_always", "reject_once", "reject_always"]
-_PLANS: Mapping[str, tuple[str, _Kind, ModeAfterPlan]] = {
+_PLAN_CHOICES: Mapping[str, tuple[str, _Kind, ModeAfterPlan]] = {
     "accept-edits": (
         "Carry it out, and edit without asking",
         "allow_always",
@@ -79,11 +79,11 @@ class Person:
         try:
             chosen = await self._choose(_call(asked, show, directory), options)
         except RequestError as error:
-            reason = _UNABLE.format(reason=error)
+            reason = _CANNOT_ASK.format(reason=error)
             return ApprovalResponse(asked.call_id, False, asked.hash, reason)
         allowed = chosen in (_ONCE, _SESSION, _ALWAYS)
         grant = chosen if chosen in (_SESSION, _ALWAYS) else ""
-        reason = "" if chosen else _CLOSED
+        reason = "" if chosen else _QUESTION_CLOSED
         return ApprovalResponse(asked.call_id, allowed, asked.hash, reason, grant)
 
     async def answers(
@@ -98,15 +98,17 @@ class Person:
                 return QuestionResponse(asked.call_id, (answer.encode(),), asked.hash)
             found = await (self._form(asked) if self._forms else self._one_by_one(asked))
         except RequestError as error:
-            reason = _UNABLE.format(reason=error)
+            reason = _CANNOT_ASK.format(reason=error)
             return ApprovalResponse(asked.call_id, False, asked.hash, reason)
         if found is None:
-            return ApprovalResponse(asked.call_id, False, asked.hash, _CLOSED)
+            return ApprovalResponse(asked.call_id, False, asked.hash, _QUESTION_CLOSED)
         return QuestionResponse(asked.call_id, found, asked.hash)
 
     async def plan(self, plan: documents.WaitingPlan) -> PlanApproval | None:
         """None: it is not decided, and the plan waits."""
-        options = [_option(id_, name, kind) for id_, (name, kind, _) in _PLANS.items()]
+        options = [
+            _option(id_, name, kind) for id_, (name, kind, _) in _PLAN_CHOICES.items()
+        ]
         options.append(_option(_NO, "Do not carry it out", "reject_once"))
         call = ToolCallUpdate(
             tool_call_id=f"plan-{plan.id}", title=plan.title or "Plan", kind="switch_mode",
@@ -116,8 +118,8 @@ class Person:
             chosen = await self._choose(call, options)
         except RequestError:
             return None
-        if chosen in _PLANS:
-            return PlanApproval(plan.id, True, mode=_PLANS[chosen][2])
+        if chosen in _PLAN_CHOICES:
+            return PlanApproval(plan.id, True, mode=_PLAN_CHOICES[chosen][2])
         return PlanApproval(plan.id, False) if chosen == _NO else None
 
     async def choose(self, title: str, options: Sequence[tuple[str, str]]) -> str:
@@ -132,7 +134,7 @@ class Person:
         try:
             return await self._choose(call, found)
         except RequestError as error:
-            raise BadInput(_UNABLE.format(reason=error)) from error
+            raise BadInput(_CANNOT_ASK.format(reason=error)) from error
 
     async def text(self, prompt: str) -> str:
         """What was typed into a form; "": nothing was."""
@@ -165,13 +167,15 @@ class Person:
             said = (
                 f"{message}\nOpen {form.url} at {host_of(form)}{warning} in your browser."
             )
-            return await self._form_as_choice(call_id, said, (_OPENED,))
+            return await self._form_as_choice(call_id, said, (_PAGE_OPENED,))
         if not self._forms:
             if left := [f.label for f in form.fields if f.required and f.default is None]:
                 needs = ", ".join(left)
                 said = f"{message} (the editor has no forms, and it needs {needs})"
                 return await self._form_as_choice(call_id, said, ())
-            return await self._form_as_choice(call_id, message, (_DEFAULTS,), form.defaults)
+            return await self._form_as_choice(
+                call_id, message, (_SEND_DEFAULTS,), form.defaults
+            )
         mode = ElicitationFormSessionMode(
             session_id=self._session,
             requested_schema=ElicitationSchema.model_validate(as_schema(form)),
@@ -239,8 +243,8 @@ def _option(id_: str, name: str, kind: _Kind) -> PermissionOption:
     return PermissionOption(option_id=id_, name=name, kind=kind)
 
 
-_OPENED = _option(_ONCE, "I have opened it", "allow_once")
-_DEFAULTS = _option(_ONCE, "Send it with the defaults", "allow_once")
+_PAGE_OPENED = _option(_ONCE, "I have opened it", "allow_once")
+_SEND_DEFAULTS = _option(_ONCE, "Send it with the defaults", "allow_once")
 
 
 def _call(
@@ -258,7 +262,7 @@ def _call(
         for hunk in edits(each.path, each.kind, each.text, directory)
     ]
     if shown.kind == "execute" and (code := _code(asked.arguments)):
-        seen.insert(0, content(fenced(visible(code))))  # a title is one line
+        seen.insert(0, content(to_code_block(visible(code))))  # a title is one line
     if asked.reason:
         seen.append(content(asked.reason))
     return ToolCallUpdate(

@@ -31,9 +31,9 @@ ContentBlock: TypeAlias = (
     | ResourceContentBlock
     | EmbeddedResourceContentBlock
 )
-_FENCE = "```"
+_CODE_FENCE = "```"
 # Which lines of a file are meant, as editors write it: L3, L3-7, L3-L7, L3:7, lines=3-7.
-_LINES = re.compile(r"(?:L|lines?=)(\d+)(?:C\d+)?(?:[-:,]L?(\d+)(?:C\d+)?)?")
+_LINE_FRAGMENT = re.compile(r"(?:L|lines?=)(\d+)(?:C\d+)?(?:[-:,]L?(\d+)(?:C\d+)?)?")
 
 
 class PromptMessage(Struct, frozen=True):
@@ -59,34 +59,34 @@ def message_of(blocks: Sequence[ContentBlock]) -> PromptMessage:
             case ImageContentBlock(data=data, mime_type=kind, uri=uri):
                 images.append(_image(data, kind, uri or "an image"))
             case ResourceContentBlock(uri=uri):
-                typed.append(named(uri))
+                typed.append(name_of(uri))
             case EmbeddedResourceContentBlock(resource=BlobResourceContents() as blob):
                 images.append(_image(blob.blob, blob.mime_type or "", blob.uri))
             case EmbeddedResourceContentBlock(resource=found):
-                typed.append(named(found.uri))
-                attached.append(f"{named(found.uri)}:\n{fenced(found.text)}")
+                typed.append(name_of(found.uri))
+                attached.append(f"{name_of(found.uri)}:\n{to_code_block(found.text)}")
             case AudioContentBlock():
                 raise BadInput("audio is not supported: send text or images")
     return PromptMessage("".join(typed), "\n\n".join(attached), tuple(images))
 
 
-def named(uri: str) -> str:
+def name_of(uri: str) -> str:
     """How a message names what stands at this address, with the lines that it points to."""
     parts = urlsplit(uri)
     if parts.scheme != "file":
         return uri
     path = unquote(parts.path)
     name = f'@"{path}"' if any(map(str.isspace, path)) else f"@{path}"
-    lines = _LINES.fullmatch(unquote(parts.fragment))
+    lines = _LINE_FRAGMENT.fullmatch(unquote(parts.fragment))
     if not lines:
         return name
     first, last = lines.groups()
     return f"{name}:{first}-{last}" if last and last != first else f"{name}:{first}"
 
 
-def fenced(text: str) -> str:
+def to_code_block(text: str) -> str:
     """As a block of Markdown that nothing in the text ends."""
-    fence = _FENCE
+    fence = _CODE_FENCE
     while fence in text:
         fence += "`"
     return f"{fence}\n{text.rstrip()}\n{fence}"

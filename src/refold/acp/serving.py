@@ -16,10 +16,10 @@ from acp.agent.connection import AgentSideConnection
 from acp.interfaces import Agent
 from anyio import to_thread
 
-from refold.acp.editor_agent import DELETE, EditorAgent
+from refold.acp.editor_agent import DELETE_METHOD, EditorAgent
 from refold.client.host import Host
 
-_ENDED = "the editor ended refold"
+_EDITOR_ENDED = "the editor ended refold"
 _AT_ONCE = 4096  # bytes that a pipe takes without waiting, once it can be written to
 _PARSE_ERROR, _INVALID_REQUEST = -32700, -32600
 
@@ -27,7 +27,7 @@ _PARSE_ERROR, _INVALID_REQUEST = -32700, -32600
 async def serve(host: Host, lines: AsyncIterator[bytes | None], out: int) -> None:
     """Returns when stdin has ended, or at SIGINT or SIGTERM; turns are stopped then."""
     transport = LineTransport(lines, out)
-    async with host.running(why=_ENDED), anyio.create_task_group() as group:
+    async with host.running(why=_EDITOR_ENDED), anyio.create_task_group() as group:
         group.start_soon(_until_a_signal, group.cancel_scope)
         group.start_soon(transport.run)
         agent = cast("Agent", EditorAgent(host, group))
@@ -67,7 +67,7 @@ class LineTransport:
             async for message in self._queued:
                 data = memoryview(message)
                 while data and not self._gone:
-                    data = data[await self._written(data[:_AT_ONCE]) :]
+                    data = data[await self._write(data[:_AT_ONCE]) :]
 
     async def receive(self) -> dict[str, Any] | None:
         """The next message; None at the end."""
@@ -83,8 +83,10 @@ class LineTransport:
                 continue
             if isinstance(found, dict):
                 message = cast("dict[str, Any]", found)
-                if message.get("method") == DELETE:
-                    message["method"] = f"_{DELETE}"  # so the agent gets it as an extension
+                if message.get("method") == DELETE_METHOD:
+                    message["method"] = (
+                        f"_{DELETE_METHOD}"  # so the agent gets it as an extension
+                    )
                 return message
             await self._reject(_INVALID_REQUEST, "a message is a JSON object")
         return None
@@ -99,7 +101,7 @@ class LineTransport:
     async def close(self) -> None:
         self._queue.close()
 
-    async def _written(self, piece: memoryview) -> int:
+    async def _write(self, piece: memoryview) -> int:
         try:
             try:
                 await anyio.wait_writable(self._out)

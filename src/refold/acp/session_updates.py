@@ -30,7 +30,7 @@ from acp.schema import (
 from msgspec import UNSET
 
 from refold.acp.call_display import CallDisplay, edits, first_changed_line
-from refold.acp.prompt_content import fenced
+from refold.acp.prompt_content import to_code_block
 from refold.values.live import Piece
 from refold.views.stream_json import documents, live_documents
 from refold.views.stream_json.encode import Document
@@ -44,8 +44,8 @@ Update: TypeAlias = (
 Show: TypeAlias = Callable[[str, object], CallDisplay]
 _Status: TypeAlias = Literal["pending", "in_progress", "completed", "failed"]
 
-_TAIL = 4_000  # characters of what a running command has printed
-_TODO: Mapping[str, Literal["pending", "in_progress", "completed"]] = {
+_MAX_TAIL_CHARS = 4_000  # characters of what a running command has printed
+_TODO_STATES: Mapping[str, Literal["pending", "in_progress", "completed"]] = {
     "pending": "pending", "in_progress": "in_progress", "done": "completed",
     "cancelled": "completed",
 }  # fmt: skip
@@ -85,14 +85,14 @@ class SessionUpdates:
             case documents.Error(reason=reason, dropped=True):
                 yield answer_chunk(f"\n\n[dropped, the model is asked again: {reason}]\n\n")
             case documents.Notice(text=text):
-                yield thought_chunk(f"refold: {text}\n\n")
+                yield thinking_chunk(f"refold: {text}\n\n")
             case documents.TodoUpdate(todos=todos):
                 yield AgentPlanUpdate(
                     session_update="plan",
                     entries=[
                         PlanEntry(
                             content=each.subject, priority="medium",
-                            status=_TODO[each.status],
+                            status=_TODO_STATES[each.status],
                         )
                         for each in todos
                     ],
@@ -137,13 +137,13 @@ class SessionUpdates:
         status = "completed" if done else "failed"
         self._printed.pop(id_, None)
         if id_ not in self._drawn:
-            yield progress(id_, status, [content(fenced(text))] if text else None)
+            yield progress(id_, status, [content(to_code_block(text))] if text else None)
             return
         printed = self._drawn.pop(id_)
         if done and not printed:
-            yield _drawn(id_, _of_terminal("output", id_, data=text))
-        yield _drawn(id_, _of_terminal("exit", id_, exit_code=None, signal=None))
-        why = [] if done else [content(fenced(text))]
+            yield _progress(id_, _of_terminal("output", id_, data=text))
+        yield _progress(id_, _of_terminal("exit", id_, exit_code=None, signal=None))
+        why = [] if done else [content(to_code_block(text))]
         yield progress(id_, status, [_terminal(id_), *why])
 
     def _piece(
@@ -168,13 +168,13 @@ class SessionUpdates:
         id_, piece = document.call_id, document.piece
         seen, tail = self._printed.get(id_, (0, ""))
         new = piece.after(seen)
-        whole = (tail + new)[-_TAIL:]
+        whole = (tail + new)[-_MAX_TAIL_CHARS:]
         self._printed[id_] = max(seen, piece.end), whole
         if id_ not in self._drawn:
-            yield progress(id_, "in_progress", [content(fenced(whole))])
+            yield progress(id_, "in_progress", [content(to_code_block(whole))])
         elif new:
             self._drawn[id_] = True
-            yield _drawn(id_, _of_terminal("output", id_, data=new))
+            yield _progress(id_, _of_terminal("output", id_, data=new))
 
     def _diff(self, document: documents.Diff) -> Update:
         all_ = self._edits.setdefault(document.call_id, [])
@@ -215,7 +215,7 @@ def answer_chunk(text: str) -> AgentMessageChunk:
     return AgentMessageChunk(session_update="agent_message_chunk", content=text_block(text))
 
 
-def thought_chunk(text: str) -> AgentThoughtChunk:
+def thinking_chunk(text: str) -> AgentThoughtChunk:
     return AgentThoughtChunk(session_update="agent_thought_chunk", content=text_block(text))
 
 
@@ -247,7 +247,7 @@ def _of_terminal(what: str, id_: str, **more: object) -> dict[str, object]:
     return {f"terminal_{what}": {"terminal_id": id_, **more}}
 
 
-def _drawn(id_: str, meta: dict[str, object]) -> ToolCallProgress:
+def _progress(id_: str, meta: dict[str, object]) -> ToolCallProgress:
     return ToolCallProgress(
         session_update="tool_call_update", tool_call_id=id_, field_meta=meta
     )

@@ -244,7 +244,7 @@ def shares_trust(inside: str, directory: str) -> bool:
     """
     places = paths(os.environ)
     folders, root = TrustedFolders(places.folders), root_of(directory)
-    if folders.trusted_above(directory, root) != root:
+    if folders.find_trusted_above(directory, root) != root:
         return False
     there, shown = (project(Path(each), places.settings) for each in (inside, directory))
     if there.problem:

@@ -26,7 +26,7 @@ from refold.app.server_programs import ServerPrograms
 from refold.app.workspace import Workspace
 from refold.config.folder_settings import project_here
 from refold.config.paths import MCP_FILES, Paths, home
-from refold.config.project import LARGEST, project
+from refold.config.project import MAX_SETTINGS_BYTES, project
 from refold.config.secret_values import (
     masks_of,
     may_be_secret,
@@ -38,10 +38,10 @@ from refold.errors import BadInput, ToolFailed
 from refold.mcp.servers import (
     ServerConfig,
     client_secret,
-    named_values,
     read,
-    resolved,
+    resolve,
     variable_mark,
+    variable_values,
 )
 from refold.provider.port import Delta, Done, Provider, Request
 from refold.safe_open import read_regular
@@ -131,7 +131,7 @@ def load_servers(
                 notices.append(_NOT_CHOSEN.format(name=server.name, source=source))
                 continue
             try:
-                resolved(server, environ)
+                resolve(server, environ)
                 if source not in own:
                     _check_variables(server, paths, environ, trust=trust)
             except BadInput as error:
@@ -208,7 +208,7 @@ class McpServers:
         self._here, self._workspace, self._paths = here, workspace, paths
         self._environ, self._log, self._learn = environ, log, learn
         for server in (*here.servers, *here.remote):
-            values = named_values(server, environ)
+            values = variable_values(server, environ)
             learn(
                 client_secret(server, environ),
                 *secrets_by_name(values, (home(environ), *workspace.roots)),
@@ -248,8 +248,8 @@ class McpServers:
     def _not_usable(self, *, lost: bool = False) -> tuple[str, ...]:
         """A sentence about each tool, and with `lost` each server, that cannot be used."""
         statuses = self.connections.statuses()
-        gone = (*self.connections.reports, *(each.lost for each in statuses))
-        blocked = (each.blocked for each in statuses)
+        gone = (*self.connections.reports, *(each.lost_sentence for each in statuses))
+        blocked = (each.blocked_sentence for each in statuses)
         return (*self._now().refused, *filter(None, (*blocked, *(gone if lost else ()))))
 
     def _news(self) -> str:
@@ -338,7 +338,7 @@ class McpServers:
         if not name.startswith(_PROMPT_PREFIX):
             return None
         if self.connections.unknown:
-            await self.connections.settled(_MAX_CONNECT_SECONDS)
+            await self.connections.wait_until_settled(_MAX_CONNECT_SECONDS)
         prompts = {f"/{prompt.name}": prompt for prompt in self.prompts()}
         if name not in prompts:
             there = ", ".join(prompts) or "the servers here have none"
@@ -389,7 +389,7 @@ class McpServers:
         deferred = _Growing(given.deferred, later)
 
         async def search(query: str, limit: int = 5, **_: object) -> Reply:
-            await self.connections.settled(_MAX_CONNECT_SECONDS)
+            await self.connections.wait_until_settled(_MAX_CONNECT_SECONDS)
             return await tool_search.run(query=query, limit=limit, deferred=deferred)
 
         more = _WAIT_TEXT.format(names=", ".join(pending))
@@ -442,7 +442,7 @@ def _files(directory: str, paths: Paths, *, trust: bool) -> _Files:
     """The files that count here, by name, the user's own first."""
     own, content, notices = user_file(paths), list[tuple[str, bytes]](), list[str]()
     try:
-        content.append((str(own), read_regular(own, LARGEST)[0]))
+        content.append((str(own), read_regular(own, MAX_SETTINGS_BYTES)[0]))
     except FileNotFoundError:
         pass
     except OSError as error:

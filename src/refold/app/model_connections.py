@@ -262,7 +262,7 @@ class Connections:
         return catalog.connect(
             spec,
             self._environ,
-            key=held.given if held else "",
+            key=held.text_for_wire if held else "",
             idle=self._settings.http.idle_seconds,
             connecting=self._settings.http.connect_seconds,
             window=window,

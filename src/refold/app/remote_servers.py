@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from refold.agents.profile import Profile, may_use
 from refold.errors import BadInput
 from refold.hooks.configuration import Hook, matching
-from refold.mcp.servers import ServerConfig, resolved
+from refold.mcp.servers import ServerConfig, resolve
 from refold.permissions.rules import Rule, is_about, ours
 from refold.provider.port import Delta, HostedServer, Provider, Request
 from refold.values.modes import Mode
@@ -70,7 +70,7 @@ class RemoteServers:
     def _servers(self, turn: RemoteTurn) -> Iterator[tuple[HostedServer, str]]:
         for config in self.servers:
             try:
-                found = to_hosted(resolved(config, self._environ))
+                found = to_hosted(resolve(config, self._environ))
             except BadInput as error:
                 yield HostedServer(config.name, config.url), str(error)
                 continue

@@ -62,14 +62,14 @@ def scope_with_trust(
 
     real = os.path.realpath(directory)
     root = root_of(real)
-    known = TrustedFolders(paths.folders).trusted_above(real, root)
+    known = TrustedFolders(paths.folders).find_trusted_above(real, root)
     versions = TrustedVersions(paths.data, known, present=trust) if known else None
     scope = skill_scope(
         real,
         paths,
         environ,
         trusted=root if trust else known,
-        trusted_text=versions.trusted if versions else as_it_is,
+        trusted_text=versions.text_to_send if versions else as_it_is,
     )
 
     def notices() -> Sequence[str]:

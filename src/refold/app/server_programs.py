@@ -16,7 +16,7 @@ from refold.config.paths import Paths, home
 from refold.errors import BadInput, said_by
 from refold.mcp.packages import PackageLaunch, installation, launch_of
 from refold.mcp.server_home import ServerHome, from_home, server_home
-from refold.mcp.servers import ServerConfig, resolved
+from refold.mcp.servers import ServerConfig, resolve
 from refold.permissions.network_hosts import network_rules
 from refold.place.private_files import make_directories
 from refold.values.hosts import EVERY_HOST
@@ -90,7 +90,7 @@ class ServerPrograms:
         if launch := launch_of(command):
             there = installation(place, launch)
             if there is None:
-                there = await self.installer(server).installed(launch, begin)
+                there = await self.installer(server).find_or_install(launch, begin)
             command = (*there.command, *launch.arguments)
             own.append(there.directory)
         config = replace(
@@ -125,7 +125,7 @@ class ServerPrograms:
         )
 
     def _fill(self, server: ServerConfig) -> ServerConfig:
-        config = resolved(server, self._environ)
+        config = resolve(server, self._environ)
         cwd = os.path.join(self._workspace.directory, os.path.expanduser(config.cwd))
         return replace(config, cwd=os.path.normpath(cwd))
 

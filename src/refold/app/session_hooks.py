@@ -28,7 +28,7 @@ from refold.app.search_places import USER_HOOKS_FILE
 from refold.app.workspace import Workspace
 from refold.config.folder_settings import project_here
 from refold.config.paths import HOOK_FILES, Paths
-from refold.config.project import LARGEST, hook_files_in
+from refold.config.project import MAX_SETTINGS_BYTES, hook_files_in
 from refold.config.secret_values import is_secret
 from refold.errors import BadInput, ToolFailed, said_by
 from refold.hooks.answers import (
@@ -213,7 +213,7 @@ def load_hooks(
     """
     own, files = user_file(paths), [HookFile(of_functions(functions))]
     try:
-        content = read_regular(own, LARGEST)[0]
+        content = read_regular(own, MAX_SETTINGS_BYTES)[0]
     except FileNotFoundError:
         pass
     except OSError as error:

@@ -17,7 +17,7 @@ import anyio
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from refold.config.folder_settings import untrusted
+from refold.config.folder_settings import texts_without_trust
 from refold.config.paths import Paths, home, user_trees
 from refold.config.settings import Settings
 from refold.config.trusted_folders import TrustedFolders
@@ -233,7 +233,9 @@ class SystemPromptBuilder:
     def _trust(self) -> str:
         if self._ground.trust:
             return self.root
-        return TrustedFolders(self._paths.folders).trusted_above(self._directory, self.root)
+        return TrustedFolders(self._paths.folders).find_trusted_above(
+            self._directory, self.root
+        )
 
     def _instructions(self, trusted: str) -> Instructions:
         own = os.path.join(self._paths.config, OWN_FILE)
@@ -262,7 +264,7 @@ class SystemPromptBuilder:
         ground = self._ground
         place = ground.like or self._directory
         root = root_of(place)
-        known = TrustedFolders(self._paths.folders).trusted_above(place, root)
+        known = TrustedFolders(self._paths.folders).find_trusted_above(place, root)
         if not (known and self.trust_root):
             return None
         from refold.config.instruction_files import read_all
@@ -278,7 +280,7 @@ class SystemPromptBuilder:
             )
             if not versions.is_recorded:
                 # It was trusted by a version of refold that recorded nothing.
-                read_all(root, known, self._home, versions.trusted)
+                read_all(root, known, self._home, versions.text_to_send)
                 versions.record_first()
         except BadInput as error:
             self._damaged = str(error)
@@ -288,7 +290,7 @@ class SystemPromptBuilder:
     def trusted_text(self, real: str, now: str) -> str | None:
         """The version of a text in the folder that may instruct the model; None: no version."""
         if self.versions is not None:
-            return self.versions.trusted(real, now)
+            return self.versions.text_to_send(real, now)
         return None if self._damaged else now
 
     async def approve(self, changes: Sequence[Diff]) -> None:
@@ -347,8 +349,8 @@ class SystemPromptBuilder:
             return (self._damaged,) if self._damaged else ()
         from refold.config.instruction_files import read_files, read_here
 
-        read_here(self._directory, self.root, trusted, self._home, versions.trusted)
-        read_files(versions.paths, self.root, self._home, versions.trusted)
+        read_here(self._directory, self.root, trusted, self._home, versions.text_to_send)
+        read_files(versions.paths, self.root, self._home, versions.text_to_send)
         return versions.notices(self._directory)
 
     def _unread(self, real: str) -> str:
@@ -358,7 +360,7 @@ class SystemPromptBuilder:
     def _unheeded(self) -> tuple[str, ...]:
         if self._ground.trust:
             return ()
-        new = untrusted(self._directory, TrustedFolders(self._paths.folders))
+        new = texts_without_trust(self._directory, TrustedFolders(self._paths.folders))
         if not new.found:
             return ()
         return (

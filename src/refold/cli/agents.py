@@ -98,10 +98,10 @@ def _ignored_note(named: str | None, *, trust: bool = False) -> str:
 
     `named`: the file that --agents names.
     """
-    from refold.config.folder_settings import ignored_settings, project_here
+    from refold.config.folder_settings import project_here, reason_settings_ignored
 
     files, state = project_here(here(), paths(os.environ), trust=trust)
-    return ignored_settings(files, state, named or "")
+    return reason_settings_ignored(files, state, named or "")
 
 
 def _tools() -> frozenset[str]:

@@ -57,7 +57,7 @@ def launch_to_join(home: SessionIndex, session: str) -> Launch:
     places, where = paths(os.environ), find_directory(home, session, here())
     loaded = load_here(where.directory, places, os.environ, {}, trust=False)
     options = LaunchOptions(
-        directory=where.directory, more_roots=where.roots, given=loaded.given
+        directory=where.directory, more_roots=where.roots, given=loaded.limits_of_flags
     )
     return Launch(App(loaded.settings, places, os.environ, options), commands=command_names)
 

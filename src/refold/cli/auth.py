@@ -43,7 +43,7 @@ class KeyContext(Struct, frozen=True):
 
     def spec(self, name: str) -> ProviderSpec:
         found = catalog.find(name, self.specs)
-        if not self.keys.wanted(found):
+        if not self.keys.need_key(found):
             raise BadInput(f"{found.label} asks for no key")
         return found
 
@@ -178,7 +178,7 @@ def _source(context: KeyContext, spec: ProviderSpec) -> tuple[str, FoundKey | No
     if not context.keys.in_environment(spec) and context.keys.command(spec):
         return "key_command", None
     try:
-        held = context.keys.known(spec)
+        held = context.keys.find_quietly(spec)
     except BadInput:
         return "", None
     return (held.source if held else ""), held
@@ -189,7 +189,7 @@ async def _test(context: KeyContext, name: str) -> int:
     verdicts: list[bool] = []
     for spec in specs:
         try:
-            held = context.keys.known(spec)
+            held = context.keys.find_quietly(spec)
             if held is None and not name:
                 continue
             said, good = await _check_key(context, spec, held)
@@ -211,7 +211,7 @@ async def _check_key(
         return "there is no key, and none is needed", True
     what = f"the key {_ends(held.key)} ({_where(held)})"
     try:
-        await try_key(spec, context.environ, held.given)
+        await try_key(spec, context.environ, held.text_for_wire)
     except Refused as error:
         return f"{what} was not accepted: {error}", False
     except (ProviderError, BadInput) as error:
@@ -256,7 +256,7 @@ def _remove(context: KeyContext, name: str) -> int:
 
 
 def _remove_from_keyring(provider: str) -> bool:
-    if not keyring.installed():
+    if not keyring.is_installed():
         return False
     try:
         return keyring.remove(provider)

@@ -13,17 +13,17 @@ from pathlib import Path
 import msgspec
 
 from refold.cli.output import edit, editor, is_interactive, print_answer
-from refold.config.folder_settings import ignored_settings
+from refold.config.folder_settings import reason_settings_ignored
 from refold.config.load import canonical
 from refold.config.paths import Paths, here, paths
-from refold.config.secret_values import masks_of, shown
+from refold.config.secret_values import masks_of, without_secrets
 from refold.config.set_setting import SettingsFile, Whose, file_of, put, set_value, unset
 from refold.config.settings_report import (
     SettingOrigins,
-    named_settings,
     origins_report,
     problems,
-    shown_settings,
+    settings_of_key,
+    settings_without_secrets,
 )
 from refold.config.toml_text import value_in_toml
 from refold.errors import BadInput, said_by
@@ -89,7 +89,7 @@ def run(args: Namespace) -> int:
 
 def _show(found: SettingOrigins, places: Paths, asked: Namespace) -> int:
     masks = masks_of(os.environ, places)
-    settings = shown_settings(found, masks, tuple(asked.keys))
+    settings = settings_without_secrets(found, masks, tuple(asked.keys))
     if asked.json:
         for each in settings:
             print_document({"key": each.key, "value": each.value, "where": each.where,
@@ -101,11 +101,11 @@ def _show(found: SettingOrigins, places: Paths, asked: Namespace) -> int:
 
 
 def _get(found: SettingOrigins, places: Paths, key: str) -> int:
-    name, there = canonical(key), named_settings(key, found.values)
+    name, there = canonical(key), settings_of_key(key, found.values)
     if name not in there:
         raise BadInput(f"{key} is a table of settings: `refold config show {key}` shows it")
     masks = masks_of(os.environ, places)
-    value = shown(name, msgspec.to_builtins(there[name]), masks)
+    value = without_secrets(name, msgspec.to_builtins(there[name]), masks)
     text = "" if value is None else value  # unset, and without a default
     print_answer(text if isinstance(text, str) else value_in_toml(text))
     return _tell(found, masks)
@@ -116,7 +116,7 @@ def _change(file: SettingsFile, args: Namespace) -> int:
     if args.what == "set":
         masks = masks_of(os.environ, file.places)
         doubt = _doubt(file, args.key, args.value)
-        kept = shown(args.key, set_value(file, args.key, args.value), masks)
+        kept = without_secrets(args.key, set_value(file, args.key, args.value), masks)
         value = value_in_toml(kept)
         write(f"{on_one_line(args.key)} = {on_one_line(value)} is set in {where}.\n")
         if doubt:
@@ -124,7 +124,7 @@ def _change(file: SettingsFile, args: Namespace) -> int:
     elif unset(file, args.key):
         write(f"{on_one_line(args.key)} is not set in {where} any more.\n")
     else:
-        named_settings(
+        settings_of_key(
             args.key, origins_report(file.folder, file.places, os.environ).values
         )  # is it one?
         print_error(f"{on_one_line(args.key)} is not set in {where}")
@@ -176,7 +176,7 @@ def _doubt(file: SettingsFile, key: str, value: str) -> str:
 
 def _tell_unheeded(found: SettingOrigins) -> None:
     if found.state in ("new", "changed"):
-        print_error(ignored_settings(found.project, found.state))
+        print_error(reason_settings_ignored(found.project, found.state))
 
 
 def _tell_overridden(file: SettingsFile, key: str) -> None:
@@ -185,7 +185,7 @@ def _tell_overridden(file: SettingsFile, key: str) -> None:
     says = found.chain.get(canonical(key), ())
     if not canonical(key).startswith("permissions.") and says:
         last = says[-1]
-        if not last.place.startswith(f"{file.called}:"):
+        if not last.place.startswith(f"{file.display_name}:"):
             print_error(f"{on_one_line(last.where)} takes precedence")
     _tell_unheeded(found)
     _tell(found, masks_of(os.environ, file.places))

@@ -176,7 +176,7 @@ async def _one(ground: CheckContext, spec: ProviderSpec) -> Finding:
     try:
         with anyio.fail_after(_PROVIDER_SECONDS):
             listed = await list_models(
-                spec, ground.environ, key=held.given if held else "",
+                spec, ground.environ, key=held.text_for_wire if held else "",
                 connecting=_PROVIDER_SECONDS, idle=_PROVIDER_SECONDS,
             )  # fmt: skip
     except TimeoutError:

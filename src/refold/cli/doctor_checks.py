@@ -23,7 +23,7 @@ from refold.app.models import Models
 from refold.app.search_places import has_hook_files
 from refold.app.session_index import session_index
 from refold.config import credentials, keyring
-from refold.config.folder_settings import untrusted
+from refold.config.folder_settings import texts_without_trust
 from refold.config.paths import Paths
 from refold.config.project import FolderTexts
 from refold.config.settings_report import SettingOrigins, origins_report
@@ -55,7 +55,7 @@ class CheckContext:
 
     @cached_property
     def texts(self) -> FolderTexts:
-        return untrusted(self.folder, TrustedFolders(self.places.folders))
+        return texts_without_trust(self.folder, TrustedFolders(self.places.folders))
 
     @cached_property
     def file_keys(self) -> Mapping[str, str]:
@@ -300,7 +300,7 @@ def keys(ground: CheckContext) -> Iterator[Finding]:
     held = [
         f"{s.name} ({where})" for s in connections.known if (where := key_from(ground, s))
     ]
-    also = "; a keyring is there, and was not asked" if keyring.installed() else ""
+    also = "; a keyring is there, and was not asked" if keyring.is_installed() else ""
     if held:
         yield Finding("keys", "ok", f"{', '.join(held)}{also}")
     else:

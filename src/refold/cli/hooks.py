@@ -22,7 +22,7 @@ from refold.app.session_hooks import (
     user_file,
 )
 from refold.app.workspace import Workspace, WorkspaceDirectories
-from refold.config.folder_settings import ignored_settings, load_here, project_here
+from refold.config.folder_settings import load_here, project_here, reason_settings_ignored
 from refold.config.paths import Paths, here, paths
 from refold.config.secret_values import masks_of
 from refold.errors import BadInput
@@ -89,7 +89,7 @@ def add_arguments(hooks: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     places, directory = paths(os.environ), here()
     hooks = load_hooks(str(directory), places)
-    off = ignored_settings(*project_here(directory, places))
+    off = reason_settings_ignored(*project_here(directory, places))
     if args.what == "list":
         _list(hooks, places, as_json=args.json)
         status = 0

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from refold.cli.build_files import Project, read_project
 from refold.cli.output import is_interactive
-from refold.config.folder_settings import untrusted
+from refold.config.folder_settings import texts_without_trust
 from refold.config.paths import here, paths
 from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput
@@ -113,7 +113,7 @@ def _sentence(text: str) -> str:
 def _trust_notice(folder: Path) -> str:
     """How to have it read, if this directory is not trusted yet."""
     with suppress(BadInput):
-        if untrusted(folder, TrustedFolders(paths(os.environ).folders)).found:
+        if texts_without_trust(folder, TrustedFolders(paths(os.environ).folders)).found:
             return (
                 f"To let agents read {FILE_NAME}, trust this directory: refold trust add\n"
             )

@@ -21,7 +21,7 @@ from refold.cli.flags import PICK_SESSION
 from refold.client.launch import Launch, OpenedSession
 from refold.client.resume import LEFT_BYPASS, SessionDirectory, find_directory, with_a_model
 from refold.client.session import Session
-from refold.config.folder_settings import FolderSettings, ignored_settings, load_here
+from refold.config.folder_settings import FolderSettings, load_here, reason_settings_ignored
 from refold.config.paths import Paths, here, paths
 from refold.config.project import any_agent_file
 from refold.config.settings import Permissions, RuleWithCases
@@ -68,7 +68,7 @@ def launch_of(
     where = place_of(args)
     given = _read_declarations(args, where.directory)
     loaded, declared = _load(args, where.directory, given), given.declared
-    ignored = ignored_settings(loaded.project, loaded.state, args.agents or "")
+    ignored = reason_settings_ignored(loaded.project, loaded.state, args.agents or "")
     added = [_directory(each) for each in args.add_dir]
     options = LaunchOptions(
         directory=where.directory,
@@ -92,7 +92,7 @@ def launch_of(
                 None, (*where.notices, ignored, *loaded.loaded.unknown, *declared.notices)
             )
         ),
-        given=loaded.given,
+        given=loaded.limits_of_flags,
         agents=declared.profiles,
         more_tools=declared.tools,
     )
@@ -117,8 +117,8 @@ def options_at(
         directory=directory,
         watched=True,
         script=_file(script),
-        notices=tuple(filter(None, (loaded.unheeded,))),
-        given=loaded.given,
+        notices=tuple(filter(None, (loaded.reason_ignored,))),
+        given=loaded.limits_of_flags,
     )
 
 
@@ -359,9 +359,9 @@ def images(args: Namespace) -> tuple[ImageData, ...]:
 
 def _mode_from_flags(args: Namespace) -> Mode | None:
     """What the flags say of the mode, also by the name of a security profile."""
-    from refold.config.security_profiles import PROFILES
+    from refold.config.security_profiles import SECURITY_PROFILES
 
-    bundle = PROFILES.get(args.security_profile or "", {})
+    bundle = SECURITY_PROFILES.get(args.security_profile or "", {})
     return _mode(args) or MODE_NAMES.get(str(bundle.get("permission_mode", "")))
 
 

@@ -20,14 +20,14 @@ from refold.app.mcp_servers import (
 )
 from refold.cli import mcp_login, mcp_registry, mcp_serve, mcp_start
 from refold.cli.output import confirm
-from refold.config.folder_settings import ignored_settings, project_here
+from refold.config.folder_settings import project_here, reason_settings_ignored
 from refold.config.paths import MCP_FILES, Paths, here, paths
 from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput
 from refold.headless.streams import print_document, print_error, write
 from refold.mcp.connections import ServerStatus
 from refold.mcp.manifests import Manifest, Manifests
-from refold.mcp.packages import recorded
+from refold.mcp.packages import read_record
 from refold.mcp.registry import is_registry_name, local_name
 from refold.mcp.server_file_edit import add, remove
 from refold.mcp.server_home import server_home
@@ -120,7 +120,7 @@ def run(args: Namespace) -> int:
         case "add":
             return _add(args, _file(args, places, directory), places, directory)
         case "list":
-            why = ignored_settings(*project_here(directory, places))
+            why = reason_settings_ignored(*project_here(directory, places))
             return _list(_load_servers(places, directory), places, why, as_json=args.json)
         case "search":
             return mcp_registry.search(args)
@@ -262,7 +262,7 @@ def _list(found: ConfiguredServers, places: Paths, off: str, *, as_json: bool) -
             row = {
                 "name": server.name, "transport": server.transport, "target": server.summary,
                 "source": server.source, "tools": [t.name for t in known.usable],
-                "blocked": [t.name for t in known.blocked],
+                "blocked": [t.name for t in known.blocked_tools],
             }  # fmt: skip
             print_document(row)
         else:
@@ -300,7 +300,7 @@ def _remove(name: str, file: Path, places: Paths, *, data: bool) -> int:
         )
     write(f"The MCP server {name} is removed from {on_one_line(str(file))}.\n")
     kept = server_home(places.data, name, str(file))
-    package = recorded(kept)
+    package = read_record(kept)
     node = package is not None and package.kind == "node"
     beside = (package.own, package.installed + 1) if package and node else ("", 0.0)
     if kept.remove(data=data, beside_code=beside[0], since=beside[1]):
@@ -317,7 +317,7 @@ def _test(name: str, places: Paths, directory: Path, *, accept: bool) -> int:
         if status.state != "connected":
             raise BadInput(f"the MCP server {name} cannot be used: {status.why}")
         _show(status)
-        if status.manifest.blocked:
+        if status.manifest.blocked_tools:
             return _accept(servers, status, accept=accept)
     return 0
 

@@ -18,7 +18,7 @@ from refold.console.open_page import NO_BROWSER, open_page
 from refold.errors import BadInput
 from refold.headless.streams import print_error, write
 from refold.mcp.grants import Grant
-from refold.mcp.servers import ServerConfig, resolved
+from refold.mcp.servers import ServerConfig, resolve
 from refold.views.escape import on_one_line
 
 
@@ -36,7 +36,7 @@ def add_arguments(what: Any) -> None:
 
 
 def run(args: Namespace, server: ServerConfig, places: Paths) -> int:
-    store, server = StoredGrants(places, _nothing), resolved(server, os.environ)
+    store, server = StoredGrants(places, _nothing), resolve(server, os.environ)
     if args.what == "logout":
         return _log_out(server, store)
     from refold.mcp.oauth_login import log_in

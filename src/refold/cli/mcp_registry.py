@@ -14,8 +14,8 @@ from refold.cli.output import confirm, is_interactive
 from refold.errors import BadInput
 from refold.headless.streams import print_document, write
 from refold.mcp.registry import (
-    KINDS,
-    PUBLIC,
+    PACKAGE_KINDS,
+    PUBLIC_REGISTRY,
     Input,
     RegistryServer,
     entry,
@@ -45,10 +45,13 @@ def add_arguments(what: Any, new: ArgumentParser) -> None:
             "--registry",
             metavar="URL",
             default="",
-            help=f"the registry (${_REGISTRY_VARIABLE}, or {PUBLIC})",
+            help=f"the registry (${_REGISTRY_VARIABLE}, or {PUBLIC_REGISTRY})",
         )
     new.add_argument(
-        "--from", dest="kind", choices=KINDS, help="of a registry: which package or address"
+        "--from",
+        dest="kind",
+        choices=PACKAGE_KINDS,
+        help="of a registry: which package or address",
     )
     new.add_argument(
         "--as", dest="alias", metavar="NAME", help="of a registry: its name here"
@@ -186,7 +189,7 @@ def _print(server: RegistryServer, *, as_json: bool) -> None:
 
 def _registry(args: Namespace) -> str:
     """Raises `BadInput` for an address without TLS: it decides what is started here."""
-    registry = args.registry or os.environ.get(_REGISTRY_VARIABLE, "") or PUBLIC
+    registry = args.registry or os.environ.get(_REGISTRY_VARIABLE, "") or PUBLIC_REGISTRY
     where = web_address(registry)
     if where.scheme != "https" and not is_local_name(where.host):
         raise BadInput(f"{registry!r} is not an https address: a registry needs TLS")

@@ -81,7 +81,7 @@ def _run_http(args: Namespace) -> int:
     if args.new_keys:
         access.renew(secret)
     new = not secret.exists()
-    own = access.kept(secret)
+    own = access.access_from(secret)
     if args.show_token:
         write(f"{own.bearer}\n")
         return 0
@@ -93,7 +93,7 @@ async def _serve_http(
     args: Namespace, where: "Listening", own: "Access", new: bool
 ) -> None:
     from refold.server.guard import Guard
-    from refold.server.listening import bound, names_of, serve_until_signal
+    from refold.server.listening import listen, names_of, serve_until_signal
 
     try:
         from refold.task_server.serving import MCP_PATH, serve_http
@@ -109,7 +109,7 @@ async def _serve_http(
                 "the token is unchanged: refold mcp serve --http --show-token prints it"
             )
 
-    with closing(bound(where)) as listener:
+    with closing(listen(where)) as listener:
         async with serve_http(here(), partial(launch_at, args)) as served:
             guarded = Guard(served.app, own, names_of(where, listener), ())
             await serve_until_signal(guarded, listener, where, ready, served.leave)

@@ -21,7 +21,7 @@ from refold.config.folder_settings import load_here
 from refold.config.paths import Paths
 from refold.errors import BadInput
 from refold.headless.streams import print_error, write
-from refold.mcp.packages import Installation, recorded
+from refold.mcp.packages import Installation, read_record
 from refold.mcp.servers import ServerConfig
 from refold.values.log_level import WriteLog, quiet
 from refold.views.check_findings import Finding
@@ -56,9 +56,9 @@ def connect_servers(
             for sentence in found.programs.installing(servers):
                 print_error(on_one_line(sentence))
             waiting = [each for each in servers if found.programs.launch_to_install(each)]
-            anyio.run(found.connections.settled, seconds)
+            anyio.run(found.connections.wait_until_settled, seconds)
             for each in waiting:
-                there = recorded(found.programs.home(each))
+                there = read_record(found.programs.home(each))
                 if there and there.refused:
                     print_error(_REFUSED_UPDATE.format(name=each.name, host=there.refused))
             yield found
@@ -137,7 +137,7 @@ def _update(programs: ServerPrograms, server: ServerConfig, *, accept: bool) -> 
         write(f"{server.name} is not a package that refold installs.\n")
         return True
     installer = programs.installer(server)
-    old = recorded(programs.home(server))
+    old = read_record(programs.home(server))
     new = anyio.run(installer.install, launch)
     if old is not None and (old.version, old.integrity) == (new.version, new.integrity):
         installer.drop(new)

@@ -135,7 +135,7 @@ class ModelContext(Struct, frozen=True):
         try:
             if not catalog.needs_key(spec, self.environ):
                 return True
-            return self.keys.at_hand(spec) or self.keys.known(spec) is not None
+            return self.keys.at_hand(spec) or self.keys.find_quietly(spec) is not None
         except BadInput:
             return False
 
@@ -273,8 +273,10 @@ async def _ask(context: ModelContext, spec: ProviderSpec, refresh: bool) -> Prov
     if enough or not (context.can_ask(spec) and has_list(spec)):
         return ProviderModels(spec, kept)
     try:
-        held = await anyio.to_thread.run_sync(context.keys.known, spec)
-        models = await list_models(spec, context.environ, key=held.given if held else "")
+        held = await anyio.to_thread.run_sync(context.keys.find_quietly, spec)
+        models = await list_models(
+            spec, context.environ, key=held.text_for_wire if held else ""
+        )
     except (ProviderError, BadInput) as error:
         return ProviderModels(spec, kept, str(error))
     return ProviderModels(spec, context.figures.learn(spec, models, context.now))

@@ -233,12 +233,12 @@ def _app(
     loaded: FolderSettings = load_here(
         options.directory, places, os.environ, chosen, trust=args.trust
     )
-    notices = (loaded.unheeded,) if loaded.unheeded else ()
+    notices = (loaded.reason_ignored,) if loaded.reason_ignored else ()
     return App(
         loaded.settings,
         places,
         os.environ,
-        replace(options, notices=notices, given=loaded.given),
+        replace(options, notices=notices, given=loaded.limits_of_flags),
     )
 
 

@@ -25,8 +25,8 @@ from refold.app.session_index import session_index
 from refold.app.workspace import Workspace, WorkspaceDirectories, home
 from refold.cli.session_argument import find_session_id
 from refold.config.folder_settings import load_here
-from refold.config.layers import Origin, from_file, from_flags, rules_of, sourced
-from refold.config.load import combined
+from refold.config.layers import Origin, from_file, from_flags, rules_of, rules_with_source
+from refold.config.load import combine
 from refold.config.paths import Paths, paths
 from refold.config.settings import Permissions, RuleWithCases, Settings, Word
 from refold.engine.authorize import describe_access, judge
@@ -108,12 +108,12 @@ def ground_of(args: Namespace) -> PolicyContext:
     }
     if args.no_config:
         environ: Mapping[str, str] = {"PATH": os.defpath}
-        settings = combined([from_flags(flags)]).settings
+        settings = combine([from_flags(flags)]).settings
         return ground(settings, paths({"HOME": home({})}), environ, roots)
     places = paths(os.environ)
     here = load_here(folder, places, os.environ, flags)
     found_here = ground(here.settings, places, os.environ, roots)
-    return replace(found_here, unheeded=here.unheeded)
+    return replace(found_here, unheeded=here.reason_ignored)
 
 
 def ground(
@@ -240,9 +240,9 @@ def _verdict_of_case(
 def _permissions_of_case(case: Case, where: str) -> Permissions:
     origin = Origin(None, where)
     return Permissions(
-        allow=sourced(case.allow, origin),
-        ask=sourced(case.ask, origin),
-        deny=sourced(case.deny, origin),
+        allow=rules_with_source(case.allow, origin),
+        ask=rules_with_source(case.ask, origin),
+        deny=rules_with_source(case.deny, origin),
     )
 
 
@@ -338,7 +338,7 @@ def replay_rules(args: Namespace) -> int:
 def _under(file: Path, places: Paths, roots: tuple[Path, ...]) -> PolicyContext:
     if not file.is_file():
         raise BadInput(f"there is no file {str(file)!r} with rules")
-    settings = combined([from_file(file, "user")]).settings
+    settings = combine([from_file(file, "user")]).settings
     return ground(settings, places, os.environ, roots)
 
 

@@ -216,8 +216,8 @@ def _new(args: Namespace) -> NewSchedule:
     places = paths(os.environ)
     loaded = load_here(here(), places, os.environ, said)
     settings = loaded.settings
-    if loaded.unheeded:
-        print_note(loaded.unheeded)
+    if loaded.reason_ignored:
+        print_note(loaded.reason_ignored)
     options = LaunchOptions(directory=here(), model=args.model, attended=False)
     App(settings, places, os.environ, options)  # raises for rules and agents that are none
     return NewSchedule(
@@ -250,8 +250,8 @@ def _start_of(schedule: Schedule, script: Path | None) -> Launch:
         attended=False,
         script=script,
         tool_names=plan.rights.tools,
-        notices=tuple(filter(None, (loaded.unheeded,))),
-        given=loaded.given,
+        notices=tuple(filter(None, (loaded.reason_ignored,))),
+        given=loaded.limits_of_flags,
         schedule=schedule.id,
     )
     settings = narrow(loaded.settings, plan.rights)

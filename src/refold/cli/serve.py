@@ -97,7 +97,7 @@ def run(args: Namespace, *, opens: bool = False) -> int:
     secret = places.state / SECRET_FILE
     if args.new_keys:
         access.renew(secret)
-    own = access.kept(secret)
+    own = access.access_from(secret)
     if args.show_token:
         write(f"{own.bearer}\n")
         return 0

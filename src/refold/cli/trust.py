@@ -10,7 +10,7 @@ from pathlib import Path
 
 from refold.cli.output import confirm
 from refold.client.folder_trust import TrustOffer, find_changed_texts
-from refold.config.folder_settings import untrusted
+from refold.config.folder_settings import texts_without_trust
 from refold.config.paths import Paths, paths
 from refold.config.project import project, texts
 from refold.config.trusted_folders import TrustedFolders
@@ -41,7 +41,7 @@ def run(args: Namespace) -> int:
         case "add":
             directory = _directory(args.directory)
             there = project(directory, places.settings)
-            new = untrusted(directory, folders)
+            new = texts_without_trust(directory, folders)
             changes = find_changed_texts(directory, places, folders, include_declined=True)
             offer = TrustOffer(there, folders.state(there), new, changes)
             status = _add(folders, offer, places.data, ask=not args.yes)
@@ -107,7 +107,7 @@ def _allow_variables(directory: Path, places: Paths, *, ask: bool) -> None:
 
 
 def _list(folders: TrustedFolders, places: Paths, *, as_json: bool) -> int:
-    for folder, shown in sorted(folders.trusted().items()):
+    for folder, shown in sorted(folders.folders_by_path().items()):
         state = folders.state(project(Path(folder), places.settings))
         if not shown and state == "nothing":
             state = "trusted"  # for its instructions; it has no settings
@@ -132,7 +132,7 @@ _STATE_NOTES = {
 def _remove(folders: TrustedFolders, folder: Path) -> int:
     if not folders.distrust(folder):
         real = os.path.realpath(folder)
-        above = folders.trusted_above(real, root_of(real))
+        above = folders.find_trusted_above(real, root_of(real))
         hint = (
             f"{above} is trusted, and contains it"
             if above

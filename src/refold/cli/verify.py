@@ -196,7 +196,7 @@ def _app(args: Namespace, node: Node) -> App:
         script=Path(args.script).expanduser().absolute() if args.script else None,
         schema=VERDICTS_SCHEMA,
         checks=node.session,
-        given=here.given,
+        given=here.limits_of_flags,
     )
     return App(here.settings, places, os.environ, options)
 

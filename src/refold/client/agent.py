@@ -171,7 +171,7 @@ class Agent(Struct, frozen=True, kw_only=True):
             attended=self.approve is not None,
             own_system=self.system_prompt,
             keep=self.persist,
-            given=loaded.given,
+            given=loaded.limits_of_flags,
             provider=self.provider,
             tools=_all_tools(self.tools, builtin=self.builtin),
             dependencies=self.dependencies,

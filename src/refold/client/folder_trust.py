@@ -143,7 +143,7 @@ def find_changed_texts(
     """
     real = os.path.realpath(directory)
     root = root_of(real)
-    trusted = folders.trusted_above(real, root)
+    trusted = folders.find_trusted_above(real, root)
     if not trusted:
         return ()
     from refold.config.instruction_files import read_all, read_files, read_here
@@ -152,10 +152,10 @@ def find_changed_texts(
     versions = TrustedVersions(places.data, trusted, present=True)
     user_home = home(os.environ)
     if include_declined or not versions.is_recorded:
-        read_all(root, trusted, user_home, versions.trusted)
+        read_all(root, trusted, user_home, versions.text_to_send)
     else:
-        read_here(real, root, trusted, user_home, versions.trusted)
-        read_files(versions.paths, root, user_home, versions.trusted)
+        read_here(real, root, trusted, user_home, versions.text_to_send)
+        read_files(versions.paths, root, user_home, versions.text_to_send)
     return tuple(
         change for change in versions.changes if include_declined or not change.declined
     )
@@ -167,7 +167,7 @@ def record_versions(folder: str, data: Path) -> None:
 
     forget_versions(data, folder)
     versions = TrustedVersions(data, folder)
-    read_all(root_of(folder), folder, home(os.environ), versions.trusted)
+    read_all(root_of(folder), folder, home(os.environ), versions.text_to_send)
     versions.record_first()
 
 
@@ -190,7 +190,8 @@ def _below(texts: FolderTexts) -> Iterator[str]:
 
 def _trust_folder_for(root: str, folder: str, folders: TrustedFolders) -> str:
     return (
-        folders.trusted_above(os.path.realpath(folder), root or root_of(folder)) or folder
+        folders.find_trusted_above(os.path.realpath(folder), root or root_of(folder))
+        or folder
     )
 
 

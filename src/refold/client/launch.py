@@ -245,7 +245,7 @@ class Launch:
             directory=place.directory,
             more_roots=place.roots,
             trust=trust,
-            notices=(loaded.unheeded,) if loaded.unheeded else (),
+            notices=(loaded.reason_ignored,) if loaded.reason_ignored else (),
         )
         return App(settings, app.paths, app.environ, options, app.models)
 

@@ -76,7 +76,7 @@ async def _pick_server(here: CommandContext, servers: "McpServers") -> str:
     one = next(each for each in statuses if each.config.name == name)
     actions = {name: "its tools, prompts and resources", f"log {name}": "what it logged last",
                f"restart {name}": "connect to it again"}  # fmt: skip
-    if one.manifest.blocked:
+    if one.manifest.blocked_tools:
         actions |= {
             f"accept {name}": "accept its changed tools, which the first entry shows"
         }
@@ -137,7 +137,7 @@ def _show(here: CommandContext, servers: "McpServers", name: str) -> None:
             here.show(line(f"  prompt /{prompt.name} {on_one_line(prompt.usage)}".rstrip()))
     for resource in found.manifest.offer.resources:
         here.show(line(f"  resource @{name}:{on_one_line(resource.uri)}"))
-    if found.manifest.blocked:
+    if found.manifest.blocked_tools:
         here.show(
             line("These tools have changed since you accepted them, and are blocked:")
         )

@@ -27,8 +27,8 @@ from refold.session.redactor import Redactor
 from refold.values.secret_mask import SECRET_MASK
 
 Source: TypeAlias = Literal["environment", "key_command", "keyring", "file"]
-_LONGEST = 4096
-_QUOTES = "\"'`“”‘’"
+_MAX_KEY_CHARS = 4096
+_QUOTE_CHARS = "\"'`“”‘’"
 
 
 class FoundKey(Struct, frozen=True):
@@ -39,7 +39,7 @@ class FoundKey(Struct, frozen=True):
     variable: str = ""  # in the environment
 
     @property
-    def given(self) -> str:
+    def text_for_wire(self) -> str:
         """What a wire needs to be given; it reads the environment itself."""
         return "" if self.source == "environment" else self.key
 
@@ -62,7 +62,7 @@ class Keys:
         self._found: dict[str, FoundKey] = {}
         self.trouble = ""  # that the keyring made when it was last asked
 
-    def wanted(self, spec: ProviderSpec) -> bool:
+    def need_key(self, spec: ProviderSpec) -> bool:
         """Does a key do anything there?"""
         return bool(spec.key_env) or spec.name in self._own or spec.name in self._stored
 
@@ -84,7 +84,7 @@ class Keys:
         if held := self.in_environment(spec):
             return held
         with self._lock:
-            held = self._found.get(spec.name) or self._looked_for(spec)
+            held = self._found.get(spec.name) or self._search(spec)
             if held:
                 self._found[spec.name] = held
                 self._learn(held.key)
@@ -105,7 +105,7 @@ class Keys:
         own = self._own.get(spec.name)
         return own.key_command if own else ()
 
-    def known(self, spec: ProviderSpec) -> FoundKey | None:
+    def find_quietly(self, spec: ProviderSpec) -> FoundKey | None:
         """As `find`, for many in a row: a keyring that made trouble is then left alone."""
         if self.trouble and not self.command(spec):
             return self.in_environment(spec) or self.in_file(spec)
@@ -113,17 +113,17 @@ class Keys:
 
     def first_in_keyring(self, specs: Iterable[ProviderSpec]) -> ProviderSpec | None:
         """Never raises, and does not ask again a keyring that gave no answer."""
-        if keyring.installed():
+        if keyring.is_installed():
             with suppress(BadInput):
                 return next((spec for spec in specs if keyring.get(spec.name)), None)
         return None
 
     def _may_be_in_keyring(self, spec: ProviderSpec) -> bool:
-        return self.wanted(spec) and keyring.installed()
+        return self.need_key(spec) and keyring.is_installed()
 
-    def _looked_for(self, spec: ProviderSpec) -> FoundKey | None:
+    def _search(self, spec: ProviderSpec) -> FoundKey | None:
         if command := self.command(spec):
-            return FoundKey(_printed(command, self._environ), "key_command")
+            return FoundKey(_run_command(command, self._environ), "key_command")
         if held := self._in_keyring(spec) or self.in_file(spec):
             return held
         if self.trouble and catalog.needs_key(spec, self._environ):
@@ -153,16 +153,20 @@ def wrong(key: str) -> str:
         return "it contains a control character"
     if key.startswith("export ") or key.partition("=")[0].endswith(("_KEY", "_TOKEN")):
         return "it is a whole `NAME=key`; give only the part after the ="
-    if any(letter in _QUOTES for letter in key):
+    if any(letter in _QUOTE_CHARS for letter in key):
         return "it contains a quotation mark"
     if " " in key:
         return "it contains a space"
     if not key.isascii():
         return "it contains a character that no key has"
-    return f"it is longer than {_LONGEST} characters" if len(key) > _LONGEST else ""
+    return (
+        f"it is longer than {_MAX_KEY_CHARS} characters"
+        if len(key) > _MAX_KEY_CHARS
+        else ""
+    )
 
 
-def _printed(command: tuple[str, ...], environ: Mapping[str, str]) -> str:
+def _run_command(command: tuple[str, ...], environ: Mapping[str, str]) -> str:
     key = run_key_command(command, environ)
     if problem := wrong(key):
         raise BadInput(
@@ -171,19 +175,19 @@ def _printed(command: tuple[str, ...], environ: Mapping[str, str]) -> str:
     return key
 
 
-LONGEST = 30.0  # seconds; a person may have to unlock something
+MAX_COMMAND_SECONDS = 30.0  # seconds; a person may have to unlock something
 _LAST_WORDS = 1000  # characters of standard error in a message
 
 
 def run_key_command(
-    command: Sequence[str], environ: Mapping[str, str], within: float = LONGEST
+    command: Sequence[str], environ: Mapping[str, str], within: float = MAX_COMMAND_SECONDS
 ) -> str:
     """The first line it prints. Raises `BadInput` that names the program."""
     program = command[0]
     home = environ.get("HOME", "")
     try:
         started = programs.start(
-            (_found(program, environ), *command[1:]),
+            (_find_program(program, environ), *command[1:]),
             cwd=home if os.path.isdir(home) else "/",
             env=programs.plain(environ),
             stdin=subprocess.DEVNULL,
@@ -206,7 +210,7 @@ def run_key_command(
             _end(started)
             raise
     key = (out.decode("utf-8", "replace").splitlines() or [""])[0].strip()
-    said = _said(err.decode("utf-8", "replace"), key)
+    said = _failure_text(err.decode("utf-8", "replace"), key)
     if started.returncode:
         raise BadInput(
             f"the key_command {program!r} ended with code {started.returncode}{said}"
@@ -216,7 +220,7 @@ def run_key_command(
     return key
 
 
-def _found(program: str, environ: Mapping[str, str]) -> str:
+def _find_program(program: str, environ: Mapping[str, str]) -> str:
     try:
         return Programs(environ).need(os.path.expanduser(program))
     except BadInput as error:
@@ -229,7 +233,7 @@ def _end(started: subprocess.Popen[bytes]) -> None:
         os.killpg(started.pid, signal.SIGKILL)
 
 
-def _said(words: str, key: str) -> str:
+def _failure_text(words: str, key: str) -> str:
     """What it said, on one line; some programs say their secrets there too."""
     masked = Redactor((key,)).mask(words.encode()).decode("utf-8", "replace")
     masked = masked.replace(key, SECRET_MASK) if key else masked

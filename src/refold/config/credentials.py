@@ -12,7 +12,7 @@ from refold.place.private_files import file_lock, write
 
 def read(file: Path) -> dict[str, str]:
     """Keys by provider name. Raises `BadInput` if others can read the file."""
-    return _parsed(file, _text(file))
+    return _parse(file, _text(file))
 
 
 def store(file: Path, provider: str, key: str) -> None:
@@ -34,7 +34,7 @@ def open_to_others(file: Path) -> str:
     return f"others can look into {file.parent}: chmod 700 {file.parent}" if found else ""
 
 
-def quoted(text: str) -> str:
+def quote_toml(text: str) -> str:
     """`text` as a string of TOML: one of JSON, but for DEL and what is outside ASCII."""
     import json
 
@@ -52,7 +52,7 @@ def _text(file: Path) -> str:
         raise BadInput(f"the keys in {file} cannot be read: {said_by(error)}") from error
 
 
-def _parsed(file: Path, text: str) -> dict[str, str]:
+def _parse(file: Path, text: str) -> dict[str, str]:
     if not text:
         return {}
     import tomllib
@@ -71,23 +71,25 @@ def _change(file: Path, provider: str, key: str | None) -> bool:
     try:
         with file_lock(file):
             before = _text(file)
-            keys = _parsed(file, before)
+            keys = _parse(file, before)
             there = keys.pop(provider, None) is not None
             if key is None and not there:
                 return False
-            after = _changed(before, provider, key)
+            after = _change_line(before, provider, key)
             wished = keys if key is None else keys | {provider: key}
             if not _holds(after, wished):  # in a way that we cannot mend line by line
-                after = "".join(f"{quoted(n)} = {quoted(v)}\n" for n, v in wished.items())
+                after = "".join(
+                    f"{quote_toml(n)} = {quote_toml(v)}\n" for n, v in wished.items()
+                )
             write(file, after)
     except OSError as error:
         raise BadInput(f"the keys in {file} cannot be written: {said_by(error)}") from error
     return there
 
 
-def _changed(text: str, provider: str, key: str | None) -> str:
+def _change_line(text: str, provider: str, key: str | None) -> str:
     """`text` with one line changed, and the rest unchanged."""
-    line = "" if key is None else f"{quoted(provider)} = {quoted(key)}\n"
+    line = "" if key is None else f"{quote_toml(provider)} = {quote_toml(key)}\n"
     names = "|".join(re.escape(n) for n in (provider, f'"{provider}"', f"'{provider}'"))
     found = re.search(rf"^[ \t]*(?:{names})[ \t]*=.*\n?", text, re.MULTILINE)
     if found:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from refold.config.layers import MANAGED, is_flag
+from refold.config.layers import MANAGED_FILE, is_flag
 from refold.config.load import Loaded, load
 from refold.config.paths import Paths
 from refold.config.project import FolderTexts, Project, project, texts, without_agents
@@ -38,18 +38,18 @@ class FolderSettings(Struct, frozen=True):
         return self.loaded.settings
 
     @property
-    def given(self) -> RunLimits:
+    def limits_of_flags(self) -> RunLimits:
         """What only flags say."""
         return limits_from_flags(self.loaded)
 
     @property
-    def unheeded(self) -> str:
+    def reason_ignored(self) -> str:
         """Which settings are ignored, and why; "" if none are."""
-        ignored = ignored_settings(self.project, self.state)
+        ignored = reason_settings_ignored(self.project, self.state)
         return "; ".join(filter(None, (ignored, *self.loaded.unknown)))
 
 
-def ignored_settings(found: Project, state: State, named: str = "") -> str:
+def reason_settings_ignored(found: Project, state: State, named: str = "") -> str:
     """Which settings of a folder are ignored, and why; "" if none are.
 
     `named`: the file of agents that this start names, which counts.
@@ -83,7 +83,7 @@ def load_here(
     flags: Mapping[str, object],
     *,
     trust: bool = False,
-    managed: Path = MANAGED,
+    managed: Path = MANAGED_FILE,
 ) -> FolderSettings:
     """Every layer. With `trust` the folder's own settings count, this time.
 
@@ -94,7 +94,10 @@ def load_here(
     between = (*(found.layers if state == "trusted" else ()), folders.layer(found.folder))
     loaded = load(places.settings, environ, flags, between, managed)
     return FolderSettings(
-        loaded, found, state, FolderTexts("") if trust else untrusted(directory, folders)
+        loaded,
+        found,
+        state,
+        FolderTexts("") if trust else texts_without_trust(directory, folders),
     )
 
 
@@ -112,10 +115,10 @@ def project_here(
     return found, "trusted" if trust and found.files else state
 
 
-def untrusted(directory: Path | str, folders: TrustedFolders) -> FolderTexts:
+def texts_without_trust(directory: Path | str, folders: TrustedFolders) -> FolderTexts:
     """What instructs the model, and is ignored."""
     there = texts(directory)
-    trusted = folders.trusted_above(os.path.realpath(directory), there.root)
+    trusted = folders.find_trusted_above(os.path.realpath(directory), there.root)
     new = (t for t in there.found if not (trusted and below(t.folder, trusted)))
     return FolderTexts(there.root, tuple(new))
 
@@ -130,9 +133,9 @@ def limits_from_flags(loaded: Loaded) -> RunLimits:
     flagged = {key for key, found in loaded.origins.items() if is_flag(found.origin)}
     rules = settings.permissions
     return RunLimits(
-        allow=_flagged(rules.allow),
-        ask=_flagged(rules.ask),
-        deny=_flagged(rules.deny),
+        allow=_flags_of(rules.allow),
+        ask=_flags_of(rules.ask),
+        deny=_flags_of(rules.deny),
         mode=settings.permission_mode if _MODE in flagged else None,
         steps=settings.limits.steps if _STEPS in flagged else 0,
         dollars=settings.budget.dollars if _DOLLARS in flagged else 0.0,
@@ -153,7 +156,7 @@ def as_flags(given: RunLimits) -> dict[str, object]:
     }
 
 
-def _flagged(rules: Sequence[str | RuleWithCases]) -> tuple[str, ...]:
+def _flags_of(rules: Sequence[str | RuleWithCases]) -> tuple[str, ...]:
     return tuple(
         each.rule
         for each in rules

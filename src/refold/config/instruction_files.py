@@ -17,12 +17,12 @@ from refold.prompts.repository import chain
 from refold.values.path_names import below
 from refold.values.text import TrustedText
 
-_SUFFIXES = (".md", ".yml", ".yaml")
-_LARGEST = 256 * 1024  # bytes of one file; the same as of a skill
+_TEXT_SUFFIXES = (".md", ".yml", ".yaml")
+_MAX_FILE_BYTES = 256 * 1024  # bytes of one file; the same as of a skill
 _MOST_FILES = 2_000
 _MOST_FOLDERS = 20_000  # that are searched below a folder
-_DEEPEST = 5  # folders within a folder of skills
-_UNSEARCHED = frozenset(("node_modules", "__pycache__", "venv", "site-packages"))
+_MAX_SKILL_DEPTH = 5  # folders within a folder of skills
+_SKIP_DIRECTORIES = frozenset(("node_modules", "__pycache__", "venv", "site-packages"))
 
 
 def read_here(
@@ -41,7 +41,7 @@ def read_all(root: str, trusted: str, home: str, text: TrustedText) -> None:
 def read_files(paths: Iterable[str], root: str, home: str, text: TrustedText) -> None:
     """The same for these files, whatever they are."""
     for path in paths:
-        if os.path.basename(path) in _NAMES:
+        if os.path.basename(path) in _FILE_BASENAMES:
             read([InstructionFile(path, root)], home, _unread, text)
         else:
             _read_file(path, root, text)
@@ -60,7 +60,7 @@ def folders_below(top: str) -> Iterator[str]:
                     entry.path
                     for entry in entries
                     if entry.name[:1] != "."
-                    and entry.name not in _UNSEARCHED
+                    and entry.name not in _SKIP_DIRECTORIES
                     and entry.is_dir(follow_symlinks=False)
                     and not os.path.lexists(os.path.join(entry.path, ".git"))
                 ]
@@ -76,15 +76,15 @@ def of_folder(folder: str) -> tuple[str, ...]:
 
 def instructs(path: str) -> bool:
     """Whether a file of this path is one of those that are read here, not only by an import."""
-    return path.endswith(_ENDS) or any(
-        f"/{folder}/" in path and path.endswith(_SUFFIXES) for folder in TEXT_FOLDERS
+    return path.endswith(_PATH_ENDS) or any(
+        f"/{folder}/" in path and path.endswith(_TEXT_SUFFIXES) for folder in TEXT_FOLDERS
     )
 
 
 def text_at(path: str, root: str, sha256: str) -> str | None:
     """The text of a file, if its content still has this hash."""
     try:
-        content = content_at(path, root, _LARGEST)
+        content = content_at(path, root, _MAX_FILE_BYTES)
         if hashlib.sha256(content.data).hexdigest() != sha256 or _unread(path):
             return None
         return text_of(content)
@@ -92,8 +92,8 @@ def text_at(path: str, root: str, sha256: str) -> str | None:
         return None
 
 
-_NAMES = frozenset(map(os.path.basename, FILE_NAMES))
-_ENDS = tuple(f"/{name}" for name in (*FILE_NAMES, *TEXT_FILES))
+_FILE_BASENAMES = frozenset(map(os.path.basename, FILE_NAMES))
+_PATH_ENDS = tuple(f"/{name}" for name in (*FILE_NAMES, *TEXT_FILES))
 
 
 def _read(folders: Iterable[str], root: str, home: str, text: TrustedText) -> None:
@@ -111,8 +111,8 @@ def _read(folders: Iterable[str], root: str, home: str, text: TrustedText) -> No
 def _read_file(path: str, root: str, text: TrustedText) -> None:
     real = os.path.realpath(path)
     try:
-        content = content_at(real, root, _LARGEST)
-        if content.size <= _LARGEST and not _unread(real):
+        content = content_at(real, root, _MAX_FILE_BYTES)
+        if content.size <= _MAX_FILE_BYTES and not _unread(real):
             text(real, text_of(content))
     except (FileNotFoundError, Unreadable):
         return  # who uses it says so
@@ -134,5 +134,7 @@ def _texts_below(top: str) -> Iterator[str]:
     """Folders may be links, as installers of skills make them; a circle ends at the depth."""
     for folder, names, files in os.walk(top, followlinks=True):
         depth = os.path.relpath(folder, top).count(os.sep) + 1
-        names[:] = sorted(n for n in names if n[:1] != "." and depth < _DEEPEST)
-        yield from (os.path.join(folder, n) for n in sorted(files) if n.endswith(_SUFFIXES))
+        names[:] = sorted(n for n in names if n[:1] != "." and depth < _MAX_SKILL_DEPTH)
+        yield from (
+            os.path.join(folder, n) for n in sorted(files) if n.endswith(_TEXT_SUFFIXES)
+        )

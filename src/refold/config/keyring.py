@@ -13,8 +13,8 @@ from refold.errors import BadInput
 
 T = TypeVar("T")
 
-SERVICE = "refold"
-LONGEST = 30.0  # seconds; a person may have to unlock it
+SERVICE_NAME = "refold"
+MAX_KEYRING_SECONDS = 30.0  # seconds; a person may have to unlock it
 
 
 class _Keyring(Protocol):
@@ -25,43 +25,47 @@ class _Keyring(Protocol):
     def delete_password(self, service_name: str, username: str) -> None: ...
 
 
-def installed() -> bool:
+def is_installed() -> bool:
     from importlib.util import find_spec
 
     return find_spec("keyring") is not None
 
 
-def get(provider: str, within: float = LONGEST) -> str:
+def get(provider: str, within: float = MAX_KEYRING_SECONDS) -> str:
     """The key kept for `provider`; "" if there is none. Raises `BadInput`."""
-    return _asked(lambda ring: ring.get_password(SERVICE, provider), within) or ""
+    return (
+        _ask_in_thread(lambda ring: ring.get_password(SERVICE_NAME, provider), within) or ""
+    )
 
 
-def put(provider: str, key: str, within: float = LONGEST) -> None:
+def put(provider: str, key: str, within: float = MAX_KEYRING_SECONDS) -> None:
     """Keep `key`, instead of the one that may be there. Raises `BadInput`."""
 
-    def kept(ring: _Keyring) -> bool:
-        ring.set_password(SERVICE, provider, key)
-        return ring.get_password(SERVICE, provider) == key  # one that is off keeps nothing
+    def store(ring: _Keyring) -> bool:
+        ring.set_password(SERVICE_NAME, provider, key)
+        return (
+            ring.get_password(SERVICE_NAME, provider) == key
+        )  # one that is off keeps nothing
 
-    if not _asked(kept, within):
+    if not _ask_in_thread(store, within):
         raise BadInput(
             "the keyring did not store the key: without --keyring it is stored in a file"
         )
 
 
-def remove(provider: str, within: float = LONGEST) -> bool:
+def remove(provider: str, within: float = MAX_KEYRING_SECONDS) -> bool:
     """Remove it; False if there was none. Raises `BadInput` if the keyring fails."""
 
-    def removed(ring: _Keyring) -> bool:
-        if ring.get_password(SERVICE, provider) is None:
+    def delete(ring: _Keyring) -> bool:
+        if ring.get_password(SERVICE_NAME, provider) is None:
             return False
-        ring.delete_password(SERVICE, provider)
+        ring.delete_password(SERVICE_NAME, provider)
         return True
 
-    return _asked(removed, within)
+    return _ask_in_thread(delete, within)
 
 
-def _asked(ask: Callable[[_Keyring], T], within: float) -> T:
+def _ask_in_thread(ask: Callable[[_Keyring], T], within: float) -> T:
     found: list[T] = []
     failed: list[str] = []
 

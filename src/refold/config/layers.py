@@ -18,12 +18,12 @@ from refold.errors import BadInput, said_by
 from refold.permissions.rules import Rule, check_examples, parse
 from refold.values.modes import Verdict
 
-MANAGED = Path("/etc/refold/config.toml")  # of whoever looks after the machine
+MANAGED_FILE = Path("/etc/refold/config.toml")  # of whoever looks after the machine
 COMMAND_LINE = "command line"
-VARIABLE = "environment variable"
-_WHOSE = ("user", "managed", "project", "project-local")
+VARIABLE_LAYER = "environment variable"
+_LAYER_OWNERS = ("user", "managed", "project", "project-local")
 SHARED_MODEL = "AGENT_MODEL"
-_PREFIX = "REFOLD_"
+_VARIABLE_PREFIX = "REFOLD_"
 _NOT_SETTINGS = frozenset(
     {
         "REFOLD_HOME",
@@ -33,7 +33,12 @@ _NOT_SETTINGS = frozenset(
         "REFOLD_REQUIRE_PEERS",
     }
 )
-_LISTS = ("fallback_models", "secret_variables", "sandbox.writable", "sandbox.readable")
+_LIST_SETTINGS = (
+    "fallback_models",
+    "secret_variables",
+    "sandbox.writable",
+    "sandbox.readable",
+)
 
 
 class Origin(Struct, frozen=True):
@@ -62,7 +67,7 @@ class Origin(Struct, frozen=True):
     def place(self) -> str:
         """The same for the beginning of an error: of a file, its name and the line."""
         whose, _, file = self.origin.partition(" ")
-        return self._with_line(file) if whose in _WHOSE else self.origin
+        return self._with_line(file) if whose in _LAYER_OWNERS else self.origin
 
     @property
     def where(self) -> str:
@@ -79,7 +84,7 @@ def is_flag(origin: str) -> bool:
 
 
 Layer: TypeAlias = Iterable[tuple[str, Origin]]
-MARK = "\ufeff"  # some editors begin a file with it
+BYTE_ORDER_MARK = "\ufeff"  # some editors begin a file with it
 
 
 def from_file(file: Path, whose: str) -> Layer:
@@ -114,12 +119,12 @@ def from_text(text: str, name: str, origin: str) -> Layer:
     """The settings in a text of TOML. Raises `BadInput` that begins with `name`."""
     import tomllib  # only who has a file pays for it
 
-    text = text.removeprefix(MARK)
+    text = text.removeprefix(BYTE_ORDER_MARK)
     try:
         found = tomllib.loads(text)
         return [
-            (joined(*path), Origin(value, origin, text, path))
-            for path, value in _dotted(found)
+            (join_key(*path), Origin(value, origin, text, path))
+            for path, value in _flatten(found)
         ]
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise BadInput(_no_toml(name, text, error)) from error
@@ -128,13 +133,13 @@ def from_text(text: str, name: str, origin: str) -> Layer:
 def from_environment(environ: Mapping[str, str]) -> Layer:
     # Other agents' name for it. It comes first, so that any other spelling wins.
     if model := environ.get(SHARED_MODEL, ""):
-        yield "models.main", Origin(model, f"{VARIABLE} {SHARED_MODEL}")
+        yield "models.main", Origin(model, f"{VARIABLE_LAYER} {SHARED_MODEL}")
     for name, text in sorted(environ.items()):
-        if name.startswith(_PREFIX) and name not in _NOT_SETTINGS and text:
-            key = name.removeprefix(_PREFIX).lower().replace("__", ".")
-            several = key.startswith("permissions.") or key in _LISTS
+        if name.startswith(_VARIABLE_PREFIX) and name not in _NOT_SETTINGS and text:
+            key = name.removeprefix(_VARIABLE_PREFIX).lower().replace("__", ".")
+            several = key.startswith("permissions.") or key in _LIST_SETTINGS
             value = tuple(_split(text)) if several else text
-            yield key, Origin(value, f"{VARIABLE} {name}")
+            yield key, Origin(value, f"{VARIABLE_LAYER} {name}")
 
 
 def from_flags(flags: Mapping[str, object]) -> Layer:
@@ -143,7 +148,7 @@ def from_flags(flags: Mapping[str, object]) -> Layer:
             yield key, Origin(value, COMMAND_LINE)
 
 
-def joined(*parts: str) -> str:
+def join_key(*parts: str) -> str:
     """A dotted key. A part that contains a dot is in quotes, as in TOML."""
     return ".".join(p if re.fullmatch(r"[\w-]+", p) else f'"{p}"' for p in parts)
 
@@ -164,12 +169,12 @@ def _split(text: str) -> list[str]:
     return found
 
 
-def _dotted(
+def _flatten(
     found: Mapping[str, Any], before: tuple[str, ...] = ()
 ) -> Iterable[tuple[tuple[str, ...], object]]:
     for name, value in found.items():
         if isinstance(value, dict) and value:
-            yield from _dotted(cast("dict[str, Any]", value), (*before, name))
+            yield from _flatten(cast("dict[str, Any]", value), (*before, name))
         else:
             yield (*before, name), value
 
@@ -187,7 +192,7 @@ def _no_toml(name: str, text: str, error: Exception) -> str:
     return f"{name}:{line}:{column}: this is not valid TOML: {what}"
 
 
-SETTINGS = "settings"  # the source of a rule that came from no file and no flag
+SETTINGS_SOURCE = "settings"  # the source of a rule that came from no file and no flag
 
 
 def rules_of(permissions: Permissions, place: str = "") -> tuple[Rule, ...]:
@@ -203,14 +208,14 @@ def rules_of(permissions: Permissions, place: str = "") -> tuple[Rule, ...]:
     return tuple(_rule(verdict, each, place) for verdict, each in found)
 
 
-def sourced(items: Iterable[object], origin: Origin) -> tuple[RuleWithCases, ...]:
+def rules_with_source(items: Iterable[object], origin: Origin) -> tuple[RuleWithCases, ...]:
     """Rules with the place where they are written."""
-    return tuple(_sourced(each, origin) for each in items)
+    return tuple(_rule_with_source(each, origin) for each in items)
 
 
 def _rule(verdict: Verdict, found: RuleWithCases | str, place: str) -> Rule:
     written = RuleWithCases(rule=found) if isinstance(found, str) else found
-    source = written.source or SETTINGS
+    source = written.source or SETTINGS_SOURCE
     try:
         rule = parse(written.rule, verdict, source)
     except BadInput as error:
@@ -219,7 +224,7 @@ def _rule(verdict: Verdict, found: RuleWithCases | str, place: str) -> Rule:
     return check_examples(replace(rule, match=written.match, not_match=written.not_match))
 
 
-def _sourced(item: object, origin: Origin) -> RuleWithCases:
+def _rule_with_source(item: object, origin: Origin) -> RuleWithCases:
     if isinstance(item, str):
         return RuleWithCases(rule=item, source=origin.origin)
     if isinstance(item, RuleWithCases):

@@ -18,17 +18,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.config.layers import (
-    MANAGED,
-    VARIABLE,
+    MANAGED_FILE,
+    VARIABLE_LAYER,
     Layer,
     Origin,
     from_environment,
     from_file,
     from_flags,
-    joined,
+    join_key,
     parts_of,
     rules_of,
-    sourced,
+    rules_with_source,
 )
 from refold.config.settings import Permissions, Provider, RuleWithCases, Settings
 from refold.errors import BadInput
@@ -44,15 +44,15 @@ if TYPE_CHECKING:
 
 
 # Other names that users know from elsewhere, or from the command line.
-_SYNONYMS = {"model": "models.main"}
+_KEY_SYNONYMS = {"model": "models.main"}
 # Tables whose entries the user names.
-_TABLES: dict[str, type[Struct]] = {
+_TABLE_TYPES: dict[str, type[Struct]] = {
     "providers": Provider,
     "prices": Override,
     "commands": ProgramSettings,
 }
 # Names that settings had before. A file with one of them gets an error with the new name.
-RENAMED: Mapping[str, str] = MappingProxyType({
+RENAMED_SETTINGS: Mapping[str, str] = MappingProxyType({
     "log": "log_level", "fallback": "fallback_models", "notify": "notify_seconds",
     "children": "subagents", "children.depth": "subagents.max_depth",
     "children.at_once": "subagents.max_concurrent", "children.total": "subagents.max_per_turn",
@@ -75,9 +75,9 @@ RENAMED: Mapping[str, str] = MappingProxyType({
     "http.longest_wait": "http.max_retry_wait_seconds",
     "backend.window": "backend.window_messages",
 })  # fmt: skip
-_RULES = "permissions."
+_RULES_PREFIX = "permissions."
 _NO_UTF8 = r"[\ud800-\udfff]"  # bytes of a variable or a flag that are none
-_LONGEST = 300  # letters of a value in an error
+_MAX_VALUE_CHARS = 300  # letters of a value in an error
 
 
 class UnknownSetting(BadInput):
@@ -100,19 +100,19 @@ def load(
     environ: Mapping[str, str],
     flags: Mapping[str, object],
     between: Sequence[Layer] = (),
-    managed: Path = MANAGED,
+    managed: Path = MANAGED_FILE,
 ) -> Loaded:
     """Read every layer. Raises `BadInput` for the first thing that is wrong.
 
     The layers `between` win over the user's file and nothing else. A variable that names no
     setting is left out: it may be another program's, or a secret that a server is to get.
     """
-    known, unknown = _known_variables(environ)
+    known, unknown = _split_variables(environ)
     layers = layers_of(file, known, flags, between, managed)
-    return replace(combined(layer() for layer in layers), unknown=unknown)
+    return replace(combine(layer() for layer in layers), unknown=unknown)
 
 
-def _known_variables(
+def _split_variables(
     environ: Mapping[str, str],
 ) -> tuple[Mapping[str, str], tuple[str, ...]]:
     """The variables without those that name no setting, and a sentence for each of these."""
@@ -120,7 +120,7 @@ def _known_variables(
     for name in environ:
         if name.startswith("REFOLD_"):
             try:
-                list(checked_layer(from_environment({name: environ[name]})))
+                list(check_layer(from_environment({name: environ[name]})))
             except UnknownSetting as error:
                 unknown[name] = str(error)
             except BadInput:
@@ -136,7 +136,7 @@ def layers_of(
     environ: Mapping[str, str],
     flags: Mapping[str, object],
     between: Sequence[Layer] = (),
-    managed: Path = MANAGED,
+    managed: Path = MANAGED_FILE,
 ) -> tuple[Callable[[], Layer], ...]:
     """The layers that `load` reads, in order, each read when it is called."""
     return (
@@ -148,7 +148,7 @@ def layers_of(
     )
 
 
-def combined(layers: Iterable[Layer]) -> Loaded:
+def combine(layers: Iterable[Layer]) -> Loaded:
     """The combined settings of these layers.
 
     Rules that contradict their own examples are an error.
@@ -156,11 +156,11 @@ def combined(layers: Iterable[Layer]) -> Loaded:
     origins: dict[str, Origin] = {}
     for key, found in in_order(layers):
         before = origins.get(key)
-        if before and key.startswith(_RULES):
+        if before and key.startswith(_RULES_PREFIX):
             both = (*_items(before.value), *_items(found.value))
             found = Origin(both, f"{before.origin}, {found.origin}")
         origins[key] = found
-    settings = msgspec.convert(_nested(origins), Settings, strict=False)
+    settings = msgspec.convert(_to_tables(origins), Settings, strict=False)
     if settings.budget.dollars and _DOLLARS in origins and _TOKENS not in origins:
         # A limit in dollars was chosen: the default in tokens must not pass for it where the
         # price is not known. `engine.policies.budget` refuses such a model.
@@ -171,36 +171,36 @@ def combined(layers: Iterable[Layer]) -> Loaded:
 
 def in_order(layers: Iterable[Layer]) -> Layer:
     """Each setting of all layers, checked, with those of the security profile."""
-    found = [list(checked_layer(layer)) for layer in layers]
+    found = [list(check_layer(layer)) for layer in layers]
     if any(key == "security_profile" for layer in found for key, _ in layer):
         from refold.config.security_profiles import with_profile
 
-        found = [list(checked_layer(layer)) for layer in with_profile(found)]
+        found = [list(check_layer(layer)) for layer in with_profile(found)]
     for layer in found:
         yield from layer
 
 
-def checked_layer(layer: Layer) -> Layer:
+def check_layer(layer: Layer) -> Layer:
     """Each setting of a layer, checked. Raises `BadInput`; for unknown tables, too."""
     for given, found in layer:
         if found.value == {} and is_table(canonical(given)):
             continue
-        key, counts = checked(given, found)
-        if key.startswith(_RULES):
-            name = key.removeprefix(_RULES)
+        key, counts = check(given, found)
+        if key.startswith(_RULES_PREFIX):
+            name = key.removeprefix(_RULES_PREFIX)
             items = cast("tuple[RuleWithCases, ...]", counts.value)
             rules_of(Permissions(**{name: items}), counts.place)
         yield key, counts
 
 
-def checked(given: str, found: Origin) -> tuple[str, Origin]:
+def check(given: str, found: Origin) -> tuple[str, Origin]:
     """The canonical key and the converted value. Raises `BadInput`."""
     key = canonical(given)
     if key == "permission_mode" and isinstance(found.value, str):
         found = replace(found, value=MODE_NAMES.get(found.value, found.value))
     _check(key, found, given)
-    if key.startswith(_RULES):
-        found = replace(found, value=sourced(_items(found.value), found))
+    if key.startswith(_RULES_PREFIX):
+        found = replace(found, value=rules_with_source(_items(found.value), found))
     return key, found
 
 
@@ -211,9 +211,9 @@ def flat(settings: Struct, before: str = "") -> dict[str, object]:
         value = getattr(settings, name)
         if isinstance(value, Struct):
             found |= flat(value, f"{before}{name}.")
-        elif name in _TABLES:
+        elif name in _TABLE_TYPES:
             for key, inner in cast("dict[str, Struct]", value).items():
-                found |= flat(inner, f"{before}{name}.{joined(key)}.")
+                found |= flat(inner, f"{before}{name}.{join_key(key)}.")
         else:
             found[f"{before}{name}"] = value
     return found
@@ -221,27 +221,27 @@ def flat(settings: Struct, before: str = "") -> dict[str, object]:
 
 def canonical(given: str) -> str:
     """The canonical form of a key: names of providers and programs in lower case."""
-    parts = parts_of(_SYNONYMS.get(given, given))
+    parts = parts_of(_KEY_SYNONYMS.get(given, given))
     if not parts:
         return given
     if parts[0] in ("providers", "commands") and len(parts) > 1:
         parts[1] = parts[1].lower()
-    return joined(*parts)
+    return join_key(*parts)
 
 
 def defaults_of(key: str) -> dict[str, object]:
     """The defaults of the provider, price or program of this key."""
     parts = parts_of(key)
-    if len(parts) < 2 or parts[0] not in _TABLES:
+    if len(parts) < 2 or parts[0] not in _TABLE_TYPES:
         return {}
-    return flat(_TABLES[parts[0]](), f"{joined(*parts[:2])}.")
+    return flat(_TABLE_TYPES[parts[0]](), f"{join_key(*parts[:2])}.")
 
 
 def defining_class(key: str) -> tuple[type[Struct], str]:
     """The class that defines `key`, and its name there."""
     parts = parts_of(key) or [key]
-    if parts[0] in _TABLES and len(parts) >= 3:
-        return _TABLES[parts[0]], joined(*parts[2:])
+    if parts[0] in _TABLE_TYPES and len(parts) >= 3:
+        return _TABLE_TYPES[parts[0]], join_key(*parts[2:])
     return Settings, key
 
 
@@ -253,7 +253,9 @@ def default_of(key: str) -> object:
 
 def is_table(key: str) -> bool:
     """Whether `key` is a table, which may be empty."""
-    if key in _TABLES or (key.partition(".")[0] in _TABLES and len(parts_of(key)) == 2):
+    if key in _TABLE_TYPES or (
+        key.partition(".")[0] in _TABLE_TYPES and len(parts_of(key)) == 2
+    ):
         return True
     whole, asked = defining_class(key)
     known = flat(whole())
@@ -268,13 +270,13 @@ def _check(key: str, found: Origin, given: str) -> None:
         tables = {name.rpartition(".")[0] for name in known if found.value == {}}
         from difflib import get_close_matches
 
-        if asked in RENAMED:
-            now = _as_written(RENAMED[asked], found)
+        if asked in RENAMED_SETTINGS:
+            now = _as_written(RENAMED_SETTINGS[asked], found)
             raise UnknownSetting(
                 f"{found.before_error}the setting {given!r} was renamed to {now!r}"
             )
         settings = [name for name, value in known.items() if value != {}]
-        near = get_close_matches(asked, tables or [*_SYNONYMS, *settings], 1, 0.5)
+        near = get_close_matches(asked, tables or [*_KEY_SYNONYMS, *settings], 1, 0.5)
         near = [_as_written(name, found) for name in near]
         hint = f"did you mean {near[0]!r}?" if near else "refold config show lists all"
         if inside := [name for name in known if name.startswith(f"{asked}.")]:
@@ -290,7 +292,7 @@ def _check(key: str, found: Origin, given: str) -> None:
             f"{_cut(repr(found.value))}: that is not UTF-8"
         )
     try:
-        msgspec.convert(_nested({asked: found}), whole, strict=False)
+        msgspec.convert(_to_tables({asked: found}), whole, strict=False)
     except msgspec.ValidationError as error:
         problem = _instead(whole, asked) or _cut(str(error).split(" - at ")[0])
         raise BadInput(
@@ -300,7 +302,7 @@ def _check(key: str, found: Origin, given: str) -> None:
 
 def _as_written(key: str, found: Origin) -> str:
     """The key, or the environment variable for it, in the form in which `found` was given."""
-    variable = found.origin.startswith(VARIABLE)
+    variable = found.origin.startswith(VARIABLE_LAYER)
     return "REFOLD_" + key.upper().replace(".", "__") if variable else key
 
 
@@ -312,10 +314,10 @@ def _instead(whole: type[Struct], asked: str) -> str:
 
 def _cut(text: str) -> str:
     """Shorten a value for an error: it may be a whole file."""
-    return shorten(text, _LONGEST)
+    return shorten(text, _MAX_VALUE_CHARS)
 
 
-def _nested(found: Mapping[str, Origin]) -> dict[str, Any]:
+def _to_tables(found: Mapping[str, Origin]) -> dict[str, Any]:
     whole: dict[str, Any] = {}
     for key, origin in found.items():
         *above, name = parts_of(key) or [key]

@@ -9,20 +9,20 @@ from pathlib import Path
 
 from refold.safe_open import made, read_regular
 
-NAME = "mask.key"
-_BYTES = 32
+KEY_FILE = "mask.key"
+_KEY_BYTES = 32
 
 
 def read_mask_key(data: Path) -> bytes:
     """The key in the data directory. Where none can be stored, one for this process."""
     from secrets import token_bytes  # few starts mask anything
 
-    file = data / NAME
+    file = data / KEY_FILE
     with suppress(OSError):
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
         with suppress(FileExistsError):
-            made(file, token_bytes(_BYTES))
-        key, size = read_regular(file, _BYTES, follow=False)
-        if size == _BYTES:
+            made(file, token_bytes(_KEY_BYTES))
+        key, size = read_regular(file, _KEY_BYTES, follow=False)
+        if size == _KEY_BYTES:
             return key
-    return token_bytes(_BYTES)
+    return token_bytes(_KEY_BYTES)

@@ -16,7 +16,7 @@ from refold.errors import BadInput
 from refold.mcp.grants import Grant
 from refold.place.private_files import file_lock
 
-_FILE = "mcp_tokens.toml"
+_TOKENS_FILE = "mcp_tokens.toml"
 _IN_KEYRING = "keyring"  # in the file, in place of what is in the keyring
 
 
@@ -24,7 +24,7 @@ class StoredGrants:
     """`learn` is called with each secret that is read or written. Waits: call it in a thread."""
 
     def __init__(self, paths: Paths, learn: Callable[..., None]) -> None:
-        self.file, self._learn = paths.config / _FILE, learn
+        self.file, self._learn = paths.config / _TOKENS_FILE, learn
 
     def read(self, name: str, url: str) -> Grant | None:
         """Raises `BadInput` where others can read the file."""

@@ -18,7 +18,7 @@ from typing import cast
 from msgspec import Struct
 
 from refold.config.layers import Layer, Origin, from_text
-from refold.config.load import checked_layer
+from refold.config.load import check_layer
 from refold.config.paths import HOOK_FILES, MCP_FILES
 from refold.config.settings import RuleWithCases
 from refold.errors import BadInput, said_by
@@ -27,15 +27,15 @@ from refold.prompts.repository import chain, root_of
 from refold.values.printable_names import escape_name
 from refold.views.escape import on_one_line
 
-DIRECTORY = ".refold"
+PROJECT_DIRECTORY = ".refold"
 _MOST_DOTS = 500  # on a line; for a key of so many parts `tomllib` takes minutes
-_WHOSE = {"config.toml": "project", "config.local.toml": "project-local"}
-TOOLS = f"{DIRECTORY}/tools"  # files of tools
+_FILE_OWNERS = {"config.toml": "project", "config.local.toml": "project-local"}
+TOOLS_DIRECTORY = f"{PROJECT_DIRECTORY}/tools"  # files of tools
 AGENT_FILES = ("agents.toml", "agents.yaml", "agents.json")  # `declared` reads them
 # Other programs have files of these names, too.
-_DECLARES = rb'(?m)^\s*\[agents\.|^agents\s*:|^\s*\{?\s*"agents"\s*:'
+_AGENTS_PATTERN = rb'(?m)^\s*\[agents\.|^agents\s*:|^\s*\{?\s*"agents"\s*:'
 # Any value will do.
-_FREE = frozenset({
+_FREE_SETTINGS = frozenset({
     "models.main", "models.small", "models.big", "models.judge", "effort", "fallback_models",
     "permissions.allow", "permissions.ask", "permissions.deny",
     "limits.steps", "limits.wrap_up_steps", "limits.continuations", "limits.corrections",
@@ -43,14 +43,14 @@ _FREE = frozenset({
     "preset", "instructions",
 })  # fmt: skip
 # Only these values.
-_BOUND: Mapping[str, tuple[object, ...]] = {
+_BOUND_SETTINGS: Mapping[str, tuple[object, ...]] = {
     "permission_mode": ("default", "accept-edits", "plan", "rules-only"),
     "sandbox.profile": ("read-only",),
     "sandbox.network": (False,),
     "sandbox.user_namespaces": (False,),
     "ask_after_outside_text": (True,),
 }
-_WORDS = {
+_SETTING_REASONS = {
     "permissions.allow": "runs without asking: ",
     "permissions.ask": "asks each time: ",
     "permissions.deny": "is refused: ",
@@ -117,7 +117,7 @@ def in_words(found: Project) -> tuple[str, ...]:
                 file.content,
                 file.name,
                 trusted_with_all=False,
-                of_claude=not file.name.startswith(DIRECTORY),
+                of_claude=not file.name.startswith(PROJECT_DIRECTORY),
             )
             said = [on_one_line(line) for line in hooks_in_words(hooks)]
         elif file.content:
@@ -136,8 +136,12 @@ def _files(folder: str, own: Path) -> Iterator[ProjectFile]:
             return os.path.samestat(found, own.stat())
         return False
 
-    for called, content in small_files(folder, DIRECTORY, tuple(_WHOSE), is_own).items():
-        yield read(called, _WHOSE[called.removeprefix(f"{DIRECTORY}/")], content)
+    for called, content in small_files(
+        folder, PROJECT_DIRECTORY, tuple(_FILE_OWNERS), is_own
+    ).items():
+        yield read(
+            called, _FILE_OWNERS[called.removeprefix(f"{PROJECT_DIRECTORY}/")], content
+        )
     if folder == os.path.realpath(own.parent):
         return  # those files are the user's own
     for called, content in small_files(folder, ".", MCP_FILES, is_own).items():
@@ -145,9 +149,9 @@ def _files(folder: str, own: Path) -> Iterator[ProjectFile]:
         yield ProjectFile(name, mark, content=content)
     yield from _hook_files(folder, is_own)
     agents = list[ProjectFile]()
-    for top in (DIRECTORY, "."):
+    for top in (PROJECT_DIRECTORY, "."):
         for called, content in small_files(folder, top, AGENT_FILES, is_own).items():
-            if top == DIRECTORY or re.search(_DECLARES, content):
+            if top == PROJECT_DIRECTORY or re.search(_AGENTS_PATTERN, content):
                 name = os.path.normpath(called)
                 agents.append(
                     ProjectFile(name, sha256(content).hexdigest(), content=content)
@@ -162,9 +166,9 @@ def _tool_files(
 ) -> Iterator[ProjectFile]:
     """The JSON files of tools that agents of this folder can name."""
     with suppress(OSError):
-        there = sorted(os.listdir(os.path.join(folder, TOOLS)))
-        names = tuple(each for each in there if each.endswith(".json"))[:_MOST]
-        for called, content in small_files(folder, TOOLS, names, is_own).items():
+        there = sorted(os.listdir(os.path.join(folder, TOOLS_DIRECTORY)))
+        names = tuple(each for each in there if each.endswith(".json"))[:_MAX_FILES]
+        for called, content in small_files(folder, TOOLS_DIRECTORY, names, is_own).items():
             yield ProjectFile(called, sha256(content).hexdigest(), content=content)
 
 
@@ -175,10 +179,10 @@ def _hook_files(
     for name in HOOK_FILES:
         top, _, file = name.partition("/")
         for called, content in small_files(folder, top, (file,), is_own).items():
-            if top == DIRECTORY or re.search(rb'"hooks"\s*:', content):
+            if top == PROJECT_DIRECTORY or re.search(rb'"hooks"\s*:', content):
                 from refold.hooks.configuration import read as read_hooks
 
-                theirs = top != DIRECTORY
+                theirs = top != PROJECT_DIRECTORY
                 read_hooks(content, called, trusted_with_all=False, of_claude=theirs)
                 yield ProjectFile(called, sha256(content).hexdigest(), content=content)
 
@@ -196,7 +200,7 @@ def any_agent_file(directory: Path, config: Path) -> bool:
 
 def agents_in(found: Project) -> dict[str, bytes]:
     """The files of agents, by name, in order of precedence."""
-    places = ("", DIRECTORY)
+    places = ("", PROJECT_DIRECTORY)
     return {
         f.name: f.content
         for f in found.files
@@ -217,7 +221,9 @@ def without_agents(found: Project, agents: str) -> Project:
 
 def tools_in(found: Project) -> dict[str, bytes]:
     """The files of tools, by name."""
-    return {f.name: f.content for f in found.files if os.path.dirname(f.name) == TOOLS}
+    return {
+        f.name: f.content for f in found.files if os.path.dirname(f.name) == TOOLS_DIRECTORY
+    }
 
 
 def read(called: str, whose: str, content: bytes) -> ProjectFile:
@@ -230,16 +236,16 @@ def read(called: str, whose: str, content: bytes) -> ProjectFile:
         ) from error
     if any(line.count(".") > _MOST_DOTS for line in text.splitlines()):
         raise BadInput(f"the settings in {called} cannot be read: a line is mostly dots")
-    settings = checked_layer(from_text(text, called, f"{whose} {called}"))
-    found = tuple(allowed(key, origin) for key, origin in settings)
+    settings = check_layer(from_text(text, called, f"{whose} {called}"))
+    found = tuple(check_allowed(key, origin) for key, origin in settings)
     return ProjectFile(called, sha256(content).hexdigest(), found)
 
 
-def allowed(key: str, origin: Origin) -> tuple[str, Origin]:
+def check_allowed(key: str, origin: Origin) -> tuple[str, Origin]:
     """What came in, if a project may say so. Raises `BadInput`."""
-    if key in _FREE:
+    if key in _FREE_SETTINGS:
         return key, origin
-    bound = _BOUND.get(key, ())
+    bound = _BOUND_SETTINGS.get(key, ())
     if origin.value in bound:
         return key, origin
     if bound:
@@ -255,7 +261,7 @@ def allowed(key: str, origin: Origin) -> tuple[str, Origin]:
 
 
 def _words(key: str, value: object) -> Iterator[str]:
-    if before := _WORDS.get(key):
+    if before := _SETTING_REASONS.get(key):
         rules = cast("tuple[RuleWithCases, ...]", value)
         yield from (before + on_one_line(each.rule) for each in rules)
     else:
@@ -272,7 +278,7 @@ TEXT_FOLDERS = (
     ".claude/agents", ".refold/commands", ".claude/commands",
 )  # fmt: skip
 TEXT_FILES = (".refold/skills.md", ".agent0/skills.md", ".agent/memory.md")
-_MOST = 100
+_MAX_FILES = 100
 _MOST_NAMES = 8
 
 
@@ -329,20 +335,20 @@ def _others(folder: str, directory: str) -> Iterator[FolderText]:
     for name in TEXT_FILES:
         path = os.path.join(folder, name)
         if os.path.lexists(path):
-            yield FolderText(folder, _called(path, directory), _size(path))
+            yield FolderText(folder, _display_name(path, directory), _size(path))
     for name in TEXT_FOLDERS:
         path = os.path.join(folder, name)
         try:
             with os.scandir(path) as entries:
-                many = sum(1 for e in islice(entries, _MOST) if e.name[:1] != ".")
+                many = sum(1 for e in islice(entries, _MAX_FILES) if e.name[:1] != ".")
         except OSError:
             continue
         if many:
-            about = f"{_MOST} or more" if many == _MOST else str(many)
-            yield FolderText(folder, _called(path, directory), f"{about} in it")
+            about = f"{_MAX_FILES} or more" if many == _MAX_FILES else str(many)
+            yield FolderText(folder, _display_name(path, directory), f"{about} in it")
 
 
-def _called(path: str, directory: str) -> str:
+def _display_name(path: str, directory: str) -> str:
     return escape_name(os.path.relpath(path, directory))
 
 
@@ -356,8 +362,8 @@ def _size(path: str) -> str:
 # Reading small files: no link is followed, no pipe waited for, and nothing large read.
 # Every failure is one sentence.
 
-LARGEST = 64 * 1024  # bytes; settings are short, and a person has to read them
-_LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+MAX_SETTINGS_BYTES = 64 * 1024  # bytes; settings are short, and a person has to read them
+_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 def small_files(
@@ -372,9 +378,9 @@ def small_files(
     """
     found = dict[str, bytes]()
     with suppress(_Nothing):
-        where = _opened(folder, None, folder)
+        where = _open_session(folder, None, folder)
         try:
-            below = _opened(directory, where, directory)
+            below = _open_session(directory, where, directory)
         finally:
             os.close(where)
         try:
@@ -390,7 +396,7 @@ def small_files(
 def small_file(path: str) -> bytes:
     """The same for one file that the user named; there, links are followed."""
     try:
-        opened = os.open(path, _LOOK & ~os.O_NOFOLLOW)
+        opened = os.open(path, _READ_FLAGS & ~os.O_NOFOLLOW)
     except OSError as error:
         raise _unread(path, said_by(error)) from error
     try:
@@ -403,9 +409,9 @@ class _Nothing(Exception):
     """There is no such file."""
 
 
-def _opened(name: str, where: int | None, called: str) -> int:
+def _open_session(name: str, where: int | None, called: str) -> int:
     try:
-        return os.open(name, _LOOK | os.O_DIRECTORY, dir_fd=where)
+        return os.open(name, _READ_FLAGS | os.O_DIRECTORY, dir_fd=where)
     except FileNotFoundError as error:
         raise _Nothing from error
     except OSError as error:
@@ -416,7 +422,7 @@ def _content(
     name: str, where: int, called: str, skip: Callable[[os.stat_result], bool]
 ) -> bytes:
     try:
-        opened = os.open(name, _LOOK, dir_fd=where)
+        opened = os.open(name, _READ_FLAGS, dir_fd=where)
     except FileNotFoundError as error:
         raise _Nothing from error
     except OSError as error:
@@ -432,7 +438,7 @@ def _content(
 def _whole(opened: int, called: str) -> bytes:
     if not stat.S_ISREG(os.fstat(opened).st_mode):
         raise _unread(called, "it is not a file")
-    pieces, left = list[bytes](), LARGEST + 1
+    pieces, left = list[bytes](), MAX_SETTINGS_BYTES + 1
     try:
         while left and (piece := os.read(opened, left)):
             pieces.append(piece)
@@ -440,7 +446,7 @@ def _whole(opened: int, called: str) -> bytes:
     except OSError as error:
         raise _unread(called, said_by(error)) from error
     if not left:
-        raise _unread(called, f"it is larger than {LARGEST // 1024} KiB")
+        raise _unread(called, f"it is larger than {MAX_SETTINGS_BYTES // 1024} KiB")
     return b"".join(pieces)
 
 

@@ -17,7 +17,7 @@ from refold.errors import BadInput
 from refold.session.redactor import MASK_BYTES, Redactor
 from refold.values.text import MIN_SECRET_CHARS
 
-_SECRET = re.compile(
+_SECRET_NAME = re.compile(
     r"(?:^|[_.-])(?:API_?)?(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|AUTH)S?$"
     r"|[_.-](?:PASS|PWD|PASSPHRASE|PAT)$|^(?:PGPASSWORD|SSHPASS)$",
     re.IGNORECASE,
@@ -25,13 +25,13 @@ _SECRET = re.compile(
 # Headers that say it in another way.
 _SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie"})
 _LONGEST_WORD = 14  # letters
-_WORD = re.compile(r"[a-z]+|[A-Z]+|[A-Z][a-z]+")
-_UNSPEAKABLE = re.compile(r"[^aeiouy]{5}|[aeiouy]{4}|^[^aeiouy]+$", re.IGNORECASE)
+_WORD_PATTERN = re.compile(r"[a-z]+|[A-Z]+|[A-Z][a-z]+")
+_UNSPEAKABLE_PART = re.compile(r"[^aeiouy]{5}|[aeiouy]{4}|^[^aeiouy]+$", re.IGNORECASE)
 _SOUNDS_SECRET = re.compile(
     r"KEY|TOKEN|SECRET|PASS|AUTH|CRED|PRIVATE|COOKIE|SESSION|(?:^|_)(?:PAT|DSN|JWT)(?:_|$)",
     re.IGNORECASE,
 )
-_LOGIN = re.compile(r"(?<=://)[^/@\s]+(?=@)")  # user:password@ of an address
+_LOGIN_PATTERN = re.compile(r"(?<=://)[^/@\s]+(?=@)")  # user:password@ of an address
 
 
 def masks_of(environ: Mapping[str, str], places: Paths | None) -> Redactor:
@@ -45,7 +45,7 @@ def masks_of(environ: Mapping[str, str], places: Paths | None) -> Redactor:
 
 def is_secret(name: str) -> bool:
     """Whether a variable or setting of this name holds a secret."""
-    return bool(_SECRET.search(name))
+    return bool(_SECRET_NAME.search(name))
 
 
 def secrets_by_name(
@@ -67,7 +67,7 @@ def secrets_by_name(
 def passwords_in(values: Iterable[str]) -> Iterator[str]:
     """The passwords in addresses (`scheme://user:password@host`)."""
     for value in values:
-        for login in _LOGIN.findall(value):
+        for login in _LOGIN_PATTERN.findall(value):
             password = login.partition(":")[2]
             if _can_be_secret(password):
                 yield password
@@ -85,8 +85,10 @@ def _can_be_secret(value: str) -> bool:
 
 def _is_word(value: str) -> bool:
     """Whether it looks like a word of a language: one case, not long, and speakable."""
-    speakable = not _UNSPEAKABLE.search(value)
-    return len(value) <= _LONGEST_WORD and bool(_WORD.fullmatch(value)) and speakable
+    speakable = not _UNSPEAKABLE_PART.search(value)
+    return (
+        len(value) <= _LONGEST_WORD and bool(_WORD_PATTERN.fullmatch(value)) and speakable
+    )
 
 
 def may_be_secret(name: str, value: str, masks: Redactor) -> bool:
@@ -99,7 +101,7 @@ def may_be_secret(name: str, value: str, masks: Redactor) -> bool:
     return bool(
         is_secret(name)
         or _SOUNDS_SECRET.search(name)
-        or _LOGIN.search(value)
+        or _LOGIN_PATTERN.search(value)
         or masks.mask(content) != content
     )
 
@@ -109,17 +111,19 @@ def clean(text: str, masks: Redactor) -> str:
     return masks.mask(text.encode("utf-8", "replace")).decode("utf-8", "replace")
 
 
-def shown(key: str, value: object, masks: Redactor) -> object:
+def without_secrets(key: str, value: object, masks: Redactor) -> object:
     """The value of a setting without secrets."""
     match value:
         case str():
             if is_secret(key):
                 return MASK_BYTES.decode() if value else value
-            return _LOGIN.sub(MASK_BYTES.decode(), clean(value, masks))
+            return _LOGIN_PATTERN.sub(MASK_BYTES.decode(), clean(value, masks))
         case dict():
             items = cast("dict[str, object]", value).items()
-            return {name: shown(name, each, masks) for name, each in items}
+            return {name: without_secrets(name, each, masks) for name, each in items}
         case list() | tuple():
-            return [shown(key, each, masks) for each in cast("list[object]", value)]
+            return [
+                without_secrets(key, each, masks) for each in cast("list[object]", value)
+            ]
         case _:
             return value

@@ -13,19 +13,19 @@ from types import MappingProxyType
 
 from refold.config.layers import Origin
 
-SETTING = "security_profile"
+PROFILE_SETTING = "security_profile"
 
 # What may hold a key or a password.
-_SECRETS = (
+_SECRET_FILES = (
     "read_file(**/.env)",
     "read_file(**/.env.*)",
     "read_file(**/*.pem)",
     "read_file(**/id_rsa*)",
     "read_file(**/id_ed25519*)",
 )
-_ELSEWHERE = ("web_fetch", "web_search", "mcp__*")  # what leaves the machine
+_OUTSIDE_TOOLS = ("web_fetch", "web_search", "mcp__*")  # what leaves the machine
 
-PROFILES: Mapping[str, Mapping[str, object]] = MappingProxyType({
+SECURITY_PROFILES: Mapping[str, Mapping[str, object]] = MappingProxyType({
     "open": {
         "permission_mode": "bypass",
         "sandbox.profile": "workspace",
@@ -41,14 +41,14 @@ PROFILES: Mapping[str, Mapping[str, object]] = MappingProxyType({
         "permission_mode": "default",
         "sandbox.profile": "workspace",
         "sandbox.network": False,
-        "permissions.ask": ("bash(git push *)", *_ELSEWHERE),
-        "permissions.deny": _SECRETS,
+        "permissions.ask": ("bash(git push *)", *_OUTSIDE_TOOLS),
+        "permissions.deny": _SECRET_FILES,
     },
     "paranoid": {
         "permission_mode": "rules-only",
         "sandbox.profile": "read-only",
         "sandbox.network": False,
-        "permissions.deny": (*_SECRETS, *_ELSEWHERE),
+        "permissions.deny": (*_SECRET_FILES, *_OUTSIDE_TOOLS),
     },
 })  # fmt: skip
 
@@ -63,8 +63,8 @@ def with_profile(
     """
     found = [list(layer) for layer in layers]
     chosen = [(n, origin) for n, layer in enumerate(found) for key, origin in layer
-              if key == SETTING]  # fmt: skip
-    if chosen and (settings := PROFILES.get(str(chosen[-1][1].value))):
+              if key == PROFILE_SETTING]  # fmt: skip
+    if chosen and (settings := SECURITY_PROFILES.get(str(chosen[-1][1].value))):
         place, by = chosen[-1]
         found[place] = [*_settings(settings, by), *found[place]]
     return found
@@ -73,6 +73,6 @@ def with_profile(
 def _settings(
     settings: Mapping[str, object], chosen: Origin
 ) -> Iterable[tuple[str, Origin]]:
-    origin = f"{SETTING} {chosen.value} ({chosen.where})"
+    origin = f"{PROFILE_SETTING} {chosen.value} ({chosen.where})"
     for key, value in settings.items():
         yield key, Origin(value, origin)

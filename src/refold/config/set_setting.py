@@ -13,22 +13,22 @@ from typing import Literal, TypeAlias, cast
 from msgspec import Struct
 
 from refold.config.layers import (
+    BYTE_ORDER_MARK,
     COMMAND_LINE,
-    MARK,
     Origin,
     from_text,
     parts_of,
     text_of,
 )
-from refold.config.load import canonical, checked_layer, combined, default_of, flat
+from refold.config.load import canonical, check_layer, combine, default_of, flat
 from refold.config.paths import Paths
-from refold.config.project import DIRECTORY, allowed, project, read
+from refold.config.project import PROJECT_DIRECTORY, check_allowed, project, read
 from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput, said_by
 from refold.place.private_files import file_lock, write
 
 Whose: TypeAlias = Literal["user", "project", "project-local"]
-_NAMES = {"project": "config.toml", "project-local": "config.local.toml"}
+_FILE_NAMES = {"project": "config.toml", "project-local": "config.local.toml"}
 
 
 class SettingsFile(Struct, frozen=True):
@@ -40,16 +40,20 @@ class SettingsFile(Struct, frozen=True):
     places: Paths
 
     @property
-    def called(self) -> str:
+    def display_name(self) -> str:
         """The name of the file for messages."""
-        return str(self.path) if self.whose == "user" else f"{DIRECTORY}/{self.path.name}"
+        return (
+            str(self.path)
+            if self.whose == "user"
+            else f"{PROJECT_DIRECTORY}/{self.path.name}"
+        )
 
     def check(self, text: str) -> None:
         """Raises `BadInput` for the first thing that is wrong in `text`."""
         if self.whose == "user":
-            combined([from_text(text, self.called, f"user {self.path}")])
+            combine([from_text(text, self.display_name, f"user {self.path}")])
         else:
-            read(self.called, self.whose, text.encode())
+            read(self.display_name, self.whose, text.encode())
 
     def text(self) -> str:
         """The content; "" if there is no file. Raises `BadInput`."""
@@ -59,17 +63,19 @@ class SettingsFile(Struct, frozen=True):
 def file_of(whose: Whose, folder: Path, places: Paths) -> SettingsFile:
     if whose == "user":
         return SettingsFile(places.settings, whose, folder, places)
-    return SettingsFile(folder / DIRECTORY / _NAMES[whose], whose, folder, places)
+    return SettingsFile(
+        folder / PROJECT_DIRECTORY / _FILE_NAMES[whose], whose, folder, places
+    )
 
 
 def set_value(file: SettingsFile, key: str, text: str) -> object:
     """Write `key` as what `text` says, and give that. Raises `BadInput`."""
     from refold.config.toml_edit import with_value  # tomlkit takes 30 ms
 
-    value = _meant(key, text)
+    value = _convert(key, text)
     if file.whose != "user":
-        for known, origin in checked_layer([(key, Origin(value, COMMAND_LINE))]):
-            allowed(known, origin)
+        for known, origin in check_layer([(key, Origin(value, COMMAND_LINE))]):
+            check_allowed(known, origin)
     _change(file, key, lambda before, path: with_value(before, path, value))
     return value
 
@@ -84,7 +90,7 @@ def unset(file: SettingsFile, key: str) -> bool:
 def put(file: SettingsFile, text: str, *, instead: str) -> None:
     """Replace the text `instead` by `text`, if all of it is valid. Raises `BadInput`."""
     file.check(text)
-    with _locked(file):
+    with _file_lock(file):
         if file.text() != instead:
             raise BadInput(f"{file.path} was changed by another program in the meantime")
         _write(file, text)
@@ -102,9 +108,9 @@ def _change(
     file: SettingsFile, key: str, change: Callable[[str, tuple[str, ...]], str]
 ) -> bool:
     """Did that change anything?"""
-    with _locked(file):
+    with _file_lock(file):
         whole = file.text()
-        before = whole.removeprefix(MARK)
+        before = whole.removeprefix(BYTE_ORDER_MARK)
         path = _as_written(file, before, key)
         try:
             after = change(before, path)
@@ -116,7 +122,7 @@ def _change(
 
 
 @contextmanager
-def _locked(file: SettingsFile) -> Generator[None]:
+def _file_lock(file: SettingsFile) -> Generator[None]:
     """One lock for all files, outside of any project."""
     try:
         with file_lock(file.places.settings):
@@ -143,7 +149,7 @@ def _write(file: SettingsFile, text: str) -> None:
         folders.trust(after)
 
 
-def _meant(key: str, text: str) -> object:
+def _convert(key: str, text: str) -> object:
     """The value in the type that the setting has."""
     given: object = text
     if text.lstrip().startswith(("[", "{")):
@@ -154,7 +160,7 @@ def _meant(key: str, text: str) -> object:
     elif isinstance(default_of(canonical(key)), tuple):
         given = [text]
     known = canonical(key)
-    settings = combined([[(key, Origin(given, COMMAND_LINE))]]).settings
+    settings = combine([[(key, Origin(given, COMMAND_LINE))]]).settings
     if known.startswith("permissions."):
         return given
     found = flat(settings).get(known, given)
@@ -166,6 +172,6 @@ def _meant(key: str, text: str) -> object:
 def _as_written(file: SettingsFile, text: str, key: str) -> tuple[str, ...]:
     """The path of the setting as the file has it, or as it was given."""
     wanted = canonical(key)
-    written = from_text(text, file.called, "")
+    written = from_text(text, file.display_name, "")
     same = (origin.path for name, origin in written if canonical(name) == wanted)
     return next(same, tuple(parts_of(key)))

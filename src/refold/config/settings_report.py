@@ -12,13 +12,13 @@ import anyio
 import msgspec
 from msgspec import Struct
 
-from refold.config.folder_settings import ignored_settings
-from refold.config.layers import MANAGED, Layer, Origin
+from refold.config.folder_settings import reason_settings_ignored
+from refold.config.layers import MANAGED_FILE, Layer, Origin
 from refold.config.load import (
-    RENAMED,
+    RENAMED_SETTINGS,
     canonical,
-    checked_layer,
-    combined,
+    check_layer,
+    combine,
     default_of,
     defaults_of,
     flat,
@@ -28,7 +28,7 @@ from refold.config.load import (
 )
 from refold.config.paths import Paths
 from refold.config.project import Project, project
-from refold.config.secret_values import clean, masks_of, shown
+from refold.config.secret_values import clean, masks_of, without_secrets
 from refold.config.settings import Settings
 from refold.config.toml_text import value_in_toml
 from refold.config.trusted_folders import State, TrustedFolders
@@ -58,7 +58,7 @@ def origins_report(
     places: Paths,
     environ: Mapping[str, str],
     flags: Mapping[str, object] | None = None,
-    managed: Path = MANAGED,
+    managed: Path = MANAGED_FILE,
 ) -> SettingOrigins:
     """All settings of `directory` with their origins. Raises nothing because of their content."""
     problems = list[str]()
@@ -66,7 +66,7 @@ def origins_report(
     found = project(directory, places.settings)
     state = _state(folders, found, problems)
     if state == "unusable":
-        problems.append(ignored_settings(found, state))
+        problems.append(reason_settings_ignored(found, state))
     between = list[Layer](found.layers if state == "trusted" else ())
     between += [list(_good(lambda: folders.layer(found.folder), problems))]
     layers = [
@@ -78,7 +78,7 @@ def origins_report(
         # A table of names that the user chose is shown as one setting.
         shown = table if (table := key.partition(".")[0]) in _OF_NAMES else key
         chain[shown] = (*chain.get(shown, ()), origin)
-    return SettingOrigins(combined(layers).settings, chain, tuple(problems), found, state)
+    return SettingOrigins(combine(layers).settings, chain, tuple(problems), found, state)
 
 
 def _state(folders: TrustedFolders, found: Project, problems: list[str]) -> State:
@@ -98,7 +98,7 @@ def _good(read: Callable[[], Layer], problems: list[str]) -> Iterator[tuple[str,
         return
     for pair in pairs:
         try:
-            yield from checked_layer([pair])
+            yield from check_layer([pair])
         except BadInput as error:
             if str(error) not in problems:
                 problems.append(str(error))
@@ -122,18 +122,18 @@ async def in_words(
     def look() -> tuple[str, ...]:
         found = origins_report(folder, places, environ, flags)
         masks = masks_of(environ, places)
-        settings = shown_settings(found, masks, keys)
+        settings = settings_without_secrets(found, masks, keys)
         return (*lines(settings, whole=bool(keys)), *problems(found, masks))
 
     return await anyio.to_thread.run_sync(look)
 
 
-def shown_settings(
+def settings_without_secrets(
     found: SettingOrigins, masks: Redactor, keys: tuple[str, ...] = ()
 ) -> tuple[Setting, ...]:
     """Those of `keys`, or all, without secrets. Raises `BadInput` for a key that is none."""
     values = found.values
-    wanted = [each for key in keys for each in named_settings(key, values).items()]
+    wanted = [each for key in keys for each in settings_of_key(key, values).items()]
     shown = wanted if keys else values.items()
     return tuple(
         _setting(key, value, found, masks) for key, value in shown if value is not None
@@ -144,19 +144,23 @@ def problems(found: SettingOrigins, masks: Redactor) -> tuple[str, ...]:
     return tuple(on_one_line(clean(each, masks)) for each in found.problems)
 
 
-def named_settings(key: str, values: Mapping[str, object]) -> Mapping[str, object]:
+def settings_of_key(key: str, values: Mapping[str, object]) -> Mapping[str, object]:
     """The settings that `key` names: one, or those of a table."""
     wanted = canonical(key)
-    there = {**defaults_of(wanted), **values}
-    if wanted in there:
-        return {wanted: there[wanted]}
-    inside = {name: each for name, each in there.items() if name.startswith(f"{wanted}.")}
+    values_with_defaults = {**defaults_of(wanted), **values}
+    if wanted in values_with_defaults:
+        return {wanted: values_with_defaults[wanted]}
+    inside = {
+        name: each
+        for name, each in values_with_defaults.items()
+        if name.startswith(f"{wanted}.")
+    }
     if inside or is_table(wanted):
         return inside
-    if wanted in RENAMED:
-        raise BadInput(f"the setting {key!r} was renamed to {RENAMED[wanted]!r}")
-    tables = {name.rpartition(".")[0] for name in there} - {""}
-    near = get_close_matches(key, [*there, *tables], 1, 0.5)
+    if wanted in RENAMED_SETTINGS:
+        raise BadInput(f"the setting {key!r} was renamed to {RENAMED_SETTINGS[wanted]!r}")
+    tables = {name.rpartition(".")[0] for name in values_with_defaults} - {""}
+    near = get_close_matches(key, [*values_with_defaults, *tables], 1, 0.5)
     hint = f"did you mean {near[0]!r}?" if near else "refold config show lists all"
     raise BadInput(f"there is no setting {on_one_line(key)!r}; {hint}")
 
@@ -164,19 +168,21 @@ def named_settings(key: str, values: Mapping[str, object]) -> Mapping[str, objec
 def _setting(key: str, value: object, found: SettingOrigins, masks: Redactor) -> Setting:
     says = found.chain.get(key, ())
     adds = key.startswith("permissions.")
-    written = [LayerValue(_written(key, each.value, masks), each.where) for each in says]
+    written = [LayerValue(_value_text(key, each.value, masks), each.where) for each in says]
     default = None if adds else default_of(key)
     first = (
-        () if default is None else (LayerValue(_written(key, default, masks), "default"),)
+        ()
+        if default is None
+        else (LayerValue(_value_text(key, default, masks), "default"),)
     )
-    return Setting(key, _written(key, value, masks), (*first, *written), adds)
+    return Setting(key, _value_text(key, value, masks), (*first, *written), adds)
 
 
-def _written(key: str, value: object, masks: Redactor) -> str:
+def _value_text(key: str, value: object, masks: Redactor) -> str:
     plain = msgspec.to_builtins(value)
     if key.startswith("permissions."):
         plain = [_rule(each) for each in plain]
-    return value_in_toml(shown(key, plain, masks))
+    return value_in_toml(without_secrets(key, plain, masks))
 
 
 def _rule(each: "dict[str, object] | str") -> object:

@@ -9,18 +9,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime, time
 from typing import Any, TypeAlias, cast
 
-from refold.config.credentials import quoted
+from refold.config.credentials import quote_toml
 
 Names: TypeAlias = tuple[str, ...]
 
-_BLANK = re.compile(r"(?:[ \t]*(?:#[^\n]*|\r)?\n)*[ \t]*")
-_HEAD = re.compile(r"(\[\[?)[ \t]*")
-_PART = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')"""
-_KEY = re.compile(rf"{_PART}(?:[ \t]*\.[ \t]*{_PART})*")
-_EQUALS = re.compile(r"[ \t]*=[ \t]*")
-_REST = re.compile(r"[^\n]*\n?")
+_BLANK_LINES = re.compile(r"(?:[ \t]*(?:#[^\n]*|\r)?\n)*[ \t]*")
+_TABLE_START = re.compile(r"(\[\[?)[ \t]*")
+_KEY_PART = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')"""
+_KEY_PATTERN = re.compile(rf"{_KEY_PART}(?:[ \t]*\.[ \t]*{_KEY_PART})*")
+_EQUALS_SIGN = re.compile(r"[ \t]*=[ \t]*")
+_REST_OF_LINE = re.compile(r"[^\n]*\n?")
 # Tokens inside a value: a string, a bracket, a comment, the end of a line.
-_PIECE = re.compile(
+_VALUE_PIECE = re.compile(
     r"(?P<text>\"{3}(?:[^\\]|\\.)*?\"{3,5}|'{3}.*?'{3,5}|\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*')"
     r"|(?P<open>[\[{])|(?P<close>[\]}])|(?P<comment>#[^\n]*)|(?P<line>\n)"
     r"|[^\[\]{}\"'#\n]+",
@@ -31,9 +31,9 @@ _PIECE = re.compile(
 def _statements(text: str) -> Iterator[tuple[Names, int]]:
     """The path of each table and key, and its offset. Ends early at invalid TOML."""
     at, around = 0, cast("Names", ())
-    while (at := _end(_BLANK, text, at)) < len(text):
-        head = _HEAD.match(text, at)
-        name = _KEY.match(text, head.end() if head else at)
+    while (at := _end(_BLANK_LINES, text, at)) < len(text):
+        head = _TABLE_START.match(text, at)
+        name = _KEY_PATTERN.match(text, head.end() if head else at)
         if name is None:
             return
         if head:
@@ -41,9 +41,9 @@ def _statements(text: str) -> Iterator[tuple[Names, int]]:
             end = name.end()
         else:
             path = (*around, *_names(name[0]))
-            end = _value_end(text, _end(_EQUALS, text, name.end()))
+            end = _value_end(text, _end(_EQUALS_SIGN, text, name.end()))
         yield path, at
-        at = _end(_REST, text, end)
+        at = _end(_REST_OF_LINE, text, end)
 
 
 def lines_of(text: str) -> dict[Names, int]:
@@ -82,7 +82,7 @@ def _names(key: str) -> Names:
 
 def _value_end(text: str, at: int) -> int:
     depth = 0
-    while piece := _PIECE.match(text, at):
+    while piece := _VALUE_PIECE.match(text, at):
         if not depth and piece.lastgroup in ("line", "comment"):
             break
         depth += (piece.lastgroup == "open") - (piece.lastgroup == "close")
@@ -106,13 +106,13 @@ def _table(table: Mapping[str, Any], name: tuple[str, ...]) -> Iterator[str]:
 
 
 def name_in_toml(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else quoted(key)
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else quote_toml(key)
 
 
 def value_in_toml(value: object) -> str:
     match value:
         case str():
-            return quoted(value)
+            return quote_toml(value)
         case bool():
             return str(value).lower()
         case datetime() | date() | time():

@@ -19,15 +19,15 @@ from refold.values.modes import Verdict
 from refold.values.path_names import below
 
 State: TypeAlias = Literal["nothing", "trusted", "new", "changed", "unusable"]
-ALWAYS = "always, in this folder"
-_LARGEST = 16 * 1024 * 1024  # bytes
-_LOST = (
+ALWAYS_CHOICE = "always, in this folder"
+_MAX_RECORD_BYTES = 16 * 1024 * 1024  # bytes
+_DAMAGED_RECORD = (
     "refold cannot know which folders you trusted and which calls you allowed or forbade in "
     "them: restore the file, or move it away and decide anew"
 )
 _Document: TypeAlias = dict[str, Any]
 _Verdicts: TypeAlias = Mapping[Verdict, Iterable[str]]
-_VERDICTS: tuple[Verdict, ...] = ("allow", "ask", "deny")
+_RULE_VERDICTS: tuple[Verdict, ...] = ("allow", "ask", "deny")
 
 
 class TrustedFolders:
@@ -66,12 +66,12 @@ class TrustedFolders:
 
         self._change(os.path.realpath(folder), change)
 
-    def trusted_above(self, directory: str, root: str) -> str:
+    def find_trusted_above(self, directory: str, root: str) -> str:
         """The outermost trusted folder from `root` down to `directory`; "" if none.
 
         Both are real paths. Texts in and below that folder may be sent to a model.
         """
-        trusted = self.trusted()
+        trusted = self.folders_by_path()
         inside = (each for each in trusted if below(directory, each) and below(each, root))
         return min(inside, key=len, default="")
 
@@ -88,11 +88,11 @@ class TrustedFolders:
         self._change(real, change)
         return True
 
-    def trusted(self) -> dict[str, dict[str, str]]:
+    def folders_by_path(self) -> dict[str, dict[str, str]]:
         """The trusted folders, each with the files that were shown, by their sha256."""
         names = self._folders(self._read())
         entries = {name: self._entry(name) for name in names}
-        return {name: _shown(e) for name, e in entries.items() if e.get("trusted")}
+        return {name: _hashes_of(e) for name, e in entries.items() if e.get("trusted")}
 
     def always(self, folder: Path | str, *rules: str) -> None:
         """From now on these rules allow calls in this folder. Raises `BadInput`."""
@@ -139,15 +139,15 @@ class TrustedFolders:
     def layer(self, folder: Path | str) -> Layer:
         """The rules that the user set for this folder, as a layer."""
         entry = self._entry(os.path.realpath(folder))
-        for verdict in _VERDICTS:
+        for verdict in _RULE_VERDICTS:
             if texts := _texts(entry, verdict):
                 self._check(verdict, texts)
-                yield f"permissions.{verdict}", Origin(texts, ALWAYS)
+                yield f"permissions.{verdict}", Origin(texts, ALWAYS_CHOICE)
 
     def _check(self, verdict: Verdict, texts: Iterable[str]) -> None:
         for text in texts:
             try:
-                parse(text, verdict, ALWAYS)
+                parse(text, verdict, ALWAYS_CHOICE)
             except BadInput as error:
                 raise BadInput(f"{self._file}: {error}") from error
 
@@ -173,7 +173,10 @@ class TrustedFolders:
                 f"{self._file} says what may run without asking, and other users can change it: "
                 f"make it yours and chmod 600 {self._file}"
             )
-        return read_decisions(self._file, _LARGEST, _parse_toml, _LOST) or {}
+        return (
+            read_decisions(self._file, _MAX_RECORD_BYTES, _parse_toml, _DAMAGED_RECORD)
+            or {}
+        )
 
     def _change(self, folder: str, change: Callable[[_Document], None]) -> None:
         try:
@@ -216,6 +219,6 @@ def _texts(entry: _Document, verdict: str) -> tuple[str, ...]:
     return tuple(t for t in cast("list[object]", found) if isinstance(t, str))
 
 
-def _shown(entry: _Document) -> dict[str, str]:
+def _hashes_of(entry: _Document) -> dict[str, str]:
     found = entry.get("shown", {})
     return cast("dict[str, str]", found) if isinstance(found, dict) else {}

@@ -20,8 +20,8 @@ from refold.safe_open import read_regular
 from refold.values.printable_names import escape_name
 from refold.values.text import clean
 
-_DIRECTORY = "trusted_texts"
-_LARGEST = 32 * 1024 * 1024  # bytes of a record
+_RECORD_DIRECTORY = "trusted_texts"
+_MAX_RECORD_BYTES = 32 * 1024 * 1024  # bytes of a record
 _MOST_TEXT = 8 * 1024 * 1024  # characters that are recorded when a folder is trusted
 _MOST_NOTICES = 8
 
@@ -77,7 +77,7 @@ class TrustedVersions:
         files = self._record.files if self._record else ()
         return tuple(os.path.normpath(os.path.join(self._base, each)) for each in files)
 
-    def trusted(self, real: str, now: str) -> str | None:
+    def text_to_send(self, real: str, now: str) -> str | None:
         """The text to send instead of `now`; None: the user has not seen any."""
         now = _plain(now)
         own = clean(os.path.relpath(real, self._folder))
@@ -156,14 +156,14 @@ class TrustedVersions:
 
     def _read(self) -> _Record | None:
         try:
-            data, size = read_regular(self._file, _LARGEST, follow=False)
+            data, size = read_regular(self._file, _MAX_RECORD_BYTES, follow=False)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise BadInput(f"{self._file} cannot be read: {said_by(error)}") from error
         try:
-            if size > _LARGEST:
-                raise ValueError(f"it is larger than {_LARGEST:,} bytes")
+            if size > _MAX_RECORD_BYTES:
+                raise ValueError(f"it is larger than {_MAX_RECORD_BYTES:,} bytes")
             return msgspec.json.decode(data, type=_Record)
         except (msgspec.DecodeError, ValueError) as error:
             raise BadInput(
@@ -195,7 +195,7 @@ def _plain(text: str) -> str:
 
 def _file(data: Path, folder: str) -> Path:
     name = sha256(os.fsencode(folder)).hexdigest()[:32]
-    return data / _DIRECTORY / f"{name}.json"
+    return data / _RECORD_DIRECTORY / f"{name}.json"
 
 
 def _hash(text: str) -> str:

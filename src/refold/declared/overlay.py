@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from refold.agents.definition import BadDefinition, agent_definition
 from refold.agents.profile import Profile
-from refold.config.layers import joined
+from refold.config.layers import join_key
 from refold.config.project import small_file
 from refold.declared.command_tools import command_tools, is_file
 from refold.declared.variant import Declared, Variant
@@ -61,7 +61,7 @@ def overlay_of(declared: Declared) -> Overlay:
             "model": variant.model,
         }
         settings |= {
-            joined("commands", variant.name, key): value for key, value in own.items()
+            join_key("commands", variant.name, key): value for key, value in own.items()
         }
     settings |= _of_provider(declared, provider)
     if variant.api_key:
@@ -85,7 +85,7 @@ def overlay_of(declared: Declared) -> Overlay:
     }
     if (limit := token_limit(variant)) is not None:
         _need_provider(declared, model, "max_context_tokens")
-        settings[joined("prices", model, "window")] = limit
+        settings[join_key("prices", model, "window")] = limit
     address = (variant.host, variant.port or 0)
     changes = {key: value for key, value in settings.items() if value is not None}
     return Overlay(model, changes, environ, address, tuple(notices))
@@ -229,7 +229,9 @@ def _of_provider(declared: Declared, provider: str) -> dict[str, object]:
     if (variant.host or variant.port) and not provider:
         _need_provider(declared, provider, "host" if variant.host else "port")
     return {
-        joined("providers", provider, key): value for key, value in values.items() if value
+        join_key("providers", provider, key): value
+        for key, value in values.items()
+        if value
     }
 
 

@@ -31,13 +31,13 @@ from refold.values.printable_names import shorten
 from refold.values.text import escape_outside
 from refold.values.tools import Effect
 
-PREFIX = "mcp__"
+NAME_PREFIX = "mcp__"
 _LONGEST_NAME = 64  # that providers take
-_DESCRIPTION = 2_048  # characters
-_SCHEMA = 20_000  # characters of one schema
-_DEEPEST = 64  # levels of objects and lists in it
-_LABEL = 1_000  # characters
-_UNUSUAL = re.compile(r"[^A-Za-z0-9_-]")
+_MAX_DESCRIPTION_CHARS = 2_048  # characters
+_MAX_SCHEMA_CHARS = 20_000  # characters of one schema
+_MAX_SCHEMA_DEPTH = 64  # levels of objects and lists in it
+_MAX_LABEL_CHARS = 1_000  # characters
+_UNUSUAL_CHARACTERS = re.compile(r"[^A-Za-z0-9_-]")
 
 Call = Callable[[str, str, Mapping[str, object], Context, Complete], Awaitable[Reply]]
 
@@ -58,7 +58,7 @@ class McpTool(Tool, frozen=True):
         return json.dumps(arguments["arguments"], ensure_ascii=False)
 
     def label(self, arguments: Mapping[str, object]) -> str:
-        return super().label(arguments)[:_LABEL]
+        return super().label(arguments)[:_MAX_LABEL_CHARS]
 
 
 class ServerTools(Struct, frozen=True):
@@ -92,7 +92,7 @@ def as_tools(offers: Mapping[str, Sequence[RemoteTool]], call: Call) -> ServerTo
 
 def tool_name(server: str, remote: str) -> str:
     """The name by which the model and the rules know it; a long one ends with its hash."""
-    name = f"{PREFIX}{server}__{_UNUSUAL.sub('_', remote)}"
+    name = f"{NAME_PREFIX}{server}__{_UNUSUAL_CHARACTERS.sub('_', remote)}"
     if len(name) <= _LONGEST_NAME:
         return name
     mark = sha256(remote.encode(errors="surrogatepass")).hexdigest()[:8]
@@ -126,7 +126,7 @@ def _tool(server: str, name: str, remote: RemoteTool, call: Call) -> McpTool:
     ) -> Reply:
         return await call(server, remote.name, arguments, context, complete)
 
-    about = shorten(escape_outside(remote.description), _DESCRIPTION)
+    about = shorten(escape_outside(remote.description), _MAX_DESCRIPTION_CHARS)
     signature = Signature(
         _Arguments, _parameters(remote), ("complete",), "context", "arguments"
     )
@@ -146,9 +146,9 @@ class _Arguments(Struct, frozen=True):
 
 def _parameters(remote: RemoteTool) -> Raw:
     """Its schema as providers take it. Raises `BadInput` where it cannot be sent."""
-    if len(remote.schema) > _SCHEMA:
+    if len(remote.schema) > _MAX_SCHEMA_CHARS:
         raise BadInput(
-            f"its schema has {len(remote.schema):,} characters, at most {_SCHEMA:,} are sent"
+            f"its schema has {len(remote.schema):,} characters, at most {_MAX_SCHEMA_CHARS:,} are sent"
         )
     try:
         found = msgspec.json.decode(remote.schema, type=dict[str, Any] | None)
@@ -160,12 +160,12 @@ def _parameters(remote: RemoteTool) -> Raw:
             f"its schema is that of {json.dumps(kind)[:100]}, and not of an object"
         )
     _check_references(schema)
-    sent = portable(_escaped(schema))
+    sent = portable(_escape(schema))
     _check_references(sent)  # one may lead to what is not sent
     return Raw(msgspec.json.encode(sent))
 
 
-def _escaped(part: Any) -> Any:
+def _escape(part: Any) -> Any:
     """A part of a schema with all its texts as a user would see them.
 
     Raises `BadInput` for a name that is not: the model could not call the tool by it.
@@ -174,7 +174,7 @@ def _escaped(part: Any) -> Any:
         case str():
             return escape_outside(part)
         case list():
-            return [_escaped(each) for each in cast("list[object]", part)]
+            return [_escape(each) for each in cast("list[object]", part)]
         case dict():
             names = cast("dict[str, object]", part)
             if bad := next((name for name in names if escape_outside(name) != name), ""):
@@ -182,7 +182,7 @@ def _escaped(part: Any) -> Any:
                     f"its schema has the name {escape_outside(bad)[:100]!r}, which holds "
                     "characters that cannot be seen"
                 )
-            return {name: _escaped(below) for name, below in names.items()}
+            return {name: _escape(below) for name, below in names.items()}
         case _:
             return part
 
@@ -191,8 +191,10 @@ def _check_references(schema: Mapping[str, Any]) -> None:
     """Raises `BadInput` for one that providers refuse, with every other tool of the request."""
     parts, level = list[object]([schema]), 0
     while parts:
-        if level > _DEEPEST:
-            raise BadInput(f"its schema is nested more than {_DEEPEST} levels deep")
+        if level > _MAX_SCHEMA_DEPTH:
+            raise BadInput(
+                f"its schema is nested more than {_MAX_SCHEMA_DEPTH} levels deep"
+            )
         for reference in map(_reference, parts):
             if reference and not _leads_somewhere(reference, schema):
                 raise BadInput(

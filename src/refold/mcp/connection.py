@@ -27,7 +27,7 @@ from refold._version import __version__
 from refold.errors import RefoldError, ToolFailed, first
 from refold.mcp import results, server_tasks, transports
 from refold.mcp.channel import Channel
-from refold.mcp.flood import FloodGate, screened
+from refold.mcp.flood import FloodGate, screen_streams
 from refold.mcp.grants import GrantStore, NoGrants
 from refold.mcp.http_transport import JudgedTransport
 from refold.mcp.manifests import (
@@ -51,8 +51,10 @@ from refold.values.text import escape_marks, escape_outside
 
 State: TypeAlias = Literal["waiting", "connecting", "connected", "failed"]
 
-_TRIES = 5  # connections in a row that end soon, before a server is given up
-_SOON = 30.0  # seconds: a connection that lived longer was good
+_MAX_SHORT_CONNECTIONS = (
+    5  # connections in a row that end soon, before a server is given up
+)
+_SHORT_SECONDS = 30.0  # seconds: a connection that lived longer was good
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds before it is tried again
 _LISTS_AT_ONCE, _BETWEEN_LISTS = 5, 2.0  # readings of its lists, then seconds between two
 _LOG_LINES = 50
@@ -90,7 +92,7 @@ class Connection:
         self._lost_why = ""  # why the last one ended, if it had been connected
         self._ending = ConnectionEnd()
         self._settled, self._wanted = anyio.Event(), anyio.Event()
-        self._requests = ServerRequests(config.name, lambda why: self._ending.stopped(why))
+        self._requests = ServerRequests(config.name, lambda why: self._ending.stop(why))
 
     async def run(self) -> None:
         """Keep it connected, until cancelled."""
@@ -100,13 +102,15 @@ class Connection:
             self.state, self._ending = "connecting", ConnectionEnd()
             self.why = await self._live()
             lived = anyio.current_time() - began
-            failures = 1 if lived > _SOON and self._client is not None else failures + 1
+            failures = (
+                1 if lived > _SHORT_SECONDS and self._client is not None else failures + 1
+            )
             if self._ending.renewed:
                 self.why, failures = "", 0
                 continue
-            self._lost()
+            self._note_loss()
             pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (failures - 1))
-            if failures >= _TRIES or self._ending.for_user:
+            if failures >= _MAX_SHORT_CONNECTIONS or self._ending.for_user:
                 tries = (
                     "" if self._ending.for_user else f"given up after {failures} tries: "
                 )
@@ -121,7 +125,7 @@ class Connection:
             if self._settled.is_set():
                 self._settled = anyio.Event()
 
-    async def settled(self) -> None:
+    async def wait_until_settled(self) -> None:
         """Return when it is connected, or could not be."""
         await self._settled.wait()
 
@@ -129,7 +133,7 @@ class Connection:
         self, tool: str, arguments: Mapping[str, object], channel: Channel
     ) -> Reply:
         """Raises `ToolFailed`."""
-        client = await self._connected()
+        client = await self._connect()
         with anyio.move_on_after(self.config.connect_seconds):
             await self._ending.listed.wait()  # no call slips in before a change is seen
         if tool not in {each.name for each in self.manifest.usable}:
@@ -145,21 +149,21 @@ class Connection:
             return results.reply(self.config.name, found, no_namespaces=confined)
 
         with self._requests.during(channel):
-            return await self._answered(work)
+            return await self._answer_in_time(work)
 
     async def read(self, uri: str) -> Reply:
         """What a resource holds. Raises `ToolFailed`."""
-        client = await self._connected()
+        client = await self._connect()
 
         async def work() -> Reply:
             found = await client.read_resource(uri)
             return results.contents(self.config.name, found.contents)
 
-        return await self._answered(work)
+        return await self._answer_in_time(work)
 
     async def prompt(self, name: str, arguments: Mapping[str, str]) -> str:
         """The text of a prompt template. Raises `ToolFailed`."""
-        client = await self._connected()
+        client = await self._connect()
 
         async def work() -> Reply:
             found = await client.get_prompt(name, dict(arguments))
@@ -168,7 +172,7 @@ class Connection:
             )
             return Reply(escape_outside("\n\n".join(texts)))
 
-        return (await self._answered(work)).text
+        return (await self._answer_in_time(work)).text
 
     def restart(self) -> None:
         """End the connection, if there is one, and connect again."""
@@ -186,7 +190,7 @@ class Connection:
         try:
             self._server = await self.environment.prepare(self.config, self._install)
         except (RefoldError, OSError, ValueError) as error:  # one server, not the session
-            self._ending.stopped(str(error))
+            self._ending.stop(str(error))
             return self._ending.why
         finally:
             self.installing = False
@@ -231,7 +235,7 @@ class Connection:
         except Exception as error:  # of the SDK or a transport: one server, not the session
             found = self._failure = first(error)
             if isinstance(found.__cause__, Unconnected) and found.__cause__.lasting:
-                ending.stopped(_why(found))
+                ending.stop(_why(found))
             else:
                 ending.because(_why(found))
         return ending.why or "the connection was closed"
@@ -297,12 +301,14 @@ class Connection:
     def _client_over(self, config: ServerConfig, transport: str) -> Client:
         gate = FloodGate(lambda what: self.log("warning", what), self._ending.change)
         return Client(
-            offering(screened(self._streams(config, transport), gate), self._protocol),
+            offering(
+                screen_streams(self._streams(config, transport), gate), self._protocol
+            ),
             mode=mode_for(self._protocol),
-            list_roots_callback=self._roots if self._server.offered_roots() else None,
+            list_roots_callback=self._roots if self._server.roots_to_offer() else None,
             sampling_callback=self._requests.sample,
             elicitation_callback=self._requests.elicit,
-            logging_callback=self._logged,
+            logging_callback=self._log_message,
             log_level=self.config.log_level,
             message_handler=self._message,
             client_info=types.Implementation(name="refold", version=__version__),
@@ -366,14 +372,14 @@ class Connection:
         if any(name.lower() == "authorization" for name, _ in config.headers):
             return None
         outside = self.environment
-        stopped = self._ending.stopped
+        stopped = self._ending.stop
         return ServerLogin(
             config, outside.grants, outside.environ, stopped, outside.addresses
         )
 
     async def _list(self, client: Client) -> None:
         before = [tool.name for tool in self.manifest.usable]
-        self.manifest = self.manifest.met(await read_lists(client))
+        self.manifest = self.manifest.after_listing(await read_lists(client))
         there = {tool.name for tool in self.manifest.offer.tools}
         if gone := [name for name in before if name not in there]:
             self._report(f"offers these tools no longer: {shorten(', '.join(gone), 300)}")
@@ -385,10 +391,10 @@ class Connection:
                 self.log(
                     "warning", f"of its {what} only the first {MAX_ENTRIES:,} are used"
                 )
-        for tool in self.manifest.blocked:
+        for tool in self.manifest.blocked_tools:
             self.log("warning", f"the tool {tool.name!r} has changed, and is blocked")
 
-    async def _connected(self) -> Client:
+    async def _connect(self) -> Client:
         if self._client is None:
             if self.state == "failed":
                 self._settled = anyio.Event()
@@ -404,7 +410,7 @@ class Connection:
             )
         return self._client
 
-    async def _answered(self, work: Callable[[], Awaitable[Reply]]) -> Reply:
+    async def _answer_in_time(self, work: Callable[[], Awaitable[Reply]]) -> Reply:
         """What the server answers in time. Raises `ToolFailed`."""
         name, ending = self.config.name, self._ending
         try:
@@ -431,17 +437,17 @@ class Connection:
         self.log("info", "its packages are installed")
 
     async def _roots(self, context: object) -> types.ListRootsResult:
-        directories = map(Path, self._server.offered_roots())
+        directories = map(Path, self._server.roots_to_offer())
         roots = [types.Root(uri=FileUrl(d.as_uri()), name=d.name) for d in directories]
         return types.ListRootsResult(roots=roots)
 
-    async def _logged(self, params: types.LoggingMessageNotificationParams) -> None:
+    async def _log_message(self, params: types.LoggingMessageNotificationParams) -> None:
         said = params.data if isinstance(params.data, str) else json.dumps(params.data)
-        level: Level = "warning" if params.level in _LOUD else "info"
+        level: Level = "warning" if params.level in _LOUD_LEVELS else "info"
         self.log(level, f"says: {said[:2_000]}")
 
     async def _message(self, message: object) -> None:
-        if isinstance(message, _CHANGES):
+        if isinstance(message, _LIST_CHANGES):
             self._ending.change()
         elif isinstance(message, ValidationError):  # a call may wait for what it was
             self._ending.because(transports.reason(message))
@@ -453,7 +459,7 @@ class Connection:
             self._settled = anyio.Event()
         self._ending.renew()
 
-    def _lost(self) -> None:
+    def _note_loss(self) -> None:
         self._lost_why = self.why if self._client is not None else self._lost_why
         self._client, self.state = None, "failed"
         if self.why != self.manifest.failed:
@@ -468,8 +474,8 @@ class Connection:
         self.environment.log(level, f"MCP server {self.config.name}: {what}")
 
 
-_LOUD = frozenset(("warning", "error", "critical", "alert", "emergency"))
-_CHANGES = (
+_LOUD_LEVELS = frozenset(("warning", "error", "critical", "alert", "emergency"))
+_LIST_CHANGES = (
     types.ToolListChangedNotification,
     types.PromptListChangedNotification,
     types.ResourceListChangedNotification,

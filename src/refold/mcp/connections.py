@@ -22,7 +22,7 @@ from refold.errors import BadInput, ToolFailed
 from refold.mcp.channel import Channel, Elicitation, Sampling
 from refold.mcp.grants import GrantStore, NoGrants
 from refold.mcp.manifests import Manifest, Manifests
-from refold.mcp.servers import ServerConfig, resolved
+from refold.mcp.servers import ServerConfig, resolve
 from refold.place.port import Commands
 from refold.provider import resolver
 from refold.tools.contract import Complete, Context, Reply
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from refold.mcp.sampling import Sampler
     from refold.mcp.server_paths import PreparedServer
 
-_CLOSED = "The MCP servers have been closed. Nothing was done."
+_CONNECTIONS_CLOSED = "The MCP servers have been closed. Nothing was done."
 _AT_ONCE = 64  # calls that wait for an answer
 _MAX_QUESTIONS = 20  # of a server, that one call puts to the user
 _MAX_REFUSALS = 3  # in one call, after which the user is not asked again
@@ -53,19 +53,19 @@ class ServerStatus(Struct, frozen=True):
     why: str = ""
 
     @property
-    def blocked(self) -> str:
+    def blocked_sentence(self) -> str:
         """A sentence about its tools that are blocked, or ""."""
-        if self.manifest.damaged or not self.manifest.blocked:
+        if self.manifest.damaged or not self.manifest.blocked_tools:
             return self.manifest.damaged
         return (
             f"the MCP server {self.config.name} has changed the tools "
-            f"{', '.join(tool.name for tool in self.manifest.blocked)}: they are blocked until "
+            f"{', '.join(tool.name for tool in self.manifest.blocked_tools)}: they are blocked until "
             f"you have seen the difference (`/mcp {self.config.name}` in a session, or "
             f"`refold mcp test {self.config.name}`)"
         )
 
     @property
-    def lost(self) -> str:
+    def lost_sentence(self) -> str:
         """A sentence about a server that could not be connected, or ""."""
         if self.state != "failed" or not self.why:
             return ""
@@ -83,7 +83,10 @@ def explain_missing(
         prefix = tool_name(server, "")
         if not name.startswith(prefix):
             continue
-        if why := next((each for each in refused if name in each), "") or status.lost:
+        if (
+            why := next((each for each in refused if name in each), "")
+            or status.lost_sentence
+        ):
             return f"There is no tool {name!r}: {why}."
         tools = (*manifest.offer.tools, *manifest.accepted)
         spelled = (tool.name for tool in tools if tool_name(server, tool.name) == name)
@@ -145,7 +148,7 @@ class Connections:
             self._portal = self._stack.enter_context(start_blocking_portal(name=name))
             self._portal.start_task_soon(self._connect)
 
-    async def settled(self, seconds: float) -> None:
+    async def wait_until_settled(self, seconds: float) -> None:
         """Connect, and wait until each server is connected or could not be, as long as one has
         packages installed.
         """
@@ -200,7 +203,7 @@ class Connections:
         async def work(_: Channel) -> None:
             connection = await self._find(name)
             connection.restart()
-            await connection.settled()
+            await connection.wait_until_settled()
 
         await self._over(work)
         return next(one for one in self.statuses() if one.config.name == name)
@@ -214,7 +217,7 @@ class Connections:
 
         self.begin()
         if self._portal is None:
-            raise ToolFailed(_CLOSED)
+            raise ToolFailed(_CONNECTIONS_CLOSED)
         page: Future[str] = Future()
 
         async def work() -> None:
@@ -230,7 +233,7 @@ class Connections:
     def log_out(self, name: str) -> bool:
         """Whether there was a login. Waits for a disk. Raises `BadInput`."""
         config = next(one for one in self.servers if one.name == name)
-        config = resolved(config, self._outside.environ)
+        config = resolve(config, self._outside.environ)
         return self._outside.grants.remove(name, config.url)
 
     def log_lines(self, name: str) -> tuple[str, ...]:
@@ -241,7 +244,7 @@ class Connections:
     def accept(self, name: str) -> None:
         """A person has seen how the tools of this server differ, and takes them."""
         config = next(one for one in self.servers if one.name == name)
-        taken = self.manifest(name).taken()
+        taken = self.manifest(name).after_acceptance()
         if name in self._by_name:
             self._by_name[name].manifest = taken
         self._known[name] = taken
@@ -302,7 +305,7 @@ class Connections:
 
     async def _all_settled(self, _: Channel) -> None:
         for one in self.servers:
-            await (await self._find(one.name)).settled()
+            await (await self._find(one.name)).wait_until_settled()
 
     async def _find(self, name: str) -> "Connection":
         if not self._made.is_set():  # the SDK is still being imported
@@ -318,7 +321,7 @@ class Connections:
         """Run it in the thread; what it says meanwhile is heard here. Raises `ToolFailed`."""
         self.begin()
         if self._portal is None:
-            raise ToolFailed(_CLOSED)
+            raise ToolFailed(_CONNECTIONS_CLOSED)
         channel, sampler = Channel(), _Sampler(context, complete)
         questions = _Questions(context, self.report)
         limit = self._limit = self._limit or anyio.CapacityLimiter(_AT_ONCE)
@@ -353,13 +356,13 @@ class _Questions:
         self._asked = self._refused = 0
 
     async def answer(self, elicitation: Elicitation) -> None:
-        from refold.mcp.questions import Asked, ask, cancelled, in_words
+        from refold.mcp.questions import Asked, ask, cancel_result, in_words
 
         server, params = elicitation.server, elicitation.params
-        asked = Asked(cancelled(), "the user is asked only during a call of a tool")
+        asked = Asked(cancel_result(), "the user is asked only during a call of a tool")
         try:
             if self._asked >= _MAX_QUESTIONS or self._refused >= _MAX_REFUSALS:
-                asked = Asked(cancelled(), "it asked too often in one call")
+                asked = Asked(cancel_result(), "it asked too often in one call")
             elif self._context is not None:
                 self._asked += 1
                 asked = await ask(server, params, self._context)
@@ -386,6 +389,6 @@ class _Sampler:
     async def answer(self, wanted: Sampling) -> None:
         found: Any = None
         try:
-            found = await self._sampler.sampled(wanted.server, wanted.params)
+            found = await self._sampler.sample(wanted.server, wanted.params)
         finally:
             wanted.answer(found)

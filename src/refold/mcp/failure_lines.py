@@ -7,14 +7,14 @@ below its trace. `transports` has the programs of servers.
 import re
 
 _MAX_CHARS = 300
-_TRACE = re.compile(
+_TRACE_LINE = re.compile(
     r"^[ |+]*(?:\+ )?(?:Exception Group )?Traceback \(most recent call last\)"
 )
-_ERROR = re.compile(
+_ERROR_LINE = re.compile(
     r"(?:Uncaught )?(?:[A-Za-z_][\w.$]*)?(?:Error|Exception|Exit|Interrupt|Warning)\b[\w$]*"
     r"(?: \[[\w-]+\])?(?::|$)"
 )
-_GROUP = re.compile(r"[\w.]*ExceptionGroup:")
+_EXCEPTION_GROUP = re.compile(r"[\w.]*ExceptionGroup:")
 _NODE_VERSION = re.compile(r"Node\.js v\d")
 _FRAME_MARKS = " |+-"  # what an exception group of Python has in front of its lines
 
@@ -22,12 +22,14 @@ _FRAME_MARKS = " |+-"  # what an exception group of Python has in front of its l
 def failure_line(printed: str) -> str:
     """The error of the last trace, or the last line; "" where nothing was printed."""
     lines = [line for line in printed.splitlines() if line.strip()]
-    trace = next((n for n in reversed(range(len(lines))) if _TRACE.match(lines[n])), None)
+    trace = next(
+        (n for n in reversed(range(len(lines))) if _TRACE_LINE.match(lines[n])), None
+    )
     if trace is not None and (error := _python_error(lines[trace:])):
         return error[:_MAX_CHARS]
     if lines and _NODE_VERSION.match(lines[-1]):
         lines = lines[:-1]
-        errors = (line for line in lines if _ERROR.match(line))
+        errors = (line for line in lines if _ERROR_LINE.match(line))
         if error := next(errors, ""):
             return error.strip()[:_MAX_CHARS]
     return lines[-1].strip()[:_MAX_CHARS] if lines else ""
@@ -41,5 +43,9 @@ def _python_error(lines: list[str]) -> str:
         indent = len(lines[0]) - len(lines[0].lstrip())
         ends = (line for line in lines[1:] if len(line) - len(line.lstrip()) <= indent)
         return next((line.strip() for line in ends), "")
-    errors = [line for line in bare if _ERROR.match(line) and not _GROUP.match(line)]
+    errors = [
+        line
+        for line in bare
+        if _ERROR_LINE.match(line) and not _EXCEPTION_GROUP.match(line)
+    ]
     return errors[-1] if errors else ""

@@ -31,17 +31,17 @@ class Allowance(Struct, frozen=True):
     each_second: float
 
 
-_LOG = Allowance("log messages", 100, 10.0)
-_PROGRESS = Allowance("reports of progress", 200, 20.0)
-_CHANGES = Allowance("changes of its lists", 10, 1.0)
-_NOTICES = Allowance("notices", 100, 20.0)
-_REQUESTS = Allowance("requests", 100, 20.0)
-_ALLOWANCES = {
-    "notifications/message": _LOG,
-    "notifications/progress": _PROGRESS,
-    "notifications/tools/list_changed": _CHANGES,
-    "notifications/prompts/list_changed": _CHANGES,
-    "notifications/resources/list_changed": _CHANGES,
+_LOG_ALLOWANCE = Allowance("log messages", 100, 10.0)
+_PROGRESS_ALLOWANCE = Allowance("reports of progress", 200, 20.0)
+_CHANGES_ALLOWANCE = Allowance("changes of its lists", 10, 1.0)
+_NOTICES_ALLOWANCE = Allowance("notices", 100, 20.0)
+_REQUESTS_ALLOWANCE = Allowance("requests", 100, 20.0)
+_ALLOWANCE_OF_METHOD = {
+    "notifications/message": _LOG_ALLOWANCE,
+    "notifications/progress": _PROGRESS_ALLOWANCE,
+    "notifications/tools/list_changed": _CHANGES_ALLOWANCE,
+    "notifications/prompts/list_changed": _CHANGES_ALLOWANCE,
+    "notifications/resources/list_changed": _CHANGES_ALLOWANCE,
 }
 
 
@@ -56,9 +56,9 @@ class FloodGate:
         """Whether the session gets it. Answers to requests always pass."""
         match message:
             case types.JSONRPCNotification():
-                allowance = _ALLOWANCES.get(message.method, _NOTICES)
+                allowance = _ALLOWANCE_OF_METHOD.get(message.method, _NOTICES_ALLOWANCE)
             case types.JSONRPCRequest():
-                allowance = _REQUESTS
+                allowance = _REQUESTS_ALLOWANCE
             case _:
                 return True
         bucket = self._buckets.setdefault(allowance.what, _Bucket(allowance))
@@ -70,13 +70,13 @@ class FloodGate:
                 f"sends more than {allowance.each_second:g} {allowance.what} in a second: "
                 "the rest are left out"
             )
-        if allowance is _CHANGES:
+        if allowance is _CHANGES_ALLOWANCE:
             self._changed()
         return False
 
 
 @asynccontextmanager
-async def screened(
+async def screen_streams(
     transport: AbstractAsyncContextManager[Streams], gate: FloodGate
 ) -> AsyncGenerator[Streams]:
     """The streams of a transport, without what is more than a session should get."""

@@ -71,6 +71,6 @@ class NoGrants:
         return nullcontext()
 
 
-def united(*scopes: str) -> str:
+def union(*scopes: str) -> str:
     """The scopes of all, each once, in their order."""
     return " ".join(dict.fromkeys(word for each in scopes for word in each.split()))

@@ -23,11 +23,11 @@ from refold.provider.resolver import (
 )
 from refold.values.web_address import WebAddress
 
-_SEPARATORS = {"application/json": b"", "text/event-stream": b"\n"}
+_BODY_SEPARATORS = {"application/json": b"", "text/event-stream": b"\n"}
 _MAX_MESSAGE = 16 * 1024 * 1024  # bytes
-_PORTS = {"https": 443, "http": 80}
+_DEFAULT_PORTS = {"https": 443, "http": 80}
 _CONNECT_SECONDS, _READ_SECONDS = 30.0, 300.0  # as the SDK has them
-_KEPT = 4  # connections that wait for the next request
+_MAX_IDLE_CONNECTIONS = 4  # connections that wait for the next request
 _NOT_SENT = frozenset(
     ("host", "content-length", "transfer-encoding", "connection", "accept-encoding")
 )
@@ -42,7 +42,7 @@ class JudgedTransport(httpx2.AsyncBaseTransport):
 
     def __init__(self, environ: Mapping[str, str], resolve: Resolve = resolve) -> None:
         self._resolve = resolve
-        self._client = HttpClient(environ, keep=_KEPT)
+        self._client = HttpClient(environ, keep=_MAX_IDLE_CONNECTIONS)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Raises `httpx2.ConnectError` and `httpx2.ReadError`."""
@@ -52,8 +52,8 @@ class JudgedTransport(httpx2.AsyncBaseTransport):
         response = await send(self._client, request, self._addresses, bounds, _explain)
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         body = response.stream
-        if kind in _SEPARATORS and isinstance(body, httpx2.AsyncByteStream):
-            response.stream = _Messages(body, _SEPARATORS[kind])
+        if kind in _BODY_SEPARATORS and isinstance(body, httpx2.AsyncByteStream):
+            response.stream = _Messages(body, _BODY_SEPARATORS[kind])
         return response
 
     async def aclose(self) -> None:
@@ -97,7 +97,7 @@ async def send(
 
 def address_of(request: httpx2.Request) -> WebAddress:
     url = request.url
-    port = url.port or _PORTS[url.scheme]
+    port = url.port or _DEFAULT_PORTS[url.scheme]
     return WebAddress(url.scheme, url.host, port, url.raw_path.decode("ascii"))
 
 

@@ -9,14 +9,14 @@ from contextlib import contextmanager
 
 from refold.values.log_level import Level
 
-_LIBRARIES = ("mcp", "httpx2")
+_LIBRARY_LOGGERS = ("mcp", "httpx2")
 _MAX_CHARS = 500
 
 
 @contextmanager
 def library_log(log: Callable[[Level, str], None]) -> Generator[None]:
     handler = _Lines(log)
-    loggers = [logging.getLogger(name) for name in _LIBRARIES]
+    loggers = [logging.getLogger(name) for name in _LIBRARY_LOGGERS]
     for logger in loggers:
         logger.addHandler(handler)
     try:

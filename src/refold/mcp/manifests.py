@@ -19,7 +19,7 @@ from refold.errors import BadInput, said_by
 from refold.mcp.servers import ServerConfig
 from refold.place.private_files import DamagedFile, read_decisions, write
 
-_LARGEST = 8 * 1024 * 1024  # bytes of one file
+_MAX_FILE_BYTES = 8 * 1024 * 1024  # bytes of one file
 
 
 class RemoteTool(Struct, frozen=True):
@@ -87,7 +87,7 @@ class Manifest(Struct, frozen=True):
         return tuple(filter(self._is_accepted(), self.offer.tools))
 
     @property
-    def blocked(self) -> tuple[RemoteTool, ...]:
+    def blocked_tools(self) -> tuple[RemoteTool, ...]:
         """The tools that are new, or not as they were accepted."""
         accepted = self._is_accepted()
         return tuple(tool for tool in self.offer.tools if not accepted(tool))
@@ -109,7 +109,7 @@ class Manifest(Struct, frozen=True):
     @property
     def counts(self) -> str:
         """The number of its tools, as "3 tools, 1 blocked"."""
-        many, blocked = len(self.usable), len(self.blocked)
+        many, blocked = len(self.usable), len(self.blocked_tools)
         tools = "1 tool" if many == 1 else f"{many} tools"
         return f"{tools}, {blocked} blocked" if blocked else tools
 
@@ -119,19 +119,19 @@ class Manifest(Struct, frozen=True):
         for each in self.accepted:
             before.setdefault(each.name, []).append(each)
 
-        def accepted(tool: RemoteTool) -> bool:
+        def is_accepted(tool: RemoteTool) -> bool:
             known = before.get(tool.name, [])
             # Most are the very same: each start asks, and a hash costs.
             return tool in known or any(each.pin == tool.pin for each in known)
 
-        return accepted
+        return is_accepted
 
-    def met(self, offer: ServerListing) -> "Manifest":
+    def after_listing(self, offer: ServerListing) -> "Manifest":
         """After a connection on which the server offered this."""
         accepted = self.accepted if self.known else offer.tools
         return replace(self, offer=offer, accepted=accepted, known=True, failed="")
 
-    def taken(self) -> "Manifest":
+    def after_acceptance(self) -> "Manifest":
         """After a person has seen the differences and taken them."""
         now = {tool.name for tool in self.offer.tools}
         gone = (tool for tool in self.accepted if tool.name not in now)
@@ -142,7 +142,7 @@ class Manifest(Struct, frozen=True):
         before = {tool.name: tool for tool in self.accepted}
         return tuple(
             line
-            for tool in self.blocked
+            for tool in self.blocked_tools
             for line in _difference(before.get(tool.name), tool)
         )
 
@@ -161,7 +161,9 @@ class Manifests:
             f"accepted them: refold mcp test {server.name}"
         )
         try:
-            known = read_decisions(self._file(server), _LARGEST, _parse_manifest, lost)
+            known = read_decisions(
+                self._file(server), _MAX_FILE_BYTES, _parse_manifest, lost
+            )
         except DamagedFile as error:
             return replace(fresh, known=True, damaged=str(error))
         return known if known and known.config == fresh.config else fresh
@@ -169,10 +171,10 @@ class Manifests:
     def write(self, server: ServerConfig, manifest: Manifest) -> None:
         """Raises `BadInput` where it cannot be written."""
         content = msgspec.json.encode(manifest)
-        if len(content) > _LARGEST:
+        if len(content) > _MAX_FILE_BYTES:
             raise BadInput(
                 f"the MCP server {server.name!r} describes its tools in {len(content):,} bytes: "
-                f"at most {_LARGEST:,} are kept"
+                f"at most {_MAX_FILE_BYTES:,} are kept"
             )
         try:
             write(self._file(server), content.decode())

@@ -18,13 +18,13 @@ MAX_LEVELS = 150  # of a message; parsers here stop at 200
 MAX_VALUES = 200_000  # objects and lists
 MAX_PARTS = 1_000  # of one result or resource
 
-_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
-_ID = re.compile(rb'\s*+:\s*+(-?[0-9]{1,18}|"[^"\\]{0,200}")')
+_TOKEN_PATTERN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
+_ID_VALUE = re.compile(rb'\s*+:\s*+(-?[0-9]{1,18}|"[^"\\]{0,200}")')
 _LAST_ID = re.compile(
     rb'"id"\s*+:\s*+(-?[0-9]{1,18}|"[^"\\]{0,200}")\s*+(?:,\s*+"jsonrpc"\s*+:\s*+"2.0"\s*+)?\}\s*+\Z'
 )
-_TAIL = 400  # bytes, in which a message that ends with its id has it
-_LISTS = frozenset((b'"tools"', b'"prompts"', b'"resources"', b'"resourceTemplates"'))
+_ID_TAIL_BYTES = 400  # bytes, in which a message that ends with its id has it
+_LIST_NAMES = frozenset((b'"tools"', b'"prompts"', b'"resources"', b'"resourceTemplates"'))
 _LEFT_OUT = b'"[left out: it is nested too deeply]"'
 _INTERNAL_ERROR = -32603
 
@@ -75,13 +75,13 @@ class _Scan(Struct, frozen=True):
 def _scan(message: bytes) -> _Scan:
     level = values = copied = start = 0
     pieces, request, is_listing = list[bytes](), b"", False
-    for token in _TOKEN.finditer(message):
+    for token in _TOKEN_PATTERN.finditer(message):
         match message[token.start()]:
             case 0x7B | 0x5B:  # { [
                 level += 1
                 values += 1
                 if values > MAX_VALUES:  # the rest is not looked at: it may be long
-                    last = _LAST_ID.search(message, max(0, len(message) - _TAIL))
+                    last = _LAST_ID.search(message, max(0, len(message) - _ID_TAIL_BYTES))
                     return _Scan(values, request or (last[1] if last else b""))
                 if level == MAX_LEVELS + 1:
                     start = token.start()
@@ -91,9 +91,9 @@ def _scan(message: bytes) -> _Scan:
                     copied = token.end()
                 level -= 1
             case _ if level == 1 and token[0] == b'"id"':
-                found = _ID.match(message, token.end())
+                found = _ID_VALUE.match(message, token.end())
                 request = found[1] if found else request
-            case _ if level == 2 and token[0] in _LISTS:
+            case _ if level == 2 and token[0] in _LIST_NAMES:
                 is_listing = True
             case _:
                 pass

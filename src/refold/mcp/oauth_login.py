@@ -34,31 +34,31 @@ from pydantic import AnyUrl, ValidationError
 
 from refold._version import __version__
 from refold.errors import BadInput, first
-from refold.mcp.grants import Grant, united
+from refold.mcp.grants import Grant, union
 from refold.mcp.oauth_network import OAuthNetwork
 from refold.mcp.servers import ServerConfig
 from refold.provider.resolver import Resolve, resolve
 from refold.values.web_address import is_local_name, web_address
 
-_PATIENCE = 300.0  # seconds that the user has in the browser
-_REQUEST = 16_384  # bytes of the browser's request that are read
-_REGISTER = (
+_LOGIN_SECONDS = 300.0  # seconds that the user has in the browser
+_MAX_REQUEST_BYTES = 16_384  # bytes of the browser's request that are read
+_REGISTER_ADVICE = (
     "(it registers no clients by itself: register one there, and name it in the server's file "
     "as oauth.clientId)"
 )
-_TOLD = 300  # characters of what an authorization server says
-_PATH = "/callback"
-_PAGE = (
+_MAX_REASON_CHARS = 300  # characters of what an authorization server says
+_CALLBACK_PATH = "/callback"
+_PAGE_TEXT = (
     "<!doctype html><meta charset=utf-8><title>refold</title>"
     "<p>{text} You can close this page and go back to refold.</p>"
 )
-_HEAD = (
+_PAGE_HEAD = (
     "HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\n"
     "Content-Length: {length}\r\nContent-Security-Policy: default-src 'none'\r\n"
     "Referrer-Policy: no-referrer\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"
 )
 # What a server that asks for logins refuses without one; some answer the first all the same.
-_PROBES: tuple[Mapping[str, Any], ...] = (
+_PROBE_REQUESTS: tuple[Mapping[str, Any], ...] = (
     {
         "method": "initialize",
         "params": {
@@ -100,7 +100,7 @@ async def log_in(
                 group.cancel_scope.cancel()
     except Exception as error:  # of the SDK, or what a hostile server makes it raise
         raise BadInput(
-            f"no login at the MCP server {config.name}: {_said(first(error))}"
+            f"no login at the MCP server {config.name}: {_reason(first(error))}"
         ) from None
     assert found is not None  # or it would have raised
     return found
@@ -148,17 +148,17 @@ class _Redirect:
         async with browser:
             with anyio.move_on_after(10):
                 try:
-                    found = self._taken(await _target(browser))
+                    found = self._take(await _target(browser))
                     await browser.send(_page(found))
                 except (anyio.EndOfStream, anyio.BrokenResourceError):
                     return
 
-    def _taken(self, target: str) -> str:
+    def _take(self, target: str) -> str:
         """What the page says. Another request than ours changes nothing."""
         parts = urlsplit(target)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         ours = self.state and query.get("state") == self.state
-        if parts.path != _PATH or not ours or self.came.is_set():
+        if parts.path != _CALLBACK_PATH or not ours or self.came.is_set():
             return ""
         self.query = query
         self.came.set()
@@ -168,16 +168,16 @@ class _Redirect:
 async def _target(browser: SocketStream) -> str:
     """The address of the request, "" if it is none."""
     read = b""
-    while b"\r\n\r\n" not in read and len(read) < _REQUEST:
+    while b"\r\n\r\n" not in read and len(read) < _MAX_REQUEST_BYTES:
         read += await browser.receive()
     method, _, rest = read.split(b"\r\n", 1)[0].decode("latin-1").partition(" ")
     return rest.rpartition(" ")[0] if method == "GET" else ""
 
 
 def _page(text: str) -> bytes:
-    body = _PAGE.format(text=text or "There is nothing here.").encode()
+    body = _PAGE_TEXT.format(text=text or "There is nothing here.").encode()
     status = "200 OK" if text else "404 Not Found"
-    return _HEAD.format(status=status, length=len(body)).encode() + body
+    return _PAGE_HEAD.format(status=status, length=len(body)).encode() + body
 
 
 class _Page:
@@ -197,23 +197,23 @@ class _Login(OAuthClientProvider):
         # A client that was registered by hand was registered with the name, as a rule.
         host = "localhost" if said.client_id else "127.0.0.1"
         metadata = OAuthClientMetadata(
-            redirect_uris=[AnyUrl(f"http://{host}:{port}{_PATH}")],
+            redirect_uris=[AnyUrl(f"http://{host}:{port}{_CALLBACK_PATH}")],
             client_name="refold",
             token_endpoint_auth_method=None if said.client_id else "none",
         )
-        known = _known(config, metadata)
+        known = _configured_client(config, metadata)
         document = said.client_metadata_url or None
         super().__init__(
-            config.url, metadata, _Nothing(known), self._shown, self._returned,
+            config.url, metadata, _Nothing(known), self._show, self._wait_for_code,
             client_metadata_url=document,
         )  # fmt: skip
         self._config, self._network, self._page = config, network, page
 
     async def run(self) -> Grant:
-        headers = {**dict(self._config.headers), **_ACCEPTS}
+        headers = {**dict(self._config.headers), **_ACCEPT_HEADERS}
         status = 0
         async with self._network.client() as client:
-            for probe in _PROBES:
+            for probe in _PROBE_REQUESTS:
                 message = {"jsonrpc": "2.0", "id": 1, **probe}
                 request = client.build_request(
                     "POST", self._config.url, json=message, headers=headers
@@ -222,12 +222,12 @@ class _Login(OAuthClientProvider):
                 await response.aclose()
                 status = response.status_code
                 if (tokens := self.context.current_tokens) is not None:
-                    return self._granted(tokens)
+                    return self._grant_of(tokens)
                 if response.is_redirect:
                     raise BadInput(f"its address redirects, with {status}")
         raise BadInput(f"it asks for none (it answered with {status})")
 
-    def _granted(self, tokens: OAuthToken) -> Grant:
+    def _grant_of(self, tokens: OAuthToken) -> Grant:
         client = self.context.client_info
         assert client is not None  # or there would be no tokens
         return Grant(
@@ -247,14 +247,14 @@ class _Login(OAuthClientProvider):
         wanted = context.should_include_resource_param(context.protocol_version)
         return context.get_resource_url() if wanted else ""
 
-    async def _shown(self, url: str) -> None:
+    async def _show(self, url: str) -> None:
         """Show the user the page of the authorization server, which is checked before."""
         await self._network.check(url)
         self._check_server()
         before, parts = self._page.before, urlsplit(url)
         query = dict(parse_qsl(parts.query, keep_blank_values=True))
         wanted = before.wanted if before else ""
-        if scope := united(query.get("scope", ""), self._config.oauth.scopes, wanted):
+        if scope := union(query.get("scope", ""), self._config.oauth.scopes, wanted):
             query["scope"] = self.context.client_metadata.scope = scope
         self._page.redirect.state = query["state"]
         await self._page.browse(urlunsplit(parts._replace(query=urlencode(query))))
@@ -274,12 +274,12 @@ class _Login(OAuthClientProvider):
             "client_secret_basic" if basic else "client_secret_post"
         )
 
-    async def _returned(self) -> AuthorizationCodeResult:
+    async def _wait_for_code(self) -> AuthorizationCodeResult:
         redirect = self._page.redirect
-        with anyio.move_on_after(_PATIENCE):
+        with anyio.move_on_after(_LOGIN_SECONDS):
             await redirect.came.wait()
         if not redirect.came.is_set():
-            raise BadInput(f"there was no answer from the browser for {_PATIENCE:g} s")
+            raise BadInput(f"there was no answer from the browser for {_LOGIN_SECONDS:g} s")
         if error := redirect.query.get("error"):
             more = redirect.query.get("error_description", "")
             raise BadInput(f"it was refused: {error}{f' ({more})' if more else ''}")
@@ -289,7 +289,7 @@ class _Login(OAuthClientProvider):
         )
 
 
-_ACCEPTS = {"Accept": "application/json, text/event-stream"}
+_ACCEPT_HEADERS = {"Accept": "application/json, text/event-stream"}
 
 
 class _Nothing:
@@ -311,7 +311,7 @@ class _Nothing:
         return None
 
 
-def _known(
+def _configured_client(
     config: ServerConfig, metadata: OAuthClientMetadata
 ) -> OAuthClientInformationFull | None:
     """The client that the file names, if it names one."""
@@ -326,20 +326,20 @@ def _known(
     )
 
 
-def _said(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     """The reason on one line. What a server sent in answer to a secret is not repeated."""
     if isinstance(error, ValidationError) or "nvalid token response" in str(error):
         return "its authorization server sent an invalid response"
     if isinstance(error, OAuthRegistrationError):
-        return f"{_one_line(error)} {_REGISTER}"
+        return f"{_one_line(error)} {_REGISTER_ADVICE}"
     if not isinstance(error, BadInput | OAuthFlowError | httpx2.HTTPError):
-        return f"{type(error).__name__}: {error}"[:_TOLD]
+        return f"{type(error).__name__}: {error}"[:_MAX_REASON_CHARS]
     return _one_line(error)
 
 
 def _one_line(error: BaseException) -> str:
     line = "".join(c if c.isprintable() else " " for c in str(error))
-    return " ".join(line.split())[:_TOLD]
+    return " ".join(line.split())[:_MAX_REASON_CHARS]
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from refold.provider.resolver import (
 )
 from refold.values.web_address import AddressKind, WebAddress, web_address
 
-_BOUNDS = Bounds(connect=30.0, idle=30.0, whole=30.0, size=1024 * 1024)
+_NETWORK_BOUNDS = Bounds(connect=30.0, idle=30.0, whole=30.0, size=1024 * 1024)
 
 
 class OAuthNetwork(httpx2.AsyncBaseTransport):
@@ -35,7 +35,7 @@ class OAuthNetwork(httpx2.AsyncBaseTransport):
         self, server_url: str, environ: Mapping[str, str], resolve: Resolve = resolve
     ) -> None:
         self._server = web_address(server_url)
-        self._client, self._resolve = HttpClient(environ, _BOUNDS), resolve
+        self._client, self._resolve = HttpClient(environ, _NETWORK_BOUNDS), resolve
         self._server_kinds: frozenset[AddressKind] = frozenset()  # as its name said first
 
     def client(self) -> httpx2.AsyncClient:
@@ -55,7 +55,7 @@ class OAuthNetwork(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Raises `BadInput` in one sentence."""
         explain = partial(self._explain, address_of(request))
-        return await send(self._client, request, self._addresses, _BOUNDS, explain)
+        return await send(self._client, request, self._addresses, _NETWORK_BOUNDS, explain)
 
     async def _addresses(self, where: WebAddress) -> Sequence[str]:
         addresses = await self._resolve(where.host, where.port)

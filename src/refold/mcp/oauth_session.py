@@ -19,14 +19,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.errors import BadInput
-from refold.mcp.grants import Grant, GrantStore, united
+from refold.mcp.grants import Grant, GrantStore, union
 from refold.mcp.oauth_network import OAuthNetwork
 from refold.mcp.servers import ServerConfig
 from refold.provider.resolver import Resolve, resolve
 
-_EARLY = 30.0  # seconds before its end that a token is renewed
-_FORM = "application/x-www-form-urlencoded"
-_TOLD = 200  # characters of what a server says
+_RENEW_EARLY_SECONDS = 30.0  # seconds before its end that a token is renewed
+_FORM_TYPE = "application/x-www-form-urlencoded"
+_MAX_REASON_CHARS = 200  # characters of what a server says
 _PRINTABLE_SCOPE = 500
 
 
@@ -52,7 +52,7 @@ class ServerLogin(httpx2.Auth):
         grant = await self._current()
         response = yield _with(request, grant)
         if response.status_code == 401 and grant is not None:
-            renewed = await self._renewed(grant)
+            renewed = await self._renew(grant)
             if renewed is not None:
                 response = yield _with(request, renewed)
         if response.status_code == 401:
@@ -63,13 +63,17 @@ class ServerLogin(httpx2.Auth):
     async def _current(self) -> Grant | None:
         async with self._lock:
             if not self._read:
-                self._grant, self._read = await self._stored(), True
+                self._grant, self._read = await self._read_stored(), True
         grant = self._grant
-        if grant is None or not grant.expires or grant.expires - _EARLY > time.time():
+        if (
+            grant is None
+            or not grant.expires
+            or grant.expires - _RENEW_EARLY_SECONDS > time.time()
+        ):
             return grant
-        return await self._renewed(grant) or grant
+        return await self._renew(grant) or grant
 
-    async def _renewed(self, old: Grant) -> Grant | None:
+    async def _renew(self, old: Grant) -> Grant | None:
         """The tokens after `old`, or None. A server that cannot be reached changes nothing."""
         async with self._lock:
             if self._grant is not None and self._grant.access != old.access:
@@ -77,11 +81,11 @@ class ServerLogin(httpx2.Auth):
             held = self._grants.alone()
             await to_thread.run_sync(held.__enter__)
             try:
-                stored = await self._stored()
+                stored = await self._read_stored()
                 if stored is not None and stored.access != old.access:
                     self._grant = stored
                 elif old.refresh and old.token_endpoint:
-                    self._grant = await self._exchanged(old)
+                    self._grant = await self._exchange(old)
                 else:
                     return None
                 return self._grant
@@ -92,19 +96,19 @@ class ServerLogin(httpx2.Auth):
                 with anyio.CancelScope(shield=True):
                     await to_thread.run_sync(held.__exit__, None, None, None)
 
-    async def _exchanged(self, old: Grant) -> Grant | None:
+    async def _exchange(self, old: Grant) -> Grant | None:
         async with self._network.client() as client:
             request = refresh_request(old)
             response = await client.send(request, follow_redirects=False)
         if response.status_code in (400, 401):
             return None
-        new = renewed(old, response)
+        new = grant_from_response(old, response)
         await to_thread.run_sync(
             self._grants.write, self._config.name, self._config.url, new
         )
         return new
 
-    async def _stored(self) -> Grant | None:
+    async def _read_stored(self) -> Grant | None:
         try:
             name, url = self._config.name, self._config.url
             return await to_thread.run_sync(self._grants.read, name, url)
@@ -120,10 +124,10 @@ class ServerLogin(httpx2.Auth):
         if not scope.isprintable():
             scope = ""
         if grant is not None and scope:
-            wanted = replace(grant, wanted=united(grant.scope, grant.wanted, scope))
+            wanted = replace(grant, wanted=union(grant.scope, grant.wanted, scope))
             name, url = self._config.name, self._config.url
             await to_thread.run_sync(self._grants.write, name, url, wanted)
-        more = f" ({scope[:_TOLD]})" if scope else ""
+        more = f" ({scope[:_MAX_REASON_CHARS]})" if scope else ""
         self._stopped(self._please(f"it asks for more rights{more}"))
 
     def _please(self, why: str) -> str:
@@ -144,7 +148,7 @@ def refresh_request(grant: Grant) -> httpx2.Request:
         "refresh_token": grant.refresh,
         "client_id": grant.client_id,
     }
-    headers = {"Content-Type": _FORM, "Accept": "application/json"}
+    headers = {"Content-Type": _FORM_TYPE, "Accept": "application/json"}
     if grant.resource:
         form["resource"] = grant.resource
     if grant.client_secret and grant.client_auth == "client_secret_basic":
@@ -156,7 +160,7 @@ def refresh_request(grant: Grant) -> httpx2.Request:
     return httpx2.Request("POST", grant.token_endpoint, content=body, headers=headers)
 
 
-def renewed(old: Grant, response: httpx2.Response) -> Grant:
+def grant_from_response(old: Grant, response: httpx2.Response) -> Grant:
     """What the authorization server answered. Raises `BadInput`, which quotes no token."""
     if response.status_code != 200:
         raise BadInput(f"the authorization server answered with {response.status_code}")

@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from refold.errors import BadInput, ToolFailed, said_by
-from refold.mcp.packages import Installation, Kind, PackageLaunch, recorded
+from refold.mcp.packages import Installation, Kind, PackageLaunch, read_record
 from refold.mcp.server_home import ServerHome
 from refold.place.port import CommandExtras, Commands, Finished
 from refold.place.private_files import file_lock, make_directories, write
@@ -33,7 +33,7 @@ from refold.values.text import escape_marks
 from refold.values.tools import Confinement
 
 INSTALL_SECONDS = 900.0
-_HOSTS: Mapping[Kind, tuple[str, ...]] = {
+_HOSTS_OF_KIND: Mapping[Kind, tuple[str, ...]] = {
     # Some packages get a built program from a release, or headers to build one.
     "node": (*HOST_PRESETS["npm"], *HOST_PRESETS["github"], "nodejs.org"),
     "python": (*HOST_PRESETS["pypi"], *HOST_PRESETS["github"]),
@@ -43,7 +43,9 @@ _REGISTRY_VARIABLES = (
     "UV_INDEX_URL UV_INDEX UV_EXTRA_INDEX_URL"
 )
 _HARMLESS_NPMRC = re.compile(r"\s*((@[^:=\s]+:)?registry|cafile|ca|strict-ssl)\s*=")
-_URL = re.compile(r"https?://(?:[^/\s@\"']*@)?([A-Za-z0-9.-]+|\[[0-9a-fA-F:.]+\])(:\d+)?")
+_URL_PATTERN = re.compile(
+    r"https?://(?:[^/\s@\"']*@)?([A-Za-z0-9.-]+|\[[0-9a-fA-F:.]+\])(:\d+)?"
+)
 # Files that are newer than the installation, and that the new one does not have. They have to
 # be newer than the new one, too: by that, the next update and `remove` tell them from its code.
 _CARRY_OVER = """
@@ -99,7 +101,7 @@ class Installer(Struct, frozen=True):
             why = said_by(error) if isinstance(error, OSError) else str(error)
             raise BadInput(f"{launch.names} cannot be installed: {why}") from error
 
-    async def installed(
+    async def find_or_install(
         self, launch: PackageLaunch, begin: Callable[[], None]
     ) -> Installation:
         """What is installed for it, by us or by another refold. `begin` is called before it is.
@@ -128,7 +130,7 @@ class Installer(Struct, frozen=True):
 
     async def take(self, made: Installation) -> None:
         """From now on the server runs this. Raises `BadInput`."""
-        before = recorded(self.home)
+        before = read_record(self.home)
         if before is not None and before.name == made.name and made.kind == "node":
             await self._carry_over(before, made)
         try:
@@ -162,7 +164,7 @@ class Installer(Struct, frozen=True):
             line, variables = self._python_line(launch, directory)
         hosts = None
         if self.hosts is not None:
-            registries = (*_HOSTS[launch.kind], *self._own_registries())
+            registries = (*_HOSTS_OF_KIND[launch.kind], *self._own_registries())
             hosts = ReachableHosts((*registries, *self.hosts))
         variables |= {"HOME": str(directory / "cache")}
         os.makedirs(directory / "cache", exist_ok=True)
@@ -271,7 +273,7 @@ class Installer(Struct, frozen=True):
             for each in (_PIP_CONFIG, _UV_CONFIG)
         ]
         for text in texts:
-            for host, port in _URL.findall(text):
+            for host, port in _URL_PATTERN.findall(text):
                 yield f"{PRIVATE_PREFIX}{host.lower()}{port}"
 
 

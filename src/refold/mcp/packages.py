@@ -20,7 +20,7 @@ from refold.safe_open import read_regular
 Kind: TypeAlias = Literal["node", "python"]
 
 _MAX_RECORD_BYTES = 64 * 1024
-_LOCAL = (".", "/", "~", "file:")
+_LOCAL_PREFIXES = (".", "/", "~", "file:")
 
 
 class PackageLaunch(Struct, frozen=True):
@@ -68,22 +68,22 @@ class Installation(Struct, frozen=True):
 def launch_of(command: tuple[str, ...]) -> PackageLaunch | None:
     """What the command wants to have installed; None for any other, or one not understood."""
     words = (os.path.basename(command[0]), *command[1:]) if command else ()
-    for beginning, parse in _LAUNCHERS.items():
+    for beginning, parse in _LAUNCHER_PARSERS.items():
         if words[: len(beginning)] == beginning:
             launch = parse(list(words[len(beginning) :]))
-            local = launch and any(p.startswith(_LOCAL) for p in launch.packages)
+            local = launch and any(p.startswith(_LOCAL_PREFIXES) for p in launch.packages)
             return None if local else launch
     return None
 
 
 def installation(home: ServerHome, launch: PackageLaunch) -> Installation | None:
     """What is installed for it; None: nothing, or something else."""
-    if (known := recorded(home)) is None or known.launch != launch.fingerprint:
+    if (known := read_record(home)) is None or known.launch != launch.fingerprint:
         return None
     return known if all(map(os.path.exists, known.command[-1:])) else None
 
 
-def recorded(home: ServerHome) -> Installation | None:
+def read_record(home: ServerHome) -> Installation | None:
     try:
         content, _ = read_regular(home.record, _MAX_RECORD_BYTES)
         return msgspec.json.decode(content, type=Installation)
@@ -121,21 +121,21 @@ def _options(values: str, flags: str) -> _Options:
     return _Options(dict(pairs), frozenset(flags.split()))
 
 
-_NPX = _options(
+_NPX_OPTIONS = _options(
     "-p:package --package:package",
     "-y --yes -q --quiet --silent --prefer-offline --prefer-online --no-audit --no-fund --bun "
     "--verbose",
 )
-_UVX = _options(
+_UVX_OPTIONS = _options(
     "--from:from --with:with -w:with --python:python -p:python",
     "-q --quiet --isolated --refresh --no-cache -n --native-tls --no-progress --offline "
     "--no-config --managed-python --no-env-file",
 )
-_PIPX = _options("--spec:from --python:python", "-q --quiet --no-cache --verbose")
+_PIPX_OPTIONS = _options("--spec:from --python:python", "-q --quiet --no-cache --verbose")
 
 
 def _node(words: list[str]) -> PackageLaunch | None:
-    if (split := _NPX.split(words)) is None:
+    if (split := _NPX_OPTIONS.split(words)) is None:
         return None
     values, rest = split
     packages = values.get("package", [])
@@ -165,14 +165,14 @@ def _python(words: list[str], options: _Options) -> PackageLaunch | None:
 
 
 def _uvx(words: list[str]) -> PackageLaunch | None:
-    return _python(words, _UVX)
+    return _python(words, _UVX_OPTIONS)
 
 
 def _pipx(words: list[str]) -> PackageLaunch | None:
-    return _python(words, _PIPX)
+    return _python(words, _PIPX_OPTIONS)
 
 
-_LAUNCHERS: Mapping[tuple[str, ...], Callable[[list[str]], PackageLaunch | None]] = (
+_LAUNCHER_PARSERS: Mapping[tuple[str, ...], Callable[[list[str]], PackageLaunch | None]] = (
     MappingProxyType({
         ("npx",): _node,
         ("npm", "exec"): _npm_exec,

@@ -13,12 +13,12 @@ from urllib.parse import unquote
 
 from refold.errors import BadInput
 
-_UNUSED = frozenset(("$schema", "title"))
-_ALTERNATIVES = ("anyOf", "oneOf")
+_UNUSED_KEYS = frozenset(("$schema", "title"))
+_ALTERNATIVE_KEYS = ("anyOf", "oneOf")
 # What no provider takes at the top. `$ref` is replaced by what it names.
 _NOT_AT_THE_TOP = frozenset(
     (
-        *_ALTERNATIVES,
+        *_ALTERNATIVE_KEYS,
         "allOf",
         "not",
         "if",
@@ -30,11 +30,11 @@ _NOT_AT_THE_TOP = frozenset(
         "$ref",
     )
 )
-_MAPS = frozenset(
+_MAP_KEYS = frozenset(
     ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 )
-_LISTS = frozenset((*_ALTERNATIVES, "allOf", "prefixItems", "items"))
-_PARTS = frozenset(
+_LIST_KEYS = frozenset((*_ALTERNATIVE_KEYS, "allOf", "prefixItems", "items"))
+_PART_KEYS = frozenset(
     (
         "items",
         "additionalProperties",
@@ -46,7 +46,7 @@ _PARTS = frozenset(
         "propertyNames",
     )
 )
-_LONGEST = 1_000  # characters of the alternatives in the description
+_MAX_ALTERNATIVES_CHARS = 1_000  # characters of the alternatives in the description
 _MOST_LEVELS = 8  # of alternatives in alternatives
 _MOST_PARTS = 200  # that are joined: references can name one another over and over
 
@@ -58,14 +58,14 @@ def portable(schema: Schema) -> dict[str, Any]:
 
     And for too many alternatives and references.
     """
-    kept = {key: value for key, value in schema.items() if key not in _UNUSED}
+    kept = {key: value for key, value in schema.items() if key not in _UNUSED_KEYS}
     special = {key: kept.pop(key) for key in tuple(kept) if key in _NOT_AT_THE_TOP}
     if special:
-        kept |= _merged(schema, schema, _MOST_LEVELS, iter(range(_MOST_PARTS)))
+        kept |= _merge(schema, schema, _MOST_LEVELS, iter(range(_MOST_PARTS)))
         words = (
             f"The arguments also have to match {json.dumps(special, ensure_ascii=False)}"
         )
-        if len(words) <= _LONGEST:
+        if len(words) <= _MAX_ALTERNATIVES_CHARS:
             kept["description"] = "\n".join(filter(None, (kept.get("description"), words)))
     kept["properties"] = _properties(kept)
     if "required" in kept and not _is_list_of_names(kept["required"]):
@@ -91,9 +91,7 @@ def _properties(schema: Schema) -> dict[str, Any]:
     return found
 
 
-def _merged(
-    part: Schema, whole: Schema, levels: int, left: Iterator[int]
-) -> dict[str, Any]:
+def _merge(part: Schema, whole: Schema, levels: int, left: Iterator[int]) -> dict[str, Any]:
     """`properties` and `required` of an object with its alternatives.
 
     `left` counts the parts that may still be joined.
@@ -107,11 +105,11 @@ def _merged(
     below = [(each, True) for each in _parts(part.get("allOf"))]
     if isinstance(reference := part.get("$ref"), str):
         below.append((_target(reference, whole), True))
-    for key in _ALTERNATIVES:
+    for key in _ALTERNATIVE_KEYS:
         below += [(each, False) for each in _parts(part.get(key))]
     needed = list[set[str]]()
     for each, holds in below if levels else ():
-        found = _merged(each, whole, levels - 1, left)
+        found = _merge(each, whole, levels - 1, left)
         for name, description in found["properties"].items():
             there = properties.setdefault(name, description)
             if there != description:
@@ -159,13 +157,13 @@ def _with_items(part: Any) -> Any:
         return part
     found = dict[str, Any]()
     for key, value in cast("dict[str, Any]", part).items():
-        if key in _MAPS and isinstance(value, dict):
+        if key in _MAP_KEYS and isinstance(value, dict):
             named = cast("dict[str, Any]", value)
             found[key] = {name: _with_items(below) for name, below in named.items()}
-        elif key in _LISTS and isinstance(value, list):
+        elif key in _LIST_KEYS and isinstance(value, list):
             found[key] = [_with_items(below) for below in cast("list[Any]", value)]
         else:
-            found[key] = _with_items(value) if key in _PARTS else value
+            found[key] = _with_items(value) if key in _PART_KEYS else value
     kinds = found.get("type")
     if "items" not in found and (
         kinds == "array"

@@ -23,12 +23,12 @@ from refold.values.text import escape_outside
 _MAX_FIELDS, _MAX_OPTIONS = 100, 500
 _MAX_CHARS = 1_000  # of a message, a name, an option or an address
 _MAX_TRIES = 5  # answers that do not fit, before the question counts as cancelled
-_KINDS: Mapping[str, FieldKind] = {
+_FIELD_KINDS: Mapping[str, FieldKind] = {
     "string": "text", "integer": "integer", "number": "number", "boolean": "boolean",
 }  # fmt: skip
-_FORMATS = frozenset(("email", "uri", "date", "date-time"))
+_TEXT_FORMATS = frozenset(("email", "uri", "date", "date-time"))
 _TEXT_BOUNDS = ("minLength", "maxLength")
-_BOUNDS: Mapping[FieldKind, tuple[str, str]] = {
+_BOUND_KEYS: Mapping[FieldKind, tuple[str, str]] = {
     "text": _TEXT_BOUNDS, "integer": ("minimum", "maximum"), "number": ("minimum", "maximum"),
     "choices": ("minItems", "maxItems"),
 }  # fmt: skip
@@ -41,7 +41,7 @@ class Asked(Struct, frozen=True):
     unasked: str = ""
 
 
-def cancelled() -> types.ElicitResult:
+def cancel_result() -> types.ElicitResult:
     return types.ElicitResult(action="cancel")
 
 
@@ -52,7 +52,7 @@ async def ask(server: str, params: types.ElicitRequestParams, context: Context) 
         try:
             text = await context.put(AskedQuestion(question, form=form))
         except ToolFailed as error:
-            return Asked(cancelled(), str(error))
+            return Asked(cancel_result(), str(error))
         try:
             answer = parse_answer(form, "" if text == _NO_ANSWER else text)
         except ValueError as error:  # a client that does not check what is typed
@@ -62,7 +62,7 @@ async def ask(server: str, params: types.ElicitRequestParams, context: Context) 
             return Asked(types.ElicitResult(action=answer.action))
         content = {name: _raw(params, name, v) for name, v in answer.content.items()}
         return Asked(types.ElicitResult(action="accept", content=content))
-    return Asked(cancelled(), f"{_MAX_TRIES} answers did not fit the form")
+    return Asked(cancel_result(), f"{_MAX_TRIES} answers did not fit the form")
 
 
 _NO_ANSWER = "(no answer)"  # as `ask_user` says it
@@ -138,7 +138,7 @@ def _read_field(name: str, said: Mapping[str, Any]) -> FormField:
         raise BadInput("has a name that cannot be shown")
     if kind is None:
         raise BadInput(f"is of the type {str(said.get('type'))[:100]!r}, which no form has")
-    low, high = (_number(said.get(key)) for key in _BOUNDS.get(kind, ("", "")))
+    low, high = (_number(said.get(key)) for key in _BOUND_KEYS.get(kind, ("", "")))
     format_ = said.get("format")
     field = FormField(
         name,
@@ -146,7 +146,7 @@ def _read_field(name: str, said: Mapping[str, Any]) -> FormField:
         title=_text(said.get("title")),
         about=_text(said.get("description")),
         options=options,
-        format=format_ if kind == "text" and format_ in _FORMATS else "",
+        format=format_ if kind == "text" and format_ in _TEXT_FORMATS else "",
         low=low,
         high=high,
     )
@@ -158,7 +158,7 @@ def _read_kind(said: Mapping[str, Any]) -> tuple[FieldKind | None, tuple[FormOpt
         return "choices", _read_options(_as_object(said.get("items")))
     if any(key in said for key in ("enum", "oneOf", "anyOf")):
         return "choice", _read_options(said)
-    return _KINDS.get(str(said.get("type"))), ()
+    return _FIELD_KINDS.get(str(said.get("type"))), ()
 
 
 def _read_options(said: Mapping[str, Any]) -> tuple[FormOption, ...]:

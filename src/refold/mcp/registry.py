@@ -16,13 +16,13 @@ from msgspec import Struct
 
 from refold.errors import BadInput
 
-PUBLIC = "https://registry.modelcontextprotocol.io"
-KINDS = ("npm", "pypi", "http", "sse", "oci")  # the first that a server has is used
-_API = "v0.1/servers"
-_SLOT = re.compile(r"\{([A-Za-z0-9_-]+)\}")
+PUBLIC_REGISTRY = "https://registry.modelcontextprotocol.io"
+PACKAGE_KINDS = ("npm", "pypi", "http", "sse", "oci")  # the first that a server has is used
+_API_PATH = "v0.1/servers"
+_SLOT_PATTERN = re.compile(r"\{([A-Za-z0-9_-]+)\}")
 _NOT_A_NAME = re.compile(r"[^A-Za-z0-9]+")
 _MAX_NAME_CHARS = 32
-_TRANSPORTS = {"streamable-http": "http", "http": "http", "sse": "sse"}
+_TRANSPORT_NAMES = {"streamable-http": "http", "http": "http", "sse": "sse"}
 
 
 class Input(Struct, frozen=True, rename="camel"):
@@ -70,14 +70,14 @@ class RegistryServer(Struct, frozen=True, rename="camel"):
 
     @property
     def ways(self) -> "dict[str, Package | Remote]":
-        """What can be used of it, by kind, in the order of `KINDS`."""
+        """What can be used of it, by kind, in the order of `PACKAGE_KINDS`."""
         found = dict[str, Package | Remote]()
         for package in self.packages or ():
             if package.transport.type in ("", "stdio"):
                 found.setdefault(package.registry_type, package)
         for remote in self.remotes or ():
-            found.setdefault(_TRANSPORTS.get(remote.type, ""), remote)
-        return {kind: found[kind] for kind in KINDS if kind in found}
+            found.setdefault(_TRANSPORT_NAMES.get(remote.type, ""), remote)
+        return {kind: found[kind] for kind in PACKAGE_KINDS if kind in found}
 
 
 class SearchResult(Struct, frozen=True):
@@ -91,11 +91,11 @@ Answer: TypeAlias = Callable[[str, Input], str]
 
 def search_url(registry: str, words: str, limit: int) -> str:
     query = urlencode({"search": words, "version": "latest", "limit": limit})
-    return f"{registry.rstrip('/')}/{_API}?{query}"
+    return f"{registry.rstrip('/')}/{_API_PATH}?{query}"
 
 
 def server_url(registry: str, name: str) -> str:
-    return f"{registry.rstrip('/')}/{_API}/{quote(name, safe='')}/versions/latest"
+    return f"{registry.rstrip('/')}/{_API_PATH}/{quote(name, safe='')}/versions/latest"
 
 
 def parse_search(content: bytes) -> SearchResult:
@@ -155,10 +155,10 @@ def _decode(content: bytes, type_: Any) -> Any:
 
 
 def _remote(remote: Remote, answer: Answer) -> dict[str, Any]:
-    url = _filled(_plain(remote.url), remote.variables, answer)
-    if _SLOT.search(url):
+    url = _fill(_plain(remote.url), remote.variables, answer)
+    if _SLOT_PATTERN.search(url):
         raise BadInput(f"the registry does not say what belongs into {url!r}")
-    made: dict[str, Any] = {"type": _TRANSPORTS[remote.type], "url": url}
+    made: dict[str, Any] = {"type": _TRANSPORT_NAMES[remote.type], "url": url}
     if headers := _pairs(remote.headers or (), answer):
         made["headers"] = headers
     return made
@@ -210,7 +210,7 @@ def _arguments(inputs: Iterable[Input], answer: Answer) -> list[str]:
 
 def _value(label: str, wanted: Input, answer: Answer) -> str:
     if wanted.value:
-        return _filled(_plain(wanted.value), wanted.variables, answer)
+        return _fill(_plain(wanted.value), wanted.variables, answer)
     _plain(str(wanted.default))
     value = answer(label, wanted)
     if not value and wanted.is_required:
@@ -225,7 +225,7 @@ def _plain(text: str) -> str:
     return text
 
 
-def _filled(text: str, variables: Mapping[str, Input] | None, answer: Answer) -> str:
+def _fill(text: str, variables: Mapping[str, Input] | None, answer: Answer) -> str:
     """With the values of what stands in {braces}."""
     named = variables or {}
 
@@ -233,4 +233,4 @@ def _filled(text: str, variables: Mapping[str, Input] | None, answer: Answer) ->
         wanted = named.get(match[1])
         return _value(match[1], wanted, answer) if wanted else match[0]
 
-    return _SLOT.sub(fill, text)
+    return _SLOT_PATTERN.sub(fill, text)

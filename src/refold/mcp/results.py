@@ -16,10 +16,10 @@ from refold.tools.contract import ImageData, Reply
 from refold.values.namespaces import NAMESPACES_REFUSED, reports_no_namespaces
 from refold.values.text import escape_marks
 
-_LONGEST = 2_000_000  # characters of one result
+_MAX_RESULT_CHARS = 2_000_000  # characters of one result
 _LAST_CHARS = 10_000  # of what a server says, searched for why it failed
 _IMAGES, _IMAGE_BYTES = 5, 5 * 1024 * 1024
-_KINDS = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
+_IMAGE_TYPES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 
 
 def reply(
@@ -38,7 +38,7 @@ def reply(
                 parts.append(block_text(server, block))
     if not parts and result.structured_content is not None:
         parts.append(json.dumps(result.structured_content, ensure_ascii=False))
-    text, whole = _bounded(parts)
+    text, whole = _shorten(parts)
     if result.is_error and no_namespaces and reports_no_namespaces(text[-_LAST_CHARS:]):
         text = f"{text}\n({NAMESPACES_REFUSED})"
     if result.is_error:
@@ -52,7 +52,7 @@ def contents(
     server: str, found: Iterable[types.TextResourceContents | types.BlobResourceContents]
 ) -> Reply:
     """What a resource holds."""
-    text, whole = _bounded([_resource(server, each) for each in found])
+    text, whole = _shorten([_resource(server, each) for each in found])
     return Reply(text or "(The resource is empty.)", whole=whole)
 
 
@@ -81,7 +81,7 @@ def _resource(
 
 def _image(block: types.ImageContent, images: list[ImageData]) -> str:
     kind, size = block.mime_type, len(block.data) * 3 // 4
-    if kind not in _KINDS or len(images) >= _IMAGES or size > _IMAGE_BYTES:
+    if kind not in _IMAGE_TYPES or len(images) >= _IMAGES or size > _IMAGE_BYTES:
         return f"[{kind}, {size:,} bytes, left out]"
     try:
         images.append(ImageData(base64.b64decode(block.data, validate=True), kind))
@@ -90,10 +90,10 @@ def _image(block: types.ImageContent, images: list[ImageData]) -> str:
     return f"[{kind}, {size:,} bytes]"
 
 
-def _bounded(parts: Iterable[str]) -> tuple[str, bool]:
+def _shorten(parts: Iterable[str]) -> tuple[str, bool]:
     text = escape_marks("\n".join(parts))
-    if len(text) <= _LONGEST:
+    if len(text) <= _MAX_RESULT_CHARS:
         return text, True
-    half = _LONGEST // 2
-    gap = f"\n[{len(text) - _LONGEST:,} characters were left out here]\n"
+    half = _MAX_RESULT_CHARS // 2
+    gap = f"\n[{len(text) - _MAX_RESULT_CHARS:,} characters were left out here]\n"
     return text[:half] + gap + text[-half:], False

@@ -19,10 +19,10 @@ from refold.tools.contract import Complete, Context
 from refold.values.growing import Log
 from refold.values.messages import Message, StoredMessage, Text
 
-_REJECTED = -1  # the code of the specification for a user who refuses
-_TOKENS = 4_096  # of a response, at most
-_LONGEST = 100_000  # characters of what a server sends to the model
-_SHOWN = 1_500  # of which the user is shown these
+_REJECTED_CODE = -1  # the code of the specification for a user who refuses
+_MAX_RESPONSE_TOKENS = 4_096  # of a response, at most
+_MAX_REQUEST_CHARS = 100_000  # characters of what a server sends to the model
+_MAX_SHOWN_CHARS = 1_500  # of which the user is shown these
 _ALLOW, _ALLOW_CALL, _REFUSE = "allow", "allow for this tool call", "refuse"
 
 
@@ -32,7 +32,7 @@ class Refusal(Struct, frozen=True):
     why: str
 
     def as_error(self) -> types.ErrorData:
-        return types.ErrorData(code=_REJECTED, message=f"Sampling refused: {self.why}")
+        return types.ErrorData(code=_REJECTED_CODE, message=f"Sampling refused: {self.why}")
 
 
 class Sampler:
@@ -42,7 +42,7 @@ class Sampler:
         self._context, self._complete = context, complete
         self._allowed = self._refused = False
 
-    async def sampled(
+    async def sample(
         self, server: str, params: types.CreateMessageRequestParams
     ) -> types.CreateMessageResult | types.ErrorData:
         """Runs where the session runs."""
@@ -53,8 +53,10 @@ class Sampler:
             return Refusal("the model has no tools here").as_error()
         request = _request(params)
         size = len(request.system) + sum(len(line) for line in _lines(request))
-        if size > _LONGEST:
-            return Refusal(f"the prompt is longer than {_LONGEST:,} characters").as_error()
+        if size > _MAX_REQUEST_CHARS:
+            return Refusal(
+                f"the prompt is longer than {_MAX_REQUEST_CHARS:,} characters"
+            ).as_error()
         try:
             if not await self._may(server, request, context):
                 return Refusal("the user rejected it").as_error()
@@ -69,12 +71,12 @@ class Sampler:
     async def _may(self, server: str, request: Request, context: Context) -> bool:
         if self._allowed:
             return True
-        answer = await context.ask(_question(server, request), _OPTIONS)
+        answer = await context.ask(_question(server, request), _ALLOW_OPTIONS)
         self._allowed, self._refused = answer == _ALLOW_CALL, answer == _REFUSE
         return answer in (_ALLOW, _ALLOW_CALL)
 
 
-_OPTIONS = (_ALLOW, _ALLOW_CALL, _REFUSE)
+_ALLOW_OPTIONS = (_ALLOW, _ALLOW_CALL, _REFUSE)
 
 
 def _request(params: types.CreateMessageRequestParams) -> Request:
@@ -86,7 +88,7 @@ def _request(params: types.CreateMessageRequestParams) -> Request:
         Log([StoredMessage(0, message) for message in messages]),
         params.system_prompt or "",
         tool_choice="none",
-        max_output=max(1, min(params.max_tokens, _TOKENS)),
+        max_output=max(1, min(params.max_tokens, _MAX_RESPONSE_TOKENS)),
     )
 
 
@@ -101,8 +103,12 @@ def _text(message: types.SamplingMessage) -> str:
 def _question(server: str, request: Request) -> str:
     """Each line of the server is marked, so that none can be taken for ours."""
     text = "\n".join(_lines(request))
-    more = f"\n  (and {len(text) - _SHOWN:,} characters more)" if len(text) > _SHOWN else ""
-    quoted = "\n".join(f"  | {line}" for line in text[:_SHOWN].splitlines())
+    more = (
+        f"\n  (and {len(text) - _MAX_SHOWN_CHARS:,} characters more)"
+        if len(text) > _MAX_SHOWN_CHARS
+        else ""
+    )
+    quoted = "\n".join(f"  | {line}" for line in text[:_MAX_SHOWN_CHARS].splitlines())
     return (
         f"The MCP server {server} asks for a call of your model, which you pay for, with a "
         f"response of at most {request.max_output:,} tokens that it gets:\n{quoted}{more}"

@@ -14,8 +14,8 @@ from refold.mcp.servers import server
 from refold.place.private_files import file_lock, write
 from refold.safe_open import read_regular
 
-_KEY = "mcpServers"
-_LARGEST = 64 * 1024  # bytes, as for all settings
+_SERVERS_KEY = "mcpServers"
+_MAX_FILE_BYTES = 64 * 1024  # bytes, as for all settings
 
 
 def add(file: Path, name: str, said: dict[str, Any], *, replace: bool = False) -> None:
@@ -56,9 +56,9 @@ def _editing(file: Path) -> Generator[dict[str, Any]]:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        found: object = json.loads(read_regular(file, _LARGEST)[0])
+        found: object = json.loads(read_regular(file, _MAX_FILE_BYTES)[0])
     except FileNotFoundError:
-        return {_KEY: {}}
+        return {_SERVERS_KEY: {}}
     except ValueError as error:
         raise BadInput(f"{file} is not valid JSON: {error}") from error
     if not isinstance(found, dict):
@@ -67,7 +67,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _servers(document: dict[str, Any]) -> dict[str, Any]:
-    found = document.get(_KEY, document)
+    found = document.get(_SERVERS_KEY, document)
     if not isinstance(found, dict):
-        raise BadInput(f"{_KEY} is not an object of servers")
+        raise BadInput(f"{_SERVERS_KEY} is not an object of servers")
     return cast("dict[str, Any]", found)

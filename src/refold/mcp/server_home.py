@@ -17,7 +17,7 @@ from msgspec import Struct
 from refold.mcp.servers import ServerConfig
 from refold.place.private_files import make_directories
 
-DIRECTORY = "mcp-servers"  # below refold's data directory
+HOMES_DIRECTORY = "mcp-servers"  # below refold's data directory
 _BELOW_HOME = {
     "XDG_CONFIG_HOME": ".config",
     "XDG_DATA_HOME": ".local/share",
@@ -25,7 +25,7 @@ _BELOW_HOME = {
     "XDG_CACHE_HOME": ".cache",
 }
 _NO_STATE = frozenset((".cache", ".npm", "node_modules", "__pycache__"))
-_CACHES = {
+_CACHE_VARIABLES = {
     "npm_config_cache": ".npm",
     "UV_CACHE_DIR": ".cache/uv",
     "UV_TOOL_DIR": ".local/share/uv/tools",
@@ -38,7 +38,7 @@ _CACHES = {
     "DENO_DIR": ".cache/deno",
 }
 # What programs look for in the home directory of the user, who installed it there.
-_TOOLS = {
+_TOOL_VARIABLES = {
     "PYENV_ROOT": ".pyenv",
     "RBENV_ROOT": ".rbenv",
     "NVM_DIR": ".nvm",
@@ -98,7 +98,7 @@ class ServerHome(Struct, frozen=True):
         """Variables that lead a program here, with those of its entry, which count more."""
         own = dict(config.environment)
         home = str(self.home)
-        leads = {name: f"{home}/{path}" for name, path in _CACHES.items()}
+        leads = {name: f"{home}/{path}" for name, path in _CACHE_VARIABLES.items()}
         if "HOME" not in own:  # else the entry says where all of that is
             leads |= {"HOME": home}
             leads |= {name: f"{home}/{path}" for name, path in _BELOW_HOME.items()}
@@ -109,7 +109,7 @@ class ServerHome(Struct, frozen=True):
 def server_home(data: Path, name: str, source: str) -> ServerHome:
     """A project's server is not the user's of the same name, nor another project's."""
     mark = sha256(source.encode(errors="surrogateescape")).hexdigest()[:12]
-    return ServerHome(Path(os.path.realpath(data), DIRECTORY, f"{name}-{mark}"))
+    return ServerHome(Path(os.path.realpath(data), HOMES_DIRECTORY, f"{name}-{mark}"))
 
 
 def from_home(words: tuple[str, ...], user_home: str) -> tuple[str, ...]:
@@ -131,7 +131,7 @@ def _from_home(text: str, user_home: str) -> str:
 
 
 def _tools(user_home: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    for name, path in _TOOLS.items():
+    for name, path in _TOOL_VARIABLES.items():
         there = os.path.join(user_home, path)
         if not environ.get(name) and os.path.exists(there):
             yield name, there

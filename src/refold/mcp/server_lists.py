@@ -25,7 +25,8 @@ async def read_lists(client: Client) -> ServerListing:
             t.name,
             t.description or "",
             json.dumps(schema_as_sent(t.input_schema)),
-            t.execution is not None and t.execution.task_support == server_tasks.REQUIRED,
+            t.execution is not None
+            and t.execution.task_support == server_tasks.TASK_REQUIRED,
         )
         for t in (await _pages(client.list_tools, "tools") if can.tools else [])
     ]

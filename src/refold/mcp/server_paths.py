@@ -21,14 +21,14 @@ _ROOT_NAMES = (
     "Cargo.toml", "go.mod", "deno.json",
 )  # fmt: skip
 _MAX_SEARCHED_CHARS = 20_000
-_QUOTED = re.compile(r"""['"`](/[^'"`\n]{1,4000})['"`]""")
-_BARE = re.compile(r"(?<![\w.:/~@-])(/[^\s'\"`,;:()<>]+)")
-_REFUSED = re.compile(
+_QUOTED_PATH = re.compile(r"""['"`](/[^'"`\n]{1,4000})['"`]""")
+_BARE_PATH = re.compile(r"(?<![\w.:/~@-])(/[^\s'\"`,;:()<>]+)")
+_REFUSED_ERROR = re.compile(
     r"EROFS|EACCES|EPERM|read-only file system|permission denied|attempt to write a readonly "
     r"database|unable to open database|operation not permitted|os error (30|13)\b",
     re.IGNORECASE,
 )
-_MISSING = re.compile(
+_MISSING_ERROR = re.compile(
     r"ENOENT|no such file|does not exist|not found|os error 2\b|unable to open database",
     re.IGNORECASE,
 )
@@ -41,7 +41,7 @@ def visible_paths(config: ServerConfig, roots: Sequence[str], path: str) -> tupl
     """
     hidden = dict.fromkeys(
         place
-        for named in _named(config, path)
+        for named in _paths_in(config, path)
         if _is_hidden(named)
         for place in _with_surroundings(named)
     )
@@ -67,12 +67,14 @@ class PreparedServer(Struct, frozen=True):
         """What it may change besides the workspace."""
         return *self.own, *self.config.writable
 
-    def offered_roots(self) -> tuple[str, ...]:
+    def roots_to_offer(self) -> tuple[str, ...]:
         """The directories that it is to work in; none for a server elsewhere."""
         config = self.config
         if config.transport != "stdio":
             return ()
-        named = map(os.path.realpath, (*config.writable, *_named_directories(config)))
+        named = map(
+            os.path.realpath, (*config.writable, *_directories_in_arguments(config))
+        )
         return tuple(dict.fromkeys((*self.roots, *named)))
 
     def with_advice(self, error: str) -> str:
@@ -85,20 +87,22 @@ class PreparedServer(Struct, frozen=True):
         text = error[-_MAX_SEARCHED_CHARS:]
         if self.config.transport != "stdio":
             return ""
-        refused, missing = _REFUSED.search(text), _MISSING.search(text)
+        refused, missing = _REFUSED_ERROR.search(text), _MISSING_ERROR.search(text)
         if not (refused or missing):
             return ""
-        paths = list(dict.fromkeys((*_QUOTED.findall(text), *_BARE.findall(text))))
+        paths = list(
+            dict.fromkeys((*_QUOTED_PATH.findall(text), *_BARE_PATH.findall(text)))
+        )
         paths = paths or [*self._arguments()]
         for path in paths:
             path = os.path.normpath(path.rstrip(".!?"))
-            if refused and (said := self._refused(path)):
+            if refused and (said := self._refusal(path)):
                 return said
             if missing and (said := self._missing(path)):
                 return said
         return ""
 
-    def _refused(self, path: str) -> str:
+    def _refusal(self, path: str) -> str:
         name, real = self.config.name, os.path.realpath(path)
         places = (*self.writable, "/dev", "/proc", *key_paths(self.user_home))
         # Where the user may not write either, it is not the sandbox that refuses.
@@ -154,7 +158,7 @@ def _existing(path: str) -> str:
     return path
 
 
-def _named_directories(config: ServerConfig) -> Iterator[str]:
+def _directories_in_arguments(config: ServerConfig) -> Iterator[str]:
     """The directories among its arguments: a server of files works there."""
     for word in config.command[1:]:
         if os.path.isabs(word) and os.path.isdir(word):
@@ -170,7 +174,7 @@ def _is_hidden(path: str) -> bool:
     )
 
 
-def _named(config: ServerConfig, path: str) -> Iterator[str]:
+def _paths_in(config: ServerConfig, path: str) -> Iterator[str]:
     if config.command and "/" not in config.command[0]:
         for directory in path.split(os.pathsep):
             program = os.path.join(directory, config.command[0])

@@ -19,8 +19,8 @@ from msgspec import Struct
 from refold.mcp.channel import Channel, Elicitation, News, Sampling
 from refold.mcp.sampling import Refusal
 
-MOST = 20  # model calls of one server, while refold runs
-_ENDLESS = 2 * MOST  # requests for them, after which it is stopped
+MAX_MODEL_CALLS = 20  # model calls of one server, while refold runs
+_MAX_REQUESTS = 2 * MAX_MODEL_CALLS  # requests for them, after which it is stopped
 
 Answer = TypeVar("Answer")
 
@@ -71,10 +71,14 @@ class ServerRequests:
         self, context: ClientRequestContext, params: types.CreateMessageRequestParams
     ) -> types.CreateMessageResult | types.ErrorData:
         self._samples += 1
-        if self._samples > _ENDLESS:
-            self._stop(f"it asked for more than {_ENDLESS} model calls, and was stopped")
-        if self._samples > MOST:
-            return Refusal(f"a server gets at most {MOST} model calls").as_error()
+        if self._samples > _MAX_REQUESTS:
+            self._stop(
+                f"it asked for more than {_MAX_REQUESTS} model calls, and was stopped"
+            )
+        if self._samples > MAX_MODEL_CALLS:
+            return Refusal(
+                f"a server gets at most {MAX_MODEL_CALLS} model calls"
+            ).as_error()
         if not self._channels or self._waits:
             return Refusal("one model call at a time, while a tool runs").as_error()
         self._waits = True

@@ -20,12 +20,14 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter
 
-REQUIRED = "required"  # the `taskSupport` of a tool that cannot be called otherwise
+TASK_REQUIRED = "required"  # the `taskSupport` of a tool that cannot be called otherwise
 _MIN_SECONDS, _MAX_SECONDS = 0.2, 10.0  # between two looks at a task
 _CANCEL_SECONDS = 2.0  # that a server has to hear of it
 _MAX_STATUS_CHARS = 500
 
-_TELL = ContextVar[ProgressFnT | None]("tell", default=None)  # of the call that runs
+_TELL_PROGRESS = ContextVar[ProgressFnT | None](
+    "tell", default=None
+)  # of the call that runs
 
 
 class TasksExtension(ClientExtension):
@@ -51,11 +53,11 @@ async def call_tool(
     """
     if as_task and client.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
         return await _call_as_task(client, tool, arguments, tell)
-    before = _TELL.set(tell)
+    before = _TELL_PROGRESS.set(tell)
     try:
         return await client.call_tool(tool, arguments, progress_callback=tell)
     finally:
-        _TELL.reset(before)
+        _TELL_PROGRESS.reset(before)
 
 
 async def _call_as_task(
@@ -167,7 +169,7 @@ async def _answer(
 
 async def _follow(session: ClientSession, task: types.Task, tell: ProgressFnT) -> None:
     """Report what a task of 2025-11-25 says of its state, until cancelled."""
-    before = _TELL.set(tell)
+    before = _TELL_PROGRESS.set(tell)
     try:
         said = ""
         while True:
@@ -180,11 +182,11 @@ async def _follow(session: ClientSession, task: types.Task, tell: ProgressFnT) -
     except MCPError:
         return  # the result says what is wrong
     finally:
-        _TELL.reset(before)
+        _TELL_PROGRESS.reset(before)
 
 
 async def _report(message: str | None, before: str | None) -> None:
-    tell = _TELL.get()
+    tell = _TELL_PROGRESS.get()
     if tell is not None and message and message != before:
         await tell(0, None, message[:_MAX_STATUS_CHARS])
 

@@ -18,17 +18,17 @@ from msgspec import Struct
 from refold.errors import BadInput
 
 # What is before the first `__` after `mcp__` must be the server, and nothing else.
-_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,30}[A-Za-z0-9])?")
-_RESERVED = frozenset(("mcp", "read_resource", "refold"))
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
-_PAGE = re.compile(r"https://[^/?#\s]+/[^?#\s]+")
-_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_KINDS: Mapping[object, str] = {
+_NAME_PATTERN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,30}[A-Za-z0-9])?")
+_RESERVED_NAMES = frozenset(("mcp", "read_resource", "refold"))
+_VARIABLE_PATTERN = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_PAGE_PATTERN = re.compile(r"https://[^/?#\s]+/[^?#\s]+")
+_WORD_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_TRANSPORT_KINDS: Mapping[object, str] = {
     "stdio": "stdio", "http": "http", "streamable-http": "http", "streamableHttp": "http",
     "sse": "sse",
 }  # fmt: skip
-PROTOCOLS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
-_LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
+PROTOCOL_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
+_LOOPBACK_HOSTS = frozenset(("localhost", "127.0.0.1", "::1"))
 _CALL_SECONDS, _CONNECT_SECONDS = 300.0, 30.0
 
 Transport: TypeAlias = Literal["stdio", "http", "sse"]
@@ -90,7 +90,9 @@ class ServerConfig(Struct, frozen=True):
     @property
     def variables(self) -> tuple[str, ...]:
         """The environment variables whose values the server gets."""
-        found = (name for text in _texts(self) for name, _ in _VARIABLE.findall(text))
+        found = (
+            name for text in _texts(self) for name, _ in _VARIABLE_PATTERN.findall(text)
+        )
         return tuple(dict.fromkeys(found))
 
 
@@ -157,16 +159,16 @@ def server(name: str, said: object, source: str) -> ServerConfig | None:
 
 def check_name(name: str) -> None:
     """Raises `BadInput` for a name whose tools could be taken for those of another."""
-    if not _NAME.fullmatch(name) or "__" in name:
+    if not _NAME_PATTERN.fullmatch(name) or "__" in name:
         raise BadInput(
             f"{name!r} cannot be the name of an MCP server: use at most 32 letters, digits, "
             "- and single _, with a letter or a digit at both ends"
         )
-    if name.lower() in _RESERVED:
+    if name.lower() in _RESERVED_NAMES:
         raise BadInput(f"{name!r} is reserved: choose another name for this MCP server")
 
 
-def resolved(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
+def resolve(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
     """With the values of its variables. Raises `BadInput` that names a missing one."""
     missing = [
         name
@@ -182,7 +184,7 @@ def resolved(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
         )
 
     def fill(text: str) -> str:
-        return _filled(text, environ)
+        return _fill(text, environ)
 
     def fill_all(pairs: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
         return tuple((name, fill(value)) for name, value in pairs)
@@ -208,7 +210,7 @@ def resolved(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
     return found
 
 
-def named_values(
+def variable_values(
     config: ServerConfig, environ: Mapping[str, str]
 ) -> tuple[tuple[str, str], ...]:
     """The values that the server gets, each by the name of its variable, entry or header.
@@ -217,13 +219,13 @@ def named_values(
     """
     values = [(name, environ.get(name, "")) for name in config.variables]
     for name, text in (*config.environment, *config.headers):
-        values.append((name, _filled(text, environ)))
+        values.append((name, _fill(text, environ)))
         values += ((name, environ.get(each, "")) for each, _ in _defaults(text))
     return tuple(filter(itemgetter(1), values))
 
 
 def client_secret(config: ServerConfig, environ: Mapping[str, str]) -> str:
-    return _filled(config.oauth.client_secret, environ)
+    return _fill(config.oauth.client_secret, environ)
 
 
 def variable_mark(config: ServerConfig, variable: str) -> str:
@@ -254,12 +256,12 @@ def _texts(config: ServerConfig) -> Iterator[str]:
 
 
 def _defaults(text: str) -> Iterator[tuple[str, str | None]]:
-    for found in _VARIABLE.finditer(text):
+    for found in _VARIABLE_PATTERN.finditer(text):
         yield found[1], found[2]
 
 
-def _filled(text: str, environ: Mapping[str, str]) -> str:
-    return _VARIABLE.sub(lambda m: environ.get(m[1], "") or m[2] or "", text)
+def _fill(text: str, environ: Mapping[str, str]) -> str:
+    return _VARIABLE_PATTERN.sub(lambda m: environ.get(m[1], "") or m[2] or "", text)
 
 
 def _check_url(config: ServerConfig) -> None:
@@ -276,7 +278,7 @@ def _check_url(config: ServerConfig) -> None:
         raise BadInput(
             f"the MCP server {config.name!r}: {config.url!r} is not an http or https address"
         )
-    if scheme == "http" and config.headers and host not in _LOOPBACK:
+    if scheme == "http" and config.headers and host not in _LOOPBACK_HOSTS:
         raise BadInput(
             f"the MCP server {config.name!r} would send its headers to {host} without TLS: "
             "use an https address"
@@ -292,7 +294,7 @@ class _Fields:
     def transport(self) -> Transport:
         kind = self._said.get("type", self._said.get("transport"))
         default = "stdio" if "command" in self._said else "http"
-        found = _KINDS.get(kind, "") if kind is not None else default
+        found = _TRANSPORT_KINDS.get(kind, "") if kind is not None else default
         needed = "command" if found == "stdio" else "url"
         if not found:
             self._wrong("type", "stdio, http or sse")
@@ -314,7 +316,7 @@ class _Fields:
     def environment(self) -> tuple[tuple[str, str], ...]:
         found = self.pairs("env")
         for name, _ in found:
-            if not _WORD.fullmatch(name):
+            if not _WORD_PATTERN.fullmatch(name):
                 raise BadInput(
                     f"the MCP server {self._name!r}: env has {name!r}, which cannot be the "
                     "name of a variable"
@@ -355,7 +357,7 @@ class _Fields:
         )
 
     def page(self, key: str) -> str:
-        if (found := self.text(key)) and not _PAGE.fullmatch(found):
+        if (found := self.text(key)) and not _PAGE_PATTERN.fullmatch(found):
             self._wrong(key, "the https address of a document")
         return found
 
@@ -414,8 +416,8 @@ class _Fields:
 
     def protocol(self) -> str:
         found = self.text("protocol")
-        if found and found not in PROTOCOLS:
-            self._wrong("protocol", f"one of {', '.join(PROTOCOLS)}")
+        if found and found not in PROTOCOL_VERSIONS:
+            self._wrong("protocol", f"one of {', '.join(PROTOCOL_VERSIONS)}")
         return found
 
     def log_level(self) -> LogLevel:

@@ -10,13 +10,13 @@ from anyio import to_thread
 from refold.errors import RefoldError, ToolFailed
 from refold.mcp.connection import Connection
 from refold.mcp.oauth_login import log_in
-from refold.mcp.servers import resolved
+from refold.mcp.servers import resolve
 
 
 async def log_in_to(connection: Connection, page: Future[str]) -> None:
     """`page` gets the address of the page, or `ToolFailed`."""
     environment = connection.environment
-    config = resolved(connection.config, environment.environ)
+    config = resolve(connection.config, environment.environ)
 
     async def show(url: str) -> None:
         page.set_result(url)

@@ -38,9 +38,11 @@ from refold.values.text import escape_marks
 from refold.values.tools import Confinement
 
 LONGEST_LINE = 16 * 1024 * 1024  # bytes of one message
-_GARBAGE = 100  # lines that are no message, before a server is given up
+_MAX_GARBAGE_LINES = 100  # lines that are no message, before a server is given up
 _AT_ONCE = 256 * 1024
-_HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # half of a character, as JSON escapes it
+_HALF_CHARACTER = re.compile(
+    rb"\\u[dD][89a-fA-F]"
+)  # half of a character, as JSON escapes it
 _LAST_CHARS = 4_000  # of its output that are searched for why it ended
 _RECENT_SECONDS, _MAX_RECENT = 5.0, 500  # output, in lines, that may say why it ended
 _TO_END = 2.0  # seconds that a program has to end when its input is closed
@@ -67,7 +69,7 @@ class ConnectionEnd:
         self.news.set()
         self.listed.set()
 
-    def stopped(self, why: str) -> None:
+    def stop(self, why: str) -> None:
         """It has ended, and to try again would change nothing: it is for the user to act."""
         self.for_user = True
         self.because(why)
@@ -168,7 +170,7 @@ class _Program:
                     hosts=hosts,
                     narrow=self._server.narrow,
                 ),
-                on_output=self._printed,
+                on_output=self._print,
                 extras=given,
             )
             for sentence in finished.guarded.sentences(escape_name):
@@ -184,7 +186,7 @@ class _Program:
             its.close()
             self.over.set()
 
-    def _printed(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         for line in text.splitlines():
             if line.strip():
                 self._log(line[:2_000])
@@ -217,7 +219,7 @@ async def _receive(
     rest, garbage = bytearray(), 0
     async with session:
         try:
-            while garbage <= _GARBAGE and len(rest) <= LONGEST_LINE:
+            while garbage <= _MAX_GARBAGE_LINES and len(rest) <= LONGEST_LINE:
                 rest += await connection.receive(_AT_ONCE)
                 *lines, last = rest.split(b"\n")
                 rest = bytearray(last)
@@ -229,7 +231,7 @@ async def _receive(
                         )
         except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
             return  # the program says why it ended
-        if garbage > _GARBAGE:
+        if garbage > _MAX_GARBAGE_LINES:
             ending.because("it wrote a line that is not a valid message of the protocol")
         else:
             ending.because(f"it sent a line longer than {LONGEST_LINE // 1024**2} MiB")
@@ -255,7 +257,7 @@ def _message(line: bytes) -> mcp_types.JSONRPCMessage | None:
         return mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False)
     except (ValidationError, ValueError):
         pass
-    if not _HALF.search(line):
+    if not _HALF_CHARACTER.search(line):
         return None
     try:  # text that was cut inside a character, as programs in JavaScript do
         whole = json.dumps(json.loads(line), ensure_ascii=False).encode(errors="replace")

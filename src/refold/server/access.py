@@ -18,9 +18,9 @@ from refold.errors import BadInput, RefoldError
 
 LAUNCH_SECONDS = 15 * 60.0  # for which a link can be used
 COOKIE_SECONDS = 30 * 24 * 3600
-PAGE = "page"  # who acts on a page whose link named no one
-_BYTES = 32
-_USED = "used-links"  # beside the secret: an empty file for each, until it is too old
+PAGE_PERSON = "page"  # who acts on a page whose link named no one
+_SECRET_BYTES = 32
+_USED_LINKS = "used-links"  # beside the secret: an empty file for each, until it is too old
 
 
 class Access:
@@ -28,42 +28,42 @@ class Access:
 
     def __init__(self, secret: bytes, used: Path) -> None:
         self._secret, self._used = secret, used
-        self.bearer = self._derived("bearer")
+        self.bearer = self._derive("bearer")
         # Cookies do not know ports: each home of refold has a name of its own.
-        self.cookie_name = f"refold-{self._derived('cookie name')[:12]}"
+        self.cookie_name = f"refold-{self._derive('cookie name')[:12]}"
 
     def new_launch(self, person: str = "") -> str:
         """A token that is good once, for some minutes. `person` is for whom it is."""
         expires = int(time.time() + LAUNCH_SECONDS)
         body = f"{expires}.{secrets.token_urlsafe(12)}{_encode_name(person)}"
-        return f"{body}.{self._derived(f'launch {body}')[:32]}"
+        return f"{body}.{self._derive(f'launch {body}')[:32]}"
 
     def redeem(self, token: str) -> str:
         """The cookie for this launch token, or "": it is none, is too old or was used."""
         body, _, seal = token.rpartition(".")
-        right = self._derived(f"launch {body}")[:32]
+        right = self._derive(f"launch {body}")[:32]
         if not hmac.compare_digest(seal.encode(), right.encode()):
             return ""
         if int(body.partition(".")[0]) < time.time() or not self._mark_used(body):
             return ""
         name = "".join(f".{part}" for part in body.split(".")[2:])
         body = f"{int(time.time())}.{secrets.token_urlsafe(16)}{name}"
-        return f"{body}.{self._derived(f'cookie {body}')}"
+        return f"{body}.{self._derive(f'cookie {body}')}"
 
     def has_bearer(self, token: str) -> bool:
         return hmac.compare_digest(token.encode(), self.bearer.encode())
 
     def has_cookie(self, value: str) -> bool:
         body, _, seal = value.rpartition(".")
-        if not hmac.compare_digest(seal.encode(), self._derived(f"cookie {body}").encode()):
+        if not hmac.compare_digest(seal.encode(), self._derive(f"cookie {body}").encode()):
             return False
         began = body.partition(".")[0]
         return began.isdecimal() and 0 <= time.time() - int(began) < COOKIE_SECONDS
 
     def person(self, cookie: str) -> str:
-        """For whom the link of this valid cookie was; `PAGE` if it named no one."""
+        """For whom the link of this valid cookie was; `PAGE_PERSON` if it named no one."""
         parts = cookie.split(".")[2:-1]
-        return base64.urlsafe_b64decode(parts[0]).decode() if parts else PAGE
+        return base64.urlsafe_b64decode(parts[0]).decode() if parts else PAGE_PERSON
 
     def _mark_used(self, body: str) -> bool:
         """False if it was used before, by any server that shares the directory."""
@@ -79,7 +79,7 @@ class Access:
             return False
         return True
 
-    def _derived(self, purpose: str) -> str:
+    def _derive(self, purpose: str) -> str:
         return hmac.new(self._secret, purpose.encode(), hashlib.sha256).hexdigest()
 
 
@@ -93,7 +93,7 @@ def _encode_name(person: str) -> str:
     return f".{base64.urlsafe_b64encode(person.encode()).decode()}" if person else ""
 
 
-def kept(file: Path) -> Access:
+def access_from(file: Path) -> Access:
     """The access whose secret is in this file, which is made if it is not there.
 
     Raises `RefoldError` for a file that others could read or that holds no secret.
@@ -102,13 +102,13 @@ def kept(file: Path) -> Access:
     try:
         number = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        return Access(_read(file), file.parent / _USED)
+        return Access(_read(file), file.parent / _USED_LINKS)
     with os.fdopen(number, "wb") as made:
-        secret = secrets.token_bytes(_BYTES)
+        secret = secrets.token_bytes(_SECRET_BYTES)
         made.write(secret)
         made.flush()
         os.fsync(made.fileno())
-    return Access(secret, file.parent / _USED)
+    return Access(secret, file.parent / _USED_LINKS)
 
 
 def renew(file: Path) -> None:
@@ -125,10 +125,10 @@ def _read(file: Path) -> bytes:
                 f"{file} can be read by others, so it keeps no secret: delete it, and start "
                 "again"
             )
-        secret = found.read(_BYTES + 1)
-    if len(secret) != _BYTES:
+        secret = found.read(_SECRET_BYTES + 1)
+    if len(secret) != _SECRET_BYTES:
         raise RefoldError(
-            f"{file} has {len(secret)} bytes and must have {_BYTES}: delete it, and start "
+            f"{file} has {len(secret)} bytes and must have {_SECRET_BYTES}: delete it, and start "
             "again"
         )
     return secret

@@ -21,10 +21,10 @@ from refold.values.json_check import find_repeated_key
 
 T = TypeVar("T")
 Route = TypeVar("Route", bound=Callable[..., Awaitable[Response]])
-_REFERENCE = "#/components/schemas/{name}"
-_JSON = "application/json"
-_REFUSALS = (400, 401, 403, 404, 405, 409, 412, 413, 415, 421, 422, 428, 429, 503)
-_STATUSES = {
+_SCHEMA_REFERENCE = "#/components/schemas/{name}"
+_JSON_TYPE = "application/json"
+_REFUSAL_STATUSES = (400, 401, 403, 404, 405, 409, 412, 413, 415, 421, 422, 428, 429, 503)
+_STATUS_OF_ERROR = {
     "NotThere": 404, "Protected": 403, "Held": 409, "BadInput": 400,
     "FileExists": 428, "OtherContent": 412,
 }  # fmt: skip
@@ -54,7 +54,7 @@ class Api:
         self._app = app
         self._kinds: list[Any] = [Problem]
         for kind in (RefoldError, Rejected, HTTPException, RequestValidationError):
-            app.add_exception_handler(kind, failed)
+            app.add_exception_handler(kind, to_error_response)
         self._plain, vars(app)["openapi"] = app.openapi, self.openapi
 
     def route(
@@ -71,7 +71,7 @@ class Api:
                     "description": HTTPStatus(each).phrase,
                     "content": self._content(Problem),
                 }
-                for each in _REFUSALS
+                for each in _REFUSAL_STATUSES
             }
             responses[status] = {"description": HTTPStatus(status).phrase}
             if kind is not None:
@@ -89,7 +89,7 @@ class Api:
         if self._app.openapi_schema is None:
             made = self._plain()
             _, found = msgspec.json.schema_components(
-                self._kinds, schema_hook=_anything, ref_template=_REFERENCE
+                self._kinds, schema_hook=_anything, ref_template=_SCHEMA_REFERENCE
             )
             parts = made.setdefault("components", {})
             parts["schemas"] = found
@@ -104,20 +104,22 @@ class Api:
             schema = {"schema": {"type": "string", "format": "binary"}}
             return dict.fromkeys(media, schema)
         if isinstance(kind, tuple):
-            each = [self._content(one)[_JSON]["schema"] for one in cast("tuple[Any]", kind)]
-            return {_JSON: {"schema": {"anyOf": each}}}
+            each = [
+                self._content(one)[_JSON_TYPE]["schema"] for one in cast("tuple[Any]", kind)
+            ]
+            return {_JSON_TYPE: {"schema": {"anyOf": each}}}
         if kind not in self._kinds:
             self._kinds.append(kind)
         (found,), _ = msgspec.json.schema_components(
-            (kind,), schema_hook=_anything, ref_template=_REFERENCE
+            (kind,), schema_hook=_anything, ref_template=_SCHEMA_REFERENCE
         )
-        return {_JSON: {"schema": found}}
+        return {_JSON_TYPE: {"schema": found}}
 
 
 def json_of(
     value: object, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    return Response(msgspec.json.encode(value), status, headers, media_type=_JSON)
+    return Response(msgspec.json.encode(value), status, headers, media_type=_JSON_TYPE)
 
 
 async def body_of(request: Request, kind: type[T]) -> T:
@@ -134,19 +136,19 @@ async def body_of(request: Request, kind: type[T]) -> T:
     return value
 
 
-async def failed(request: Request, error: Exception) -> Response:
+async def to_error_response(request: Request, error: Exception) -> Response:
     """For FastAPI."""
-    return failed_with(error)
+    return error_response(error)
 
 
-def failed_with(error: Exception) -> Response:
+def error_response(error: Exception) -> Response:
     """Every error of ours, and those of FastAPI, in one shape."""
     name, reason, headers = type(error).__name__, str(error), None
     match error:
         case Rejected():
             status, reason = error.status, error.reason
         case RefoldError():
-            status = _STATUSES.get(name, 503)
+            status = _STATUS_OF_ERROR.get(name, 503)
         case HTTPException():
             status, reason, headers = error.status_code, str(error.detail), error.headers
         case RequestValidationError():

@@ -16,19 +16,19 @@ from refold._version import __version__
 from refold.client.host import Host
 from refold.client.types import acting_person
 from refold.client.webhooks import Webhooks
-from refold.server.access import COOKIE_SECONDS, PAGE, Access
+from refold.server.access import COOKIE_SECONDS, PAGE_PERSON, Access
 from refold.server.api import Api, body_of, json_of
 from refold.server.commands import add_commands
 from refold.server.files import add_files
 from refold.server.guard import App, Guard, Names, Rejected
-from refold.server.hooks import PREFIX, add_hooks
-from refold.server.listening import Listening, bound, names_of, serve_until_signal
+from refold.server.hooks import HOOKS_PREFIX, add_hooks
+from refold.server.listening import Listening, listen, names_of, serve_until_signal
 from refold.server.rest import add_rest
 from refold.server.websocket import add_websocket
 
-PAGES = {"/": "user/index.html", "/dev": "developer/index.html"}
-_LOGIN = ("/login.js", "/api/login")
-_TYPES: Mapping[str, str] = {
+PAGE_FILES = {"/": "user/index.html", "/dev": "developer/index.html"}
+_LOGIN_PATHS = ("/login.js", "/api/login")
+_MEDIA_TYPES: Mapping[str, str] = {
     ".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8",
     ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml", ".png": "image/png",
     ".woff2": "font/woff2", ".json": "application/json", ".txt": "text/plain; charset=utf-8",
@@ -70,7 +70,9 @@ def application(
     _add_pages(app, access)
     if webhooks is not None:
         add_hooks(api, webhooks)
-    return Guard(app, access, names, (*PAGES, *_LOGIN), PREFIX if webhooks else "")
+    return Guard(
+        app, access, names, (*PAGE_FILES, *_LOGIN_PATHS), HOOKS_PREFIX if webhooks else ""
+    )
 
 
 def _add_access(api: Api, host: Host, access: Access, *, tls: bool) -> None:
@@ -103,7 +105,7 @@ def _add_access(api: Api, host: Host, access: Access, *, tls: bool) -> None:
         A program says for which person it is; a page makes links for its own person only.
         """
         own = acting_person()
-        name = person if not own else "" if own == PAGE else own
+        name = person if not own else "" if own == PAGE_PERSON else own
         return json_of(Launched(access.new_launch(name)), 201)
 
 
@@ -114,16 +116,16 @@ def _add_pages(app: FastAPI, access: Access) -> None:
     async def page(request: Request) -> Response:
         if not access.has_cookie(request.cookies.get(access.cookie_name, "")):
             data = (here / "login.html").read_bytes()
-            return Response(data, 401, media_type=_TYPES[".html"])
-        return _file(f"{PAGES[request.url.path]}")
+            return Response(data, 401, media_type=_MEDIA_TYPES[".html"])
+        return _file(f"{PAGE_FILES[request.url.path]}")
 
     async def script() -> Response:
         data = (here / "login.js").read_bytes()
-        return Response(data, media_type=_TYPES[".js"])
+        return Response(data, media_type=_MEDIA_TYPES[".js"])
 
     def _file(name: str) -> Response:
         parts = name.split("/")
-        kind = _TYPES.get(name[name.rfind(".") :], "")
+        kind = _MEDIA_TYPES.get(name[name.rfind(".") :], "")
         found = (here / "pages").joinpath(*parts)
         strange = not all(parts) or any(part.startswith(".") for part in parts)
         if strange or "\\" in name or not kind or not found.is_file():
@@ -133,7 +135,7 @@ def _add_pages(app: FastAPI, access: Access) -> None:
     async def asset(name: str) -> Response:
         return _file(name)
 
-    for path in PAGES:
+    for path in PAGE_FILES:
         app.add_api_route(path, page, include_in_schema=False)
     app.add_api_route("/login.js", script, include_in_schema=False)
     app.add_api_route("/pages/{name:path}", asset, include_in_schema=False)
@@ -150,7 +152,7 @@ async def serve(
 
     Without `webhooks` no schedule is called here.
     """
-    with closing(bound(where)) as listener:
+    with closing(listen(where)) as listener:
         async with host.running(drain=where.drain):
             names = names_of(where, listener)
             app = application(host, access, names, tls=where.tls, webhooks=webhooks)

@@ -26,7 +26,7 @@ from refold.views.picker import OnMove, Picker, Search, picker_at
 from refold.views.styled import Line
 
 _OF_ONE = "/api/conversations/{id_}"
-_LACKS = ("terminal", "files")
+_UNAVAILABLE_COMMANDS = ("terminal", "files")
 MAX_ITEMS = 200  # of a list to pick from
 MAX_COMPLETIONS = 50
 Row = dict[str, Any]
@@ -103,7 +103,9 @@ def _add_table(api: Api, host: Host) -> None:
     async def of_one(id_: str) -> Response:  # pyright: ignore[reportUnusedFunction]
         """The commands that can be typed in it."""
         there = await conversation(host, id_)
-        named = await to_thread.run_sync(list_commands, there.session, _LACKS)
+        named = await to_thread.run_sync(
+            list_commands, there.session, _UNAVAILABLE_COMMANDS
+        )
         others = (
             {"name": f"/{each.name}", "usage": each.takes, "description": each.about}
             for each in named
@@ -137,7 +139,7 @@ def _add_table(api: Api, host: Host) -> None:
 
 
 def _table() -> Iterable[Mapping[str, object]]:
-    return (_row(each) for each in commands() if each.needs not in _LACKS)
+    return (_row(each) for each in commands() if each.needs not in _UNAVAILABLE_COMMANDS)
 
 
 def _row(each: SlashCommand) -> Mapping[str, object]:
@@ -147,7 +149,9 @@ def _row(each: SlashCommand) -> Mapping[str, object]:
 
 def _completions(there: Conversation, before: str) -> Sequence[Row]:
     session = there.session
-    complete = offers_of(session, lambda: session.view.session.directory or ".", _LACKS)
+    complete = offers_of(
+        session, lambda: session.view.session.directory or ".", _UNAVAILABLE_COMMANDS
+    )
     return [
         {"text": each.text, "instead_of": each.instead_of, "about": each.about}
         for each in islice(complete(before), MAX_COMPLETIONS)
@@ -178,7 +182,7 @@ class _Unanswered(Exception):
 
 
 class _PageContext(HostedContext):
-    lacks = _LACKS
+    lacks = _UNAVAILABLE_COMMANDS
 
     def __init__(self, host: Host, there: Conversation, typed: TypedCommand) -> None:
         super().__init__(host, there, Look(typed.room))

@@ -20,9 +20,9 @@ from refold.errors import BadInput, ToolFailed
 from refold.server.api import Api, NotThere, json_of
 from refold.server.rest import conversation
 
-_FILES = "/api/conversations/{id_}/files"
-_BINARY = "application/octet-stream"
-_RENAME = "keep a file that is there, and store this one as name-1"
+_FILES_PATH = "/api/conversations/{id_}/files"
+_BINARY_TYPE = "application/octet-stream"
+_RENAME_ADVICE = "keep a file that is there, and store this one as name-1"
 _IF_MATCH = "the ETag of the file to be replaced, or *"
 
 
@@ -44,28 +44,30 @@ class Uploaded(Struct, frozen=True):
 # pyright: reportUnusedFunction=false
 # Each function below is a route: it is called by FastAPI.
 def add_files(api: Api, host: Host) -> None:
-    @api.route("GET", _FILES, list[WorkspaceFile])
-    async def listed(
+    @api.route("GET", _FILES_PATH, list[WorkspaceFile])
+    async def list_directory(
         id_: str, path: Annotated[str, Query(max_length=4096)] = ""
     ) -> Response:
         """A directory of the workspace, without what may not be read."""
         there = await conversation(host, id_)
-        return json_of(await to_thread.run_sync(_listed, there, path))
+        return json_of(await to_thread.run_sync(_entries, there, path))
 
-    @api.route("GET", f"{_FILES}/{{path:path}}", _BINARY)
+    @api.route("GET", f"{_FILES_PATH}/{{path:path}}", _BINARY_TYPE)
     async def download(id_: str, path: str) -> Response:
         """A file of the workspace, as an attachment."""
         there = await conversation(host, id_)
         data = await to_thread.run_sync(_read, there, path)
         headers = {**_attachment(path), "etag": _etag(data)}
-        return Response(data, media_type=_BINARY, headers=headers)
+        return Response(data, media_type=_BINARY_TYPE, headers=headers)
 
-    @api.route("PUT", f"{_FILES}/{{path:path}}", Uploaded, status=201, body=_BINARY)
+    @api.route(
+        "PUT", f"{_FILES_PATH}/{{path:path}}", Uploaded, status=201, body=_BINARY_TYPE
+    )
     async def upload(
         request: Request,
         id_: str,
         path: str,
-        rename: Annotated[bool, Query(description=_RENAME)] = False,
+        rename: Annotated[bool, Query(description=_RENAME_ADVICE)] = False,
         if_match: Annotated[str, Header(max_length=200, description=_IF_MATCH)] = "",
     ) -> Response:
         """Put a file into the workspace, whole or not at all, with checkpoints around it.
@@ -103,7 +105,7 @@ def _place(there: Conversation, path: str) -> tuple[Files, Real]:
     return files, real
 
 
-def _listed(there: Conversation, path: str) -> list[WorkspaceFile]:
+def _entries(there: Conversation, path: str) -> list[WorkspaceFile]:
     files, real = _place(there, path)
     if files.kind(real) != "directory":
         raise NotThere(f"there is no directory {path!r} in this workspace")

@@ -35,18 +35,18 @@ LONGEST_UPLOAD = 10 * 1024 * 1024
 LONGEST_SIGNED = 64 * 1024  # read from whoever sends it
 _NO_TOKEN = "no token: open the link that was printed, or, as a program, send the token"
 _OWN_SITE = ("same-origin", "none")  # none: typed, or from a bookmark
-_SAFE = frozenset({"GET", "HEAD"})
-_METHODS = _SAFE | {"POST", "PUT", "PATCH", "DELETE"}
-_JSON = frozenset({"application/json", "application/json; charset=utf-8",
+_SAFE_METHODS = frozenset({"GET", "HEAD"})
+_ALLOWED_METHODS = _SAFE_METHODS | {"POST", "PUT", "PATCH", "DELETE"}
+_JSON_TYPES = frozenset({"application/json", "application/json; charset=utf-8",
                    "application/json;charset=utf-8"})  # fmt: skip
-_UPLOAD = "application/octet-stream"
-_POLICY = (
+_UPLOAD_TYPE = "application/octet-stream"
+_CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
     "font-src 'self'; connect-src 'self'; manifest-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
 )
-_HEADERS: Mapping[bytes, bytes] = {
-    b"content-security-policy": _POLICY.encode(),
+_RESPONSE_HEADERS: Mapping[bytes, bytes] = {
+    b"content-security-policy": _CONTENT_POLICY.encode(),
     b"x-content-type-options": b"nosniff",
     b"x-frame-options": b"DENY",
     b"referrer-policy": b"no-referrer",
@@ -113,7 +113,7 @@ class Guard:
             return
         try:
             with acting_as(person):
-                await self._app(scope, _bounded(receive, size), _with_headers(send))
+                await self._app(scope, _with_limit(receive, size), _with_headers(send))
         except Rejected as error:  # in the middle of the body
             await _refuse(scope, receive, send, error)
 
@@ -131,7 +131,7 @@ class Guard:
             raise Rejected(403, "requests of other sites are refused")
         if self._is_signed(scope):
             return _content(headers, "POST", LONGEST_SIGNED), ""
-        asks = scope["type"] == "http" and scope["method"] in _SAFE
+        asks = scope["type"] == "http" and scope["method"] in _SAFE_METHODS
         by_page = asks or origin is not None
         person = self._identify(headers, scope["path"], by_page=by_page)
         if scope["type"] == "websocket" or asks:
@@ -191,7 +191,7 @@ class _Headers:
 
 
 def _content(headers: _Headers, method: str, longest: int = LONGEST_JSON) -> int:
-    if method not in _METHODS:
+    if method not in _ALLOWED_METHODS:
         raise Rejected(405, f"the method {method!r} is not supported")
     length = headers.one("content-length")
     if method == "DELETE" and length in (None, "0") and not headers.has("content-type"):
@@ -199,9 +199,9 @@ def _content(headers: _Headers, method: str, longest: int = LONGEST_JSON) -> int
     kind = (headers.one("content-type") or "").lower()
     most = (
         longest
-        if kind in _JSON
+        if kind in _JSON_TYPES
         else LONGEST_UPLOAD
-        if kind == _UPLOAD and method == "PUT"
+        if kind == _UPLOAD_TYPE and method == "PUT"
         else 0
     )
     if not most:
@@ -214,10 +214,10 @@ def _content(headers: _Headers, method: str, longest: int = LONGEST_JSON) -> int
     return most
 
 
-def _bounded(receive: Receive, most: int) -> Receive:
+def _with_limit(receive: Receive, most: int) -> Receive:
     size = 0
 
-    async def bounded() -> Message:
+    async def receive_within_limit() -> Message:
         nonlocal size
         message = await receive()
         size += len(message.get("body", b""))
@@ -225,14 +225,14 @@ def _bounded(receive: Receive, most: int) -> Receive:
             raise Rejected(413, f"a body may have {most} bytes here")
         return message
 
-    return bounded
+    return receive_within_limit
 
 
 def _with_headers(send: Send) -> Send:
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
             own = {name.lower() for name, _ in message["headers"]}
-            more = [pair for pair in _HEADERS.items() if pair[0] not in own]
+            more = [pair for pair in _RESPONSE_HEADERS.items() if pair[0] not in own]
             message = {**message, "headers": [*message["headers"], *more]}
         await send(message)
 
@@ -245,7 +245,7 @@ async def _refuse(scope: Scope, receive: Receive, send: Send, error: Rejected) -
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
-        *_HEADERS.items(),
+        *_RESPONSE_HEADERS.items(),
     ]
     if error.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))

@@ -14,8 +14,8 @@ from refold.client.webhooks import HookRefusal, SignedCall, Webhooks
 from refold.server.api import Api, json_of
 from refold.server.guard import Rejected
 
-PREFIX = "/hooks/"
-_REFUSED: Mapping[HookRefusal, tuple[int, str]] = {
+HOOKS_PREFIX = "/hooks/"
+_REFUSAL_RESPONSES: Mapping[HookRefusal, tuple[int, str]] = {
     "unknown": (401, "there is no such webhook, or the signature is wrong"),
     "too old": (
         401,
@@ -35,7 +35,7 @@ class HookTaken(Struct, frozen=True):
 
 
 def add_hooks(api: Api, webhooks: Webhooks) -> None:
-    @api.route("POST", f"{PREFIX}{{name}}", HookTaken, status=202, body=object)
+    @api.route("POST", f"{HOOKS_PREFIX}{{name}}", HookTaken, status=202, body=object)
     async def call(  # pyright: ignore[reportUnusedFunction] - a route
         name: str,
         request: Request,
@@ -47,5 +47,5 @@ def add_hooks(api: Api, webhooks: Webhooks) -> None:
         signed = SignedCall(name, x_refold_timestamp, x_refold_signature, body)
         found = await webhooks.call(signed)
         if isinstance(found, str):
-            raise Rejected(*_REFUSED[found])
+            raise Rejected(*_REFUSAL_RESPONSES[found])
         return json_of(HookTaken(found.id, found.number), 202)

@@ -24,9 +24,9 @@ from refold.errors import BadInput, RefoldError
 from refold.server.guard import App, Names
 
 LONGEST_FRAME = 8 * 1024 * 1024  # bytes of a WebSocket: an order with its pictures
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
-_BACKLOG = 2048
-_PING = 20.0  # seconds between two pings of a WebSocket, and for the answer to one
+LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
+_BACKLOG_CONNECTIONS = 2048
+_PING_SECONDS = 20.0  # seconds between two pings of a WebSocket, and for the answer to one
 
 
 class Listening(Struct, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ class Listening(Struct, frozen=True, kw_only=True):
 
     @property
     def beyond_loopback(self) -> bool:
-        return self.host not in LOOPBACK
+        return self.host not in LOOPBACK_HOSTS
 
 
 class Server(uvicorn.Server):
@@ -114,14 +114,14 @@ def _own_address(any_: str) -> str:
         return str(probe.getsockname()[0])
 
 
-def bound(where: Listening) -> socket.socket:
+def listen(where: Listening) -> socket.socket:
     """A socket that listens there. Raises `BadInput` where that is not possible."""
     family = socket.AF_INET6 if ":" in where.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((where.host, where.port))
-        listener.listen(_BACKLOG)
+        listener.listen(_BACKLOG_CONNECTIONS)
     except (OSError, OverflowError) as error:
         listener.close()
         raise BadInput(
@@ -158,8 +158,8 @@ def _config(app: object, where: Listening) -> uvicorn.Config:
             loop="none", http=parser, ws=sockets, lifespan="off",
             log_config=None, access_log=False, server_header=False, proxy_headers=False,
             ws_max_size=LONGEST_FRAME, ws_per_message_deflate=False,
-            ws_ping_interval=_PING, ws_ping_timeout=_PING,
-            timeout_keep_alive=30, timeout_graceful_shutdown=3, backlog=_BACKLOG,
+            ws_ping_interval=_PING_SECONDS, ws_ping_timeout=_PING_SECONDS,
+            timeout_keep_alive=30, timeout_graceful_shutdown=3, backlog=_BACKLOG_CONNECTIONS,
             ssl_certfile=where.certificate, ssl_keyfile=where.key,
         )  # fmt: skip
         made.load()  # reads the certificate, before an address is printed

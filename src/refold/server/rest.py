@@ -30,18 +30,18 @@ from refold.views.stream_json.snapshot import SnapshotMessage
 from refold.views.timeline import TimelineRow
 
 T = TypeVar("T")
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
-_BLOB = re.compile(r"[0-9a-f]{64}")
-_ONE = "/api/conversations/{id_}"
-_TYPES = {
+_ID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+_BLOB_PATTERN = re.compile(r"[0-9a-f]{64}")
+_CONVERSATION_PATH = "/api/conversations/{id_}"
+_MEDIA_TYPES = {
     "md": "text/markdown; charset=utf-8", "text": "text/plain; charset=utf-8",
     "html": "text/html; charset=utf-8", "tar": "application/x-tar",
     "script": "application/jsonl; charset=utf-8",
 }  # fmt: skip
 # What names a picture by its first bytes, and may be shown.
-_PICTURES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif",
+_IMAGE_SIGNATURES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif",
              b"RIFF": "image/webp"}  # fmt: skip
-_BYTES = "application/octet-stream"
+_BINARY_TYPE = "application/octet-stream"
 Row = dict[str, Any]
 Seq = Annotated[int, Path(ge=1, le=2**53)]
 
@@ -65,13 +65,13 @@ async def conversation(host: Host, id_: str) -> Conversation:
     """The open conversation. Raises `NotThere`, or `Held` if another process has it."""
     if (there := host.conversation(id_)) is not None:
         return there
-    await kept(host, id_)
+    await check_exists(host, id_)
     return await host.open(id_)
 
 
-async def kept(host: Host, id_: str) -> None:
+async def check_exists(host: Host, id_: str) -> None:
     """Raises `NotThere` for an id that no conversation has."""
-    known = bool(_ID.fullmatch(id_))
+    known = bool(_ID_PATTERN.fullmatch(id_))
     if not known or not await to_thread.run_sync(host.stored.exists, id_):
         raise NotThere(f"there is no conversation {id_!r}")
 
@@ -104,7 +104,7 @@ def _add_conversations(api: Api, host: Host) -> None:
         return json_of(Created(made.session.id, await made.notices()), 201)
 
     @api.route("GET", "/api/conversations", (list[SessionDocument], list[SearchHit]))
-    async def listed(
+    async def list_conversations(
         q: Annotated[str, Query(max_length=500)] = "",
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
         cut_off: bool = False,
@@ -121,10 +121,10 @@ def _add_conversations(api: Api, host: Host) -> None:
             return json_of(await to_thread.run_sync(stored.search, q, limit))
         return json_of((await to_thread.run_sync(stored.cards))[:limit])
 
-    @api.route("GET", _ONE, SessionDocument)
+    @api.route("GET", _CONVERSATION_PATH, SessionDocument)
     async def one(id_: str) -> Response:
         """One conversation; `held_by` says which other process has it."""
-        await kept(host, id_)
+        await check_exists(host, id_)
         card = await to_thread.run_sync(host.stored.card, id_)
         there = host.conversation(id_)
         if there is not None:
@@ -132,7 +132,7 @@ def _add_conversations(api: Api, host: Host) -> None:
             card = replace(card, held_by=held, cut_off=there.cut_off)
         return json_of(replace(card, open_here=there is not None))
 
-    @api.route("PATCH", _ONE, Named, body=Rename)
+    @api.route("PATCH", _CONVERSATION_PATH, Named, body=Rename)
     async def rename(request: Request, id_: str) -> Response:
         """Give it a name."""
         there = await conversation(host, id_)
@@ -140,10 +140,10 @@ def _add_conversations(api: Api, host: Host) -> None:
         await there.session.rename(wanted.name)
         return json_of(Named(there.session.view.session.name))
 
-    @api.route("DELETE", _ONE, None, status=204)
+    @api.route("DELETE", _CONVERSATION_PATH, None, status=204)
     async def delete(id_: str) -> Response:
         """Delete it for good, with its subagents and checkpoints."""
-        await kept(host, id_)
+        await check_exists(host, id_)
         await host.delete(id_)
         return Response(status_code=204)
 
@@ -156,15 +156,15 @@ def _is_cut_off(host: Host, id_: str) -> bool:
 
 def _add_reports(api: Api, host: Host) -> None:
     async def read(id_: str, work: Callable[[str], T]) -> T:
-        await kept(host, id_)
+        await check_exists(host, id_)
         return await to_thread.run_sync(work, id_)
 
-    @api.route("GET", f"{_ONE}/messages", list[SnapshotMessage])
+    @api.route("GET", f"{_CONVERSATION_PATH}/messages", list[SnapshotMessage])
     async def messages(id_: str) -> Response:
         """The conversation as the model has it now."""
         return json_of(await read(id_, host.stored.messages))
 
-    @api.route("GET", f"{_ONE}/events", list[Document])
+    @api.route("GET", f"{_CONVERSATION_PATH}/events", list[Document])
     async def events(
         id_: str,
         after: Annotated[str, Query(max_length=64)] = "0",
@@ -177,22 +177,22 @@ def _add_reports(api: Api, host: Host) -> None:
         )
         return Response(b"[" + found + b"]", media_type="application/json")
 
-    @api.route("GET", f"{_ONE}/usage", SpendingDocument)
+    @api.route("GET", f"{_CONVERSATION_PATH}/usage", SpendingDocument)
     async def usage(id_: str) -> Response:
         """Tokens and cost by turn, model and purpose."""
         return json_of(await read(id_, host.stored.usage))
 
-    @api.route("GET", f"{_ONE}/tree", TreeDocument)
+    @api.route("GET", f"{_CONVERSATION_PATH}/tree", TreeDocument)
     async def tree(id_: str) -> Response:
         """The session and its subagents."""
         return json_of(await read(id_, host.stored.tree))
 
-    @api.route("GET", f"{_ONE}/timeline", list[TimelineRow])
+    @api.route("GET", f"{_CONVERSATION_PATH}/timeline", list[TimelineRow])
     async def timeline(id_: str) -> Response:
         """Every call with its time and cost."""
         return json_of(await read(id_, host.stored.timeline))
 
-    @api.route("GET", f"{_ONE}/points", list[RewindPoint])
+    @api.route("GET", f"{_CONVERSATION_PATH}/points", list[RewindPoint])
     async def points(id_: str) -> Response:
         """Where it can be rewound to."""
         there = await conversation(host, id_)
@@ -202,14 +202,14 @@ def _add_reports(api: Api, host: Host) -> None:
 def _add_work(api: Api, host: Host) -> None:
     """The task board, and what works beside the conversation."""
 
-    @api.route("GET", f"{_ONE}/tasks", list[BoardTask])
+    @api.route("GET", f"{_CONVERSATION_PATH}/tasks", list[BoardTask])
     async def tasks(id_: str) -> Response:
         """The task board of its project, as it is now."""
         there = await conversation(host, id_)
         board = there.session.workspace.tasks
         return json_of((await to_thread.run_sync(board.read)).tasks)
 
-    @api.route("GET", f"{_ONE}/background/{{name}}", OutputSoFar)
+    @api.route("GET", f"{_CONVERSATION_PATH}/background/{{name}}", OutputSoFar)
     async def output(id_: str, name: str) -> Response:
         """What a background command has printed so far."""
         there = await conversation(host, id_)
@@ -220,16 +220,16 @@ def _add_work(api: Api, host: Host) -> None:
 
 
 def _add_requests(api: Api, host: Host) -> None:
-    @api.route("GET", f"{_ONE}/requests", list[RequestDocument])
+    @api.route("GET", f"{_CONVERSATION_PATH}/requests", list[RequestDocument])
     async def requests(id_: str) -> Response:
         """The model calls that were recorded."""
-        await kept(host, id_)
+        await check_exists(host, id_)
         return json_of(await to_thread.run_sync(host.stored.requests, id_))
 
-    @api.route("GET", f"{_ONE}/requests/{{seq}}", RequestDocument)
+    @api.route("GET", f"{_CONVERSATION_PATH}/requests/{{seq}}", RequestDocument)
     async def request(id_: str, seq: Seq) -> Response:
         """A recorded model call, as it was sent, with its response."""
-        await kept(host, id_)
+        await check_exists(host, id_)
         found = await to_thread.run_sync(host.stored.request, id_, seq)
         if found is None:
             raise NotThere(f"event {seq} of {id_} is not a recorded model call")
@@ -237,33 +237,41 @@ def _add_requests(api: Api, host: Host) -> None:
 
 
 def _add_bytes(api: Api, host: Host) -> None:
-    @api.route("GET", f"{_ONE}/export", MediaTypes(tuple(_TYPES.values())))
+    @api.route(
+        "GET", f"{_CONVERSATION_PATH}/export", MediaTypes(tuple(_MEDIA_TYPES.values()))
+    )
     async def export(
         id_: str, form: Annotated[str, Query(max_length=20)] = "md"
     ) -> Response:
         """The conversation as a file: md, text, html, tar or script."""
-        await kept(host, id_)
+        await check_exists(host, id_)
         form = "md" if form == "markdown" else form  # its name in earlier versions
         if form not in FORMAT_SUFFIXES:
             raise BadInput(f"{form!r} is not a format: {', '.join(FORMAT_SUFFIXES)}")
         data = await to_thread.run_sync(lambda: b"".join(host.stored.export(id_, form)))
         name = f'attachment; filename="{id_}{FORMAT_SUFFIXES[form]}"'
         return Response(
-            data, media_type=_TYPES[form],
+            data, media_type=_MEDIA_TYPES[form],
             headers={"content-disposition": name, "content-security-policy": "sandbox"},
         )  # fmt: skip
 
-    @api.route("GET", f"{_ONE}/blobs/{{name}}", MediaTypes((_BYTES, *_PICTURES.values())))
+    @api.route(
+        "GET",
+        f"{_CONVERSATION_PATH}/blobs/{{name}}",
+        MediaTypes((_BINARY_TYPE, *_IMAGE_SIGNATURES.values())),
+    )
     async def blob(id_: str, name: str) -> Response:
         """What a document names by its sha256: a picture, or a whole result."""
-        await kept(host, id_)
-        if not _BLOB.fullmatch(name):
+        await check_exists(host, id_)
+        if not _BLOB_PATTERN.fullmatch(name):
             raise NotThere(f"{name!r} is not the name of a blob")
         try:
             data = await to_thread.run_sync(host.stored.blob, id_, name)
         except JournalError as error:
             raise NotThere(str(error)) from error
-        kinds = (kind for begin, kind in _PICTURES.items() if data.startswith(begin))
+        kinds = (
+            kind for begin, kind in _IMAGE_SIGNATURES.items() if data.startswith(begin)
+        )
         kind = next(kinds, "application/octet-stream")
         shown = "inline" if kind.startswith("image/") else "attachment"
         return Response(
@@ -273,7 +281,7 @@ def _add_bytes(api: Api, host: Host) -> None:
 
 
 def _add_offers(api: Api, host: Host, what: str) -> None:
-    @api.route("GET", f"{_ONE}/{what}", list[Row])
+    @api.route("GET", f"{_CONVERSATION_PATH}/{what}", list[Row])
     async def of_one(id_: str) -> Response:
         """What can be chosen in it."""
         there = await conversation(host, id_)

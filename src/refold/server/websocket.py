@@ -14,11 +14,11 @@ from refold.client.feed import Cursor, Follower, cursor
 from refold.client.host import Host
 from refold.client.shared_session import SharedSession, problem
 from refold.errors import BadInput, RefoldError
-from refold.server.api import failed_with
+from refold.server.api import error_response
 from refold.server.rest import conversation
 
 _TOO_SLOW = "you read too slowly: connect again with the last id"
-_ENDED = "the conversation was closed here: connect again"
+_CONVERSATION_CLOSED = "the conversation was closed here: connect again"
 _NO_TEXT = "an order is text, and this frame is binary"
 
 
@@ -31,7 +31,7 @@ def add_websocket(app: FastAPI, host: Host) -> None:
             place = None if after is None else cursor(after)
             there = await conversation(host, id_)
         except RefoldError as error:
-            await socket.send_denial_response(failed_with(error))
+            await socket.send_denial_response(error_response(error))
             return
         await socket.accept()
         await _Connection(socket, there).run(place)
@@ -56,7 +56,9 @@ class _Connection:
             async for batch in follower.batches():
                 for frame in batch:
                     await self._socket.send_text(frame.decode())
-            code, why = (1013, _TOO_SLOW) if follower.cut_off else (1012, _ENDED)
+            code, why = (
+                (1013, _TOO_SLOW) if follower.cut_off else (1012, _CONVERSATION_CLOSED)
+            )
             await self._socket.close(code, why)
         except (WebSocketDisconnect, RuntimeError):  # it has left
             return
