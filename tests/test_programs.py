@@ -200,7 +200,7 @@ def test_no_library_of_a_workspace_is_loaded_by_what_the_user_configured(
 
 def test_a_program_that_computes_for_ever_is_ended_by_the_kernel() -> None:
     process = programs.start([sys.executable, "-c", "while True: pass"])
-    programs.bound(process.pid, 1)
+    programs.limit_resources(process.pid, 1)
 
     assert process.wait(60) < 0
 

@@ -145,7 +145,7 @@ def first(error: BaseException) -> BaseException:
     return error
 
 
-def said_by(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
     """What is wrong, for a sentence that names the file itself: the system does so, too."""
     match error:
         case UnicodeDecodeError():

@@ -54,17 +54,17 @@ class Plugin(Struct, frozen=True):
             for part in filter(None, path.split(".")):
                 found = getattr(found, part)
         except (Exception, SystemExit) as error:
-            raise self.broken(f"{type(error).__name__}: {error}") from error
+            raise self.error_about(f"{type(error).__name__}: {error}") from error
         return found
 
     def function(self) -> Callable[..., Any]:
         """What it leads to. Raises `BadInput` if it is no function, too."""
         found = self.load()
         if not callable(found):
-            raise self.broken("it is not a function")
+            raise self.error_about("it is not a function")
         return found
 
-    def broken(self, why: str) -> BadInput:
+    def error_about(self, why: str) -> BadInput:
         """The error about this plug-in."""
         kind = self.group.removeprefix("refold.").removesuffix("s").replace("ie", "y")
         return BadInput(
@@ -72,7 +72,7 @@ class Plugin(Struct, frozen=True):
         )
 
 
-def built_in(group: str) -> tuple[Plugin, ...]:
+def own_plugins(group: str) -> tuple[Plugin, ...]:
     """What refold itself brings, in the order of its file."""
     return of_group(group, _own())
 
@@ -81,7 +81,7 @@ def of_group(group: str, found: Sequence[Plugin]) -> tuple[Plugin, ...]:
     return tuple(each for each in found if each.group == group)
 
 
-def installed(*groups: str) -> tuple[Plugin, ...]:
+def find_plugins(*groups: str) -> tuple[Plugin, ...]:
     """The plug-ins of packages, of these groups or of all. One package is one, wherever it is found again."""
     wanted, seen, found = groups or GROUPS, set[str](), list[Plugin]()
     for package, text in _files():
@@ -101,7 +101,7 @@ def unique(found: Sequence[Plugin], name: str) -> Plugin | None:
             return one
         case several:
             packages = " and ".join(each.package for each in several)
-            raise several[0].broken(f"{packages} have one of this name")
+            raise several[0].error_about(f"{packages} have one of this name")
 
 
 @cache

@@ -167,7 +167,7 @@ def start_bounded(
             os.close(writing)
             raise
         weakref.finalize(process, os.close, writing)
-        bound(process.pid, seconds, memory)
+        limit_resources(process.pid, seconds, memory)
         _kill_at_end_of(reading, process.pid)
     finally:
         os.close(reading)
@@ -210,7 +210,7 @@ async def open_process(argv: Sequence[str], **how: "Unpack[Start]") -> Process:
     return await anyio.open_process(_absolute(argv), **given)
 
 
-def bound(pid: int, seconds: int = _LONGEST, memory: int = 0) -> None:
+def limit_resources(pid: int, seconds: int = _LONGEST, memory: int = 0) -> None:
     """The kernel ends a process that computes longer, even if refold has ended."""
     with suppress(OSError, ValueError, AttributeError):  # gone, or no Linux
         resource.prlimit(pid, resource.RLIMIT_CPU, (seconds, seconds))

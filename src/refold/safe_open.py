@@ -20,7 +20,7 @@ LINKED = (
 )
 
 
-def opened(path: str | Path, flags: int, mode: int = 0o600) -> int:
+def open_checked(path: str | Path, flags: int, mode: int = 0o600) -> int:
     """`os.open` that raises an `OSError` with an explanation if there is a link."""
     try:
         return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
@@ -30,9 +30,9 @@ def opened(path: str | Path, flags: int, mode: int = 0o600) -> int:
         raise
 
 
-def made(path: Path, content: bytes) -> None:
+def create_file(path: Path, content: bytes) -> None:
     """A new file with this content, for its owner alone. Raises `OSError`, also if it is there."""
-    with open(opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as out:
+    with open(open_checked(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as out:
         out.write(content)
 
 
@@ -76,7 +76,7 @@ def _refuse_odd(about: os.stat_result) -> None:
         raise OSError(errno.EINVAL, "it is a pipe, a device or a socket, not a file")
 
 
-def unlinked(*directories: Path) -> None:
+def check_no_links(*directories: Path) -> None:
     """Raises the same `OSError` where one of them is a link. One may be missing."""
     for each in directories:
         if each.is_symlink():

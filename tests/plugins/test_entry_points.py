@@ -23,7 +23,7 @@ from refold.client.session import Session
 from refold.commands.table import commands
 from refold.config.folder_settings import load_here
 from refold.config.paths import paths
-from refold.plugins import GROUPS, Plugin, built_in, installed
+from refold.plugins import GROUPS, Plugin, find_plugins, own_plugins
 from refold.provider.catalog import providers
 from refold.testing.providers import Line, ScriptedProvider
 from refold.tools.builtin import builtin, load_tools
@@ -190,17 +190,17 @@ def test_a_package_in_the_current_directory_is_no_plug_in(
     install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = install("[refold.tools]\na = plugged_example:TOOLS\n")
-    before = installed("refold.tools")
+    before = find_plugins("refold.tools")
     monkeypatch.chdir(site)
 
     assert before == (Plugin("refold.tools", "a", "plugged_example:TOOLS", "example 1.0"),)
-    assert installed("refold.tools") == ()
+    assert find_plugins("refold.tools") == ()
 
 
 def test_finding_plug_ins_imports_nothing_of_them(install: Install) -> None:
     install("[refold.tools]\na = plugged_example:TOOLS\n", code="raise SystemExit(3)")
 
-    assert len(installed()) == 1
+    assert len(find_plugins()) == 1
     assert "plugged_example" not in sys.modules
 
 
@@ -303,14 +303,14 @@ def test_the_command_of_the_template_counts_words(said: list[str], answer: str) 
 
 
 def test_each_tool_of_refold_is_registered_under_its_name() -> None:
-    registered = built_in("refold.tools")
+    registered = own_plugins("refold.tools")
 
     assert [each.name for each in registered] == [tool.name for tool in builtin()]
     assert load_tools(registered) == (builtin(), ())
 
 
 def test_each_slash_command_is_registered_once_and_leads_to_a_function() -> None:
-    registered = built_in("refold.commands")
+    registered = own_plugins("refold.commands")
 
     assert [each.name for each in registered] == [each.name for each in commands()]
     assert [each.function().__module__ for each in registered] == [
@@ -319,7 +319,7 @@ def test_each_slash_command_is_registered_once_and_leads_to_a_function() -> None
 
 
 def test_each_provider_is_registered_under_its_name() -> None:
-    registered = built_in("refold.providers")
+    registered = own_plugins("refold.providers")
 
     assert [each.name for each in registered] == [each.name for each in providers()]
     assert [each.load() for each in registered] == list(providers())

@@ -210,7 +210,7 @@ class Fingers(Typist):
 
     lively = True
 
-    async def typed(self) -> str:
+    async def next_line(self) -> str:
         return await keyboards.read_key(0)
 
 

@@ -116,7 +116,7 @@ class Typist:
     def quiet(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    async def typed(self) -> str:
+    async def next_line(self) -> str:
         await anyio.sleep_forever()
         raise AssertionError
 

@@ -104,10 +104,10 @@ def test_a_parser_that_takes_over_in_a_paste_gets_all_of_it(text: str, cut: int)
     one, other = Parser(in_two.append), Parser(in_two.append)
 
     one.feed(whole[:cut])
-    other.feed(one.taken() + whole[cut:])
+    other.feed(one.take_unfinished_paste() + whole[cut:])
 
     assert in_two == at_once
-    assert one.taken() == other.taken() == ""
+    assert one.take_unfinished_paste() == other.take_unfinished_paste() == ""
 
 
 def test_escape_alone_is_a_key_and_half_a_mark_is_none() -> None:

@@ -18,7 +18,7 @@ from refold import programs
 from refold.errors import ToolFailed
 from refold.programs import Programs
 from refold.prompts.repository import root_of
-from refold.safe_open import unlinked
+from refold.safe_open import check_no_links
 from refold.values.path_names import below
 from refold.values.printable_names import escape_name
 
@@ -173,7 +173,7 @@ class Worktrees:
     def _make_place(self) -> None:
         try:
             self._place.mkdir(mode=0o700, parents=True, exist_ok=True)
-            unlinked(self._place)
+            check_no_links(self._place)
         except OSError as error:
             place = escape_name(str(self._place))
             raise ToolFailed(f"No working tree in {place}: {error.strerror}") from error

@@ -39,7 +39,7 @@ from refold.memory.project import PendingSessions, has_notes, notes_directory, p
 from refold.permissions.facts import Facts
 from refold.permissions.rules import Rule
 from refold.place.port import Snapshots
-from refold.plugins import installed, of_group
+from refold.plugins import find_plugins, of_group
 from refold.rlm.rate_limit import RateLimit
 from refold.session.recorder import Recorder
 from refold.session.session import Session, SessionOptions
@@ -368,7 +368,7 @@ def _of_packages(
 
     A program that says which tools there are gets those, and nothing that is installed.
     """
-    found = installed(TOOLS_GROUP, POLICY_GROUP) if options.tools is None else ()
+    found = find_plugins(TOOLS_GROUP, POLICY_GROUP) if options.tools is None else ()
     tools, no_tools = load_tools(of_group(TOOLS_GROUP, found), _names(own))
     more, no_policies = load_policies(of_group(POLICY_GROUP, found), log)
     return tools, more, (*no_tools, *no_policies)

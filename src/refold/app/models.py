@@ -183,12 +183,16 @@ class Models:
         found += [
             f"{spec.name}/{spec.model}"
             for spec in connections.known
-            if spec.model and connections.keys.at_hand(spec) and not self._moved(spec)
+            if spec.model
+            and connections.keys.at_hand(spec)
+            and not self._has_own_address(spec)
         ]
         found += [
             f"{spec.name}/{model}"
             for spec in connections.known
-            if spec.model and connections.keys.at_hand(spec) and not self._moved(spec)
+            if spec.model
+            and connections.keys.at_hand(spec)
+            and not self._has_own_address(spec)
             for alias in MODEL_ALIASES
             if (model := self._newest(alias, spec))
         ]
@@ -349,7 +353,7 @@ class Models:
         """What there is a key for, then Ollama, then an embedded model."""
         keys = self.connections.keys
         for spec in self.connections.known:
-            if spec.wire == "openai-responses" and self._moved(spec):
+            if spec.wire == "openai-responses" and self._has_own_address(spec):
                 continue  # a server that only resembles OpenAI's speaks Chat
             if spec.model and keys.at_hand(spec):
                 return f"{spec.name}/{spec.model}"
@@ -362,11 +366,13 @@ class Models:
         return next(iter(self._offline), "")
 
     def _of_keyring(self) -> tuple[str, ...]:
-        known = [s for s in self.connections.known if s.model and not self._moved(s)]
+        known = [
+            s for s in self.connections.known if s.model and not self._has_own_address(s)
+        ]
         found = self.connections.keys.first_in_keyring(known)
         return (f"{found.name}/{found.model}",) if found else ()
 
-    def _moved(self, spec: ProviderSpec) -> bool:
+    def _has_own_address(self, spec: ProviderSpec) -> bool:
         return catalog.has_custom_address(spec, self._environ)
 
 

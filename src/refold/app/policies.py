@@ -134,7 +134,7 @@ def _until_it_raises(
             return cast("Action | Note | None", function(view))
         except Exception as error:  # its bug must not take the session with it
             broken = True
-            log("warning", str(plugin.broken(f"{type(error).__name__}: {error}")))
+            log("warning", str(plugin.error_about(f"{type(error).__name__}: {error}")))
             return None
 
     policy.__name__ = plugin.name

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from refold.app.workspace import Workspace
 from refold.config.paths import Paths, home
-from refold.errors import BadInput, said_by
+from refold.errors import BadInput, reason_of
 from refold.mcp.packages import PackageLaunch, installation, launch_of
 from refold.mcp.server_home import ServerHome, from_home, server_home
 from refold.mcp.servers import ServerConfig, resolve
@@ -83,7 +83,7 @@ class ServerPrograms:
         except OSError as error:
             raise BadInput(
                 f"the directory {place.directory} of the MCP server {server.name} cannot be "
-                f"created: {said_by(error)}"
+                f"created: {reason_of(error)}"
             ) from error
         own.append(str(place.home))
         command = config.command
@@ -150,6 +150,6 @@ class ServerPrograms:
             except OSError as error:
                 raise BadInput(
                     f"the directory {path}, which the MCP server {config.name} may change files "
-                    f"in, cannot be created: {said_by(error)}"
+                    f"in, cannot be created: {reason_of(error)}"
                 ) from error
             yield real

@@ -30,7 +30,7 @@ from refold.config.folder_settings import project_here
 from refold.config.paths import HOOK_FILES, Paths
 from refold.config.project import MAX_SETTINGS_BYTES, hook_files_in
 from refold.config.secret_values import is_secret
-from refold.errors import BadInput, ToolFailed, said_by
+from refold.errors import BadInput, ToolFailed, reason_of
 from refold.hooks.answers import (
     MAX_OUTPUT_BYTES,
     HookAnswer,
@@ -49,7 +49,7 @@ from refold.hooks.configuration import (
 )
 from refold.place.commands import ShellCommands
 from refold.place.port import CommandExtras, Commands, Finished
-from refold.plugins import installed, unique
+from refold.plugins import find_plugins, unique
 from refold.safe_open import read_regular
 from refold.tools.contract import Tool
 from refold.values.hosts import only
@@ -96,7 +96,7 @@ class SessionHooks(Struct, frozen=True):
             return await self._by_command(hook, document)
         except (ToolFailed, OSError) as error:
             return failure_answer(
-                hook, said_by(error) if isinstance(error, OSError) else str(error)
+                hook, reason_of(error) if isinstance(error, OSError) else str(error)
             )
 
     async def _by_command(self, hook: Hook, document: Mapping[str, object]) -> HookAnswer:
@@ -217,7 +217,7 @@ def load_hooks(
     except FileNotFoundError:
         pass
     except OSError as error:
-        raise BadInput(f"the hooks in {own} cannot be read: {said_by(error)}") from error
+        raise BadInput(f"the hooks in {own} cannot be read: {reason_of(error)}") from error
     else:  # it may be a link to the settings of Claude Code
         theirs = os.path.basename(os.path.realpath(own)).startswith("settings")
         files.append(read(content, str(own), trusted_with_all=True, of_claude=theirs))
@@ -328,12 +328,12 @@ async def _by_function(hook: Hook, document: Mapping[str, object]) -> HookAnswer
 
 
 def _entry_point_names(hooks: Sequence[Hook]) -> frozenset[str]:
-    found = installed(HOOK_GROUP) if any(hook.entry_point for hook in hooks) else ()
+    found = find_plugins(HOOK_GROUP) if any(hook.entry_point for hook in hooks) else ()
     return frozenset(plugin.name for plugin in found)
 
 
 def _load(name: str) -> Callable[..., Any]:
-    plugin = unique(installed(HOOK_GROUP), name)
+    plugin = unique(find_plugins(HOOK_GROUP), name)
     if plugin is None:
         raise BadInput(
             f"no installed package offers the entry point {name!r} of {HOOK_GROUP}"

@@ -192,7 +192,7 @@ class TurnContext:
             ),
             tools=given.active if coded else traits.tools(given.active),
             deferred=() if traits.small else given.deferred,
-            policies=self._bounded(agent.bounds.steps, coded=coded),
+            policies=self._policies_within(agent.bounds.steps, coded=coded),
             rules=(*shared.workspace.rules, *agent.rules),
             mode=settings.permission_mode,
             attended=options.attended,
@@ -288,7 +288,7 @@ class TurnContext:
         python = self._resources.python
         return _together(self._children.background, *((python.beside,) if python else ()))
 
-    def _bounded(self, steps: int, *, coded: bool) -> tuple[Policy, ...]:
+    def _policies_within(self, steps: int, *, coded: bool) -> tuple[Policy, ...]:
         key = (steps, coded)
         if key not in self._policies:
             shared = self._shared

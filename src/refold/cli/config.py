@@ -26,7 +26,7 @@ from refold.config.settings_report import (
     settings_without_secrets,
 )
 from refold.config.toml_text import value_in_toml
-from refold.errors import BadInput, said_by
+from refold.errors import BadInput, reason_of
 from refold.headless.streams import print_document, print_error, write
 from refold.place.private_files import write as keep
 from refold.session.redactor import Redactor
@@ -234,7 +234,7 @@ def _keep(aside: Path, text: str) -> None:
     try:
         keep(aside, text)
     except OSError as error:
-        raise BadInput(f"{aside} cannot be written: {said_by(error)}") from error
+        raise BadInput(f"{aside} cannot be written: {reason_of(error)}") from error
 
 
 def _holds(aside: Path, text: str) -> bool:
@@ -247,7 +247,7 @@ def _read(aside: Path) -> str:
     try:
         return aside.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{aside} cannot be read: {said_by(error)}") from error
+        raise BadInput(f"{aside} cannot be read: {reason_of(error)}") from error
 
 
 def _again() -> bool:

@@ -28,7 +28,7 @@ from refold.config.paths import Paths
 from refold.config.project import FolderTexts
 from refold.config.settings_report import SettingOrigins, origins_report
 from refold.config.trusted_folders import TrustedFolders
-from refold.errors import BadInput, RefoldError, said_by
+from refold.errors import BadInput, RefoldError, reason_of
 from refold.journal.catalogue.catalogue import FILE_NAME
 from refold.logs.logbook import LOG_NAME as LOG
 from refold.place.sandbox import find
@@ -224,7 +224,7 @@ def _time_sync(path: Path) -> "float | str":
             os.close(opened)
         return time.perf_counter() - began
     except OSError as error:
-        return said_by(error)
+        return reason_of(error)
     finally:
         with suppress(OSError):
             file.unlink()

@@ -17,7 +17,7 @@ from refold.app.workspace import Workspace, WorkspaceDirectories
 from refold.cli.parser import seconds
 from refold.config.paths import paths
 from refold.config.settings import Settings
-from refold.errors import BadInput, first, said_by
+from refold.errors import BadInput, first, reason_of
 from refold.evaluation.comparison import comparison_lines
 from refold.evaluation.report import (
     Evaluation,
@@ -135,5 +135,5 @@ def _save(evaluation: Evaluation, path: Path) -> None:
     try:
         path.write_bytes(content + b"\n")
     except OSError as error:
-        raise BadInput(f"{path} cannot be written: {said_by(error)}") from error
+        raise BadInput(f"{path} cannot be written: {reason_of(error)}") from error
     write(f"all results: {path}\n")

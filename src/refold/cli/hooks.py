@@ -36,7 +36,7 @@ from refold.hooks.tool_names import (
     names_of,
     our_name,
 )
-from refold.plugins import installed
+from refold.plugins import find_plugins
 from refold.tools.builtin import TOOLS_GROUP, load_tools
 from refold.tools.contract import Tool
 from refold.values.modes import HookEvent
@@ -131,7 +131,7 @@ def _tool(given: str) -> str:
 
 def _plugin_tools() -> tuple[Tool, ...]:
     """The tools of plug-ins."""
-    return load_tools(installed(TOOLS_GROUP), tool_names(()))[0]
+    return load_tools(find_plugins(TOOLS_GROUP), tool_names(()))[0]
 
 
 def _arguments(text: str) -> dict[str, Any]:

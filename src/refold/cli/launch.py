@@ -25,7 +25,7 @@ from refold.config.folder_settings import FolderSettings, load_here, reason_sett
 from refold.config.paths import Paths, here, paths
 from refold.config.project import any_agent_file
 from refold.config.settings import Permissions, RuleWithCases
-from refold.errors import BadInput, Held, said_by
+from refold.errors import BadInput, Held, reason_of
 from refold.headless.streams import print_error, print_note
 from refold.headless.task import Task
 from refold.session.session import Session as Engine
@@ -340,7 +340,7 @@ def schema(given: str, flag: str = "--json-schema") -> Raw:
             text = Path(given).expanduser().read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise BadInput(
-                f"{flag} {given!r} is neither a JSON object nor a readable file: {said_by(error)}"
+                f"{flag} {given!r} is neither a JSON object nor a readable file: {reason_of(error)}"
             ) from error
     try:
         return Raw(msgspec.json.format(text.encode(), indent=-1))

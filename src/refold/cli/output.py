@@ -10,7 +10,7 @@ from pathlib import Path
 
 from refold import programs
 from refold.console.editor import editor_of
-from refold.errors import BadInput, said_by
+from refold.errors import BadInput, reason_of
 from refold.headless.streams import ReaderGone, answer_text, write
 from refold.programs import Programs
 
@@ -92,6 +92,6 @@ def edit(command: list[str], file: Path) -> None:
         with programs.start(words, env=environ) as running:
             code = running.wait()
     except OSError as error:
-        raise BadInput(f"{command[0]} cannot be run: {said_by(error)}") from error
+        raise BadInput(f"{command[0]} cannot be run: {reason_of(error)}") from error
     if code:
         raise BadInput(f"{command[0]} ended with exit code {code}")

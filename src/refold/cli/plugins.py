@@ -13,7 +13,7 @@ import msgspec
 from refold.commands.dispatch import COMMANDS_GROUP
 from refold.errors import BadInput
 from refold.headless.streams import print_document, write
-from refold.plugins import GROUPS, Plugin, installed
+from refold.plugins import GROUPS, Plugin, find_plugins
 from refold.provider.spec import PROVIDER_GROUP, provider_of
 from refold.tools.builtin import TOOLS_GROUP, builtin, load_tools
 from refold.views.escape import on_one_line
@@ -34,7 +34,7 @@ def add_arguments(plugins: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    every = sorted(installed(), key=lambda each: (GROUPS.index(each.group), each.name))
+    every = sorted(find_plugins(), key=lambda each: (GROUPS.index(each.group), each.name))
     problems = [_problem(each, every) for each in every]
     for plugin, problem in zip(every, problems, strict=True):
         if args.json:

@@ -31,7 +31,7 @@ from refold.config.paths import Paths, paths
 from refold.config.settings import Permissions, RuleWithCases, Settings, Word
 from refold.engine.authorize import describe_access, judge
 from refold.engine.calls import NOBODY_TO_ASK
-from refold.errors import BadInput, ToolFailed, said_by
+from refold.errors import BadInput, ToolFailed, reason_of
 from refold.headless.streams import print_document, print_error, write
 from refold.journal.events.kinds import Entry, Judged
 from refold.journal.state.fold import View, apply
@@ -269,7 +269,7 @@ def _document(file: Path) -> object:
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"the cases in {file} cannot be read: {said_by(error)}") from error
+        raise BadInput(f"the cases in {file} cannot be read: {reason_of(error)}") from error
     try:
         return _parse_document(file.suffix.lower(), text)
     except (ValueError, RecursionError) as error:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from refold.declared.agent_files import parse_agent_file
 from refold.declared.variant import AgentFile, to_table
-from refold.errors import BadInput, said_by
+from refold.errors import BadInput, reason_of
 from refold.headless.streams import write
 
 
@@ -75,7 +75,7 @@ def _read(name: str) -> AgentFile:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise BadInput(f"{name!r} cannot be read: {said_by(error)}") from error
+        raise BadInput(f"{name!r} cannot be read: {reason_of(error)}") from error
     return parse_agent_file(content, name, str(path), os.environ)
 
 
@@ -131,5 +131,5 @@ def _put(text: str, out: str | None) -> None:
         with Path(out).expanduser().open("x", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        raise BadInput(f"{out!r} cannot be written: {said_by(error)}") from error
+        raise BadInput(f"{out!r} cannot be written: {reason_of(error)}") from error
     write(f"wrote {out}\n")

@@ -156,7 +156,7 @@ async def _tour(
     paper.gap()
     paper.say(f"{paper.look.sign('prompt')} {_TOUR_PROMPT}", "person")
 
-    async def said() -> None:
+    async def say_prompt() -> None:
         await session.say(_TOUR_PROMPT, client_key="tour")
         await session.settle()
 
@@ -166,7 +166,7 @@ async def _tour(
         "a command runs, you are asked; if you say no, the model gets your reason.",
         "dim",
     )
-    failure = await work.through(said, "tour")
+    failure = await work.through(say_prompt, "tour")
     if failure is not None:
         paper.say(visible(str(failure)), "bad")
     if session.view.turn.outcome != "answered":
@@ -287,7 +287,7 @@ class _Unattended:
     def quiet(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    async def typed(self) -> str:
+    async def next_line(self) -> str:
         return ""
 
     def interrupt(self) -> bool:

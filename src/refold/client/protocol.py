@@ -11,7 +11,7 @@ from typing import Annotated, Literal, TypeAlias, get_args
 import msgspec
 from msgspec import Meta, Struct
 
-from refold.errors import BadInput, said_by
+from refold.errors import BadInput, reason_of
 from refold.tools.contract import ImageData
 from refold.values.control import CompactionKind
 from refold.values.json_check import find_repeated_key
@@ -336,7 +336,7 @@ def order_in(line: bytes) -> Order:
     try:
         order = msgspec.json.decode(_whole(text), type=Order | User | PlainMessage)
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"this is not an order: {_in_words(said_by(error))}") from error
+        raise BadInput(f"this is not an order: {_in_words(reason_of(error))}") from error
     if (key := find_repeated_key(text)) is not None:
         raise BadInput(f"this is not an order: the key {key[:60]!r} stands twice in it")
     match order:

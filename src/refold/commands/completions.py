@@ -18,7 +18,7 @@ from refold.commands.completion import (
 from refold.commands.dispatch import COMMANDS_GROUP, choices_of
 from refold.commands.table import Need, commands
 from refold.commands.workspace_files import WorkspaceFiles
-from refold.plugins import installed
+from refold.plugins import find_plugins
 from refold.views.escape import on_one_line
 
 
@@ -64,7 +64,7 @@ def list_commands(session: Session, lacks: Collection[Need] = ()) -> list[NamedC
     ]
     table += [
         NamedCommand(each.name, f"a command of {on_one_line(each.package)}", "")
-        for each in installed(COMMANDS_GROUP)
+        for each in find_plugins(COMMANDS_GROUP)
     ]
     return table
 

@@ -19,7 +19,7 @@ from refold.commands.completion import CompletionChoice
 from refold.commands.session_lines import sentence
 from refold.commands.table import NEED_REASONS, SlashCommand, command_in, find
 from refold.errors import BadInput, RefoldError
-from refold.plugins import Plugin, built_in, installed, unique
+from refold.plugins import Plugin, find_plugins, own_plugins, unique
 from refold.views.escape import on_one_line
 from refold.views.styled import line
 
@@ -79,7 +79,7 @@ async def run_command(name: str, rest: str, here: CommandContext) -> None:
                 text = await servers.expand(prompt, rest)
                 await here.say(text, typed=f"/{name} {rest}".rstrip())
                 return
-    if (brought := unique(installed(COMMANDS_GROUP), name)) is not None:
+    if (brought := unique(find_plugins(COMMANDS_GROUP), name)) is not None:
         await _run(brought, rest, here)
         return
     shortcuts = here.session.shortcuts
@@ -113,7 +113,7 @@ async def _run(command: Plugin, rest: str, here: CommandContext) -> None:
 
 def entry_point(command: SlashCommand) -> Plugin:
     """Where the function of a command of ours is registered."""
-    found = unique(built_in(COMMANDS_GROUP), command.name)
+    found = unique(own_plugins(COMMANDS_GROUP), command.name)
     if found is None:
         raise LookupError(f"/{command.name} is not in entry_points.txt")
     return found

@@ -19,7 +19,7 @@ from msgspec import Struct
 from refold import programs
 from refold.config import keyring
 from refold.config.settings import Provider as OwnProvider
-from refold.errors import BadInput, said_by
+from refold.errors import BadInput, reason_of
 from refold.programs import Programs
 from refold.provider import catalog
 from refold.provider.spec import ProviderSpec
@@ -196,7 +196,7 @@ def run_key_command(
             start_new_session=True,  # no terminal to ask on, and a group to end
         )
     except OSError as error:
-        why = said_by(error)
+        why = reason_of(error)
         raise BadInput(f"the key_command {program!r} cannot be run: {why}") from error
     with started:
         try:

@@ -6,7 +6,7 @@
 import re
 from pathlib import Path
 
-from refold.errors import BadInput, said_by
+from refold.errors import BadInput, reason_of
 from refold.place.private_files import file_lock, write
 
 
@@ -49,7 +49,7 @@ def _text(file: Path) -> str:
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"the keys in {file} cannot be read: {said_by(error)}") from error
+        raise BadInput(f"the keys in {file} cannot be read: {reason_of(error)}") from error
 
 
 def _parse(file: Path, text: str) -> dict[str, str]:
@@ -83,7 +83,9 @@ def _change(file: Path, provider: str, key: str | None) -> bool:
                 )
             write(file, after)
     except OSError as error:
-        raise BadInput(f"the keys in {file} cannot be written: {said_by(error)}") from error
+        raise BadInput(
+            f"the keys in {file} cannot be written: {reason_of(error)}"
+        ) from error
     return there
 
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.config.settings import Permissions, RuleWithCases
-from refold.errors import BadInput, said_by
+from refold.errors import BadInput, reason_of
 from refold.permissions.rules import Rule, check_examples, parse
 from refold.values.modes import Verdict
 
@@ -111,7 +111,7 @@ def text_of(file: Path) -> str:
         ) from error
     except OSError as error:
         raise BadInput(
-            f"the settings in {file} cannot be read: {said_by(error)}"
+            f"the settings in {file} cannot be read: {reason_of(error)}"
         ) from error
 
 

@@ -21,7 +21,7 @@ from refold.config.layers import Layer, Origin, from_text
 from refold.config.load import check_layer
 from refold.config.paths import HOOK_FILES, MCP_FILES
 from refold.config.settings import RuleWithCases
-from refold.errors import BadInput, said_by
+from refold.errors import BadInput, reason_of
 from refold.prompts.instructions import of_project
 from refold.prompts.repository import chain, root_of
 from refold.values.printable_names import escape_name
@@ -398,7 +398,7 @@ def small_file(path: str) -> bytes:
     try:
         opened = os.open(path, _READ_FLAGS & ~os.O_NOFOLLOW)
     except OSError as error:
-        raise _unread(path, said_by(error)) from error
+        raise _unread(path, reason_of(error)) from error
     try:
         return _whole(opened, path)
     finally:
@@ -415,7 +415,7 @@ def _open_session(name: str, where: int | None, called: str) -> int:
     except FileNotFoundError as error:
         raise _Nothing from error
     except OSError as error:
-        raise _unread(called, _special(name, where) or said_by(error)) from error
+        raise _unread(called, _special(name, where) or reason_of(error)) from error
 
 
 def _content(
@@ -426,7 +426,7 @@ def _content(
     except FileNotFoundError as error:
         raise _Nothing from error
     except OSError as error:
-        raise _unread(called, _special(name, where) or said_by(error)) from error
+        raise _unread(called, _special(name, where) or reason_of(error)) from error
     try:
         if skip(os.fstat(opened)):
             raise _Nothing
@@ -444,7 +444,7 @@ def _whole(opened: int, called: str) -> bytes:
             pieces.append(piece)
             left -= len(piece)
     except OSError as error:
-        raise _unread(called, said_by(error)) from error
+        raise _unread(called, reason_of(error)) from error
     if not left:
         raise _unread(called, f"it is larger than {MAX_SETTINGS_BYTES // 1024} KiB")
     return b"".join(pieces)

@@ -24,7 +24,7 @@ from refold.config.load import canonical, check_layer, combine, default_of, flat
 from refold.config.paths import Paths
 from refold.config.project import PROJECT_DIRECTORY, check_allowed, project, read
 from refold.config.trusted_folders import TrustedFolders
-from refold.errors import BadInput, said_by
+from refold.errors import BadInput, reason_of
 from refold.place.private_files import file_lock, write
 
 Whose: TypeAlias = Literal["user", "project", "project-local"]
@@ -128,7 +128,7 @@ def _file_lock(file: SettingsFile) -> Generator[None]:
         with file_lock(file.places.settings):
             yield
     except OSError as error:
-        raise BadInput(f"{file.path} cannot be written: {said_by(error)}") from error
+        raise BadInput(f"{file.path} cannot be written: {reason_of(error)}") from error
 
 
 def _write(file: SettingsFile, text: str) -> None:

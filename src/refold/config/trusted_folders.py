@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from refold.config.layers import Layer, Origin
 from refold.config.project import Project
-from refold.errors import BadInput, said_by
+from refold.errors import BadInput, reason_of
 from refold.permissions.rules import parse
 from refold.place.private_files import file_lock, read_decisions, whole, write
 from refold.values.modes import Verdict
@@ -198,7 +198,7 @@ class TrustedFolders:
 
                 write(self._file, whole(as_toml({**document, "folders": folders})))
         except OSError as error:
-            raise BadInput(f"{self._file} cannot be written: {said_by(error)}") from error
+            raise BadInput(f"{self._file} cannot be written: {reason_of(error)}") from error
 
 
 def _parse_toml(content: bytes) -> _Document:

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from refold.errors import BadInput, said_by
+from refold.errors import BadInput, reason_of
 from refold.place.private_files import file_lock, write
 from refold.safe_open import read_regular
 from refold.values.printable_names import escape_name
@@ -160,7 +160,7 @@ class TrustedVersions:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise BadInput(f"{self._file} cannot be read: {said_by(error)}") from error
+            raise BadInput(f"{self._file} cannot be read: {reason_of(error)}") from error
         try:
             if size > _MAX_RECORD_BYTES:
                 raise ValueError(f"it is larger than {_MAX_RECORD_BYTES:,} bytes")
@@ -178,7 +178,7 @@ class TrustedVersions:
                 record = change(self._read() or _Record(self._folder, {}))
                 write(self._file, msgspec.json.encode(record).decode())
         except OSError as error:
-            raise BadInput(f"{self._file} cannot be written: {said_by(error)}") from error
+            raise BadInput(f"{self._file} cannot be written: {reason_of(error)}") from error
         self._record = record
 
 

@@ -16,7 +16,7 @@ from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import History, InMemoryHistory
 
-from refold.safe_open import made, opened
+from refold.safe_open import create_file, open_checked
 
 _MAX_ENTRY_CHARS = 10_000  # characters of an entry
 _MAX_FILE_BYTES = 1_000_000  # bytes of the file; then the older half goes
@@ -30,7 +30,7 @@ def history(
         return InMemoryHistory()
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        os.close(opened(path, os.O_WRONLY | os.O_CREAT))
+        os.close(open_checked(path, os.O_WRONLY | os.O_CREAT))
     except OSError:  # a disk that is full or read-only: history is a convenience
         return InMemoryHistory()
     return _Kept(path, whole, masked)
@@ -73,7 +73,7 @@ class _Kept(History):
             newer = newer[newer.find(b"\n\n") + 1 :]
             half = self._path.with_name(f"{self._path.name}.{os.getpid()}")
             half.unlink(missing_ok=True)
-            made(half, newer)
+            create_file(half, newer)
             half.replace(self._path)
             return newer
 
@@ -97,7 +97,7 @@ class Suggested(AutoSuggest):
 def _alone(path: Path) -> Generator[int]:
     """The file, to read and add to, while no other program of ours does."""
     while True:
-        file = opened(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+        file = open_checked(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
             try:

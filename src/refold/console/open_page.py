@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 
 from refold.programs import Programs, start
-from refold.safe_open import made
+from refold.safe_open import create_file
 
 NO_BROWSER = "no program was found that opens a page: open the link above yourself"
 _LEADS_TO = '<!doctype html><meta http-equiv="refresh" content="0; url={link}">\n'
@@ -29,7 +29,7 @@ def open_page(
         if name and (program := known.find(name)):
             way.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             way.unlink(missing_ok=True)
-            made(way, _LEADS_TO.format(link=escape(link)).encode())
+            create_file(way, _LEADS_TO.format(link=escape(link)).encode())
             return start(
                 [program, str(way)],
                 stdin=subprocess.DEVNULL,

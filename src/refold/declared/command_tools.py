@@ -20,7 +20,7 @@ from msgspec import Meta, Raw, Struct
 
 from refold.config.project import small_file
 from refold.declared.variant import Declared
-from refold.errors import BadInput, ToolFailed, said_by
+from refold.errors import BadInput, ToolFailed, reason_of
 from refold.permissions.rules import ours
 from refold.permissions.shell.nested_commands import SHELL_PROGRAMS
 from refold.tools.contract import CommandLine, Reply, Signature, Tool, schema_of
@@ -140,7 +140,7 @@ def _in_folder(declared: Declared, name: str, path: str) -> Sequence[str]:
     try:
         files = sorted(entry for entry in os.listdir(path) if entry.endswith(".json"))
     except OSError as error:
-        raise _wrong(declared, f"{name!r} cannot be read: {said_by(error)}") from error
+        raise _wrong(declared, f"{name!r} cannot be read: {reason_of(error)}") from error
     if not 0 < len(files) <= _MAX_FILES:
         raise _wrong(
             declared,

@@ -23,7 +23,7 @@ from refold.declared.overlay import (
     token_limit,
 )
 from refold.declared.variant import Declared, Variant
-from refold.errors import BadInput, said_by
+from refold.errors import BadInput, reason_of
 from refold.provider import catalog
 from refold.provider.command import backends
 from refold.provider.spec import ProviderSpec
@@ -138,7 +138,7 @@ def write_files(agent: GeneratedAgent, directory: str, *, replace: bool) -> None
         for name, text in agent.files.items():
             (folder / name).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise BadInput(f"{directory!r} cannot be written: {said_by(error)}") from error
+        raise BadInput(f"{directory!r} cannot be written: {reason_of(error)}") from error
 
 
 def _prompt(declared: Declared) -> str:

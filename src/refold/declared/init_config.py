@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from refold.errors import BadInput, said_by
+from refold.errors import BadInput, reason_of
 
 _TOML_CONTENT = """\
 # Agents for refold. `refold --agents THIS_FILE --list-agents` lists them, and
@@ -107,6 +107,6 @@ def write_config(name: str) -> str:
         raise BadInput(f"{name!r} exists already: name another file") from error
     except OSError as error:
         raise BadInput(
-            f"--init-config {name!r} cannot be written: {said_by(error)}"
+            f"--init-config {name!r} cannot be written: {reason_of(error)}"
         ) from error
     return name

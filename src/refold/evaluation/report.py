@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from refold.errors import BadInput, said_by
+from refold.errors import BadInput, reason_of
 from refold.views.escape import on_one_line
 from refold.views.number_format import duration
 from refold.views.wrap import cut
@@ -79,7 +79,7 @@ def read_evaluation(path: Path) -> Evaluation:
     try:
         return msgspec.json.decode(path.read_bytes(), type=Evaluation)
     except OSError as error:
-        raise BadInput(f"{path} cannot be read: {said_by(error)}") from error
+        raise BadInput(f"{path} cannot be read: {reason_of(error)}") from error
     except msgspec.MsgspecError as error:
         raise BadInput(f"{path} is not a result of refold eval: {error}") from error
 

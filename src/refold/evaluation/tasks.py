@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, field
 
-from refold.errors import BadInput, said_by
+from refold.errors import BadInput, reason_of
 
 
 class Check(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -68,7 +68,7 @@ def _read(path: Path) -> list[Task]:
     try:
         tasks = msgspec.convert(tomllib.loads(path.read_text("utf-8")), _TaskFile).tasks
     except OSError as error:
-        raise BadInput(f"{path} cannot be read: {said_by(error)}") from error
+        raise BadInput(f"{path} cannot be read: {reason_of(error)}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
         raise BadInput(f"{path} is not a file of tasks: {error}") from error
     for task in tasks:

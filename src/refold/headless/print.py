@@ -19,7 +19,7 @@ from refold.client.launch import Launch
 from refold.client.protocol import Continue
 from refold.client.session import Session
 from refold.client.types import Frame, ImageData
-from refold.errors import BadInput, RefoldError, first, said_by
+from refold.errors import BadInput, RefoldError, first, reason_of
 from refold.headless.output import MAX_WAITING_NEWS, StreamWriter
 from refold.headless.stop_signals import StopSignals
 from refold.headless.streams import print_error
@@ -289,7 +289,7 @@ def _stdin(text: str) -> str:
             return ""
         content = sys.stdin.buffer.read(_MAX_STDIN_BYTES + 1)
     except OSError as error:
-        raise RefoldError(f"stdin cannot be read: {said_by(error)}") from error
+        raise RefoldError(f"stdin cannot be read: {reason_of(error)}") from error
     if len(content) > _MAX_STDIN_BYTES:
         raise BadInput(
             f"stdin holds more than {_MAX_STDIN_BYTES // 2**20} MiB, which is too long for a model: "

@@ -35,7 +35,7 @@ from refold.journal.store.disk import Disk, as_journal_errors
 from refold.journal.store.file import FileStore
 from refold.journal.store.session_files import CHILDREN_DIRECTORY, list_sessions, stamp_of
 from refold.journal.store.writer_threads import Writers
-from refold.safe_open import unlinked
+from refold.safe_open import check_no_links
 
 if TYPE_CHECKING:
     from refold.journal.bundle.pack import SessionPacker
@@ -80,7 +80,7 @@ class JournalDirectory:
         path = self.path(session)
         above = (parent for parent in path.parents if parent.is_relative_to(self.root))
         with as_journal_errors("open", path):
-            unlinked(path, *above)
+            check_no_links(path, *above)
         return FileStore(path, self._writers)
 
     def sessions(self) -> Iterator[StoredSession]:

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from refold.errors import BadInput, said_by
+from refold.errors import BadInput, reason_of
 from refold.mcp.servers import ServerConfig
 from refold.place.private_files import DamagedFile, read_decisions, write
 
@@ -180,7 +180,7 @@ class Manifests:
             write(self._file(server), content.decode())
         except OSError as error:
             raise BadInput(
-                f"what the MCP server {server.name!r} offers cannot be stored: {said_by(error)}"
+                f"what the MCP server {server.name!r} offers cannot be stored: {reason_of(error)}"
             ) from error
 
     def _file(self, server: ServerConfig) -> Path:

@@ -21,7 +21,7 @@ import anyio
 import msgspec
 from msgspec import Struct
 
-from refold.errors import BadInput, ToolFailed, said_by
+from refold.errors import BadInput, ToolFailed, reason_of
 from refold.mcp.packages import Installation, Kind, PackageLaunch, read_record
 from refold.mcp.server_home import ServerHome
 from refold.place.port import CommandExtras, Commands, Finished
@@ -98,7 +98,7 @@ class Installer(Struct, frozen=True):
             finally:
                 shutil.rmtree(directory / "cache", ignore_errors=True)
         except (OSError, ToolFailed) as error:
-            why = said_by(error) if isinstance(error, OSError) else str(error)
+            why = reason_of(error) if isinstance(error, OSError) else str(error)
             raise BadInput(f"{launch.names} cannot be installed: {why}") from error
 
     async def find_or_install(
@@ -116,7 +116,7 @@ class Installer(Struct, frozen=True):
             await anyio.to_thread.run_sync(lock.__enter__, abandon_on_cancel=True)
         except OSError as error:
             raise BadInput(
-                f"{launch.names} cannot be installed: {said_by(error)}"
+                f"{launch.names} cannot be installed: {reason_of(error)}"
             ) from error
         try:
             if there := installation(self.home, launch):
@@ -137,7 +137,7 @@ class Installer(Struct, frozen=True):
             write(self.home.record, msgspec.json.encode(made).decode())
         except OSError as error:
             raise BadInput(
-                f"what was installed cannot be noted in {self.home.record}: {said_by(error)}"
+                f"what was installed cannot be noted in {self.home.record}: {reason_of(error)}"
             ) from error
         # A session may still run the one before.
         current = {made.directory, before.directory if before else ""}

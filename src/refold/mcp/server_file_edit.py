@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from refold.errors import BadInput, said_by
+from refold.errors import BadInput, reason_of
 from refold.mcp.servers import server
 from refold.place.private_files import file_lock, write
 from refold.safe_open import read_regular
@@ -51,7 +51,7 @@ def _editing(file: Path) -> Generator[dict[str, Any]]:
             if servers != before:
                 write(file, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
     except OSError as error:
-        raise BadInput(f"{file} cannot be written: {said_by(error)}") from error
+        raise BadInput(f"{file} cannot be written: {reason_of(error)}") from error
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -152,7 +152,7 @@ class Memory:
         for note in notes:
             after = notes_file.with_note(after, note.section, note.text, note.replaces)
             origins[normal(note.text)] = note.origin
-        after, crowded = notes_file.bound_page(after)
+        after, crowded = notes_file.shorten_page(after)
         made = _difference(before, after, crowded, timestamp)
         if not made:
             return []

@@ -130,7 +130,7 @@ def without(page: Page, goes: Callable[[NoteLine], bool]) -> Page:
     return Page(tuple(parts))
 
 
-def bound_page(
+def shorten_page(
     page: Page, max_bytes: int = MAX_FILE_BYTES
 ) -> tuple[Page, tuple[NoteLine, ...]]:
     """The page within its size, and what had to be removed.

@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from refold.place.private_files import make_directories
-from refold.safe_open import opened, unlinked
+from refold.safe_open import check_no_links, open_checked
 
 NOTES_FILE = "memory.md"
 _MAX_NAME_CHARS = 40  # letters of a name that a person can read
@@ -90,8 +90,8 @@ class PendingSessions:
     def put(self, session: str) -> None:
         with suppress(OSError):
             make_directories(self._folder)
-            unlinked(self._folder)
-            os.close(opened(self._folder / session, os.O_WRONLY | os.O_CREAT))
+            check_no_links(self._folder)
+            os.close(open_checked(self._folder / session, os.O_WRONLY | os.O_CREAT))
 
     def remove(self, session: str) -> None:
         with suppress(OSError):
@@ -118,7 +118,9 @@ class PendingSessions:
         tries = 0
         with (
             suppress(OSError),
-            open(self._folder / session, "a", encoding="ascii", opener=opened) as file,
+            open(
+                self._folder / session, "a", encoding="ascii", opener=open_checked
+            ) as file,
         ):
             tries = file.tell()
             file.write(".")
@@ -130,7 +132,7 @@ class PendingSessions:
     def alone(self) -> Generator[bool]:
         """True while no other process works on these. Does not wait."""
         try:
-            lock = opened(self._folder / ".lock", os.O_RDWR | os.O_CREAT)
+            lock = open_checked(self._folder / ".lock", os.O_RDWR | os.O_CREAT)
         except OSError:
             yield False
             return

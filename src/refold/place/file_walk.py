@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from refold.errors import said_by
+from refold.errors import reason_of
 from refold.place.gitignore import IgnoreLine, is_ignored, read_lines
 from refold.place.openat import READ_FLAGS, DirectoryDescriptors, beneath, kind_of
 from refold.place.port import Kind, Real
@@ -168,12 +168,12 @@ def _entries(
     except FileNotFoundError:  # gone since its name was read
         return [], ""
     except OSError as error:
-        return [], said_by(error).lower()
+        return [], reason_of(error).lower()
     try:
         with os.scandir(number) as entries:
             return [(entry.name, _kind(entry)) for entry in entries], ""
     except OSError as error:
-        return [], said_by(error).lower()
+        return [], reason_of(error).lower()
     finally:
         os.close(number)
 

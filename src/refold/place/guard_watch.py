@@ -29,7 +29,7 @@ from refold.place.guarded_paths import GuardedPaths, Guards, and_above
 from refold.place.port import GuardChange, GuardReport
 from refold.place.private_files import make_directories
 from refold.place.reaper import owner, owner_lives
-from refold.safe_open import made, opened, unlinked
+from refold.safe_open import check_no_links, create_file, open_checked
 from refold.values.path_names import below
 
 _RUNS, _RESTS = ".running", ".resting"  # endings of stored states
@@ -245,13 +245,13 @@ class _Stored:
         self._state = None
         folder = Path(self._workspace.states)
         make_directories(folder)
-        unlinked(folder)
+        check_no_links(folder)
         workspace, held = self._workspace, tuple(sorted(self._held))
         stored = StoredState(workspace.roots, workspace.repositories, state, held)
         new = Path(f"{self._file}.new")
         with suppress(FileNotFoundError):
             new.unlink()
-        made(new, msgspec.msgpack.encode(stored))
+        create_file(new, msgspec.msgpack.encode(stored))
         new.rename(self._file + _RUNS)
         with suppress(FileNotFoundError):
             os.unlink(self._file + _RESTS)
@@ -310,7 +310,7 @@ class _KnownChanges:
         make_directories(Path(self._folder))
         for path, change in states.items():
             with suppress(OSError):  # then another may undo it, which loses nothing
-                os.close(opened(self._name(path, change), os.O_WRONLY | os.O_CREAT))
+                os.close(open_checked(self._name(path, change), os.O_WRONLY | os.O_CREAT))
                 os.utime(self._name(path, change))
 
     def _is_noted(self, path: str, current: Fingerprint | None) -> bool:

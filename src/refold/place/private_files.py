@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import msgspec
 
-from refold.errors import BadInput, said_by
+from refold.errors import BadInput, reason_of
 from refold.safe_open import read_regular
 
 T = TypeVar("T")
@@ -92,7 +92,7 @@ def read_decisions(
         return None
     except OSError as error:
         raise DamagedFile(
-            f"{file} cannot be read: {said_by(error)}, so {consequence}"
+            f"{file} cannot be read: {reason_of(error)}, so {consequence}"
         ) from error
     try:
         _check_whole(content, size, max_bytes)

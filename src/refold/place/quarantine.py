@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from refold.errors import BadInput
 from refold.place.openat import FOLDER_FLAGS, beneath
-from refold.safe_open import made, read_regular, unlinked
+from refold.safe_open import check_no_links, create_file, read_regular
 
 _NOTES_DIRECTORY = ".from"  # the directory of what is known of each
 _MAX_REPLACED_BYTES = 1024 * 1024  # of a file that refold restored
@@ -55,13 +55,13 @@ def move_to(
     """
     notes = Path(origin, _NOTES_DIRECTORY)
     os.makedirs(notes, mode=0o700, exist_ok=True)
-    unlinked(Path(origin), notes)
+    check_no_links(Path(origin), notes)
     called = f"{os.urandom(4).hex()}-{name}"
     os.rename(name, goal := os.path.join(origin, called), src_dir_fd=descriptor)
     with suppress(OSError):  # without it a person has to say where it is to go
         path = os.fsencode(path).decode(errors="replace")
         note = QuarantineOrigin(path, time.time(), replaced_by)
-        made(notes / f"{called}.json", msgspec.json.encode(note))
+        create_file(notes / f"{called}.json", msgspec.json.encode(note))
     return goal
 
 
@@ -74,7 +74,7 @@ class Quarantine:
     def things(self) -> list[QuarantinedItem]:
         """All of them, the last taken first."""
         try:
-            unlinked(self._directory)
+            check_no_links(self._directory)
             names = [
                 entry for entry in os.listdir(self._directory) if entry != _NOTES_DIRECTORY
             ]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from refold import programs
 from refold.errors import ToolFailed
-from refold.safe_open import made, opened, unlinked
+from refold.safe_open import check_no_links, create_file, open_checked
 from refold.values.printable_names import escape_name
 
 EMPTY_TREE = (
@@ -86,7 +86,7 @@ class SnapshotRepository:
             # Where git writes, no directory is a link: it would not look.
             own = (self.directory / name for name in ("", *_INITIAL_FOLDERS))
             objects = (self.directory / "objects").iterdir()
-            unlinked(self.directory.parent, *own, *objects)
+            check_no_links(self.directory.parent, *own, *objects)
             for name, text in _INITIAL_FILES.items():
                 _write(self.directory / name, text)
         except OSError as error:
@@ -193,8 +193,8 @@ class SnapshotRepository:
         place = self.directory / name
         try:
             place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            unlinked(place.parent)
-            number = opened(place, os.O_RDWR | os.O_CREAT)
+            check_no_links(place.parent)
+            number = open_checked(place, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise ToolFailed(
                 f"The checkpoints in {escape_name(str(place))} cannot be written: "
@@ -293,7 +293,7 @@ def _write(place: Path, text: str) -> None:
     except (FileNotFoundError, UnicodeDecodeError):
         pass
     beside = place.with_name(f"{place.name}.{os.urandom(4).hex()}")
-    made(beside, text.encode())
+    create_file(beside, text.encode())
     beside.replace(place)
 
 

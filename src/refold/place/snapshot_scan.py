@@ -32,7 +32,7 @@ from refold.place.snapshot_repository import (
     SnapshotRepository,
     pieces,
 )
-from refold.safe_open import opened
+from refold.safe_open import open_checked
 from refold.values.printable_names import escape_name
 
 MAX_FILE_BYTES = 32 * 1024 * 1024  # of one file
@@ -258,7 +258,7 @@ class _RootScan:
     def _put_rules(self, rules: bytes) -> None:
         try:
             if not self._exclude.exists() or self._exclude.read_bytes() != rules:
-                with open(self._exclude, "wb", opener=opened) as writing:
+                with open(self._exclude, "wb", opener=open_checked) as writing:
                     writing.write(rules)
         except OSError as error:
             raise ToolFailed(
@@ -339,7 +339,7 @@ def _about(place: Path) -> tuple[int, int] | None:
 def _copy(source: Path, target: Path) -> None:
     """With its modification time, and completely or not at all."""
     beside = target.with_name(f"{target.name}.{os.urandom(4).hex()}")
-    with source.open("rb") as reading, open(beside, "xb", opener=opened) as writing:
+    with source.open("rb") as reading, open(beside, "xb", opener=open_checked) as writing:
         # Of what was opened: under its name there may be another by now.
         about = os.fstat(reading.fileno())
         shutil.copyfileobj(reading, writing)

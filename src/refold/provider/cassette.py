@@ -14,7 +14,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import cast
 
-from refold.errors import BadInput, ProviderError, Refused, said_by
+from refold.errors import BadInput, ProviderError, Refused, reason_of
 from refold.provider.cassette_format import (
     FORMAT_VERSION,
     Mask,
@@ -80,7 +80,7 @@ class CassetteWriter:
             ) from error
         except OSError as error:
             raise BadInput(
-                f"the cassette {self._file} cannot be made: {said_by(error)}"
+                f"the cassette {self._file} cannot be made: {reason_of(error)}"
             ) from error
         os.close(descriptor)
         self._write(to_line({"cassette": FORMAT_VERSION}))
@@ -97,7 +97,7 @@ class CassetteWriter:
                 os.close(file)
         except OSError as error:
             self._broken = (
-                f"the cassette {self._file} cannot be written: {said_by(error)}; it holds what came "
+                f"the cassette {self._file} cannot be written: {reason_of(error)}; it holds what came "
                 "before: record to a new file"
             )
             raise Refused(self._broken) from error

@@ -38,7 +38,7 @@ from refold.errors import (
     Refused,
     TooLong,
     Unreachable,
-    said_by,
+    reason_of,
 )
 from refold.provider.named_file import read_whole
 from refold.provider.port import (
@@ -163,7 +163,7 @@ def read(file: Path, name: Literal["script", "cassette"]) -> Recordings:
             read_whole(file, MAX_FILE_BYTES).removeprefix(b"\xef\xbb\xbf").split(b"\n")
         )
     except OSError as error:
-        raise BadInput(f"the {name} {file} cannot be read: {said_by(error)}") from error
+        raise BadInput(f"the {name} {file} cannot be read: {reason_of(error)}") from error
     version = _version(lines[0] if lines else b"")
     if name == "cassette" and not version:
         raise BadInput(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec.structs import replace
 
 from refold.errors import BadInput
-from refold.plugins import built_in
+from refold.plugins import own_plugins
 from refold.provider.known_models import window
 from refold.provider.port import Provider
 from refold.provider.spec import (
@@ -200,7 +200,7 @@ class ConnectedProvider(Provider, Protocol):
 
 def providers() -> tuple[ProviderSpec, ...]:
     """All that are built in."""
-    entries = map(provider_of, built_in(PROVIDER_GROUP))
+    entries = map(provider_of, own_plugins(PROVIDER_GROUP))
     return tuple(entry for entry in entries if isinstance(entry, ProviderSpec))
 
 

@@ -20,7 +20,7 @@ from refold.provider import catalog
 from refold.provider.known_models import PriceTier
 from refold.provider.prices import Overrides, Rates, find, override, rates, runs_here
 from refold.provider.spec import PluginProvider, ProviderSpec
-from refold.safe_open import made
+from refold.safe_open import create_file
 
 if TYPE_CHECKING:
     from refold.provider.command.spec import CommandSpec
@@ -155,7 +155,7 @@ def store_list(directory: Path, name: str, listed: StoredModelList) -> None:
     with suppress(OSError):
         directory.mkdir(parents=True, exist_ok=True)
         temporary.unlink(missing_ok=True)
-        made(temporary, msgspec.json.encode(listed))
+        create_file(temporary, msgspec.json.encode(listed))
         temporary.replace(file)
 
 

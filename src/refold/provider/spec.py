@@ -9,7 +9,7 @@ from typing import Literal, Protocol, TypeAlias, TypeVar, cast
 from msgspec import Struct, structs
 
 from refold.errors import BadInput
-from refold.plugins import Plugin, installed, unique
+from refold.plugins import Plugin, find_plugins, unique
 from refold.provider.port import Provider
 
 Wire: TypeAlias = Literal[
@@ -112,7 +112,7 @@ def plugin_provider(name: str) -> ProviderSpec | PluginProvider | None:
 
     Packages are searched only for a name that is not built in.
     """
-    plugin = unique(installed(PROVIDER_GROUP), name)
+    plugin = unique(find_plugins(PROVIDER_GROUP), name)
     return None if plugin is None else provider_of(plugin)
 
 
@@ -122,5 +122,5 @@ def provider_of(plugin: Plugin) -> ProviderSpec | PluginProvider:
     if isinstance(registered, ProviderSpec):
         return structs.replace(registered, name=plugin.name)
     if not callable(registered):
-        raise plugin.broken("it is neither a function nor a ProviderSpec")
+        raise plugin.error_about("it is neither a function nor a ProviderSpec")
     return PluginProvider(plugin.name, cast("Callable[..., Provider]", registered))

@@ -15,7 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from msgspec import Struct
 from starlette.exceptions import HTTPException
 
-from refold.errors import BadInput, RefoldError, said_by
+from refold.errors import BadInput, RefoldError, reason_of
 from refold.server.guard import Rejected
 from refold.values.json_check import find_repeated_key
 
@@ -129,7 +129,7 @@ async def body_of(request: Request, kind: type[T]) -> T:
         value = msgspec.json.decode(data, type=kind)
     except (ValueError, RecursionError) as error:
         raise BadInput(
-            f"the body is not what is expected here: {said_by(error)}"
+            f"the body is not what is expected here: {reason_of(error)}"
         ) from error
     if (key := find_repeated_key(data)) is not None:
         raise BadInput(f"the body is not what is expected here: {key[:60]!r} stands twice")

@@ -132,7 +132,7 @@ class Session:
 
         def make_events(view: View) -> Sequence[Event]:
             self.left_bypass = bool(view.seq) and view.rights.mode == "bypass"
-            make = _taken_up if view.seq else _begun
+            make = _resume_events if view.seq else _start_events
             return make(view, opening, self._options)
 
         self.record.begin_with(make_events, *more)
@@ -314,7 +314,9 @@ class Session:
 CUT_OFF = "refold was ended before the response came; what was reserved counts as used"
 
 
-def _begun(_: View, opening: Opening, session_options: SessionOptions) -> Sequence[Event]:
+def _start_events(
+    _: View, opening: Opening, session_options: SessionOptions
+) -> Sequence[Event]:
     private, place = not session_options.remember, opening.place
     started = SessionStarted(
         place.directory,
@@ -331,7 +333,7 @@ def _begun(_: View, opening: Opening, session_options: SessionOptions) -> Sequen
     return (started, *mode)
 
 
-def _taken_up(
+def _resume_events(
     view: View, opening: Opening, session_options: SessionOptions
 ) -> Sequence[Event]:
     private, place = not session_options.remember, opening.place

@@ -178,14 +178,14 @@ class PromptLoop:
         socket = self.terminal.socket
         async with anyio.create_task_group() as group:
 
-            async def ordered() -> None:
+            async def wait_for_work() -> None:
                 if socket is not None:
                     await socket.wait_for_order()
                     while not self.terminal.session.has_work:
                         await socket.wait_for_order()
                     group.cancel_scope.cancel()
 
-            group.start_soon(ordered)
+            group.start_soon(wait_for_work)
             await self._until_work(watch)
             group.cancel_scope.cancel()
         self._seen = self.terminal.session.view.seq

@@ -61,7 +61,7 @@ class Work:
         )
         self._transcript.usage = session.settings.terminal.show_tokens
         self._transcript.hint = reader.hears
-        self._lock = PromptLock(reader.typed)
+        self._lock = PromptLock(reader.next_line)
         self._steering = Steering(
             session,
             printer,
@@ -214,7 +214,7 @@ class Work:
 
     async def _listen(self) -> None:
         while True:
-            typed = await self._lock.typed()
+            typed = await self._lock.next_line()
             if self._lock.is_wanted or typed == "\x1b":
                 await self._wait_for_turn()
                 async with self._take_floor():
@@ -333,7 +333,7 @@ class PromptLock:
     def clear_interrupt(self) -> None:
         self._wish = anyio.Event()
 
-    async def typed(self) -> str:
+    async def next_line(self) -> str:
         """What is typed while no question is open; "" if a Ctrl+C came."""
         while not self.is_wanted:
             async with self._keyboard:

@@ -9,7 +9,7 @@ from functools import cache
 from typing import cast
 
 from refold.errors import BadInput
-from refold.plugins import Plugin, built_in
+from refold.plugins import Plugin, own_plugins
 from refold.tools.contract import Tool
 
 TOOLS_GROUP = "refold.tools"  # the group of entry points
@@ -17,7 +17,7 @@ TOOLS_GROUP = "refold.tools"  # the group of entry points
 
 @cache
 def builtin() -> tuple[Tool, ...]:
-    tools, problems = load_tools(built_in(TOOLS_GROUP))
+    tools, problems = load_tools(own_plugins(TOOLS_GROUP))
     assert not problems, problems  # then the installation is damaged
     return tools
 
@@ -36,7 +36,7 @@ def load_tools(
         try:
             new = tuple(_tools(plugin))
             if clash := [tool.name for tool in new if tool.name in names]:
-                raise plugin.broken(f"the name of its tool {clash[0]!r} is taken")
+                raise plugin.error_about(f"the name of its tool {clash[0]!r} is taken")
         except BadInput as error:
             problems.append(str(error))
         else:
@@ -52,9 +52,13 @@ def _tools(plugin: Plugin) -> Iterator[Tool]:
     )
     for item in objects:
         if not isinstance(item, Tool):
-            raise plugin.broken(f"{item!r} is not a tool: put @tool above its function")
+            raise plugin.error_about(
+                f"{item!r} is not a tool: put @tool above its function"
+            )
         if item.name.startswith("mcp__"):
-            raise plugin.broken(f"names like {item.name!r} are of tools of MCP servers")
+            raise plugin.error_about(
+                f"names like {item.name!r} are of tools of MCP servers"
+            )
         if not plugin.ours:  # reading the types of all would make each start slower
             _read_types(plugin, item)
         yield item
@@ -64,4 +68,4 @@ def _read_types(plugin: Plugin, tool: Tool) -> None:
     try:
         tool.signature()
     except Exception as error:
-        raise plugin.broken(f"{type(error).__name__}: {error}") from error
+        raise plugin.error_about(f"{type(error).__name__}: {error}") from error

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from refold.console.keys import modes, set_modes
-from refold.safe_open import opened, read_regular
+from refold.safe_open import open_checked, read_regular
 
 # The other screen, pastes in brackets, and the cursor hidden until the first frame.
 _ENTER_SCREEN = "\x1b[?1049h\x1b[?2004h\x1b[?25l"
@@ -83,7 +83,7 @@ class ScreenModes:
         left = _Left(os.getpid(), numbers, [_number(character) for character in characters])
         with suppress(OSError):  # a convenience
             self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            file = opened(self._file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            file = open_checked(self._file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             with os.fdopen(file, "wb") as stream:
                 stream.write(msgspec.json.encode(left))
 

@@ -19,8 +19,8 @@ from msgspec import Struct
 from refold.journal.catalogue.search_text import from_index
 from refold.journal.catalogue.session_card import MATCH_END, MATCH_START, Card, Hit
 from refold.journal.store.session_files import FileStamp
-from refold.safe_open import opened as opened_file
-from refold.safe_open import unlinked
+from refold.safe_open import check_no_links
+from refold.safe_open import open_checked as opened_file
 
 SCHEMA_VERSION = 4
 PRIVATE_FILE = Path()  # no file that anybody else can see
@@ -252,7 +252,7 @@ def _create_file(path: Path) -> None:
     One that is there is not opened: closing it would take the locks away that SQLite has on
     it in other threads here.
     """
-    unlinked(*(Path(f"{path}{end}") for end in _FILE_SUFFIXES))
+    check_no_links(*(Path(f"{path}{end}") for end in _FILE_SUFFIXES))
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
     try:
         os.close(opened_file(path, flags))

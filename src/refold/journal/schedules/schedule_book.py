@@ -33,7 +33,7 @@ from refold.journal.schedules.hook_calls import (
 from refold.journal.schedules.recurrence import Recurrence
 from refold.journal.store.disk import Disk, make_directories
 from refold.journal.store.shared_log import EventSchema, SharedLog
-from refold.safe_open import opened
+from refold.safe_open import open_checked
 from refold.values.modes import Mode
 from refold.values.usage import Budget
 
@@ -341,7 +341,7 @@ class ScheduleBook:
         """Whether no process has a run of this schedule under way; then none begins one."""
         make_directories(self._directory, self._disk)
         path = self._directory / f"running-{id_}.lock"
-        file = opened(path, os.O_RDWR | os.O_CREAT)
+        file = open_checked(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -22,7 +22,7 @@ from refold.journal.events.kinds import (
     VariablesSaved,
 )
 from refold.journal.store.disk import Disk, as_journal_errors, make_directories
-from refold.safe_open import unlinked
+from refold.safe_open import check_no_links
 
 DIRECTORY_NAME = "blobs"
 PART_SUFFIX = ".part"
@@ -68,7 +68,7 @@ class BlobFiles:
     def sweep(self) -> None:
         """Remove files that earlier writers of this session left unfinished."""
         with as_journal_errors("write", self._directory):
-            unlinked(self._directory)
+            check_no_links(self._directory)
         for part in self._directory.glob(f"*{PART_SUFFIX}"):
             if f".{os.getpid()}." not in part.name:
                 part.unlink(missing_ok=True)

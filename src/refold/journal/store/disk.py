@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from refold.errors import JournalError
-from refold.safe_open import opened, unlinked
+from refold.safe_open import check_no_links, open_checked
 
 ERROR_ADVICE = {
     errno.ENOSPC: "free up disk space, then continue",
@@ -35,8 +35,8 @@ class Disk:
     def open(self, path: Path, *, new: bool = False) -> int:
         """Open for reading and writing, through no link. What is made is for its owner alone."""
         if not new:
-            return opened(path, os.O_RDWR)
-        file = opened(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+            return open_checked(path, os.O_RDWR)
+        file = open_checked(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         os.fchmod(file, 0o600)  # the umask may have taken from it
         return file
 
@@ -80,7 +80,7 @@ def make_directories(path: Path, disk: Disk) -> list[Path]:
 
     Raises `OSError` if `path` is a link.
     """
-    unlinked(path)
+    check_no_links(path)
     missing = list[Path]()
     while not path.is_dir():
         missing.append(path)

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from refold.errors import BadInput
 from refold.journal.store import log_file
-from refold.safe_open import unlinked
+from refold.safe_open import check_no_links
 from refold.values.text import clean
 
 CHILDREN_DIRECTORY = "children"  # in the directory of their parent
@@ -94,7 +94,7 @@ def sweep(root: Path, aside: str) -> None:
 
     Raises `OSError` for a link.
     """
-    unlinked(root)
+    check_no_links(root)
     for left in root.glob(f"{aside}*"):
         process = left.name.removeprefix(aside).partition("-")[0]
         if process.isdecimal() and not _lives(int(process)):

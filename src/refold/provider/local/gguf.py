@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from msgspec import Struct
 
-from refold.errors import BadInput, said_by
+from refold.errors import BadInput, reason_of
 
 _MAGIC_BYTES = b"GGUF"
 _KNOWN_VERSIONS = (2, 3)
@@ -56,7 +56,7 @@ def read_header(path: Path) -> GgufHeader:
         reason = str(error) or "its header is cut off"
         raise BadInput(f"{path} is not a GGUF file: {reason}") from error
     except OSError as error:
-        raise BadInput(f"{path} cannot be read: {said_by(error)}") from error
+        raise BadInput(f"{path} cannot be read: {reason_of(error)}") from error
     architecture = str(values.get("general.architecture", ""))
     template = str(values.get("tokenizer.chat_template", ""))
     numbers = {

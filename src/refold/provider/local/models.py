@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from refold.errors import BadInput
-from refold.safe_open import opened
+from refold.safe_open import open_checked
 
 _OWN_SUFFIX = ".model.json"
 
@@ -178,7 +178,7 @@ class ModelDirectory(Struct, frozen=True):
     def add(self, model: LocalModel) -> None:
         """Remember a model of the user's own."""
         with open(
-            self.directory / f"{model.file}{_OWN_SUFFIX}", "wb", opener=opened
+            self.directory / f"{model.file}{_OWN_SUFFIX}", "wb", opener=open_checked
         ) as file:
             file.write(msgspec.json.encode(model) + b"\n")
 
@@ -193,7 +193,7 @@ class ModelDirectory(Struct, frozen=True):
             return None
 
     def note(self, model: LocalModel, origin: ModelSource) -> None:
-        with open(self._record(model), "wb", opener=opened) as file:
+        with open(self._record(model), "wb", opener=open_checked) as file:
             file.write(msgspec.json.encode(origin) + b"\n")
 
     def remove(self, model: LocalModel) -> int:

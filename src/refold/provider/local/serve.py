@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 import msgspec
 from msgspec import Struct
 
-from refold.safe_open import made, opened
+from refold.safe_open import create_file, open_checked
 
 MIN_FREE_SHARE = 0.05  # of the machine's memory: with less available, an idle server ends
 _WATCH_SECONDS = 1.0  # between two looks at whether to end
@@ -135,7 +135,7 @@ def _write_record(order: ServeRequest, url: str) -> None:
     )
     draft = Path(f"{order.record}.{os.getpid()}")
     draft.unlink(missing_ok=True)
-    made(draft, msgspec.json.encode(record))
+    create_file(draft, msgspec.json.encode(record))
     os.replace(draft, order.record)
 
 
@@ -182,7 +182,7 @@ def _post(order: ServeRequest, url: str, path: str, body: dict[str, Any]) -> Non
 
 def _watch(order: ServeRequest) -> NoReturn:
     """Wait until there is a reason to end; then end with the lock on `use`."""
-    use = opened(order.use, os.O_RDWR | os.O_CREAT)
+    use = open_checked(order.use, os.O_RDWR | os.O_CREAT)
     os.utime(use)
 
     def on_sigterm(_signal: int, _frame: object) -> None:

@@ -32,7 +32,7 @@ from msgspec import Struct
 from refold import programs
 from refold.errors import Refused
 from refold.provider.local.serve import ServeRequest, ServerRecord, process_start
-from refold.safe_open import opened
+from refold.safe_open import open_checked
 
 if TYPE_CHECKING:
     from refold.provider.local.models import LocalModel
@@ -115,7 +115,7 @@ class SharedServer:
         """
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            use = opened(self._use, os.O_RDWR | os.O_CREAT)
+            use = open_checked(self._use, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise Refused(f"the embedded model cannot be started: {error}") from error
         try:
@@ -127,7 +127,7 @@ class SharedServer:
             os.close(use)
 
     async def _start_or_find(self, prefix: str) -> ServerRecord:
-        starting = opened(self._record.with_suffix(".lock"), os.O_RDWR | os.O_CREAT)
+        starting = open_checked(self._record.with_suffix(".lock"), os.O_RDWR | os.O_CREAT)
         try:
             await _lock(starting, fcntl.LOCK_EX)
             if record := _running(self._record):  # another session was faster
@@ -161,7 +161,7 @@ class SharedServer:
             saved=self._saved_prefix_path(prefix),
             login=_login(self._environ),
         )
-        with os.fdopen(opened(self.log, _TRUNCATE_FLAGS), "wb") as log:
+        with os.fdopen(open_checked(self.log, _TRUNCATE_FLAGS), "wb") as log:
             process = programs.start(
                 self._command,
                 stdin=subprocess.PIPE,
@@ -355,7 +355,7 @@ async def _lock(file: int, operation: int) -> None:
 
 def _in_use(use: Path) -> bool:
     try:
-        file = opened(use, os.O_RDWR)
+        file = open_checked(use, os.O_RDWR)
     except OSError:
         return False
     try:

@@ -33,7 +33,7 @@ from refold.provider.port import (
 )
 from refold.provider.spec import Wire
 from refold.provider.text_protocol.quoting import CALL_BEGINNINGS
-from refold.safe_open import opened
+from refold.safe_open import open_checked
 
 if TYPE_CHECKING:
     from refold.provider.text_protocol.parse import StreamParser
@@ -202,7 +202,7 @@ class TextCallModels:
     def add(self, model: str) -> None:
         with suppress(OSError):
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            file = opened(self._file(model), os.O_WRONLY | os.O_CREAT)
+            file = open_checked(self._file(model), os.O_WRONLY | os.O_CREAT)
             os.utime(file)
             os.close(file)
 

@@ -134,7 +134,7 @@ class LineReader:
             finally:
                 self._take_in()
 
-    async def typed(self) -> str:
+    async def next_line(self) -> str:
         if not self.hears:  # a script's lines are answers, and wait for their questions
             await anyio.sleep_forever()
         if self._printer.look.moves:

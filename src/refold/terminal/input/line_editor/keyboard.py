@@ -102,7 +102,7 @@ class Parser(Vt100Parser):
             super().feed(half)
         super().flush()
 
-    def taken(self) -> str:
+    def take_unfinished_paste(self) -> str:
         """What has come of a paste that is not all there: whoever reads on goes on with it."""
         paste, half = self._paste, self._half
         self._paste, self._half = None, ""
@@ -146,8 +146,8 @@ class Keyboard:
         ahead = (*self._input.read_keys(), *get_typeahead(self._input))
         return typed or bool(ahead)
 
-    async def typed(self) -> str:
-        come = self.parser.taken()
+    async def next_line(self) -> str:
+        come = self.parser.take_unfinished_paste()
         while True:
             before, paste = await self._come(come)
             if CTRL_C in before:  # as in any terminal, what was typed with it is gone

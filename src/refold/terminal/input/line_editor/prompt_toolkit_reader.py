@@ -178,10 +178,10 @@ class PromptToolkitReader:
     def quiet(self) -> AbstractContextManager[None]:
         return self._keyboard.quiet()
 
-    async def typed(self) -> str:
+    async def next_line(self) -> str:
         if self._is_interrupted_ahead():
             return CTRL_C
-        return self._take_unsent() or await self._keyboard.typed()
+        return self._take_unsent() or await self._keyboard.next_line()
 
     def _take_unsent(self) -> str:
         text, self._unsent = self._unsent, ""
