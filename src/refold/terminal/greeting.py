@@ -47,12 +47,12 @@ async def greet(session: Session, printer: Printer) -> None:
 
 
 def tip(session_id: str) -> str:
-    """Another tip for most sessions, the same one for a session that is opened again."""
+    """Return the tip for a session; it stays the same when the session is opened again."""
     return _TIP_LINES[crc32(session_id.encode()) % len(_TIP_LINES)] if session_id else ""
 
 
 async def last_words(session: Session, printer: Printer) -> bool:
-    """Print the end of the conversation: the last exchange as it was, those before in short."""
+    """Print the end of the conversation: the last exchange in full, the rest in short."""
     view, wide = session.view, min(printer.room, _MAX_CELLS)
     sign, since = printer.look.sign("prompt"), last_message(session.view)
     entries = await session.reports.entries(since - 1) if since else ()
@@ -73,7 +73,7 @@ async def last_words(session: Session, printer: Printer) -> bool:
 
 
 def cut_off(session: Session, printer: Printer) -> None:
-    """What an unfinished turn was doing, and which keys decide about it."""
+    """Print what an unfinished turn was doing, and the keys that continue or end it."""
 
     def name(call: ToolCall) -> str:
         return label(call, session.tool(call.name))
@@ -84,5 +84,5 @@ def cut_off(session: Session, printer: Printer) -> None:
 
 
 def is_resumable(view: View) -> bool:
-    """Was it stopped by a limit or a failure, or with messages that the model has not seen?"""
+    """Return True if a limit or failure ended the turn, or if messages are undelivered."""
     return bool(unsent_messages(view)) or view.turn.outcome in CONTINUED_BY_ENTER

@@ -1,4 +1,4 @@
-"""The line terminal from start to end: reads a prompt, shows the work, and so on.
+"""The line terminal from start to end: reads a prompt, shows the work, and repeats.
 
 The user types a message or a command. `terminal` shows the work between two prompts.
 """
@@ -28,7 +28,7 @@ from refold.terminal.terminal import Terminal
 from refold.terminal.this_terminal import this_terminal
 from refold.views.styled import Line
 
-_RETRY_SECONDS = 0.1  # seconds until it is tried again to put the prompt aside
+_RETRY_SECONDS = 0.1  # seconds until putting the prompt aside is tried again
 IDLE_SECONDS = 600.0  # seconds without a message after which notes are made without asking
 
 
@@ -39,7 +39,7 @@ async def run(
     typed: str | None = None,
     beside: Beside | None = None,
 ) -> int:
-    """Converse until the person leaves. The exit code comes back."""
+    """Run the conversation until the person leaves. Return the exit code."""
 
     def here() -> Terminal:
         return loop.terminal
@@ -75,7 +75,7 @@ class PromptLoop:
         self.terminal = Terminal(session, printer, reader)
         self._printer, self._reader = printer, reader
         self._mode_key, self._idle = mode_key or ModeKey(), idle
-        # What the journal has until here begins no turn by itself.
+        # Events up to here do not start a turn by themselves.
         self._watched, self._seen = session, session.view.seq
         self._notes = PendingLines()
         self.pasted: Callable[[str], Sequence[ImageData]] = lambda _: ()
@@ -112,7 +112,7 @@ class PromptLoop:
     async def _resume_turn(self, *, ask: bool) -> None:
         """Finish the turn that was under way when the last process ended.
 
-        Nothing is spent before the person has said so, at the prompt or by a message.
+        No tokens are spent before the person agrees, at the prompt or by a message.
         """
         session = self.terminal.session
         if has_interrupted_work(session):
@@ -154,7 +154,7 @@ class PromptLoop:
             self._printer.lines(farewell(here.session))
 
     async def _words(self) -> str | Key:
-        """What is typed. What another client orders meanwhile is shown."""
+        """Return what is typed. Work that another client orders meanwhile is shown."""
         while True:
             typed: str | Key = Key.CTRL_D
             watch, since = self.terminal.session.watch(live=0), self.terminal.session.view
@@ -174,7 +174,7 @@ class PromptLoop:
             self._printer.gap()
 
     async def _put_aside(self, watch: Subscription) -> None:
-        """Put the prompt aside when there is something to do that was not typed here."""
+        """Put the prompt aside when there is work that was not typed here."""
         socket = self.terminal.socket
         async with anyio.create_task_group() as group:
 
@@ -192,13 +192,13 @@ class PromptLoop:
         await self._aside()
 
     async def _when_ended(self) -> None:
-        """Put the prompt aside when a background command has ended, for that is shown."""
+        """Put the prompt aside when a background command ends, to report it."""
         session = self.terminal.session
         before = {command.name for command in session.view.background.running}
         while before <= {command.name for command in session.view.background.running}:
             try:
                 await session.wait_for_change(after=session.view.seq)
-            except BadInput:  # it has ended, where it is open
+            except BadInput:  # the session was closed
                 return
         await self._aside()
 
@@ -210,10 +210,10 @@ class PromptLoop:
         while True:
             if self._reader.put_aside():
                 return
-            await anyio.sleep(_RETRY_SECONDS)  # an editor is open, or the prompt is not yet
+            await anyio.sleep(_RETRY_SECONDS)  # an editor is open, or no prompt yet
 
     async def _until_work(self, watch: Subscription) -> None:
-        """Until a turn runs elsewhere, or one is to begin here: a command woke the agent."""
+        """Wait until a turn runs elsewhere, or a background command starts one here."""
         session = self.terminal.session
 
         def elsewhere() -> bool:  # a short turn may have ended before it is seen to run
@@ -224,7 +224,7 @@ class PromptLoop:
                 await session.wait_for_change(after=session.view.seq)
 
     def _woken(self) -> bool:
-        """Not by what waited when the session was opened, and once only, if it cannot begin."""
+        """Return True if events since the session was opened call for a turn."""
         session = self.terminal.session
         if session is not self._watched:
             self._watched, self._seen = session, session.view.seq
@@ -232,7 +232,7 @@ class PromptLoop:
         return begins and session.view.seq > self._seen
 
     async def _judge_plans(self) -> None:
-        """Ask about the plan that waits, unless it was put off, and about each revision."""
+        """Ask about the pending plan, unless it was put off, and about each revision."""
         here = self.terminal
         while not here.leaving and (plan := here.plans.next(here.session)):
             if not await plans.put(plan, here.session, self._printer, self._reader):
@@ -274,7 +274,7 @@ class PendingLines:
         self._news.set()
 
     async def any(self) -> None:
-        """Wait until there is one to print."""
+        """Wait until there is a line to print."""
         while not self._lines:
             self._news = anyio.Event()
             await self._news.wait()

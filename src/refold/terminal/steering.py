@@ -26,14 +26,14 @@ class Commands(Protocol):
 
     def is_command(self, typed: str) -> bool: ...
     def is_immediate(self, typed: str) -> bool:
-        """False: it has to wait until the turn is over."""
+        """Return False if it has to wait until the turn is over."""
         ...
 
     async def run(self, typed: str) -> None: ...
 
 
 class NoCommands:
-    """Where everything that is typed is a message."""
+    """Used where everything that is typed is a message."""
 
     def is_command(self, typed: str) -> bool:
         return False
@@ -66,7 +66,7 @@ class Steering:
         self.delayed: list[str] = []
 
     async def redirect(self) -> bool:
-        """Ask what to do instead. False: the person lets it continue."""
+        """Ask what to do instead. Return False if the person lets the turn continue."""
         turn = self._session.view.turn
         if not turn.seq or turn.stopped:
             return True
@@ -80,11 +80,11 @@ class Steering:
         return True
 
     async def hear(self, typed: str) -> None:
-        """A message for the running turn or for after it, or a command."""
+        """Take a message for this turn or after it, or a command."""
         result: str | QueuedMessage | Key = typed.rstrip("\r\n")
         if typed.endswith(_ALT_ENTER):
             result = QueuedMessage(typed[:-2])
-        elif result == typed or "\n" in typed[:-1]:  # no whole line yet, or more than one
+        elif result == typed or "\n" in typed[:-1]:  # an unfinished line, or more than one
             result = await self._reader.aside(self._steer, typed.rstrip("\r\n"))
         if isinstance(result, Key):
             return
@@ -104,7 +104,7 @@ class Steering:
         await self._session.say(words, when=when, images=shown)
 
     async def edit_queued(self) -> None:
-        """Withdraw the newest message that waits for the end of the turn, to change it."""
+        """Withdraw the newest queued message, and let the user edit it."""
         if not (waiting := self._session.view.message_queue):
             return
         newest = waiting[-1]
@@ -123,13 +123,13 @@ class Steering:
         return (*waits, ("dim", hint), ("person", "› "))
 
     async def command(self, typed: str) -> None:
-        """Run it now, or after the turn."""
+        """Run a command now, or queue it for after the turn."""
         shown = visible(typed.strip())
         if not self._commands.is_immediate(typed):
             self.delayed.append(typed)
             self._printer.say(f"after this turn: {shown}", "dim")
             return
-        if self._reader.lively:  # what was typed is wiped away
+        if self._reader.lively:  # what was typed has been erased
             self._printer.say(f"{self._printer.look.sign('prompt')} {shown}", "dim")
         await self._commands.run(typed)
         self._obeyed()

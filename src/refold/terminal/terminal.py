@@ -72,7 +72,8 @@ class Terminal(ConsoleContext):
     ) -> None:
         """Send a message, and show the work until it is over.
 
-        `typed` is what the person wrote of it, if not all; `seen`: it is on the screen already.
+        `typed` is the part that the person wrote; `seen` says that it is on the screen
+        already.
         """
         key = next(self._keys)
         shown = (*images, *with_images(text, self.session, self.printer))
@@ -86,8 +87,9 @@ class Terminal(ConsoleContext):
     async def settle(
         self, watch: Subscription | None = None, since: View | None = None
     ) -> None:
-        """Run turns until nothing is left to do. What `watch` has, which began at `since`,
-        is shown, too.
+        """Run turns until nothing is left to do.
+
+        The events of `watch`, which began at `since`, are shown too.
         """
         await self.through(self.session.settle, watch=watch, since=since)
 
@@ -106,7 +108,7 @@ class Terminal(ConsoleContext):
         watch: Subscription | None = None,
         since: View | None = None,
     ) -> None:
-        """Call `start`, and show what happens until the work is over."""
+        """Call `start`, and show the work until it is over."""
         self._work = Work(self.session, self.printer, self.reader, self.commands)
         try:
             if self._pressed_early:
@@ -124,7 +126,7 @@ class Terminal(ConsoleContext):
             await self.commands.run(typed)
 
     def at_prompt(self) -> None:
-        """A prompt is about to be read."""
+        """Called before a prompt is read."""
         self._pressed_early = False
 
     async def interrupt(self) -> None:

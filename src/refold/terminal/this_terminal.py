@@ -24,7 +24,7 @@ def this_terminal(
     display: str = "auto",
     theme: str = "auto",
 ) -> tuple[Printer, TerminalReader]:
-    """The line editor where the terminal can do it, whole lines elsewhere."""
+    """Return a line editor if the terminal supports one, otherwise a reader of lines."""
     seen = detect_capabilities(sys.stdout, os.environ, wanted=display, theme=theme)
     printer = Printer(sys.stdout, seen)
     if seen.display != display == "status":

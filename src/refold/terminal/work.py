@@ -26,22 +26,22 @@ from refold.terminal.screen.transcript import TranscriptPrinter
 from refold.terminal.steering import Commands, NoCommands, Steering
 from refold.views.notices import notification
 
-TWICE_SECONDS = 2.0  # seconds in which a second Ctrl+C means it
+TWICE_SECONDS = 2.0  # seconds in which a second Ctrl+C stops the turn
 _TICK_SECONDS = 0.1
-# Keys that stand for commands, as a terminal sends them.
+# Keys that stand for commands, as terminals send them.
 _WORK_COMMANDS = {
     "\x02": "/background move",
     "\x0f": SHORTCUTS[Key.CTRL_O],
     "\x14": SHORTCUTS[Key.CTRL_T],
 }
 _UP_KEYS = ("\x1b[A", "\x1bOA")
-_JUDGING_SECONDS = 0.3  # seconds a question waits for the others of the same answer
+_JUDGING_SECONDS = 0.3  # seconds for which a question waits for others of the same response
 
 
 class Work:
     """One stretch of work: until the session has nothing left to do.
 
-    `obey` does a command that need not wait; false for one that has to.
+    `obey` runs a command that need not wait, and returns False for one that has to.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Work:
             printer,
             reader,
             commands or NoCommands(),
-            self._lock.clear_interrupt,  # a Ctrl+C was meant for the command
+            self._lock.clear_interrupt,  # the Ctrl+C was for the command
             lambda: self._asker.waiting() is not None,
         )
         self._asker = Asker(session, printer, reader, self._steering.send)
@@ -90,12 +90,12 @@ class Work:
         watch: Subscription | None = None,
         since: View | None = None,
     ) -> RefoldError | None:
-        """Work until nothing is left to do. What went wrong, if anything, comes back.
+        """Work until nothing is left to do. Return the error, if any.
 
-        `own` is the key of words that the person sees already; `watch` one that began
-        earlier, at the view `since`, and has what was ordered elsewhere.
+        `own` is the key of a message that is on the screen already. `watch` began earlier,
+        at the view `since`, and includes what other clients ordered.
         """
-        # A watch that began earlier may have what is not printed yet, even the end of the turn.
+        # An earlier watch may have events not printed yet, even the end of the turn.
         behind = watch is not None and watch.outstanding
         self._cursor.shown = 0 if behind else self._session.view.seq
         self.under_way = True
@@ -137,9 +137,9 @@ class Work:
             self._lock.want()
 
     async def end(self, reason: str) -> None:
-        """Stop the turn for good, and wait until that is done.
+        """Stop the turn for good, and wait until it has stopped.
 
-        A turn that runs in another process goes on; it is only no longer shown.
+        A turn that runs in another process continues; it is only no longer shown.
         """
         if self._only_compacts or not self._session.owns_turns:
             self._compaction.cancel()
@@ -160,7 +160,7 @@ class Work:
             if self._compaction.cancelled_caught:
                 return None
             view, go = self._session.view, self._session.settle
-            if view.turn.seq:  # it waits for the person
+            if view.turn.seq:  # the work waits for the person
                 while self._session.view.seq <= view.seq and not self._session.end_reason:
                     await self._cursor.more()
                 continue
@@ -174,7 +174,7 @@ class Work:
             async with self._lock.printing:
                 drawn = self._printer.has_status
                 self._transcript.show(frame)
-                if drawn and not self._printer.has_status:  # at once, or it would flicker
+                if drawn and not self._printer.has_status:  # later, or it would flicker
                     self._printer.status(
                         *self._transcript.live(), self._transcript.status()
                     )
@@ -201,7 +201,7 @@ class Work:
                     await self._cursor.more()
             request = self._asker.waiting() or request
             await self._cursor.wait_for(request.call.since or self._session.view.seq)
-            if self._lock.asking:  # somebody types: the question is announced there
+            if self._lock.asking:  # the user is typing: the prompt announces the question
                 self._reader.redraw()
             async with self._take_floor():
                 if self._asker.is_open(request.id):
@@ -218,7 +218,7 @@ class Work:
             if self._lock.is_wanted or typed == "\x1b":
                 await self._wait_for_turn()
                 async with self._take_floor():
-                    self._lock.clear_interrupt()  # one that comes from here on is another
+                    self._lock.clear_interrupt()  # a Ctrl+C from here on is a new one
                     await self._redirect()
             elif typed == CTRL_C:
                 await self.interrupt()
@@ -232,14 +232,14 @@ class Work:
             elif not typed:  # the terminal is gone
                 await anyio.sleep_forever()
             elif typed[0].isprintable():
-                self._hears = True  # and is not over before that is done
+                self._hears = True  # the work is not over before this is done
                 async with self._take_floor():
                     self._bell.note_key()
                     await self._steering.hear(typed)
                 self._hears = False
 
     async def _wait_for_turn(self) -> None:
-        """A turn that is stopped already, or not begun yet, is not the one that is meant."""
+        """Wait for a compaction, or a turn that has begun and is not stopped."""
         while not self._session.compacting:
             turn = self._session.view.turn
             if turn.seq and not turn.stopped:
@@ -255,11 +255,11 @@ class Work:
 
     @property
     def _only_compacts(self) -> bool:
-        """Is a compaction all that is done?"""
+        """Whether a compaction is the only work."""
         return not self._session.view.turn.seq and bool(self._session.compacting)
 
     def _ring(self, said: str) -> None:
-        """Tell the person who may look elsewhere by now."""
+        """Notify the person, who may be looking elsewhere by now."""
         if self._bell.over:
             title = self._session.view.session.title
             notice = f"{said}: {title}" if title else said
@@ -267,16 +267,16 @@ class Work:
 
     @asynccontextmanager
     async def _take_floor(self) -> AsyncGenerator[None]:
-        """Have the floor for a question, with nothing else on its line."""
+        """Take the terminal for a question, with the status erased."""
         async with self._lock.take():
             self._printer.no_status()
             try:
                 yield
-            except RefoldError as error:  # the disk would not take the answer
+            except RefoldError as error:  # the answer could not be written to the disk
                 self._printer.line(sentence(error))
 
     async def _notify(self) -> None:
-        """Call the person when the model does."""
+        """Notify the person when the model asks for it."""
         while True:
             while self._notices:
                 notice = self._notices.pop(0)
@@ -293,13 +293,11 @@ class Work:
         self._asker.on_event(entry)
 
 
-# Who may speak with the person now: one at a time, be it a printer or a question.
-#
-# Printing takes `printing` for a moment. A question takes the keyboard too: then
-# nobody else reads from it, or two readers would share one terminal and each get
+# Who may use the terminal now: one at a time, the printer or a question. Printing takes
+# `printing` for a moment. A question takes the keyboard too: two readers would each get
 # half of what is typed.
 class PromptLock:
-    """`keyboard` gives what is typed while no question is open."""
+    """Held by whoever prints or asks. `keyboard` returns keys while no question is open."""
 
     def __init__(self, keyboard: Callable[[], Awaitable[str]]) -> None:
         self.printing = anyio.Lock()
@@ -311,7 +309,7 @@ class PromptLock:
 
     @asynccontextmanager
     async def take(self) -> AsyncGenerator[None]:
-        """Have it for a question: nothing else is printed or read."""
+        """Take the terminal for a question: nothing else is printed or read."""
         async with self.printing:
             self.asking = True
             self._stop_listening()
@@ -323,7 +321,7 @@ class PromptLock:
 
     @property
     def is_wanted(self) -> bool:
-        """Was Ctrl+C pressed, and not handled yet?"""
+        """Whether Ctrl+C was pressed and not handled yet."""
         return self._wish.is_set()
 
     def want(self) -> None:
@@ -334,7 +332,7 @@ class PromptLock:
         self._wish = anyio.Event()
 
     async def next_line(self) -> str:
-        """What is typed while no question is open; "" if a Ctrl+C came."""
+        """Return what is typed while no question is open, or "" if Ctrl+C was pressed."""
         while not self.is_wanted:
             async with self._keyboard:
                 if self.asking or self.is_wanted:  # since before the keyboard was free
@@ -349,9 +347,8 @@ class PromptLock:
             self._listening.cancel()
 
 
-# How much of what happens is printed by now, and waiting for more.
-#
-# What happens is heard here only as "there was something": who prints it says how far.
+# How far events are printed, and waiting for more. `tell` only says that something
+# happened; the printer reports how far it has printed.
 class PrintCursor:
     """`shown` is the seq of the newest event that is printed."""
 
@@ -360,7 +357,7 @@ class PrintCursor:
         self._news = anyio.Event()
 
     def tell(self) -> None:
-        """Something has happened, or has been shown."""
+        """Wake the waiting tasks: an event came, or was printed."""
         news, self._news = self._news, anyio.Event()
         news.set()
 

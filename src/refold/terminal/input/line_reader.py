@@ -151,7 +151,7 @@ class LineReader:
         return True
 
     def switch_draft(self, left: str, to: str) -> None:
-        """A half-typed line is the terminal's."""
+        """Do nothing: the terminal keeps a half-typed line."""
 
     def put_aside(self) -> bool:
         if self._asking is None:
@@ -161,7 +161,7 @@ class LineReader:
         return True
 
     def redraw(self) -> None:
-        """What is printed stays: the question stands there once more."""
+        """Print the question once more: printed text cannot be changed."""
         if self._asking is not None:
             self._ask()
 
@@ -188,7 +188,7 @@ class LineReader:
             self._printer.fresh()
             return Key.ASIDE
         if interrupted:
-            if self.hears:  # half a line that it was typed in
+            if self.hears:  # discard the half line before Ctrl+C
                 discard_input(self._source)
                 self._read = ""
             return Key.CTRL_C
@@ -209,7 +209,7 @@ class LineReader:
         )
 
     async def _line_before_question(self) -> str | None:
-        """A line that was sent before the question; None once none has come for a while."""
+        """Return a line sent before the question; None once none has come for a while."""
         self._take_in()
         with canonical_mode(self._source), anyio.move_on_after(CALM_SECONDS):
             await self._whole_line()
@@ -238,9 +238,10 @@ class LineReader:
 
 
 def line_pressed(menu: Menu, line: str, *, calm: bool) -> Pressed:
-    """A line that came while the question was shown, as keys: its text, and Enter.
+    """Return a line typed at the question as keys: its text, and Enter.
 
-    `calm`: the question has been shown for a while. An empty line counts only then.
+    `calm` says that the question has been shown for a while. Otherwise an empty line is
+    ignored.
     """
     text = line.strip()
     if not text:

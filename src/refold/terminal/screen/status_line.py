@@ -12,8 +12,8 @@ from refold.views.number_format import duration
 from refold.views.screen.status import Status, attempt_text
 from refold.views.styled import Line
 
-_SILENCE_SECONDS = 10.0  # seconds of silence before a plain display says what is done
-_WORDS_KEY = "words"  # the key of what is written; calls have their ids
+_SILENCE_SECONDS = 10.0  # seconds of silence before a plain display prints the status
+_WORDS_KEY = "words"  # the key of the response being written; calls use their ids
 _STEERING_HINT = "type a message for the next step · ctrl+c to stop or redirect"
 
 
@@ -31,15 +31,15 @@ class StatusLine:
         return self._what
 
     def now(self, what: str, seconds: float = 0.0, status: Status = Status()) -> None:  # noqa: B008 - frozen
-        """This begins. "" for nothing. `seconds`: a wait of this length for another try.
+        """Set the activity, or "" for none. `seconds` is the wait before a retry.
 
-        `status` says which try that is.
+        `status` has the number of that retry.
         """
         self._what, self._since, self._status = what, self._clock(), status
         self._until = self._since + seconds if seconds else 0.0
 
     def tail(self, key: str, text: str) -> None:
-        """What `key` prints: its last line is shown beside what is done."""
+        """Set the output of `key`; its last line is shown beside the activity."""
         lines = [part for part in text.replace("\r", "\n").split("\n") if part.strip()]
         if lines:
             self._tails[key] = on_one_line(lines[-1].strip())
@@ -48,7 +48,7 @@ class StatusLine:
         self._tails.pop(key, None)
 
     def writes(self, words: str) -> None:
-        """The last words of what is written and not printed yet; "" for none."""
+        """Set the last words written but not printed yet; "" for none."""
         if words:
             self.tail(_WORDS_KEY, words)
         else:
@@ -58,9 +58,10 @@ class StatusLine:
         self._what, self._tails = "", {}
 
     def line(self, waiting: str = "", below: str = "", *, hint: bool = True) -> Line:
-        """`waiting`: messages that the model has not seen yet; `below`: the running subagents.
+        """Return the status line.
 
-        `hint`: the user can type, and is told what.
+        `waiting` counts messages that the model has not seen yet, `below` the running
+        subagents. With `hint`, the line says that the user can type, and what.
         """
         writes = _WORDS_KEY in self._tails
         if not (self._what or below or writes):
@@ -83,10 +84,9 @@ class StatusLine:
         return (*shown, *((("person", f"{waiting}  "),) if waiting else ()), ("dim", tail))
 
 
-# What takes long, told now and then, where no line can be drawn and taken back.
-#
-# After a silence, and then each time after twice as long: a log stays short, and somebody
-# who listens to a screen reader knows that something still goes on.
+# Progress on terminals that cannot erase a line: the status is printed now and then. The
+# pause doubles each time, which keeps a log short and still shows a user of a screen reader
+# that work continues.
 class PlainProgress:
     """`clock` gives seconds that only go forward."""
 
@@ -95,7 +95,7 @@ class PlainProgress:
         self._written, self._since, self._due = -1, 0.0, _SILENCE_SECONDS
 
     def show(self, status: Line, above: Sequence[Line] = ()) -> None:
-        """This is being done: the wheel of a status line, and words; `above` rows, if it can."""
+        """Show the status line, and the rows `above` it if they can be erased."""
         now, printer = self._clock(), self._printer
         printer.status(*above, status)
         if printer.look.moves:

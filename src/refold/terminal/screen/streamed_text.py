@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 class StreamedText:
     def __init__(self, printer: Printer, doing: StatusLine) -> None:
         self._printer, self._doing = printer, doing
-        self._said = list[str]()  # of the answer under way, in the pieces that came
+        self._said = list[str]()  # of the current response, in pieces as they arrived
         self._thought = list[str]()
-        self._thinking = list[str]()  # of the thought that is not printed yet
+        self._thinking = list[str]()  # of the thinking that is not printed yet
         self._prose: MarkdownRenderer | None = None
         self._visible = Visible()
-        self._parted = False  # has something else been printed within these words?
+        self._parted = False  # whether something else was printed within this text
 
     def begin_response(self) -> None:
-        """Another answer begins, of which nothing is printed."""
+        """Begin another response, of which nothing is printed yet."""
         self._said.clear()
         self._thought.clear()
 
     def text_arrived(self, text: str) -> bool:
-        """A piece of the answer under way. True if the words begin with this."""
+        """Add a piece of the current response. Return True if it begins a text."""
         self._said.append(text)
         return self.say(text)
 
@@ -47,7 +47,7 @@ class StreamedText:
         self._doing.tail("thinking", " ".join(last.split())[-60:])
 
     def say(self, text: str) -> bool:
-        """True if the words begin with this."""
+        """Print text of the response. Return True if it begins a text."""
         begins = self._prose is None
         if self._prose is None:
             if not text.strip():
@@ -62,22 +62,23 @@ class StreamedText:
         return begins
 
     def text_not_printed(self, text: str) -> str:
-        """What has not come before of these words of the answer, which is whole now."""
+        """Return the part of the complete response text that was not printed yet."""
         return _rest(self._said, text)
 
     def thinking_not_printed(self, text: str) -> str:
         return _rest(self._thought, text)
 
     def close(self) -> bool:
-        """What is under way has come to its end. True if a thought was printed."""
+        """End the current text and thinking. Return True if thinking was printed."""
         thought = self._close_thinking()
         self.close_words()
         return thought
 
     def part(self) -> bool:
-        """Something else is printed now; words that stand in rows go on below it.
+        """Prepare for other output; text printed in whole rows continues below it.
 
-        To end them here would cut a word in two, and a block of code would go on as none.
+        Ending it here would cut a word in two, and the rest of a code block would not be
+        code.
         """
         if self._prose is None or not self._prose.whole_rows:
             return self.close()

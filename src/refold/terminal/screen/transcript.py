@@ -60,17 +60,17 @@ from refold.views.wrap import cut
 FindTool: TypeAlias = Callable[[str], Tool | None]
 
 WINDOW_TOKENS = 32_000  # tokens
-_MAX_MADE_CALLS = 10  # calls that the code of one call makes, and that are printed
+_MAX_MADE_CALLS = 10  # printed calls made by the code of one call
 _RESULT_FOLD = ResultFold("; /expand shows all")
-_MAX_NAMED_CALLS = 3  # of the calls that run side by side
+_MAX_NAMED_CALLS = 3  # names of calls that run in parallel
 _NAME_CELLS = 24  # cells of such a name
 _TAIL_CHARS = 60  # characters of what a subagent writes
 
 
 class TranscriptPrinter:
-    """`own` are the client keys of words the person typed at our own prompt.
+    """Prints the transcript. `own` are the client keys of messages typed here.
 
-    `tool` finds a tool by its name; `window` is in tokens, where a model's own is not known.
+    `tool` finds a tool by its name. `window` is in tokens, for models of unknown window.
     """
 
     def __init__(
@@ -81,13 +81,13 @@ class TranscriptPrinter:
         window: int = WINDOW_TOKENS,
     ) -> None:
         self.own, self.usage = set[str](), True  # usage: print what a turn used
-        self.own_mode: Mode | None = None  # chosen in an answer here, which says so
-        self.hint = True  # the status says which keys there are
+        self.own_mode: Mode | None = None  # a mode chosen in an answer here
+        self.hint = True  # whether the status names the keys
         self._printer, self._tool, self._window = printer, tool, window
         self._now = Screen(window=window)
         self._last = ""  # the call whose line was printed last, with nothing after it
-        self._put: set[str] = set()  # calls that were asked about here, until they run
-        self._dense = False  # what was printed last is a line or two: the next stands close
+        self._put: set[str] = set()  # calls whose question was put here, until they run
+        self._dense = False  # the last block was short: no gap follows
         self._retried = ""  # why the model is called again, as printed last
         self._made: dict[str, int] = {}  # by the code of each call that runs
         self._at_work = _SubagentActivity(clock)
@@ -95,7 +95,7 @@ class TranscriptPrinter:
         self._speech = StreamedText(printer, self._doing)
 
     def begin(self, view: View) -> None:
-        """Print what comes after this. What was before is not looked at."""
+        """Print what comes after this view, and nothing before it."""
         self._now = screen_at(view, self._window)
         self._doing.now(self._now.status.doing)
 
@@ -118,7 +118,7 @@ class TranscriptPrinter:
             self._speech.begin_response()
 
     def _is_own_choice(self, frame: Frame) -> bool:
-        """Was this mode chosen in an answer that is printed? Then the news of it is old."""
+        """Return True if this mode was chosen in an answer here, which already shows it."""
         event = frame.item.event if isinstance(frame.item, Entry) else None
         own = isinstance(event, events.ModeChanged) and event.mode == self.own_mode
         if own:
@@ -126,7 +126,7 @@ class TranscriptPrinter:
         return own
 
     def again(self, screen: Screen, most: int) -> None:
-        """Print what a screen showed before: its first block, and the newest `most`."""
+        """Print an earlier screen again: its first block, and the newest `most`."""
         self._now, blocks = screen, screen.done
         for index, block in enumerate(blocks):
             left_out = len(blocks) - most - 1
@@ -137,7 +137,7 @@ class TranscriptPrinter:
                 self._beside(line(f"… {steps} not shown …", "dim"))
 
     def live(self) -> list[Line]:
-        """A row for each running subagent, above the status line; taken back as that is."""
+        """Return a row for each running subagent, erased with the status line."""
         most = self._live_room
         return self._at_work.rows(self._now, self._printer.room - 1, most) if most else []
 
@@ -146,16 +146,16 @@ class TranscriptPrinter:
         return self._printer.status_room - 1 if self._printer.look.moves else 0
 
     def status(self) -> Line:
-        """What is being done right now, for a line that will be taken back."""
+        """Return what is being done now, for a line that will be erased."""
         view, moved = self._now.view, {each.node: each for each in self._now.moved}
         alone = not self._live_room
         below = running_summary(view.children, moved, view.turn.seq, doing=alone)
-        if not below and self._doing.what:  # else a question has taken the line
+        if not below and self._doing.what:  # otherwise a question has the line
             below = _side_by_side(self._now.open, self._last, self._tool)
         return self._doing.line(_waiting(view), below, hint=self.hint)
 
     def note_question(self, call_id: str) -> None:
-        """A question about this call was printed, and stands for its line."""
+        """Note that a question about this call was printed, in place of its line."""
         self._doing.now("")
         self._put.add(call_id)
         self._last, self._dense = call_id, False
@@ -173,7 +173,8 @@ class TranscriptPrinter:
             case CallBlock():
                 self._print_end(block)
             case NoticeBlock():
-                # A live row shows that it works; where there is none, that it begins is said.
+                # A live row shows a running subagent; without live rows, its start is
+                # printed.
                 if not (block.begins and self._live_room):
                     self._beside(block.line)
                     self._printer.under(report_rows(block.found, self._printer.room - 4))
@@ -210,7 +211,7 @@ class TranscriptPrinter:
     def _comes(
         self, before: tuple[StreamingBlock, ...], now: tuple[StreamingBlock, ...]
     ) -> None:
-        """The answer under way, from where it was when it was last looked at."""
+        """Print the new part of the streaming response."""
         if len(now) < len(before):
             self._close()
         for index in range(max(min(len(before), len(now)) - 1, 0), len(now)):
@@ -241,7 +242,7 @@ class TranscriptPrinter:
                 self._doing.tail(block.call.id, block.tail)
 
     def _put_off(self, block: MessageBlock) -> None:
-        """Words for later. Those instead of a turn that is stopped are shown after it."""
+        """Print a message for later. One that replaces a stopped turn is shown after it."""
         if _stands(block, self.own) or self._now.view.turn.stopped:
             return
         self._beside(line(f"after this turn: {visible(block.user_text)}", "dim"))
@@ -256,10 +257,10 @@ class TranscriptPrinter:
     def _does(self, before: Status, now: Status) -> None:
         self._retried = self._retried if now.tries else ""
         if now.tries > before.tries and now.reason != self._retried:
-            self._retried = now.reason  # once in a series: the status line counts down
-            if not (now.attempt and self._printer.look.moves):  # and says why
+            self._retried = now.reason  # once in a series; the status counts down
+            if not (now.attempt and self._printer.look.moves):  # and shows the reason
                 self._printer.say(_waiting_for(now), "warn")
-        # A question that was put here has taken the line; the work may have gone on.
+        # A question put here took the status line; the work may have continued.
         if now.doing != self._doing.what or now.tries != before.tries:
             self._doing.now(now.doing, now.seconds, now)
 
@@ -272,7 +273,7 @@ class TranscriptPrinter:
             self._dense = False
 
     def _part(self) -> None:
-        """Something is printed that does not end the words under way."""
+        """Prepare for output that does not end the current text."""
         if self._speech.part():
             self._dense = False
 
@@ -281,7 +282,7 @@ class TranscriptPrinter:
             return
         if block.call.name != ASK_USER:
             self._put.discard(block.call.id)
-        if alone and block.call.name != TASK:  # that its child begins is told
+        if alone and block.call.name != TASK:  # its subagent's start is printed
             self._announce(block)
 
     def _announce(self, block: CallBlock) -> None:
@@ -298,7 +299,7 @@ class TranscriptPrinter:
         self._last, self._dense = call.id, False
 
     def _many(self, block: CallBlock) -> bool:
-        """Has code made more calls by now than are worth reading?"""
+        """Return True if code has made as many calls as are printed."""
         return self._made.get(block.within, 0) >= _MAX_MADE_CALLS
 
     def _print_end(self, block: CallBlock) -> None:
@@ -312,7 +313,8 @@ class TranscriptPrinter:
         rows = result_rows(block, self._printer.room - 4, directory, _RESULT_FOLD)
         if (more := self._made.pop(id_, 0) - _MAX_MADE_CALLS) > 0:
             rows.insert(0, line(f"… {more} more calls by its code …", "dim"))
-        # What came of a question was said below it, and of a child in a line of its own.
+        # The result of a question is printed below it, that of a subagent on a line of its
+        # own.
         if id_ not in self._put and not _is_told(block, self._now.view):
             self._announce(block)
             self._printer.under([] if is_plan(block) else rows)
@@ -321,12 +323,12 @@ class TranscriptPrinter:
 
 
 class _SubagentActivity:
-    """What each subagent at work does, and since when."""
+    """What each running subagent does, and since when."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._since = dict[str, float]()  # when each was first seen at work
-        self._writing = dict[str, str]()  # the last words of each that writes
+        self._since = dict[str, float]()  # when each was first seen running
+        self._writing = dict[str, str]()  # the last text of each that writes
 
     def hear(self, news: SubagentDelta | ChildMoved) -> None:
         match news:
@@ -353,18 +355,18 @@ class _SubagentActivity:
         return live_rows(children, moved, seconds, room, most)
 
     def _writes(self, moved: ChildMoved) -> ChildMoved:
-        """With what it writes, if it writes."""
+        """Return the activity with the text that the subagent is writing, if any."""
         text = " ".join(self._writing.get(moved.node, "").split())
         return replace(moved, label=f"… {text[-_TAIL_CHARS:]}") if text else moved
 
 
 def _stands(block: MessageBlock, own: Container[str]) -> bool:
-    """It was typed here, and stands here since."""
+    """Return True if the message was typed here and is on the screen already."""
     return (block.key != "" and block.key in own) or from_shell(block.sender)
 
 
 def _is_told(block: CallBlock, view: View) -> bool:
-    """Is there a child of this call, of which there is news and nothing else to be said?"""
+    """Return True if a subagent reports this call, and nothing else is to be printed."""
     born = (child.born for child in view.children.children)
     return block.stage == "done" and any(
         event.call_id == block.call.id and not (event.key or event.branch) for event in born
@@ -372,7 +374,7 @@ def _is_told(block: CallBlock, view: View) -> bool:
 
 
 def _side_by_side(open_: Sequence[Open], last: str, tool: FindTool) -> str:
-    """The calls that run, but for the one whose line stands right above."""
+    """Name the running calls, except the one whose line was printed last."""
     running = [
         block.call for block in open_
         if isinstance(block, CallBlock) and block.stage == "running"
@@ -391,7 +393,7 @@ def _side_by_side(open_: Sequence[Open], last: str, tool: FindTool) -> str:
 
 
 def _waiting(view: View) -> str:
-    """How many words wait, and for what."""
+    """Return how many messages wait, and for what."""
     waiting = view.conversation.undelivered if view.turn.steps else ()
     unheard = [
         message.said.when for message in waiting if not from_shell(message.said.sender)

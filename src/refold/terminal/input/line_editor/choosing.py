@@ -58,7 +58,7 @@ class QuestionPrompt:
 
     @contextmanager
     def at(self, session: PromptSession[Any]) -> Generator[dict[str, Any]]:
-        """Use this prompt for the question. What it is to be called with comes along."""
+        """Make this the open question; yields the arguments for the prompt session."""
         app = session.app
         app.key_processor.before_key_press += self.key_came
         self.row = lambda: self.line(session.default_buffer.text)
@@ -72,7 +72,7 @@ class QuestionPrompt:
             app.key_processor.before_key_press -= self.key_came
 
     def line(self, text: str) -> Line:
-        """What stands before the cursor, with `text` in the buffer."""
+        """Return the line before the cursor, with `text` in the buffer."""
         calm, typed = self._pace.is_calm, bool(text)
         row = menu_line(self.menu, typed=typed, calm=calm)
         if typed and not self.menu.writing:
@@ -143,7 +143,7 @@ class QuestionPrompt:
 
 
 def sending_draft(writing: Callable[[], bool]) -> KeyBindings:
-    """Esc, Ctrl+C and Ctrl+D leave the question; Alt+Enter sends a draft for after the turn."""
+    """Bind Esc, Ctrl+C and Ctrl+D to leave the question, Alt+Enter to queue a draft."""
     keys = KeyBindings()
     add_leaving(keys)
 

@@ -17,7 +17,7 @@ from prompt_toolkit.styles import Style as Styles
 from refold.console import colours
 from refold.console.capabilities import TerminalCapabilities
 
-ESC_ALONE = 0.1  # seconds, after which it is no beginning of another key
+ESC_ALONE = 0.1  # seconds after which Esc is a key of its own
 _ANSI_COLORS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "gray")
 _STYLE_MARKS = {
     "1": "bold",
@@ -31,9 +31,9 @@ _COLOR_LEVELS = (0, 95, 135, 175, 215, 255)
 
 
 def drawing(look: TerminalCapabilities) -> dict[str, Any]:
-    """What an application is given for it."""
+    """Return the arguments for a prompt_toolkit application: output, colours and styles."""
     return {
-        # No cursor position is asked for: an answer that comes late would be typed text.
+        # The cursor position is never asked for: a late reply would be read as typed text.
         "output": Vt100_Output(
             sys.stdout, _size, term=os.environ.get("TERM"), enable_cpr=False
         ),
@@ -43,8 +43,8 @@ def drawing(look: TerminalCapabilities) -> dict[str, Any]:
 
 
 def colouring(look: TerminalCapabilities) -> dict[str, Any]:
-    """What of that a theme changes: the same colours as all else has on this terminal."""
-    # Where there is a line editor, a style's order says its codes as ECMA-48 does.
+    """Return the arguments that depend on the theme: styles in its colours."""
+    # Where there is a line editor, styles are written as ECMA-48 codes.
     codes = {style: begin[2:-1] for style, begin in look.paints.items()}
     styles = {
         style: " ".join(map(_to_style, colours.parts(code)))
@@ -63,7 +63,7 @@ def colouring(look: TerminalCapabilities) -> dict[str, Any]:
 
 
 def _to_style(part: str) -> str:
-    """One code, in the words of prompt_toolkit."""
+    """Return one code as prompt_toolkit writes it."""
     number = colours.ink(part)
     if number is None:
         return _STYLE_MARKS.get(part, "")
@@ -77,7 +77,7 @@ def _to_style(part: str) -> str:
 
 
 def _lights(number: int) -> tuple[int, int, int]:
-    """Red, green and blue of one of the 256 colours."""
+    """Return red, green and blue of one of the 256 colours."""
     if number >= 232:
         grey = 8 + 10 * (number - 232)
         return grey, grey, grey
@@ -90,19 +90,19 @@ def _size() -> Size:
         size = os.get_terminal_size(sys.stdout.fileno())
     except OSError:
         return Size(24, 80)
-    # Some terminals say 0 for what they do not know.
+    # Some terminals report 0 for an unknown size.
     return Size(size.lines or 24, size.columns or 80)
 
 
-# A terminal that becomes narrower while something is typed: all that was drawn is taken back.
-#
-# prompt_toolkit goes up as many rows as it has drawn. A terminal that fits old lines into
-# its new width has made more of them, and would keep the uppermost: a second prompt. Where
-# it is not known to do that (`TerminalCapabilities.refits`), nothing is taken back that another program may have drawn.
+# A terminal that becomes narrower while the user types: everything drawn is erased.
+# prompt_toolkit moves up as many rows as it drew. A terminal that reflows old lines has
+# more of them now, and the uppermost would stay: a second prompt. On a terminal not known
+# to reflow (`TerminalCapabilities.refits`), nothing more is erased: it may be another
+# program's output.
 
 
 def taking_all_back(app: Application[Any], look: TerminalCapabilities) -> None:
-    """From now on, whenever `app` takes back what it has drawn."""
+    """Make `app` erase all the rows that its output takes after a reflow."""
     if not look.refits:
         return
     erase = app.renderer.erase
@@ -115,7 +115,7 @@ def taking_all_back(app: Application[Any], look: TerminalCapabilities) -> None:
 
 
 def _more_rows(app: Application[Any]) -> int:
-    """How many rows of this width stand above the cursor, besides those that were drawn."""
+    """Return how many more rows are above the cursor at this width than were drawn."""
     drawn = app.renderer.last_rendered_screen
     if drawn is None:
         return 0

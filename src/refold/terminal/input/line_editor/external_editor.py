@@ -18,7 +18,7 @@ _NO_EDITOR = "No editor is set: set $VISUAL or $EDITOR."
 
 
 class ExternalEditor:
-    """`away`: an editor has the terminal now."""
+    """Opens the editor. `away` is true while it has the terminal."""
 
     def __init__(self, printer: Printer, pasted: Pasted) -> None:
         self._printer, self._pasted = printer, pasted

@@ -18,7 +18,7 @@ from refold.views.escape import visible
 def pasting_image(
     printer: Printer, image: Callable[[], Awaitable[str]]
 ) -> Callable[[KeyPressEvent], None]:
-    """What the key does. Where there is no image, a line above the prompt says why."""
+    """Return the key's handler. Without an image, a line above the prompt says why."""
 
     async def paste(buffer: Buffer) -> None:
         try:

@@ -31,10 +31,11 @@ _AS_KITTY_SAYS = ("2", "5", "6")
 
 
 class KeyActions(Struct, frozen=True):
-    """What keys of the prompt for words set off.
+    """What the keys of the message prompt do.
 
-    `ahead`: were they typed before the prompt was there? `shortcut` keeps what was typed
-    so far; false where shortcuts do not hold. `image` pastes one.
+    `ahead` returns whether text was typed before the prompt was shown. `shortcut` keeps the
+    text typed until then, and returns False where shortcuts are off. `image` pastes an
+    image.
     """
 
     cycle: Callable[[], None]
@@ -45,7 +46,7 @@ class KeyActions(Struct, frozen=True):
 
 
 def editing(pasted: Pasted, doing: KeyActions) -> KeyBindings:
-    """For words of several lines."""
+    """Return the keys for text of several lines."""
     keys = pasting(pasted)
     here = has_focus(DEFAULT_BUFFER)
 
@@ -106,9 +107,9 @@ def _ending(keys: KeyBindings, ahead: Callable[[], bool]) -> None:
 
 
 def _after_escape(keys: KeyBindings) -> None:
-    """Esc is a way out of a menu: what is typed after it is not Alt and that key.
+    """Make Esc close a menu at once: the key after it is not Alt and that key.
 
-    Esc twice, with nothing typed, lists the points to rewind to.
+    Esc twice on an empty prompt lists the points to rewind to.
     """
     here = has_focus(DEFAULT_BUFFER) & emacs_mode
 
@@ -126,7 +127,7 @@ def _after_escape(keys: KeyBindings) -> None:
 
 
 def _shortcuts(keys: KeyBindings, keep: Callable[[str], bool]) -> None:
-    """A key that stands for a command: what was typed so far is kept for the next prompt."""
+    """Bind the keys that stand for commands; the text is kept for the next prompt."""
     for name, key in (("c-o", Key.CTRL_O), ("c-t", Key.CTRL_T)):
 
         @keys.add(name, filter=has_focus(DEFAULT_BUFFER))
@@ -142,14 +143,14 @@ def _new_line(event: KeyPressEvent) -> None:
 
 
 def _choose(event: KeyPressEvent) -> bool:
-    """Was a file chosen from the menu? A command that was chosen is sent at once."""
+    """Return True if a file was chosen from the menu. A chosen command is sent at once."""
     state = event.current_buffer.complete_state
     chosen = state is not None and state.current_completion is not None
     return chosen and not event.current_buffer.text.startswith("/")
 
 
 def _leaving_words(keys: KeyBindings) -> None:
-    """Ctrl+C and Ctrl+D take back what was typed, or leave where nothing was."""
+    """Bind Ctrl+C and Ctrl+D: they clear the text, or leave an empty prompt."""
     here = has_focus(DEFAULT_BUFFER)
 
     @keys.add("c-c", filter=here)
@@ -202,7 +203,7 @@ def pasting(pasted: Pasted) -> KeyBindings:
 
 
 def _stopping() -> KeyBindings:
-    """Ctrl+Z gives the terminal to the shell until we go on, as it does while we work."""
+    """Bind Ctrl+Z: it gives the terminal to the shell until the process is continued."""
     keys = KeyBindings()
 
     @keys.add("c-z")
@@ -213,14 +214,14 @@ def _stopping() -> KeyBindings:
 
 
 def leaving() -> KeyBindings:
-    """For a question: Esc, at once, is a way out."""
+    """Return the keys that leave a question; Esc works without a delay."""
     keys = _stopping()
     add_leaving(keys, eager=True)
     return keys
 
 
 def add_leaving(keys: KeyBindings, *, eager: bool = False) -> None:
-    """Esc, Ctrl+C and Ctrl+D leave."""
+    """Bind Esc, Ctrl+C and Ctrl+D to leave."""
     for name, key in _LEAVING_KEYS:
 
         @keys.add(name, eager=eager)
@@ -229,7 +230,7 @@ def add_leaving(keys: KeyBindings, *, eager: bool = False) -> None:
 
 
 def sending() -> KeyBindings:
-    """Enter sends, Alt+Enter sends for later, which is Esc and Enter to a terminal."""
+    """Bind Enter to send, Alt+Enter (Esc and Enter to a terminal) to queue."""
     keys = KeyBindings()
     add_leaving(keys)
 
@@ -241,7 +242,7 @@ def sending() -> KeyBindings:
 
 
 def one_of(letters: str, pace: TypingPace) -> KeyBindings:
-    """One key is the answer, but none that follows what was typed before the question."""
+    """Return keys of which one is the answer, unless it follows text typed before."""
     keys = leaving()
 
     def end(event: KeyPressEvent, pressed: str) -> None:

@@ -27,12 +27,12 @@ from refold.values.text import clean
 _AT_ONCE = 65_536  # bytes
 _MARKED, _BARE = "\x1b[?2004h", "\x1b[?2004l"
 START, _END = "\x1b[200~", "\x1b[201~"
-BY_HAND = 2  # letters of a mark that a person may have typed: Esc, or Alt and [
+BY_HAND = 2  # characters of a mark that a person may have typed: Esc, or Alt and [
 
 
-# Keys out of what a terminal sends, also when that is a paste of megabytes.
+# Splits terminal input into keys and pastes, also when a paste has megabytes.
 class Paste:
-    """What comes between two marks, in pieces: no piece is looked through twice."""
+    """The text between two paste marks, collected in pieces; each is searched once."""
 
     def __init__(self, begun: str = "") -> None:
         self._pieces, self._last = list[str](), ""
@@ -51,27 +51,27 @@ class Paste:
         return "".join(self._pieces)
 
     def parts(self) -> tuple[str, str]:
-        """What was pasted, and what was typed behind it."""
+        """Return the pasted text, and what was typed after it."""
         text, _, behind = self.whole.partition(_END)
         return text, behind
 
 
 def split_at_paste(typed: str) -> tuple[str, Paste | None]:
-    """What was typed before a paste, and that paste."""
+    """Return what was typed before a paste, and that paste."""
     before, mark, rest = typed.partition(START)
     return before, Paste(rest) if mark else None
 
 
 def half_a_mark(typed: str) -> int:
-    """How many letters at the end may be the beginning of a paste's first mark."""
+    """Return how many characters at the end may begin the start mark of a paste."""
     lengths = range(len(START) - 1, 0, -1)
     return next((n for n in lengths if typed.endswith(START[:n])), 0)
 
 
 class Parser(Vt100Parser):
-    """Gives the line editor a paste once all of it is there.
+    """Gives the line editor a paste once it is complete.
 
-    `fed` counts what came since it was set to zero.
+    `fed` counts the characters since it was set to zero.
     """
 
     def __init__(self, on_key: Callable[[KeyPress], None]) -> None:
@@ -96,21 +96,21 @@ class Parser(Vt100Parser):
             self.feed(behind)
 
     def flush(self) -> None:
-        """Nothing more comes for now: what a person may have typed is whole."""
+        """Handle what was held back: if nothing more comes, it was keys."""
         if len(self._half) <= BY_HAND:
             half, self._half = self._half, ""
             super().feed(half)
         super().flush()
 
     def take_unfinished_paste(self) -> str:
-        """What has come of a paste that is not all there: whoever reads on goes on with it."""
+        """Return the part of an unfinished paste that has arrived, for the next reader."""
         paste, half = self._paste, self._half
         self._paste, self._half = None, ""
         return half if paste is None else START + paste.whole
 
 
 class Keyboard:
-    """What comes from `input`, whose prompts it shares it with."""
+    """Reads keys from `input`, which it shares with the prompts."""
 
     def __init__(self, input_: Vt100Input, printer: Printer, pasted: Pasted) -> None:
         self._input, self._printer, self._pasted = input_, printer, pasted
@@ -131,13 +131,16 @@ class Keyboard:
                 self._printer.ring(_BARE)
 
     def marking_pastes(self) -> None:
-        """A prompt puts an end to that with itself: from here on again."""
+        """Turn bracketed paste on again: a prompt turns it off when it closes."""
         if self._quiet:
             self._printer.ring(_MARKED)
 
     def forget(self) -> bool:
-        """Throw away what was typed by now, but for the beginning of a paste: its rest may
-        still come, and must not be taken for keys. False: there was nothing."""
+        """Discard what was typed so far. Return False if there was nothing.
+
+        The beginning of a paste is kept: its rest may still arrive, and would be taken for
+        keys.
+        """
         typed = False
         while text := self._reader.read():
             typed = True
@@ -161,7 +164,7 @@ class Keyboard:
                 return clean(typed)
 
     async def _come(self, come: str) -> tuple[str, Paste | None]:
-        """What is typed next, behind what has `come`, and the paste that it goes on with."""
+        """Return what is typed after `come`, and the paste that follows it."""
         paste = None
         try:
             come = come or await self._read()
@@ -176,13 +179,13 @@ class Keyboard:
         return come, paste
 
     async def _rest_of(self, half: int) -> str:
-        """What follows so many letters of a mark; "" if they were a key."""
+        """Return what follows `half` characters of a mark; "" if they were keys."""
         with anyio.move_on_after(ESC_ALONE if half <= BY_HAND else None):
             return await self._read()
         return ""
 
     def _hand_on(self, typed: str) -> None:
-        """The next prompt begins with it."""
+        """Pass the text to the next prompt."""
         self.parser.feed(typed)
         store_typeahead(self._input, self._input.read_keys())
 

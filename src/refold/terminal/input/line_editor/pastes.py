@@ -10,13 +10,13 @@ from refold.views.pastes import MAX_SHOWN_LINES, clean_paste, paste_label
 
 
 class Pasted:
-    """What was pasted at this prompt and those before it: history brings the marks back."""
+    """The pastes of this prompt and earlier ones, whose marks history may bring back."""
 
     def __init__(self) -> None:
         self._texts = dict[str, str]()
 
     def text(self, pasted: str, max_lines: int = MAX_SHOWN_LINES) -> str:
-        """What stands in the prompt for it: itself, or a mark if it has more lines."""
+        """Return the text to show for a paste: itself, or a mark if it has more lines."""
         text = clean_paste(pasted)
         if not (label := paste_label(text, max_lines)):
             return text
@@ -28,14 +28,14 @@ class Pasted:
         return mark
 
     def whole(self, typed: str) -> str:
-        """What was typed, with each paste in the place of its mark."""
+        """Return the typed text with each mark replaced by its paste."""
         if "[pasted " not in typed or not self._texts:
             return typed
         marks = re.compile("|".join(map(re.escape, self._texts)))
         return marks.sub(lambda found: self._texts[found[0]], typed)
 
     def mark_before(self, typed: str) -> str:
-        """The mark that this ends with, or ""."""
+        """Return the mark at the end of the text, or "" if there is none."""
         if not typed.endswith("]"):
             return ""
         return next((mark for mark in self._texts if typed.endswith(mark)), "")

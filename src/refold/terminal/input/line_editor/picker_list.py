@@ -43,7 +43,7 @@ _STEP_KEYS = {
 async def pick(
     printer: Printer, picker: Picker, search: Search | None, on_move: OnMove | None = None
 ) -> Picker | None:
-    """The list as it was left by Enter; None where the person has left."""
+    """Show the list; return it as Enter left it, or None if the person left."""
     return await _List(printer, picker, search, on_move).run()
 
 

@@ -64,14 +64,14 @@ from refold.views.styled import Line, Piece
 from refold.views.wrap import wrap_line
 
 _FAR_ENOUGH = 4_096  # characters before the cursor that can matter
-_TYPED_AHEAD = 0.5  # seconds in which that comes, also on a busy machine
+_TYPED_AHEAD = 0.5  # seconds in which it arrives, also on a busy machine
 _MENU_ROWS = 11  # rows for the menu of completions, the one below it included
 _VI_MODES = {InputMode.INSERT: "i", InputMode.REPLACE: "r", InputMode.REPLACE_SINGLE: "r"}
 _Answer = str | QueuedMessage | DraftMessage | Answered | Key
 
 
 class PromptToolkitReader:
-    """`complete` gives what could stand at the cursor."""
+    """Reads with prompt_toolkit. `complete` returns the completions at the cursor."""
 
     lively = hears = edits = True
 
@@ -94,7 +94,7 @@ class PromptToolkitReader:
         self._asking: anyio.CancelScope | None = None
         self._began = 0.0
         self._draft, self._shortcuts = "", False  # what was typed before a shortcut
-        self._unsent = ""  # a draft that was typed at a question
+        self._unsent = ""  # a draft that was typed at a question and not sent
         self._drafts = dict[str, str]()  # of sessions that were left
         self._pace = TypingPace(time.monotonic)  # at choices
         self._keyboard = Keyboard(self._input, printer, self._pasted)
@@ -115,7 +115,7 @@ class PromptToolkitReader:
             )
         finally:
             self._editor.app.erase_when_done = False
-        if answer is not Key.ASIDE:  # else the prompt is gone, and the cursor where it was
+        if answer is not Key.ASIDE:  # otherwise the prompt would be gone
             self._printer.note_typed_line()
         return _now(answer)
 
@@ -191,14 +191,14 @@ class PromptToolkitReader:
         on = not self._is_vi if on is None else on
         app = self._editor.app
         app.editing_mode = EditingMode.VI if on else EditingMode.EMACS
-        # There Esc is a key of its own, and not the first half of Alt and another.
+        # In vi mode Esc is a key of its own, not the first half of Alt and another key.
         app.ttimeoutlen, app.timeoutlen = (ESC_ALONE,) * 2 if on else (0.5, 1.0)
         return on
 
     def interrupt(self) -> bool:
         if self._asking is None:
             return False
-        if not self._elsewhere.away:  # else it is the editor's
+        if not self._elsewhere.away:  # otherwise Ctrl+C is for the editor
             self._asking.cancel()
         return True
 
@@ -254,13 +254,13 @@ class PromptToolkitReader:
 
     @cached_property
     def _short(self) -> "PromptSession[_Answer]":
-        # What was typed there may be a secret: nobody fetches it back.
+        # No history: what is typed at these prompts may be a secret.
         session = PromptSession[_Answer](
             history=DummyHistory(), erase_when_done=True, **self._common
         )
         taking_all_back(session.app, self._printer.look)
         stay_between_letters(session.app)
-        # Esc alone must not be taken for the beginning of Alt+Enter for long.
+        # Esc must not be held back for long as a possible start of Alt+Enter.
         session.app.ttimeoutlen = session.app.timeoutlen = ESC_ALONE
         return session
 
@@ -295,7 +295,7 @@ class PromptToolkitReader:
         return _whole(answer, self._pasted)
 
     def _keep_draft(self, text: str) -> bool:
-        """A shortcut was pressed. False: it does not hold at this prompt."""
+        """Keep the text when a shortcut is pressed; return False if it has no effect."""
         if self._shortcuts:
             self._draft = text
         return self._shortcuts
@@ -310,7 +310,7 @@ class PromptToolkitReader:
         return self._editor.app.editing_mode == EditingMode.VI
 
     def _with_vi(self, prompt: Line) -> Line:
-        """The prompt, and before it which keys hold: those for text, or for commands."""
+        """Return the prompt, preceded by the vi mode if vi keys are on."""
         if not self._is_vi:
             return prompt
         mode = self._editor.app.vi_state.input_mode
@@ -318,7 +318,7 @@ class PromptToolkitReader:
         return (sign, *prompt)
 
     def _is_interrupted_ahead(self) -> bool:
-        """Did Ctrl+C come right behind what ended the last line? The rest is kept for the next."""
+        """Return True if Ctrl+C was typed ahead; otherwise the keys are kept."""
         ahead = get_typeahead(self._input)
         if any(each.key == Keys.ControlC for each in ahead):
             return True
@@ -332,7 +332,7 @@ class PromptToolkitReader:
 
 
 def _whole(answer: _Answer, pasted: Pasted) -> _Answer:
-    """The answer with its pastes in place of their marks."""
+    """Return the answer with its pastes in place of their marks."""
     match answer:
         case str():
             return clean(pasted.whole(answer))

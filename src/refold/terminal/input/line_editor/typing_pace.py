@@ -10,24 +10,24 @@ from refold.views.question_keys import CALM_SECONDS
 
 
 class TypingPace:
-    """When keys came, by `clock`: seconds that only go forward."""
+    """The times of key presses, by a monotonic `clock` in seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._last = self._before = -math.inf
 
     def key_came(self) -> bool:
-        """Note a key. Had none come for a while?"""
+        """Note a key. Return True if none had come for a while."""
         self._before, self._last = self._last, self._clock()
         return self.was_calm
 
     def forget_key(self) -> None:
-        """The key that came last was no typing."""
+        """Forget the last key: it was not typing."""
         self._last = self._before
 
     @property
     def was_calm(self) -> bool:
-        """Before the key that came last."""
+        """Whether no key had come for a while before the last one."""
         return self._last - self._before >= CALM_SECONDS
 
     @property
