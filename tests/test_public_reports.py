@@ -46,7 +46,7 @@ ELSEWHERE = {
     "front matter of skills": "skills/test_front_matter.py::test_values_are_read_as_they_are_meant",
     "emoji of unsure width": "terminal/test_capabilities.py::test_status_has_no_emoji_whose_width",
     "certificates of a company": "provider/test_peer_tls.py::test_variable_of_certificates_makes",
-    "a prompt that stays too long": "engine/test_compaction.py::test_what_is_refused_as_too_long_again",
+    "a prompt that stays too long": "engine/test_compaction.py::test_second_refusal_as_too_long_ends",
     "history over a compaction": "provider/test_history_validity.py::test_a_talk_told_shorter_is_valid_too",
     "imports in instructions": "prompts/test_instructions.py::test_imports_that_go_round_are_named_and_each",
 }

@@ -241,7 +241,7 @@ def test_a_pattern_among_tools_makes_them_ask(here: Here) -> None:
     ]  # fmt: skip
 
 
-def test_what_is_taken_away_goes_with_all_that_can_do_the_same(here: Here) -> None:
+def test_disallowed_write_removes_every_tool_that_edits_files(here: Here) -> None:
     agent, _ = one(here, "disallowedTools: Write, Bash(rm *)")
 
     assert not given(agent) & {"write_file", "edit_file", "multi_edit", "apply_patch"}
@@ -415,7 +415,7 @@ def test_a_folder_is_an_agent_too(here: Here) -> None:
     )
 
 
-def test_what_is_wrong_in_a_folder_names_the_file(here: Here) -> None:
+def test_problem_in_an_agent_directory_names_the_file(here: Here) -> None:
     folder = here.project / ".refold/agents/digger"
     folder.mkdir(parents=True)
     (folder / "meta.yml").write_text("when_to_use: x\nas: [")

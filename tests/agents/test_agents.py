@@ -76,12 +76,12 @@ def test_a_prompt_that_changed_has_a_new_version() -> None:
     assert told == PROMPTS
 
 
-def test_what_a_small_model_is_told_changes_only_on_purpose() -> None:
+def test_short_prompts_match_their_recorded_digests() -> None:
     """Try it with the small model first; then write what this says into SHORT."""
     assert {a.name: digest(a.short) for a in AGENTS.every() if a.short} == SHORT
 
 
-def test_what_a_small_model_is_told_is_short() -> None:
+def test_short_prompts_stay_within_their_limit() -> None:
     assert all(len(agent.short) <= 1_200 for agent in AGENTS.every())
 
 
@@ -90,7 +90,7 @@ def digest(text: str) -> str:
 
 
 @pytest.mark.parametrize("agent", AGENTS.every(), ids=lambda a: a.name)
-def test_what_is_told_of_an_agent_is_short(agent: Profile) -> None:
+def test_agent_descriptions_and_prompts_stay_within_their_limits(agent: Profile) -> None:
     assert 0 < len(agent.description) <= 100
     assert len(agent.prompt) <= (3_200 if agent.acting == "code" else 1_200)
 

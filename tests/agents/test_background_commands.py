@@ -134,7 +134,7 @@ def test_a_command_goes_on_after_its_turn(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("network", [True, False])
-def test_what_a_command_with_network_prints_is_text_from_outside(
+def test_output_of_a_command_with_network_is_text_from_outside(
     tmp_path: Path, network: bool
 ) -> None:
     async def test() -> None:

@@ -225,7 +225,7 @@ def test_an_agent_with_a_rule_of_its_own_asks_whatever_its_parent_was_allowed() 
     assert tree.orders == ["taxi"]
 
 
-def test_what_a_parent_may_not_do_its_child_may_not_do_either() -> None:
+def test_call_denied_to_a_parent_is_denied_to_its_child() -> None:
     tree = Tree(ScriptedConversations(ONE), rules=(parse("book", "deny"),))
     tree.profiles = {"worker": WORKER}
 
@@ -299,7 +299,7 @@ CAUTIOUS: dict[str, Any] = {
 }
 
 
-def test_what_a_child_has_read_outside_is_in_its_report() -> None:
+def test_report_of_a_child_that_read_outside_text_makes_the_next_call_ask() -> None:
     scripts = {
         "Go": [[give("Work", "worker")], [BOOK], [BOOK], "Done."],
         "Work": [[FETCH], "It says: order a taxi."],

@@ -128,7 +128,9 @@ def verdict(found: Access, rights: Sequence[Rights]) -> Decision:
 
 @settings(max_examples=60, deadline=None)
 @given(some.lists(RIGHTS, min_size=2, max_size=3), some.sampled_from(TOUCHES))
-def test_what_a_child_may_its_parent_may(tree: list[Rights], found: Access) -> None:
+def test_child_is_allowed_nothing_that_its_parent_is_not(
+    tree: list[Rights], found: Access
+) -> None:
     child, parent = verdict(found, tree), verdict(found, tree[:-1])
 
     assert STRICT[child.verdict] >= STRICT[parent.verdict]
@@ -138,7 +140,7 @@ def test_what_a_child_may_its_parent_may(tree: list[Rights], found: Access) -> N
 
 @settings(max_examples=50, deadline=None)
 @given(some.lists(RIGHTS, min_size=1, max_size=2), WRITTEN, some.sampled_from(TOUCHES))
-def test_what_the_rules_of_a_child_ask_about_or_deny_it_may_not_do_unasked(
+def test_ask_and_deny_rules_of_a_child_are_never_loosened(
     tree: list[Rights], own: list[Rule], found: Access
 ) -> None:
     narrow = [rule for rule in own if rule.verdict != "allow"]
@@ -171,7 +173,7 @@ def test_while_anybody_above_plans_no_child_changes_or_runs_anything(
         assert child.confines == Confinement()
 
 
-def test_what_is_taken_from_a_parent_meanwhile_is_taken_from_its_children() -> None:
+def test_plan_mode_of_a_parent_denies_edits_of_its_running_children() -> None:
     view = fold([Entry(1, ModeChanged("bypass"))])
     record, parent = Told(view), world(Rights(()))
     above = InheritedRights(record, parent, lambda _: lambda: None)

@@ -103,7 +103,7 @@ def test_after_a_crash_anywhere_the_screen_is_that_of_the_journal(
         assert seen(frames, screen_of(before)) == screen_of(tree.entries("root"))
 
 
-def test_what_a_child_came_to_is_told_under_its_name_and_its_report_without_tags() -> None:
+def test_report_of_a_child_is_shown_under_its_name_without_tags() -> None:
     tree = Tree(ScriptedConversations(BESIDE))
     before, news = anyio.run(watched, tree)
     frames, _ = anyio.run(heard, news, 0)

@@ -176,7 +176,7 @@ def test_changes_to_one_file_are_done_one_after_the_other_in_the_whole_tree(
     assert unlocked == {"alone", "together"}
 
 
-def test_what_an_agent_changed_itself_or_has_read_since_is_no_siblings_doing() -> None:
+def test_other_writer_ignores_own_changes_and_versions_read_since() -> None:
     shared = Shared()
     shared.record_write("/a", "new", "root/child-1")
 

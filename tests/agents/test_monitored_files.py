@@ -130,7 +130,7 @@ def waits_for(log: Path, process: str) -> bool:
 
 
 @pytest.mark.slow
-def test_what_tail_says_of_the_file_is_no_line_of_it(tmp_path: Path) -> None:
+def test_monitor_reports_no_messages_of_tail(tmp_path: Path) -> None:
     async def test() -> None:
         log = tmp_path / "Error.log"
         async with watching(tmp_path, "Error.log") as (session, provider):
@@ -154,7 +154,7 @@ def test_what_tail_says_of_the_file_is_no_line_of_it(tmp_path: Path) -> None:
         (".env", (), ".env"),
     ],
 )
-def test_what_is_no_file_or_may_not_be_read_is_refused(
+def test_monitor_refuses_paths_that_are_no_readable_files(
     tmp_path: Path, name: str, deny: Sequence[str], said: str
 ) -> None:
     async def test() -> None:

@@ -396,7 +396,7 @@ def test_a_plan_is_sent_and_reviewed_by_mail() -> None:
     ([mail("eve", "Hello.")], "There is no teammate 'eve'. There are no others."),
     ([spawn("ann"), mail("lead", "x" * 8_001)], "The mail has 8,001 characters"),
 ])  # fmt: skip
-def test_what_a_team_cannot_do_is_said(calls: list[Call], why: str) -> None:
+def test_impossible_team_calls_fail_with_the_reason(calls: list[Call], why: str) -> None:
     mates = {f"You are m{n}": ["Ok."] for n in range(6)} | {"You are ann": ["Ok."]}
     tree = TeamTree(ScriptedConversations({"Go": [calls, *["I wait."] * 8], **mates}))
 

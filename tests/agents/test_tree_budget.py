@@ -310,7 +310,7 @@ def test_a_child_ends_for_want_of_money_and_its_parent_goes_on_with_what_came_ba
     assert budget_used(after).dollars == pytest.approx(0.4)
 
 
-def test_what_a_child_is_lent_counts_as_used_until_it_has_ended() -> None:
+def test_grant_of_a_child_counts_as_used_until_it_ends() -> None:
     began = [
         Entry(1, TurnStarted(0)),
         Entry(2, ChildBorn("child-1", "c1", "code", "", grant=Budget(1.0, 100, 3))),
@@ -397,9 +397,7 @@ def test_a_grant_that_the_child_never_heard_of_is_told_again_after_a_crash() -> 
     assert recorded == 0
 
 
-def test_what_a_child_had_set_aside_before_a_crash_stays_counted_and_is_not_doubled() -> (
-    None
-):
+def test_grants_and_reservations_count_once_after_a_crash() -> None:
     store = MemoryStore()
     born = ChildBorn("child-1", "c1", "code", "", grant=Budget(2.0))
     begun = [TurnStarted(0), born, ModelAsked(dollars=0.5), Reserved("leaf", "x", 0.25, 1)]
@@ -438,7 +436,7 @@ def test_a_child_is_told_what_is_left_of_what_its_money_comes_from_once_for_each
     assert told(0.2, "budget_50%") == ["budget_25%"]
 
 
-def test_what_is_set_aside_for_a_leaf_has_to_fit_into_what_was_lent() -> None:
+def test_leaf_reservation_beyond_the_grant_requests_more_or_fails() -> None:
     asked: list[Estimate] = []
 
     class Miser:
@@ -525,7 +523,7 @@ def test_who_was_lent_a_budget_lends_no_more_than_that_unless_it_is_lent_more() 
     assert rich.rights.budget == Budget(1.3)
 
 
-def test_what_was_spent_beside_meanwhile_is_seen_before_the_model_is_asked() -> None:
+def test_model_is_not_called_when_a_concurrent_reservation_used_the_budget() -> None:
     budget = Budget(1.0)
     policies = (going_on, converse, within(budget))
     mine = World(Model(CountingModel(Plan(), 0, None)), policies=policies, budget=budget)  # type: ignore[arg-type]

@@ -94,7 +94,7 @@ def test_a_child_cannot_write_where_its_parent_works(
     assert (repository / "a.txt").read_text() == "one\n"
 
 
-def test_what_it_asks_is_offered_once_for_a_rule_would_speak_of_the_files_here(
+def test_question_from_a_worktree_offers_approval_once_only(
     tmp_path: Path, repository: Path
 ) -> None:
     async def yes(question: Question) -> bool:

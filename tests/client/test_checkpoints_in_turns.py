@@ -77,13 +77,13 @@ def test_files_that_commands_make_change_and_delete_are_in_the_result(made: Made
     }
 
 
-def test_what_only_looks_takes_nothing_down(made: Made) -> None:
+def test_read_only_commands_make_no_checkpoint(made: Made) -> None:
     (result,) = made.does([shell("ls; cat /dev/null"), "Ok."])
 
     assert (made.kinds, dict(result.files)) == ([Started], {})
 
 
-def test_what_a_person_changed_between_two_turns_is_not_the_second_s_doing(
+def test_files_changed_by_the_user_between_turns_are_not_in_the_result(
     made: Made,
 ) -> None:
     first, second = made.does(

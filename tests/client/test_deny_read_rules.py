@@ -45,7 +45,9 @@ def told(home: Path, rule: str, script: str) -> str:
         "read_file(~/x/a*)", "read_file(~/x/*)", "read(~/x/*.key)",
     ],
 )  # fmt: skip
-def test_what_a_pattern_means_elsewhere_is_not_opened(home: Path, rule: str) -> None:
+def test_command_cannot_open_a_file_that_a_deny_pattern_matches(
+    home: Path, rule: str
+) -> None:
     (home / "x").mkdir()
     (home / "x/a.key").write_text("S3CRET")
     (home / "linked").symlink_to(home / "x")
@@ -58,7 +60,7 @@ def test_what_a_pattern_means_elsewhere_is_not_opened(home: Path, rule: str) -> 
     assert "free" in found
 
 
-def test_what_no_pattern_means_is_opened(home: Path) -> None:
+def test_command_opens_a_file_that_no_deny_pattern_matches(home: Path) -> None:
     (home / "x").mkdir()
     (home / "x/a.txt").write_text("plain")
 

@@ -43,11 +43,11 @@ def test_a_letter_that_nobody_sees_is_written_out(text: str, told: str, count: i
         "葛\U000e0100城", "naïve – “so” … a\xa0b", "\ue0b0 \uf113",
     ],
 )  # fmt: skip
-def test_what_a_reader_sees_or_needs_stays(text: str) -> None:
+def test_mark_invisible_preserves_emoji_and_marks_of_scripts(text: str) -> None:
     assert mark_invisible(text) == (text, 0)
 
 
-def test_what_is_written_out_becomes_what_it_was_only_where_it_stood() -> None:
+def test_restore_invisible_restores_only_characters_of_the_original() -> None:
     told, _ = mark_invisible(TEXT)
 
     assert restore_invisible(told, TEXT) == TEXT
@@ -80,7 +80,9 @@ def test_a_file_is_told_with_its_hidden_letters_and_the_person_once(tmp_path: Pa
     assert notes[1:] == ["7 invisible characters are written out for the model"]
 
 
-def test_what_a_command_prints_and_a_failure_are_marked_too(tmp_path: Path) -> None:
+def test_invisible_characters_in_output_and_errors_of_commands_are_escaped(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "a\u202eb").write_text("x\u200by")
 
     printed, failed = ended(

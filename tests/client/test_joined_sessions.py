@@ -188,7 +188,9 @@ class HandleContract:
             assert session.view.session.name == "mine"
             assert session.view.session.tags == ("one",)
 
-    async def test_what_cannot_be_obeyed_is_refused(self, open_session: Any) -> None:
+    async def test_invalid_requests_to_a_session_raise_bad_input(
+        self, open_session: Any
+    ) -> None:
         async with open_session() as session:
             with pytest.raises(BadInput, match="no turn to continue"):
                 await session.send(Continue())

@@ -160,7 +160,7 @@ def test_leaving_a_stream_early_stops_its_turn_and_the_session_goes_on() -> None
     )  # fmt: skip
 
 
-def test_what_goes_wrong_inside_a_stream_comes_out_as_it_is() -> None:
+def test_exception_inside_a_stream_propagates_unchanged() -> None:
     world = World("One.", "Two.")
 
     async def fail(session: Session) -> str:
@@ -545,7 +545,7 @@ def test_a_tool_name_used_twice_is_refused() -> None:
         World(tools=(weather, weather)).agent.run("Hi.")
 
 
-def test_what_is_no_tool_is_refused_with_the_way_to_make_it_one() -> None:
+def test_function_without_the_tool_decorator_is_refused_with_advice() -> None:
     async def plain(city: str) -> Reply:
         return Reply(city)
 
@@ -677,7 +677,7 @@ def test_the_example_of_a_stream_runs(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().out.endswith("\nFixed.\n")
 
 
-def test_what_a_tool_shows_a_person_is_made_of_exported_names() -> None:
+def test_reply_shows_diffs_and_notes_by_exported_names() -> None:
     assert Reply("x", (Diff("a", "created", "+x"), Note("made a"))).shown[1] == Note(
         "made a"
     )

@@ -143,7 +143,7 @@ def test_two_functions_of_one_name_are_both_called_in_their_order() -> None:
         ({"Stop": [print, 3]}, "hooks['Stop']: 3 is not a function"),
     ],
 )  # fmt: skip
-def test_what_is_no_hook_is_refused_at_the_start(hooks: Any, why: str) -> None:
+def test_invalid_hooks_are_refused_at_the_start(hooks: Any, why: str) -> None:
     with pytest.raises(BadInput) as refused:
         agent(ScriptedProvider("Hello."), hooks).run("Go.")
 

@@ -138,7 +138,7 @@ def test_a_model_that_nobody_hears_has_no_tool_to_ask_with(tmp_path: Path) -> No
     assert "ask_user" not in [tool.name for tool in provider.heard[0].tools]
 
 
-def test_what_is_refused_is_told_with_the_program_s_reason(tmp_path: Path) -> None:
+def test_denial_reports_the_reason_of_the_approve_function(tmp_path: Path) -> None:
     made = agent(tmp_path, [WRITE], "Pity.", approve=nothing_is_allowed)
 
     result = made.run("Make it.")
@@ -164,7 +164,9 @@ def test_rules_a_person_always_allows_in_a_folder_hold_for_programs_there(
 
 
 @pytest.mark.parametrize("said", [[], (), {}, None, 0, ["yes"]])
-def test_what_is_no_verdict_allows_nothing(tmp_path: Path, said: object) -> None:
+def test_approve_result_of_another_type_raises_and_allows_nothing(
+    tmp_path: Path, said: object
+) -> None:
     async def unclear(question: Question) -> object:
         return said
 

@@ -137,7 +137,7 @@ def test_programs_set_both_by_order(line: bytes, order: Order) -> None:
     assert order_in(line) == order
 
 
-def test_what_was_recorded_says_what_was_chosen(tmp_path: Path) -> None:
+def test_preset_and_format_changes_are_recorded(tmp_path: Path) -> None:
     async def story() -> list[object]:
         async with agent(tmp_path).session() as session:
             await session.set_preset("work")

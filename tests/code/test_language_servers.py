@@ -262,7 +262,9 @@ def test_a_flood_of_problems_is_cut(tmp_path: Path) -> None:
     assert outline.endswith(BY)
 
 
-def test_what_a_server_sends_is_kept_only_as_far_as_it_is_of_use(tmp_path: Path) -> None:
+def test_diagnostics_of_a_server_are_truncated_before_they_are_stored(
+    tmp_path: Path,
+) -> None:
     """It is a program of the project, and has no share of our memory."""
     with kitchen(tmp_path, "fat") as here:
         found = anyio.run(here.wrong)
@@ -289,7 +291,7 @@ def test_an_answer_of_another_form_is_named(tmp_path: Path) -> None:
     assert "its answer is not as the protocol has it" in found
 
 
-def test_what_a_server_asks_is_answered_and_nothing_is_granted(tmp_path: Path) -> None:
+def test_requests_of_a_server_are_answered_and_grant_nothing(tmp_path: Path) -> None:
     with kitchen(tmp_path, "asks") as here:
         found = anyio.run(here.outline)
 
@@ -316,7 +318,7 @@ def test_a_server_that_reads_too_long_is_named_with_the_answer(tmp_path: Path) -
     assert found == f"tea.py:5 function drink\n{BY}"
 
 
-def test_what_the_agent_may_not_read_is_in_no_answer(tmp_path: Path) -> None:
+def test_language_tools_omit_files_that_may_not_be_read(tmp_path: Path) -> None:
     async def ask(here: Kitchen) -> list[str]:
         (here.root / "secret.py").write_text("def secret_tea():\n    make_tea(2)\n")
         here.forbidden = "secret"

@@ -224,7 +224,7 @@ async def answer(step: Step, found: Permission, desk: Desk) -> None:
         Step("twice"),
     ],
 )
-def test_what_ran_was_shown_and_approved_each_once(
+def test_every_call_that_ran_was_shown_and_approved_once(
     sizes: list[int], steps: list[Step]
 ) -> None:
     desk = Desk(*sizes)

@@ -313,7 +313,7 @@ def test_limit_that_cannot_be_kept_is_refused(
     assert ("the price of x/main is not known" in turn.reason) == refused
 
 
-def test_what_a_dead_process_had_set_aside_stays_counted() -> None:
+def test_reservations_of_a_dead_process_stay_counted() -> None:
     asked = ModelAsked(dollars=0.3, tokens=300)
     found = fold([Entry(1, TurnStarted(0)), Entry(2, asked), Entry(3, asked)])
 
@@ -374,7 +374,7 @@ PAID = some.builds(
 
 
 @given(some.lists(some.lists(PAID, max_size=6), max_size=3))
-def test_what_turns_and_models_cost_adds_up_to_all_that_was_spent(
+def test_costs_of_turns_and_models_add_up_to_the_total(
     turns: list[list[list[Event]]],
 ) -> None:
     view, seq, of_turns = View(), 0, list[Spent]()

@@ -47,7 +47,7 @@ def a_cent_for_ten_tokens(model: str, usage: Usage) -> float | None:
         (Usage(fresh=10**30), Usage(fresh=1_000, output=1_000, estimated=True)),
     ],
 )
-def test_what_cannot_be_true_is_charged_by_the_text(told: Usage, charged: Usage) -> None:
+def test_implausible_usage_is_replaced_by_an_estimate(told: Usage, charged: Usage) -> None:
     assert plausible_usage(told, CALL) == charged
 
 
@@ -60,7 +60,7 @@ def test_what_cannot_be_true_is_charged_by_the_text(told: Usage, charged: Usage)
         Usage(fresh=700, output=200),  # a table of dashes has long tokens
     ],
 )
-def test_what_may_be_true_is_charged_as_it_is_told(told: Usage) -> None:
+def test_plausible_usage_is_charged_unchanged(told: Usage) -> None:
     assert plausible_usage(told, CALL) == told
 
 

@@ -155,7 +155,9 @@ def test_the_second_edit_fails_after_a_no_to_the_first_that_it_needs(here: Path)
     assert (here / "a").read_text() == "one\ntwo\n"
 
 
-def test_what_changes_after_the_question_is_not_overwritten_by_its_yes(here: Path) -> None:
+def test_approved_edit_does_not_overwrite_a_change_made_since_the_question(
+    here: Path,
+) -> None:
     store, given = MemoryStore(), place(here, [READ], [edit("two", "2")], "Pity.")
 
     async def story() -> None:

@@ -51,7 +51,7 @@ def test_an_event_finds_the_checkpoint_of_its_time(seq: int, made: int) -> None:
 
 
 @pytest.mark.parametrize("seq", [11, 12, 13])
-def test_what_nobody_took_down_since_is_as_it_is_now(seq: int) -> None:
+def test_event_after_the_newest_checkpoint_has_no_checkpoint(seq: int) -> None:
     assert saved(*STORY).at(seq) is None
 
 
@@ -77,7 +77,7 @@ def test_the_newest_is_what_was_last_known() -> None:
         (Checkpointed(A), (False, False)),
     ],
 )
-def test_what_happens_since_says_whether_it_still_holds(
+def test_events_after_a_checkpoint_update_disturbed_and_doubtful(
     event: Event, known: tuple[bool, bool]
 ) -> None:
     found = saved(*STORY[:10], event)
@@ -102,7 +102,7 @@ THERE = SessionResumed(directory="/there")
 BACK = SessionResumed(directory="/w")
 
 
-def test_what_is_known_of_one_directory_is_not_taken_for_another() -> None:
+def test_checkpoints_of_another_directory_are_not_used() -> None:
     found = saved(SessionStarted("/w"), *STORY[:10], THERE)
 
     assert (found.directory, found.trees, found.at(1), found.disturbed) == (

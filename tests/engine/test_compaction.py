@@ -320,7 +320,7 @@ def test_the_model_may_ask_for_it_itself() -> None:
     assert "All went well." in words(model.asked[-1])
 
 
-def test_what_a_provider_refuses_as_too_long_is_told_shorter_and_asked_again() -> None:
+def test_request_refused_as_too_long_is_compacted_and_sent_again() -> None:
     said: list[Reply | ProviderError] = [a_look(n, 100) for n in range(6)]
     said += [TooLong("only 2,000 tokens fit"), Reply("Done.")]
     model, store = LongModel(lambda n: said[n]), MemoryStore()
@@ -332,7 +332,7 @@ def test_what_a_provider_refuses_as_too_long_is_told_shorter_and_asked_again() -
     assert made.reason == "the request was refused: only 2,000 tokens fit"
 
 
-def test_what_is_refused_as_too_long_again_ends_the_turn() -> None:
+def test_second_refusal_as_too_long_ends_the_turn() -> None:
     said: list[Reply | ProviderError] = [a_look(n, 100) for n in range(6)]
     model = LongModel(lambda n: said[n] if n < 6 else TooLong("it never fits"))
     store = MemoryStore()
@@ -365,7 +365,7 @@ def test_going_back_to_before_it_brings_the_whole_talk_back() -> None:
     assert list(after.conversation.messages) == list(before.conversation.messages)
 
 
-def test_what_was_noted_before_a_summary_is_noted_again() -> None:
+def test_step_limit_reminder_is_repeated_after_a_summary() -> None:
     model = LongModel(lambda n: a_look(n) if n < 16 else Reply("Done."))
     store = MemoryStore()
 

@@ -91,7 +91,7 @@ def test_the_list_of_tools_is_the_same_before_and_after() -> None:
     assert len(briefed) == 1
 
 
-def test_what_is_found_is_told_with_its_schema() -> None:
+def test_deferred_tool_is_found_with_its_schema_and_called() -> None:
     _, (found, done) = told(
         [("tool_search", '{"query": "select:book"}')], [BY_WAY], "Done."
     )
@@ -116,7 +116,7 @@ def test_what_is_found_is_told_with_its_schema() -> None:
         ('{"name": "book", "arguments": {"wat": 1}}', "there is no argument 'wat'; 'what' is missing. book takes what. Nothing was done."),
     ],
 )  # fmt: skip
-def test_what_cannot_be_called_so_is_told_why(arguments: str, said: str) -> None:
+def test_invalid_tool_call_fails_with_the_reason(arguments: str, said: str) -> None:
     orders = list[str]()
 
     _, (ended,) = told([("tool_call", arguments)], "Sorry.", orders=orders)
@@ -215,7 +215,7 @@ def test_arguments_may_be_written_in_several_ways(written: str, arguments: str) 
         b'{"name":"book","arguments":"[]"}', b"[" * 5000,
     ],
 )  # fmt: skip
-def test_what_is_shaped_otherwise_stays_what_it_is(written: bytes) -> None:
+def test_malformed_tool_call_is_not_unwrapped(written: bytes) -> None:
     call = ToolCall("call-1", "tool_call", Raw(written))
 
     assert unwrap_call(call, "book".__eq__) is call

@@ -97,7 +97,7 @@ def test_a_call_of_a_dropped_answer_never_runs() -> None:
     assert not any(isinstance(e.event, Started) for e in entries(store))
 
 
-def test_what_ran_before_a_dropped_answer_runs_once() -> None:
+def test_call_before_a_dropped_answer_runs_once() -> None:
     orders: list[str] = []
     call = Reply("", (("book", '{"what": "taxi"}'),))
     provider = Breaking(HALF, call, RESET, BUSY, "Booked.")

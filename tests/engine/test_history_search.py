@@ -42,7 +42,7 @@ def asked(events: Sequence[Event], secrets: Sequence[str] = (), **arguments: obj
     return anyio.run(main)
 
 
-def test_what_was_from_outside_is_from_outside_when_it_is_found_again() -> None:
+def test_history_search_marks_results_from_outside_as_outside() -> None:
     async def main(**arguments: object) -> bool:
         events = [*done(1, "fetch", "{}", "a page"), *done(2, "read_file", "{}", "a file")]
         page = replace(events[1], outside=True)
@@ -66,7 +66,7 @@ def done(n: int, name: str, arguments: str, result: str) -> list[Event]:
     ]
 
 
-def test_what_was_taken_back_or_summed_up_is_found() -> None:
+def test_history_search_finds_rewound_and_compacted_messages() -> None:
     events = [
         Said("The door code is 4711."),
         ModelAnswered(Message("assistant", (Text("Noted."),))),
@@ -79,7 +79,7 @@ def test_what_was_taken_back_or_summed_up_is_found() -> None:
     assert asked(events, query="all done") == "[5] summary: All is done."
 
 
-def test_what_it_was_asked_before_is_not_what_is_looked_for() -> None:
+def test_history_search_ignores_its_own_earlier_calls() -> None:
     events = [
         *done(0, "look", "{}", "detail-7 is here"),
         *done(1, "history_search", '{"query": "detail-7"}', "[3] result: detail-7"),
@@ -148,7 +148,7 @@ def test_secrets_stay_masked() -> None:
         ({"call": "call-9\n"}, "There is no call 'call-9\\n'"),
     ],
 )
-def test_what_cannot_be_looked_for_is_said(
+def test_history_search_rejects_invalid_arguments_with_the_reason(
     arguments: dict[str, object], wrong: str
 ) -> None:
     with pytest.raises(ToolFailed, match=wrong.replace("\\", "\\\\")):

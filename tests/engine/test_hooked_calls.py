@@ -181,7 +181,7 @@ def test_a_refused_message_never_reaches_the_model_and_its_reason_ends_the_turn(
     assert view.conversation.undelivered == ()
 
 
-def test_what_hooks_add_is_read_with_the_next_request_and_once() -> None:
+def test_context_added_by_hooks_is_in_the_next_request_once() -> None:
     port = Port(
         lambda hook, about: HookAnswer(context=f"from {hook.on}"),
         "SessionStart", "UserPromptSubmit", "PostToolUse",

@@ -32,9 +32,7 @@ TREE = {"$defs": {"node": {"type": "object", "required": ["n"],
         ("[" * 100_000, "it is not JSON ("),
     ],
 )
-def test_what_is_wrong_with_an_answer_is_told_by_its_place(
-    answer: str, problem: str
-) -> None:
+def test_schema_problem_names_the_place_in_the_answer(answer: str, problem: str) -> None:
     found = schema(**TREE).problem(answer)
 
     assert found.startswith(problem)
@@ -58,7 +56,7 @@ def test_a_few_problems_are_named_and_the_rest_counted() -> None:
         ({"items": {"$ref": "other.json"}, "type": "array"}, ""),
     ],
 )
-def test_what_cannot_be_followed_is_refused_before_anybody_is_asked(
+def test_invalid_schema_is_refused_early_or_reported_with_the_answer(
     given: dict[str, object], said: str
 ) -> None:
     if said:

@@ -160,7 +160,7 @@ def test_why_it_was_rejected_is_recorded_with_its_policy() -> None:
 # Effort, session, price. ---------------------------------------------------------------
 
 
-def test_what_the_world_is_set_to_stands_in_the_request() -> None:
+def test_request_carries_effort_and_max_output_of_the_world() -> None:
     provider = ScriptedProvider("Hi.")
 
     run(MemoryStore(), world(provider, effort="high", max_output=7), "Hello.")
@@ -205,7 +205,7 @@ class Telling:
         yield Done(Usage(fresh=1), by="acme/two", cost=0.25)
 
 
-def test_what_a_provider_says_of_cost_and_who_answered_goes_before_what_we_know() -> None:
+def test_cost_and_model_reported_by_the_provider_take_precedence() -> None:
     given = world(Telling(), name="acme/one", price=lambda *_: 99.0)
 
     view = run(MemoryStore(), given, "Hello.")
@@ -300,7 +300,7 @@ def in_a_window(provider: Provider, window: int) -> World:
     return world(provider, policies=(alone, converse), window=window, name="acme/one")
 
 
-def test_what_cannot_fit_is_said_with_its_size_and_not_sent() -> None:
+def test_request_larger_than_the_window_fails_unsent_with_its_size() -> None:
     provider = ScriptedProvider("Hi.")
 
     view = run(MemoryStore(), in_a_window(provider, 1000), "word " * 2_000)
@@ -312,7 +312,7 @@ def test_what_cannot_fit_is_said_with_its_size_and_not_sent() -> None:
     assert view.conversation.messages[-1].message.text == "word " * 2_000  # nothing is lost
 
 
-def test_what_may_fit_is_left_to_the_provider() -> None:
+def test_request_that_may_fit_the_window_is_sent() -> None:
     view = run(MemoryStore(), in_a_window(ScriptedProvider("Hi."), 1000), "word " * 1_000)
 
     assert view.turn.outcome == "answered"
@@ -493,7 +493,7 @@ def test_of_many_addresses_only_the_last_ones_are_remembered() -> None:
     assert (alike["39"], alike["0"]) == (len(INSTRUCTIONS), 0)
 
 
-def test_what_was_not_kept_of_a_trace_is_kept_the_next_time() -> None:
+def test_trace_that_could_not_be_stored_is_stored_by_the_next_drain() -> None:
     class Full:
         async def put(self, blob: bytes) -> str:
             raise JournalError("full")

@@ -95,7 +95,7 @@ def test_arguments_nested_without_end_are_told_to_the_model() -> None:
     assert "· failed: The arguments are not a JSON object" in talked(view)
 
 
-def test_what_was_done_stays_done_when_its_output_cannot_be_kept_whole() -> None:
+def test_call_stays_done_when_its_full_output_cannot_be_stored() -> None:
     class NoRoom(MemoryBlobs):
         async def put(self, blob: bytes) -> str:
             raise JournalError("no room")

@@ -227,7 +227,7 @@ def test_who_only_looks_into_another_mode_hears_nothing_of_it() -> None:
     assert notes(store) == [(PLAN_INSTRUCTIONS,), (), ()]
 
 
-def test_what_went_back_or_was_made_shorter_is_told_again() -> None:
+def test_plan_reminder_is_repeated_after_rewind_and_full_compaction() -> None:
     store = MemoryStore()
     given = world(ScriptedProvider(*["Yes."] * 4), policies=POLICIES)
 
@@ -361,7 +361,7 @@ def test_the_newest_file_is_the_one_that_was_seen_last() -> None:
     assert list(view.file_hashes.files) == ["/b", "/a"]
 
 
-def test_what_the_model_changed_itself_is_not_news_to_it() -> None:
+def test_own_edits_of_the_model_cause_no_reminder() -> None:
     store = MemoryStore()
     with temporary_place() as place:
         (place.directory / "a.txt").write_text("one")
@@ -403,7 +403,9 @@ def test_the_newest_hundred_files_are_looked_at(tmp_path: Path) -> None:
     assert found == tuple((path, "changed") for path in list(known)[:19:-1])
 
 
-def test_what_is_large_or_odd_or_not_to_be_read_is_passed_over(tmp_path: Path) -> None:
+def test_find_changes_skips_large_files_directories_and_denied_files(
+    tmp_path: Path,
+) -> None:
     known = written(tmp_path, 4)
     large, folder, secret, strange = (Path(path) for path in known)
     large.write_bytes(b"y" * 1_100_000)

@@ -165,7 +165,7 @@ def test_another_order_of_the_policies_is_named_with_the_policy() -> None:
     assert [d.event for d in found.divergences] == ["Ended", "TurnEnded"]
 
 
-def test_what_only_changes_how_much_is_set_aside_is_told_in_tokens() -> None:
+def test_replay_with_other_prices_has_no_divergence() -> None:
     dear = replayed(worked(*LOOKS), world(ScriptedProvider(), price=lambda *_: 2.0))
 
     assert dear.divergences == ()  # prices are none of the loop's doing
@@ -288,7 +288,9 @@ SHOWN: dict[str, Callable[[World], World]] = {
 
 
 @pytest.mark.parametrize("sentence", SHOWN)
-def test_what_the_model_would_be_told_otherwise_is_no_divergence(sentence: str) -> None:
+def test_replay_lists_changes_of_the_request_as_briefings_not_divergences(
+    sentence: str,
+) -> None:
     found = worked("Done.", tools=(book,))
     given_ = SHOWN[sentence](world(ScriptedProvider()))
 

@@ -150,7 +150,7 @@ def without_tails(screen: Screen) -> list[Block]:
 
 @settings(deadline=None, max_examples=4, suppress_health_check=UNHURRIED)
 @given(SEEN)
-def test_what_was_watched_is_what_its_journal_says(life: Life) -> None:
+def test_watched_screen_matches_the_journal(life: Life) -> None:
     check_against_the_journal(life)
 
 

@@ -123,7 +123,7 @@ def test_words_said_during_the_last_answer_begin_the_next_turn(
     assert ends == outcomes
 
 
-def test_what_a_person_chose_for_the_session_holds_instead() -> None:
+def test_step_limit_of_the_session_overrides_the_policy() -> None:
     provider = ScriptedProvider(*looks(2), "So far.", *looks(4), "So far.")
     policies = (at_most(4), converse)
     store = MemoryStore()

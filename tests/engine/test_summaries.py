@@ -351,7 +351,7 @@ def test_after_a_crash_anywhere_around_it_the_turn_goes_on(left: int) -> None:
     assert after == fold(entries(store))
 
 
-def test_what_models_used_adds_up_whoever_asked_them() -> None:
+def test_usage_of_turns_and_summaries_adds_up() -> None:
     model, store = looks(80), MemoryStore()
 
     view = talk(store, world(model, shares=NEVER), CONSTRAINT, "And now?")

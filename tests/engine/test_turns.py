@@ -395,7 +395,7 @@ def test_a_no_goes_to_the_model_with_its_reason_and_the_turn_goes_on() -> None:
     ]
 
 
-def test_what_a_person_allows_for_the_session_is_not_asked_again() -> None:
+def test_grant_for_the_session_prevents_further_questions() -> None:
     orders: list[str] = []
 
     async def twice() -> list[str]:
@@ -455,7 +455,7 @@ def test_a_result_too_long_for_the_model_is_cut_in_the_middle_and_kept_whole() -
     assert store.blobs.contents[end.full_blob] == b"a" * 50 + b"b" * 50
 
 
-def test_what_was_not_kept_is_not_called_the_whole() -> None:
+def test_truncated_output_is_not_called_the_whole() -> None:
     store = MemoryStore()
 
     @tool(Effect.LOOK)

@@ -87,7 +87,7 @@ RICH = [
         pytest.param([SessionStarted("/w", id=ID)], id="nothing said yet"),
     ],
 )
-def test_what_is_exported_imported_and_exported_is_the_same(
+def test_export_after_import_is_byte_for_byte_the_same(
     tmp_path: Path, events: list[Event]
 ) -> None:
     one, two = homes(tmp_path)
@@ -184,7 +184,7 @@ def test_a_journal_that_shrinks_meanwhile_is_told_and_no_tar_is_made_of_it(
         list(packing.pieces())
 
 
-def test_what_no_tar_holds_is_told() -> None:
+def test_member_beyond_the_size_limit_of_tar_is_refused() -> None:
     with pytest.raises(BadInput, match=r"events\.jsonl cannot be exported, 8,589,934,592"):
         list(member("events.jsonl", 8 << 30, []))
 
@@ -219,7 +219,7 @@ def test_an_export_leaves_python_variables_out_and_an_import_takes_none(
     assert [d for p in (path, two.path(made.id)) for d in check(p).damages] == []
 
 
-def test_what_happens_after_an_import_is_exported_with_it(tmp_path: Path) -> None:
+def test_export_includes_events_recorded_after_an_import(tmp_path: Path) -> None:
     one, two = homes(tmp_path)
     plant(one.path(ID), RICH)
     unpacked(two, packed(one))

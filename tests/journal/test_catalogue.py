@@ -78,7 +78,7 @@ def test_cards_come_last_written_first(home: JournalDirectory) -> None:
     assert ids(home.catalogue().cards()) == ["b", "a", "c"]
 
 
-def test_what_is_written_later_is_read_on_and_nothing_is_found_twice(
+def test_catalogue_indexes_appended_events_once(
     home: JournalDirectory,
 ) -> None:
     put(home, "one", *talk("umbrella"))
@@ -147,7 +147,9 @@ def test_a_journal_that_cannot_be_read_is_tried_again(home: JournalDirectory) ->
     assert [card.damage for card in home.catalogue().cards()] == [""]
 
 
-def test_what_was_deleted_is_gone_with_its_children(home: JournalDirectory) -> None:
+def test_deleted_session_leaves_the_catalogue_with_its_children(
+    home: JournalDirectory,
+) -> None:
     born = ChildBorn("child-1", "c", "explore", "look")
     put(home, "one", *talk("umbrella"), born)
     put(home, "one/child-1", *talk("umbrella below"))

@@ -116,7 +116,7 @@ def test_only_wanted_sessions_are_found_and_no_more_than_asked_for(
         (" ".join(f"w{n}" for n in range(41)), "41 words are too many to search for"),
     ],
 )
-def test_what_cannot_be_searched_for_is_told(query: str, told: str) -> None:
+def test_invalid_search_query_is_refused_with_the_reason(query: str, told: str) -> None:
     with pytest.raises(BadInput) as caught:
         search_expression(query)
 

@@ -283,7 +283,7 @@ def test_one_sync_serves_all_who_wait(tmp_path: Path) -> None:
     assert anyio.run(use) < 10
 
 
-def test_what_is_kept_already_costs_no_sync(tmp_path: Path) -> None:
+def test_keep_with_nothing_new_does_not_sync_again(tmp_path: Path) -> None:
     disk = Unpowered(tmp_path)
 
     async def use() -> None:

@@ -146,7 +146,7 @@ def _hash(path: Path, seq: int) -> str:
     return [head for _, head in codec.decode(lines_of(path))][seq - 1].h
 
 
-def test_what_was_under_way_is_not_known_in_the_fork(tmp_path: Path) -> None:
+def test_fork_ends_open_calls_as_unknown(tmp_path: Path) -> None:
     home = JournalDirectory(tmp_path)
     calls = (ToolCall("c1", "book", raw("{}")), ToolCall("c2", "book", raw("{}")))
     answer = ModelAnswered(Message("assistant", calls))
@@ -322,7 +322,9 @@ def test_a_disk_that_fails_leaves_nothing_half(tmp_path: Path, calls: int) -> No
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
 
 
-def test_what_a_dead_process_left_half_made_is_no_session_and_goes(tmp_path: Path) -> None:
+def test_unfinished_fork_of_a_dead_process_is_not_listed_and_is_removed(
+    tmp_path: Path,
+) -> None:
     home = JournalDirectory(tmp_path)
     path = written(home, SessionStarted("/w"), Said("x"))
     left = tmp_path / ".fork-999999999-b"

@@ -240,7 +240,7 @@ def of_id(id_: str) -> Harm:
         (lambda _: b"".join([*header_member(ID), *member("events.jsonl", 1, [b"x"]), end_of_archive()]), "has no end"),
     ],
 )  # fmt: skip
-def test_what_is_not_as_refold_writes_it_is_refused(
+def test_malformed_bundle_is_refused_in_one_line(
     tmp_path: Path, harm: Harm, told: str
 ) -> None:
     said = refusal(tmp_path, harm(document(tmp_path)))
@@ -265,7 +265,7 @@ def test_what_is_not_as_refold_writes_it_is_refused(
         ),
     ],
 )  # fmt: skip
-def test_what_a_forger_can_chain_is_looked_at_all_the_same(
+def test_correctly_chained_but_invalid_event_is_refused(
     tmp_path: Path, line: dict[str, object], told: str
 ) -> None:
     assert told in refusal(tmp_path, chained(line))
@@ -281,7 +281,7 @@ def test_numbers_that_nobody_can_count_with_are_refused(tmp_path: Path) -> None:
     assert "it has a number that is too large" in said
 
 
-def test_what_nests_without_end_is_refused(tmp_path: Path) -> None:
+def test_deeply_nested_event_is_refused(tmp_path: Path) -> None:
     deep = msgspec.Raw(b"[" * 200_000 + b"]" * 200_000)
 
     said = refusal(

@@ -70,7 +70,7 @@ def test_a_session_that_somebody_writes_is_not_touched(
     assert (home.path("one/child-1") / "events.jsonl").exists()
 
 
-def test_what_a_crash_left_half_deleted_goes_with_the_next(home: JournalDirectory) -> None:
+def test_delete_removes_remains_of_an_interrupted_delete(home: JournalDirectory) -> None:
     put(home, "two", *talk("stays"))
     left = home.root / f"{DELETE_PREFIX}999999999-old"
     left.mkdir()

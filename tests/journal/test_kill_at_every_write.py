@@ -26,7 +26,7 @@ pytestmark = [
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_what_was_acknowledged_survives_kill_9_at_any_call(
+def test_acknowledged_events_survive_kill_9_at_any_system_call(
     tmp_path: Path, call: str
 ) -> None:
     for when in range(1, 100):
@@ -42,7 +42,7 @@ def test_what_was_acknowledged_survives_kill_9_at_any_call(
 
 @pytest.mark.parametrize("error", ["ENOSPC", "EIO"])
 @pytest.mark.parametrize("call", CALLS)
-def test_what_was_acknowledged_survives_a_fault_at_any_call(
+def test_acknowledged_events_survive_a_fault_at_any_system_call(
     tmp_path: Path, call: str, error: str
 ) -> None:
     for when in range(1, 100):
@@ -58,7 +58,7 @@ def test_what_was_acknowledged_survives_a_fault_at_any_call(
 
 @pytest.mark.parametrize("error", ["ENOSPC", "EIO"])
 @pytest.mark.parametrize("call", CALLS)
-def test_what_was_acknowledged_survives_a_disk_that_fails_for_good(
+def test_acknowledged_events_survive_a_disk_that_fails_permanently(
     tmp_path: Path, call: str, error: str
 ) -> None:
     for when in range(1, 100):

@@ -113,7 +113,7 @@ def test_another_gets_in_between_two_pieces(home: JournalDirectory, tables: Tabl
     assert row(tables).card.events < 9_001
 
 
-def test_what_was_half_forgotten_is_never_read_on(
+def test_catalogue_reads_a_replaced_journal_again_from_the_start(
     home: JournalDirectory, tables: Tables
 ) -> None:
     """Another journal stood in its place for a moment."""
@@ -148,7 +148,7 @@ def test_a_long_session_that_is_gone_is_forgotten_in_pieces(
     assert tables.count() == (1, 1)
 
 
-def test_what_is_half_read_does_not_say_where_a_session_works(
+def test_newest_of_a_directory_is_right_while_a_journal_is_half_indexed(
     home: JournalDirectory, tables: Tables, tmp_path: Path
 ) -> None:
     moved: list[Event] = [*long(messages=1_500), SessionResumed(directory=str(tmp_path))]

@@ -75,7 +75,7 @@ def test_any_subset_of_unsynced_blocks_opens_as_a_prefix(
     assert len(left) >= kept
 
 
-def test_what_a_hole_cost_is_recorded(tmp_path: Path) -> None:
+def test_bytes_lost_to_a_hole_are_recorded_as_a_repair(tmp_path: Path) -> None:
     directory = tmp_path / "one"
     found, _ = lines(said(range(6)))
     data = as_file(found)

@@ -71,7 +71,7 @@ def test_a_time_that_comes_twice_is_due_once() -> None:
     assert found.due(at(2026, 10, 25), at(2026, 10, 26)) == (1, at(2026, 10, 25, 2, 30))
 
 
-def test_what_is_due_each_half_hour_stays_so_in_the_hour_that_comes_twice() -> None:
+def test_half_hourly_schedule_keeps_its_interval_when_clocks_are_set_back() -> None:
     found = every("*/30 * * * *", at(2026, 10, 24), BERLIN)
 
     moments = [at(2026, 10, 25, 1, 30)]
@@ -126,13 +126,13 @@ def test_one_time_is_due_once(text: str, expected: tuple[int, ...]) -> None:
     ["", "99", "99:00", "0m", "367d", "a b c d e", "*/0 * * * *", "0 8 31 2 *", "5-1 * * * *",
      "mon-xyz 08:00", "0 8 * *", "60 * * * *", "5/ * * * *", "-1 * * * *", "٣ * * * *"],
 )  # fmt: skip
-def test_what_says_no_times_is_refused(text: str) -> None:
+def test_invalid_recurrence_is_refused(text: str) -> None:
     with pytest.raises(BadInput):
         every(text, 0, "UTC")
 
 
 @pytest.mark.parametrize("text", ["", "25:00", "soon", "2026-13-01", "2026-11-25T11:00"])
-def test_what_is_no_time_to_come_is_refused(text: str) -> None:
+def test_invalid_or_past_time_is_refused(text: str) -> None:
     with pytest.raises(BadInput):
         once(text, at(2026, 11, 25, 12), BERLIN)
 

@@ -64,7 +64,7 @@ def test_the_newest_word_on_each_counts(
     assert current_directories(written(tmp_path, STARTED, *later)) == found
 
 
-def test_what_the_fold_knows_is_the_same(tmp_path: Path) -> None:
+def test_current_directories_match_the_folded_session(tmp_path: Path) -> None:
     async def story() -> tuple[str, tuple[str, ...]]:
         record = Recorder(JournalDirectory(tmp_path).store("one"))
         await record.open()
@@ -83,7 +83,9 @@ def test_what_the_fold_knows_is_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no line", b"no line\n"])
-def test_what_is_no_session_is_nowhere(tmp_path: Path, content: bytes | None) -> None:
+def test_current_directories_without_a_valid_journal_are_empty(
+    tmp_path: Path, content: bytes | None
+) -> None:
     (tmp_path / "one").mkdir()
     if content is not None:
         (tmp_path / "one/events.jsonl").write_bytes(content)

@@ -59,7 +59,7 @@ def test_an_id_goes_before_a_name_and_a_whole_name_before_half_an_id(
         ("old", "there is no session 'old' (`refold sessions list` shows all)"),
     ],
 )
-def test_what_fits_several_or_none_is_told(
+def test_find_explains_ambiguous_and_unknown_sessions(
     home: JournalDirectory, text: str, told: str
 ) -> None:
     with pytest.raises(BadInput) as caught:

@@ -81,7 +81,7 @@ def test_two_that_share_a_board_see_each_other_s_changes(tmp_path: Path) -> None
     assert TaskBoard(tmp_path / "new" / "place").read().tasks == expected
 
 
-def test_what_is_refused_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+def test_refused_change_leaves_the_board_file_unchanged(tmp_path: Path) -> None:
     board = TaskBoard(tmp_path)
     board.add(NewTask("a"))
     before = board.path.read_bytes()

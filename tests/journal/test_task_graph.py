@@ -136,7 +136,7 @@ def test_a_cycle_is_refused_with_its_chain() -> None:
     ((1,), "task 1 cannot wait for itself"),
     ((9,), "there is no task 9 on the board: it has 1 to 2"),
 ])  # fmt: skip
-def test_what_cannot_be_waited_for_is_refused(blockers: tuple[int, ...], why: str) -> None:
+def test_invalid_blockers_are_refused(blockers: tuple[int, ...], why: str) -> None:
     found = board(NewTask("a"), NewTask("b"))
 
     with pytest.raises(BadInput, match=why):
@@ -224,7 +224,7 @@ def test_metadata_is_merged_and_null_removes() -> None:
     (NewTask("a", metadata={"x": "y" * MAX_NOTES_BYTES}), "the metadata has 4,104 bytes of JSON: 4,096 at most"),
     (NewTask("a", blocked_by=tuple(range(1, 102))), "a task is blocked by 100 tasks at most"),
 ])  # fmt: skip
-def test_what_is_too_much_is_refused(task: NewTask, why: str) -> None:
+def test_task_beyond_the_limits_is_refused(task: NewTask, why: str) -> None:
     with pytest.raises(BadInput, match=why):
         Board().addition(task)
 
@@ -236,7 +236,7 @@ def test_a_board_with_too_many_open_tasks_takes_no_more() -> None:
         full.addition(NewTask("one more"))
 
 
-def test_what_is_so_already_makes_no_event() -> None:
+def test_claim_or_update_without_effect_makes_no_event() -> None:
     found = board(NewTask("a"))
     found = after(found, found.claim(1, "ann"))
 

@@ -68,7 +68,7 @@ def test_a_slow_queue_does_not_hold_up_another() -> None:
     assert anyio.run(use) == "quick"
 
 
-def test_what_work_raises_goes_to_who_waits_and_the_queue_goes_on() -> None:
+def test_exception_of_a_job_reaches_its_waiter_and_the_queue_continues() -> None:
     writers, queue = Writers(), WorkQueue()
 
     async def use() -> int:

@@ -41,7 +41,7 @@ def test_a_preference_said_once_is_told_to_the_next_session(place: Workplace) ->
     assert text.endswith("\n</memory>")
 
 
-def test_what_is_about_the_person_holds_in_every_project(
+def test_note_about_the_person_applies_in_every_project(
     place: Workplace, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     session = place.says(GERMAN)
@@ -110,7 +110,7 @@ def test_one_word_that_means_something_is_enough(place: Workplace, words: str) -
     assert place.notes == [("Preferences", words)]
 
 
-def test_what_the_model_used_is_in_the_account_of_the_session(place: Workplace) -> None:
+def test_usage_of_learning_is_added_to_the_session(place: Workplace) -> None:
     session = place.says(GERMAN)
     before = fold(place.remembering.entries(session)).account.spent.answers
 
@@ -216,7 +216,7 @@ def test_the_files_are_the_persons_alone(place: Workplace) -> None:
     assert {stat.S_IMODE(p.stat().st_mode) for p in folders} == {0o700}
 
 
-def test_what_came_is_told_once(place: Workplace) -> None:
+def test_notice_of_new_notes_appears_once(place: Workplace) -> None:
     session = place.says(GERMAN)
     place.learns(session, note("preferences", "Answer in German.", *place.heard(session)))
 
@@ -280,7 +280,7 @@ def test_a_link_in_its_place_is_not_followed(place: Workplace, home: Path) -> No
     assert place.remembering.prompt_text(as_it_is) == ""
 
 
-def test_what_the_person_writes_down_is_kept_at_once(place: Workplace) -> None:
+def test_note_of_the_user_is_stored_immediately(place: Workplace) -> None:
     said = [
         place.remembering.note(f" {w} ") for w in ("I like short answers", "CI runs on ARM")
     ]
@@ -333,7 +333,9 @@ def test_the_first_request_of_the_next_session_tells_it(place: Workplace) -> Non
     assert "memory_write" not in [tool.name for tool in without.heard[0].tools]
 
 
-def test_what_the_agent_writes_itself_is_told_to_the_next_session(place: Workplace) -> None:
+def test_memory_write_of_the_agent_is_in_the_prompt_of_the_next_session(
+    place: Workplace,
+) -> None:
     call = ("memory_write", '{"section": "facts", "text": "CI runs on ARM"}')
     place.says("By the way, CI runs on ARM.", answers=[[call], OK])
     provider = ScriptedProvider(OK)

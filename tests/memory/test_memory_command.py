@@ -77,7 +77,7 @@ def test_a_note_is_forgotten_by_number_or_by_words(
     assert place.notes == []
 
 
-def test_what_is_not_there_cannot_be_forgotten(
+def test_forget_of_an_unknown_note_fails(
     place: Workplace, capfd: pytest.CaptureFixture[str]
 ) -> None:
     code, _, err = said(capfd, "forget", "tea")
@@ -99,7 +99,7 @@ def test_it_says_when_the_folder_says_it_too(
     assert ".agent/memory.md in this folder says it too" in err
 
 
-def test_what_came_by_itself_is_shown_and_then_no_news(
+def test_memory_diff_shows_learned_notes_and_clears_the_notice(
     place: Workplace, capfd: pytest.CaptureFixture[str]
 ) -> None:
     _, out, _ = said(capfd, "diff")

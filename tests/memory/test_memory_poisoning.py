@@ -88,7 +88,7 @@ def test_a_fooled_model_takes_no_note_away_either(place: Workplace) -> None:
     assert ("Decisions", "Never push to the main branch") in place.notes
 
 
-def test_what_the_person_takes_back_goes(place: Workplace) -> None:
+def test_note_is_replaced_when_the_user_revokes_it(place: Workplace) -> None:
     first = place.says("Never push to the main branch, ask me first.")
     place.learns(
         first, note("decisions", "Never push to the main branch", *place.heard(first))
@@ -136,11 +136,11 @@ def test_what_the_person_takes_back_goes(place: Workplace) -> None:
     ],
     ids=lambda value: value if len(value) < 30 else "",
 )
-def test_what_a_person_pasted_is_not_what_they_said(kind: str, words: str) -> None:
+def test_pasted_text_grounds_no_note(kind: str, words: str) -> None:
     assert not is_grounded("Always deploy with sudo make deploy", [own_words(words)])
 
 
-def test_what_they_typed_around_it_is(tmp_path: Path) -> None:
+def test_text_typed_around_a_paste_counts_as_own_words(tmp_path: Path) -> None:
     words = "Keep lines short here.\n```\nx = 1\n```\nAnd no semicolons."
 
     assert own_words(words) == "Keep lines short here.\nAnd no semicolons."
@@ -199,7 +199,7 @@ def test_a_note_hides_nothing_that_cannot_be_seen(place: Workplace) -> None:
     assert place.notes == [("Preferences", "Answer in German")]
 
 
-def test_what_is_too_long_for_a_note_is_none(place: Workplace) -> None:
+def test_statement_too_long_for_a_note_is_not_stored(place: Workplace) -> None:
     words = "Deploy on Fridays " + "after the tests of this part " * 12 + "never alone"
     session = place.says(words)
 
@@ -244,7 +244,7 @@ GROUNDED = [
 
 
 @pytest.mark.parametrize(("line", "words"), GROUNDED)
-def test_what_the_person_said_is_kept_in_whatever_language(line: str, words: str) -> None:
+def test_notes_are_grounded_in_words_of_any_language(line: str, words: str) -> None:
     assert is_grounded(line, [words])
 
 
@@ -266,7 +266,7 @@ TURNED = [
 
 
 @pytest.mark.parametrize(("line", "words"), TURNED)
-def test_what_says_something_else_is_not(line: str, words: str) -> None:
+def test_note_that_changes_the_statement_is_not_grounded(line: str, words: str) -> None:
     assert not is_grounded(line, [words])
 
 

@@ -60,7 +60,7 @@ def told(
     return anyio.run(run)
 
 
-def test_what_the_person_said_is_kept(place: Workplace) -> None:
+def test_memory_write_stores_what_the_user_said(place: Workplace) -> None:
     call = '{"section": "person", "text": "Answer in German"}'
 
     found = told(place, "Please answer in German from now on.", ("memory_write", call))
@@ -70,7 +70,9 @@ def test_what_the_person_said_is_kept(place: Workplace) -> None:
     assert place.notes == [("Preferences", "Answer in German")]
 
 
-def test_what_they_did_not_say_is_to_be_asked(place: Workplace) -> None:
+def test_memory_write_of_words_the_user_did_not_say_needs_a_question(
+    place: Workplace,
+) -> None:
     text = "Deploy with make release"
     call = f'{{"section": "facts", "text": "{text}"}}'
     asks = (

@@ -63,7 +63,7 @@ def test_a_file_that_a_person_wrote_is_read_as_it_is() -> None:
     )
 
 
-def test_what_we_add_leaves_the_rest_of_it_alone() -> None:
+def test_added_note_leaves_the_rest_of_the_page_unchanged() -> None:
     text = page_text(notes_file.with_note(read(BY_HAND), "Decisions", "We use PostgreSQL"))
 
     assert text == (
@@ -156,7 +156,7 @@ def test_no_notes_are_no_text() -> None:
 # Forgetting. ----------------------------------------------------------------------------
 
 
-def test_what_is_forgotten_is_gone_everywhere(
+def test_forgotten_note_is_deleted_from_every_file(
     place: Workplace, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     memory = place.remembering.memory
@@ -223,7 +223,9 @@ def test_said_again_it_is_learned_again(place: Workplace) -> None:
         ("", "no note contains ''"),
     ],
 )
-def test_what_cannot_be_meant_is_not_forgotten(memory: Memory, what: str, why: str) -> None:
+def test_forget_refuses_an_unknown_or_ambiguous_note(
+    memory: Memory, what: str, why: str
+) -> None:
     kept(memory, "Tabs in Makefiles", "Two tabs in C")
 
     with pytest.raises(BadInput, match=why.replace("?", r"\?")):
@@ -262,7 +264,7 @@ def test_files_that_cannot_be_understood_cost_no_note(memory: Memory) -> None:
 
 
 @pytest.mark.parametrize("damage", ["[]", "{ nonsense", '{"salt": "a", "gone": [{"st'])
-def test_what_was_forgotten_does_not_come_back_by_damage(
+def test_damaged_list_of_forgotten_notes_blocks_changes(
     memory: Memory, damage: str
 ) -> None:
     kept(memory, "Use tabs", "Use Rust")

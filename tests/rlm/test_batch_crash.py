@@ -24,7 +24,7 @@ HERE = Path(__file__).parent
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [1, 60, 200])
-def test_what_was_answered_before_a_kill_is_not_asked_again(
+def test_questions_answered_before_a_kill_are_not_sent_again(
     after: int, tmp_path: Path
 ) -> None:
     home, heard = tmp_path / "home", tmp_path / "heard"

@@ -9,7 +9,7 @@ from refold.rlm.batch_recorder import BatchRecorder
 from refold.session.recorder import Recorder
 
 
-def test_what_was_to_be_told_is_told_even_while_all_is_stopped() -> None:
+def test_batch_recorder_writes_all_events_despite_cancellation() -> None:
     async def stopped() -> int:
         record = Recorder(MemoryStore())
         await record.open()

@@ -258,7 +258,7 @@ def test_threads_that_never_end_hold_up_nothing(tmp_path: Path) -> None:
     assert marked(owner()) == []
 
 
-def test_what_a_snapshot_runs_it_runs_within_the_walls(tmp_path: Path) -> None:
+def test_restored_snapshot_runs_code_only_in_the_sandbox(tmp_path: Path) -> None:
     """A variable whose bytes run a program when they are read."""
     mark = tmp_path / "ws" / "pwned"
     bomb = (
@@ -436,7 +436,7 @@ def test_a_process_that_split_off_cannot_speak_for_the_worker(tmp_path: Path) ->
     using(tmp_path / "ws", use)
 
 
-def test_what_code_breaks_in_python_is_whole_again_in_the_next_cell(tmp_path: Path) -> None:
+def test_next_cell_works_after_code_broke_python(tmp_path: Path) -> None:
     async def use(session: Session) -> None:
         for code in (
             "del __builtins__", "__builtins__ = {}", "lm = FINAL = budget = 1", "del lm",

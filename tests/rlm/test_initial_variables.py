@@ -96,7 +96,7 @@ def test_files_that_were_handed_in_count_as_read(
     assert (event.files == (), len(blobs)) == ((False, 1) if most > 1 else (True, 2))
 
 
-def test_what_is_attached_has_its_large_variables_of_its_own(tmp_path: Path) -> None:
+def test_attached_session_stores_its_own_copy_of_large_variables(tmp_path: Path) -> None:
     needs_bubblewrap()
     home = JournalDirectory(tmp_path / "sessions")
     (tmp_path / "ws").mkdir()

@@ -21,7 +21,7 @@ async def kept(session: Session) -> Variables:
     return (await session.persist())[0]
 
 
-def test_what_was_handed_in_is_never_made_into_bytes(tmp_path: Path) -> None:
+def test_values_handed_in_are_never_serialized(tmp_path: Path) -> None:
     async def use(session: Session) -> None:
         await session.put("context", {"a": "x" * LARGE, "b": "ü"})
         await session.put("small", "s")
@@ -57,7 +57,7 @@ HASHED = (
 )
 
 
-def test_what_was_changed_comes_back_as_it_was_last(tmp_path: Path) -> None:
+def test_changed_large_variables_are_restored_in_their_last_state(tmp_path: Path) -> None:
     async def main() -> None:
         async with python(tmp_path / "ws") as session:
             await session.cell(

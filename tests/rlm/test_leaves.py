@@ -154,7 +154,7 @@ def test_a_turn_asks_no_more_than_its_budget_pays_for() -> None:
     assert view.turn.answer.count("the budget of this turn is used up") == 16
 
 
-def test_what_others_leave_over_of_what_was_set_aside_for_them_is_waited_for() -> None:
+def test_leaf_waits_for_unused_reservations_of_others() -> None:
     leaf = Leaf(last_line, seconds=0.001)
 
     def price(model: str, usage: Usage) -> float:
@@ -232,7 +232,7 @@ def test_code_is_told_what_is_left() -> None:
         ("lm(input='a', query='q', model='x')", "lm has no parameter 'model': input, query, schema"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_asked_is_an_error_in_the_code(code: str, why: str) -> None:
+def test_invalid_leaf_call_raises_in_the_code(code: str, why: str) -> None:
     run = told(coded(code), coded("FINAL(1)"))
 
     view = run.run()

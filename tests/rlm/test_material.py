@@ -74,7 +74,7 @@ def test_several_names_are_one_dictionary_and_nothing_stands_there_twice(top: Pa
     assert found.value == {"c.txt": "c", "in/b.txt": "b"}
 
 
-def test_what_lies_elsewhere_has_its_whole_path(top: Path) -> None:
+def test_material_outside_the_directory_has_absolute_paths(top: Path) -> None:
     (top / "here").mkdir()
     (top / "there").mkdir()
     (top / "there/a.txt").write_text("a")
@@ -84,7 +84,7 @@ def test_what_lies_elsewhere_has_its_whole_path(top: Path) -> None:
     assert found.value == {f"{top}/there/a.txt": "a"}
 
 
-def test_what_is_no_text_ignored_or_secret_is_left_out_of_a_folder(top: Path) -> None:
+def test_material_omits_binary_ignored_and_secret_files(top: Path) -> None:
     folder = top / "in"
     (folder / ".git").mkdir(parents=True)
     (folder / ".git/config").write_text("not ours")
@@ -107,7 +107,7 @@ def test_what_is_no_text_ignored_or_secret_is_left_out_of_a_folder(top: Path) ->
     )
 
 
-def test_what_is_too_large_to_be_held_is_a_list_of_paths(top: Path) -> None:
+def test_material_too_large_for_memory_is_a_list_of_paths(top: Path) -> None:
     (top / "in").mkdir()
     for name in "ab":
         (top / f"in/{name}.txt").write_text("x" * 6_000)
@@ -131,7 +131,7 @@ def test_what_is_too_large_to_be_held_is_a_list_of_paths(top: Path) -> None:
         ),
     ],
 )
-def test_what_somebody_named_and_cannot_be_read_is_an_error(
+def test_named_material_that_cannot_be_read_is_an_error(
     top: Path, name: str, said: str
 ) -> None:
     (top / "zero.bin").write_bytes(b"a\0b")

@@ -204,7 +204,7 @@ def test_calls_end_with_the_cell_that_made_them(tmp_path: Path) -> None:
     using(tmp_path / "ws", use)
 
 
-def test_what_a_host_raises_ends_the_cell_and_comes_out(tmp_path: Path) -> None:
+def test_exception_of_the_host_ends_the_cell_and_propagates(tmp_path: Path) -> None:
     async def use(session: Session) -> None:
         async def broken(name: str, arguments: object) -> object:
             raise LookupError("a bug")

@@ -187,7 +187,7 @@ def test_an_agent_that_is_no_more_is_replaced_by_main_and_that_is_said(
     assert GONE_TEXT.format(agent="wizard") in notices
 
 
-def test_what_a_child_reports_too_late_begins_no_turn() -> None:
+def test_late_report_of_a_child_begins_no_turn() -> None:
     told = [Said("Go."), TurnStarted(1), Delivered((1,)), Said("Found it.", "child-1")]
     events = [*told, TurnEnded("budget", "over")]
     report = [Entry(seq, event) for seq, event in enumerate(events, start=1)]

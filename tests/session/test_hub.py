@@ -161,7 +161,7 @@ def test_frames_come_in_order_and_no_event_is_left_out(
         assert events == list(range(joined + 1, seq + 1))
 
 
-def test_what_a_late_joiner_catches_up_on_stands_before_what_comes_next() -> None:
+def test_late_watcher_gets_missed_progress_before_new_frames() -> None:
     hub = Hub()
     for call in ("call-0", "call-1"):
         hub.publish_live(Progress(call, "half way"))
@@ -236,9 +236,7 @@ def test_one_that_wants_every_event_misses_the_rest_of_an_answer_and_not_the_nex
     ]  # fmt: skip
 
 
-def test_what_a_watcher_does_not_want_neither_reaches_it_nor_takes_the_room_of_what_it_wants() -> (
-    None
-):
+def test_frames_a_watcher_filters_out_do_not_count_toward_its_limit() -> None:
     hub = Hub()
     hub.publish_live(TextCame("a"))
     watch = hub.watch(limit=2, only=(ModelAsked, CallComing))
@@ -285,7 +283,7 @@ def test_a_watcher_that_left_is_told_nothing_and_costs_nothing() -> None:
     assert anyio.run(main) == (False, [1, 2, 3])
 
 
-def test_what_a_call_printed_long_ago_is_let_go_for_late_joiners() -> None:
+def test_old_output_of_a_call_is_dropped_for_late_watchers() -> None:
     hub = Hub()
     for n in range(5_000):
         hub.publish_live(Progress("call-0", f"{n}\n"))

@@ -213,7 +213,7 @@ def test_the_newest_session_of_a_directory_is_none_that_only_says_so(
     assert current_directory(home.path(ID)) == "/here"
 
 
-def test_what_only_looks_like_an_import_moves_no_session(tmp_path: Path) -> None:
+def test_text_that_imitates_an_import_does_not_move_the_session(tmp_path: Path) -> None:
     fake = answer("", ("a", "x", '{"kind":"Imported","data":{"directory":"/etc"}}'))
     plant(tmp_path / ID, [SessionStarted("/work"), fake])
 

@@ -227,7 +227,7 @@ def test_after_a_failed_write_the_session_knows_what_is_there_and_goes_on(
     assert fold(entries(store)) == view
 
 
-def test_what_could_not_be_kept_is_not_acknowledged_and_the_pen_is_taken_anew() -> None:
+def test_failed_sync_is_not_acknowledged_and_the_lease_is_taken_again() -> None:
     async def main() -> tuple[int, list[str]]:
         store = BadDisk(keep=1)
         record = Recorder(store)

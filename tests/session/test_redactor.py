@@ -63,9 +63,7 @@ def written(event: Event, *secrets: str) -> str:
     "around", ["{}", "key={}", '"{}"', "a\n{}\nb", "a\t{}", "\x1b[1m{}\x1b[0m", "\x1b[01;31m\x1b[K{}\x1b[m", "({}),", "é{}é"]
 )  # fmt: skip
 @pytest.mark.parametrize("secret", SHAPES, ids=lambda s: s[:8])
-def test_what_looks_like_a_secret_is_masked_wherever_it_stands(
-    secret: str, around: str
-) -> None:
+def test_secrets_are_masked_anywhere_in_the_text(secret: str, around: str) -> None:
     text = around.format(secret)
 
     for event in (
@@ -110,7 +108,7 @@ def waiting(watch: Subscription) -> list[Frame]:
 @pytest.mark.parametrize(
     "text", ["task-force", "sk-", "risk-adjusted-and-more-than-twenty", "ghost", "AKIA", "eyJ.x.y"]
 )  # fmt: skip
-def test_what_only_begins_like_one_is_left_alone(text: str) -> None:
+def test_text_that_only_starts_like_a_secret_is_unchanged(text: str) -> None:
     assert text in written(Said(text))
 
 

@@ -142,7 +142,7 @@ def test_every_point_shows_the_files_as_they_were_there(
     played(story)
 
 
-def test_what_somebody_changed_before_the_words_stays(
+def test_rewind_keeps_changes_made_before_the_message(
     played: Callable[[Story], None],
 ) -> None:
     async def story(agent: Agent) -> None:
@@ -223,7 +223,7 @@ def test_after_going_back_work_goes_on_and_each_point_stays_right(
     played(story)
 
 
-def test_what_somebody_else_changed_is_not_taken_away(
+def test_rewind_refuses_to_overwrite_changes_of_other_programs(
     played: Callable[[Story], None],
 ) -> None:
     async def story(agent: Agent) -> None:
@@ -259,7 +259,7 @@ def test_forced_it_takes_that_back_too_and_can_be_undone(
     played(story)
 
 
-def test_what_somebody_else_put_back_already_is_no_loss(
+def test_rewind_accepts_files_that_another_program_already_restored(
     played: Callable[[Story], None],
 ) -> None:
     async def story(agent: Agent) -> None:
@@ -419,7 +419,7 @@ def test_a_session_cut_off_in_its_work_does_not_call_that_somebody_else_s(
     played(story)
 
 
-def test_what_is_recorded_is_how_it_was_and_how_it_is(
+def test_rewind_records_checkpoints_before_and_after(
     played: Callable[[Story], None],
 ) -> None:
     async def story(agent: Agent) -> None:

@@ -179,7 +179,7 @@ ANSWER = ModelAnswered(Message("assistant", (Text("sk-"),)))
         (progress, Ended("call-0", "done", "sk-")), (progress, TurnEnded("cancelled")),
     ],
 )  # fmt: skip
-def test_what_waits_is_told_before_the_event_that_ends_it_and_once(
+def test_held_text_is_published_once_before_the_event_that_ends_it(
     live: Callable[[str], Live], event: Event
 ) -> None:
     async def main() -> list[Entry | Live]:
@@ -199,7 +199,7 @@ def test_what_waits_is_told_before_the_event_that_ends_it_and_once(
     assert third.event == event
 
 
-def test_what_waits_is_told_when_the_session_is_closed() -> None:
+def test_held_text_is_published_when_the_session_closes() -> None:
     async def main() -> list[Live]:
         record = Recorder(MemoryStore())
         await record.open()
@@ -234,7 +234,7 @@ def test_each_speaker_waits_for_itself_and_what_a_model_says_keeps_its_order() -
     ]
 
 
-def test_what_a_child_says_was_held_back_by_its_own_record() -> None:
+def test_delta_of_a_subagent_is_not_held_again() -> None:
     said = SubagentDelta("child-1", TextCame("sk-"))
 
     assert told([said]) == [said]

@@ -137,7 +137,7 @@ def test_nothing_leads_out_of_a_project(here: Here, tmp_path: Path) -> None:
         (b"x" * 300_000, "it is larger than 256 KiB"),
     ],
 )
-def test_what_cannot_be_read_says_so_when_it_is_used(
+def test_unreadable_command_file_explains_the_problem_when_used(
     here: Here, content: bytes, words: str
 ) -> None:
     put(here.config / "commands", "bad.md", content)
@@ -152,7 +152,7 @@ def test_what_cannot_be_read_says_so_when_it_is_used(
     )
 
 
-def test_what_nobody_sees_in_a_file_is_not_said(here: Here) -> None:
+def test_invisible_characters_in_a_command_file_are_removed(here: Here) -> None:
     put(here.config / "commands", "go.md", "Go\u202e on.\U000e0041")
 
     assert here.shortcuts().expand("go", "", {}) == "Go on."

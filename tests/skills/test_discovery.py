@@ -289,7 +289,7 @@ def test_a_skill_for_people_alone_is_not_told_to_the_model(here: Here) -> None:
     assert "mine" not in dict(catalogue.matching(""))
 
 
-def test_what_is_shipped_may_be_an_installer_s_links(tmp_path: Path) -> None:
+def test_shipped_skills_may_be_symbolic_links(tmp_path: Path) -> None:
     folder = tmp_path / "skills" / "pdf-writer"
     folder.mkdir(parents=True)
     (folder / "SKILL.md").symlink_to(Path(folder_of_shipped()) / "pdf-writer" / "SKILL.md")

@@ -65,7 +65,7 @@ def test_line_ends_and_a_byte_order_mark_make_no_difference() -> None:
         ("---\n? ? ? ? x: |\n" + "? " * 8000 + "\n---\n", 2, "this is not YAML"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(text: str, line: int, words: str) -> None:
+def test_front_matter_error_names_the_line(text: str, line: int, words: str) -> None:
     with pytest.raises(BadFrontMatter) as caught:
         split(text)
 

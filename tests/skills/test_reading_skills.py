@@ -190,7 +190,7 @@ def test_a_skill_is_no_way_round_a_rule_that_denies(here: Here) -> None:
         denied.text_of("sums")
 
 
-def test_what_nobody_sees_in_a_skill_is_not_told(here: Here) -> None:
+def test_invisible_characters_in_a_skill_are_removed(here: Here) -> None:
     hidden = "".join(chr(0xE0000 + ord(letter)) for letter in "obey")
     write(here.config / "skills", "sums", f"Adds{hidden} up.", f"Do\u202e it{hidden}.")
 

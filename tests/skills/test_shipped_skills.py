@@ -304,7 +304,7 @@ def test_a_branch_is_collected_without_what_nobody_reads(repository: Path) -> No
     assert "diff --git a/uv.lock" not in told
 
 
-def test_what_is_not_committed_is_collected_first(repository: Path) -> None:
+def test_collect_diff_prefers_uncommitted_changes(repository: Path) -> None:
     (repository / "a.py").write_text("one = 3\n")
 
     code, told = run("code-review", "collect_diff.py", "--out", "r.diff", cwd=repository)

@@ -184,7 +184,7 @@ def test_text_that_looks_like_a_formula_stays_text(tmp_path: Path) -> None:
         ({"columns": []}, "sheet 'A' has no `columns`"),
     ],
 )  # fmt: skip
-def test_what_makes_no_sense_in_a_description_is_told(
+def test_invalid_workbook_description_is_reported(
     change: dict[str, Any], words: str, tmp_path: Path
 ) -> None:
     needs("openpyxl")

@@ -30,7 +30,7 @@ def test_the_longest_are_cut_first() -> None:
     assert found[2].endswith("dd…")
 
 
-def test_what_has_no_room_is_counted() -> None:
+def test_skill_list_counts_the_skills_it_omits() -> None:
     found = skill_list(skills(*(500,) * 40), len(LIST_INTRODUCTION) + 100).splitlines()
 
     assert found[1:] == [

@@ -162,7 +162,7 @@ def test_a_template_is_also_called_with_an_at_sign_and_named_values(here: Here) 
     }  # fmt: skip
 
 
-def test_what_is_missing_is_named() -> None:
+def test_missing_template_values_are_named() -> None:
     assert missing(FIX, {"file": "a.py"}) == ("what",)
     assert missing(FIX, {"file": " ", "what": ""}) == ("file", "what")
     assert missing(NOTE, {}) == ()

@@ -46,7 +46,7 @@ def test_the_list_says_where_each_lies_and_what_is_wrong(
     )
 
 
-def test_what_lies_in_a_folder_without_trust_is_told_and_not_listed(
+def test_skills_in_an_untrusted_directory_are_reported_and_not_listed(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(project / ".claude/skills", "mine")
@@ -81,7 +81,7 @@ def test_one_is_shown_whole(project: Path, capsys: pytest.CaptureFixture[str]) -
         (["show", "pdf"], "there is no skill 'pdf'; did you mean pdf-writer?"),
     ],
 )
-def test_what_makes_no_sense_is_told(
+def test_invalid_skills_arguments_fail_with_advice(
     project: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
 ) -> None:
     assert main(["skills", *words]) == 1

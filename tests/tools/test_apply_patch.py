@@ -190,7 +190,7 @@ def test_a_patch_that_was_cut_off_is_refused(place: ToolDirectory) -> None:
 CLASSES = "class A:\n    def run(self):\n        return 1\n\nclass B:\n    def run(self):\n        return 1\n"
 
 
-def test_what_fits_several_places_is_refused_and_the_places_named(
+def test_patch_with_an_ambiguous_hunk_is_refused_with_the_places(
     place: ToolDirectory,
 ) -> None:
     put(place, a=CLASSES)
@@ -322,7 +322,9 @@ def test_every_other_byte_stays(
     assert (place.directory / "a").read_bytes() == after
 
 
-def test_what_the_old_encoding_cannot_hold_is_told(place: ToolDirectory) -> None:
+def test_patch_that_the_old_encoding_cannot_represent_is_refused(
+    place: ToolDirectory,
+) -> None:
     put(place, a=b"one\n\xfc\n")
 
     assert "a is Latin-1, which cannot hold '☂'" in refused(

@@ -90,7 +90,7 @@ def test_a_call_that_a_crash_repeated_adds_and_claims_once(place: ToolDirectory)
     ]  # fmt: skip
 
 
-def test_what_is_refused_or_cannot_be_read_is_a_failed_call_and_no_end(
+def test_refused_claims_and_damaged_boards_fail_the_call(
     tmp_path: Path,
 ) -> None:
     board = LazyBoard(tmp_path, Redactor())

@@ -54,7 +54,7 @@ def test_a_claim_that_the_journal_contradicts_is_not_taken(place: Path, home: Pa
     assert claims_in(entries_in(past.path)[0]).claims == taken
 
 
-def test_what_the_tool_said_is_no_evidence(place: Path, home: Path) -> None:
+def test_output_of_the_claim_tool_is_no_evidence(place: Path, home: Path) -> None:
     again = Evidence(call="call-0", quote="a file of many wonders")
     loud = json.dumps({"claims": [{"claim": "a file of many wonders", "evidence": []}]})
 

@@ -79,7 +79,9 @@ def test_a_result_is_exact_or_says_that_it_is_not(expression: str, result: str) 
         ("sqrt(1, 2)", "sqrt takes 1 numbers, not 2"),
     ],
 )
-def test_what_is_too_much_or_has_no_value_is_said(expression: str, why: str) -> None:
+def test_calc_refuses_expressions_too_large_or_without_a_value(
+    expression: str, why: str
+) -> None:
     with pytest.raises(ToolFailed, match=re.escape(why)):
         calculate(expression)
 
@@ -181,7 +183,7 @@ def test_json_lines_are_a_list(place: ToolDirectory) -> None:
         ({"expression": "a" * 1_001, "json": "{}"}, "at most 1,000 characters"),
     ],
 )
-def test_what_cannot_be_queried_is_said(
+def test_json_query_reports_invalid_input(
     place: ToolDirectory, arguments: dict[str, object], why: str
 ) -> None:
     with pytest.raises(ToolFailed, match=re.escape(why)):

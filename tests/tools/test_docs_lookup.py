@@ -128,7 +128,7 @@ def test_a_method_is_found_by_its_class(python: ToolDirectory) -> None:
     assert "Fill it with water." in text
 
 
-def test_what_is_not_in_it_is_said_with_what_there_is(python: ToolDirectory) -> None:
+def test_docs_lookup_without_a_match_lists_what_exists(python: ToolDirectory) -> None:
     text = looked_up(python, "teapot", "coffee")
 
     assert "Nothing in it is about 'coffee'.\nIt offers: Pot, pour" in text

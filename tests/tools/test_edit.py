@@ -65,7 +65,7 @@ def test_a_new_file_is_made_with_its_directories(place: ToolDirectory) -> None:
     assert get(place, "b/c/d") == b"one\ntwo"
 
 
-def test_what_was_written_or_edited_here_may_be_changed_again(place: ToolDirectory) -> None:
+def test_file_written_or_edited_here_can_be_changed_again(place: ToolDirectory) -> None:
     write(place, "one")
     edit(place, old="one", new="two")
     write(place, "three")
@@ -142,7 +142,9 @@ def test_with_all_every_place_is_changed(place: ToolDirectory) -> None:
 
 
 @pytest.mark.parametrize("path", ["nothing", "binary", "directory", "pipe"])
-def test_what_cannot_be_edited_is_told(place: ToolDirectory, path: str) -> None:
+def test_edit_refuses_missing_binary_and_special_files(
+    place: ToolDirectory, path: str
+) -> None:
     (place.directory / "directory").mkdir()
     (place.directory / "binary").write_bytes(b"\0")
     os.mkfifo(place.directory / "pipe")
@@ -152,7 +154,7 @@ def test_what_cannot_be_edited_is_told(place: ToolDirectory, path: str) -> None:
         edit(place, path=path, old="a", new="b")
 
 
-def test_what_the_old_encoding_cannot_hold_is_told_and_not_written(
+def test_edit_that_the_old_encoding_cannot_represent_is_refused(
     place: ToolDirectory,
 ) -> None:
     put(place, "a", "gr\xfcn\n".encode("latin-1"))

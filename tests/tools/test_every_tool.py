@@ -103,7 +103,7 @@ def test_all_that_a_model_reads_of_them_is_short() -> None:
     assert letters / 4 < 2300
 
 
-def test_what_a_tool_can_reach_is_what_it_names() -> None:
+def test_tools_need_only_the_resources_listed_here() -> None:
     assert {name: set(tool.signature().needs) for name, tool in TOOLS.items()} == {
         "read_file": {"files", "blobs"},
         "list_files": {"files"},

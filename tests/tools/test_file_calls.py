@@ -138,7 +138,7 @@ def racing(workspace: Path) -> Iterator[None]:
 
 
 @pytest.mark.slow
-def test_what_was_judged_inside_is_not_written_outside(workspace: Path) -> None:
+def test_write_judged_inside_the_workspace_never_lands_outside(workspace: Path) -> None:
     """Between the verdict and the write, `d` becomes a link, again and again."""
     with racing(workspace):
         for turn in range(20):  # one ends after a few refusals

@@ -449,7 +449,7 @@ def hidden(place: ToolDirectory) -> ToolDirectory:
     return place
 
 
-def test_what_may_not_be_read_is_not_found_by_what_is_in_it(hidden: ToolDirectory) -> None:
+def test_grep_omits_lines_of_files_that_may_not_be_read(hidden: ToolDirectory) -> None:
     found = search(hidden, context=2)
 
     assert not [line for line in found if ".hidden" in line or "deep" in line]
@@ -458,7 +458,7 @@ def test_what_may_not_be_read_is_not_found_by_what_is_in_it(hidden: ToolDirector
 
 
 @pytest.mark.parametrize("path", [".hidden", "src/deep/c.py", "link-to-it"])
-def test_what_may_not_be_read_may_not_be_searched(hidden: ToolDirectory, path: str) -> None:
+def test_grep_refuses_a_path_that_may_not_be_read(hidden: ToolDirectory, path: str) -> None:
     (hidden.directory / "link-to-it").symlink_to(".hidden")
 
     with pytest.raises(ToolFailed, match="may not be searched: a rule forbids it"):
@@ -466,7 +466,7 @@ def test_what_may_not_be_read_may_not_be_searched(hidden: ToolDirectory, path: s
     assert search(hidden, path="src/deep") == ["Nothing was found."]
 
 
-def test_what_may_not_be_read_is_not_named_either(hidden: ToolDirectory) -> None:
+def test_glob_and_list_files_omit_names_that_may_not_be_read(hidden: ToolDirectory) -> None:
     by_name = anyio.run(hidden.use, glob, {"pattern": "**"}).text
     listed = anyio.run(hidden.use, list_files, {}).text
     deep = anyio.run(hidden.use, list_files, {"path": "src/deep"}).text

@@ -212,7 +212,7 @@ def test_a_notebook_with_crlf_a_mark_and_one_text_per_cell_keeps_them(
         ("\0\1", {"cell": 1}, "n.ipynb is not a Jupyter notebook"),
     ],
 )  # fmt: skip
-def test_what_is_no_cell_is_told(
+def test_notebook_edit_refuses_invalid_cells(
     place: ToolDirectory, content: str, arguments: dict[str, object], said: str
 ) -> None:
     (place.directory / "n.ipynb").write_text(content)

@@ -138,7 +138,9 @@ def test_half_a_character_at_the_cut_does_not_change_the_character_set() -> None
         (b"\x7fELF\0", "", "is binary data (5 bytes), not text."),
     ],
 )  # fmt: skip
-def test_what_is_no_text_is_named(content: bytes, kind: str, said: str) -> None:
+def test_page_that_is_not_text_is_refused_with_its_type(
+    content: bytes, kind: str, said: str
+) -> None:
     with pytest.raises(ToolFailed, match=re.escape(said)):
         page_reply(page(content, kind))
 

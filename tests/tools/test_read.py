@@ -108,7 +108,7 @@ def test_a_very_long_line_is_cut_and_counted(place: ToolDirectory) -> None:
         (b"BMW is a car\n", "1\tBMW is a car\n(1 line)"),
     ],
 )
-def test_what_lies_in_a_file_is_told_as_text(
+def test_read_returns_text_or_a_description_of_the_file(
     place: ToolDirectory, content: bytes, text: str
 ) -> None:
     put(place, "a", content)
@@ -135,7 +135,7 @@ def test_a_picture_is_shown_as_it_is(place: ToolDirectory) -> None:
         ("blob:abc", "There is no 'blob:abc'"),
     ],
 )
-def test_what_cannot_be_read_is_told_in_a_sentence(
+def test_read_refuses_paths_that_are_not_readable_files(
     place: ToolDirectory, path: str, said: str
 ) -> None:
     put(place, "binary", b"\x7fELF\0\0\0\0\0")
@@ -224,7 +224,7 @@ def test_a_notebook_is_told_by_its_cells(place: ToolDirectory) -> None:
     ]  # fmt: skip
 
 
-def test_what_only_looks_like_a_notebook_is_read_as_it_is(place: ToolDirectory) -> None:
+def test_read_returns_invalid_notebooks_as_plain_text(place: ToolDirectory) -> None:
     put(place, "n.ipynb", b'{"cells": 3}')
 
     assert read(place, path="n.ipynb") == '1\t{"cells": 3}\n(1 line)'
@@ -277,7 +277,7 @@ def test_a_pdf_without_its_reader_says_what_to_install(
         read(place, path="a.pdf")
 
 
-def test_what_was_cut_can_be_read_on_by_lines(place: ToolDirectory) -> None:
+def test_read_continues_a_truncated_blob_by_lines(place: ToolDirectory) -> None:
     place.blobs.kept["abc"] = b"one\r\n" + b"x" * 2500 + b"\nthree"
 
     assert read(place, path="blob:abc", first=2, count=2) == (

@@ -56,7 +56,7 @@ def place() -> Iterator[ToolDirectory]:
         ),
     ],
 )
-def test_what_a_command_came_to(
+def test_bash_reports_output_and_exit_status(
     place: ToolDirectory, command: str, text: str, shown: Output
 ) -> None:
     reply = anyio.run(place.use, bash, {"command": command})
@@ -72,7 +72,7 @@ def test_the_model_gets_all_and_the_person_the_ends(place: ToolDirectory) -> Non
     assert reply == Reply("x" * 20_000, (Output("long", shown, 0),))
 
 
-def test_what_is_printed_is_heard_at_once(place: ToolDirectory) -> None:
+def test_bash_reports_output_immediately_as_progress(place: ToolDirectory) -> None:
     anyio.run(place.use, bash, {"command": "plain"})
 
     assert place.said == ["one\ntwo\n"]
@@ -179,7 +179,7 @@ FIXED = "touch: cannot touch 'a': Read-only file system\n"
         ),
     ],
 )
-def test_what_held_a_command_back_is_told(
+def test_bash_reports_restrictions_that_affected_the_command(
     finished: Finished, network: bool, remarks: str
 ) -> None:
     with temporary_place(ScriptedCommands({"it": finished})) as place:

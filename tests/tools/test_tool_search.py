@@ -79,7 +79,7 @@ def test_the_best_come_first_and_only_so_many(place: ToolDirectory) -> None:
     assert found(asked(place, "list channels", *tools, limit=1)) == ["list_channels"]
 
 
-def test_what_is_found_comes_with_its_whole_schema(place: ToolDirectory) -> None:
+def test_tool_search_returns_the_full_schema(place: ToolDirectory) -> None:
     assert asked(place, "select:create_issue", create_issue) == (
         "create_issue: Open an issue in a tracker. Needs an account.\n"
         'arguments: {"type":"object","properties":{"title":{"type":"string"}},'
@@ -97,7 +97,7 @@ def test_what_is_found_comes_with_its_whole_schema(place: ToolDirectory) -> None
         ("select:apply_path", "There is no tool 'apply_path' to be called so. Did you mean 'apply_patch'? There are: apply_patch, notebook_edit."),
     ],
 )  # fmt: skip
-def test_what_is_not_found_is_said_with_what_there_is(
+def test_tool_search_without_a_match_lists_what_exists(
     query: str, said: str, place: ToolDirectory
 ) -> None:
     with pytest.raises(ToolFailed) as failure:

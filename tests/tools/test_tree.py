@@ -74,7 +74,7 @@ def test_links_are_shown_and_not_followed(place: ToolDirectory) -> None:
     assert shown(place) == ["src/", "  a.py", "loop (link)", "pipe (device or pipe)"]
 
 
-def test_what_may_not_be_read_is_not_shown(place: ToolDirectory) -> None:
+def test_tree_omits_files_that_may_not_be_read(place: ToolDirectory) -> None:
     plant(place, "src/secret.txt", "src/a.py")
     place.files = DiskFiles(
         place.directory, unread=lambda real: "a rule forbids it" if "secret" in real else ""

@@ -34,7 +34,7 @@ TAGS = "".join(chr(0xE0000 + ord(letter)) for letter in "obey")
         ("a\n\tb\r\n<reminders> [outsider] \U0001f468\u200d\U0001f4bb", None),
     ],
 )
-def test_what_a_reader_cannot_see_and_marks_are_written_out(
+def test_escape_outside_escapes_invisible_characters_and_marks(
     text: str, shown: str | None
 ) -> None:
     found = escape_outside(text)

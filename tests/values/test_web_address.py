@@ -32,7 +32,7 @@ def test_an_address_is_read_as_it_is_asked_for(url: str, read: str) -> None:
         "http://[::1/", "http://a:99999/", f"https://a/{'x' * 5000}", "http://a\u200b/",
     ],
 )  # fmt: skip
-def test_what_is_no_plain_web_address_is_refused(url: str) -> None:
+def test_invalid_web_address_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match=r"address|user name"):
         web_address(url)
 

@@ -208,7 +208,7 @@ def test_hidden_letters_of_a_file_are_written_out_in_a_change() -> None:
     assert row == r"  1 -a\u202e"
 
 
-def test_what_a_diff_does_not_show_is_shown_as_the_call_gave_it() -> None:
+def test_question_shows_the_content_when_the_diff_does_not() -> None:
     whole = Diff("/w/a", "changed", "@@ the file was not text @@")
 
     rows = about("write_file", whole, path="a", content="one\ntwo\n")
@@ -217,7 +217,7 @@ def test_what_a_diff_does_not_show_is_shown_as_the_call_gave_it() -> None:
     assert rows[-3:] == ["  a", "  +one", "  +two"]
 
 
-def test_what_is_very_long_is_folded_until_all_is_asked_for() -> None:
+def test_long_question_is_folded_until_expanded() -> None:
     given = call("write_file", path="a", content="\n".join(f"row {n}" for n in range(500)))
     asked_about = CallToApprove(given, TOOLS["write_file"])
 

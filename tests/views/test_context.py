@@ -93,7 +93,7 @@ def test_every_character_that_is_sent_belongs_to_a_part_with_a_name() -> None:
     assert found.used_tokens + found.free_tokens == found.window == 1000
 
 
-def test_what_stands_for_a_talk_made_shorter_is_no_reminder() -> None:
+def test_summary_is_not_counted_as_a_reminder() -> None:
     shorter = Compacted("full", first_kept=0, preserved="c" * 200, summary="s" * 100)
 
     found = context_usage(folded(*one_step(), shorter, Said("x" * 9), Delivered((8,))))

@@ -40,7 +40,7 @@ SIGNS = "[\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd]"
         ("naïve 中文 plain", "naïve 中文 plain"),
     ],
 )
-def test_what_cannot_be_seen_is_written_out(said: str, shown: str) -> None:
+def test_visible_escapes_invisible_characters(said: str, shown: str) -> None:
     assert visible(said) == shown
 
 
@@ -63,7 +63,7 @@ def test_however_it_is_cut_it_is_shown_alike(said: str, data: st.DataObject) -> 
     assert shown == visible(said)
 
 
-def test_what_is_asked_about_hides_nothing_and_is_counted() -> None:
+def test_exact_escapes_hidden_characters_and_lists_them() -> None:
     assert exact("ls 👨\u200d👩\n\tcd") == "ls 👨\\u200d👩\n\tcd"
     assert exact("ls\xa0-l") == "ls\\xa0-l"
     assert hidden_characters("ls 👨\u200d👩 \u202e\x1b\n\t") == [

@@ -204,7 +204,7 @@ def test_that_a_command_failed_is_seen_before_it_is_unfolded(
     assert re.findall(r'<span class="stage.*?</span>', html) == [told]
 
 
-def test_what_was_changed_is_seen_before_it_is_unfolded() -> None:
+def test_html_shows_diffs_open_and_outputs_folded() -> None:
     assert '<details open="">' not in called(Output("make", "so", 0))
     assert '<details open="">' in called(Diff("a.py", "changed", "@@ -1 +1 @@\n-a\n+b"))
 

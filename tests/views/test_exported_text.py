@@ -45,7 +45,7 @@ def tokens(text: str) -> list[Token]:
 
 @settings(deadline=None, max_examples=60)
 @given(TEXTS)
-def test_what_a_tool_was_given_and_gave_stays_in_its_fence(text: str) -> None:
+def test_exported_calls_and_results_stay_in_their_fences(text: str) -> None:
     end = Ended("c", "failed", text, (Output("x", text, 1), Diff("f", "changed", text)))
     made = written(node_of(answer("Well.", ("c", "bash", '{"command": "x\\ny"}')), end))
 
@@ -60,7 +60,7 @@ def test_what_a_tool_was_given_and_gave_stays_in_its_fence(text: str) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(TEXTS)
-def test_what_is_said_takes_in_nothing_of_what_comes_after_it(text: str) -> None:
+def test_exported_message_never_absorbs_what_follows_it(text: str) -> None:
     said = (Said(text), answer(text), answer("Then."), TurnEnded("failed", "no model"))
 
     found = tokens(written(node_of(*said)))

@@ -39,7 +39,7 @@ def test_one_that_is_not_known_has_no_colours(info: str) -> None:
     assert shown(info, "if x:") == [[("code", "if x:")]]
 
 
-def test_what_goes_on_over_lines_is_known_in_each_of_them() -> None:
+def test_multiline_string_is_highlighted_in_each_line() -> None:
     rows = shown("py", 'x = """a\nif b\n"""\nif c:')
 
     assert rows[1:] == [

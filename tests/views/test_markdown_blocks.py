@@ -82,7 +82,7 @@ def test_a_table_ends_where_it_ends(rows: list[list[str]], before: str, after: s
         ("-\n\n  x", "words words"),
     ],
 )
-def test_what_looks_like_several_things_is_one_of_them(text: str, kinds: str) -> None:
+def test_ambiguous_markdown_has_one_block_kind(text: str, kinds: str) -> None:
     assert " ".join(leaf.kind for leaf in leaves(text)) == kinds
 
 

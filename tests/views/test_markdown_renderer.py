@@ -317,7 +317,7 @@ def test_a_row_is_printed_once_nothing_can_change_it(said: str, early: str) -> N
     assert (before + rest).split() == printed(said, 20).split()
 
 
-def test_what_is_printed_as_a_paragraph_stays_one_when_it_is_underlined() -> None:
+def test_paragraph_with_a_late_underline_stays_a_paragraph() -> None:
     assert printed("one two three four five six\n===\nx", 20) == (
         "one two three four\nfive six\nx\n"
     )

@@ -46,7 +46,7 @@ def test_an_answer_is_a_number_or_words(
         (FREE, "your answer (Enter for none)"),
     ],
 )
-def test_what_can_be_typed_is_said(asked: AskedQuestion, said: str) -> None:
+def test_hint_lists_the_accepted_answers(asked: AskedQuestion, said: str) -> None:
     assert hint(asked) == said
 
 

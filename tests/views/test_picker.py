@@ -59,11 +59,11 @@ def chosen(picking: Picker) -> str:
         ("zebra", []),
     ],
 )
-def test_what_is_typed_narrows_the_list(typed: str, shown: list[str]) -> None:
+def test_picker_query_filters_the_list(typed: str, shown: list[str]) -> None:
     assert ids(with_query(ALL, typed)) == shown
 
 
-def test_what_was_said_in_a_session_counts_after_what_it_is_called() -> None:
+def test_picker_lists_text_matches_after_name_matches() -> None:
     picking = with_query(ALL, "tree")
 
     found = with_matches(picking, "tree", frozenset("ac"))

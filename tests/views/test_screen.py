@@ -156,9 +156,7 @@ def test_a_call_goes_from_a_question_to_its_result() -> None:
     ("verdict", "said"),
     [(Answered("c1", False, "later"), "no: later"), (Answered("c1", False), "no")],
 )
-def test_what_a_person_refused_is_kept_with_what_they_said(
-    verdict: Answered, said: str
-) -> None:
+def test_refused_call_keeps_the_answer_of_the_user(verdict: Answered, said: str) -> None:
     found = begun(
         answer(CALL), Judged("c1", "ask"), verdict, Answered("c1", True),
         Ended("c1", "refused", "Refused."),
@@ -180,7 +178,7 @@ def test_calls_stand_in_the_order_of_their_ends_and_those_that_run_come_last() -
     assert found.status.doing == "running"
 
 
-def test_what_a_call_prints_is_kept_only_at_its_end() -> None:
+def test_running_call_keeps_only_the_end_of_its_output() -> None:
     running = begun(answer(CALL), Started("c1"))
     for n in range(2_000):
         running = after(running, Progress("c1", f"line {n}\n"))
@@ -246,7 +244,7 @@ def test_a_stop_ends_the_answer_and_what_had_come_of_it_stays() -> None:
     assert over.blocks[1] == AnswerBlock(seq=8, at=80.0, text="One, two", partial=True)
 
 
-def test_what_a_failed_answer_had_said_is_kept() -> None:
+def test_failed_response_keeps_its_partial_text() -> None:
     found = begun(TextCame("So"), ModelFailed("gone", partial_text="So far", model="a/m"))
 
     assert found.coming == ()
@@ -285,7 +283,7 @@ def test_who_begins_after_a_stop_sees_what_waits_and_no_report_among_it() -> Non
     assert screen_at(stopped.view).open == (replace(stopped.open[0], at=0.0),)
 
 
-def test_what_ends_beside_the_talk_does_not_end_what_is_done_in_it() -> None:
+def test_settled_background_call_leaves_the_status_unchanged() -> None:
     assert begun(Settled(1)).status.doing == "thinking"
 
 
@@ -382,7 +380,7 @@ def test_nothing_goes_on_of_what_was_under_way_where_a_session_was_imported_from
     assert lines(whole.blocks) == ["Imported from a file, where it is session s1."]
 
 
-def test_what_happens_beside_the_talk_is_told_in_a_line_each() -> None:
+def test_events_outside_the_conversation_are_shown_as_one_line_each() -> None:
     born = ChildBorn("child-1", "c1", "explore", "Look\naround")
     found = begun(
         Forked("s1", 4), FilesRestored(4, 5, 1), FilesRestored(4, 5, 2), PlanAnswered(1, True),
@@ -402,7 +400,7 @@ def test_what_happens_beside_the_talk_is_told_in_a_line_each() -> None:
     ]
 
 
-def test_what_a_person_chose_and_called_the_session_is_told_in_a_line_each() -> None:
+def test_changes_of_session_settings_are_shown_as_one_line_each() -> None:
     found = begun(
         Renamed("my\x1bwork"), Renamed(""), Tagged(("a", "b")), Tagged(()), BudgetSet(),
         BudgetSet(Budget(2, 300_000, 1, 90)), StepLimitSet(7), StepLimitSet(),

@@ -80,7 +80,7 @@ def test_everything_stands_under_a_mark_that_says_whose_it_is() -> None:
     )
 
 
-def test_what_is_under_way_is_told_as_far_as_it_is() -> None:
+def test_transcript_shows_unfinished_calls_and_text() -> None:
     running = begun(
         answer(CALL, OTHER), Started("c1"), Judged("c2", "ask", reason="no rule")
     )

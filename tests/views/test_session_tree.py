@@ -147,7 +147,7 @@ def test_a_status_says_whether_somebody_works_on_it(
          "2 model calls by code are running"),
     ],
 )  # fmt: skip
-def test_what_runs_says_what_it_does(
+def test_session_tree_shows_the_activity_of_running_agents(
     tmp_path: Path, events: Sequence[Event], said: str
 ) -> None:
     plant(tmp_path, [*begun(), *events])
@@ -284,7 +284,7 @@ def test_a_broken_child_is_told_of_and_the_others_are_whole(tmp_path: Path) -> N
     assert not two.node.damage
 
 
-def test_what_was_done_is_told_in_the_order_of_time(tmp_path: Path) -> None:
+def test_timeline_is_in_chronological_order(tmp_path: Path) -> None:
     plant(
         tmp_path,
         [*begun(), child("child-1"), ModelAsked(), answer("So."), TurnEnded("answered")],

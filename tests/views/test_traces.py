@@ -238,7 +238,7 @@ def test_a_turn_that_still_runs_is_left_out_with_all_that_it_started(
     assert outline(found) == ["invoke_agent main", "  chat big"]
 
 
-def test_what_was_cut_off_ends_with_the_journal_and_says_so() -> None:
+def test_spans_cut_off_end_with_the_journal_and_are_marked() -> None:
     node = node_of(*begun(), ModelAsked(), answer("", ("c", "bash", "{}")), Started("c"))
 
     found = tuple(traces(node))

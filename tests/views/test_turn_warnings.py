@@ -139,7 +139,7 @@ def test_changed_encodings_are_named() -> None:
     assert said[5:] == ("the encoding of 2 more files was changed",)
 
 
-def test_what_a_response_warns_of_is_said_once_in_a_turn() -> None:
+def test_response_warning_is_shown_once_per_turn() -> None:
     warned = ModelAnswered(Message("assistant", (Text("Hi."),)), warning="it saw nothing")
 
     assert warnings(turn(warned, warned)) == ("it saw nothing",)

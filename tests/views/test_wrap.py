@@ -98,7 +98,7 @@ def test_a_letter_takes_the_cells_that_terminals_give_it(letter: str, wide: int)
     assert list(letters(letter)) == [(letter, wide)]
 
 
-def test_what_is_measured_without_the_table_is_measured_as_the_table_says() -> None:
+def test_cell_widths_match_wcwidth() -> None:
     from wcwidth import wcwidth
 
     every = [chr(code) for code in range(0xA0, 0x3000)]

@@ -154,7 +154,7 @@ class StoreContract:
 
         assert anyio.run(use) == [(0, ""), (4, "0123456789abcdef")]
 
-    def test_what_one_loop_began_another_goes_on_with(self, store: Store) -> None:
+    def test_store_continues_in_another_event_loop(self, store: Store) -> None:
         epoch = anyio.run(_begin, store)
 
         async def go_on() -> list[bytes]:

@@ -105,7 +105,7 @@ class RunnerContract:
 
         assert await _claims(runner) == []
 
-    async def test_what_was_woken_while_its_claim_ended_is_claimed_again(
+    async def test_wake_while_a_claim_ends_leads_to_another_claim(
         self, runner: Runner
     ) -> None:
         await runner.wake("a")

@@ -46,7 +46,7 @@ class ProviderContract:
         assert _words(found) == WORDS
         assert [type(d) for d in found].index(Done) == len(found) - 1
 
-    def test_what_it_thought_is_kept_apart_from_what_it_said(self) -> None:
+    def test_thinking_is_separate_from_the_text(self) -> None:
         found = self._ask(Reply("Yes.", thinking="Clouds. ☁"))
 
         thought = "".join(d.text for d in found if isinstance(d, ThinkingDelta))

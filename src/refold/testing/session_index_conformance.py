@@ -81,7 +81,7 @@ class SessionIndexContract:
         with pytest.raises(BadInput):
             sessions.find("2026")
 
-    def test_what_is_no_use_of_a_session_leaves_it_in_its_place(
+    def test_restoring_the_time_of_a_session_keeps_its_place(
         self, sessions: SessionIndex, tmp_path: Path
     ) -> None:
         record(sessions, ONE, *talk(tmp_path, "One."))

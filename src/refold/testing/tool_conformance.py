@@ -49,7 +49,7 @@ class ToolContract:
         assert set(schema["required"]) <= set(schema["properties"])
         assert b"$ref" not in bytes(case.tool.spec.parameters)
 
-    def test_what_it_is_about_is_one_of_its_parameters(self, case: ToolCase) -> None:
+    def test_subject_and_path_are_parameters(self, case: ToolCase) -> None:
         names = {"", *case.tool.arguments.__struct_fields__}
 
         assert {case.tool.subject, case.tool.path} <= names
@@ -63,7 +63,7 @@ class ToolContract:
         assert [name for name in wrong if f"'{name}'" not in str(failure.value)] == []
 
     @pytest.mark.parametrize("raw", [b"", b"[]", b'"text"', b'{"path": ', b"\xff"])
-    def test_what_is_no_object_is_refused_in_words(
+    def test_arguments_that_are_no_object_raise_tool_failed(
         self, case: ToolCase, raw: bytes
     ) -> None:
         with pytest.raises(ToolFailed):
