@@ -60,11 +60,11 @@ from refold.values.text import clean
 
 API_VERSION = "2023-06-01"
 MAX_OUTPUT_TOKENS = 32_000  # the API wants a number, and every current model allows this
-LARGE_OUTPUT_TOKENS = 64_000  # every model that thinks as it sees fit allows this
+LARGE_OUTPUT_TOKENS = 64_000  # every model with adaptive thinking allows this
 
-# What a model may refuse: thoughts that another one or another account has signed,
-# to connect to MCP servers, pictures, a schema, room for long thoughts, to sum them up for people, to think as
-# much as it sees fit, to think at all, and each effort.
+# What a model may refuse: thoughts signed by another model or account, MCP servers, images,
+# a schema, room for long thinking, summaries of it, adaptive thinking, any thinking, each
+# effort.
 Extra: TypeAlias = (
     Literal[
         "kept",
@@ -89,7 +89,7 @@ def to_wire(
     *,
     thoughtless: bool = False,
 ) -> bytes:
-    """The body of a request, given its messages, joined, from `message_to_wire`.
+    """Encode the body of a request. `messages`: the joined output of `message_to_wire`.
 
     `thoughtless`: the conversation ends in a run of calls that began without thinking.
     """
@@ -97,9 +97,9 @@ def to_wire(
         "model": clean(request.model),
         "max_tokens": request.max_output or MAX_OUTPUT_TOKENS,
         "stream": True,
-        # Lets the server mark the last block of the conversation for its cache, so that
-        # what we send only ever grows at the end. With the two below and that of
-        # `_mark_for_cache`, all of the four marks that a request may have.
+        # The server itself marks the last block for its cache, so what we send only grows
+        # at the end. With the two below and the one of `_mark_for_cache`, all four marks
+        # are used.
         "cache_control": _CACHE_CONTROL,
     }
     if system := sanitize.text(request.system).strip():
@@ -214,7 +214,7 @@ _CACHE_CONTROL = {"type": "ephemeral"}
 _CACHE_MARK = b',"cache_control":{"type":"ephemeral"}'
 
 _REFUSAL_PATTERNS: dict[Extra, str] = {
-    # First of all: what is said of a kept thought names thinking, too.
+    # First, because a refusal of a kept thought names thinking, too.
     "kept": r"signature|redacted_thinking.*(modified|invalid)|invalid.*redacted_thinking",
     "hosted": r"\bmcp",
     "pictures": NO_IMAGES_PATTERN,
@@ -232,8 +232,8 @@ _REFUSAL_PATTERNS: dict[Extra, str] = {
     "thinking": r"thinking",
 }
 
-# Those that want to be told how many tokens to think. Later ones think as much as
-# they see fit, and some of them refuse to be told.
+# Models that need a thinking budget in tokens. Later ones choose it themselves, and some of
+# them refuse a budget.
 _BUDGET_MODELS_PATTERN = re.compile(
     r"claude-(\d|instant|(opus|sonnet|haiku)-4(-[0-5]\b|-\d{8}|$))"
 )
@@ -242,8 +242,8 @@ _BUDGET_MODELS_PATTERN = re.compile(
 def _mark_for_cache(request: Request, encoded: Encoded) -> bytes:
     """The messages, with a mark for the cache where the request before this one ended.
 
-    The server looks only twenty blocks back from its own mark at the end, and an
-    answer with ten calls brings more: what was kept before them would be lost.
+    The server looks only twenty blocks back from its own mark at the end. A response with
+    ten calls adds more blocks than that, so the earlier cache entry would not be found.
     """
     messages = request.messages
     joined = encoded.join(messages, request.pictures)
@@ -259,7 +259,7 @@ def _mark_for_cache(request: Request, encoded: Encoded) -> bytes:
 
 
 def _refusable_features(request: Request) -> frozenset[Extra]:
-    """What a refusal of this request may be about."""
+    """The features of this request that a refusal may be about."""
     features: set[Extra] = {"kept"}
     if request.hosted:
         features.add("hosted")
@@ -285,7 +285,7 @@ def _refusable_features(request: Request) -> frozenset[Extra]:
 def _thinking(
     request: Request, without: frozenset[Extra], *, thoughtless: bool
 ) -> dict[str, Any]:
-    """The fields that make a model think, as its generation wants to be asked."""
+    """The fields that request thinking, in the form that the model's generation accepts."""
     if not request.effort or "thinking" in without:
         return {}
     if request.effort == "off":
@@ -293,7 +293,7 @@ def _thinking(
     if "adaptive" in without or _BUDGET_MODELS_PATTERN.match(request.model):
         if thoughtless:
             return {}
-        budget = ANTHROPIC_BUDGETS[request.effort]  # is part of the output
+        budget = ANTHROPIC_BUDGETS[request.effort]  # counts as output
         max_output = request.max_output
         room = (
             max(max_output, min(max_output + budget, MAX_OUTPUT_TOKENS))
@@ -304,7 +304,7 @@ def _thinking(
         return {"max_tokens": room, "thinking": budget_fields}
     fields: dict[str, Any] = {"thinking": {"type": "adaptive"}}
     if "display" not in without:
-        fields["thinking"]["display"] = "summarized"  # the newest tell nothing of it else
+        fields["thinking"]["display"] = "summarized"  # else the newest models hide it
     if wished := level(ANTHROPIC_LEVELS, request.effort, without):
         fields["output_config"] = {"effort": wished}
     much = request.effort in ("high", "max") and "room" not in without
@@ -316,13 +316,13 @@ def _thinking(
 class _CallRun(Struct, frozen=True):
     """Consecutive responses with calls at the end of a conversation.
 
-    Thinking comes before the first of them only. And "a final assistant message must
-    start with a thinking block": a row that began without thinking (with less effort, or
-    with another provider, or if its thinking was refused) is continued without it.
+    Only the first of them has thinking before it. "A final assistant message must start
+    with a thinking block", so a run that began without thinking (less effort, another
+    provider, or refused thinking) continues without it.
     """
 
     first: Message | None = None
-    has_results: bool = False  # have results come for its last answer?
+    has_results: bool = False  # whether its last response has results
 
     def thoughtless(self, own_wire: str) -> bool:
         if self.first is None or not self.has_results:
@@ -353,7 +353,7 @@ def _blocks(
             yield from _thinking_blocks(text, _decode_stored(data), echo.mcp_servers)
         case ToolCall(id_):
             call = sanitize.original_call(part)
-            # Our own id: theirs may be missing, come twice, or be another wire's.
+            # Our own id: the provider's may be missing, repeated, or from another wire.
             fields = {"id": id_, "name": sanitize.name(call.name)}
             yield {
                 "type": "tool_use",
@@ -366,7 +366,7 @@ def _blocks(
             texts = [text] if text.strip() else []
             if images and not part.failed:
                 block["content"] = [*map(_to_block, [*texts, *images])]
-            elif texts or part.failed:  # a failure must hold something
+            elif texts or part.failed:  # a failure must not be empty
                 block["content"] = texts[0] if texts else "(no words)"
             yield {**block, "is_error": True} if part.failed else block
         case _:
@@ -389,11 +389,11 @@ def _thinking_blocks(
             if words:
                 yield {"type": "text", "text": words}
         case _:
-            return  # cut off before its signature, it would be refused
+            return  # thinking without a signature would be refused
 
 
 def _failure_image_blocks(message: Message, pictures: Pictures) -> Iterator[dict[str, Any]]:
-    """The pictures of results that failed: those may hold nothing but text."""
+    """The images of failed results: a failed result may contain only text."""
     for part in message.parts:
         if isinstance(part, ToolResult) and part.failed:
             yield from map(_to_block, result_content(part, pictures)[1])

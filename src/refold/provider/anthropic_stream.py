@@ -28,7 +28,7 @@ WIRE_NAME = "anthropic"  # and the name under which Anthropic's signatures are k
 
 
 class Event(Struct, frozen=True):
-    """Any event of the stream; what a type does not have keeps its default."""
+    """Any event of the stream; fields that a type lacks keep their defaults."""
 
     type: str
     index: int = 0
@@ -40,17 +40,17 @@ class Event(Struct, frozen=True):
 
 
 class AnthropicStreamState(Struct, frozen=True):
-    """What must be known of an answer's beginning to understand the rest."""
+    """What the parser must know of the response so far to read the next event."""
 
     block: "_Block | None" = None  # the one that is open
     place: int = 0  # its index
-    fed: bool = False  # have arguments come for it?
-    written: str = ""  # those of a call that the provider makes itself
-    uses: tuple[dict[str, Any], ...] = ()  # such calls that have no result yet
+    fed: bool = False  # whether its arguments have begun to arrive
+    written: str = ""  # arguments of a call that the provider makes itself
+    uses: tuple[dict[str, Any], ...] = ()  # the provider's own calls without a result yet
     calls: frozenset[int] = frozenset()  # the indices of all calls
     used: "_Usage" = msgspec.field(default_factory=lambda: _Usage())
     stop: str = ""
-    why: str = ""  # it refused
+    why: str = ""  # of a refusal
     model: str = ""
     own_wire: str = WIRE_NAME  # the name under which signatures are kept for their maker
     mcp_servers: tuple[str, ...] = ()  # the MCP servers that it was asked to connect to
@@ -59,7 +59,7 @@ class AnthropicStreamState(Struct, frozen=True):
 def from_wire(
     state: AnthropicStreamState, event: Event
 ) -> tuple[AnthropicStreamState, tuple[Delta | StreamError, ...]]:
-    """What an event says, and how to read on. Unknown ones say nothing."""
+    """Return the next state and the deltas of an event. Unknown events have none."""
     index, block, delta = event.index, event.content_block, event.delta
     match event.type:
         case "content_block_delta" if delta:
@@ -87,7 +87,7 @@ def from_wire(
 
 
 def ending(state: AnthropicStreamState, marked: bool) -> Done | None:
-    """The end of a response whose last event is missing: the reason for its end was there."""
+    """The `Done` of a response with a stop reason but without its last event; else None."""
     if state.block is not None or not state.stop:
         return None
     return _to_done(state)
@@ -121,7 +121,7 @@ def _end_early(state: AnthropicStreamState, event: Event) -> tuple[Done | Stream
         error = event.error or _Error()
         status = _STATUS_BY_ERROR.get(error.type, 500)
         return (StreamError(status, error.message or error.type),)
-    # Some go-betweens send nothing but these behind the reason for the end.
+    # Some gateways send only pings after the stop reason.
     done = ending(state, False) if event.type == "ping" else None
     return (done,) if done else ()
 
@@ -200,9 +200,7 @@ _STATUS_BY_ERROR = {
     "overloaded_error": 529,
 }
 
-_PAUSE_REASON = (
-    "pause_turn"  # the provider calls tools itself, and has done so for long enough
-)
+_PAUSE_REASON = "pause_turn"  # the provider's own tool calls reached a limit
 _STOP_REASONS: dict[str, Stop] = {
     "end_turn": "end",
     "stop_sequence": "end",
@@ -238,7 +236,7 @@ def _open_block(
 
 
 def _with_use(state: AnthropicStreamState) -> tuple[dict[str, Any], ...]:
-    """With the call whose block ends now, if the provider makes it itself."""
+    """The provider's own calls, with the one whose block ends now."""
     match state.block:
         case (
             _Block(type="mcp_tool_use", id=id_, name=name, server_name=server) as block
@@ -300,7 +298,7 @@ def _continue_block(
 def _end_block(
     state: AnthropicStreamState,
 ) -> tuple[AnthropicStreamState, tuple[Delta, ...]]:
-    """The block that is open has ended."""
+    """End the open block."""
     uses = _with_use(state)
     return replace(state, block=None, uses=uses), _block_end_deltas(state, state.place)
 
@@ -314,7 +312,7 @@ def _block_end_deltas(state: AnthropicStreamState, index: int) -> tuple[Delta, .
             data = msgspec.json.encode({"redacted": redacted})
             return (ThinkingDelta("", state.own_wire, Raw(data)),)
         case _Block(type="tool_use", input=whole) if not state.fed:
-            # No arguments, or a relative of the API that sends them all at once.
+            # No arguments, or a compatible server that sends them all at once.
             return (CallDelta(index, bytes(whole).decode()),)
         case _:
             return ()

@@ -22,7 +22,7 @@ _MAX_PAGE_BYTES = 32 * 1024 * 1024
 
 
 class Http:
-    """One provider's server. Safe to share: every request has a line of its own."""
+    """One provider's server. Safe to share: every request has its own connection."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Http:
         self._place = server_address(peer.base_url)
         self._path = self._place.target.partition("?")[0].rstrip("/")
         for name, value in headers.items():
-            # The library would quote the whole value in its complaint: the key.
+            # The library's error would quote the whole value, which is the key.
             if not (value.isascii() and value.isprintable()):
                 raise BadInput(
                     f"{peer.key_env or name} holds a character that no key has: "
@@ -60,11 +60,11 @@ class Http:
     def post(
         self, path: str, body: bytes, *, model: str = ""
     ) -> AbstractAsyncContextManager[HttpResponse]:
-        """Send, and read the answer inside. Leaving early closes the connection."""
+        """Send a request; read the response in the block. Leaving early disconnects."""
         return self._request(path, body, model)
 
     async def get(self, path: str) -> bytes:
-        """The whole response."""
+        """Return the whole response."""
         async with self._request(path, None) as answer:
             content, whole = await answer.content(_MAX_PAGE_BYTES)
             if not whole:
@@ -96,11 +96,11 @@ class Http:
                 await answer.aclose()
 
     async def aclose(self) -> None:
-        """Close what is kept open. The next request opens it again."""
+        """Close idle connections. The next request opens a new one."""
         await self._client.aclose()
 
     async def _check(self, answer: HttpResponse) -> None:
-        """Raises the error that an answer means, if it is one."""
+        """Raise the error that a response stands for, if any."""
         reply = answer.reply
         if reply.status == 200 and not await _is_page(answer):
             return
@@ -128,7 +128,7 @@ class Http:
 
 
 async def _is_page(answer: HttpResponse) -> bool:
-    """A web page, and not a stream that a framework calls one."""
+    """Whether it is a web page, and not a stream that a framework labels as HTML."""
     if "html" not in answer.reply.headers.get("content-type", ""):
         return False
     start = await answer.peek()

@@ -30,9 +30,9 @@ class StatusError(OSError):
 
 
 class RequestOptions(Struct, frozen=True):
-    """What belongs to each request on its way: asked again for the place of a redirect.
+    """Options of each request; they are evaluated again for the target of a redirect.
 
-    `addresses` resolves a place and judges it. Raises `OSError`.
+    `addresses` resolves and judges an address. It raises `OSError`.
     """
 
     headers: Callable[[str], Sequence[tuple[str, str]]] = lambda url: ()
@@ -50,7 +50,7 @@ class Download:
         self.status, self.headers = answer.reply.status, answer.reply.headers
 
     def read(self) -> bytes:
-        """The next piece; empty at the end, also where it broke off: its length is known."""
+        """The next piece; empty at the end or if it broke off: callers know the length."""
         return self._portal.call(_read_piece, self._answer)
 
     def read_all(self, limit: int) -> bytes:
@@ -70,7 +70,7 @@ def open_url(
     seconds: float = 30.0,
     options: RequestOptions = NO_OPTIONS,
 ) -> Generator[Download]:
-    """What lies at an address, from byte `first`. Raises `OSError` and `BadInput`."""
+    """Open `url` from byte `first` on. Raises `OSError` and `BadInput`."""
     client = HttpClient(environ, Bounds(seconds, seconds, size=math.inf))
     own_headers = (
         [*_REQUEST_HEADERS, ("range", f"bytes={first}-")] if first else [*_REQUEST_HEADERS]

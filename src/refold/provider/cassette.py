@@ -54,7 +54,7 @@ class CassetteWriter:
         self._file, self._mask = file, mask
         self._requests = PlainRequests(mask)
         self._calls = 0
-        self._broken = ""  # why nothing is written any more
+        self._broken = ""  # why writing stopped
         self._create()
 
     def ask(self, request: Request) -> int:
@@ -68,7 +68,7 @@ class CassetteWriter:
         return self._calls
 
     def answer(self, response: Response) -> None:
-        """Write what came. Raises `Refused` as `ask` does."""
+        """Write the response. Raises `Refused` as `ask` does."""
         self._write(to_line(response, self._mask))
 
     def _create(self) -> None:
@@ -133,13 +133,13 @@ class Recording:
             await self.inner.aclose()
 
     def _note(self, response: Response) -> None:
-        """Write a response that ended in an exception, which no trouble of ours may hide."""
-        with suppress(Refused):  # the tape tells it when it is asked next
+        """Write a response that ended in an exception. A failed write must not hide it."""
+        with suppress(Refused):  # the next `ask` raises it
             self._tape.answer(response)
 
 
 class Replaying:
-    """Answers as the calls in `file` were answered, in the order in which they were made.
+    """Replay the responses in `file`, in the order in which their calls were made.
 
     The n-th call must equal the n-th recorded one, except for the fields of the request in
     `ignoring`. Only calls that ran at the same time when they were recorded may come in
@@ -251,7 +251,7 @@ def _difference(path: str, was: Plain, now: Plain) -> tuple[str, Plain, Plain] |
 
 
 def _excerpt(value: Plain, other: Plain) -> str:
-    """`value`, cut to where it is not as `other`."""
+    """A short excerpt of `value`, from where it differs from `other`."""
     if value is _MISSING_VALUE:
         return "nothing"
     if not isinstance(value, str):

@@ -62,7 +62,7 @@ KEYS_HINT = (
     "arguments"
 )
 
-Plain: TypeAlias = Any  # what JSON can say
+Plain: TypeAlias = Any  # what JSON can represent
 
 _ERROR_CLASSES = (BadRequest, TooLong, Refused, Overloaded, Unreachable, ProviderError)
 ERRORS_BY_NAME: dict[str, type[ProviderError]] = {
@@ -233,7 +233,7 @@ def _response(line: bytes) -> Response:
 
 
 def _with_data(delta: Delta) -> Delta:
-    """A piece with its data as they came, and not as the string in which they are stored."""
+    """A piece with its data as received, instead of the string in which they are stored."""
     if isinstance(delta, ThinkingDelta | CallDelta | HostedResult) and bytes(delta.data):
         return replace(delta, data=Raw(msgspec.json.decode(delta.data, type=str).encode()))
     return delta
@@ -254,7 +254,7 @@ def to_line(value: Response | dict[str, Plain], mask: Mask = no_mask) -> bytes:
 
 
 def join_deltas(deltas: Iterable[Delta]) -> tuple[Delta, ...]:
-    """Neighbours that mean the same as one are one. The order stays."""
+    """Merge adjacent deltas that mean the same as one. The order stays."""
     joined: list[Delta] = []
     for delta in deltas:
         one = _as_one(joined[-1], delta) if joined else None
@@ -297,13 +297,13 @@ class PlainRequests:
         self._digests: dict[str, tuple[bytes, str]] = {}
 
     def plain(self, request: Request) -> RecordedRequest:
-        """The whole request. It is the last one of its session from now on."""
+        """Convert the whole request, and keep it as the last one of its session."""
         return self._next(request, 0)[0]
 
     def change(self, number: int, request: Request) -> dict[str, Plain]:
-        """The line that says the request as a change of its session's last one.
+        """The line that describes the request as a change from its session's last one.
 
-        `number` is that of the call. The request is the last one from now on.
+        `number` is the call's number. The request is kept as the last one.
         """
         now, before, same = self._next(request, number)
         line: dict[str, Plain] = {"asked": number, "as": before.number, "same": same}
@@ -313,10 +313,10 @@ class PlainRequests:
         return {**line, "request": changed} if changed else line
 
     def share_messages(self, last: RecordedRequest, recorded: RecordedRequest) -> None:
-        """Let `last`, its session's last request, have the very messages of `recorded`.
+        """Let `last`, its session's last request, share the message objects of `recorded`.
 
-        They are equal. What is the same object is compared at once, so the session's
-        next request costs a comparison of its new messages only.
+        The messages are equal. Identical objects compare at once, so for the session's next
+        request only its new messages are compared.
         """
         session = last.fields["session"]
         spoken, _ = self._last[session]
@@ -357,7 +357,7 @@ class PlainRequests:
 
 
 def to_plain(value: object, mask: Mask = no_mask) -> Plain:
-    """`value` as JSON can say it. A struct leaves out what is as it is by default."""
+    """Convert `value` for JSON. A struct omits fields with their default value."""
     match value:
         case Struct():
             config = value.__struct_config__
@@ -393,17 +393,17 @@ def fields_of(value: Struct, mask: Mask = no_mask) -> dict[str, Plain]:
 
 
 def mask_text(text: str, mask: Mask) -> str:
-    """What may be written of a text."""
+    """The text as it may be written, without secrets."""
     text = clean(text)
     return text if mask is no_mask else mask(text.encode()).decode("utf-8", "replace")
 
 
-# Words that are ours: a key that happens to be one of them must not change them.
+# These fields have fixed words: a key that equals one of them must not mask it.
 _UNMASKED_FIELDS = frozenset({"role", "stop", "wire", "tool_choice", "effort", "kind"})
 
 
 def _same(before: Log[StoredMessage], now: Log[StoredMessage]) -> int:
-    """The number of messages that both begin with."""
+    """The number of leading messages that both have in common."""
     same = 0
     for old, new in zip(before, now, strict=False):
         if old.message is not new.message and old.message != new.message:

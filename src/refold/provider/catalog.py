@@ -193,13 +193,13 @@ OLLAMA_SPEC = ProviderSpec(
 
 
 class ConnectedProvider(Provider, Protocol):
-    """A provider with connections of its own."""
+    """A provider with its own connections."""
 
     async def aclose(self) -> None: ...
 
 
 def providers() -> tuple[ProviderSpec, ...]:
-    """All that are built in."""
+    """All built-in providers."""
     entries = map(provider_of, own_plugins(PROVIDER_GROUP))
     return tuple(entry for entry in entries if isinstance(entry, ProviderSpec))
 
@@ -274,7 +274,7 @@ def server(
     idle: float = 120.0,
     connecting: float = 10.0,
 ) -> "Http":
-    """The provider's server, with what lets us in. Raises `BadInput` as `connect` does."""
+    """The provider's server, with its credentials. Raises `BadInput` as `connect` does."""
     from refold.provider.api_client import Http
     from refold.provider.error_mapping import Peer
     from refold.provider.http import Bounds
@@ -299,7 +299,7 @@ def server(
 
 
 def address(spec: ProviderSpec, environ: Mapping[str, str]) -> str:
-    """Where the provider is, as the environment or else the value says."""
+    """The address of the provider, from the environment or else from its spec."""
     url = environ.get(spec.url_env, "").strip() if spec.url_env else ""
     setting = spec.url_env or f"[providers.{spec.name}] base_url"
     for name, path in spec.url_too:
@@ -361,7 +361,7 @@ def _credentials(
 
 
 def as_program(spec: ProviderSpec) -> str:
-    """Part of a sentence that names the command line of the same maker, if there is one."""
+    """Part of a sentence that names the command line of the same maker, if any."""
     return f", such as {spec.program}, its command line" if spec.program else ""
 
 
@@ -381,7 +381,7 @@ def _own_wire(spec: ProviderSpec) -> str:
 
 
 def _quirks(spec: ProviderSpec, environ: Mapping[str, str]) -> Quirks:
-    """Another server at the provider's address gets the requests that most servers accept."""
+    """The provider's quirks; a custom address gets the defaults where servers differ."""
     if has_custom_address(spec, environ):
         plain = Quirks()
         return replace(

@@ -37,7 +37,7 @@ class Stalled(Broken):
 class Unconnected(Broken):
     """There is no connection. `why` follows a colon.
 
-    `lasting`: what the environment says is wrong, so that the next try would end as this one.
+    `lasting`: the environment is wrong, so another attempt would fail, too.
     """
 
     def __init__(self, why: str, *, lasting: bool = False) -> None:
@@ -76,7 +76,7 @@ async def dial(
 
 
 def proxy_of(place: WebAddress, environ: Mapping[str, str]) -> str:
-    """The proxy that leads to a place, and "" for none, as for all that is on this machine.
+    """The proxy for a place; "" if there is none, as for every place on this machine.
 
     Raises `SetupFault` for one that cannot be used.
     """
@@ -112,7 +112,7 @@ async def _with_tls(
             stream,
             hostname=host,
             ssl_context=tls_context(environ),
-            standard_compatible=False,  # HTTP says itself where an answer ends
+            standard_compatible=False,  # HTTP itself marks the end of a response
         )
     except BaseException as error:
         await anyio.aclose_forcefully(stream)
@@ -159,6 +159,6 @@ async def _connect_first(addresses: Sequence[str], port: int) -> ByteStream:
             raise last_error
         first = streams.pop(0)
     finally:
-        for stream in streams:  # they came at the same moment, or the caller has gone
+        for stream in streams:  # both connected at once, or the caller was cancelled
             await anyio.aclose_forcefully(stream)
     return first

@@ -61,7 +61,7 @@ class _End(Struct, frozen=True):
 class Encoded:
     def __init__(self, encode: Encode) -> None:
         self._encode = encode
-        self._joined = bytearray()  # the last tail is left off until it is asked for
+        self._joined = bytearray()  # without the last tail, which `join` adds
         self._ends: list[_End] = []
 
     def join(self, messages: Log[StoredMessage], pictures: Pictures = NO_PICTURES) -> bytes:
@@ -103,7 +103,7 @@ def begins_with(
     first: StoredMessage | None,
     last: StoredMessage | None,
 ) -> bool:
-    """Are these the first and the last of the first `count` messages?
+    """Return True if the first `count` messages begin and end with these two.
 
     A conversation only grows at its end, unless a compaction or a rewind replaces it.
     """

@@ -51,7 +51,7 @@ _NO_CREDIT_PATTERN = (
     r"insufficient[_ ]quota|billing_(error|hard_limit)|credit balance|payment required"
 )
 
-# Some say 404 to those, others 400.
+# Some answer 404 to an unknown model, others 400.
 _NO_SUCH_MODEL_PATTERN = (
     r"model_(not_found|decommissioned)|invalid model( name| id|:|$)"
     r"|not a valid model|unknown model|not found the model|unexpected model name"
@@ -59,29 +59,29 @@ _NO_SUCH_MODEL_PATTERN = (
 )
 
 _SECONDS_BY_UNIT = {b"ms": 0.001, b"s": 1.0, b"m": 60.0, b"h": 3600.0}
-_WRONG_KEY_PATTERN = r"api_key_invalid|api key not valid"  # Google says 400 to those
+_WRONG_KEY_PATTERN = r"api_key_invalid|api key not valid"  # Google answers 400
 
 
 class Peer(Struct, frozen=True):
-    """The other end, as our messages name it."""
+    """The server, as our messages name it."""
 
     label: str  # "Anthropic"
     base_url: str
-    name: str = ""  # "anthropic", as a person says which model is meant
+    name: str = ""  # "anthropic", as in the name of a model
     url_env: str = ""  # the variable that changes the address
-    key_env: str = ""  # the one that holds the key
+    key_env: str = ""  # the variable that holds the key
     advice: str = ""  # what else to check if it does not answer
 
 
 class StreamError(Struct, frozen=True):
-    """An error that came inside an answer that had begun well."""
+    """An error inside a response that began with a good status."""
 
-    status: int  # what the provider would have answered, had it known sooner
+    status: int  # what the status would have been at the beginning
     message: str
 
 
 class ResponseStart(Struct, frozen=True):
-    """How an answer began: what there is to judge it by."""
+    """The beginning of a response, by which it is judged."""
 
     status: int
     headers: Mapping[str, str] = {}
@@ -91,7 +91,7 @@ class ResponseStart(Struct, frozen=True):
 
 
 def failure(peer: Peer, reply: ResponseStart) -> ProviderError:
-    """The error that a response means, if it is one."""
+    """The error that a response stands for."""
     message, code = _message_and_code(reply.body)
     wording = f"{code} {message}".lower()
     status = reply.status
@@ -222,7 +222,7 @@ def _message_and_code(body: bytes) -> tuple[str, str]:
 
 
 def _codes(error: dict[str, Any]) -> Iterator[str]:
-    """What kind of error it is: each provider has its own place to say that."""
+    """The kinds of the error: each provider has its own field for them."""
     for name in ("type", "code", "status"):
         if error.get(name) is not None:
             yield str(error[name])
@@ -271,7 +271,7 @@ def _not_found(peer: Peer, reply: ResponseStart, code: str, message: str) -> str
 
 
 def _words(message: str) -> str:
-    """What the provider says, behind the status; an empty body says nothing."""
+    """The provider's message, to follow the status; "" for an empty body."""
     words = excerpt(message)
     return f": {words}" if words else ""
 

@@ -24,18 +24,18 @@ from refold.provider.port import (
     Retrying,
 )
 
-# Seconds for which one that failed is not asked first. A turn has many steps, and
-# a dead model must not cost each of them all its tries.
+# Seconds for which a failed model is not tried first. A turn has many steps, and an
+# unavailable model must not cost each of them all its retries.
 REST_SECONDS = 30.0
 
 
 class Fallback:
     """The models of `chain` (provider/model, and how to get it), in this order.
 
-    After a failure a link rests for `rest_seconds`, or as long as it asked for:
-    requests go to the others at once, and to it again when they have failed too.
-    Then the first one is asked first again. A link is made when it is needed; one
-    that cannot be made (`BadInput`, such as no key) is passed over, and says so.
+    After a failure a link rests for `rest_seconds`, or as long as it asked for: requests go
+    to the others at once, and to it only if they have failed, too. Then the order is the
+    old one again. A link is made when it is needed; one that cannot be made (`BadInput`,
+    for example without a key) is skipped with a notice.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Fallback:
         raise _all_failed(failed)
 
     async def aclose(self) -> None:
-        """Close those that were made."""
+        """Close the links that were made."""
         for link in self._links:
             if isinstance(link.provider_made, Closable):
                 await link.provider_made.aclose()

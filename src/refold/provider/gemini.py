@@ -50,15 +50,15 @@ from refold.provider.wire_stream import Reader, deltas
 from refold.values.messages import Message, Text, Thinking, ToolCall, ToolResult
 from refold.values.text import clean
 
-# Google's word for "this call is not of your making": a model that insists on a
-# signature takes it in the place of one.
+# Google's placeholder for the signature of a call that its model did not make: models that
+# require a signature accept it.
 MISSING_SIGNATURE = "skip_thought_signature_validator"
 
-# How signatures go back: those we have; a stand-in too, where a call has none; or
-# only stand-ins, since ours are of another account.
+# Which signatures are sent: the stored ones; a placeholder, too, for a call without one; or
+# only placeholders, if the stored ones belong to another account.
 Signing: TypeAlias = Literal["kept", "filled", "replaced"]
-# What a model may refuse: a system text; pictures, or only those inside of results; a
-# schema; each effort, to tell its thoughts, and signatures that are not of its making.
+# What a model may refuse: a system text; images, or only those inside results; a schema;
+# each effort, to return its thoughts, and signatures of another model.
 Extra: TypeAlias = (
     Literal[
         "system", "pictures", "nested", "schema", "thoughts", "signatures", "temperature"
@@ -80,16 +80,16 @@ class GeminiEncoding(Struct, frozen=True):
 
 
 class NamedCall(Struct, frozen=True):
-    """What a result must say of its call."""
+    """The call of a result, as the API identifies it."""
 
     name: str
-    id: str = ""  # theirs; older models give none, and then order tells
+    id: str = ""  # Google's; older models give none, then the order counts
 
 
 def to_wire(
     request: Request, contents: bytes, without: frozenset[Extra] = frozenset()
 ) -> bytes:
-    """The body of a request, given its contents, joined, from `message_to_wire`."""
+    """Encode the body of a request. `contents`: the joined output of `message_to_wire`."""
     body: dict[str, Any] = {}
     if system := sanitize.text(request.system).strip():
         body["systemInstruction"] = {"parts": [{"text": system}]}
@@ -111,7 +111,7 @@ def to_wire(
 
 
 def path(model: str) -> str:
-    """Where a model is asked. Tuned ones are named with their folder."""
+    """The path for a model. Names of tuned models include their folder."""
     name = clean(model)
     name = name if "/" in name else f"models/{name}"
     return f"/v1beta/{quote(name)}:streamGenerateContent?alt=sse"
@@ -153,7 +153,7 @@ def calls_of(message: Message, own_wire: str = WIRE_NAME) -> dict[str, NamedCall
 
 
 class Gemini:
-    """A model of Google's."""
+    """A model of Google."""
 
     def __init__(self, http: Http, own_wire: str = WIRE_NAME) -> None:
         self._http, self._own_wire = http, own_wire
@@ -216,7 +216,7 @@ _REFUSAL_PATTERNS: dict[Extra, str] = {
 
 
 def _refusable_features(request: Request) -> frozenset[Extra]:
-    """What a refusal of this request may be about."""
+    """The features of this request that a refusal may be about."""
     features: set[Extra] = {"signatures", "thoughts"}
     if request.temperature is not None:
         features.add("temperature")
@@ -232,7 +232,7 @@ def _refusable_features(request: Request) -> frozenset[Extra]:
 
 
 def _missing_features(model: str) -> frozenset[Extra]:
-    """What came only after a model."""
+    """The features that a model is too old for."""
     name = model.rpartition("/")[2]
     features: set[Extra] = set()
     if name.startswith(("gemini-1", "gemini-2", "gemma")):
@@ -247,9 +247,7 @@ def _generation_config(request: Request, without: frozenset[Extra]) -> dict[str,
     if request.max_output:
         config["maxOutputTokens"] = request.max_output
     if "thoughts" not in without:
-        include_thoughts = (
-            request.effort != "off"
-        )  # without thoughts there are none to tell
+        include_thoughts = request.effort != "off"  # no thoughts to return
         config["thinkingConfig"] = {
             "includeThoughts": include_thoughts,
             **_effort(request, without),
@@ -274,7 +272,7 @@ def _effort(request: Request, without: frozenset[Extra]) -> dict[str, Any]:
 
 
 def _takes_budget(model: str) -> bool:
-    """The second generation wants a number of tokens to think."""
+    """Return True for the second generation, which takes a thinking budget in tokens."""
     return model.rpartition("/")[2].startswith("gemini-2")
 
 
@@ -308,7 +306,7 @@ def _to_part(content: Content) -> dict[str, Any]:
 def _model_parts(message: Message, encoding: GeminiEncoding) -> Iterator[dict[str, Any]]:
     signing, own_wire = encoding.signing, encoding.own_wire
     nothing = ThoughtSignature()
-    signature: dict[str, str] = {}  # of the words that come next
+    signature: dict[str, str] = {}  # of the text that follows
     insists = signing != "kept"  # the first call of an answer must have one
     for part in message.parts:
         match part:
@@ -351,7 +349,7 @@ def _decode_signature(data: Raw) -> ThoughtSignature:
 
 
 def _signing(model: str, without: frozenset[Extra]) -> Signing:
-    """The third generation was the first to insist on signatures."""
+    """Which signatures to send. Models require them from the third generation on."""
     if "signatures" in without:
         return "replaced"
     older = ("gemini-1", "gemini-2", "gemma")

@@ -21,8 +21,8 @@ WIRE_NAME = "gemini"  # and the name under which Google's signatures are kept
 
 
 class ThoughtSignature(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What is sent back: on a call, on a thought, as an empty text, or on the text after
-    it.
+    """A signature to send back: on a call, on a thought, as an empty text, or on the text
+    after it.
     """
 
     thought_signature: str = ""
@@ -40,10 +40,10 @@ class Chunk(Struct, frozen=True, rename="camel"):
 
 
 class GeminiStreamState(Struct, frozen=True):
-    """What must be known of an answer's beginning to understand the rest."""
+    """What the parser must know of the response so far to read the next chunk."""
 
     calls: int = 0
-    signed: bool = False  # were the last words signed? Others must not join them
+    signed: bool = False  # whether the last text was signed: other text must not join it
     used: "_Usage | None" = None
     finish: str = ""
     why: str = ""  # in the provider's words
@@ -54,7 +54,7 @@ class GeminiStreamState(Struct, frozen=True):
 def from_wire(
     state: GeminiStreamState, chunk: Chunk
 ) -> tuple[GeminiStreamState, tuple[Delta | StreamError, ...]]:
-    """What a chunk says, and how to read on."""
+    """Return the next state and the deltas of a chunk."""
     if chunk.error:
         return state, (_trouble(chunk.error),)
     if chunk.usage_metadata or (chunk.model_version and not state.model):
@@ -69,7 +69,7 @@ def from_wire(
     pieces: list[Delta | StreamError] = []
     for candidate in chunk.candidates or ():
         for part in (candidate.content and candidate.content.parts) or ():
-            if part.text and part.function_call is not None:  # of some go-betweens
+            if part.text and part.function_call is not None:  # of some gateways
                 pieces.append(TextDelta(part.text))
             state, part_pieces = _part(state, part)
             pieces += part_pieces
@@ -83,7 +83,7 @@ def from_wire(
 
 
 def ending(state: GeminiStreamState, marked: bool) -> Done | None:
-    """The end of an answer, if it may end here: nothing but the close comes after."""
+    """The `Done` of a response that may end here; None if it was cut off."""
     if not (state.finish or marked):
         return None
     stop = _STOP_REASONS.get(
@@ -155,7 +155,7 @@ _REFUSAL_REASONS = frozenset(
     }
 )
 
-# Ends that leave no answer: the status that says whether asking again may help.
+# Finish reasons without a response: the status decides whether a retry may help.
 _FAILURE_REASONS = {
     "MALFORMED_FUNCTION_CALL": (500, "the model made a call that cannot be read"),
     "MALFORMED_RESPONSE": (500, "the model's answer cannot be read"),
@@ -182,15 +182,15 @@ def _part(
         signed = _raw(ThoughtSignature(signature, thought=True))
         whole = ThinkingDelta(text, own_wire, signed) if signature else ThinkingDelta(text)
         return state, (whole,) if text or signature else ()
-    if signature and not text:  # at the end of a stream, when all words have gone
+    if signature and not text:  # at the end of a stream, after all text
         return state, (
             ThinkingDelta("", own_wire, _raw(ThoughtSignature(signature, text=""))),
         )
     if not text:
         return state, ()
     if signature or state.signed:
-        # Signed words and others must stay apart: what stands between them says whose
-        # the signature is.
+        # Signed and unsigned text must stay apart: the delta between them holds the
+        # signature.
         between = ThinkingDelta("", own_wire, _raw(ThoughtSignature(signature)))
         return replace(state, signed=bool(signature)), (between, TextDelta(text))
     return state, (TextDelta(text),)

@@ -30,16 +30,14 @@ from refold.provider.port import (
 )
 
 BETA_HEADER = {"anthropic-beta": "mcp-client-2025-11-20"}
-LIST_TOOL_NAME = (
-    "list_tools"  # how a list of tools that could not be had is shown: as a call
-)
-_SERVER_KEY = "hosted"  # what we keep is an object with the name of the server here
+LIST_TOOL_NAME = "list_tools"  # a failed listing of tools is shown as a call of this name
+_SERVER_KEY = "hosted"  # the key of the server's name in stored data
 _INVALID_CHARS_PATTERN = re.compile(r"[^A-Za-z0-9_-]+")
 _MAX_NAME_CHARS = 128
 
 
 def anthropic_fields(hosted: Sequence[HostedServer]) -> dict[str, Any]:
-    """The field of the request with the servers. `anthropic_toolsets` goes among the tools."""
+    """The request field with the servers. `anthropic_toolsets` goes among the tools."""
     return {"mcp_servers": [_anthropic_server(server) for server in hosted]}
 
 
@@ -55,8 +53,8 @@ def openai_tools(hosted: Sequence[HostedServer]) -> list[dict[str, Any]]:
 def restore_parts(
     data: Mapping[str, object], mcp_servers: Collection[str]
 ) -> tuple[list[dict[str, Any]], str] | None:
-    """What we kept of a call: the parts as they came, or words about it, if `mcp_servers` does
-    not name its server. None: `data` is something else.
+    """The stored parts of a call, unchanged; or a text about it, if `mcp_servers` does not
+    name its server. None: `data` is something else.
     """
     server, items = data.get(_SERVER_KEY), data.get("items")
     if not isinstance(server, str) or not isinstance(items, list):
@@ -69,7 +67,7 @@ def restore_parts(
 def anthropic_result(
     use: Mapping[str, Any], content: Any, own_wire: str, *, failed: bool
 ) -> HostedResult:
-    """A call has ended. `use` is the block that began it, with its whole input."""
+    """The result of a call. `use` is the block that began it, with its whole input."""
     result: dict[str, Any] = {
         "type": "mcp_tool_result", "tool_use_id": use["id"], "is_error": failed,
         "content": content if isinstance(content, str | list) else "",
@@ -80,14 +78,14 @@ def anthropic_result(
 
 
 def begin_openai_item(item: Mapping[str, Any]) -> tuple[Delta, ...]:
-    """An item of the answer has begun: for a call, that it was made."""
+    """The deltas at the beginning of an item: for a call, that it was made."""
     if item.get("type") != "mcp_call":
         return ()
     return (HostedCall(*_openai_names(item, str(item.get("name") or ""))),)
 
 
 def end_openai_item(item: Mapping[str, Any], own_wire: str) -> tuple[Delta, ...]:
-    """The complete item. A list of tools is kept, so that the next request need not ask again."""
+    """The deltas of a complete item. A list of tools is stored for the next request."""
     server, error = str(item.get("server_label") or ""), item.get("error")
     if item.get("type") == "mcp_call":
         output = item.get("output")
@@ -106,7 +104,7 @@ def end_openai_item(item: Mapping[str, Any], own_wire: str) -> tuple[Delta, ...]
 
 
 def tool_name(server: str, tool: str) -> str:
-    """As the tools of servers that refold connects are named."""
+    """The name of a tool, in the form used for servers that refold connects."""
     return _INVALID_CHARS_PATTERN.sub("_", f"mcp__{server}__{tool}")[:_MAX_NAME_CHARS]
 
 

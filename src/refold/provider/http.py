@@ -2,8 +2,9 @@
 
 `HttpClient` sends a request and reads the answer as it arrives; idle connections are kept for the
 next one. `http_response` reads what comes back, and is loaded when a request has been sent.
-`connect` opens connections, `resolver` judges addresses. What a failure means is for its users to
-say: `api_client` for model providers, `blocking_http` for downloads, and others in their packages.
+`connect` opens connections, `resolver` judges addresses. Its callers decide what a failure
+means: `api_client` for model providers, `blocking_http` for downloads, and others in their
+packages.
 
 It is built on h11 and a socket. The usual client library adds 70 ms to every start, this
 one 10 to 20 ms, and no request needs cookies, HTTP/2 or a pool.
@@ -51,7 +52,7 @@ _PIECE_BYTES = 256 * 1024
 
 
 class Bounds(Struct, frozen=True):
-    """How long we wait, in seconds, and how much we read, in bytes."""
+    """Limits of time, in seconds, and of size, in bytes."""
 
     connect: float = 10.0
     idle: float = 120.0  # for the next byte, the first one too; keep-alives count
@@ -60,7 +61,7 @@ class Bounds(Struct, frozen=True):
 
 
 class HttpRequest(Struct, frozen=True):
-    """With a `body` it is a POST, if `method` does not say otherwise. The Host is added."""
+    """A request: a POST if it has a `body`, unless `method` is set. The Host is added."""
 
     place: WebAddress
     headers: Sequence[tuple[str, str]] = ()
@@ -69,9 +70,8 @@ class HttpRequest(Struct, frozen=True):
 
 
 class HttpConnection:
-    """`origin`: where a proxy has to send the requests, if one reads them.
-
-    It `leads_to` one place, at one IP address; "": a proxy knows the address.
+    """A connection to one place. `origin`: where a proxy sends the requests, if one reads
+    them. `address` is the IP address; "" if only a proxy knows it.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class HttpConnection:
         self._loop = anyio.lowlevel.current_token()
         self._request_head: tuple[str, str, Sequence[tuple[str, str]]] = ("GET", "", ())
         self._reader: ResponseReader | None = None
-        self._input_poll: select.poll | None = None  # watches for what nobody has asked for
+        self._input_poll: select.poll | None = None  # detects unrequested data
         self.place, self.address = "", ""
 
     def leads_to(self, place: WebAddress, addresses: Sequence[str]) -> bool:
@@ -119,10 +119,10 @@ class HttpConnection:
                 if waiting.cancelled_caught:
                     raise Stalled(f"has not accepted any of the request for {idle:g} s")
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            return  # it may have answered before it read everything: `read_head` reads that
+            return  # the server may have responded early: `read_head` reads that
 
     async def read_head(self) -> ResponseStart:
-        """How the answer begins."""
+        """Read the beginning of the response."""
         if self._reader is None:
             # h11 takes long to import: the server has the request already.
             from refold.provider.http_response import ResponseReader
@@ -131,17 +131,17 @@ class HttpConnection:
         return await self._reader.read_head(*self._request_head)
 
     def read_available(self) -> bytes:
-        """The part of the answer that has arrived; empty if a wait may be needed."""
+        """The part of the response that has arrived; empty if a wait may be needed."""
         return self._reader.read_available() if self._reader else b""
 
     async def next_chunk(self) -> bytes:
-        """What has come of the body since the last call; empty when it is over."""
+        """The part of the body that arrived since the last call; empty at its end."""
         return await self._reader.next_chunk() if self._reader else b""
 
     async def check_ready(self) -> bool:
         """Return True if it can be used for another request."""
         if anyio.lowlevel.current_token() != self._loop or self._reader is None:
-            return False  # its event loop is gone, and so is whoever watched it
+            return False  # its event loop has ended
         try:
             if self._reader.has_tail:
                 with anyio.move_on_after(_TAIL_SECONDS):
@@ -155,10 +155,10 @@ class HttpConnection:
             self._input_poll = select.poll()
             raw = self._stream.extra(SocketAttribute.raw_socket)
             self._input_poll.register(raw, select.POLLIN)
-        return not self._input_poll.poll(0)  # anything unasked for is the end of it
+        return not self._input_poll.poll(0)  # unrequested data makes it unusable
 
     def start_next(self) -> bool:
-        """Make ready for the next answer. False if none can come on this connection."""
+        """Prepare for the next response. False if the connection cannot be used again."""
         return self._reader is not None and self._reader.start_next()
 
     def remote_address(self) -> str:
@@ -180,7 +180,7 @@ class HttpConnection:
 def _encode_request(
     method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes | None
 ) -> bytes:
-    """A request as it is sent. Raises `BadInput` for what would be read as another one."""
+    """Encode a request. Raises `BadInput` for text that would change its structure."""
     length = () if body is None else (("content-length", str(len(body))),)
     lines = [f"{name}: {value}" for name, value in (*headers, *length)]
     names, text = [name for name, _ in headers], "".join([target, *lines])
@@ -194,7 +194,7 @@ def _encode_request(
 
 
 class HttpResponse:
-    """An answer, read as it comes. Call `mark_complete` when the rest is only its end."""
+    """A response, read as it arrives. Call `mark_complete` when only its end is left."""
 
     def __init__(
         self,
@@ -216,7 +216,7 @@ class HttpResponse:
         self.whole = True
 
     async def read(self) -> bytes:
-        """The next piece, unpacked; empty when all was said. Raises `Broken`."""
+        """The next piece, unpacked; empty at the end. Raises `Broken`."""
         if chunk := self._peeked:
             self._peeked = b""
             return chunk
@@ -245,11 +245,11 @@ class HttpResponse:
         return bytes(content[:limit]), len(content) <= limit
 
     async def aclose(self) -> None:
-        """Keep the connection, if all was read."""
+        """Keep the connection if the whole response was read, else close it."""
         await self._client.release(self._connection, keep=self.whole)
 
     async def _next(self) -> bytes:
-        if arrived := self._connection.read_available():  # most often with the head
+        if arrived := self._connection.read_available():  # usually with the head
             return arrived
         idle, left = self._bounds.idle, self._until - anyio.current_time()
         with anyio.move_on_after(min(idle, left)):
@@ -297,9 +297,8 @@ class HttpClient:
     async def open(
         self, request: HttpRequest, judge: Judge | None = None, bounds: Bounds | None = None
     ) -> HttpResponse:
-        """How the answer begins; it must be closed. It is sent to what `judge` permits.
-
-        Raises `Broken`, `AddressRefused`, and what else `judge` raises.
+        """Send the request to an address that `judge` permits. The response must be closed.
+        Raises `Broken`, `AddressRefused`, and what `judge` raises.
         """
         bounds = bounds or self.bounds
         place = request.place
@@ -312,12 +311,12 @@ class HttpClient:
             with anyio.move_on_after(bounds.idle):
                 return HttpResponse(self, connection, await connection.read_head(), bounds)
             raise Stalled(f"has sent nothing for {bounds.idle:g} s")
-        except BaseException:  # also where it is cancelled: nobody else has the connection
+        except BaseException:  # cancellation, too: nothing else closes the connection
             await connection.aclose()
             raise
 
     async def addresses(self, place: WebAddress, judge: Judge) -> Sequence[str]:
-        """What `judge` permits; nothing if only the proxy that leads there knows the name."""
+        """The addresses that `judge` permits; none if only a proxy resolves the name."""
         try:
             return await judge(place)
         except AddressRefused:
@@ -334,7 +333,7 @@ class HttpClient:
             await connection.aclose()
 
     async def aclose(self) -> None:
-        """Close what is kept open. The next request opens it again."""
+        """Close idle connections. The next request opens a new one."""
         while self._idle_connections:
             await self._idle_connections.pop().aclose()
 
@@ -374,7 +373,7 @@ class HttpClient:
 
 
 def connection_failure(error: Exception) -> str:
-    """Why a connection failed, in words that follow a colon."""
+    """The reason for a failed connection, as text after a colon."""
     root: BaseException = error
     while not isinstance(root, SetupFault | ProxyFault):
         if (cause := root.__cause__ or root.__context__) is None:

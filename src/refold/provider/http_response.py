@@ -14,7 +14,7 @@ from refold.provider.connect import Broken
 from refold.provider.error_mapping import ResponseStart
 
 _CHUNK_SIZE_PATTERN = re.compile(rb"([0-9a-fA-F]{1,16})[ \t]*(?:;.*)?")
-# What h11 looks at in a request. It would check all others again, with each request.
+# The headers that h11 needs of a request. It would check all others again each time.
 _PROTOCOL_HEADERS = ("host", "connection", "upgrade", "expect")
 _LIST_HEADERS = ("link", "www-authenticate")
 _MAX_LINE_BYTES = 64 * 1024
@@ -24,23 +24,21 @@ _RAW_DEFLATE_BITS = -zlib.MAX_WBITS  # what some servers mean by "deflate"
 
 
 class ResponseReader:
-    """`receive` gives what has come; nothing at the end of the connection."""
+    """Reads responses. `receive` returns new bytes, or b"" at the end of the connection."""
 
     def __init__(self, receive: Callable[[], Awaitable[bytes]]) -> None:
         self._receive = receive
         self._http = _new_cycle()
-        self._body: ChunkedBody | None = (
-            None  # of the answer that is read, if it has chunks
-        )
+        self._body: ChunkedBody | None = None  # of the current response, if it is chunked
         self._begun = False
-        # What `next_chunk` came across behind the pieces that it joined.
+        # The event that `next_chunk` read after the pieces that it joined.
         self._next: h11.Event | Broken | None = None
 
     async def read_head(
         self, method: str, target: str, headers: Sequence[tuple[str, str]]
     ) -> ResponseStart:
-        """How the answer to this request begins, which was sent."""
-        # What comes back depends on what was asked, but not on the body of it.
+        """Read the beginning of the response to this request, which was sent."""
+        # The response depends on the head of the request, not on its body.
         protocol_headers = [
             header for header in headers if header[0].lower() in _PROTOCOL_HEADERS
         ]
@@ -63,7 +61,7 @@ class ResponseReader:
         return self._body.content() if self._body else b""
 
     async def next_chunk(self) -> bytes:
-        """What has come of the body since the last call; empty when it is over."""
+        """The part of the body that arrived since the last call; empty at its end."""
         if self._body:
             return await self._content(self._body)
         while isinstance(event := await self._event(), h11.Data):
@@ -81,7 +79,7 @@ class ResponseReader:
         return content
 
     def _next_pieces(self) -> Iterator[bytes]:
-        """The pieces that arrived with the one before: a server may send one for each word."""
+        """Pieces that arrived with the last one: some servers send one for each word."""
         try:
             while isinstance(event := self._http.next_event(), h11.Data):
                 yield event.data
@@ -92,7 +90,7 @@ class ResponseReader:
                 self._next = event
 
     def start_next(self) -> bool:
-        """Make ready for the next answer. False if none can come on this connection."""
+        """Prepare for the next response. False if the connection cannot be used again."""
         if self._body is None:
             try:
                 self._http.start_next_cycle()
@@ -106,7 +104,7 @@ class ResponseReader:
 
     @property
     def has_tail(self) -> bool:
-        """Return True if more of the answer is to be read."""
+        """Return True if more of the response has to be read."""
         if self._body:
             return not self._body.over
         return self._http.their_state is h11.SEND_BODY
@@ -134,7 +132,7 @@ class ResponseReader:
 
 
 def _headers(response: h11.Response) -> dict[str, str]:
-    """Of a header that comes twice the last one counts, if it has no list of values."""
+    """The headers. The last of repeated ones counts, unless the header is a list."""
     headers = dict[str, str]()
     for name, value in (
         (n.decode("ascii"), v.decode("latin-1")) for n, v in response.headers
@@ -158,8 +156,8 @@ class ChunkedBody:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._left = 0  # bytes of the chunk that is read
-        self._closes = False  # does the end of the line behind it come next?
-        self._last = False  # was there the chunk of no bytes, which is the last?
+        self._closes = False  # whether the line end after the chunk comes next
+        self._last = False  # whether the empty chunk, the last one, has arrived
         self.over, self.wrong = False, ""
 
     @property
@@ -219,7 +217,7 @@ class Unpacker:
     def __init__(self, encoding: str) -> None:
         self._encoding, self._begun = encoding.strip().lower(), False
         self._zlib = zlib.decompressobj(_GZIP_OR_ZLIB_BITS) if self._encoding else None
-        self.rest = b""  # what is still to be unpacked, before more is
+        self.rest = b""  # packed bytes that come before any new ones
 
     def unpack(self, data: bytes) -> bytes:
         """Some of it. Raises `Broken`."""

@@ -32,7 +32,7 @@ class ImageFallback:
     async def stream(
         self, request: Request, ask: Callable[[Hidden], AsyncGenerator[Delta, None]]
     ) -> AsyncGenerator[Delta, None]:
-        """The answer that `ask` gets. `ask` gets the names of images to leave out."""
+        """Yield the response from `ask`, which gets the names of images to leave out."""
         tries, over_limit = self._tries(request), _images_over_limit(request)
         hidden = next(tries)
         refusal: Refused | Overloaded | None = None
@@ -58,7 +58,7 @@ class ImageFallback:
                 return
 
     def _tries(self, request: Request) -> Iterator[Hidden]:
-        """What is left out of the request at first, and after each refusal."""
+        """The images to leave out of the first request, and after each refusal."""
         model, images = request.model, frozenset(request.pictures)
         refused = self._refused.get(model, _NO_IMAGES) & images
         accepted = self._accepted.get(model, _NO_IMAGES)
@@ -101,7 +101,7 @@ class ImageFallback:
 
 
 def _is_about_an_image(refusal: Refused | Overloaded) -> bool:
-    """A refusal of all images is `capability_fallback`'s."""
+    """Whether a refusal may be about single images, not about images at all."""
     if isinstance(refusal, Overloaded) and "(500)" not in str(refusal):
         return False
     if isinstance(refusal, TooLong):

@@ -17,7 +17,7 @@ from refold.provider.port import NO_PICTURES, Pictures
 from refold.values.messages import Image, Message, Part, Text, ToolResult
 
 Manner = TypeVar("Manner")
-# What a refusal says of a model that takes no images. No two servers say it alike.
+# How servers refuse images for a model that accepts none.
 NO_IMAGES_PATTERN = (
     r"(image|picture|vision|multi-?modal)\b.{0,60}\b(not (support|enabled|available|allowed)"
     r"|unsupported|only supported|mmproj)"
@@ -26,13 +26,13 @@ NO_IMAGES_PATTERN = (
     r"|input_image'. supported values|unknown variant `image_url`|takes no (image|picture)"
     r"|\bcontent\b.*\b(string|text)\b"
 )
-# What a refusal says that is about an image at all.
+# How a refusal looks that is about an image at all.
 IMAGE_REFUSAL_PATTERN = r"image|picture|vision|multi-?modal|\bcontent\b.*\b(string|text)\b"
 IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 
 
 class EncodedImage(Struct, frozen=True):
-    """A picture as it goes out."""
+    """An image as it is sent."""
 
     kind: str
     data: str  # base64
@@ -91,7 +91,7 @@ def without_hidden(encode: Encode, hidden: frozenset[str]) -> Encode:
 
 
 class Encodings(Generic[Manner]):
-    """What was sent, for each way of sending it: a manner of the wire's, and blind or not.
+    """Encoded conversations by manner (of the wire), and by whether images are shown.
 
     `encode` gives the encoder for a manner. `hidden` names images that are left out; if others
     are, the conversation is encoded anew.

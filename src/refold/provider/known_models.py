@@ -16,35 +16,34 @@ MODEL_ALIASES = ("sonnet", "opus", "haiku", "gpt", "mini", "flash", "flash-lite"
 
 
 class PriceTier(Struct, frozen=True, array_like=True):
-    """US dollars for a million tokens, once a request reads more than `over` tokens.
-
-    They hold for all of its tokens then, not only for those above.
+    """US dollars per million tokens for a request that reads more than `over` tokens. They
+    apply to all of its tokens, not only to those above.
     """
 
     over: int
     input: float
     output: float
-    cached: float | None = None  # None: not told, so as `input`
+    cached: float | None = None  # None: unknown, so the price of `input` counts
     cache_write: float | None = None
 
 
 class PriceTerm(Struct, frozen=True):
-    """Prices, and when they hold. Dates and times are UTC."""
+    """Prices, and the time in which they apply. Dates and times are UTC."""
 
     steps: tuple[PriceTier, ...]
     since: str = ""  # a date
-    daily: tuple[str, str] | None = None  # from, and until just before
+    daily: tuple[str, str] | None = None  # the hours: from, until (exclusive)
 
 
 class KnownModel(Struct, frozen=True):
     """A model. The first of its names is what the list calls it."""
 
     names: tuple[str, ...]
-    terms: tuple[PriceTerm, ...]  # of those that hold, the last
+    terms: tuple[PriceTerm, ...]  # the last one that applies counts
     window: int = 0
 
     def steps(self, date: str, clock: str) -> tuple[PriceTier, ...]:
-        """The prices of a day, as 2026-11-22, at a time, as 13:59."""
+        """The prices on a date (2026-11-22) at a time (13:59)."""
         for term in reversed(self.terms):
             if term.since <= date and (not term.daily or _within(term.daily, clock)):
                 return term.steps
@@ -53,7 +52,7 @@ class KnownModel(Struct, frozen=True):
 
 class Vendor(Struct, frozen=True):
     models: tuple[KnownModel, ...]
-    too: tuple[str, ...] = ()  # whose models it also has, at their prices
+    too: tuple[str, ...] = ()  # other vendors whose models it sells at their prices
 
 
 class PriceTable(Struct, frozen=True):

@@ -15,7 +15,7 @@ from refold.provider.port import Delta, Request
 
 
 class NotConnected(Refused, BadInput):
-    """For a caller, a refusal; for a chain of fallbacks, a model to skip."""
+    """The connection failed: a refusal for a caller, a model to skip for `Fallback`."""
 
 
 class LazyProvider:

@@ -1,7 +1,7 @@
 """Short names of models, such as `sonnet`: each means the newest model of a family. Pure.
 
-Which providers there are, and which of them have a key, is known to `app.models`. What a
-provider sells is in `known_models`.
+`app.models` knows the providers, and which of them have a key. `known_models` lists what a
+provider sells.
 """
 
 import re
@@ -20,8 +20,8 @@ _FAMILY_PATTERNS: Mapping[str, str] = {
     "flash": r"gemini-(\d{1,2})(?:\.(\d{1,2}))?-flash",
     "flash-lite": r"gemini-(\d{1,2})(?:\.(\d{1,2}))?-flash-lite",
 }
-# Whose list of known models is searched, and how it writes names that its API accepts:
-# the list has further spellings, and models that a seller has behind another API.
+# The providers whose known models are searched, and the form of names that their API
+# accepts: the list has further spellings, and models that a seller offers by another API.
 _NAME_PATTERNS: Mapping[str, str] = {
     "anthropic": r"claude-[a-z]+-[\d-]+",
     "openai": r"gpt-[^/]+",
@@ -31,7 +31,7 @@ _NAME_PATTERNS: Mapping[str, str] = {
 
 
 def newest_model(alias: str, provider: str, listed: Iterable[str] = ()) -> str:
-    """The newest model of the family that this provider has; "" if it has none.
+    """The newest model of a family that this provider has; "" if it has none.
 
     `listed` are further models, which the provider itself reported.
     """
@@ -65,7 +65,7 @@ def model_names(provider: str) -> Iterator[str]:
 
 
 def _numbers(name: str) -> list[int]:
-    """The numbers of a version; what has more digits is a date."""
+    """The numbers of a version; one with more digits is a date."""
     return [int(number) for number in re.findall(r"(?<!\d)\d{1,2}(?!\d)", name)]
 
 

@@ -30,22 +30,22 @@ class ListedModel(Struct, frozen=True, omit_defaults=True):
     """A model, and what its provider reports about it."""
 
     name: str
-    window: int = 0  # tokens; 0: not told
-    steps: tuple[PriceTier, ...] = ()  # prices, where they are told
+    window: int = 0  # tokens; 0: not reported
+    steps: tuple[PriceTier, ...] = ()  # prices, if they are reported
 
 
 class StoredModelList(Struct, frozen=True):
-    """An answer that was kept."""
+    """A stored list of models."""
 
     at: float  # seconds since 1970
-    address: str  # who gave it
+    address: str  # of the provider that reported it
     models: tuple[ListedModel, ...]
 
 
 class ModelFigures:
-    """`overrides`: what was set for models; `windows`: for all models of a provider.
+    """`overrides` are settings for single models, `windows` for all models of a provider.
 
-    Lists of providers are kept in `directory`. Each is read when it is first needed.
+    Lists of providers are stored in `directory`. Each is read when first needed.
     """
 
     def __init__(
@@ -58,12 +58,12 @@ class ModelFigures:
         self._environ, self._directory = environ, directory
         self._overrides, self._windows = overrides, windows
         self._listed: dict[str, StoredModelList | None] = {}
-        self._by_name: dict[str, dict[str, ListedModel]] = {}  # what is listed, by provider
+        self._by_name: dict[str, dict[str, ListedModel]] = {}  # listed models, by provider
 
     def window(
         self, spec: "ProviderSpec | CommandSpec | PluginProvider", model: str
     ) -> int:
-        """How many tokens the model reads; 0: not known."""
+        """The context window of the model in tokens; 0: unknown."""
         own = override(spec.name, model, self._overrides)
         tokens = (own.window if own else 0) or self._windows.get(spec.name, 0)
         if tokens:
@@ -82,7 +82,7 @@ class ModelFigures:
         model: str,
         now: float | None = None,
     ) -> Rates | None:
-        """The model's prices at a moment, seconds since 1970; None: not known."""
+        """The model's prices at `now`, in seconds since 1970; None: unknown."""
         is_local, listed = False, self._find_listed(spec, model)
         if isinstance(spec, ProviderSpec):
             address = self.address(spec)
@@ -97,7 +97,7 @@ class ModelFigures:
         return rates("local", model, self._overrides, is_local=True)
 
     def get_list(self, spec: ProviderSpec) -> StoredModelList | None:
-        """What the provider said of its models, at the address that it has now."""
+        """The stored list of the provider, if it came from its current address."""
         if spec.name not in self._listed:
             self._keep(spec, load_list(self._directory, spec.name, self.address(spec)))
         return self._listed[spec.name]
@@ -133,18 +133,18 @@ class ModelFigures:
 
 
 def directory_in(state: Path) -> Path:
-    """Where lists are kept, given the directory for all that refold remembers."""
+    """The directory for lists, in refold's state directory."""
     return state / "models"
 
 
 def load_list(directory: Path, name: str, address: str) -> StoredModelList | None:
-    """What the provider at this address said last time."""
+    """The list that the provider at this address reported last."""
     try:
         stored = msgspec.json.decode(
             _file(directory, name).read_bytes(), type=StoredModelList
         )
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-        return None  # it can be asked again
+        return None  # the provider can be asked again
     return stored if stored.address == address else None
 
 

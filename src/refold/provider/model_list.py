@@ -1,4 +1,4 @@
-"""Asks a provider for the models that it has.
+"""Asks a provider for its models.
 
 The parsers are pure: the bytes of a page in, its models and the address of the next page
 out. `model_figures` caches the result, `known_models` has what is known without asking,
@@ -23,8 +23,8 @@ from refold.provider.model_figures import ListedModel
 from refold.provider.spec import ProviderSpec
 from refold.provider.wire_stream import count
 
-_MAX_PAGES = 50  # a server that sends more of them goes round in circles
-_MAX_CONCURRENT_REQUESTS = 4  # questions to one Ollama
+_MAX_PAGES = 50  # a server with more pages repeats itself
+_MAX_CONCURRENT_REQUESTS = 4  # to one Ollama server
 _MAX_NAME_CHARS = 200
 # Names of models that do not write text, where a list says nothing else about them.
 _NOT_TEXT_PATTERN = (
@@ -35,14 +35,14 @@ _NOT_TEXT_PATTERN = (
 
 class Page(Struct, frozen=True):
     models: tuple[ListedModel, ...]
-    next: str = ""  # the path of the page after it
+    next: str = ""  # the path of the next page
 
 
 Parser: TypeAlias = Callable[[Any], Page]
 
 
 def has_list(spec: ProviderSpec) -> bool:
-    """Is there anything to ask? A command line has no list of models."""
+    """Return True if the provider has a list of models. A command line has none."""
     return spec.wire in _FIRST_PAGES
 
 
@@ -54,9 +54,8 @@ async def list_models(
     connecting: float = 5.0,
     idle: float = 20.0,
 ) -> tuple[ListedModel, ...]:
-    """Ask a provider which models it has, by name.
-
-    Raises `ProviderError`, and `BadInput` where there is no key or no address.
+    """Ask a provider for its models, by name. Raises `ProviderError`, and `BadInput`
+    without a key or an address.
     """
     http = server(spec, environ, key=key, connecting=connecting, idle=idle)
     try:
@@ -106,7 +105,7 @@ def from_openai(page: Any) -> Page:
     )
     match page:
         case {"links": {"next": str(following)}} if "?" in following:
-            # Only the question: where to ask it, and with our key, we know ourselves.
+            # Only the query is used: the address and the key are our own.
             return Page(models, f"/models?{urlsplit(following).query}")
         case _:
             return Page(models)
@@ -148,7 +147,7 @@ async def _pages(http: Http, path: str, parse: Parser) -> AsyncGenerator[ListedM
 
 
 async def _with_windows(http: Http, names: tuple[str, ...]) -> dict[str, ListedModel]:
-    """Ollama reports a context window only for a single model."""
+    """Ask for each model alone: Ollama's list has no context windows."""
     models = {name: ListedModel(name) for name in names}
     limit = anyio.CapacityLimiter(_MAX_CONCURRENT_REQUESTS)
 
@@ -156,7 +155,7 @@ async def _with_windows(http: Http, names: tuple[str, ...]) -> dict[str, ListedM
         from refold.provider.ollama import model_of
 
         async with limit:
-            with suppress(ProviderError):  # then it stays unknown
+            with suppress(ProviderError):  # then the window stays unknown
                 body = msgspec.json.encode({"model": name})
                 async with http.post("/api/show", body, model=name) as answer:
                     shown = bytearray()
@@ -175,7 +174,7 @@ async def _with_windows(http: Http, names: tuple[str, ...]) -> dict[str, ListedM
 
 
 def _models(page: Any, key: str, name: str = "id") -> Iterator[dict[str, Any]]:
-    """What has a name we could ask for. Raises `ValueError` where there is no list."""
+    """The entries with a usable name. Raises `ValueError` if there is no list."""
     match page:
         case {**fields} if not fields or key in fields:
             listed: Any = fields.get(key) or []  # Gemini leaves out what is empty
@@ -217,7 +216,7 @@ def _writes_text(model: dict[str, Any]) -> bool:
 
 
 def _steps(pricing: Any) -> tuple[PriceTier, ...]:
-    """OpenRouter's prices: dollars a token, as strings; below 0 it depends."""
+    """OpenRouter's prices: dollars per token, as strings; a negative price varies."""
     match pricing:
         case {"prompt": str(_), "completion": str(_)}:
             names = ("prompt", "completion", "input_cache_read", "input_cache_write")
@@ -228,7 +227,7 @@ def _steps(pricing: Any) -> tuple[PriceTier, ...]:
         prices = [float(pricing[n]) if pricing.get(n) else None for n in names]
     except (TypeError, ValueError):
         return ()
-    # What is below 0, or no number, is not known.
+    # A negative price, or none, is unknown.
     known_prices = (
         round(p * 1e6, 6) if p is not None and 0 <= p < 1 else None for p in prices
     )

@@ -50,7 +50,7 @@ from refold.values.messages import Message, ToolResult
 from refold.values.text import clean
 from refold.values.usage import Usage
 
-DEFAULT_WINDOW_TOKENS = 8192  # for a server that will not tell a model's own
+DEFAULT_WINDOW_TOKENS = 8192  # if the server does not report the model's own
 IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/webp"})
 
 # What a model may refuse.
@@ -58,10 +58,10 @@ Extra: TypeAlias = Literal["pictures", "schema", "think"]
 
 
 class OllamaModel(Struct, frozen=True):
-    window: int = 0  # tokens; 0: it does not say
-    # "completion", "tools", "vision", "thinking" …; None: it does not say
+    window: int = 0  # tokens; 0: not reported
+    # "completion", "tools", "vision", "thinking" …; None: not reported
     abilities: frozenset[str] | None = None
-    levels: frozenset[str] = frozenset()  # of thinking, where it has more than on and off
+    levels: frozenset[str] = frozenset()  # of thinking, if there are more than on and off
 
     def can(self, ability: str) -> bool:
         """Return True unless the server lists its abilities without this one."""
@@ -75,7 +75,7 @@ def to_wire(
     model: OllamaModel | None = None,
     without: frozenset[Extra] = frozenset(),
 ) -> bytes:
-    """The body of a request, given its messages, joined, from `message_to_wire`."""
+    """Encode the body of a request. `messages`: the joined output of `message_to_wire`."""
     system_message = b""
     if system := sanitize.text(request.system).strip():
         system_message = msgspec.json.encode({"role": "system", "content": system})
@@ -93,7 +93,7 @@ def to_wire(
     if request.tools and request.tool_choice != "none":
         body["tools"] = functions(request.tools)
     elif sanitize.has_schema(request) and "schema" not in without:
-        body["format"] = request.schema  # it holds every word to it, so no call gets out
+        body["format"] = request.schema  # it applies to all output, so no call is possible
     if "think" not in without:
         body |= _think(request, model or OllamaModel())
     return body_with(body, "messages", system_message, messages)
@@ -102,7 +102,7 @@ def to_wire(
 def message_to_wire(
     message: Message, pictures: Pictures = NO_PICTURES, *, names: Mapping[str, str]
 ) -> Iterator[EncodedPiece]:
-    """A message, or one for each result in it. `names` says which tool a call was of."""
+    """Encode a message, or one for each result in it. `names`: tools by call id."""
     for part in message.parts:
         if isinstance(part, ToolResult):
             text, images = result_content(part, pictures, IMAGE_TYPES)
@@ -134,7 +134,7 @@ def message_to_wire(
 
 
 class AnswerLine(Struct, frozen=True):
-    """A line of an answer."""
+    """A line of a response."""
 
     message: "_Message | None" = None
     done: bool = False
@@ -152,7 +152,7 @@ class OllamaStreamState(Struct, frozen=True):
 def from_wire(
     state: OllamaStreamState, part: AnswerLine
 ) -> tuple[OllamaStreamState, tuple[Delta | StreamError, ...]]:
-    """What a line says, and how to read on."""
+    """Return the next state and the deltas of a line."""
     if part.error:
         return state, (StreamError(500, part.error),)
     pieces: list[Delta | StreamError] = []
@@ -174,7 +174,7 @@ def from_wire(
 
 
 class Ollama:
-    """A model that runs on a machine of ours. `window` overrides what it says."""
+    """Models of an Ollama server. `window` overrides the window that it reports."""
 
     def __init__(self, http: Http, *, window: int = 0) -> None:
         self._http, self._window = http, window
@@ -189,7 +189,7 @@ class Ollama:
         need = request.tools or request.effort or request.pictures or not self._window
         model = await self._model(name) if need else OllamaModel()
         if request.tools and not model.can("tools"):
-            # As the server would refuse them. The caller then writes calls as text.
+            # The server would refuse them, too. The caller then writes calls as text.
             raise Refused(f"{self._http.peer.label}'s {name!r} does not support tools")
         window = self._window or model.window or DEFAULT_WINDOW_TOKENS
 
@@ -214,14 +214,14 @@ class Ollama:
                 yield delta
 
     async def window(self, model: str) -> int:
-        """How many tokens the model may read, as the server says. Asked once."""
+        """The context window that the server reports for the model. Requested once."""
         return self._window or (await self._model(model)).window or DEFAULT_WINDOW_TOKENS
 
     async def aclose(self) -> None:
         await self._http.aclose()
 
     async def _model(self, name: str) -> OllamaModel:
-        """What the server says of a model. Asked once."""
+        """The server's description of a model. Requested once."""
         if name not in self._models:
             body = msgspec.json.encode({"model": clean(name)})
             try:
@@ -232,7 +232,8 @@ class Ollama:
             except Unreachable:
                 raise
             except ProviderError:
-                # Not every relative of it has this; the chat will say what is wrong.
+                # Some compatible servers lack this endpoint; the chat request reports
+                # errors.
                 return OllamaModel()
             self._models[name] = model_of(shown)
         return self._models[name]
@@ -251,7 +252,7 @@ _REFUSAL_PATTERNS: dict[Extra, str] = {
 
 
 def _refusable_features(request: Request) -> frozenset[Extra]:
-    """What a refusal of this request may be about."""
+    """The features of this request that a refusal may be about."""
     features: set[Extra] = {"pictures"} if request.pictures else set()
     if request.effort:
         features.add("think")
@@ -265,7 +266,7 @@ def _think(request: Request, model: OllamaModel) -> dict[str, Any]:
     if not request.effort or not model.can("thinking"):
         return {}
     levels = model.levels
-    if not levels and "gpt-oss" in request.model:  # its server is an older one
+    if not levels and "gpt-oss" in request.model:  # from an older server
         levels = frozenset({"low", "medium", "high"})
     if levels:
         unknown = {word for row in OLLAMA_LEVELS.values() for word in row} - levels

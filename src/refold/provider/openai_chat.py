@@ -41,14 +41,14 @@ from refold.values.messages import Message, StoredMessage, Text, Thinking, ToolR
 from refold.values.text import clean
 
 DEFAULT_QUIRKS = Quirks(output_limit="max_completion_tokens")
-BRIDGE_TEXT = "(read)"  # what an answer says that is only there to stand between two others
+BRIDGE_TEXT = "(read)"  # the text of a bridge message
 
 # What a model or a server may refuse.
 Extra: TypeAlias = (
     Literal["system", "pictures", "schema", "cache", "kept", "temperature"]
     | Level
-    # and how it wants the rest: without usage, with short ids, with the thinking of calls,
-    # with an answer between result and user, with a limit of the other name
+    # and how it wants the rest: no usage, short ids, the thinking of calls, a response
+    # between a result and a user's message, the other name of the limit
     | Literal["usage", "ids", "back", "bridge", "limit"]
 )
 
@@ -59,13 +59,13 @@ def to_wire(
     quirks: Quirks = DEFAULT_QUIRKS,
     without: frozenset[Extra] = frozenset(),
 ) -> bytes:
-    """The body of a request, given its messages, joined, from `message_to_wire`."""
+    """Encode the body of a request. `messages`: the joined output of `message_to_wire`."""
     system_message = b""
     if system := sanitize.text(request.system).strip():
         system_message = msgspec.json.encode({"role": "system", "content": system})
     body: dict[str, Any] = {"model": clean(request.model), "stream": quirks.stream}
     if quirks.stream and "usage" not in without:
-        body["stream_options"] = {"include_usage": True}  # else it is never told
+        body["stream_options"] = {"include_usage": True}  # otherwise it is not reported
     if quirks.costs:
         body["usage"] = {"include": True}
     if request.max_output:
@@ -94,7 +94,7 @@ def message_to_wire(
     quirks: Quirks = DEFAULT_QUIRKS,
     with_details: bool = True,
 ) -> Iterator[EncodedPiece]:
-    """A message as one or, where it holds results, as one for each of them.
+    """Encode a message as one or, if it holds results, as one for each of them.
 
     `with_details`: with the reasoning that only its own server can read.
     """
@@ -189,7 +189,7 @@ _BRIDGE_FEATURE: frozenset[Extra] = frozenset(("bridge",))
 
 
 def _adapt_quirks(quirks: Quirks, without: frozenset[Extra]) -> Quirks:
-    """How the server wants its requests, after what it has refused."""
+    """Adapt the quirks to what the server has refused."""
     if "ids" in without:
         quirks = replace(quirks, short_ids=True)
     if "back" in without:
@@ -204,7 +204,7 @@ def _adapt_quirks(quirks: Quirks, without: frozenset[Extra]) -> Quirks:
 
 
 def _refusable_features(request: Request, quirks: Quirks) -> frozenset[Extra]:
-    """What a refusal of this request may be about."""
+    """The features of this request that a refusal may be about."""
     features: set[Extra] = {*OPENAI_LEVELS.get(request.effort, ())}
     features |= {"ids"} if not quirks.short_ids else set()
     features |= {"back"} if not quirks.thinking_back else set()
@@ -254,7 +254,7 @@ def _answer_pieces(
     message: Message, text: str, quirks: Quirks, with_details: bool
 ) -> Iterator[EncodedPiece]:
     name = _short_id if quirks.short_ids else str
-    # Our own ids: theirs may be missing, come twice, or be another wire's.
+    # Our own ids: the provider's may be missing, repeated, or from another wire.
     calls: list[dict[str, Any]] = [
         {
             "id": name(call.id),
@@ -286,7 +286,7 @@ class _BridgeState(Struct, frozen=True):
     """A conversation with the bridge message between a result and a user's message."""
 
     conversation: Log[StoredMessage]
-    waiting: bool = False  # for an answer to the results that came last
+    waiting: bool = False  # for a response to the last results
 
 
 def _add_bridge(
@@ -297,7 +297,7 @@ def _add_bridge(
         conversation = conversation.plus(bridge)
     if message.role != "assistant":
         waiting = message.role == "tool"
-    elif waiting:  # an empty answer is not sent
+    elif waiting:  # an empty response is not sent
         waiting = not (message.calls or sanitize.words(message))
     return _BridgeState(conversation.plus(stored), waiting)
 
@@ -315,7 +315,7 @@ def _own_thinking(message: Message) -> str:
 
 
 def _details(message: Message, quirks: Quirks) -> list[Raw]:
-    """What this very server said of its reasoning."""
+    """The reasoning details that came from this server."""
     details: list[Raw] = []
     for part in message.parts:
         if quirks.details and isinstance(part, Thinking) and part.wire == quirks.details:

@@ -27,29 +27,29 @@ class Chunk(Struct, frozen=True):
     usage: "_Usage | None" = None
     model: str | None = None
     error: Raw = Raw(b"")
-    # Some servers write what belongs into `error` on the outside.
+    # Some servers put the fields of `error` at the top level.
     message: Any = None
     code: Any = None
 
 
 class ChatStreamState(Struct, frozen=True):
-    """What must be known of an answer's beginning to understand the rest."""
+    """What the parser must know of the response so far to read the next chunk."""
 
     calls: "tuple[_Known, ...]" = ()
     used: "_Usage | None" = None
-    counted: bool = False  # has the usage of all of it come, and nothing since?
-    begun: bool = False  # has a part of the answer come?
+    counted: bool = False  # whether the final usage has arrived, and nothing since
+    begun: bool = False  # whether a part of the response has arrived
     finish: str = ""
     refused: bool = False
     model: str = ""
-    own_wire: str = ""  # the wire that wants its reasoning back; "": none does
+    own_wire: str = ""  # the wire that needs its reasoning back; "": none
     details: Log[dict[str, Any]] = msgspec.field(default_factory=Log[dict[str, Any]])
 
 
 def from_wire(
     state: ChatStreamState, chunk: Chunk
 ) -> tuple[ChatStreamState, tuple[Delta | StreamError, ...]]:
-    """What a chunk says, and how to read on."""
+    """Return the next state and the deltas of a chunk."""
     if chunk.error and bytes(chunk.error) != b"null":
         return state, (_trouble(msgspec.json.decode(chunk.error)),)
     if chunk.message and chunk.code and chunk.choices is None:
@@ -60,7 +60,7 @@ def from_wire(
             used=chunk.usage or state.used,
             model=state.model or chunk.model or "",
         )
-    if chunk.choices:  # a body that was not streamed has all, whatever it says of its end
+    if chunk.choices:  # a whole body is complete, whatever its finish reason
         counted = any(c.message is not None and c.delta is None for c in chunk.choices)
     else:
         counted = bool(chunk.usage and chunk.usage.completion_tokens)
@@ -82,14 +82,14 @@ def from_wire(
 def ending(state: ChatStreamState, marked: bool) -> Done | None:
     """The end of a response, if it may end here: usage comes after its text.
 
-    `[DONE]` or the last usage is an end, too: several servers give no reason for it.
+    `[DONE]` or the last usage is an end, too: several servers send no finish reason.
     """
     if not (state.finish or marked or state.counted):
         return None
     stop = _STOP_REASONS.get(state.finish, "end")
     why = state.finish if stop == "refused" else ""
     if state.refused:
-        stop = "refused"  # its words say why
+        stop = "refused"  # its text is the reason
     elif state.calls and stop == "end":  # several servers say "stop" after calls
         stop = "calls"
     used = state.used or _Usage()
@@ -108,7 +108,7 @@ class _Call(Struct, frozen=True):
 
 
 class _Bit(Struct, frozen=True):
-    """Mistral's models that think say things in such bits."""
+    """A part of the content from Mistral's thinking models."""
 
     text: str | None = None
     thinking: "list[_Bit] | str | None" = None
@@ -121,14 +121,14 @@ class _Delta(Struct, frozen=True):
     reasoning: str | None = None  # OpenRouter, Groq
     reasoning_details: list[dict[str, Any]] | None = None  # OpenRouter
     tool_calls: list[_Call] | None = None
-    function_call: _Function | None = None  # the only call, as older servers say it
+    function_call: _Function | None = None  # the only call, from older servers
 
 
 class _Choice(Struct, frozen=True):
     delta: _Delta | None = None
-    message: _Delta | None = None  # the whole of it, from one that does not stream
+    message: _Delta | None = None  # the whole message, if it was not streamed
     finish_reason: str | None = None
-    native_finish_reason: str | None = None  # OpenRouter: that of its source
+    native_finish_reason: str | None = None  # OpenRouter: the reason from its source
 
 
 class _Usage(Struct, frozen=True):
@@ -143,7 +143,7 @@ class _Usage(Struct, frozen=True):
 
 
 class _Known(Struct, frozen=True):
-    """A call that has begun: where the server counts it, and as what."""
+    """A call that has begun: the server's index and id of it."""
 
     theirs: int
     id: str
@@ -160,11 +160,11 @@ _STOP_REASONS: dict[str, Stop] = {
 
 
 def _failure_reason(choice: _Choice) -> str:
-    """What went wrong, where the reason for the end says that this is no response."""
+    """The failure that the finish reason reports, or ""."""
     reason = choice.finish_reason or ""
-    if reason == "error":  # a go-between tells us that its source failed
+    if reason == "error":  # a gateway reports that its source failed
         return "the model's own server failed"
-    if reason == "abort":  # vLLM, SGLang and LMDeploy, when they are shut down or overrun
+    if reason == "abort":  # vLLM, SGLang and LMDeploy, when shut down or overloaded
         return "the model's server stopped in the middle"
     for why in (reason, choice.native_finish_reason or ""):
         if why.upper().endswith(("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL")):
@@ -287,18 +287,18 @@ def _trouble(error: Any) -> StreamError:
             return StreamError(500, error if isinstance(error, str) else str(error))
 
 
-# Of a block that comes in pieces: what grows. All else is said once, or again.
+# The fields of a block that grow with each piece. Others are sent once, or repeated.
 _GROWING_FIELDS = ("text", "summary")
 
 
 def reasoning_text(details: Iterable[dict[str, Any]]) -> str:
-    """The texts among them, for people."""
+    """The readable texts among the details."""
     words = (detail.get(name) for detail in details for name in _GROWING_FIELDS)
     return "".join(word for word in words if isinstance(word, str))
 
 
 def join_details(pieces: Iterable[dict[str, Any]]) -> Raw | None:
-    """All of it, as it goes back; None if it cannot be said in JSON."""
+    """The details in the form to send back; None if they cannot be encoded."""
     blocks: list[_Block] = []
     for piece in pieces:
         if not (blocks and blocks[-1].continues_with(piece)):
@@ -316,7 +316,7 @@ class _Block:
         self._grown: dict[str, list[str]] = {}
 
     def continues_with(self, piece: dict[str, Any]) -> bool:
-        """Text continues if it has the same number. Encrypted data arrives as a whole."""
+        """Whether a piece continues this block: same type and index, and not encrypted."""
         sealed = piece.get("type") == "reasoning.encrypted"
         same = (self._fields.get(name) == piece.get(name) for name in ("type", "index"))
         return not sealed and all(same)

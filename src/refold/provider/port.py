@@ -23,7 +23,7 @@ class HostedServer(Struct, frozen=True):
     name: str
     url: str
     token: str = ""
-    headers: tuple[tuple[str, str], ...] = ()  # more than the token
+    headers: tuple[tuple[str, str], ...] = ()  # besides the token
 
     def __repr__(self) -> str:
         return f"HostedServer({self.name!r}, {self.url!r}, …)"
@@ -63,9 +63,8 @@ class TextDelta(Struct, frozen=True, tag_field="delta", tag="text"):
 
 
 class ThinkingDelta(Struct, frozen=True, tag_field="delta", tag="thinking"):
-    """A piece of thinking. `data`, if present, closes the block.
-
-    `data` is what the provider that `wire` stands for wants back unchanged.
+    """A piece of thinking. `data`, if present, closes the block. The provider that `wire`
+    stands for needs `data` back unchanged.
     """
 
     text: str = ""
@@ -77,8 +76,8 @@ class CallDelta(Struct, frozen=True, tag_field="delta", tag="call"):
     """A piece of a tool call.
 
     The first piece of each call has `name` (and `id`, if the provider has ids); pieces with
-    the same `index` belong to the same call. `data` is what the provider that `wire` stands
-    for wants back unchanged with the call.
+    the same `index` belong to the same call. The provider that `wire` stands for needs
+    `data` back unchanged, with the call.
     """
 
     index: int
@@ -90,7 +89,7 @@ class CallDelta(Struct, frozen=True, tag_field="delta", tag="call"):
 
 
 class HostedCall(Struct, frozen=True, tag_field="delta", tag="hosted_call"):
-    """The provider calls a tool of an MCP server itself. `name` is as ours are: mcp__….
+    """The provider calls a tool of an MCP server itself. `name` has our form: mcp__….
 
     A `HostedResult` with its id follows, unless the response is cut off before.
     """
@@ -100,8 +99,8 @@ class HostedCall(Struct, frozen=True, tag_field="delta", tag="hosted_call"):
 
 
 class HostedResult(Struct, frozen=True, tag_field="delta", tag="hosted_result"):
-    """The arguments and the result of such a call. `data` is what the provider that `wire` stands
-    for wants back unchanged.
+    """The arguments and the result of such a call. The provider that `wire` stands for
+    needs `data` back unchanged.
     """
 
     id: str
@@ -113,10 +112,9 @@ class HostedResult(Struct, frozen=True, tag_field="delta", tag="hosted_result"):
 
 
 class Retrying(Struct, frozen=True, tag_field="delta", tag="retrying"):
-    """Why nothing arrives yet; for display.
-
-    It is asked again after `wait` seconds; 0: it was not asked yet. That will be attempt
-    `attempt` of `attempts`; 0: they are not counted.
+    """Why nothing arrives yet; for display. The request is repeated after `wait` seconds;
+    0: it was not sent yet. That will be attempt `attempt` of `attempts`; 0: attempts are
+    not counted.
     """
 
     wait: float
@@ -149,7 +147,7 @@ class ResponseBytes(Struct, frozen=True, tag_field="delta", tag="response_bytes"
     body: bytes
 
 
-# Why an answer ended. "length" is the output limit: nothing half-said is a call.
+# Why a response ended. "length" is the output limit: an incomplete call is no call.
 Stop: TypeAlias = Literal["end", "calls", "length", "refused"]
 
 
@@ -158,13 +156,13 @@ class Done(Struct, frozen=True, tag_field="delta", tag="done"):
 
     usage: Usage = Usage()
     stop: Stop = "end"
-    model: str = ""  # who answered, where the provider says so
-    by: str = ""  # provider/model, where another one answered than was asked
-    cost: float | None = None  # US dollars, where the provider says so
-    why: str = ""  # what the provider said of a refusal
+    model: str = ""  # the model that responded, if the provider reports it
+    by: str = ""  # provider/model, if another model than the requested one responded
+    cost: float | None = None  # US dollars, if the provider reports it
+    why: str = ""  # the provider's reason for a refusal
     by_agent: bool = False  # an agent's own program: it counts many requests as one
     paused: bool = False  # by the provider, and not by a limit, where `stop` is "length"
-    warning: str = ""  # what the user should know of how the response was made
+    warning: str = ""  # for the user, about how the response was made
 
 
 Delta: TypeAlias = (
@@ -187,7 +185,7 @@ class Provider(Protocol):
 
 @runtime_checkable
 class Closable(Protocol):
-    """A provider that holds something open. The next request opens it again."""
+    """A provider with open connections. After `aclose` the next request reopens them."""
 
     async def aclose(self) -> None: ...
 
@@ -198,7 +196,7 @@ def is_response_part(delta: Delta) -> bool:
 
 
 class Attempt:
-    """The pieces of a response so far, as far as a second attempt depends on them."""
+    """What a second attempt must know of the response so far."""
 
     def __init__(self) -> None:
         self.begun = self.hosted = False

@@ -1,8 +1,8 @@
 """The cost of a response in US dollars, or None if it is unknown: never a guessed zero.
 
 Prices come from the settings or `known_models`. `Usage` counts tokens alike for every
-provider, so nothing here depends on a wire. A cost that the provider itself reports goes
-before this one.
+provider, so nothing here depends on a wire. A cost that the provider reports takes
+precedence.
 """
 
 import re
@@ -30,7 +30,7 @@ NO_OVERRIDES: Overrides = {}
 
 
 class Rates(Struct, frozen=True):
-    """The prices of a model at some moment. The first step is from the first token on."""
+    """The prices of a model at some time. The first step starts at the first token."""
 
     steps: tuple[PriceTier, ...]
 
@@ -66,9 +66,9 @@ def rates(
     listed: tuple[PriceTier, ...] = (),
     now: float | None = None,
 ) -> Rates | None:
-    """A model's prices at a moment, seconds since 1970; None: not known.
+    """A model's prices at `now`, in seconds since 1970; None: unknown.
 
-    `listed` is what the provider itself reports.
+    `listed` are the prices that the provider reports.
     """
     steps = FREE_RATES.steps if is_local or provider == "local" else listed
     steps = steps or _list_tiers(provider, model, time.time() if now is None else now)
@@ -80,7 +80,7 @@ def rates(
 
 
 def override(provider: str, model: str, overrides: Overrides) -> Override | None:
-    """What was set for a model: by its name, or else by the longest pattern that fits."""
+    """The setting for a model: by its name, or else by the longest matching pattern."""
     name = f"{provider}/{model}".lower()
     fitting = [
         (pattern.lower() == name, len(pattern), pattern)
@@ -95,9 +95,9 @@ def vendor_name(provider: str) -> str:
     return {"openai-chat": "openai"}.get(provider, provider)
 
 
-@lru_cache(maxsize=256)  # each step asks twice what it may cost, and what it did
+@lru_cache(maxsize=256)  # each step needs it twice: for the estimate and for the cost
 def find(provider: str, model: str) -> KnownModel | None:
-    """The model of the list that this name means: itself, or one dated otherwise."""
+    """The model of the list that this name means; its date may differ."""
     name = model.lower().removeprefix("models/")
     own = vendor_name(provider)
     for vendor in (own, *seller(own).too):
@@ -109,7 +109,7 @@ def find(provider: str, model: str) -> KnownModel | None:
 
 
 def runs_here(spec: ProviderSpec, address: str, model: str) -> bool:
-    """Does the model run on this machine, so that it costs nothing?
+    """Return True if the model runs on this machine, so that it costs nothing.
 
     True for a self-hosted server at a loopback address. Any other server there may be a
     proxy of a paid one, and Ollama passes its cloud models on.
@@ -132,7 +132,7 @@ def _list_tiers(provider: str, model: str, now: float) -> tuple[PriceTier, ...]:
 
 
 def _override_tier(own: Override, before: PriceTier | None) -> PriceTier | None:
-    """The prices that follow; None while input or output is not known."""
+    """The prices after an override; None if input or output has none."""
     read = _first_set(own.input, before and before.input)
     output = _first_set(own.output, before and before.output)
     if read is None or output is None:

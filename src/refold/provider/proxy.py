@@ -1,7 +1,8 @@
 """Which proxy a request goes through, and connections through it.
 
-The variables are those of curl. A proxy resolves names itself, and may know others than this
-machine: what it may reach is for the proxy to refuse. `connect` opens connections without one.
+The variables are those of curl. A proxy resolves names itself, and may know other ones than
+this machine, so it is the proxy that has to refuse addresses. `connect` opens connections
+without one.
 
 Every client uses this one reading of the variables: downloads, web tools and MCP transports
 had different rules. Requests without TLS are sent to an HTTP proxy as whole URLs, because
@@ -55,7 +56,7 @@ def proxy_port(parts: SplitResult) -> int:
 
 
 def proxy_headers(parts: SplitResult) -> tuple[tuple[str, str], ...]:
-    """What lets a request in at an HTTP proxy."""
+    """The headers that authenticate a request at an HTTP proxy."""
     if not parts.username:
         return ()
     user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
@@ -79,7 +80,7 @@ async def _connect(stream: ByteStream, parts: SplitResult, host: str, port: int)
     lines = (f"CONNECT {target} HTTP/1.1", *(f"{n}: {v}" for n, v in headers), "", "")
     await stream.send("\r\n".join(lines).encode())
     answer = b""
-    # Byte by byte would be kinder to what follows, but nothing can: the next word is ours.
+    # Not byte by byte: the other end sends nothing more before we do.
     while b"\r\n\r\n" not in answer and len(answer) < _MAX_HEAD_BYTES:
         answer += await stream.receive()
     status = answer.split(b"\r\n")[0].decode("latin-1")
@@ -137,17 +138,17 @@ async def _open_socks(stream: ByteStream, parts: SplitResult, host: str, port: i
 
 
 def _value(name: str, environ: Mapping[str, str]) -> str:
-    """A variable in lower case, or else in upper case."""
+    """The value of a variable, in lower case or else in upper case."""
     if name in environ:
         return environ[name].strip()
-    # A web server hands the header `Proxy` of a request to its programs under this name.
+    # A web server passes the header `Proxy` of a request to its programs as HTTP_PROXY.
     if name == "http_proxy" and "REQUEST_METHOD" in environ:
         return ""
     return environ.get(name.upper(), "").strip()
 
 
 def _is_exempt(host: str, port: int, rules: str) -> bool:
-    """Names with what ends in them, addresses, networks, each perhaps with a port; or `*`."""
+    """Whether a rule covers the host: domain, address or network (with a port), or `*`."""
     for word in rules.replace(",", " ").split():
         if word == "*":
             return True

@@ -29,15 +29,15 @@ class AddressRefused(OSError):
 
 
 def kinds_of_users_host(host: str) -> Collection[AddressKind]:
-    """What the addresses may be of a host that the user named in a rule, a file or a command.
+    """The address kinds allowed for a host that the user named in a rule, file or command.
 
-    No name may lead to a reserved address; one that the user wrote as an address may be any.
+    No name may lead to a reserved address; a literal address may be of any kind.
     """
     return _ALL_INSIDE if is_private(host) else _NAMED_INSIDE
 
 
 async def resolve(host: str, port: int) -> Sequence[str]:
-    """The IP addresses that this machine knows for a name. Raises `OSError`."""
+    """Resolve a name to IP addresses on this machine. Raises `OSError`."""
     try:
         rows = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except UnicodeError as error:
@@ -53,8 +53,8 @@ async def resolve_and_judge(
 ) -> Sequence[str]:
     """The addresses of a host, if each may be connected to.
 
-    Public ones may, and those of the kinds in `allowed_kinds`. Raises `OSError`, and of these
-    `AddressRefused` where an address may not.
+    Allowed are public addresses and the kinds in `allowed_kinds`. Raises `OSError`, and its
+    subclass `AddressRefused` for any other address.
     """
     addresses = await resolve(host, port)
     check_addresses(host, addresses, allowed_kinds)
@@ -64,10 +64,10 @@ async def resolve_and_judge(
 def check_addresses(
     host: str, addresses: Sequence[str], allowed_kinds: Collection[AddressKind] = ()
 ) -> None:
-    """Raises `AddressRefused` for one that is neither public nor of a kind in `allowed_kinds`.
+    """Raise `AddressRefused` for an address not public and not of `allowed_kinds`.
 
-    Public and private addresses of one name are refused together: a server that wants to
-    reach a private address answers so, to count as public as well.
+    Public and private addresses of one name are refused together: an attacker would add a
+    public address to make a private one pass.
     """
     kinds = kinds_of(addresses)
     inside = [kind for kind in kinds if kind != "public"]

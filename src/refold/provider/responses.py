@@ -46,9 +46,9 @@ from refold.provider.wire_stream import Reader, deltas
 from refold.values.messages import Message, Text, Thinking, ToolCall, ToolResult
 from refold.values.text import clean
 
-# What a model or an account may refuse: pictures, a schema, a key to its cache, each
-# effort; to sum its reasoning up for people, to hand it out encrypted, to take
-# back what another one has encrypted, and to connect to MCP servers.
+# What a model or an account may refuse: images, a schema, a cache key, each effort,
+# summaries of its reasoning, encrypted reasoning, reasoning encrypted for another account,
+# and MCP servers.
 Extra: TypeAlias = (
     Literal[
         "pictures",
@@ -67,7 +67,7 @@ Extra: TypeAlias = (
 def to_wire(
     request: Request, items: bytes, without: frozenset[Extra] = frozenset()
 ) -> bytes:
-    """The body of a request, given its items, joined, from `message_to_wire`."""
+    """Encode the body of a request. `items`: the joined output of `message_to_wire`."""
     body: dict[str, Any] = {
         "model": clean(request.model),
         "stream": True,
@@ -117,7 +117,7 @@ def message_to_wire(
     *,
     echo: EchoOptions = _OWN_ECHO,
 ) -> Iterator[EncodedPiece]:
-    """A message as items."""
+    """Encode a message as items."""
     if message.role == "assistant":
         items = [*_assistant_items(message, echo)]
         while items and items[-1]["type"] == "reasoning":
@@ -131,7 +131,7 @@ def message_to_wire(
 def _reasoning(request: Request, without: frozenset[Extra]) -> dict[str, str]:
     fields: dict[str, str] = {}
     if "summary" not in without:
-        fields["summary"] = "auto"  # else nothing is told of it
+        fields["summary"] = "auto"  # otherwise reasoning is not returned
     if wished := level(OPENAI_LEVELS, request.effort, without):
         fields["effort"] = wished
     return fields
@@ -162,7 +162,7 @@ def _to_content(content: Content) -> dict[str, str]:
 
 
 def _assistant_items(message: Message, echo: EchoOptions) -> Iterator[dict[str, Any]]:
-    phase: dict[str, Any] = {}  # of the words that come next
+    phase: dict[str, Any] = {}  # of the text that follows
     for part in message.parts:
         match part:
             case Text(text) if text.strip():
@@ -183,7 +183,7 @@ def _assistant_items(message: Message, echo: EchoOptions) -> Iterator[dict[str, 
                         continue
             case ToolCall(id_):
                 call = sanitize.original_call(part)
-                # Our own id: theirs may be missing, come twice, or be another wire's.
+                # Our own id: the provider's may be missing, repeated, or from another wire.
                 yield {
                     "type": "function_call",
                     "call_id": id_,
@@ -280,7 +280,7 @@ _REFUSAL_PATTERNS: dict[Extra, str] = {
 
 
 def _refusable_features(request: Request) -> frozenset[Extra]:
-    """What a refusal of this request may be about."""
+    """The features of this request that a refusal may be about."""
     features: set[Extra] = {
         "kept",
         "encrypted",

@@ -23,7 +23,7 @@ WIRE_NAME = "openai-responses"  # and the name under which OpenAI's reasoning is
 
 
 class Event(Struct, frozen=True):
-    """Any event of the stream; what a type does not have keeps its default."""
+    """Any event of the stream; fields that a type lacks keep their defaults."""
 
     type: str
     delta: str | None = None
@@ -55,19 +55,19 @@ class _Response(Struct, frozen=True):
 
 
 class _Known(Struct, frozen=True):
-    """A call that has begun: where the server counts it, and as what."""
+    """A call that has begun: the server's index and id of it."""
 
     theirs: int | None
     item: str
-    fed: bool = False  # have arguments come for it?
+    fed: bool = False  # whether its arguments have begun to arrive
 
 
 class ResponsesStreamState(Struct, frozen=True):
-    """What must be known of an answer's beginning to understand the rest."""
+    """What the parser must know of the response so far to read the next event."""
 
     calls: "tuple[_Known, ...]" = ()
-    begun: bool = False  # has any item begun?
-    fed: bool = False  # have words come for the message or reasoning that is open?
+    begun: bool = False  # whether any item has begun
+    fed: bool = False  # whether the open item has received text
     open_items: int = 0  # that have begun and not ended
     refused: bool = False
     own_wire: str = WIRE_NAME  # the name under which reasoning is kept for its maker
@@ -77,7 +77,7 @@ class ResponsesStreamState(Struct, frozen=True):
 def from_wire(
     state: ResponsesStreamState, event: Event
 ) -> tuple[ResponsesStreamState, tuple[Delta | StreamError, ...]]:
-    """What an event says, and how to read on. Unknown ones say nothing."""
+    """Return the next state and the deltas of an event. Unknown events have none."""
     match event.type:
         case "response.output_text.delta":
             return _mark_fed(state), (TextDelta(event.delta or ""),)
@@ -97,7 +97,7 @@ def from_wire(
 
 
 def ending(state: ResponsesStreamState, marked: bool) -> Done | None:
-    """The end of a response that ends with `[DONE]` alone: all of its items are whole."""
+    """The `Done` of a response that ends with `[DONE]` alone, if all items are complete."""
     if not (marked and state.begun) or state.open_items:
         return None
     stop: Stop = "calls" if state.calls else "end"
@@ -156,7 +156,7 @@ _STATUS_BY_ERROR = {
 def _handle_boundary(
     state: ResponsesStreamState, event: Event
 ) -> tuple[ResponsesStreamState, tuple[Delta | StreamError, ...]]:
-    """Items begin and end, and so does the answer."""
+    """Handle the beginning and end of items, and the end of the response."""
     match event.type:
         case "response.output_item.added":
             open_items = state.open_items + 1
@@ -168,7 +168,7 @@ def _handle_boundary(
         case "response.completed" | "response.incomplete" | "response.failed":
             ended = event.response or _Response()
             return _finish(state, ended, event.type.removeprefix("response."))
-        case "response.done":  # of some go-betweens, as in OpenAI's Realtime API
+        case "response.done":  # from some gateways, as in OpenAI's Realtime API
             ended = event.response or _Response()
             return _finish(state, ended, ended.status or "completed")
         case "error":
@@ -198,7 +198,7 @@ def _begin_item(
             began = CallDelta(len(state.calls), "", call_id, name)
             return replace(state, calls=(*state.calls, known)), (began,)
         case {"type": "message", "phase": str(phase)}:
-            # Commentary or final answer: the model wants to read it again as that.
+            # Commentary or final answer: the model needs the phase back.
             data = Raw(msgspec.json.encode({"phase": phase}))
             return state, (ThinkingDelta("", state.own_wire, data),)
         case _:
@@ -221,7 +221,7 @@ def _add_arguments(
 def _add_whole_arguments(
     state: ResponsesStreamState, event: Event
 ) -> tuple[ResponsesStreamState, tuple[Delta, ...]]:
-    """The arguments at once, from a server that has not sent them in pieces."""
+    """The arguments at once, from a server that did not send them in pieces."""
     ours = _place(state, event.output_index, event.item_id)
     if ours is None or state.calls[ours].fed:
         return state, ()
@@ -293,7 +293,7 @@ def _finish(
 
 
 def _place(state: ResponsesStreamState, theirs: int | None, item: str | None) -> int | None:
-    """Which of our calls is meant: by its place, or by its id where there is none."""
+    """The index of a call in `calls`: by the server's index, or else by its id."""
     for ours, known in enumerate(state.calls):
         if known.theirs == theirs if theirs is not None else known.item == item:
             return ours

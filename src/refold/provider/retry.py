@@ -40,7 +40,7 @@ class Backoff(Struct, frozen=True):
     retries: int = 3
     first: float = 1.0  # the first ceiling
     least: float = 0.1
-    longest: float = 60.0  # a provider that wants more is told to the person instead
+    longest: float = 60.0  # if a provider asks for more, its error is reported instead
     first_overloaded: float = 4.0  # the first ceiling after an overload without a time
     first_limited: float = 8.0  # the first ceiling after a rate limit without a time
     longest_overloaded: float = 60.0  # ceiling after both
@@ -59,17 +59,15 @@ class Backoff(Struct, frozen=True):
         return 1 + self.retries * (3 if overload else 1)
 
     def wait(self, retry: int, wanted_seconds: float, dice: float) -> float:
-        """Before the n-th retry, n from 0, at least as long as the provider asked.
-
-        On top of what it asked, not instead: a small number would spend all
-        retries at once.
+        """Seconds before retry number `retry`, from 0: the provider's wait plus our own.
+        With a small wait from the provider alone, all retries would be spent at once.
         """
         return wanted_seconds + max(
             self.least, dice * min(self.first * 2**retry, self.longest)
         )
 
     def wait_overloaded(self, retry: int, dice: float, *, limited: bool) -> float:
-        """After an overload or a rate limit that names no time.
+        """Seconds to wait after an overload or a rate limit that names no time.
 
         At least half of the ceiling: both last for minutes, so a short wait would spend a
         retry for nothing.
@@ -81,7 +79,7 @@ class Backoff(Struct, frozen=True):
 
 
 class RetryingProvider:
-    """`inner`, asked again while it is busy. `sleep` and `dice` can be put in by tests."""
+    """`inner`, with retries while it is busy. Tests can replace `sleep` and `dice`."""
 
     def __init__(
         self,

@@ -28,21 +28,21 @@ def text(words: str) -> str:
 
 
 def words(message: Message) -> tuple[str, ...]:
-    """The texts of a message that say something. Blank ones are refused by some."""
+    """The texts of a message that are not blank: some providers refuse blank ones."""
     return tuple(
         text(p.text) for p in message.parts if isinstance(p, Text) and p.text.strip()
     )
 
 
 def name(called: str) -> str:
-    """A tool's name as every provider takes it. A model may have called anything."""
+    """A tool's name in a form that every provider accepts. Models may invent any name."""
     return re.sub(r"[^a-zA-Z0-9_-]", "_", called)[:64] or "unnamed"
 
 
 def arguments(raw: Raw) -> Raw:
     """A call's arguments as a JSON object.
 
-    What is none is wrapped, so that the model reads back what it really said.
+    Anything else is wrapped in one, so that the model sees what it wrote.
     """
     written = bytes(raw)
     try:
@@ -64,7 +64,7 @@ def arguments(raw: Raw) -> Raw:
 
 
 def original_call(call: ToolCall) -> ToolCall:
-    """The call as the model made it: of the tool that it asked to make this one."""
+    """The call as the model made it: of the tool by which it requested this one."""
     if not call.via:
         return call
     call_fields = {"name": text(call.name), "arguments": arguments(call.arguments)}
@@ -101,7 +101,7 @@ def _clean_value(value: Any) -> Any:
 
 
 def functions(tools: Iterable[ToolSpec]) -> list[dict[str, Any]]:
-    """Tools as OpenAI's Chat API has them, and those that resemble it."""
+    """Tools in the form of OpenAI's Chat API and similar ones."""
     return [
         {
             "type": "function",
@@ -129,7 +129,7 @@ NO_SYSTEM_PATTERN = (
 class SystemAsUser:
     """Puts the system text before the conversation.
 
-    It keeps what it made last: wires know what they have encoded by the very objects.
+    It caches its last result, because wires recognize encoded messages by identity.
     """
 
     def __init__(self) -> None:

@@ -42,7 +42,7 @@ class Reply(Struct, frozen=True):
 class Script:
     """Answers with the responses of `file`, in order, at their pace.
 
-    Those `for` another conversation are taken by how far that conversation is.
+    Responses `for` another conversation are chosen by the progress of that conversation.
     Raises `BadInput` if the file cannot be read.
     """
 
@@ -126,7 +126,7 @@ def deltas(reply: Reply, step: int) -> list[Delta]:
 
 
 def _as_json(request: Request) -> bytes:
-    """What a log of requests shows, where nothing goes over a wire."""
+    """The request as a request log shows it: no wire encodes it."""
     return msgspec.json.encode(
         {
             "model": request.model,

@@ -18,18 +18,18 @@ Wire: TypeAlias = Literal[
 
 
 class Quirks(Struct, frozen=True):
-    """Where a server differs from others that speak OpenAI's Chat API."""
+    """Differences of a server from others with OpenAI's Chat API."""
 
-    output_limit: str = "max_tokens"  # what the limit of an answer is called
-    short_ids: bool = False  # a call's id is nine letters and digits, and nothing else
-    bridged: bool = False  # an answer must stand between a result and a person's words
-    thinking_back: str = ""  # the field that an answer with calls must return it in
-    stream: bool = True  # it can tell an answer piece by piece
+    output_limit: str = "max_tokens"  # the name of the output limit
+    short_ids: bool = False  # ids of calls are exactly nine letters and digits
+    bridged: bool = False  # a response must separate a result from a user's message
+    thinking_back: str = ""  # the field for it in messages with calls
+    stream: bool = True  # it can stream responses
     effort_in: str = "reasoning_effort"  # the field; nested in "reasoning"; "": none
-    schema_beside_tools: bool = False  # a schema for answers leaves calls alone
-    cache_key: bool = False  # it takes one: requests of a session belong together
-    costs: bool = False  # it tells what an answer cost, if asked
-    details: str = ""  # the name under which its `reasoning_details` are kept for it
+    schema_beside_tools: bool = False  # a schema does not prevent calls
+    cache_key: bool = False  # it accepts a key that groups a session's requests
+    costs: bool = False  # it reports costs on request
+    details: str = ""  # the name under which its `reasoning_details` are stored
 
 
 class ProviderSpec(Struct, frozen=True):
@@ -38,7 +38,7 @@ class ProviderSpec(Struct, frozen=True):
     name: str
     wire: Wire
     label: str  # as messages name it
-    base_url: str  # "": everybody has their own
+    base_url: str  # "": each user has their own
     url_env: str = ""
     key_env: str = ""
     bearer_env: str = ""  # a bearer token, if that differs from the key
@@ -55,7 +55,7 @@ class ProviderSpec(Struct, frozen=True):
 
     @property
     def own(self) -> bool:
-        """Is it a server that users run themselves?"""
+        """Whether it is a server that users run themselves."""
         return self.keyless or self.wire == "ollama"
 
     @property
@@ -77,16 +77,15 @@ AnyNamed = TypeVar("AnyNamed", bound=Named)
 
 
 def find_by_name(name: str, known: Iterable[AnyNamed]) -> AnyNamed | None:
-    """The one with this name, or else the first that is also called so."""
+    """The entry with this name, or else the first with this alias."""
     known = tuple(known)
     by_alias = (spec for spec in known if name in spec.aliases)
     return next((spec for spec in known if spec.name == name), next(by_alias, None))
 
 
 def no_provider(name: str, names: Iterable[str]) -> BadInput:
-    """`names` are the known ones.
-
-    The error names the nearest, or where to look, instead of all of them.
+    """The error for an unknown provider; `names` are the known ones. It names the nearest,
+    or where to look, instead of all of them.
     """
     from refold.values.similar_names import similar
 

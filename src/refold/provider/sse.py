@@ -10,16 +10,16 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Raw
 
-_MAX_EVENT_BYTES = 64 * 1024 * 1024  # of one line or event; more is no answer of a model
-_JSON_STARTS = (b"{", b"[")  # no line of an event stream begins so
+_MAX_EVENT_BYTES = 64 * 1024 * 1024  # of one line or event; no model sends more
+_JSON_STARTS = (b"{", b"[")  # no line of an event stream begins like this
 
 
 class LineTooLong(ValueError):
-    """One line never ended. Whoever sends that does not speak our protocol."""
+    """A line is too long for the protocol."""
 
 
 class Lines:
-    """Whole lines, without their ends. What has no end yet waits for it."""
+    """Complete lines, without their ends. An incomplete line is kept until it ends."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
@@ -44,13 +44,13 @@ class Lines:
         return whole
 
     def end(self) -> list[bytes]:
-        """What came after the last line end."""
+        """The text after the last line end."""
         return [bytes(self._rest)] if self._rest else []
 
 
 class Events:
-    """The data of whole events. One without an empty line behind it, at the end of all,
-    counts if it is whole JSON or ends the stream: some servers leave that line out.
+    """The data of complete events. A last event without its empty line counts if it is
+    complete JSON or ends the stream: some servers omit that line.
 
     A body that begins as JSON is no event stream: the server did not stream. `of_body` makes
     events of it.
@@ -93,7 +93,7 @@ class Events:
         return [*events, *(last for last in self._event() if _is_whole(last))]
 
     def _event(self) -> list[bytes]:
-        """What has come of an event; one without data only keeps the connection alive."""
+        """The event received so far; one without data only keeps the connection alive."""
         data, self._data = b"\n".join(self._data), []
         return [data] if data.strip() else []
 
@@ -108,7 +108,7 @@ def json_values(body: bytes) -> list[bytes]:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue
         return [text]
-    return [body]  # whoever reads it will say what is wrong
+    return [body]  # the reader reports the error
 
 
 def _is_whole(data: bytes) -> bool:
@@ -120,7 +120,7 @@ def _is_whole(data: bytes) -> bool:
 
 
 class WholeBody:
-    """All of an answer at its end, from a server that does not stream."""
+    """The whole body as one event, from a server that does not stream."""
 
     def __init__(self) -> None:
         self._all = bytearray()

@@ -21,14 +21,14 @@ class ThinkTags:
     """The deltas of one response."""
 
     def __init__(self) -> None:
-        self._passed = False  # what follows is no thinking
+        self._passed = False  # the rest has no thinking
         self._held = ""  # the beginning of the text, or what may begin a closing tag
         self._closer = ""  # of the tag that is open
-        self._tagged = False  # was there a tag? Then blanks behind it are no text
+        self._tagged = False  # whether a tag was seen; blanks after it are not text
         self._thought: list[str] = []
 
     def split(self, deltas: Iterable[Delta]) -> Iterator[Delta]:
-        """The next deltas, with the thinking apart."""
+        """Yield the next deltas, with thinking separated from text."""
         for delta in deltas:
             if self._passed:
                 yield delta
@@ -45,7 +45,7 @@ class ThinkTags:
             case Done():
                 yield from self._end(delta)
                 yield delta
-            case _:  # a call, which ends the thinking that was not closed
+            case _:  # a call ends unclosed thinking
                 yield from self._release()
                 yield delta
 
@@ -62,7 +62,7 @@ class ThinkTags:
                 yield from self._thinking()
                 return
         tags = (*_CLOSING_TAGS, *_CLOSING_TAGS.values())
-        if not any(tag.startswith(text) for tag in tags):  # else it may become one
+        if not any(tag.startswith(text) for tag in tags):  # otherwise it may become a tag
             yield from self._release()
 
     def _thinking(self) -> Iterator[Delta]:
@@ -79,7 +79,7 @@ class ThinkTags:
             yield from self._beginning()
 
     def _release(self) -> Iterator[Delta]:
-        """Pass on what is held, and all that follows."""
+        """Yield what is held, and pass on everything after it."""
         self._passed = True
         if self._closer:
             yield from self._flush_thinking()
@@ -93,7 +93,7 @@ class ThinkTags:
             yield ThinkingDelta(self._held)
 
     def _end(self, done: Done) -> Iterator[Delta]:
-        """A tag that is never closed held the answer, too."""
+        """End the response. Thinking whose tag was never closed is repeated as its text."""
         unclosed = bool(self._closer) and done.stop == "end"
         yield from self._release()
         if unclosed:
@@ -101,5 +101,5 @@ class ThinkTags:
 
 
 def _beginning_at_end(text: str, tag: str) -> int:
-    """The number of characters at the end of `text` with which `tag` may begin."""
+    """The number of characters at the end of `text` that may begin `tag`."""
     return next((n for n in range(len(tag) - 1, 0, -1) if text.endswith(tag[:n])), 0)

@@ -1,6 +1,6 @@
 """Which certificates are trusted: the system's, or those that variables of the environment name.
 
-`connect` uses this for every request of refold. What is wrong is a `SetupFault`, with a complete message.
+`connect` uses this for every request of refold. Errors are raised as `SetupFault`, with a complete message.
 """
 
 import os
@@ -11,14 +11,14 @@ from contextlib import suppress
 
 from refold.errors import SetupFault
 
-# These replace what the system trusts; the first that is set counts. The first two go together.
+# These replace the system's trust; the first that is set counts, the first two together.
 _FILE_VARIABLE, _DIRECTORY_VARIABLE = "SSL_CERT_FILE", "SSL_CERT_DIR"
 _BUNDLE_VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
-_EXTRA_VARIABLE = "NODE_EXTRA_CA_CERTS"  # adds to what is trusted, as in Node.js
+_EXTRA_VARIABLE = "NODE_EXTRA_CA_CERTS"  # adds certificates, as in Node.js
 
 
 def tls_context(environ: Mapping[str, str]) -> ssl.SSLContext:
-    """Checks certificates as the environment says. Raises `SetupFault`."""
+    """The TLS context with the certificates of the environment. Raises `SetupFault`."""
     files = {
         name: environ.get(name, "").strip()
         for name in (_FILE_VARIABLE, _DIRECTORY_VARIABLE, *_BUNDLE_VARIABLES)
@@ -31,7 +31,7 @@ def tls_context(environ: Mapping[str, str]) -> ssl.SSLContext:
     for name in names:
         _load(context, name, files[name])
     if extra := environ.get(_EXTRA_VARIABLE, "").strip():
-        # Without it Node.js goes on, too; `explain_untrusted` names the file where it is missed.
+        # Node.js ignores a missing file, too; `explain_untrusted` names it if needed.
         with suppress(OSError):
             context.load_verify_locations(extra)
     return context

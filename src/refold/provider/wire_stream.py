@@ -1,11 +1,11 @@
-"""From the bytes of a response to deltas: what all wires have in common.
+"""Turns the bytes of a response into deltas: the part that all wires share.
 
 It splits the bytes, decodes each event, calls the wire's `step`, and insists on a proper
 end. A wire brings the splitter, the type of its events and the pure step. Token counts
 as providers report them are read here, too.
 
 With `Request.trace`, the body of the request and each received chunk are deltas, too. A
-callback or a logger would be a second port that every wrapper has to pass on. Headers hold
+callback or a logger would be a second port for every wrapper to pass on. Headers hold
 keys, and are never reported.
 
 A proper end is a reason of any name, `[DONE]`, or the usage that comes last: gateways end
@@ -71,7 +71,7 @@ class Reader(Struct, Generic[State, Event], frozen=True):
     start: State
     step: Callable[[State, Event], tuple[State, tuple[Delta | StreamError, ...]]]
     ending: Callable[[State, bool], Done | None] = lambda _, __: None
-    over: bytes = b""  # an event that is no JSON and says that this was all
+    over: bytes = b""  # the event that marks the end, which is not JSON
     types: frozenset[str] = frozenset()  # what events there are, where they have types
     think_tags: bool = False
 
@@ -119,7 +119,7 @@ def _think_tags() -> "ThinkTags":
 
 
 async def _next_chunk(answer: HttpResponse, state: "StreamState[Any, Any]") -> bytes:
-    """Empty, too, where the connection breaks behind a response that is complete."""
+    """Read a chunk; empty also if the connection breaks after a complete response."""
     try:
         return await answer.read()
     except Broken:
@@ -129,7 +129,7 @@ async def _next_chunk(answer: HttpResponse, state: "StreamState[Any, Any]") -> b
 
 
 def _join_texts(pieces: Iterable[Delta]) -> Iterator[Delta]:
-    """Neighbouring texts of one read as one delta: each passes through every wrapper."""
+    """Join adjacent texts of one read: each delta passes through every wrapper."""
     texts: list[str] = []
     try:
         for delta in pieces:
@@ -164,11 +164,11 @@ class StreamState(Generic[State, Event]):
 
     @property
     def can_end(self) -> bool:
-        """Was there an end marker, even if more may come?"""
+        """Whether there was an end marker, even if more may come."""
         return self._reader.ending(self._state, False) is not None
 
     def feed(self, chunk: bytes) -> Iterator[Delta]:
-        """What a chunk says; an empty one says that no more comes."""
+        """Yield the deltas of a chunk; an empty chunk is the end."""
         decode, step, over = self._decoder.decode, self._reader.step, self._reader.over
         join, marked = self._halves.join, False
         for data in _split(self._splitter, chunk, self._peer):
@@ -207,7 +207,7 @@ _TEXT_DELTAS = (TextDelta, ThinkingDelta)
 
 
 class SurrogateJoiner:
-    """Puts a character together again whose two surrogates came in two deltas."""
+    """Joins the two surrogates of a character that arrived in two deltas."""
 
     def __init__(self) -> None:
         self._half = ""
@@ -245,7 +245,7 @@ def _decode_odd(
 
         content: Any = json.loads(data.decode("utf-8", "replace"))
         match content:
-            case None:  # a keep-alive of some go-betweens
+            case None:  # a keep-alive of some gateways
                 return None
             case {"type": str(name)} if types and name not in types:
                 return None
@@ -279,12 +279,12 @@ _COUNT_FIELDS = frozenset({"usage", "usageMetadata", "prompt_eval_count", "eval_
 
 
 def count(value: Any) -> int:
-    """A number of tokens, whatever is in its place."""
+    """`value` as a number of tokens; 0 if it is none."""
     return value if type(value) is int and value > 0 else 0
 
 
 def without_counts(event: Any) -> Any:
-    """An event of an answer without its counts, where those are none that can be read."""
+    """An event of a response without its counts, to decode it if they are unreadable."""
     match event:
         case dict():
             items = cast("dict[str, Any]", event).items()

@@ -63,8 +63,8 @@ class ProgramPrompt(Struct, frozen=True):
 
 
 class PreparedRun(Struct, frozen=True):
-    """Ready to start. `line` and `texts` are for the request log: they contain nothing of
-    this run.
+    """A run that is ready to start. `line` and `texts` are for the request log: they
+    contain nothing specific to this run.
 
     `line` is the command line; where text is passed in an argument or a file, it has the
     placeholder. `texts` are these, by placeholder.
@@ -83,7 +83,7 @@ class PreparedRun(Struct, frozen=True):
 
 
 class Program:
-    """A started one. Whoever starts it must `stop` it, ended or not."""
+    """A started program. The caller must `stop` it, even if it has ended."""
 
     def __init__(self, process: subprocess.Popen[bytes], stdout: int, stderr: int) -> None:
         self._process = process
@@ -119,7 +119,7 @@ class Program:
                 await self._wait_for_input()
 
     async def wait_for_end(self, within: float) -> bool:
-        """Return True if it ends by itself within so many seconds."""
+        """Return True if it ends by itself within `within` seconds."""
         with anyio.move_on_after(within):
             while not self._has_ended():  # noqa: ASYNC110
                 await anyio.sleep(_POLL_SECONDS)
@@ -191,7 +191,7 @@ class Program:
                 return
             signal_group(
                 self._process.pid, signal.SIGCONT
-            )  # one that was stopped must hear it
+            )  # a stopped process must receive the signal
             with anyio.move_on_after(grace):
                 while not self._is_gone():  # noqa: ASYNC110
                     await anyio.sleep(_POLL_SECONDS)
@@ -254,10 +254,10 @@ class CommandLine:
                 await anyio.to_thread.run_sync(run.clear)
 
     async def aclose(self) -> None:
-        """Nothing is open between two answers."""
+        """Do nothing: nothing is open between two responses."""
 
     async def _prepare_in_thread(self, request: Request) -> PreparedRun:
-        try:  # a thread is waited for even when we are cancelled, so nothing is left lying
+        try:  # the thread is awaited even on cancellation, so no files are left behind
             return await anyio.to_thread.run_sync(self._prepare, request)
         except OSError as error:
             raise Refused(
@@ -408,7 +408,7 @@ def _fill(spec: CommandSpec, part: str, slots: Mapping[str, str]) -> str:
 
 
 def _effort(request: Request, spec: CommandSpec) -> str:
-    """Few programs can be told not to think; the others get no such argument."""
+    """The effort to pass on; "" for "off", unless the program can switch thinking off."""
     known = request.effort != "off" or "off" in spec.efforts
     return request.effort if known else ""
 

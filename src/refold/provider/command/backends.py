@@ -30,7 +30,7 @@ from refold.values.similar_names import similar
 
 
 def find(name: str, known: Sequence[CommandSpec] = ()) -> CommandSpec:
-    """The one of that name. Raises `BadInput` with the nearest ones."""
+    """The program of that name. Raises `BadInput` with the nearest ones."""
     known = known or builtin_specs()
     if (spec := find_by_name(name.lower(), known)) is not None:
         return spec
@@ -51,8 +51,8 @@ def parse_name(
 ) -> tuple[CommandSpec, str] | None:
     """The program and model of a name like codex-cli/MODEL or command/NAME/MODEL.
 
-    None where the name is not one of a command line. Raises `BadInput` where it
-    is, and there is none of that name, or it lacks its model.
+    None if the name is not that of a command line. Raises `BadInput` if it is, but there is
+    no such program, or the model is missing.
     """
     first, _, rest = text.partition("/")
     if first.lower() == OWN_PREFIX:
@@ -76,10 +76,10 @@ def parse_name(
 
 
 def own_server(name: str, host: str, port: int) -> Mapping[str, str] | None:
-    """The variables that make a program ask a server of one's own.
+    """The variables that direct a program to the user's own server.
 
-    None where `name` is not one of a command line. Raises `BadInput` for one that
-    takes no such address.
+    None if `name` is not that of a command line. Raises `BadInput` if the program accepts
+    no such address.
     """
     first = name.partition("/")[0].lower()
     if first == OWN_PREFIX:
@@ -287,7 +287,7 @@ def _codex() -> CommandSpec:
         install="npm install -g @openai/codex",
         login="run `codex login`, or set CODEX_API_KEY",
         keys=CODEX_KEYS,
-        idle=900.0,  # it thinks without a word, and tells its answer whole
+        idle=900.0,  # it prints nothing while it thinks, then the whole response
     )
 
 

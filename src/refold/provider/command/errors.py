@@ -43,7 +43,7 @@ _NO_CONNECTION_PATTERN = (
     r"|unable to connect|could not connect|fetch failed|stream disconnected|lookup address"
     r"|network (error|is unreachable)|timed? ?out|socket hang up|error sending request"
 )
-# A line that tells of an error, and one that says that it was not the end.
+# A line that reports an error, and one that says that the program recovered.
 _ERROR_PATTERN = r"error|fail|fatal|exception|cannot|could not|unable to"
 _RECOVERED_PATTERN = r"retrying|will retry|reconnecting"
 _STACK_PATTERN = re.compile(r"^\s+at .*$", re.MULTILINE)
@@ -52,9 +52,9 @@ _MAX_TAIL_CHARS = 300
 
 
 def failure(spec: CommandSpec, model: str, output: str, ending: str = "") -> ProviderError:
-    """The error for what a program said of its trouble.
+    """The error for a failure that a program reported.
 
-    `ending`: how it ended, where `output` is the log that it had printed until then.
+    `ending`: how it ended, if `output` is the log that it had printed until then.
     """
     end = f" ({ending})" if ending else ""
     words = f"{end}: {tail(output)}" if output.strip() else end
@@ -82,7 +82,7 @@ def failure(spec: CommandSpec, model: str, output: str, ending: str = "") -> Pro
 
 
 def empty(spec: CommandSpec, strange: str, last_words: str) -> ProviderError:
-    """For one that ended well and said nothing that is an answer."""
+    """The error for a program that ended well but printed no response."""
     if strange.strip():
         return Refused(
             f"{spec.label} printed no answer that can be read, it begins {head(strange)!r}: "

@@ -32,7 +32,7 @@ _MAX_DIGITS = 18  # of a number; more are no count
 
 
 class ProgramOutputReader:
-    """Feed it what is printed. `over`: the program has said that this was all."""
+    """Parses what is printed. `over`: the program has marked its output as complete."""
 
     def __init__(self, output: ProgramOutput) -> None:
         self._output = output
@@ -42,8 +42,8 @@ class ProgramOutputReader:
         self._usage, self._cost, self._model = Usage(), None, ""
         self._stop: Stop = "end"
         self.over = False
-        self.trouble = ""  # what the program says went wrong, or we
-        self.strange = ""  # the first line that is no JSON, where all should be
+        self.trouble = ""  # the failure, as the program or this reader describes it
+        self.strange = ""  # the first line that is not JSON, though all should be
 
     @property
     def has_text(self) -> bool:
@@ -60,7 +60,7 @@ class ProgramOutputReader:
         return self._text(delta for line in lines for delta in self._line(line))
 
     def end(self) -> list[Delta]:
-        """What could not be returned before it was clear that nothing follows."""
+        """The deltas that are certain only once nothing follows."""
         if self._output.kind == "text":
             return self._text([TextDelta(self._plain.end())])
         last_deltas = [delta for line in self._lines.end() for delta in self._line(line)]
@@ -81,7 +81,7 @@ class ProgramOutputReader:
         return Done(usage, self._stop, self._model, cost=self._cost, by_agent=True)
 
     def _text(self, deltas: Iterable[Delta]) -> list[Delta]:
-        """Those that say something, with what stands between two texts."""
+        """The deltas that are not empty, with the separator between two texts."""
         pieces: list[Delta] = []
         for delta in deltas:
             match delta:
@@ -112,7 +112,7 @@ class ProgramOutputReader:
         self._note(line)
 
     def _note(self, line: Any) -> None:
-        """What a line says beside words."""
+        """Store what a line reports besides text."""
         output = self._output
         self._whole = _string(line, output.whole) or self._whole
         self.trouble = _string(line, output.error, any_kind=True) or self.trouble

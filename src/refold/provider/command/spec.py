@@ -24,14 +24,14 @@ SLOT_NAMES = frozenset(
 
 
 class ConversationFormat(Struct, frozen=True):
-    """How the conversation is passed to a program. An empty field is left to the default."""
+    """How the conversation is passed to a program. Empty fields mean the default."""
 
     context: Context | Literal[""] = ""
     format: Format | Literal[""] = ""
     window: int = 0  # messages that `sliding` and `summarize` leave whole
 
     def with_defaults(self, defaults: "ConversationFormat") -> "ConversationFormat":
-        """This, and where it is open the other."""
+        """This format, with its empty fields taken from `defaults`."""
         return ConversationFormat(
             self.context or defaults.context,
             self.format or defaults.format,
@@ -40,7 +40,7 @@ class ConversationFormat(Struct, frozen=True):
 
 
 class ProgramTimeouts(Struct, frozen=True):
-    """How long a program is waited for, in seconds."""
+    """Time limits for a program, in seconds."""
 
     idle: float = 120.0  # silence, before or between pieces of an answer
     linger: float = 3.0  # from its last word to its end
@@ -53,7 +53,7 @@ Steps: TypeAlias = tuple[str, ...]
 # Not jmespath: measured at version 1.1, compiling a path takes 15 times as long, a search
 # six times, its import more than all of this module's, and its errors name no setting.
 class JsonPath(Struct, frozen=True):
-    """A place, and what else has to be so."""
+    """A path in a JSON document, and conditions on other values in it."""
 
     steps: Steps
     conditions: tuple[tuple[Steps, str], ...] = ()
@@ -109,32 +109,32 @@ class ProgramOutput(Struct, frozen=True):
 class CommandSpec(Struct, frozen=True, kw_only=True):
     """A program as a model. Placeholders such as `{model}` may be in every argument.
 
-    `tools` says what about its own tools: it has "none", they are switched "off" by its
-    arguments, or they stay "on", and then it runs only in a read-only sandbox.
+    `tools` is the state of its own tools: it has "none", its arguments switch them "off",
+    or they stay "on", and then it runs only in a read-only sandbox.
     """
 
     name: str
     label: str  # as messages name it
     argv: tuple[str, ...]
-    model_argv: tuple[str, ...] = ()  # added where a model is named
-    effort_argv: tuple[str, ...] = ()  # added where an effort is wished for
-    efforts: Mapping[str, str] = {}  # where it has another word for one
-    stdin: bool = True  # the prompt goes in there; else it is closed
+    model_argv: tuple[str, ...] = ()  # added if a model is named
+    effort_argv: tuple[str, ...] = ()  # added if an effort is requested
+    efforts: Mapping[str, str] = {}  # its own words for efforts, where they differ
+    stdin: bool = True  # the prompt is written to stdin; otherwise stdin is closed
     output: ProgramOutput = ProgramOutput()
     tools: Literal["none", "off", "on"] = "on"
-    tools_off_by: str = ""  # what does it, in words for a person
-    model: str = ""  # the one to take when a person names none
+    tools_off_by: str = ""  # what switches them off, in words for a person
+    model: str = ""  # the model if the user names none
     needs_model: bool = False
     install: str = ""  # how to get the program
-    login: str = ""  # what to do when it does not let us in
+    login: str = ""  # what to do when its login fails
     keys: tuple[str, ...] = ()  # variables with keys that it may see
-    environ: Mapping[str, str] = {}  # variables to set; slots may stand there too
+    environ: Mapping[str, str] = {}  # variables to set; may contain placeholders
     unset: tuple[str, ...] = ()  # variables that it must not see
     files: Mapping[str, str] = {}  # written before it starts, into `{files}`
     host_env: str = ""  # the variable that says where its server is
     aliases: tuple[str, ...] = ()
     conversation: ConversationFormat = ConversationFormat("continue", "plain", 20)
-    idle: float = 0.0  # seconds it may be silent; 0: as with any other provider
+    idle: float = 0.0  # seconds without output; 0: as for any other provider
 
     @property
     def slots(self) -> str:
@@ -147,7 +147,7 @@ _STEP_PATTERN = r"[^\s.=]+"
 
 
 def json_path(text: str) -> JsonPath:
-    """The place that `text` names. Raises `BadInput` if it names none."""
+    """Parse a path. Raises `BadInput` if `text` is none."""
     path, _, conditions_text = text.strip().partition(" if ")
     pairs = [condition.partition("=") for condition in conditions_text.split()]
     if not all(equals for _, equals, _ in pairs):
@@ -196,7 +196,7 @@ def _word(value: Any) -> str:
 
 
 def own(commands: Mapping[str, ProgramSettings]) -> tuple[CommandSpec, ...]:
-    """All that the settings describe. Raises `BadInput` for one that makes no sense."""
+    """All programs in the settings. Raises `BadInput` for an invalid one."""
     return tuple(from_settings(name, settings) for name, settings in commands.items())
 
 

@@ -1,7 +1,7 @@
 """The grammar of one call, for llama.cpp: what a small model may write, letter by letter.
 
-A JSON schema would do the same but for blanks: with one, models write each brace and each key
-on a line of its own, and a third of their tokens are blanks. Here a call is one line, as
+A JSON schema would do the same except for blanks: with one, models write each brace and key
+on its own line, and a third of their tokens are blanks. Here a call is one line, as
 `embedded` shows it to them. (Without any blank it would have fewer tokens still, and worse
 patterns.) A tool whose arguments are more than plain values has no grammar; `embedded` sends
 the schema then.
@@ -24,7 +24,7 @@ _KNOWN_KEYWORDS = frozenset(("type", "enum", "description", "default", "title"))
 
 
 def call_grammar(tools: Sequence[ToolSpec]) -> str:
-    """Exactly one call of one of `tools`; "" if only a schema can say that."""
+    """The grammar of one call of one of `tools`; "" if only a schema can describe it."""
     calls = [_call(tool) for tool in tools]
     if not calls or not all(calls):
         return ""

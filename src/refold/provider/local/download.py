@@ -65,8 +65,8 @@ def fetch(
 ) -> ModelSource:
     """Install `model` from the first source that has it.
 
-    Raises `Unreachable` when none has, saying what each answered, and `BadInput`
-    when there is no room for it.
+    Raises `Unreachable` with the error of each source if all fail, and `BadInput` if the
+    disk has too little space.
     """
     try:
         shelf.directory.mkdir(parents=True, exist_ok=True)
@@ -148,7 +148,7 @@ def _fill(
     report: Callable[[DownloadProgress], None],
 ) -> None:
     done = os.fstat(partial).st_size
-    if done > model.size:  # not ours, whatever it is
+    if done > model.size:  # not a file of ours
         os.ftruncate(partial, 0)
         done = 0
     report(DownloadProgress(source.name, done, model.size))
@@ -255,7 +255,7 @@ def _open(url: str, first: int) -> "AbstractContextManager[Download]":
 
 
 class FromUrl(Struct, frozen=True):
-    """`open` asks for what lies at `url` from a byte on. Raises `OSError` and `BadInput`."""
+    """`open` opens `url` from a byte on. It raises `OSError` and `BadInput`."""
 
     url: str
     extra: int = 0

@@ -43,7 +43,7 @@ from refold.values.tools import ToolSpec
 PEER_LABEL = "the embedded model"
 MAX_OUTPUT_TOKENS = 1024  # a minute on two cores, so that no answer runs for ever
 MAX_TEMPLATE_OUTPUT_TOKENS = 8192  # of a larger model, which may think before it answers
-# A response has gone round that ends with a piece of so many characters, repeated so often.
+# A response loops if it ends with a piece of this many characters, repeated this often.
 _MAX_PERIOD_CHARS, _MIN_REPETITIONS = 200, 6
 _MIN_REPEATED_CHARS = 800  # of repetition at least: a hundred short lines are fewer
 _CHECK_INTERVAL_CHARS = 64
@@ -315,7 +315,7 @@ class LocalStreamState:
             if not self._is_text:
                 yield from self._arguments()
         if not self._name:
-            yield TextDelta(self._text)  # the server has not kept to the schema
+            yield TextDelta(self._text)  # the server did not enforce the schema
         elif self._is_text:
             yield TextDelta(_answer(self._text, as_argument=self._as_argument))
 
@@ -431,7 +431,7 @@ def _without_loops(
 
     If the last two calls were equal: after a success that was repeated, or not done a second
     time, only finishing is left; after two equal failures it must be another tool. Small
-    models do not leave a loop because they are told to.
+    models do not leave a loop when a message asks them to.
     """
     last = [s.message for s in messages[-6:] if s.message.role != "user"][-4:]
     if [m.role for m in last] != ["assistant", "tool"] * 2:

@@ -1,4 +1,4 @@
-"""What a GGUF file says of its model: its name, its size, its context window, its chat template.
+"""Reads a GGUF file's description of its model: name, size, context window, chat template.
 
 Only the header is read. The format: github.com/ggml-org/ggml, docs/gguf.md.
 """
@@ -31,7 +31,7 @@ _TEXT, _LIST = 8, 9
 
 
 class GgufHeader(Struct, frozen=True):
-    """`context` is in tokens; what the file does not say is 0.
+    """`context` is in tokens; figures that the file lacks are 0.
 
     `token_bytes` is the memory for each token of a conversation, at most: some models
     forget what is far back.
@@ -47,7 +47,7 @@ class GgufHeader(Struct, frozen=True):
 
 
 def read_header(path: Path) -> GgufHeader:
-    """Raises `BadInput` where the file is not one that llama.cpp can load."""
+    """Read the header. Raises `BadInput` if llama.cpp cannot load the file."""
     try:
         with path.open("rb") as file:
             tensors, values = _keys(file)
@@ -91,7 +91,7 @@ def _token_bytes(numbers: Mapping[str, int]) -> int:
 
 
 def _weights(file: BinaryIO) -> int:
-    """The numbers in the next tensor; its type and its place are passed over."""
+    """The number of weights in the next tensor; its type and offset are skipped."""
     _text(file)
     count = _number(file, "<I")
     if count > _MAX_DIMENSIONS:
@@ -125,7 +125,7 @@ def _keys(file: BinaryIO) -> tuple[int, dict[str, str | int]]:
 
 
 def _value(file: BinaryIO, kind: int) -> str | int | None:
-    """A text or a whole number, of a short list the largest; None for what is passed over."""
+    """A text, an integer, or the largest of a short list; None for a skipped value."""
     if kind == _TEXT:
         return _text(file)
     if kind == _LIST:

@@ -55,7 +55,7 @@ _QUANT_PATTERN = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 _PART_PATTERN = re.compile(r"-\d{5}-of-(\d{5})\.gguf$")
-_NO_MODEL_WORDS = ("mmproj", "imatrix")  # beside the model: for images, and of its making
+_NO_MODEL_WORDS = ("mmproj", "imatrix")  # GGUF files without a model
 _TRUE_VALUES = ("1", "on", "yes", "true")
 
 
@@ -105,9 +105,9 @@ class Hub(Struct, frozen=True):
         return urlsplit(self.endpoint).netloc.rpartition("@")[2]
 
     def file(self, repository: str, quant: str = "") -> HubFile:
-        """The one file that is meant. Raises `BadInput` if there is none, or more than one.
+        """The file that is meant. Raises `BadInput` if there is none, or more than one.
 
-        Without a network, and with `offline`, it is looked for among the copies.
+        Without a network, and with `offline`, the local copies are searched.
         """
         if self.offline:
             return self._copy(repository, quant)
@@ -120,7 +120,7 @@ class Hub(Struct, frozen=True):
         return choose_file(files, repository, quant)
 
     def sources(self, repository: str, file: HubFile) -> list[Source]:
-        """Where the file can be had: a copy on this machine, then the hub."""
+        """The sources of the file: a copy on this machine, then the hub."""
         copy = file.copy or self.copy_of(file.sha256)
         sources: list[Source] = [FromFile(Path(copy))] if copy else []
         if not self.offline:
@@ -211,7 +211,7 @@ class Hub(Struct, frozen=True):
             raise Broken(self._refusal(error, repository)) from error
 
     def headers(self, url: str) -> Sequence[tuple[str, str]]:
-        """The token, for an address that may have it."""
+        """The header with the token, for an address that may receive it."""
         if not self.token or _origin(url) != _origin(self.endpoint):
             return ()
         parts = urlsplit(url)
@@ -222,8 +222,8 @@ class Hub(Struct, frozen=True):
     async def addresses(self, address: WebAddress) -> Sequence[str]:
         """The judged addresses of a place. Raises `AddressRefused`, and other `OSError`s.
 
-        The user named the hub. Where the hub redirects must be public, or, if the hub is
-        private itself, may be private.
+        The user named the hub. Targets of its redirects must be public, or may be private
+        if the hub itself is.
         """
         hub = server_address(self.endpoint)
         more_kinds = kinds_of_users_host(hub.host)
@@ -303,7 +303,7 @@ def choose_file(files: Sequence[HubFile], repository: str, quant: str) -> HubFil
 
 
 class _Lfs(Struct, frozen=True):
-    """What the hub says of a file that is not in Git itself."""
+    """The hub's description of a file that is stored outside of Git."""
 
     oid: str = ""
 
@@ -340,7 +340,7 @@ def _names(models: Sequence[HubFile]) -> str:
 
 
 def _cache(environ: Mapping[str, str]) -> Path | None:
-    """Where the hub's programs keep what they download."""
+    """The directory in which the hub's programs store downloads."""
     if path := environ.get("HF_HUB_CACHE") or environ.get("HUGGINGFACE_HUB_CACHE"):
         return Path(path).expanduser()
     if path := environ.get("HF_HOME"):

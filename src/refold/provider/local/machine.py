@@ -1,7 +1,7 @@
 """This machine as a place for models: its memory, its GPUs, and whether a model fits.
 
-`nvidia-smi` and `vulkaninfo` are asked where they are. Which of the GPUs are used depends on how
-llama.cpp was built, so that is asked, too.
+It runs `nvidia-smi` and `vulkaninfo` if they are installed. Whether GPUs are used depends
+on how llama.cpp was built, so that is checked, too.
 """
 
 import importlib
@@ -17,7 +17,7 @@ from refold.programs import Programs
 from refold.provider.local.server import machine_memory
 
 _PROGRAM_TIMEOUT_SECONDS = 5.0
-_RESERVED_BYTES = 1_000_000_000  # for all other programs
+_RESERVED_BYTES = 1_000_000_000  # left for other programs
 _CGROUP_LIMIT_PATH = Path("/sys/fs/cgroup/memory.max")
 _MEMINFO_PATH = Path("/proc/meminfo")
 
@@ -68,7 +68,7 @@ class Machine(Struct, frozen=True):
 def this_machine(
     environ: Mapping[str, str], find: Callable[[str], str] | None = None
 ) -> Machine:
-    """Ask the system. Raises nothing: what cannot be found is unknown."""
+    """Examine this machine. Raises nothing: what cannot be found is unknown."""
     memory, available = _memory()
     gpus = _gpus(find or Programs(environ).find)
     return Machine(memory, available, gpus, bool(gpus) and _llama_uses_gpu())

@@ -18,7 +18,7 @@ _OWN_SUFFIX = ".model.json"
 
 
 class SplitModel(Struct, frozen=True):
-    """A model cut in pieces, one to a package: `package` with its number, from 1."""
+    """A model in pieces, one in each package: `package` with its number, from 1."""
 
     package: str
     version: str
@@ -32,21 +32,21 @@ class SplitModel(Struct, frozen=True):
 class LocalModel(Struct, frozen=True):
     """A model of ours, or one that was installed from the hub or from the user's own file.
 
-    What follows `memory` is what its GGUF file says.
+    The fields after `memory` are read from its GGUF file.
     """
 
     name: str
     file: str
-    size: int  # bytes; of a model in `HUB_MODELS` about
-    sha256: str  # "": not known before
+    size: int  # bytes; approximate for `HUB_MODELS`
+    sha256: str  # "": unknown before the hub reports it
     repository: str = ""  # on the hub, as ORG/REPO
     hub_path: str = ""  # the file in it
     quant: str = ""
     parts: SplitModel | None = None
-    memory: int = 0  # bytes while it runs, about
-    context: int = 0  # tokens that it was made for; 0: not known
-    token_bytes: int = 0  # of memory for each token of a conversation; 0: not known
-    calls_tools: bool = False  # in the format of its chat template
+    memory: int = 0  # bytes while it runs, approximately
+    context: int = 0  # tokens that it was trained for; 0: unknown
+    token_bytes: int = 0  # memory for each token of a conversation; 0: unknown
+    calls_tools: bool = False  # its chat template has a format for tools
 
 
 EMBEDDED_MODELS = (
@@ -91,7 +91,7 @@ def memory_of(size: int) -> int:
     return size + size // 10 + 400_000_000
 
 
-# By the memory they need. The hub states the size and the sha256 of the present file.
+# Ordered by memory. The hub states the size and the sha256 of the current file.
 HUB_MODELS = (
     _from_hub("smollm3-3b", "ggml-org/SmolLM3-3B-GGUF", "Q4_K_M", 1_915_305_312),
     _from_hub("gemma-3-4b-it", "ggml-org/gemma-3-4b-it-GGUF", "Q4_K_M", 2_489_757_856),
@@ -114,9 +114,9 @@ KNOWN_MODELS = (*EMBEDDED_MODELS, *HUB_MODELS)
 
 
 def find(name: str, own: Sequence[str] = ()) -> LocalModel:
-    """The model of ours of that name, with or without `local/`. Raises `BadInput`.
+    """The built-in model of that name, with or without `local/`. Raises `BadInput`.
 
-    `own` are names that could have been meant as well.
+    `own` are other names that the error may suggest.
     """
     wanted = name.removeprefix("local/")
     for model in KNOWN_MODELS:
@@ -152,7 +152,7 @@ class ModelDirectory(Struct, frozen=True):
         ]
 
     def list_own(self) -> list[LocalModel]:
-        """The person's own GGUF files, as they were installed."""
+        """The user's own GGUF files, as installed."""
         models = list[LocalModel]()
         for path in sorted(self.directory.glob(f"*{_OWN_SUFFIX}")):
             try:
@@ -162,12 +162,12 @@ class ModelDirectory(Struct, frozen=True):
         return models
 
     def list_all(self) -> list[LocalModel]:
-        """Models of ours, and those that were installed otherwise."""
+        """The built-in models, and the user's own."""
         own = {model.name: model for model in self.list_own()}
         return [*(own.pop(model.name, model) for model in KNOWN_MODELS), *own.values()]
 
     def find(self, name: str) -> LocalModel:
-        """The model of that name, ours or the user's own. Raises `BadInput`."""
+        """The model of that name, built in or the user's own. Raises `BadInput`."""
         wanted = name.removeprefix("local/")
         own = self.list_own()
         for model in own:
@@ -176,14 +176,14 @@ class ModelDirectory(Struct, frozen=True):
         return find(wanted, [model.name for model in own])
 
     def add(self, model: LocalModel) -> None:
-        """Remember a model of the user's own."""
+        """Record a model of the user's own."""
         with open(
             self.directory / f"{model.file}{_OWN_SUFFIX}", "wb", opener=open_checked
         ) as file:
             file.write(msgspec.json.encode(model) + b"\n")
 
     def partial_size(self, model: LocalModel) -> int:
-        """How many bytes of an unfinished download there are."""
+        """The size in bytes of an unfinished download."""
         return _size(self.partial(model))
 
     def origin(self, model: LocalModel) -> ModelSource | None:

@@ -29,7 +29,7 @@ _MIN_TOOL_PARAMETERS = 2_500_000_000
 
 
 def own_model(place: str, name: str = "") -> LocalModel:
-    """The model at a path or an address, before it is installed. `name`: it is this one of ours.
+    """The model at a path or address, not installed yet. `name`: the built-in model it is.
 
     Raises `BadInput` if there is none, and `Unreachable` if its size is not reported.
     """
@@ -54,7 +54,7 @@ def own_model(place: str, name: str = "") -> LocalModel:
 
 
 def hub_model(repository: str, file: HubFile) -> LocalModel:
-    """The model in a file of the hub, before it is installed: one of ours, if it is that."""
+    """The model in a file of the hub, not installed yet; a built-in one if it matches."""
     for known in EMBEDDED_MODELS:
         if file.sha256 == known.sha256:
             return known
@@ -77,9 +77,9 @@ def hub_model(repository: str, file: HubFile) -> LocalModel:
 def add_to_directory(
     model: LocalModel, origin: ModelSource, shelf: ModelDirectory
 ) -> LocalModel:
-    """`model`, which was fetched, with what its file says; it is remembered from now on.
+    """Record `model`, which was fetched, and return it with the figures of its file.
 
-    A file that is no model is deleted. Raises `BadInput`.
+    Deletes a file that is not a model, and raises `BadInput`.
     """
     try:
         header = read_header(shelf.place(model))

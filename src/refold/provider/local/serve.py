@@ -28,7 +28,7 @@ from msgspec import Struct
 from refold.safe_open import create_file, open_checked
 
 MIN_FREE_SHARE = 0.05  # of the machine's memory: with less available, an idle server ends
-_WATCH_SECONDS = 1.0  # between two looks at whether to end
+_WATCH_SECONDS = 1.0  # between two checks
 _PREFILL_TIMEOUT_SECONDS = 600.0
 
 
@@ -38,14 +38,14 @@ class ServeRequest(Struct, frozen=True, kw_only=True):
     model: str  # path of the GGUF file
     key: str
     record: str  # path: a `ServerRecord`, written when it serves
-    use: str  # path: locked by those who use it; its time is that of the last use
+    use: str  # path: a lock that users share; its mtime is the last use
     starting: int  # descriptor of the lock that its starter holds until it serves
     keep: float  # seconds after the last use
     context: int  # tokens of one request
-    slots: int  # requests that are computed at the same time
+    slots: int  # requests computed at the same time
     threads: int
     template: str = ""  # the chat template; "": the model's own
-    prefix: str = ""  # system text that most requests begin with
+    prefix: str = ""  # the system text with which most requests begin
     saved: str = ""  # path: the state of the model after `prefix`; read, or written once
     login: str = ""  # directory that exists while the user is logged in; "": not known
 
@@ -119,7 +119,7 @@ def serve(load: Callable[[ServeRequest], tuple[str, object]]) -> NoReturn:
         _read_prefix(order, url)
     _write_record(order, url)
     _say_ready(url)
-    os.close(order.starting)  # it was inherited, and with it the lock
+    os.close(order.starting)  # this inherited descriptor holds the lock
     _watch(order)
 
 
@@ -152,7 +152,7 @@ def _say_ready(url: str) -> None:
 
 
 def _read_prefix(order: ServeRequest, url: str) -> None:
-    """Let each slot begin where the model has read the prefix.
+    """Let each slot begin with the state after the prefix.
 
     Reading it takes seconds, restoring the state that llama.cpp saved takes milliseconds.
     A failure costs only time: the first request then reads the prefix itself.
@@ -269,7 +269,7 @@ def llama(order: ServeRequest) -> tuple[str, object]:
     if order.template:
         params.chat_template = order.template
     params.ui = False
-    params.endpoint_slots = False  # it would tell what was asked
+    params.endpoint_slots = False  # it would reveal the prompts
     if order.saved:
         params.slot_save_path = os.path.join(os.path.dirname(order.saved), "")
     server = xllamacpp.Server(params)

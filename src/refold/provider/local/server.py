@@ -39,17 +39,15 @@ if TYPE_CHECKING:
 
 # -P: whatever lies in the directory we were started in is not imported.
 SERVE_COMMAND = (sys.executable, "-P", "-m", "refold.provider.local.serve")
-DEFAULT_CONTEXT_TOKENS = (
-    8192  # what they are kept in takes 28 kB each with the bigger model
-)
+DEFAULT_CONTEXT_TOKENS = 8192  # each takes 28 kB of memory with the bigger model
 MAX_CONTEXT_TOKENS = 32_768  # reading more takes minutes without a GPU
 _MEMORY_SHARE = 0.6  # of the machine, for a model and its conversations
-_MAX_LONG_REQUESTS = 2  # at once; `serve` keeps room for so many
+_MAX_LONG_REQUESTS = 2  # at once; `serve` reserves room for them
 _MAX_SLOTS = 4
 _SLOTS_MEMORY_BYTES = 5_500_000_000  # of the machine; with less there is one slot
 _MAX_SAVED_PREFIXES = 6  # of about 10 MB each
 _LOAD_TIMEOUT_SECONDS = 600.0  # a cold disk is slow
-_END_TIMEOUT_SECONDS = 5.0  # to end by itself
+_END_TIMEOUT_SECONDS = 5.0  # for a server to end by itself
 _POLL_SECONDS = 0.02
 _PASSED_VARIABLES = (
     "HOME", "LANG", "PATH", "TMPDIR", "LD_LIBRARY_PATH",
@@ -73,7 +71,7 @@ class Server(Protocol):
 
 
 class Serving(Struct, frozen=True, kw_only=True):
-    """How a model is served."""
+    """Options for serving a model."""
 
     keep: float = 600.0  # seconds after the last use
     context: int = DEFAULT_CONTEXT_TOKENS
@@ -81,7 +79,7 @@ class Serving(Struct, frozen=True, kw_only=True):
 
 
 class SharedServer:
-    """One server for each model file and way to serve it; its files are in `directory`."""
+    """One server for each model file and set of options; its files are in `directory`."""
 
     def __init__(
         self,
@@ -180,7 +178,7 @@ class SharedServer:
             raise Refused(
                 f"the embedded model has not loaded within {_LOAD_TIMEOUT_SECONDS:g} s; see {self.log}"
             ) from error
-        except BaseException:  # who does not want to wait any longer leaves nothing behind
+        except BaseException:  # a cancelled start leaves nothing behind
             process.kill()
             raise
         finally:
@@ -190,7 +188,7 @@ class SharedServer:
     async def _await_ready(
         self, process: "subprocess.Popen[bytes]", order: ServeRequest
     ) -> None:
-        """Send the order, and wait for the line that says that it serves."""
+        """Send the `ServeRequest`, and wait for the line that reports readiness."""
         assert process.stdin is not None
         assert process.stdout is not None
         with process.stdin, suppress(BrokenPipeError):
@@ -285,9 +283,9 @@ def server_environment(ours: Mapping[str, str]) -> dict[str, str]:
 
 
 def context_tokens(model: "LocalModel", memory: int) -> int:
-    """The tokens of one request to a model, on a machine with so many bytes of memory.
+    """The tokens of one request to a model, on a machine with `memory` bytes.
 
-    More than `DEFAULT_CONTEXT_TOKENS` where the model was made for it and the memory is enough.
+    More than `DEFAULT_CONTEXT_TOKENS` if the model and the memory allow it.
     """
     known = model.context or DEFAULT_CONTEXT_TOKENS
     if not model.token_bytes:

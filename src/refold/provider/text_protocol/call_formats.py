@@ -19,10 +19,9 @@ from refold.values.tools import ToolSpec
 
 
 class ParsedCall(Struct, frozen=True):
-    """`arguments` are JSON; the raw text if what was written is not JSON.
-
-    `unknown_tool`: without a tag, and of a tool that was not offered. `why`: the reason
-    why it is not made; then its arguments are never an object.
+    """A call from text. `arguments` are JSON, or the raw text if the model wrote none.
+    `unknown_tool`: without a tag, and of a tool that was not offered. `why`: the reason why
+    it is not made; then its arguments are never an object.
     """
 
     name: str
@@ -31,7 +30,7 @@ class ParsedCall(Struct, frozen=True):
     why: str = ""
 
 
-TEXT_WIRE = "text"  # in a call that is not made, the data of this wire is the reason
+TEXT_WIRE = "text"  # the wire whose data is the reason why a call is not made
 # No tool has this name, so a model that repeats the example makes no call.
 EXAMPLE_CALL = ParsedCall("TOOL", '{"ARGUMENT": "VALUE"}')
 
@@ -96,14 +95,14 @@ def unmade(call: ParsedCall, why: str) -> ParsedCall:
 
 
 def _never_valid(arguments: str) -> str:
-    """These can never be valid arguments. An object in a string may be decoded once: see
-    `values.json_repair`.
+    """Encode arguments so that they are never valid, even if `values.json_repair` decodes
+    the string once.
     """
     return msgspec.json.encode(msgspec.json.encode(clean(arguments)).decode()).decode()
 
 
 def call_with(name: str, values: Mapping[str, str], tools: Tools) -> ParsedCall:
-    """A call whose arguments came as texts: each gets the type that the tool wants."""
+    """A call from arguments as texts, each converted to the type in the tool's schema."""
     tool = tools.get(name)
     schema: Any = msgspec.json.decode(tool.parameters) if tool else {}
     wanted: Object = schema.get("properties", {})
@@ -112,7 +111,7 @@ def call_with(name: str, values: Mapping[str, str], tools: Tools) -> ParsedCall:
 
 
 def fits(call: ParsedCall, tools: Tools) -> bool:
-    """Is it a call of an offered tool, with all required arguments and no unknown ones?"""
+    """Whether it calls an offered tool with all required and no unknown arguments."""
     tool = tools.get(call.name)
     try:
         arguments: Any = parse_json(call.arguments)
@@ -123,10 +122,8 @@ def fits(call: ParsedCall, tools: Tools) -> bool:
 
 
 def may_be_call(head: str, tools: Tools, *, unknown_tools: bool) -> bool:
-    """May JSON without a tag that begins like this be a call?
-
-    `unknown_tools`: may it be of a tool that was not offered? Once the answer is no, it
-    stays no with more text.
+    """Return False once JSON without a tag that begins like this cannot be a call.
+    `unknown_tools`: it may be of a tool that was not offered. A False stays with more text.
     """
     opening = _OPENING_PATTERN.match(head)
     offset = begin = opening.end() if opening else 0

@@ -40,8 +40,8 @@ _MAX_TAIL_PIECES = 64  # pieces that are searched for the end of an argument
 class Candidate:
     """`sure`: its tag or fence says that it is a call. `calls` may have broken arguments.
 
-    `unknown_tools`: may it be of a tool that was not offered? The state is "half" if it
-    was sure to be a call and the response ended inside.
+    `unknown_tools`: it may be of a tool that was not offered. The state is "half" if it was
+    sure to be a call and the response ended inside.
     """
 
     def __init__(self, tools: Tools, *, unknown_tools: bool) -> None:
@@ -51,7 +51,7 @@ class Candidate:
         self.fence: Opening | None = None  # the fence around it or in it
         self.calls: tuple[ParsedCall, ...] = ()
         self.scan = Scan()
-        self.open_json = False  # text, and the JSON in `scan` has not ended
+        self.open_json = False  # it is text, and the JSON in `scan` has not ended
         self.rest = ""  # text after a broken call, consumed with it
         self._tools = tools
         self._open: list[Opening] = []
@@ -67,7 +67,7 @@ class Candidate:
 
     @property
     def whole(self) -> bool:
-        """Is there a whole call? Many models do not close what they opened."""
+        """Whether a call is complete. Many models do not close its delimiter."""
         return self._step == self._after
 
     def feed(self, text: str, offset: int) -> tuple[int, bool]:
@@ -84,7 +84,7 @@ class Candidate:
         return offset + len(opening.text), False
 
     def end(self) -> None:
-        """The response is complete and was not cut off."""
+        """End the candidate with the response, which was not cut off."""
         if self._step == self._json and self.sure:
             self._wrong()
         broken_off = "half" if self.sure else "text"

@@ -108,7 +108,7 @@ async def _read_calls(answer: AsyncGenerator[Delta, None]) -> AsyncGenerator[Del
                 case TextDelta(text):
                     words.append(text)
                     yield delta
-                # A server may hear a call in the words by itself; here nothing is one.
+                # A server may parse calls from the text; here none counts.
                 case CallDelta():
                     pass
                 case Done(stop="end" | "calls"):
@@ -126,7 +126,7 @@ async def _read_calls(answer: AsyncGenerator[Delta, None]) -> AsyncGenerator[Del
 async def _first_block(
     answer: AsyncGenerator[Delta, None],
 ) -> AsyncGenerator[Delta, None]:
-    """Up to the end of the first block, which is closed where a stop has cut that off."""
+    """End the response with its first block; add the end that a stop text has cut off."""
     text = upto = ""
     async with aclosing(answer) as deltas:
         async for delta in deltas:
@@ -178,7 +178,7 @@ class FenceFormat:
         return "\n\n".join(f"```python\n{code}\n```" for code in _as_code(call))
 
     def result(self, result: ToolResult, call: ToolCall | None) -> str:
-        # What a file says must not be able to end it, and then speak for the person.
+        # The content of a file must not end it and then pose as the user.
         text = result.text.replace("</output", "<\\/output").strip("\n")
         output = f"<output>\n{text}\n</output>"
         if not self._small:
@@ -199,7 +199,7 @@ def _instructions(tools: Iterable[ToolSpec]) -> str:
 
 
 def _short_instructions(tools: Iterable[ToolSpec]) -> str:
-    """The functions by their names, and what they have to be given."""
+    """Instructions with the functions and their required arguments."""
     own = (_signature(tool) for tool in tools if tool.name != PYTHON_TOOL)
     return _SHORT_INSTRUCTIONS.format(functions=", ".join((*_PRIMITIVE_FUNCTIONS, *own)))
 
@@ -210,7 +210,7 @@ def _signature(tool: ToolSpec) -> str:
 
 
 def _as_code(call: ToolCall) -> Iterator[str]:
-    """A call of another protocol, as code would make it."""
+    """A call of another protocol, as code."""
     arguments: Any = msgspec.json.decode(sanitize.arguments(call.arguments))
     match arguments:
         case {"code": str(code)} if call.name == PYTHON_TOOL:
@@ -230,14 +230,14 @@ _OPEN_STRING_ERROR = "unterminated triple-quoted"
 
 
 def blocks(answer: str, *, whole: bool = True) -> tuple[str, ...]:
-    """`whole`: the response ended properly, so a block that is still open ends with it."""
+    """The code blocks of a response. `whole`: it is complete, so it ends an open block."""
     return tuple(code for code in _find_blocks(answer.splitlines(), whole) if code.strip())
 
 
 def through_first_block(answer: str) -> str:
     """The answer up to the line that closes its first block; "" if none does, yet.
 
-    A line without an end may still become another.
+    A line without its end may still change.
     """
     lines = answer.splitlines(keepends=True)
     over = len(lines) if answer.endswith("\n") else len(lines) - 1
@@ -267,7 +267,7 @@ def _find_blocks(lines: list[str], whole: bool) -> Iterator[str]:
 def _end(lines: list[str], first: int, fence: str, indent: int, python: bool) -> int:
     """The line that closes a fence; or the one after the last.
 
-    Marks inside of a string of Python's close nothing: code writes Markdown, too.
+    Fences inside a Python string close nothing: code writes Markdown, too.
     """
     closes = re.compile(rf"^[ \t]*{re.escape(fence[0])}{{{len(fence)},}}[ \t]*$")
     ends = [n for n in range(first, len(lines)) if closes.match(lines[n])]
@@ -283,7 +283,7 @@ def _code(lines: list[str], indent: int) -> str:
 
 
 def _in_a_string(code: str) -> bool:
-    """Does the code end in the middle of a string that spans lines?"""
+    """Whether the code ends inside a string that spans lines."""
     if '"""' not in code and "'''" not in code:
         return False
     try:

@@ -55,11 +55,11 @@ class StreamParser:
         self._native = native
         self._schema = Raw(schema or b"null")
         self._response: list[str] = []
-        # What is not parsed yet, after the last characters that were: delimiters look back.
+        # The text to parse, after the last parsed characters: delimiters look back.
         self._text, self._at = "\n", 1
         self._step: Step = self._plain
         self._candidate = Candidate(self._tools, unknown_tools=not native)
-        self._begins_line = True  # does the candidate?
+        self._begins_line = True  # whether the candidate does
         self._json_scan, self._after_json = Scan(), self._step
         self._fence = "```"
         self._classifier = CallClassifier()
@@ -67,12 +67,12 @@ class StreamParser:
 
     @property
     def calls(self) -> tuple[ParsedCall, ...]:
-        """The calls, once it is closed: all are made, or none is and each says why."""
+        """The calls of a closed parser: all are made, or none is and each has a reason."""
         return self._classifier.calls
 
     @property
     def has_text(self) -> bool:
-        """Is there anything but calls, white space and thinking?"""
+        """Whether there is anything but calls, white space and thinking."""
         return self._classifier.has_text
 
     def feed(self, text: str) -> Iterator[Delta]:
@@ -87,7 +87,7 @@ class StreamParser:
         return self._classifier.take_text()
 
     def close(self) -> None:
-        """The response is complete: decide which calls are made."""
+        """Decide which calls are made: the response is complete."""
         if self._step == self._in_candidate:
             self._candidate.end()
             self._end_candidate()
@@ -98,7 +98,7 @@ class StreamParser:
             self._classifier.close()
 
     def end(self, *, calls: bool = True, first: int = 0) -> Iterator[Delta]:
-        """What is still held back; calls are numbered from `first` on.
+        """The deltas that are still held back; calls are numbered from `first` on.
 
         Without `calls`, they are passed on as text.
         """
@@ -357,5 +357,5 @@ class CallClassifier:
 
 
 def _unknown(candidate: Candidate) -> bool:
-    """Is it, without a tag, a call of an unknown tool?"""
+    """Whether it has a call of an unknown tool without a tag."""
     return any(call.unknown_tool for call in candidate.calls)

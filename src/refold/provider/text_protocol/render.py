@@ -53,7 +53,7 @@ class CallFormat(Protocol):
     gives "" for a call that is already in the text of its response.
     """
 
-    no_calls: str  # told to a model that may call nothing now
+    no_calls: str  # the instruction if no call is allowed now
 
     def system(self, request: Request) -> str: ...
     def ending(self, tools: Iterable[ToolSpec]) -> str: ...
@@ -116,7 +116,7 @@ class RequestRenderer:
             system=self._system,
             tools=(),
             tool_choice="auto",
-            # A server that holds the model to it would leave it no words for a call.
+            # A server that enforces the schema would make calls impossible.
             schema=Raw(b"null") if may_call else request.schema,
         )
 
@@ -169,7 +169,7 @@ class RequestRenderer:
 
 
 class _Group(Struct, frozen=True):
-    """Neighbours of one speaker, and all that was made up to them."""
+    """Adjacent messages of one speaker, and everything rendered up to them."""
 
     side: str
     spoken: tuple[StoredMessage, ...]
@@ -188,7 +188,7 @@ class _Group(Struct, frozen=True):
 
 
 def system_text(request: Request) -> str:
-    """The system text with the tools in it, and how to call them."""
+    """The system text, with the tools and how to call them."""
     if not request.tools:
         return request.system
     instructions = _TOOL_INSTRUCTIONS.format(
@@ -207,7 +207,7 @@ def _ending(tools: Iterable[ToolSpec]) -> str:
 
 
 def call_text(call: ToolCall) -> str:
-    """A call as the model should write it, or as it did where that was no JSON."""
+    """A call as the model should write it, or as it wrote it if that is not JSON."""
     call = sanitize.original_call(call)
     try:
         arguments = msgspec.json.decode(call.arguments, type=str)
@@ -218,7 +218,7 @@ def call_text(call: ToolCall) -> str:
 
 
 def result_text(result: ToolResult, name: str) -> str:
-    # What a file says must not be able to end the result, and then speak for the person.
+    # The content of a file must not end the result and then pose as the user.
     text = readable(result.text, name).replace("</tool_result", "<\\/tool_result")
     text = text.strip("\n")
     of = f' name="{sanitize.name(name)}"' if name else ""
@@ -228,7 +228,7 @@ def result_text(result: ToolResult, name: str) -> str:
 
 
 def readable(text: str, tool: str) -> str:
-    """A result as small models read it: to them "1<tab>4217" is 14217."""
+    """A result for small models, which read "1<tab>4217" as 14217."""
     return _LINE_NUMBER_PATTERN.sub(r"\1: ", text) if tool == "read_file" else text
 
 
@@ -255,7 +255,7 @@ def _by_side(
 
 
 def _join_texts(parts: Sequence[Part]) -> tuple[Part, ...]:
-    """The texts as one: some templates run several together without a blank."""
+    """Join the texts: some chat templates join several without a blank."""
     texts = [part.text for part in parts if isinstance(part, Text)]
     others = tuple(part for part in parts if not isinstance(part, Text))
     return (*((Text("\n\n".join(texts)),) if texts else ()), *others)
@@ -272,7 +272,7 @@ def _with_note(messages: Log[StoredMessage], words: str) -> Log[StoredMessage]:
 
 
 def tool_lines(tool: ToolSpec) -> Iterator[str]:
-    """What a tool takes and does: a line of it, and one for each argument."""
+    """The description of a tool: a line, and one for each argument."""
     schema: dict[str, Any] = msgspec.json.decode(tool.parameters)
     properties: dict[str, Any] = schema.get("properties", {})
     needed = schema.get("required", [])

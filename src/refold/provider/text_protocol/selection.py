@@ -3,8 +3,8 @@
 A few models are known to need text. Ollama reports whether a model supports tools, and
 its wire then refuses without a request. `CallProtocolSelector` switches for any other model when a
 refusal or a response shows the need. Most responses show with their first word that they
-contain no call; the parser, with all its patterns, is loaded only for the others. What was found is
-remembered from one session to the next.
+contain no call; the parser, with all its patterns, is loaded only for the others. The
+results are stored across sessions.
 """
 
 import hashlib
@@ -49,7 +49,7 @@ _NEVER_IN_WORDS: frozenset[Wire] = frozenset({"anthropic", "openai-responses", "
 
 
 def choose_protocol(model: str, tools: Tools, in_text: Iterable[str]) -> Tools:
-    """What the settings say of `model`; `tools` is the choice for its provider.
+    """The setting for `model`; `tools` is the choice for its provider.
 
     `in_text`: patterns of the names of models that call tools as text. A pattern may leave
     out the part before a slash, as in `google/gemma-2-9b-it`; case does not matter.
@@ -76,9 +76,9 @@ def with_call_protocol(
     tools: Tools = "auto",
     text_call_models: "TextCallModels | None" = None,
 ) -> Provider:
-    """`provider`, with `model` calling tools as chosen, or as works.
-
-    `text_call_models` remembers what works. It belongs inside `retry`: some servers report a failure if they do not know tools.
+    """`provider`, with `model` calling tools in the chosen way, or in the way that works.
+    `text_call_models` stores which way works. The result belongs inside `retry`: some
+    servers that know no tools report a temporary failure.
     """
     if tools == "auto" and (
         needs_text(name, model) or (text_call_models and model in text_call_models)
@@ -115,8 +115,8 @@ _NO_TOOLS_PATTERN = (
 class CallProtocolSelector:
     """`inner`, with native calls or calls as text, as each of its models needs.
 
-    `from_responses`: may a response show the need, too, or only a refusal? `text_call_models` remembers
-    the models that have shown it.
+    `from_responses`: a response may show the need, too, not only a refusal.
+    `text_call_models` stores the models that have shown it.
     """
 
     def __init__(
@@ -183,8 +183,8 @@ class CallProtocolSelector:
 class TextCallModels:
     """Models of one provider at one address that were found to call tools as text.
 
-    They are remembered from one session to the next, each as an empty file in the state
-    directory; a failure to remember is ignored. After a month a model is forgotten, because
+    They are stored across sessions, each as an empty file in the state directory; a failure
+    to store one is ignored. After a month a model is forgotten, because
     servers and models get better.
     """
 
@@ -265,7 +265,7 @@ class CallDetector:
             yield from self._release()
 
     def _release(self) -> Iterator[Delta]:
-        """Hold nothing back any more."""
+        """Stop holding text back."""
         self._passes = True
         if self._parser is not None:
             yield from self._parser.end(calls=False)
