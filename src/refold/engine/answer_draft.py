@@ -33,7 +33,7 @@ from refold.values.text import clean
 from refold.values.tools import CALLER_TOOL
 from refold.values.usage import Usage
 
-MAX_RESPONSE_CHARS = 2 * 1024 * 1024  # characters: several times what any model writes
+MAX_RESPONSE_CHARS = 2 * 1024 * 1024  # several times what any model writes
 ENDLESS_RESPONSE = (
     f"refold ended the response: it has more than {MAX_RESPONSE_CHARS:,} characters"
 )
@@ -43,7 +43,7 @@ TOO_MANY_HOSTED_CALLS = (
 )
 EMPTY_RESPONSE = "the model's answer was empty"
 MAX_EMPTY_RESPONSES = 2  # empty answers in a row after which the model is asked again
-_MAX_FAILED_TEXT_CHARS = 100_000  # characters of an answer that failed
+_MAX_FAILED_TEXT_CHARS = 100_000
 
 
 class _Text:
@@ -59,8 +59,8 @@ class _Call:
 
 
 class HostedUse(Struct, frozen=True):
-    """A call of a tool that the provider made itself. `result` None: the response was cut off
-    before it.
+    """A tool call that the provider made itself; `result` is None if the response was cut
+    off before it.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Draft:
     """A response in progress.
 
     `next_call` numbers our ids; `model` is the model that was asked; `price` computes
-    dollars. `reachable`: may the model have called this tool through another? `measured`
+    dollars. `reachable` tells whether the model may call a tool through another. `measured`
     is the size of the request. The time to the first piece counts from here on.
     """
 
@@ -91,20 +91,20 @@ class Draft:
         self._calls: dict[int, _Call] = {}
         self._thinking: list[str] | None = None
         self._hosted: dict[str, HostedUse] = {}
-        self._result_chars = 0  # characters of their results
+        self._result_chars = 0  # characters of the results of hosted calls
         self._done: Done | None = None
         self._clock, self._began = clock, clock()
         self._pieces, self._first_piece = 0, 0.0
 
     @property
     def text(self) -> str:
-        """The words so far."""
+        """The text received so far."""
         texts = (p.pieces for p in self._parts if isinstance(p, _Text))
         return "".join(piece for pieces in texts for piece in pieces)
 
     @property
     def provider_calls(self) -> tuple[HostedUse, ...]:
-        """The calls that the provider made itself so far: they have happened."""
+        """The calls that the provider has made itself so far."""
         return tuple(self._hosted.values())
 
     def add(self, delta: Delta) -> Live | None:
@@ -188,13 +188,13 @@ class Draft:
         used = (u.result for u in self.provider_calls if u.result and bytes(u.result.data))
         thinking = tuple(Thinking("", result.wire, result.data) for result in used)
         message = Message("assistant", (*thinking, Text(self.text)))
-        # What it used nobody told, but what is free is free however much it was.
+        # No usage was reported; of a free model the cost is known to be zero.
         free = self._price(self._model, Usage(fresh=1, output=1)) == 0
         cost = 0.0 if free else None
         return ModelAnswered(message, model=self._model, partial=True, cost=cost)
 
     def _count_chars(self, text: str, read: str = "") -> None:
-        """`read` is in the response, but the model has not written it."""
+        """Count text of the response; `read` is text that the model did not write."""
         self._written_chars += len(text)
         self._result_chars += len(read)
         if self._written_chars + self._result_chars > MAX_RESPONSE_CHARS:
@@ -276,7 +276,7 @@ class Draft:
 
 
 def _start_of(text: str) -> str:
-    """The part of a failed response that is recorded: of an endless one, its beginning."""
+    """The part of a failed response that is recorded: the beginning if it is too long."""
     left = len(text) - _MAX_FAILED_TEXT_CHARS
     note = f"\n[… {left:,} characters are left out here …]"
     return text if left <= 0 else text[:_MAX_FAILED_TEXT_CHARS] + note
@@ -294,7 +294,7 @@ def _to_json(arguments: str) -> Raw:
 
         if (repaired := repair_object(written)) is not None:
             return Raw(repaired)
-        # The seam will tell the model.
+        # The tool reports invalid arguments to the model.
         return Raw(msgspec.json.encode(clean(arguments)))
 
 

@@ -27,14 +27,12 @@ from refold.values.tools import Confinement, Effect
 
 SESSION_SOURCE = "this session"
 
-# The plan is another's: a child cannot end the planning.
+# A child cannot end plan mode: the plan belongs to its parent.
 REPORT_ADVICE = "say in your report what should be changed or run"
 
 _STRICTNESS_RANK: dict[Verdict, int] = {"allow": 0, "ask": 1, "deny": 2}
 
-_MAX_PREPARED_CALLS = (
-    64  # calls: whoever asks what would happen never brings them to an end
-)
+_MAX_PREPARED_CALLS = 64  # calls that are only checked, not run, are never dropped
 
 
 class PolicyContext(Protocol):
@@ -75,14 +73,14 @@ class ParentRights(Protocol):
 
 
 def describe_access(tool: Tool, arguments: Mapping[str, object], facts: Facts) -> Access:
-    """What a call would do. Raises `ToolFailed` where its path cannot be one."""
+    """What a call would do, links followed. Raises `ToolFailed` for bad arguments."""
     return resolve_access(access_from_arguments(tool, arguments), facts)
 
 
 def access_from_arguments(tool: Tool, arguments: Mapping[str, object]) -> Access:
-    """What a call says that it would do: no path of it is followed yet.
+    """What a call would do, by its arguments alone: no links are followed yet.
 
-    Raises `ToolFailed` where no command line can be made of its arguments.
+    Raises `ToolFailed` if its arguments make no command line.
     """
     if tool.command is not None:
         line = tool.command(arguments)
@@ -117,7 +115,7 @@ def _hosts(wanted: object) -> tuple[str, ...]:
 
 
 def resolve_access(access: Access, facts: Facts) -> Access:
-    """Follow the paths of an access, as they lead now. Raises `ToolFailed` as `describe_access` does."""
+    """Follow the links in the paths of an access, as they are now. Raises `ToolFailed`."""
     if not access.files and not access.cwd:
         return access
     files = tuple(Target(target.path, facts.follow(target.path)) for target in access.files)
@@ -198,7 +196,7 @@ def stricter(own: Decision, other: Decision) -> Decision:
 
 
 def _git_paths(mine: Confinement, theirs: Confinement) -> tuple[str, ...]:
-    """What both let git write, where one of them does so because the user saw it named."""
+    """The paths that both let git write, without those that both open by name."""
     first, second = (
         (*confinement.opened, *confinement.of_git) for confinement in (mine, theirs)
     )
@@ -235,7 +233,7 @@ class PreparedCall(Struct, frozen=True):
 
 
 class ResolvedCall(Struct, frozen=True):
-    """What a call would do by now, where the paths in its command lead, and the fingerprint."""
+    """What a call would do now, where paths in its command lead, and the fingerprint."""
 
     access: Access
     command_paths: Sequence[str]
@@ -262,7 +260,7 @@ def check_masks(tool: Tool, arguments: Mapping[str, object]) -> None:
 
 
 class _CachedDecision(Struct, frozen=True):
-    """`link_targets` is where the paths led that were followed on the way to it."""
+    """A decision, and what it depends on; `link_targets` maps followed paths to targets."""
 
     access: Access
     mode: Mode
@@ -273,7 +271,7 @@ class _CachedDecision(Struct, frozen=True):
 
 
 class PreparedCalls:
-    """Of one session. Hand it the call as the model made it, nothing masked."""
+    """The prepared calls of one session. Takes calls as the model made them, unmasked."""
 
     def __init__(self) -> None:
         self._prepared: dict[str, PreparedCall] = {}
@@ -282,7 +280,7 @@ class PreparedCalls:
         self.in_order = anyio.Lock()
 
     def prepare(self, call: ToolCall, tool: Tool) -> PreparedCall:
-        """Raises `ToolFailed` where the arguments do not fit, or name no file."""
+        """Parse and describe a call. Raises `ToolFailed` for invalid arguments."""
         prepared = self._prepared.get(call.id)
         if prepared is None or prepared.tool is not tool or prepared.call != call:
             self.drop(call.id)
@@ -297,7 +295,7 @@ class PreparedCalls:
         return prepared
 
     def resolve(self, call: ToolCall, tool: Tool, facts: Facts) -> ResolvedCall:
-        """Where its paths lead now. Raises `ToolFailed` as `prepare` does."""
+        """Follow the links in its paths, as they are now. Raises `ToolFailed`."""
         access = resolve_access(self.prepare(call, tool).unresolved, facts)
         command_paths: Sequence[str] = ()
         if is_command(access):
@@ -313,9 +311,9 @@ class PreparedCalls:
     def decide(
         self, call_id: str, access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts
     ) -> Decision:
-        """`permissions.decide`: the same verdict as long as it rests on the same.
+        """`permissions.decide`, cached while its inputs and followed links stay the same.
 
-        It is pure but for the links it follows, and those are followed again.
+        It is pure except for the links it follows, and those are followed again.
         """
         last = self._verdicts.get(call_id)
         if (
@@ -340,6 +338,6 @@ class PreparedCalls:
         return decision
 
     def drop(self, call_id: str) -> None:
-        """The call is over."""
+        """Forget a call that has ended."""
         for cache in (self._prepared, self._resolved, self._verdicts):
             cache.pop(call_id, None)

@@ -27,18 +27,18 @@ from refold.provider.port import Request
 from refold.values.usage import Budget, Estimate, Usage
 
 Price: TypeAlias = Callable[[str, Usage], float | None]
-DEFAULT_ANSWER_TOKENS = 8_192  # tokens of an answer, where no limit is set
+DEFAULT_ANSWER_TOKENS = 8_192  # of an answer, if no limit is set
 NOTHING_LEFT = "the budget of this turn is used up"
 _Number = TypeVar("_Number", int, float)
 
 
 def find_overrun(view: View, budget: Budget) -> str:
-    """Which part of the budget is used up, in words; "" where there is still some."""
+    """Say which part of the budget is used up; "" if none is."""
     return _overrun(budget_used(view), budget)
 
 
 def unenforceable(model: str, cost: float | None, budget: Budget) -> str:
-    """Why a limit in dollars cannot be kept for this model; "" where it can.
+    """Say why a limit in dollars cannot be enforced for this model; "" if it can.
 
     `cost` of any call is None if the price is not known. A limit in tokens holds then.
     """
@@ -52,7 +52,7 @@ def unenforceable(model: str, cost: float | None, budget: Budget) -> str:
 
 
 def shortfall(usage: BudgetUsed, budget: Budget, need: Estimate) -> str:
-    """Which part of the budget has no room for one call more, in words; "" where it fits."""
+    """Say which part of the budget is too small for another call; "" if none is."""
     if over := _overrun(usage, budget):
         return over
     dollars, tokens = need.dollars, need.tokens
@@ -127,9 +127,9 @@ async def request_more(
     *,
     record_refusal: bool = False,
 ) -> bool:
-    """Request a larger grant. False: there is no more.
+    """Request a larger grant. Returns False if no more is granted.
 
-    With `told` the journal records that, so that it is not requested again and again.
+    With `record_refusal`, a refusal is recorded, so that it is not requested again.
     """
     usage = budget_used(record.view)
     larger_budget = await grant.request_more(need, usage) if grant is not None else None
@@ -153,7 +153,7 @@ async def request_more(
 
 
 def _larger_budget(have: Budget, more: Budget) -> Budget:
-    """Two that were drawn at once may come in either order; the later one was more."""
+    """The larger of two grants: two requested at once may arrive in either order."""
     return Budget(
         _larger_limit(have.dollars, more.dollars),
         _larger_limit(have.tokens, more.tokens),
@@ -188,8 +188,8 @@ async def reserve(
     record: Record,
     grant: BudgetGrant | None = None,
 ) -> int:
-    """Reserve the cost of a model call, and return the seq of that event; 0: the call is
-    not wanted.
+    """Reserve the cost of a model call, and return the seq of that event; 0 if the call
+    is not wanted.
 
     Raises `ProviderError` if nothing is left to pay for it, and no more is granted.
     """
@@ -263,7 +263,7 @@ async def ask_outside_conversation(
 
 
 def to_settled(seq: int, model: str, paid: Charge | None, failed: str) -> Settled:
-    """The end of a call without a result; `paid` is for responses that were dropped."""
+    """The end of a call without a result; `paid` is the charge for dropped responses."""
     if paid is None:
         return Settled(seq, model=model, failed=failed)
     return Settled(seq, paid.usage, paid.model, paid.cost, failed)

@@ -49,7 +49,7 @@ class Charge(Struct, frozen=True):
 def charge(
     done: Done, call: MeasuredCall, model: str, price: Callable[[str, Usage], float | None]
 ) -> Charge:
-    """What an answer of `model` is charged, unless `done` names another one."""
+    """The charge for a response of `model`, unless `done` names another model."""
     by = done.by or model
     usage = plausible_usage(done.usage, call, by_agent=done.by_agent)
     cost = done.cost
@@ -68,10 +68,10 @@ def add_charges(first: Charge, second: Charge) -> Charge:
 
 
 def plausible_usage(usage: Usage, call: MeasuredCall, *, by_agent: bool = False) -> Usage:
-    """The reported usage `told`, as far as it is plausible for this call; the rest is
-    estimated, and marked.
+    """The reported usage as far as it is plausible for this call; the rest is estimated,
+    and marked.
     """
-    if usage.estimated:  # by us, before: nothing that a provider says sets this
+    if usage.estimated:  # only refold sets this, never a provider
         return usage
     read = _can_be_read(usage.input, call, by_agent)
     written = _can_be_written(usage.output, call, by_agent)

@@ -41,7 +41,7 @@ async def run_ready(world: World, record: Record) -> None:
     """
     match record.view.conversation.calls:
         case (only,) if only.result is None and only.stage != "asked":
-            await run_with_file_locks(only.call, world, record)  # nobody can join one call
+            await run_with_file_locks(only.call, world, record)  # no other call can join it
             return
         case _:
             pass
@@ -52,9 +52,9 @@ async def run_ready(world: World, record: Record) -> None:
         nonlocal running
         await run_with_file_locks(ready_call.call, world, record)
         running -= 1
-        taken.discard(ready_call.call.id)  # if a person has to be asked it comes again
+        taken.discard(ready_call.call.id)  # after a question it is run again
         if not running:
-            group.cancel_scope.cancel()  # nobody is left to be joined
+            group.cancel_scope.cancel()  # no call is left that another could join
 
     async with anyio.create_task_group() as group:
         while True:
@@ -86,7 +86,7 @@ async def run(call_id: str, world: World, record: Record) -> None:
             case "called" if world.hooks and await _run_next_hook(
                 open_call, whole, world, record
             ):
-                pass  # the next one, or what the last has left of the call
+                pass  # continue with the next hook, or with the changed call
             case "called":
                 await _record_opening(
                     whole, begin(whole, world, record.view), world, record
@@ -119,7 +119,7 @@ def begin(call: ToolCall, world: World, view: View) -> list[Event]:
         return [Ended(call.id, "failed", why or text, outside=bool(why))]
     try:
         judged = _judge_call(call, tool, world, view)
-    except ToolFailed as error:  # the arguments fit not, or name what cannot be a path
+    except ToolFailed as error:  # invalid arguments or paths
         return [Ended(call.id, "failed", str(error))]
     return [judged, Started(call.id)] if judged.verdict == "allow" else [judged]
 
@@ -127,10 +127,9 @@ def begin(call: ToolCall, world: World, view: View) -> list[Event]:
 def begin_with_answer(call: ToolCall, world: World, view: View) -> list[Event]:
     """The events that are recorded together with the response that makes the call.
 
-    None if the user has to be asked and the preview has to be made first, and if hooks may
-    have something to say.
+    Empty if a preview has to be made before the user is asked, or if there are hooks.
     """
-    if world.hooks is not None:  # they are run before
+    if world.hooks is not None:  # they run before the verdict
         return []
     opening = begin(call, world, view)
     return [] if to_preview(call, opening[0], world) else opening
@@ -139,10 +138,10 @@ def begin_with_answer(call: ToolCall, world: World, view: View) -> list[Event]:
 def judge_again(
     open_call: OpenCall, whole: ToolCall, world: World, view: View
 ) -> list[Event]:
-    """What becomes of a call that was allowed, by what holds now.
+    """Judge an allowed call again, by what holds now.
 
-    Its paths may lead somewhere else by now, which was never judged;
-    or something forbids it by now. Else the yes counts, this once.
+    Its paths may lead to files that were never judged, or a rule may forbid it by now.
+    Otherwise the user's approval counts, this once.
     """
     opening = begin(whole, world, view)
     match opening[0]:
@@ -169,14 +168,14 @@ def must_sync(events: Sequence[Event], calls: Sequence[ToolCall], world: World) 
 
 
 def was_interrupted(open_call: OpenCall, world: World, record: Record) -> bool:
-    """Was it started by a writer that died? Then only a look may be repeated."""
+    """Whether a writer that died started this call, and it must not be repeated."""
     ours = open_call.started > record.since
     effect = _effect(open_call.call, world)
     return not ours and not (effect and effect.repeatable)
 
 
 def end_unexecuted(open_call: OpenCall, reason: str, world: World, record: Record) -> Ended:
-    """How a call ends that will not be done, or not again."""
+    """The end of a call that will not be executed, or not again."""
     world.prepared.drop(open_call.call.id)
     if open_call.stage == "started" and was_interrupted(open_call, world, record):
         return Ended(open_call.call.id, "unknown", UNKNOWN_OUTCOME)
@@ -190,7 +189,7 @@ async def _record_opening(
     if question is None:
         await record(*opening, kept=must_sync(opening, (call,), world), by="rules")
     else:
-        async with world.prepared.in_order:  # questions come up in the order of the calls
+        async with world.prepared.in_order:  # questions appear in the order of the calls
             event = await with_preview(call, question, world, record)
             await record(event, kept=must_sync((event,), (call,), world), by="rules")
     if world.hooks is not None:
@@ -242,7 +241,7 @@ def _effect(call: ToolCall, world: World) -> Effect | None:
 
 
 def _paths_to_lock(call: ToolCall, world: World) -> Sequence[str]:
-    """What no two calls may work on at once: the files it changes, in one order."""
+    """The files that a call changes, sorted: each is locked while it runs."""
     tool = world.tool(call.name)
     if tool is None or tool.effect is not Effect.CHANGE:
         return ()

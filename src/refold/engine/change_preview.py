@@ -24,7 +24,7 @@ from refold.values.messages import ToolCall
 
 
 def to_preview(call: ToolCall, event: Event, world: World) -> Judged | None:
-    """The question, if this is one and is about a call that can be tried first."""
+    """The question, if `event` is one and its call can be previewed."""
     if not isinstance(event, Judged) or event.verdict != "ask":
         return None
     tool = world.tool(call.name)
@@ -36,7 +36,7 @@ def to_preview(call: ToolCall, event: Event, world: World) -> Judged | None:
 async def with_preview(
     call: ToolCall, question: Judged, world: World, record: Record
 ) -> Judged | Ended:
-    """A question with the changes to show, or the end of a call that would fail.
+    """The question with its preview, or the end of the call if it would fail.
 
     Earlier calls on the same files that still wait count as done. A failure is reported to
     the model only if it does not depend on them, and if all files are in the workspace:
@@ -61,7 +61,7 @@ async def with_preview(
 async def _changes(
     call: ToolCall, world: World, files: Files, known: dict[str, str]
 ) -> tuple[Diff, ...]:
-    """What the call does to `files`, by its tool; `known` learns of the new versions."""
+    """Run the tool on `files` and return the changes; adds new versions to `known`."""
     tool = world.tool(call.name)
     if tool is None:
         return ()
@@ -82,7 +82,7 @@ async def _changes(
         )
     except ToolFailed:
         raise
-    except Exception as error:  # a tool's bug must not take the session with it
+    except Exception as error:  # a tool's bug must not end the session
         raise ToolFailed(f"{type(error).__name__}: {error}") from error
     changes = tuple(part for part in reply.shown if isinstance(part, Diff))
     known.update({diff.path: diff.after for diff in changes})

@@ -14,21 +14,21 @@ from refold.values.tools import Effect
 
 
 def begin_saving(tool: Tool | None, world: World) -> None:
-    """Look at the files while the model still writes a call that may change some."""
+    """Start the snapshot while the model still writes a call that may change files."""
     writes = tool is not None and tool.effect in (Effect.CHANGE, Effect.RUN)
     if writes and world.snapshots is not None:
         world.snapshots.begin()
 
 
 def files_changed(world: World) -> None:
-    """Something may have changed files: what was seen of them counts no more."""
+    """Mark the last snapshot as stale: files may have changed."""
     if world.snapshots is not None:
         world.snapshots.dirty()
-        world.snapshots.begin()  # while the model is told of it
+        world.snapshots.begin()  # at the same time as the model call
 
 
 async def save_if_changed(world: World, record: Record) -> None:
-    """At the end of a turn: a later rewind compares the files with this checkpoint."""
+    """Save a checkpoint at the end of a turn; a later rewind compares the files with it."""
     if world.snapshots is not None and world.snapshots.behind:
         await save(world, record)
 
@@ -37,7 +37,7 @@ async def save(world: World, record: Record, *, answer: int = 0) -> None:
     """Record a checkpoint of the files, unless the journal has one of this state.
 
     `answer` is the response whose calls are about to change something; its first call saves
-    for all. A snapshot that fails does not stop the work: watchers are told.
+    for all. A snapshot that fails does not stop the work: watchers get a note.
     """
     if world.snapshots is None or (answer and record.view.checkpoints.seq > answer):
         return
@@ -48,7 +48,7 @@ async def save(world: World, record: Record, *, answer: int = 0) -> None:
         saved = record.view.checkpoints
         if taken.trees == saved.trees and not saved.disturbed:
             return
-        # What is different at the first look of a turn was done by somebody else.
+        # Changes seen by the first snapshot of a turn were made by other programs.
         ours = saved.seq > record.view.turn.seq and taken.trees != saved.trees
         different = (
             await anyio.to_thread.run_sync(

@@ -107,5 +107,5 @@ class Collector:
 
 
 def request_size(request: Request) -> int:
-    """Characters of the words that a model is asked with."""
+    """The size of a request in characters."""
     return sum(len(s.message.text) for s in request.messages) + len(request.system)

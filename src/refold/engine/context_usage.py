@@ -3,7 +3,7 @@
 from refold.journal.state.conversation import IMAGE_TOKENS
 from refold.journal.state.fold import View
 
-_MAX_CHARS_PER_TOKEN = 4.0  # characters of a token that we dare to count on
+_MAX_CHARS_PER_TOKEN = 4.0  # a cautious estimate
 _NARROW_SHARE = (
     0.1  # of the window, for the conversation, if the system prompt and tools fill the rest
 )
@@ -26,7 +26,7 @@ def ratio(view: View) -> float:
 def room(view: View, window: int, share: float) -> int:
     """Characters that the conversation may have if `share` of the window is full.
 
-    Some there have to be, even where the system text and the tools fill it.
+    It has a minimum, even if the system prompt and tools fill the window.
     """
     whole, prompt = window * ratio(view), view.conversation.prompt_size
     narrow = min(whole * _NARROW_SHARE, (whole - prompt) * share)

@@ -33,7 +33,7 @@ class SettleCalls(Struct, frozen=True):
 
 
 class Reject(Struct, frozen=True):
-    """The answer that would end the turn is not accepted; the notes tell the model why."""
+    """Reject the answer that would end the turn; the notes tell the model why."""
 
     notes: tuple[str, ...]
 
@@ -49,7 +49,7 @@ class CompactConversation(Struct, frozen=True):
     kind: CompactionKind
     reason: str
     focus: str = ""
-    wanted: bool = False  # by somebody, even if there is room
+    wanted: bool = False  # requested by the user or the model, even if there is room
 
 
 # The reason of a compaction that only the user requested.
@@ -57,7 +57,7 @@ ASKED_FOR = "it was asked for"
 
 
 class Wait(Struct, frozen=True):
-    """Do nothing until there is a new event: subagents are running."""
+    """Wait for a new event: subagents are running."""
 
 
 class RequestBudget(Struct, frozen=True):
@@ -67,7 +67,7 @@ class RequestBudget(Struct, frozen=True):
 class RunHook(Struct, frozen=True):
     """Run the next hook of this event that has not been run yet.
 
-    `about` is the seq of what it is about; `names` are what its matcher may match.
+    `about` is the seq of the event it concerns; `names` are what its matcher may match.
     """
 
     on: HookEvent
@@ -116,7 +116,7 @@ class ChosenAction(Struct, frozen=True):
     by: str
 
 
-# No call is left behind for an end, and no end is put off by more words.
+# Calls are run or settled before a turn ends; messages do not postpone an end.
 _ACTION_RANK: dict[type[Action], int] = {
     RunCalls: 0, SettleCalls: 0, Reject: 1, Wait: 2, RunHook: 3, EndTurn: 4, CompactConversation: 5,
     Deliver: 6, RequestBudget: 7, AskModel: 8,
@@ -124,7 +124,7 @@ _ACTION_RANK: dict[type[Action], int] = {
 
 
 def decide(view: View, policies: Sequence[Policy]) -> ChosenAction | None:
-    """The next action, or None: nothing can be done before the next message or answer."""
+    """The next action, or None if nothing can be done before the next message or answer."""
     if not view.turn.seq:
         return None
     actions: list[ChosenAction] = []
@@ -138,7 +138,7 @@ def decide(view: View, policies: Sequence[Policy]) -> ChosenAction | None:
             case action:
                 actions.append(ChosenAction(action, policy.__name__))
                 if not _ACTION_RANK[type(action)]:
-                    break  # nothing that the others propose comes before it
+                    break  # no other action ranks before it
     if not actions:
         return None
     best = min(actions, key=lambda choice: _ACTION_RANK[type(choice.action)])
@@ -149,7 +149,7 @@ def decide(view: View, policies: Sequence[Policy]) -> ChosenAction | None:
 
 def _with_notes(notes: Sequence[tuple[str, Note]], view: View) -> AskModel:
     tools = all(note.tools for _, note in notes)
-    if view.turn.open_request is not None:  # a repeated question has its notes already
+    if view.turn.open_request is not None:  # a repeated request has its notes already
         return AskModel((), tools and view.turn.open_request.tools)
     texts = [(name, note.text) for name, note in notes if note.text]
     return AskModel(tuple(t for _, t in texts), tools, tuple(n for n, _ in texts))

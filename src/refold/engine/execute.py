@@ -68,7 +68,7 @@ class RunningCall:
     ) -> None:
         self.id, self.record, self._tail = call_id, record, ""
         self._run_call, self._asked = run_call, 0
-        self.outside = False  # what it gives the model is text from outside
+        self.outside = False  # whether its result is text from outside
 
     def context(self, world: World) -> Context:
         view = self.record.view
@@ -81,7 +81,7 @@ class RunningCall:
         )
 
     async def _ask_user(self, world: World, question: AskedQuestion) -> str:
-        """Put the question to the user, by a call of `ask_user` within this one."""
+        """Ask the user, by a call of `ask_user` within this one."""
         self._asked += 1
         call_id = f"{self.id}{NESTED_QUESTION}{self._asked}"
         if self._run_call is None or world.tool(ASK_USER) is None:
@@ -134,8 +134,8 @@ async def execute(
 async def _update_instructions(
     open_call: OpenCall, end: Ended, files: Sequence[str], world: World, record: Record
 ) -> None:
-    """A change that was shown with the question is known to the user who allowed it; and a
-    file that is read or edited has instructions of its folder.
+    """Approve instructions that the user saw changed, and record those of the folders of
+    the files that were read or edited.
     """
     if world.instructions is None or end.outcome != "done":
         return
@@ -150,8 +150,8 @@ async def _update_instructions(
 
 
 def refusal_text(why: str) -> str:
-    """What the model reads of a call that was not allowed."""
-    why = why.rstrip(".")  # it ends a clause here, whoever wrote it as a sentence
+    """The text for the model about a call that was not allowed."""
+    why = why.rstrip(".")  # it ends a clause here
     return REFUSED_CALL.format(why=f": {why}" if why else "")
 
 
@@ -175,9 +175,9 @@ async def _execute(
     if writes := _may_write(tool, decision):
         denied = decision.verdict == "deny" or not access.files
         saved = not denied and await _save_editor_text(files, world)
-        # A checkpoint that an earlier call of the answer has made does not have that text.
+        # The checkpoint of an earlier call of this answer lacks the text just saved.
         await save(world, record, answer=0 if saved else open_call.called)
-        # The mode may be another by now.
+        # The mode may have changed meanwhile.
         decision = judge(access, world, record.view, above=above, by=known)
     if end := denial(whole.id, decision):
         return end
@@ -196,7 +196,7 @@ async def _execute(
 async def _with_new_problems(
     do_it: Callable[[], Awaitable[Ended]], about: Access, world: World
 ) -> Ended:
-    """How the call ends, with what it has broken in the files that it changed."""
+    """The end of the call, with the problems it introduced in the files that it changed."""
     if world.edit_checks is None or about.effect is not Effect.CHANGE:
         return await do_it()
     news = await world.edit_checks.before([target.real for target in about.files])
@@ -206,7 +206,7 @@ async def _with_new_problems(
     try:
         words, _ = escape_tool_text(await news())
     except anyio.get_cancelled_exc_class():
-        return end  # the edit was done, and must not look undone
+        return end  # the edit was done, and must be recorded as done
     if not words:
         return end
     shown = map(Note, words.splitlines())
@@ -214,16 +214,16 @@ async def _with_new_problems(
 
 
 async def _save_editor_text(files: Files | None, world: World) -> bool:
-    """Have text saved that an editor has of the files of a call. Was there any?"""
+    """Have an editor save its text of the call's files. Returns whether there was any."""
     if files is None or not await files.save_first():
         return False
     if world.snapshots is not None:
-        world.snapshots.forget()  # it may have looked before
+        world.snapshots.forget()  # it may have been taken before
     return True
 
 
 def _with_remarks(end: Ended, files: Files | None) -> Ended:
-    """With what an editor did with the files of the call, for the model and the user."""
+    """Add an editor's remarks on the call's files, for the model and the user."""
     remarks = (
         [escape_tool_text(remark)[0] for remark in files.remarks()]
         if files is not None
@@ -236,7 +236,7 @@ def _with_remarks(end: Ended, files: Files | None) -> Ended:
 
 
 def _share_with_tree(end: Ended, about: Access, world: World, record: Record) -> Ended:
-    """What it wrote is known to the whole tree; and whose change was in its way, to it."""
+    """Share the files it wrote; if it failed, name the agents that changed its files."""
     shared, us = world.lineage.shared, world.lineage.address
     for diff in end.shown:
         if isinstance(diff, Diff):
@@ -253,7 +253,7 @@ def _share_with_tree(end: Ended, about: Access, world: World, record: Record) ->
 
 
 def denial(call_id: str, decision: Decision) -> Ended | None:
-    """How a call ends that is forbidden by now, though it was begun."""
+    """The end of a call that was begun but is forbidden now; None if it is not."""
     if decision.verdict != "deny":
         return None
     return Ended(call_id, "refused", refusal_text(decision.reason))
@@ -262,7 +262,7 @@ def denial(call_id: str, decision: Decision) -> Ended | None:
 def access_as_judged(
     open_call: OpenCall, whole: ToolCall, tool: Tool, world: World
 ) -> Access | None:
-    """None: the call is about other files by now than it was judged for."""
+    """What the call accesses; None if its paths lead elsewhere than when it was judged."""
     try:
         resolved = world.prepared.resolve(whole, tool, world.facts())
     except ToolFailed:
@@ -273,7 +273,7 @@ def access_as_judged(
 
 
 def _may_write(tool: Tool, decision: Decision) -> bool:
-    """Of what runs, only commands are confined; another tool can do what it wants."""
+    """Whether a call may write files. Only commands among tools of RUN are confined."""
     confined = tool.command is not None or tool.name in COMMAND_TOOLS
     runs = tool.effect is Effect.RUN and (decision.confines.writes or not confined)
     return tool.effect is Effect.CHANGE or runs
@@ -309,7 +309,7 @@ def _call_dependencies(
 ) -> Mapping[str, object]:
     """The dependencies of this call alone."""
     tool = world.tool(open_call.call.name)
-    assert tool is not None  # or it would not have begun
+    assert tool is not None  # a call of a missing tool is never started
     own: dict[str, object] = {
         "call": open_call.call.id,
         "confines": decision.confines,
@@ -328,8 +328,8 @@ def _call_dependencies(
 
 
 def _unread(open_call: OpenCall, view: View) -> frozenset[str]:
-    """The files that an overwrite must not halve: none if the user saw what it does, or if the
-    model repeats a call that failed.
+    """The files read only in part, which must not be overwritten; none if the user saw the
+    change, or if the model repeats a call that failed.
     """
     if open_call.changes or not view.file_hashes.unread:
         return frozenset()
@@ -345,7 +345,7 @@ async def run_tool(
     running: RunningCall,
     own: Mapping[str, object],
 ) -> Ended:
-    """Do the call. Whatever goes wrong in the tool is an answer for the model.
+    """Run the call. Any failure of the tool becomes a result for the model.
 
     `own` are the dependencies of this call alone.
     """
@@ -376,14 +376,14 @@ async def run_tool(
 
 
 async def end_as_failed(id_: str, words: str, world: World, record: Record) -> Ended:
-    """How a call ends that failed; `words` are for the model, made safe and cut here."""
+    """The end of a call that failed; `words` are for the model, escaped and cut here."""
     words, unseen = escape_tool_text(words)
     text, whole = await _shorten(words, world, record)
     return Ended(id_, "failed", text, _invisible_characters_note(unseen), full_blob=whole)
 
 
 async def end_as_done(id_: str, reply: Reply, world: World, record: Record) -> Ended:
-    """How a call ends that a tool has answered; long text is cut here."""
+    """The end of a call with the tool's reply; long text is cut here."""
     words, unseen = escape_tool_text(reply.text)
     text, whole = await _shorten(words, world, record, all_of_it=reply.whole)
     versions = tuple((seen.path, seen.sha256) for seen in reply.seen)
@@ -391,7 +391,7 @@ async def end_as_done(id_: str, reply: Reply, world: World, record: Record) -> E
     shown += _invisible_characters_note(unseen)
     try:
         images, notes = await _store_images(reply.images, record)
-    except JournalError as error:  # what was done is done: it must not look undone
+    except JournalError as error:  # the call was done, and must be recorded as done
         images, notes = (), (f"The image could not be kept: {error}",)
     text = "\n".join((text, *(f"({note})" for note in notes)))
     end = Ended(id_, "done", text, shown, versions, whole, reply.control, images)
@@ -441,7 +441,7 @@ async def _shorten(
 ) -> tuple[str, str]:
     """`text` cut in the middle if it is too long, and the blob that holds it whole.
 
-    `all_of_it` false: that is not the whole of what there was.
+    `all_of_it` is False if the tool itself left something out.
     """
     limit = world.longest_result
     if len(text) <= limit:
@@ -450,7 +450,7 @@ async def _shorten(
         name = await record.put(clean(text).encode())
         extent = "the whole" if all_of_it else "what was kept of it"
         hint = f'read_file with path "blob:{name}" reads {extent}'
-    except JournalError as error:  # what was done is done: it must not look undone
+    except JournalError as error:  # the call was done, and must be recorded as done
         name, hint = "", f"The full text could not be stored: {error}"
     of_it = "" if all_of_it else " that were kept"
     left_out = f"{len(text) - limit} of {len(text)} characters{of_it} are left out here"

@@ -17,9 +17,9 @@ from refold.place.port import Files
 
 _MAX_FILES = 100  # the newest that are looked at
 _MAX_UNSAVED_FILES = (
-    10  # the newest whose text an editor is asked for: it may show each of them
+    10  # of those, the newest that an editor is asked about: it may show each
 )
-_MAX_FILE_BYTES = 1_000_000  # bytes of one
+_MAX_FILE_BYTES = 1_000_000  # of one
 _MAX_TOTAL_BYTES = 8_000_000  # and of all: nobody waits for more than that to be read
 
 
@@ -38,7 +38,7 @@ async def find_external_edits(world: World, record: Record) -> None:
 def find_changes(known: Mapping[str, str], files: Files) -> tuple[tuple[str, str], ...]:
     """Which of the newest files of `known` are "changed" or "deleted", newest first.
 
-    What is too large to be read in no time, or may not be read, is passed over.
+    Files that are too large or cannot be read are skipped.
     """
     changes, left = list[tuple[str, str]](), _MAX_TOTAL_BYTES
     for index, path in enumerate(list(known)[: -_MAX_FILES - 1 : -1]):

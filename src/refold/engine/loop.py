@@ -37,7 +37,7 @@ async def run_turn(
 ) -> None:
     """Continue until there is nothing to do: the turn has ended, or waits for the user.
 
-    It returns, too, when the session works elsewhere: that needs another world.
+    It also returns when the session's directory changes, because that needs a new world.
 
     Each step has a cancel scope, which is passed to `on_step`: a stop is recorded first,
     then the scope is cancelled, and the next decision sees the stop.

@@ -62,7 +62,7 @@ async def begin(
 
 
 async def ask(world: World, record: Record) -> None:
-    """Ask the model what the view says, and record what it answered."""
+    """Send the request that the view defines, and record the response."""
     draft = new_draft(record.view, world)
     try:
         request = await _make_request(world, record)
@@ -79,7 +79,7 @@ async def ask(world: World, record: Record) -> None:
         hosted = await _record_provider_calls(draft, world, record)
         await record(*await _drain_trace(world, record), failed, *hosted)
     except anyio.get_cancelled_exc_class():
-        # Stopped by a person, who has read this far. After a crash we ask again.
+        # The user stopped it and has read the text so far. After a crash we ask again.
         if record.view.turn.stopped:
             with anyio.CancelScope(shield=True):
                 partial = draft.to_partial_answer()
@@ -91,10 +91,9 @@ async def ask(world: World, record: Record) -> None:
 
 
 async def _drop(dropped: Dropped, draft: Draft, world: World, record: Record) -> bool:
-    """Record what came as dropped. Is the same request still the next thing to do?
+    """Record the response as dropped. Returns whether the provider may repeat the request.
 
-    A stop, a new message or the end of the budget may come first. Only if this is True, the
-    provider repeats the request.
+    It may not if a stop, a new message or the end of the budget comes first.
     """
     failed = draft.to_failure(dropped.reason, dropped.kind, dropped=True)
     await record(*await _drain_trace(world, record), failed)
@@ -105,7 +104,7 @@ async def _drop(dropped: Dropped, draft: Draft, world: World, record: Record) ->
 
 
 def new_draft(view: View, world: World) -> Draft:
-    """An answer to what the view says, of which nothing has come yet."""
+    """An empty draft of the response to the next request."""
     conversation = view.conversation
     measured = MeasuredCall(
         conversation.size + conversation.prompt_size,
@@ -116,7 +115,7 @@ def new_draft(view: View, world: World) -> Draft:
         view.account.calls,
         conversation.system_prompt.model,
         world.model.price,
-        # By way of another, where there are such.
+        # Deferred tools are called through `tool_call`.
         lambda name: bool(world.deferred) and world.tool(name) is not None,
         measured,
     )
@@ -137,7 +136,7 @@ def _handle_delta(delta: Delta, draft: Draft, world: World, record: Record) -> N
 
 
 async def _make_request(world: World, record: Record) -> Request:
-    """What the view says, with the images it names and what the world adds."""
+    """The request that the view defines, with its images."""
     request = build_request(record.view)
     if world.model.trace:
         request = replace(request, trace=True)
@@ -153,7 +152,7 @@ async def _record_answer(draft: Draft, world: World, record: Record) -> None:
     traced = await _drain_trace(world, record)
     hosted = await _record_provider_calls(draft, world, record)
     if answer is None:
-        # Where no call is wanted, it was one: it would be one again.
+        # If tools were off, the model tried to call one, and would do so again.
         repeat = (
             tools and not hosted and record.view.turn.empty_in_a_row < MAX_EMPTY_RESPONSES
         )
@@ -164,7 +163,7 @@ async def _record_answer(draft: Draft, world: World, record: Record) -> None:
     opening: list[Event] = [*traced, answer, *hosted]
     sync = False
     if new_calls:
-        from refold.engine import calls  # an answer in words needs none of it
+        from refold.engine import calls  # an answer without calls does not need it
 
         for call in new_calls:
             opening += calls.begin_with_answer(call, world, record.view)
@@ -175,7 +174,7 @@ async def _record_answer(draft: Draft, world: World, record: Record) -> None:
 async def _record_provider_calls(
     draft: Draft, world: World, record: Record
 ) -> tuple[Event, ...]:
-    """The calls that the provider made itself: they have happened, however it ended."""
+    """The calls the provider made itself: they happened, even if the response failed."""
     if not draft.provider_calls:
         return ()
     from refold.engine.calls import record_hosted
@@ -196,7 +195,7 @@ def build_request(view: View) -> Request:
         )
         messages = messages.plus(StoredMessage(0, Message("tool", tuple(so_far))))
     if not messages or messages[-1].message.role == "assistant":
-        messages = messages.plus(StoredMessage(0, GO_ON))  # no provider answers itself
+        messages = messages.plus(StoredMessage(0, GO_ON))  # never end with an answer
     choice = "none" if asking is not None and not asking.tools else "auto"
     return Request(
         messages,

@@ -17,7 +17,7 @@ _OUTER_CALL_ENDED = "Not done: the call that it belongs to has ended."
 
 
 def key_of(*parts: str) -> str:
-    """What makes two wishes the same: a short hash of all that they are made of."""
+    """A short hash of `parts`, by which a repeated call is recognized."""
     return sha256("\0".join(parts).encode(errors="surrogatepass")).hexdigest()[:32]
 
 
@@ -27,8 +27,7 @@ RunCall: TypeAlias = Callable[[ToolCall, World, Record], Awaitable[None]]
 async def call_within(
     wanted: NestedCallMade, world: World, record: Record, run_call: RunCall
 ) -> ToolResult:
-    """Make this call, or resume it, and wait for its result; it may have to wait for the
-    user.
+    """Make or resume this call, and wait for its result, which may depend on the user.
 
     `run_call` is `calls.run_with_file_locks`.
     """

@@ -24,8 +24,7 @@ _MAX_FILES = 40
 
 
 def make_preserved_text(view: View, first_seq: int, room: int, why: str = "") -> str:
-    """The preserved text of a conversation that stays from the message with seq `first_seq` on;
-    0: none stays.
+    """The preserved text, if the messages from seq `first_seq` on stay; 0: none stays.
 
     `room` is in characters. `why` says what became of the rest, if there is no summary.
     """
@@ -51,7 +50,7 @@ def make_preserved_text(view: View, first_seq: int, room: int, why: str = "") ->
 
 
 def _user_messages(words: Sequence[UserText], room: int) -> Iterator[str]:
-    """First and newest words whole; where there is no room, those between are cut."""
+    """The first and newest messages whole; if there is no room, those between are cut."""
     if not words:
         return
     sizes = _shares([len(w.text) + 12 for w in words], room)
@@ -129,7 +128,7 @@ def _plan(view: View, room: int) -> Iterator[str]:
 
 
 def _background_commands(view: View) -> Iterator[str]:
-    """The commands in the background, which are few: the model may have to stop them."""
+    """The commands in the background, all of them: the model may have to stop them."""
     lines = [
         f"- {command.name}: {_short(command.started.command)}"
         for command in view.background.running
@@ -139,7 +138,7 @@ def _background_commands(view: View) -> Iterator[str]:
 
 
 def _changed_files(view: View, room: int) -> Iterator[str]:
-    """The newest ones, as far as there is room."""
+    """The newest changed files, as far as there is room."""
     lines = [f"- {kind} {path}" for path, kind in view.changed_files.files.items()]
     sizes = ((n, len(lines[n])) for n in range(len(lines) - 1, -1, -1))
     shown = [lines[n] for n in _take_fitting(sizes, max(room, _MIN_CHARS))][:_MAX_FILES][

@@ -59,14 +59,14 @@ def room_for_summary(view: View, shares: CompactionShares) -> int:
 
 
 def prompt_fills_window(view: View, shares: CompactionShares) -> bool:
-    """Do the system text and the tools fill the window by themselves?"""
+    """Whether the system prompt and the tools alone fill the window."""
     return view.conversation.prompt_size >= _CROWDED_SHARE * window_of(
         view, shares
     ) * ratio(view)
 
 
 def prunable(view: View, keep: int) -> tuple[tuple[str, str], ...]:
-    """The results that can become lines, all but the newest `keep`: ids, and the lines."""
+    """The results that can be pruned, all but the newest `keep`: ids and their lines."""
     calls = {c.id: c for s in view.conversation.messages for c in s.message.calls}
     newest_first = [
         r for s in reversed(view.conversation.messages) for r in _results(s.message)
@@ -78,18 +78,18 @@ def prunable(view: View, keep: int) -> tuple[tuple[str, str], ...]:
 
 
 def most_prunable(view: View) -> int:
-    """About the most characters that can be freed. Costs nothing to know."""
+    """An upper estimate of the characters that can be freed; cheap to compute."""
     return view.conversation.result_size + _image_chars(view, len(view.conversation.images))
 
 
 def characters_freed(view: View, lines: Sequence[tuple[str, str]]) -> int:
-    """Characters that these lines instead of results would free; an image is many."""
+    """Characters that replacing results by these lines would free, images included."""
     images = (len(r.images) for r in _results_of_lines(view, lines))
     return text_freed(view, lines) + _image_chars(view, sum(images))
 
 
 def text_freed(view: View, lines: Sequence[tuple[str, str]]) -> int:
-    """The same, of the text alone."""
+    """Like `characters_freed`, without images."""
     short = {id_: len(line) for id_, line in lines}
     return sum(len(r.text) - short[r.call_id] for r in _results_of_lines(view, lines))
 
@@ -112,7 +112,7 @@ def _large(result: ToolResult) -> bool:
 
 
 def find_cut(view: View, shares: CompactionShares, *, asked: bool) -> CutPoint:
-    """Where to cut. With `asked`, the user wants it shorter even if there is room."""
+    """Where to cut. With `asked`, it cuts even if there is room."""
     messages = view.conversation.messages
     max_chars = int(room(view, window_of(view, shares), shares.compact) * _MESSAGES_SHARE)
     cut, size, answered = len(messages), 0, False
@@ -121,7 +121,7 @@ def find_cut(view: View, shares: CompactionShares, *, asked: bool) -> CutPoint:
         if len(messages) - start > shares.messages and answered:
             break
         if size + unit > max_chars:
-            if end - start > 1 and not answered:  # no answer has told of these results yet
+            if end - start > 1 and not answered:  # no answer to these results yet
                 return CutPoint(
                     start,
                     tuple(_shorten_results(messages[end - 1].message, max_chars - size)),
@@ -129,14 +129,14 @@ def find_cut(view: View, shares: CompactionShares, *, asked: bool) -> CutPoint:
             break
         cut, size = start, size + unit
         answered = answered or messages[start].message.role == "assistant"
-    if asked and cut == 0:  # all would stay: then only the newest does
+    if asked and cut == 0:  # all would stay: keep only the newest
         cut = next((start for start, _ in _units(messages)), 0)
     return CutPoint(cut)
 
 
 def _units(messages: Sequence[StoredMessage]) -> Iterator[tuple[int, int]]:
-    """The groups of messages that must stay together, newest first: numbers of the first
-    and after the last.
+    """The groups of messages that must stay together, newest first, each as (start, end)
+    indices.
     """
     end = len(messages)
     while end > 0:
@@ -160,7 +160,7 @@ def _line(result: ToolResult, call: ToolCall | None) -> str:
 
 
 def _label(call: ToolCall) -> str:
-    """The tool and what it was about, as far as one line can say."""
+    """The tool and its subject, in one line."""
     try:
         arguments = msgspec.json.decode(call.arguments, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError):

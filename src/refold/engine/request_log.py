@@ -12,7 +12,7 @@ from msgspec import Struct
 from refold.journal.events.kinds import RequestLogged
 from refold.provider.port import RequestSent, ResponseBytes
 
-# So many places are remembered: a provider may have an address for each request.
+# Bounded, because a provider may have an address for each request.
 _MAX_TARGETS = 16
 
 
@@ -48,7 +48,7 @@ class Trace:
                 pass
 
     async def drain(self, blobs: BlobWriter) -> list[RequestLogged]:
-        """What was taken since the last time; its bytes are kept by then."""
+        """Store the bytes of the calls since the last drain, and return their events."""
         before = dict(self._before)
         events: list[RequestLogged] = []
         for call in self._calls:
@@ -57,13 +57,13 @@ class Trace:
             request = await blobs.put(call.body[same:])
             answer = await blobs.put(bytes(call.answer)) if call.answer else ""
             events.append(RequestLogged(call.to, request, answer, same))
-        # Not before all are kept: what no event tells of, none can begin like.
+        # Only once all are stored: a later event may refer only to recorded bytes.
         self._before, self._calls = dict([*before.items()][-_MAX_TARGETS:]), []
         return events
 
 
 def _common_prefix(one: bytes, other: bytes) -> int:
-    """The number of bytes with which both begin. Binary search, for speed."""
+    """The length of the common prefix. Binary search, for speed."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2

@@ -47,7 +47,7 @@ class ResultCache:
             return await run(), False
         key = (json.dumps([tool.name, arguments], sort_keys=True), before)
         if (cached := self._replies.pop(key, None)) is not None:
-            self._replies[key] = cached  # the one that was used last goes last
+            self._replies[key] = cached  # the last one used goes to the end
             return replace(cached, shown=(*cached.shown, _CACHE_NOTE)), True
         reply = await run()
         if await to_thread.run_sync(hash_content) == before and not reply.images:
@@ -58,7 +58,7 @@ class ResultCache:
 
 
 def _content_hash(tool: Tool, arguments: Mapping[str, object], files: Files | None) -> str:
-    """The sha256 of the one file that decides the result, and where it is; "": there is none."""
+    """The path and sha256 of the one file that decides the result; "" if there is none."""
     if tool.name not in _CACHED_TOOLS or files is None:
         return ""
     try:
@@ -66,5 +66,5 @@ def _content_hash(tool: Tool, arguments: Mapping[str, object], files: Files | No
         if files.kind(real) != "file":
             return ""
         return f"{real} {sha256(files.read(real)).hexdigest()}"
-    except (ToolFailed, ValueError):  # the tool says it better
+    except (ToolFailed, ValueError):  # the tool reports it better
         return ""

@@ -1,4 +1,4 @@
-"""Runs the user's hooks for the events of a session, and records what each said.
+"""Runs the user's hooks for the events of a session, and records their outcomes.
 
 A hook may refuse a call, have the user asked, add text for the model, or change the
 arguments of a call, which is then judged as if the model had made it so. It can make nothing
@@ -47,7 +47,7 @@ _ASKED_TO_COMPACT = "manual"
 async def before_call(
     open_call: OpenCall, whole: ToolCall, world: World, record: Record
 ) -> bool:
-    """Run the next hook of PreToolUse. False: none is left, or one has refused the call."""
+    """Run the next PreToolUse hook. False if none is left, or one refused the call."""
     arguments = _object(whole)
     if world.hooks is None or world.tool(whole.name) is None or arguments is None:
         return False
@@ -93,9 +93,9 @@ async def notify_question(call: ToolCall, world: World, record: Record) -> None:
 
 
 async def before_compaction(asked: bool, focus: str, world: World, record: Record) -> bool:
-    """Run the hooks of PreCompact. True: one blocks it; only the user's own can be blocked.
+    """Run the PreCompact hooks. Returns True if one blocks a compaction the user requested.
 
-    One that the window needs is done all the same, or the session would be stuck.
+    One that the window needs cannot be blocked, or the session would be stuck.
     """
     trigger = _ASKED_TO_COMPACT if asked else "auto"
     about = {"trigger": trigger, "custom_instructions": focus}
@@ -113,7 +113,7 @@ async def run_session_end(world: World, record: Record) -> None:
 
 
 async def run_due(action: RunHook, world: World, record: Record) -> None:
-    """Run the next hook that a policy found to be due. The policy then looks again."""
+    """Run the next hook that a policy found to be due. The policy then decides again."""
     if world.hooks is None:
         return
     view, on, about = record.view, action.on, action.about
@@ -147,7 +147,7 @@ async def _run_hook(
     call: ToolCall | None = None,
     about_seq: int = 0,
 ) -> HookRan:
-    """Run one hook and record its end, and the stop that it wants."""
+    """Run one hook, and record its end and the stop that it requests."""
     assert world.hooks is not None  # who calls this has found the hook there
     view, begun = record.view, time.monotonic()
     document = {

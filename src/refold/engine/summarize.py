@@ -40,13 +40,13 @@ from refold.values.messages import (
     ToolResult,
 )
 
-_DEFAULT_WINDOW_TOKENS = 32_000  # that a model reads of which nothing is known
-_INPUT_SHARE = 0.6  # of its window, for what it has to sum up
-_MAX_CHARS_PER_TOKEN = 3.0  # characters of a token there, at most
+_DEFAULT_WINDOW_TOKENS = 32_000  # of an unknown model
+_INPUT_SHARE = 0.6  # of its window, for the text to summarize
+_MAX_CHARS_PER_TOKEN = 3.0  # of that text
 _TASK_CHARS = 1_500  # of the task itself
 _THINKING_TOKENS = 2_000
-_MIN_MESSAGE_CHARS = 200  # of one message that are always told
-_MIN_SUMMARY_CHARS = 400  # a shorter summary says nothing
+_MIN_MESSAGE_CHARS = 200  # of a message that always stay
+_MIN_SUMMARY_CHARS = 400  # a shorter summary is useless
 _SUMMARY_START = "<summary>\n"
 _TAG_PATTERN = re.compile(r"<(/?)(summary|reminder)>", re.IGNORECASE)
 _ESCAPED_TAG = r"<\\\1\2>"
@@ -141,11 +141,11 @@ async def _ask_for_summary(
     world: World,
     record: Record,
 ) -> tuple[str, str]:
-    """The summary, and why there is no new one; then the previous one stays."""
+    """The summary, and why there is no new one: the previous one is returned then."""
     view, room = record.view, room_for_summary(record.view, world.shares)
     before = _previous_summary(old)
     if not any(s.message.role == "assistant" for s in old):
-        return before, ""  # only words, and those are carried
+        return before, ""  # only user messages, which are preserved
     if (
         not action.wanted
         and len(short := _messages_text(old, 2 * room + _MIN_MESSAGE_CHARS)) <= room
@@ -172,12 +172,12 @@ async def _ask_for_summary(
 
 
 def _tag_summary(text: str) -> str:
-    """As material: no tag in it ends this one, or begins one of ours."""
+    """The text in summary tags, with the tags inside it escaped."""
     return f"{_SUMMARY_START}{_TAG_PATTERN.sub(_ESCAPED_TAG, text)}\n</summary>"
 
 
 def without_tags(summary: str) -> str:
-    """The model's own words of a summary as it is recorded."""
+    """The summary as the model wrote it, without the tags it is recorded with."""
     inside = summary.removeprefix(_SUMMARY_START).removesuffix("\n</summary>")
     return _ESCAPED_TAG_PATTERN.sub(r"<\1\2>", inside)
 
@@ -200,7 +200,7 @@ def _request(
         int(window * _INPUT_SHARE * min(ratio(view), _MAX_CHARS_PER_TOKEN)) - _TASK_CHARS
     )
     words = summary_request(_messages_text(old, max(max_chars, _TASK_CHARS)), focus, room)
-    # A model that thinks first needs room for that, too; but all has to fit its window.
+    # Thinking needs room as well, but all has to fit the window.
     output = max(256, room // 3) + min(
         _THINKING_TOKENS, int(window * (1 - _INPUT_SHARE) / 2)
     )
@@ -214,7 +214,7 @@ def _request(
 
 
 def _messages_text(old: tuple[StoredMessage, ...], max_chars: int) -> str:
-    """The messages as text, each cut more the more there are, and the oldest before all."""
+    """The messages as text: long ones are cut, then the oldest but the first dropped."""
     max_message_chars = max_chars
     while True:
         lines = [line for s in old for line in _lines(s.message, max_message_chars)]
@@ -223,7 +223,7 @@ def _messages_text(old: tuple[StoredMessage, ...], max_chars: int) -> str:
             break
         max_message_chars = max(_MIN_MESSAGE_CHARS, max_message_chars // 2)
     while size > max_chars and len(lines) > 1:
-        size -= len(lines.pop(1)) + 1  # the first says what it is all about
+        size -= len(lines.pop(1)) + 1  # the first message states the task
     return "\n".join(lines)
 
 
@@ -239,7 +239,7 @@ def _lines(message: Message, max_chars: int) -> list[str]:
 def _words(part: Part) -> str:
     match part:
         case Text(text):
-            # What the journal carries is told again, and reminders were for then.
+            # Preserved text is repeated anyway, and reminders are outdated.
             return "" if text.startswith((PRESERVED_START, "<reminder>")) else text
         case ToolCall(_, name, arguments):
             return f"called {name} {bytes(arguments).decode(errors='replace')}"

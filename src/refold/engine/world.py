@@ -45,7 +45,7 @@ class ImageCache:
         self._images: dict[str, bytes] = {}
 
     async def of(self, names: Sequence[str], blobs: Blobs) -> Pictures:
-        """The bytes of these blobs. A missing one is left out; wires describe it in words."""
+        """The bytes of these blobs. Missing ones are left out; wires describe them."""
         for name in names:
             if name not in self._images:
                 try:
@@ -56,7 +56,7 @@ class ImageCache:
 
 
 class Shared:
-    """One for a session and all below it."""
+    """State shared by a session and all sessions below it."""
 
     def __init__(self) -> None:
         self._locks = dict[str, anyio.Lock]()
@@ -64,47 +64,47 @@ class Shared:
         self._turn, self._born = 0, dict[str, int]()
 
     def lock(self, file: str) -> anyio.Lock:
-        """Whoever changes this file (a real path) holds it meanwhile."""
+        """The lock to hold while this file (a real path) is changed."""
         return self._locks.setdefault(file, anyio.Lock())
 
     def record_write(self, file: str, sha256: str, writer: str) -> None:
         """Record who wrote a file. `file` is its printed real path, `writer` an address,
         `sha256` its content.
 
-        A name with unprintable characters is not found again; then no writer is named.
+        A name with unprintable characters is not found again: no writer is named for it.
         """
         self._written[file] = (sha256, writer)
 
     def begin_root_turn(self, seq: int) -> None:
-        """Births are counted within one turn of the root of the tree."""
+        """Reset the child counts, which apply to one turn of the root."""
         if seq != self._turn:
             self._turn = seq
             self._born.clear()
 
     def set_child_count(self, parent: str, count: int) -> None:
-        """`parent`, an address, has so many children by now. Told before each is recorded."""
+        """Set the number of children of `parent` (an address), before each is recorded."""
         self._born[parent] = count
 
     def children_elsewhere(self, parent: str) -> int:
-        """The children of all others in the tree, in this turn of its root."""
+        """The number of children of all other agents, in this turn of the root."""
         return sum(count for address, count in self._born.items() if address != parent)
 
     def other_writer(self, file: str, known: str, me: str) -> str:
-        """Who else in this tree wrote the file last, if `me` knows it otherwise; or ""."""
+        """The other agent that wrote the file last, if `me` lacks that version; or ""."""
         sha256, writer = self._written.get(file, (known, me))
         return writer if writer != me and sha256 != known else ""
 
 
 def unknown_price(model: str, usage: Usage) -> float | None:
-    """Prices are unknown, which is not zero."""
+    """The price of a model without known prices: None, not zero."""
     return None
 
 
 class Model(Struct, frozen=True):
     """A model, and the way to it.
 
-    `price` gives US dollars, or None where it is not known. With a `trace`, calls are
-    taken down as they go over the wire.
+    `price` gives US dollars, or None if it is not known. With a `trace`, requests and
+    responses are logged as sent.
     """
 
     provider: Provider
@@ -112,7 +112,7 @@ class Model(Struct, frozen=True):
     window: int = 0  # tokens; 0: unknown
     price: Callable[[str, Usage], float | None] = unknown_price
     trace: Trace | None = None  # the one of the session
-    temperature: float | None = None  # where it is asked beside the conversation
+    temperature: float | None = None  # for calls outside of the conversation
 
 
 class SystemPrompt(Struct, frozen=True):
@@ -132,13 +132,13 @@ class BudgetGrant(Protocol):
 
     @property
     def share_left(self) -> float:
-        """The share of what it all comes from that is left, 0 to 1."""
+        """The share of the budget behind the grant that is left, 0 to 1."""
         ...
 
     async def request_more(self, need: Estimate, used: BudgetUsed) -> Budget | None:
-        """The new total grant of the child, so that `need` fits in beside `used`.
+        """Return a larger total grant, so that `need` fits in addition to `used`.
 
-        None: there is no more.
+        Returns None if there is no more.
         """
         ...
 
@@ -165,8 +165,8 @@ class EditChecks(Protocol):
     """Finds what an edit has broken. Neither of its steps takes more than some seconds."""
 
     async def before(self, files: Sequence[str]) -> Callable[[], Awaitable[str]] | None:
-        """Look at these files, which are to be changed. Call the result after that: it gives
-        what is newly wrong, as text, or "". None: nothing is looked at.
+        """Check these files before they are changed. The result, called afterwards, returns
+        the new problems as text, or "". Returns None if nothing is checked.
         """
         ...
 
@@ -175,7 +175,7 @@ class FolderInstructions(Protocol):
     """The instructions of the folder that a session works in."""
 
     async def approve(self, changes: Sequence[Diff]) -> None:
-        """The user was shown these changes, and allowed them."""
+        """Note that the user was shown these changes and allowed them."""
         ...
 
     async def below(
@@ -186,7 +186,7 @@ class FolderInstructions(Protocol):
 
 
 class Lineage(Struct, frozen=True):
-    """Where in a tree of sessions one is, and what it has of those above it."""
+    """The place of a session in its tree, and what it gets from its ancestors."""
 
     address: str = "root"
     parent: ParentRights | None = None  # whose child this is,
@@ -197,7 +197,7 @@ class Lineage(Struct, frozen=True):
 class World(Struct, frozen=True):
     """The dependencies of a turn.
 
-    `facts` are asked for at each verdict: what a machine can do may be found out late.
+    `facts` is called at each verdict, because facts about the machine may arrive late.
     With `snapshots`, files can be restored to what they were before a step. With
     `attended` false no user can be asked: what would ask is denied. `tool_dependencies`
     are for tools alone; what the engine itself needs is a field.
@@ -207,7 +207,7 @@ class World(Struct, frozen=True):
     tools: tuple[Tool, ...] = ()
     policies: tuple[Policy, ...] = ()
     rules: Sequence[Rule] = ()
-    read_rules: tuple[Rule, ...] = ()  # of its agent and of all above: what keeps from it
+    read_rules: tuple[Rule, ...] = ()  # of its agent and of all above, which restrict it
     mode: Mode = "default"  # unless the session has one of its own
     attended: bool = True
     files: Files | None = None  # of the workspace; None: there is none
@@ -269,9 +269,9 @@ class World(Struct, frozen=True):
 
 
 class Record(Protocol):
-    """Calling it writes the events, all or none, and returns the view after them.
+    """Writes the events, all or none, and returns the view after them.
 
-    With `kept`, it returns when they would survive a power failure. Writing cannot be
+    With `kept`, it returns once they would survive a power failure. Writing cannot be
     cancelled half-way: an effect that happened is recorded, even while a turn is being
     stopped.
     """
@@ -279,7 +279,7 @@ class Record(Protocol):
     @property
     def view(self) -> View: ...
     @property
-    def since(self) -> int: ...  # what stands later than this, this writer wrote
+    def since(self) -> int: ...  # later entries are by this writer
     async def __call__(self, *events: Event, kept: bool = False, by: str = "") -> View: ...
     async def append_if(
         self,
@@ -288,7 +288,7 @@ class Record(Protocol):
         kept: bool = False,
         by: str = "",
     ) -> bool:
-        """Record what `make_events` makes of the view, with nothing in between. Was it anything?"""
+        """Record what `make_events` makes of the view, atomically. False if nothing."""
         ...
 
     async def wait_for_event(self, after: int) -> None:
@@ -308,13 +308,13 @@ class Record(Protocol):
         ...
 
     async def put_image(self, image: ImageData) -> tuple[Image, str]:
-        """Keep an image as it can be sent, and say what was done to it. Raises `BadInput`."""
+        """Store an image, fit to be sent; also says what was changed. Raises `BadInput`."""
         ...
 
     async def get(self, name: str) -> bytes:
-        """A blob's bytes. Raises `JournalError` where there is none of that name."""
+        """A blob's bytes. Raises `JournalError` if there is none with that name."""
         ...
 
     def unmask(self, call: ToolCall) -> ToolCall | None:
-        """The call as the model made it. None: it held a secret we do not keep."""
+        """The call as the model made it; None if it held a secret, which is not stored."""
         ...

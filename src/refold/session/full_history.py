@@ -49,7 +49,7 @@ def _hits_of(entry: Entry, names: dict[str, str]) -> Iterator[SearchHit]:
             )
         case Compacted(summary=summary) if summary:
             yield SearchHit(entry.seq, "summary", summary)
-        case PlanAnswered(plan, text=text) if text:  # found where the plan is
+        case PlanAnswered(plan, text=text) if text:  # listed at the seq of the plan
             yield SearchHit(plan, "the plan as the person edited it", text)
         case _:
             return

@@ -47,7 +47,7 @@ _MAX_PIECES = 2_000  # of one call's live output that are kept for late joiners
 
 
 class Subscription:
-    """One watcher's end: iterate it, or `close` it. It ends when the hub closes."""
+    """A watcher's subscription: iterate it, or `close` it. It ends when the hub closes."""
 
     def __init__(self, hub: "Hub", limit: float, live: float, only: Kinds) -> None:
         self._hub, self._limit, self._live = hub, limit, live
@@ -65,7 +65,7 @@ class Subscription:
             self.cut_off = True
             self.close()
             return
-        # Who has missed a piece of an answer is told no other of it.
+        # A watcher that missed live news gets no more until the next model call.
         if not isinstance(frame.item, Entry):
             self._behind = self._behind or len(self._frames) >= self._live
             if self._behind:
@@ -77,12 +77,12 @@ class Subscription:
 
     @property
     def waiting(self) -> int:
-        """So many frames have not been taken yet."""
+        """The number of frames that have not been taken yet."""
         return len(self._frames)
 
     @property
     def outstanding(self) -> int:
-        """The same, with those that come as soon as they are kept."""
+        """Like `waiting`, with the frames that follow once they are kept."""
         return self.waiting + self._hub.unkept(self)
 
     def close(self) -> None:
@@ -91,11 +91,11 @@ class Subscription:
         self._news.set()
 
     def frames(self) -> AsyncGenerator[Frame, None]:
-        """Everything from where this watcher joined on."""
+        """All frames since this watcher joined."""
         return self._following(self._frames.popleft)
 
     def merge_frames(self) -> AsyncGenerator[Frame, None]:
-        """The same; what waits of one text comes as one piece, with its last number."""
+        """Like `frames`, but merges waiting pieces of one text under the last number."""
         return self._following(self._gather)
 
     async def _following(self, take: Callable[[], Frame]) -> AsyncGenerator[Frame, None]:
@@ -125,7 +125,7 @@ class Subscription:
 
 
 class _Unkept(Struct, frozen=True):
-    """A frame that waits, and for whom. `kept`: only for those before it."""
+    """A waiting frame and its watchers; `kept` if it waits only for those before it."""
 
     frame: Frame
     kept: bool
@@ -137,21 +137,21 @@ class Hub:
         self._watches: list[Subscription] = []
         self._listeners: list[Callable[[Entry], None]] = []
         self._seq = self._n = 0
-        self._open: dict[Hashable, list[Live]] = {}  # so far, by `speaker`
-        self._unkept = deque[_Unkept]()  # an acknowledgement first, and what came after it
+        self._open: dict[Hashable, list[Live]] = {}  # pieces so far, by `speaker`
+        self._unkept = deque[_Unkept]()  # an acknowledgement, and the frames behind it
 
     def watch(
         self, limit: float = inf, *, live: float = inf, only: Kinds = ()
     ) -> Subscription:
         """Join now. `limit` frames may wait; a slower watcher is cut off.
 
-        Where `live` frames wait, live news is left out. `only`: nothing but these kinds of
-        events and news; empty: all.
+        While `live` frames wait, live news is left out. `only` lists the kinds of events
+        and news to send; empty means all.
         """
         watch = Subscription(self, limit, live, only)
         for n, so_far in enumerate(self._open.values(), start=1):
             watch.put(Frame(self._seq, n, _join(so_far)))
-        self._n = max(self._n, len(self._open))  # what comes is later than all of that
+        self._n = max(self._n, len(self._open))  # later frames get higher numbers
         self._watches.append(watch)
         return watch
 
@@ -192,15 +192,15 @@ class Hub:
 
     @property
     def waits(self) -> bool:
-        """Is there an acknowledgement that is not kept yet?"""
+        """Whether an acknowledgement is not kept yet."""
         return bool(self._unkept)
 
     def unkept(self, watch: Subscription) -> int:
-        """So many frames will be sent to this watcher once they are kept."""
+        """The number of frames that this watcher gets once they are kept."""
         return sum(watch in item.watches for item in self._unkept)
 
     def release(self, seq: int) -> None:
-        """All events up to `seq` are kept: send what waited for that."""
+        """Send the frames that waited for events up to `seq` to be kept."""
         while self._unkept and (self._unkept[0].kept or self._unkept[0].frame.seq <= seq):
             unkept = self._unkept.popleft()
             for watch in unkept.watches:
@@ -210,11 +210,9 @@ class Hub:
     def publish_live(self, live: Live) -> None:
         self._n += 1
         key = speaker(live)
-        if isinstance(live, ChildMoved):  # the newest is enough, and comes last
+        if isinstance(live, ChildMoved):  # only the newest is kept, as the last
             self._open.pop(key, None)
-        if (
-            key is not None
-        ):  # what a child says is told by its own hub, to whoever watches it
+        if key is not None:  # a child's output is published by its own hub
             so_far = self._open.setdefault(key, [])
             so_far.append(live)
             if isinstance(live, Progress) and len(so_far) > _MAX_PIECES:
@@ -223,7 +221,7 @@ class Hub:
 
     def _send(self, frame: Frame, *, kept: bool = True) -> None:
         if self._unkept or not kept:
-            # Who joins meanwhile has read these from the view.
+            # Watchers that join later have these from the view.
             self._unkept.append(_Unkept(frame, kept, tuple(self._watches)))
             return
         for watch in tuple(self._watches):
@@ -231,12 +229,12 @@ class Hub:
 
 
 def _of(pieces: Sequence[Live], child: str) -> bool:
-    """Is this about the child, or one below it? `child` ends in a slash."""
+    """Whether this is about the child, or one below it. `child` ends in a slash."""
     return isinstance(pieces[0], ChildMoved) and f"{pieces[0].node}/".startswith(child)
 
 
 def _continues(live: Live, next_live: Live) -> bool:
-    """Is this the next piece of the same text?"""
+    """Whether this is the next piece of the same text."""
     return isinstance(live, _TEXT_TYPES) and speaker(live) == speaker(next_live)
 
 

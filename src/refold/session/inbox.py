@@ -56,7 +56,7 @@ PLAN_REJECTED = "The plan is not approved yet. Revise it and show it again:\n\n{
 
 
 class Inbox:
-    """`mode` is that of the settings: what a session without a choice of its own has."""
+    """`mode` is the mode of the settings, for sessions without a mode of their own."""
 
     def __init__(
         self, record: Recorder, by: str = "person", mode: Mode = "default"
@@ -134,7 +134,7 @@ class Inbox:
         return await self._record.append_if(make_events, kept=True, by=self._by)
 
     async def stop_child(self, child: str, reason: str = "stopped by the person") -> bool:
-        """End this child and all below it; "" for all there are. The turn goes on."""
+        """Stop this child and all below it, or all children (""). The turn continues."""
 
         def make_events(view: View) -> Sequence[Event]:
             names = (each.name for each in view.children.running if not each.stopped)
@@ -143,16 +143,16 @@ class Inbox:
         return await self._record.append_if(make_events, kept=True, by=self._by)
 
     async def mail(self, teammate: str, words: str, client_key: str = "") -> bool:
-        """Write to one teammate. False: none of that name works, or it has the message."""
+        """Write to a teammate. False if none of that name runs, or it has the message."""
         make_events = partial(_post, self._by, teammate, words, client_key)
         return await self._record.append_if(make_events, kept=True, by=self._by)
 
     async def approve_plan(
         self, plan: int = 0, *, text: str = "", mode: Mode | None = None
     ) -> bool:
-        """Yes to the plan that waits: a turn begins, in `mode` or the one before the plan.
+        """Approve the waiting plan: a turn begins, in `mode` or the mode before the plan.
 
-        `plan` is the seq of the one that was shown; `text` is it as the person edited it.
+        `plan` is the seq of the plan that was shown; `text` is the user's edited version.
         """
 
         def make_events(view: View) -> Sequence[Event]:
@@ -172,7 +172,7 @@ class Inbox:
         return await self._record.append_if(make_events, kept=True, by=self._by)
 
     async def reject_plan(self, plan: int = 0, *, feedback: str = "") -> bool:
-        """No to the plan that waits. With `feedback`, it is to be revised."""
+        """Reject the waiting plan. With `feedback`, the model revises it."""
 
         def make_events(view: View) -> Sequence[Event]:
             found = view.plans.waiting
@@ -185,10 +185,10 @@ class Inbox:
         return await self._record.append_if(make_events, kept=True, by=self._by)
 
     async def edit_message(self, message: int, text: str | None) -> bool:
-        """Change a message of the conversation, or delete it (None). False: it says so already.
+        """Change or delete (None) a message of the conversation. False if nothing changes.
 
-        `message` is the seq of its event. Raises `BadInput` while a turn runs, and for what
-        is not a message of the conversation now.
+        `message` is the seq of its event. Raises `BadInput` while a turn runs, and if
+        that is not a message of the conversation now.
         """
         if text is not None and not text.strip():
             raise BadInput("a message cannot be empty: delete it instead")
@@ -224,17 +224,17 @@ class Inbox:
         return await self._record.append_if(make_events, kept=True, by=self._by)
 
     async def grant(self, rule: str) -> bool:
-        """An allow rule that holds for the rest of the session."""
+        """Add an allow rule for the rest of the session."""
         return await self._unless(lambda view: rule in view.rights.granted, Granted(rule))
 
     async def choose_effort(self, effort: Effort) -> bool:
-        """How hard the model thinks from the next turn on; "": as it is set."""
+        """Set the reasoning effort from the next turn on; "": as the settings say."""
         return await self._unless(
             lambda view: view.session.effort == effort, EffortChosen(effort)
         )
 
     async def _unless(self, same: Callable[[View], bool], event: Event) -> bool:
-        """Record it, where it is not so already."""
+        """Record the event, unless the view is already `same`."""
 
         def make_events(view: View) -> Sequence[Event]:
             return () if same(view) else (event,)
@@ -242,7 +242,7 @@ class Inbox:
         return await self._record.append_if(make_events, kept=True, by=self._by)
 
     async def choose_model(self, model: str, form: Format | Literal[""] = "") -> bool:
-        """The model from the next turn on, as provider/model, and the format for it, if any."""
+        """Set the model (provider/model) from the next turn on, and its format, if any."""
 
         def same(view: View) -> bool:
             return view.session.model == model and form in ("", view.session.format)
@@ -257,11 +257,11 @@ class Inbox:
         then: str = "",
         preset: str = "",
     ) -> bool:
-        """The agent from the next turn on, by name. Raises `BadInput` while a turn runs.
+        """Set the agent of the next turns, by name. Raises `BadInput` while a turn runs.
 
-        `mode` is the one that this agent works in; who comes after one that only plans
-        gets the mode back that was before. `then` carries out what it plans. `preset` is the
-        prompt of the agent main, if another is wanted.
+        `mode` is the mode of this agent; after an agent that only plans, the mode before it
+        is restored. The agent `then` carries out the plan. `preset` replaces the prompt of
+        the agent main.
         """
 
         def make_events(view: View) -> Sequence[Event]:
@@ -279,13 +279,13 @@ class Inbox:
         return await self._record.append_if(make_events, kept=True, by=self._by)
 
     async def switch(self, to: TeamsSwitched | TracingSwitched) -> bool:
-        """What is on or off for this session, from the next turn on."""
+        """Switch teams or tracing on or off for this session, from the next turn on."""
         return await self._unless(lambda view: is_switched(view.rights, to), to)
 
     async def set_budget(self, budget: Budget) -> bool:
-        """What a turn may use up, the one under way included.
+        """Set the budget of a turn, including the running one.
 
-        Raises `BadInput` for a limit that is none.
+        Raises `BadInput` for an invalid limit.
         """
         for name in budget.__struct_fields__:
             value = getattr(budget, name)
@@ -298,7 +298,7 @@ class Inbox:
         )
 
     async def set_steps(self, steps: int) -> bool:
-        """How many answers a turn may have, the one under way included; 0: as it is set."""
+        """Limit the answers of a turn, the running one included; 0: as the settings say."""
         if steps < 0:
             raise BadInput(f"a turn cannot have {steps} answers: give 1 or more, or 0")
         return await self._unless(
@@ -362,5 +362,5 @@ def _verdict(
 
 
 def _stopping(events: Sequence[Event], view: View) -> Sequence[Event]:
-    # Wishes that wait are about to become a turn; that one is stopped, too.
+    # Waiting wishes are about to begin a turn; that one is stopped, too.
     return events if (view.turn.seq or view.wishes) and not view.turn.stopped else ()

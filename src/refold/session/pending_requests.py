@@ -23,7 +23,7 @@ from refold.values.display import ASK_USER, NESTED_QUESTION, AskedQuestion, pars
 
 
 class Permission(Struct, frozen=True):
-    """May this call be done? With `call.once`, only this one.
+    """A call that needs permission. With `call.once`, permission is for this call only.
 
     `who` wants it: "" for the agent of the session, or one of its children, with its agent.
     """
@@ -37,7 +37,7 @@ class Permission(Struct, frozen=True):
 
 
 class Questions(Struct, frozen=True):
-    """The model asks what only the person knows."""
+    """Questions of the model to the user."""
 
     call: OpenCall
     questions: Sequence[AskedQuestion]
@@ -65,7 +65,7 @@ Request: TypeAlias = Permission | Questions | PlanToJudge
 
 
 def requests(view: View) -> tuple[Request, ...]:
-    """In the order in which they came up. None while the turn is being stopped."""
+    """The open requests, oldest first; empty while the turn is being stopped."""
     if view.turn.stopped:
         return ()
     calls = (
@@ -87,7 +87,7 @@ def of_call(call: OpenCall, who: str = "") -> Permission | Questions:
 
 
 def of_child(asks: ChildAsked) -> Permission | Questions:
-    """A request of a subagent as the user sees it: with the id under which it is answered."""
+    """A request of a subagent as the user sees it, with the id to answer it by."""
     call = replace(asks.call, id=asks.id)
     open_call = OpenCall(
         call, "asked", reason=asks.reason, hash=asks.hash, once=asks.once,

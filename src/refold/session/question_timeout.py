@@ -17,7 +17,7 @@ NO_ANSWER = "no answer came within {seconds:g} s"
 
 
 class QuestionTimeout:
-    """One a session; `seconds` None: for ever."""
+    """The time limit of questions, one per session; `seconds` None: no limit."""
 
     def __init__(self, inbox: Inbox, seconds: float | None) -> None:
         self._inbox, self.seconds = inbox, seconds
@@ -25,7 +25,7 @@ class QuestionTimeout:
 
     @asynccontextmanager
     async def show_question(self, call_id: str, hash_: str = "") -> AsyncGenerator[None]:
-        """While in here, a screen shows the question of this call."""
+        """Count the time of this call's question, which a screen shows within the block."""
         if self.seconds is None:
             yield
             return

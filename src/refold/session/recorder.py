@@ -44,7 +44,7 @@ _ACTING: ContextVar[str] = ContextVar("acting", default="")
 
 @contextmanager
 def acting_as(person: str) -> Generator[None]:
-    """Within, what is recorded by "person" is by this one; "": by whom it was before."""
+    """Within the block, events by "person" are by `person`; "" changes nothing."""
     before = _ACTING.set(person or _ACTING.get())
     try:
         yield
@@ -58,9 +58,10 @@ def acting_person() -> str:
 
 
 class Recorder:
-    """Implements the engine's `Record`. `durable` false trades power loss for speed.
+    """Implements the engine's `Record`. Without `durable`, it is faster, but a power
+    failure may lose events.
 
-    `fit` makes images as they can be sent; None: they are stored as they are. `claim` is the
+    `fit` converts images for sending; None stores them as they are. `claim` is the
     number under which this process was given the session (`Store.lease`). `person` is the name
     of the user of this process: what is done by "person" is by this one, or by whom
     `acting_as` names.
@@ -87,10 +88,10 @@ class Recorder:
         self._broken = True  # until the journal is opened again
         # The view is that of the lines up to the head, of which this process wrote the last.
         self._known, self._own_end = False, -1
-        self._news: anyio.Event | None = None  # while somebody waits for it
-        self._failures = 0  # of keeping what was written
-        self._calls: dict[str, ToolCall] = {}  # open ones whose arguments were masked
-        self._lent: dict[str, ToolCall] = {}  # such ones of children, for who is asked
+        self._news: anyio.Event | None = None  # set while a task waits for an event
+        self._failures = 0  # of syncs
+        self._calls: dict[str, ToolCall] = {}  # open calls whose arguments were masked
+        self._lent: dict[str, ToolCall] = {}  # the same of children, for the user
 
     @property
     def head(self) -> tuple[int, str]:
@@ -98,19 +99,19 @@ class Recorder:
         return self._head.seq, self._head.h
 
     async def open(self) -> View:
-        """Open the journal to write and fold it, unless that has been done already."""
+        """Open the journal for writing and fold it, unless it is open already."""
         async with self._lock:
             if self._broken:
                 await self._begin()
         return self.view
 
     def begin_with(self, *make_events: MakeEvents) -> None:
-        """What they make of the view, one after the other, is recorded when the lock is taken."""
+        """Record what these functions return, in order, when the lock is taken."""
         self._first, self._own_end = make_events, -1
 
     @property
     def has_lease(self) -> bool:
-        """Does this process hold the lock of the journal?"""
+        """Whether this process holds the lock of the journal."""
         return not self._broken
 
     async def look(self) -> View:
@@ -146,8 +147,8 @@ class Recorder:
     async def append_if(
         self, make_events: MakeEvents, *, kept: bool = False, by: str = "agent"
     ) -> bool:
-        """Record what `make_events` makes of the view. False if it makes nothing of it."""
-        # Shielded, for an effect that is not told is worse than a late stop.
+        """Record what `make_events` returns for the view. False if that is nothing."""
+        # Shielded, because an unrecorded effect is worse than a late stop.
         events: Sequence[Event] = ()
         with anyio.CancelScope(shield=True):
             async with self._lock:
@@ -165,11 +166,11 @@ class Recorder:
             if events and waits:
                 await self._keep()  # outside the lock: others write meanwhile
                 self.hub.release(seq)
-        await anyio.lowlevel.checkpoint()  # a stop that came meanwhile takes hold here
+        await anyio.lowlevel.checkpoint()  # a cancellation from meanwhile takes effect here
         return bool(events)
 
     async def entries(self, after: int = 0) -> Sequence[Entry]:
-        """The entries of the journal so far, oldest first; only those after that one."""
+        """The entries of the journal so far, oldest first; only those after seq `after`."""
         async with self._lock:
             lines = await self._store.read(max(after - 1, 0))
         return await anyio.to_thread.run_sync(codec.decode_after, after, lines)
@@ -180,7 +181,7 @@ class Recorder:
             await self._news.wait()
 
     def publish(self, live: Live) -> None:
-        """Each piece as far as it can be published now: its end could begin a secret."""
+        """Publish live news, but hold back an end that could begin a secret."""
         for part in self._telling.redact(live):
             self.hub.publish_live(part)
 
@@ -201,7 +202,7 @@ class Recorder:
         return await self._store.blobs.get(name)
 
     def lend(self, call: ToolCall) -> None:
-        """A subagent's call as the model made it, for the user who is asked about it here."""
+        """Keep a subagent's call unmasked, for the user who is asked about it here."""
         self._lent[call.id] = call
 
     def unmask(self, call: ToolCall) -> ToolCall | None:
@@ -214,7 +215,7 @@ class Recorder:
         return call if ours or not has_mask(bytes(call.arguments)) else None
 
     async def _begin(self) -> None:
-        """Open the journal to write, follow the chain, fold, and say what was lost."""
+        """Open the journal for writing, check the chain, fold, and record what was lost."""
         lease = await self._store.lease(self.claim)
         try:
             if self._known:
@@ -224,7 +225,7 @@ class Recorder:
         except Corrupt:
             if not self._known:
                 raise
-            await self._read_all()  # what was read is gone: the disk had not kept it
+            await self._read_all()  # lines read before are gone: they were never synced
         self._epoch, self._known, self._broken = lease.epoch, False, False
         self._calls.clear()
         if self.hub.waits:  # a sync had failed
@@ -260,7 +261,7 @@ class Recorder:
             woken.set()
 
     async def _write(self, events: Sequence[Event], by: str, *, kept: bool = True) -> None:
-        """`kept` false: watchers hear of the events when they are kept."""
+        """Write events. If not `kept`, watchers get them once they are kept."""
         head, view, timestamp = self._head, self.view, self._clock()
         if by == PERSON and (person := acting_person() or self._person):
             by = f"{PERSON}:{person}"
@@ -277,7 +278,7 @@ class Recorder:
             entries.append(entry)
             lines.append(line)
             view = apply(view, entry)
-        self._broken = True  # until we know better
+        self._broken = True  # until the append has succeeded
         expect, position, failures = self._head.seq, (head.seq, head.h), self._failures
         await self._store.append(lines, expect=expect, epoch=self._epoch, head=position)
         self._broken = self._failures != failures
@@ -292,7 +293,7 @@ class Recorder:
             self.hub.publish(entry, kept=kept)
 
     def _forget_calls(self) -> None:
-        """Forget the calls that are over."""
+        """Forget the calls that have ended."""
         conversation = self.view.conversation
         asks = {ask.id for ask in self.view.children.asks}
         still = {call.call.id for call in (*conversation.calls, *conversation.nested)}
@@ -308,7 +309,7 @@ class Recorder:
             raise
 
     def _mask(self, event: Event, whole: dict[str, ToolCall]) -> tuple[Event, bytes]:
-        """The event as it is kept. Calls that lost a secret go into `whole`."""
+        """The event as it is stored. Calls that lost a secret are added to `whole`."""
         try:
             data = codec.dump(event)
         except UnicodeEncodeError:  # from a file name that is no UTF-8, or half an emoji
@@ -316,7 +317,7 @@ class Recorder:
             data = codec.dump(event)
         if isinstance(event, HookRan) and bytes(event.arguments) != b"null":
             whole |= self._call_by_hook(event)
-        if self._masks.mask(data) == data:  # nearly always, and cheap to see
+        if self._masks.mask(data) == data:  # the usual case, and cheap to check
             return event, data
         masked = self._masks.mask_event(event)
         if isinstance(event, ModelAnswered) and isinstance(masked, ModelAnswered):
@@ -327,14 +328,14 @@ class Recorder:
         return masked, codec.dump(masked)
 
     def _call_by_hook(self, event: HookRan) -> dict[str, ToolCall]:
-        """The call with the arguments that a hook gave it, whole."""
+        """The call with the arguments that a hook gave it, unmasked."""
         open_call = self.view.conversation.call(event.call_id)
         call = open_call and replace(open_call.call, arguments=event.arguments)
         return {event.call_id: call} if call else {}
 
 
 def _what_is_lost(lease: Lease, head: Head) -> str:
-    """What a crash or a cut took from the end of the journal, in words."""
+    """Describe what a crash or a cut removed from the end of the journal."""
     losses: list[str] = []
     if b"\0" in lease.cut:
         lost = f"the last {len(lease.cut):,} bytes, of which the disk had lost a part"

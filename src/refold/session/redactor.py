@@ -25,14 +25,14 @@ T = TypeVar("T")
 
 MASK_BYTES = secret_mask.SECRET_MASK.encode()
 _TAG_BYTES = 2
-# A tag is made of so many bytes of a value: of a longer one, streamed text has only those.
+# The bytes of a value that its tag is made of: all that streamed text has of a long one.
 _TAGGED_BYTES = secret_patterns.STREAMED_BYTES
-# Fields whose words are ours and not somebody's text. A key that happens to be one of
-# them ("assistant") must not make an event into something else.
+# Fields that hold refold's own words. A secret that equals one of them ("assistant") must
+# not change the meaning of an event.
 _STRUCTURE_FIELDS = frozenset({
     "role", "stop", "outcome", "verdict", "kind", "when", "why", "mode", "id", "call_id",
     "provider_id", "media_type", "wire", "name", "sender", "client_key", "full_blob", "before", "after",
-    # A session works in a directory whatever is in its name.
+    # A directory's name stays as it is, or the session could not work there.
     "directory", "roots", "trees", "tree",
 })  # fmt: skip
 
@@ -47,9 +47,7 @@ class Redactor:
     def __init__(
         self, values: Iterable[str] = (), read_key: Callable[[], bytes] | None = None
     ) -> None:
-        self._exact: tuple[
-            tuple[bytes, bytes], ...
-        ] = ()  # how they are written, and values
+        self._exact: tuple[tuple[bytes, bytes], ...] = ()  # as written, and the values
         self._read_key, self._key = read_key, b""
         self.learn(*values)
 
@@ -57,9 +55,9 @@ class Redactor:
         """Redact these values, too, from now on: a key may be found in the middle of a
         session.
         """
-        # What is no Unicode can stand in no event either.
+        # Invalid Unicode cannot be in an event either.
         usable = {clean(v) for v in values if len(v) >= MIN_SECRET_CHARS}
-        # As in an event and as in a blob; the longest first, for one may begin another.
+        # As written in events and in blobs; longest first, because one may begin another.
         written = {
             (form, v.encode()) for v in usable for form in (codec.as_in_json(v), v.encode())
         }
@@ -67,22 +65,22 @@ class Redactor:
         self._exact = tuple(sorted(known, key=lambda each: (-len(each[0]), each[0])))
 
     def mask_of(self, value: bytes) -> bytes:
-        """What stands for this secret. Only who has the key can tell one value by its tag."""
+        """The mask of this secret. Only with the key can its tag be matched to a value."""
         if self._read_key is None:
             return MASK_BYTES
         self._key = self._key or self._read_key()
         if b"-----BEGIN" in value:
-            # However its lines begin, it is the same key.
+            # It is the same key, however its lines begin.
             value = re.sub(secret_patterns.LINE_START, b"\n", value)
         tag = blake2b(value[:_TAGGED_BYTES], key=self._key, digest_size=_TAG_BYTES)
         return b"[secret:%b]" % tag.hexdigest().encode()
 
     def mask_event(self, value: T) -> T:
-        """An event, or a part of one, without its secrets. Its shape stays."""
+        """An event, or a part of one, with its secrets masked. Its structure stays."""
         result: Any = value
         match result:
             case str():
-                # A piece of live news may end in half a character.
+                # Live news may end in half a character.
                 data = self.mask(result.encode("utf-8", "surrogatepass"))
                 result = data.decode("utf-8", "surrogatepass")
             case Raw():
@@ -114,19 +112,19 @@ class Redactor:
             return Raw(msgspec.json.encode(MASK_BYTES.decode()))
 
     def mask(self, data: bytes) -> bytes:
-        """`data`, which is JSON or plain text, without its secrets."""
+        """`data`, which is JSON or plain text, with its secrets masked."""
         return secret_patterns.mask_secrets(self.without_known(data), self.mask_of)
 
     def without_known(self, data: bytes) -> bytes:
-        """The first step of that: only known values are replaced."""
+        """Replace known values only: the first step of `mask`."""
         for form, value in self._exact:
             if form in data:
                 data = data.replace(form, self.mask_of(value))
         return data
 
     def pieces(self, text: str) -> Sequence[TextPiece]:
-        """`text` with its secrets apart, each with its mask. The masks and the rest, joined, are
-        what `mask` makes of it.
+        """`text` split at its secrets, each with its mask. Masks and rest, joined, are the
+        result of `mask`.
         """
         pieces = [(text.encode("utf-8", "surrogatepass"), b"")] if text else []
         for form, value in self._exact:
@@ -146,11 +144,11 @@ class Redactor:
         ]
 
     def start_of_known(self, data: bytes) -> int:
-        """Where at the end of `data` a known value may have begun; its length if nowhere."""
+        """Where a known value may begin at the end of `data`; its length if nowhere."""
         cut = min(
             (_find_beginning(form, data) for form, _ in self._exact), default=len(data)
         )
-        # One that is all there is not cut for the sake of another that begins in it.
+        # A complete value is not cut because another may begin inside it.
         while cut < len(data) and (across := self._across(data, cut)) != -1:
             cut = across
         return cut
@@ -168,7 +166,7 @@ def _join_pieces(pieces: Sequence[_Piece]) -> bytes:
 
 
 def _split(piece: _Piece, value: bytes, mask: bytes) -> Iterator[_Piece]:
-    """A piece with each `value` in it apart."""
+    """A piece, split so that each `value` in it is a piece of its own."""
     data, masked = piece
     if masked or value not in data:
         yield piece
@@ -181,7 +179,7 @@ def _split(piece: _Piece, value: bytes, mask: bytes) -> Iterator[_Piece]:
 
 
 def _apart(pieces: Sequence[_Piece], start: int, end: int, mask: bytes) -> Iterator[_Piece]:
-    """The pieces with what is shown at `start` to `end` apart. No mask is within that."""
+    """The pieces, split so that `start` to `end` is one piece. It contains no mask."""
     index = 0
     for data, masked in pieces:
         size = len(masked or data)

@@ -79,18 +79,18 @@ from refold.session.session import beginning
 from refold.tools.contract import Tool
 from refold.values.tools import Effect
 
-Compared = list[Found | None]  # one for each thing that was made again
+Compared = list[Found | None]  # one for each event or field that was computed again
 
-# The dependencies of tools that exist in a replay, too.
+# The dependencies of tools that also exist in a replay.
 _OWN_DEPENDENCIES = frozenset({"call", "known", "progress", "deferred"})
 
-_REPL_NAME = "repl"  # code asks models, and none is asked here
+_REPL_NAME = "repl"  # its code calls models, and a replay calls none
 
 
 class Replay:
     """`world_for` gives the world of a turn as it would be now; `blobs` are the session's.
 
-    With `again`, calls that only look are done again, and what they bring is compared.
+    With `again`, read-only calls are run again, and their results are compared.
     """
 
     def __init__(
@@ -123,9 +123,7 @@ class Replay:
         return Divergence(entry.seq, turn.seq, max(1, step), kind, *finding)
 
     async def _compare(self, entry: Entry) -> Compared:
-        """The fields of this event that were computed again, each compared; inputs are
-        skipped.
-        """
+        """Compare what can be computed again of this event; inputs are skipped."""
         match entry.event:
             case TurnStarted(why="message") as event:
                 now = beginning(self._trail.view)
@@ -156,7 +154,7 @@ class Replay:
         return first
 
     def _compare_answer(self, recorded: ModelAnswered) -> Found | None:
-        """The response, assembled from its pieces again: our ids, which tool is meant, what
+        """Assemble the response from its pieces again, and compare: ids, tools, and what
         is not a call.
         """
         view = self._trail.view
@@ -180,7 +178,7 @@ class Replay:
         )
 
     async def _compare_compaction(self, entry: Entry, recorded: Compacted) -> Found | None:
-        """Compact again, with the summary of then."""
+        """Compact again, with the recorded summary, and compare."""
         first: Found | None = None
         author = entry.by if entry.person is None else PERSON
         for view, action, by in self._compacts(entry, recorded):
@@ -197,7 +195,7 @@ class Replay:
     def _compacts(
         self, entry: Entry, recorded: Compacted
     ) -> Iterator[tuple[View, CompactConversation, str]]:
-        """What may have been wanted, and what was known then."""
+        """The compactions that may have been chosen, each with its view and author."""
         aside = self._trail.aside
         if entry.person is not None:
             start = aside[0] if aside else self._trail.view
@@ -233,7 +231,7 @@ class Replay:
 
 
 def _what_follows(choice: ChosenAction | None, view: View, world: World) -> Event | None:
-    """The event that a choice is recorded as; None where it is not that simple."""
+    """The event that records a choice; None if the choice alone does not determine it."""
     match choice and choice.action:
         case AskModel() as action:
             return model_asked(action, view, world)
@@ -262,7 +260,7 @@ def _summary(recorded: Compacted, settled: Settled | None) -> str | ProviderErro
 
 
 class Calls:
-    """With `again`, calls that only look are done again, and what they bring is compared."""
+    """Compares calls. With `again`, read-only calls are run again to compare results."""
 
     def __init__(self, trail: ReplayTrail, *, again: bool) -> None:
         self._trail, self._again = trail, again
@@ -270,7 +268,7 @@ class Calls:
     async def compare(self, entry: Entry, recorded: Judged | Started | Ended) -> Compared:
         open_call = self._trail.view.conversation.call(recorded.call_id)
         if open_call is None or open_call.result is not None or entry.person is not None:
-            return []  # whoever made a fork settled what was under way
+            return []  # a person who forked the session settled its open calls
         if isinstance(recorded, Ended) and entry.by.startswith(POLICY):
             return [self._compare_settled(entry, open_call, recorded)]
         if isinstance(recorded, Ended) and open_call.stage != "called":
@@ -278,13 +276,13 @@ class Calls:
             if not any(c is not None and isinstance(c.action, RunCalls) for c in doing):
                 return [(KIND, "RunCalls", choice_name(doing[0]))]
         if holds_mask(open_call.call) and open_call.stage != "denied":
-            return []  # what it was judged for is not known any more
+            return []  # the arguments that were judged are not stored
         return await self._compare_step(open_call, recorded)
 
     def _compare_settled(
         self, entry: Entry, open_call: OpenCall, recorded: Ended
     ) -> Found | None:
-        """A call that a policy ended."""
+        """Compare the end of a call that a policy settled."""
         first: ChosenAction | None = None
         for view, choice in self._trail.choices():
             first = first or choice
@@ -303,7 +301,7 @@ class Calls:
     async def _compare_step(
         self, open_call: OpenCall, recorded: Judged | Started | Ended
     ) -> Compared:
-        """The next stage of a call, by the seam of now."""
+        """Compare the next stage of a call with what the seam does now."""
         world, views = self._as_attended(recorded), self._trail.by_rights()
         match open_call.stage:
             case "called":
@@ -322,7 +320,7 @@ class Calls:
         return [None if None in ends else ends[0]]
 
     async def _went(self, open_call: OpenCall, recorded: Event) -> Compared:
-        """A call that had been started: may it continue, and what was its result?"""
+        """Compare how a started call ended: whether it may continue, and its result."""
         world, record, id_ = self._trail.world(), self._trail.rehearsal(), open_call.call.id
         tool = world.tool(open_call.call.name)
         if calls.was_interrupted(open_call, world, record):
@@ -332,7 +330,7 @@ class Calls:
         if not isinstance(recorded, Ended):
             return [(KIND, type(recorded).__name__, "Ended")]
         if recorded.text == PATH_MOVED:
-            return []  # where links led then, nobody knows
+            return []  # where links led then is unknown
         allowed = self._forbidden(open_call, tool, recorded)
         if self._again and recorded.outcome in ("done", "failed") and self._can_look(tool):
             return [allowed, await self._repeat_look(open_call, tool, recorded, record)]
@@ -390,7 +388,7 @@ class Calls:
 def _anew(
     open_call: OpenCall, recorded: Event, world: World, view: View
 ) -> Sequence[Event]:
-    """What became of a call that was allowed. Where links led is taken as it was."""
+    """Judge an allowed call again. Where links led is taken as recorded."""
     opening = calls.begin(open_call.call, world, view)
     if isinstance(recorded, Judged) and recorded.hash != open_call.hash:
         return opening

@@ -16,9 +16,9 @@ from refold.values.text import clean_struct
 
 # Times, epochs and hashes of lines are the envelope's, and never compared. Of events:
 IGNORED_FIELDS: Mapping[str, frozenset[str]] = {
-    # Prices change, and are not the loop's doing.
+    # Prices change, and the loop does not set them.
     "ModelAsked": frozenset({"dollars"}),
-    # Where links lead is the disk's doing. A verdict on another file than then is not
+    # Where links lead depends on the disk. A verdict on another file than then is not
     # compared at all; the hash covers the other names in a call.
     "Judged": frozenset({"real_path", "hash", "changes"}),
 }
@@ -27,10 +27,10 @@ Found: TypeAlias = tuple[str, object, object]  # a field, and both values
 
 
 class Divergence(Struct, frozen=True):
-    """Event `seq`, of step `step` of its turn, would be another now.
+    """Event `seq`, of step `step` of its turn, would be different now.
 
-    `field` is where the two differ; "kind" means that it would not be such an event at
-    all, and "by" that another policy wanted it.
+    `field` is where the two differ; "kind" means another kind of event, "by" another
+    policy.
     """
 
     seq: int
@@ -43,8 +43,7 @@ class Divergence(Struct, frozen=True):
 
 
 class Replayed(Struct, frozen=True):
-    """`checked` events were computed again, in `steps` responses; `divergences` would
-    differ.
+    """`checked` events were computed again, in `steps` responses; `divergences` differ.
 
     `briefings` says how the system prompt would differ: sentences.
     """
@@ -62,7 +61,7 @@ def plain(event: Event) -> dict[str, object]:
 
 
 def between(recorded: Event, replayed: Event | None, instead: str) -> Found | None:
-    """The same where there may be no such event now, but something `instead`."""
+    """Like `difference`; `instead` names what happens now if there is no such event."""
     if replayed is None:
         return KIND, codec.kind_of(recorded), instead
     return difference(recorded, replayed)

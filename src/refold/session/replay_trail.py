@@ -42,7 +42,7 @@ from refold.views.system_prompt_diff import differences
 
 Blobs = Callable[[str], Awaitable[bytes]]
 
-# After these the loop looks anew: what it decided before is done.
+# After these events the loop decides anew: its last decision is carried out.
 _ALREADY_DONE = (
     TurnStarted, ModelAsked, Delivered, AnswerRejected, Compacted, TurnEnded, ModelAnswered, ModelFailed,
     SessionStarted, SessionResumed, SystemPromptSet,
@@ -60,7 +60,7 @@ class ReplayRecord:
         self._blobs, self._fixed = blobs, False
 
     def go_on_at(self, view: View) -> None:
-        """Continue with this view, whatever is recorded."""
+        """Stay at this view, whatever is recorded."""
         self.view, self._fixed = view, True
 
     async def __call__(self, *events: Event, kept: bool = False, by: str = "") -> View:
@@ -82,7 +82,7 @@ class ReplayRecord:
         return bool(events)
 
     async def wait_for_event(self, after: int) -> None:
-        """There are none: a replay has no other clients."""
+        """A replay has no other clients, so there are no events."""
 
     def publish(self, live: Live) -> None:
         """A replay has no watchers."""
@@ -100,7 +100,7 @@ class ReplayRecord:
         return await self._blobs(name)
 
     def unmask(self, call: ToolCall) -> ToolCall | None:
-        """The call. None for one that its writer did not have whole any more."""
+        """The call; None if its writer no longer had the arguments unmasked."""
         open_call = self.view.conversation.call(call.id)
         ours = open_call is not None and open_call.called > self.since
         return call if ours or not holds_mask(call) else None
@@ -115,12 +115,12 @@ class ReplayTrail:
         self._world: World | None = None  # of the turn under way
         self._seen = list[View]()  # newest last
         self._rights = list[View]()  # of this step, where rights changed
-        # A summary was asked for: what was known before, and what that came to.
+        # The view before a summary was requested, and how that request was settled.
         self.aside: tuple[View, Settled | None] | None = None
         self.briefings = list[tuple[int, str]]()
 
     def reach(self, entry: Entry) -> None:
-        """Is this the first event of another writer? What was begun before is not theirs."""
+        """Start anew at another writer's first event: earlier views are not its own."""
         if entry.epoch != self._epoch or isinstance(entry.event, SessionResumed):
             self._epoch, self.since = entry.epoch, self.view.seq
             self._seen, self._rights = [self.view], [self.view]
@@ -163,17 +163,17 @@ class ReplayTrail:
         return self._world
 
     def choices(self) -> Iterator[tuple[View, ChosenAction | None]]:
-        """What would be done now, by what the loop may have seen: the newest first."""
+        """Decide again on each view that the loop may have seen, newest first."""
         policies = self.world().policies
         for view in reversed(self._seen):
             yield view, decide(view, policies)
 
     def doing(self) -> str:
-        """What would be done next, in words."""
+        """The name of the action that would come next."""
         return choice_name(next(self.choices(), (None, None))[1])
 
     def by_rights(self) -> Iterator[View]:
-        """The rights that may have held, the newest first."""
+        """The views whose rights may have applied, newest first."""
         return reversed(self._rights or [self.view])
 
     def rehearsal(self, view: View | None = None) -> ReplayRecord:
@@ -187,7 +187,7 @@ def choice_name(choice: ChosenAction | None) -> str:
 
 
 class RecordedModel:
-    """A model that gives the recorded response, once; before that `then` is called."""
+    """A model that gives the recorded response, once; `then` is called before that."""
 
     def __init__(self, words: str | ProviderError, then: Callable[[], None]) -> None:
         self._words, self._then = words, then
@@ -201,12 +201,12 @@ class RecordedModel:
 
 
 def holds_mask(call: ToolCall) -> bool:
-    """Did it hold a secret? Then only the mask of that was kept."""
+    """Whether the call held a secret, of which only the mask is stored."""
     return has_mask(bytes(call.arguments))
 
 
 def deltas_of(answer: ModelAnswered) -> Iterator[Delta]:
-    """A recorded answer as a provider would bring it."""
+    """A recorded answer as the deltas of a provider."""
     for index, part in enumerate(answer.message.parts):
         match part:
             case Text(text):
@@ -224,6 +224,6 @@ def deltas_of(answer: ModelAnswered) -> Iterator[Delta]:
 
 
 def comparable_content(message: Message) -> tuple[object, ...]:
-    """What of an answer does not depend on how it was cut into pieces."""
+    """The content of an answer that does not depend on how it was cut into pieces."""
     calls = [(c.id, c.name, bytes(c.arguments), c.provider_id) for c in message.calls]
     return message.text, *calls

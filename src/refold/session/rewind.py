@@ -30,7 +30,7 @@ _MAX_NAMED_FILES = 10  # files that a sentence names
 
 
 def plan(view: View, seq: int, what: What) -> RewindPlan:
-    """Raises `BadInput` for an event that cannot be rewound to."""
+    """What a rewind to event `seq` restores. Raises `BadInput` if there is no way to it."""
     if not 0 < seq <= view.seq:
         raise BadInput(f"there is no event {seq}: this session has {view.seq} events")
     mark = _mark(view, seq) if what != "files" else 0
@@ -51,7 +51,7 @@ def plan(view: View, seq: int, what: What) -> RewindPlan:
 
 
 async def preview(view: View, snapshots: Snapshots, seq: int, what: What) -> RewindPreview:
-    """Look at what `rewind` would do. Nothing is changed and nothing recorded."""
+    """Return what `rewind` would do. Nothing is changed and nothing recorded."""
     result, _ = await _compare_files(view, snapshots, plan(view, seq, what))
     return result
 
@@ -59,10 +59,10 @@ async def preview(view: View, snapshots: Snapshots, seq: int, what: What) -> Rew
 async def rewind(
     session: Session, snapshots: Snapshots, seq: int, what: What, *, force: bool = False
 ) -> RewindReport:
-    """Go back. Raises `BadInput`, with nothing done, where that would lose anything.
+    """Rewind. Raises `BadInput`, with nothing done, if changes would be lost.
 
-    Files that another program changed since are such a loss; with `force` they are taken
-    down, and changed all the same.
+    Those are changes by other programs since; with `force` they are checkpointed and
+    then overwritten.
     """
     if session.running or session.view.turn.seq:
         raise BadInput("a turn of this session is running: end it, then rewind")
@@ -80,12 +80,12 @@ async def rewind(
 
 
 def steps(view: View, snapshots: Snapshots | None) -> tuple[RewindPoint, ...]:
-    """The points of a session, oldest first. Waits for a disk: call it from a thread."""
+    """The points of a session, oldest first. Reads the disk: call it from a thread."""
     gone = _messages_to_withdraw(view.checkpoints.points)
     marked = [
         candidate for candidate in view.checkpoints.points if view.mark_at(candidate.seq)
     ]
-    # If both were rewound at once, the conversation's point is the place of both.
+    # If both were rewound at once, the conversation's point stands for both.
     both = {candidate.seq + 1 for candidate in marked if candidate.kind == "rewound"}
     alone = (
         p for p in view.checkpoints.points if p.kind == "restored" and p.seq not in both
@@ -112,7 +112,7 @@ async def _compare_files(
     if planned.checkpoint is None:
         return RewindPreview(planned), SnapshotTaken(())
     try:
-        snapshots.forget()  # somebody may have done anything since
+        snapshots.forget()  # other programs may have changed files since
         snapshot = await snapshots.take()
         changes = await anyio.to_thread.run_sync(
             snapshots.changes, snapshot.trees, planned.checkpoint.trees
@@ -131,7 +131,7 @@ async def _compare_files(
 
 
 def _drift(view: View, snapshots: Snapshots, trees: Trees) -> set[str]:
-    if view.checkpoints.doubtful:  # broken off: what has changed since may be our own doing
+    if view.checkpoints.doubtful:  # interrupted: the changes may be our own
         return set()
     return {change.path for change in snapshots.changes(view.checkpoints.trees, trees)}
 
@@ -160,13 +160,13 @@ async def _with_files(
         raise BadInput("a turn of this session has begun meanwhile: end it, then rewind")
     undo = record.view.checkpoints.seq
     files = 0
-    with anyio.CancelScope(shield=True):  # what was done to files has to be told
+    with anyio.CancelScope(shield=True):  # changes to files must be recorded
         try:
             files = await snapshots.restore(snapshot.trees, checkpoint.trees)
         except ToolFailed as error:
             raise BadInput(str(error)) from error
         restored = FilesRestored(checkpoint.seq, undo, files)
-        # The conversation first: just before that, both are as they were.
+        # The conversation first: just before that event, both are unchanged.
         events = (Rewound(mark), restored) if mark else (restored,)
         await record(*events, kept=True, by="person")
         undo = record.view.seq - 1 if mark else undo

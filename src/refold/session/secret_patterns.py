@@ -7,13 +7,13 @@ import re
 from collections.abc import Callable, Iterator
 from functools import reduce
 
-# Where a word begins: inside JSON also after the escape of a line break and its like,
-# on a terminal after an order that colours what follows, and in an address after `%3D`.
+# Where a word begins: in JSON also after the escape of a control character, on a
+# terminal after a colour code, and in an address after `%3D`.
 _EDGE_PATTERN = (
     rb"(?:\b|(?<=\\[bfnrt])|(?<=\\u[0-9a-f]{4})|(?<=[0-9;\[]m)|(?<=\[K)"
     rb"|(?<=%[0-9A-Fa-f]{2}))"
 )
-SEEN_BEFORE = 6  # bytes that an edge looks at, at most
+SEEN_BEFORE = 6  # the most that `_EDGE_PATTERN` looks back
 STREAMED_BYTES = 256  # of a secret that arrives in pieces: what follows is one already
 # How each kind begins, the letters that follow, and how many of them. Each takes all of its
 # word: behind the mask of half a word, another kind would seem to begin.
@@ -84,7 +84,7 @@ _PEM_LINE = LINE_START + rb"(?:" + _PEM_HEADER + rb")|" + LINE_START + _PEM_LETT
 _PEM_BODY = _PEM_LETTERS + rb"(?>" + _PEM_LINE + rb")*+"
 _PEM_NAME = rb"[A-Z ]*PRIVATE KEY(?: BLOCK)?-----"
 _PEM_PATTERN = rb"-----BEGIN " + _PEM_NAME + _PEM_BODY + rb"-----END " + _PEM_NAME
-# The beginnings are looked for first: most texts hold none, and that is cheap to see.
+# The beginnings are searched first: most texts hold none, and the search is cheap.
 # Patterns stay bytes until one is needed: a start would wait for all to be compiled.
 _SECRET_SHAPES: tuple[tuple[bytes, bytes], ...] = (
     *(
@@ -135,12 +135,12 @@ def possible_secret_start(data: bytes, start: int) -> int:
 
 
 def goes_on_as_pem(coming: bytes, more: bytes) -> bool:
-    """Is `more` nothing but the middle of the key that `coming` may be? A cheap look."""
+    """Whether `more` only continues the key that `coming` may be. A cheap check."""
     return coming.startswith(_PEM_BEGIN) and not more.strip(_PEM_CHARACTERS)
 
 
 def endless(coming: bytes) -> re.Pattern[bytes] | None:
-    """What all letters look like that still belong to `coming`, which is a secret already."""
+    """The pattern of the letters that continue `coming`, if that is already a secret."""
     for shape, letters in _ENDLESS_PATTERNS:
         if re.fullmatch(shape, coming):
             return re.compile(letters)
@@ -197,7 +197,7 @@ def _pem_from(data: bytes, start: int) -> int:
 
 
 def _coming(begins: bytes, then: bytes = b"") -> bytes:
-    """A pattern for as much of `begins` as there may be, and for `then` behind all of it."""
+    """A pattern for any beginning of `begins`, or for all of it followed by `then`."""
     parts: list[bytes] = re.findall(rb"\[.*?\]|.", begins)
     return reduce(
         lambda rest, part: part + b"(?:" + rest + b")?",

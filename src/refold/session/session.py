@@ -54,11 +54,11 @@ class RunningBackground(Protocol):
 
     async def stop(self, name: str) -> bool: ...
     def move(self, call_id: str = "") -> bool:
-        """Move the running command of this call here; "": of each call. False: none runs."""
+        """Move the command of this call here, or of all (""). False if none runs."""
         ...
 
     async def read_tail(self, name: str, max_bytes: int) -> str:
-        """The end of what it has printed; the model's reading is not moved by that."""
+        """The end of its output; the model's read position stays."""
         ...
 
     async def close(self) -> None: ...
@@ -68,8 +68,8 @@ class SessionOptions(Struct, frozen=True):
     """Options of a session, from the settings."""
 
     mode: Mode = "default"  # until the user chooses another
-    question: float | None = None  # seconds one may stand on a screen; None: for ever
-    remember: bool = True  # may notes be made of what is said?
+    question: float | None = None  # seconds a question may be on a screen; None: no limit
+    remember: bool = True  # whether notes may be made of the conversation
     given: RunLimits = NO_RUN_LIMITS  # what of the settings stands in none, for the journal
     checks: str = ""  # the session whose claims it checks
     schedule: int = 0  # the schedule that it is a run of
@@ -79,7 +79,7 @@ DEFAULT_OPTIONS = SessionOptions()
 
 
 class Opening(Struct, frozen=True):
-    """Where a session works from here on, which refold opens it, and the id of a new one."""
+    """Where a session works from now on, the version that opens it, and a new one's id."""
 
     place: SessionDirectories
     version: str = ""
@@ -102,10 +102,10 @@ class Session:
         self._one_turn = anyio.Lock()
         self._step = anyio.CancelScope()
         self.background: RunningBackground | None = None  # its background commands
-        self.beside = False  # is something done between two turns?
+        self.beside = False  # whether something is done between two turns
         self.at_end: Callable[[], Awaitable[None]] | None = None  # if a turn was run here
         self._worked = False
-        self.left_bypass = False  # did everything run unasked, until it was opened here?
+        self.left_bypass = False  # whether it was in bypass mode before
 
     @classmethod
     async def open(
@@ -118,7 +118,7 @@ class Session:
         id_: str = "",
         session_options: SessionOptions = DEFAULT_OPTIONS,
     ) -> Self:
-        """Lock and open. `directory` is where it works from here on, `id_` the name of a new one."""
+        """Lock and open. `directory` is where it works now, `id_` the id of a new one."""
         place = SessionDirectories(directory) if isinstance(directory, str) else directory
         session = cls(record, world_for, session_options)
         session.prepare(Opening(place, version, id_))
@@ -128,7 +128,7 @@ class Session:
         return session
 
     def prepare(self, opening: "Opening", *more: MakeEvents) -> None:
-        """Whoever takes the lock records first that the session is opened, and `more`."""
+        """Have the opening, and `more`, recorded when the lock is taken."""
 
         def make_events(view: View) -> Sequence[Event]:
             self.left_bypass = bool(view.seq) and view.rights.mode == "bypass"
@@ -138,7 +138,7 @@ class Session:
         self.record.begin_with(make_events, *more)
 
     async def release(self) -> None:
-        """Give the lock back, unless something runs; the next event takes it again."""
+        """Release the lock, unless something runs; the next event takes it again."""
         if not self._one_turn.locked() and not self.view.background.running:
             await self.record.close()
 
@@ -148,7 +148,7 @@ class Session:
 
     @property
     def lost_text(self) -> str:
-        """What was found missing from the journal's end when it was opened here."""
+        """What was missing from the journal's end when it was opened here."""
         seq, lost = self.view.session.repaired
         return lost if seq > self.record.since else ""
 
@@ -158,12 +158,12 @@ class Session:
 
     @property
     def running(self) -> bool:
-        """Does a turn run?"""
+        """Whether a turn runs."""
         return self._one_turn.locked() and not self.beside
 
     @property
     def idle(self) -> bool:
-        """No turn is running, and no waiting message may begin one."""
+        """Whether no turn runs, and no waiting message may begin one."""
         return not self.view.turn.seq and not _fresh(self.view)
 
     def as_made(self, call: ToolCall) -> ToolCall:
@@ -174,7 +174,7 @@ class Session:
         return self.record.unmask(call) or call
 
     async def go(self) -> View:
-        """Do what is to be done: finish the open turn, then answer waiting messages.
+        """Finish the open turn, then answer waiting messages.
 
         Returns when there is nothing to do, or when the user has to be asked.
         """
@@ -183,14 +183,14 @@ class Session:
         async with self._one_turn:
             await self.record.open()  # after a failure of the disk the view is stale
             await self._turn()
-            # Nothing is awaited once a turn waits for a person: an answer that came
-            # then would be seen by nobody.
+            # Nothing is awaited once a turn waits for a person: an answer that
+            # arrived then would be missed.
             while not self.view.turn.seq and await self._start():
                 await self._turn()
         return self.view
 
     async def continue_(self) -> View:
-        """Go on where the last turn ended, without new words."""
+        """Continue where the last turn ended, without a new message."""
         await self.record.open()
 
         def make_events(view: View) -> tuple[Event, ...]:
@@ -258,7 +258,7 @@ class Session:
         await self.close()
 
     async def _start(self) -> bool:
-        """Begin a turn with the words that wait, unless they were stopped meanwhile."""
+        """Begin a turn with the waiting messages, unless they were stopped meanwhile."""
 
         def make_events(view: View) -> tuple[Event, ...]:
             begun = beginning(view)
@@ -273,7 +273,7 @@ class Session:
         world, here = await self._place(), self.view.session.directory
         leave = self.hub.subscribe(self._stop_step)
         try:
-            # What came while those beside were left is seen, too: an answer, or a stop.
+            # Events that arrive while the background ends count, too: an answer, or a stop.
             while decide(self.view, world.policies) is not None:
                 if self.view.session.directory != here:
                     world, here = await self._place(), self.view.session.directory
@@ -285,7 +285,7 @@ class Session:
             leave()
 
     async def _place(self) -> World:
-        """What the turn has, where the session works by now."""
+        """The world of the turn in the session's present directory."""
         world = self._world_for(self.view)
         if (system_prompt := world.system_prompt()) != self.view.conversation.system_prompt:
             await self.record(system_prompt)
@@ -328,7 +328,7 @@ def _start_events(
         session_options.checks,
         session_options.schedule,
     )
-    # Whoever takes it up must have the mode it had.
+    # Recorded, so that the session is resumed in this mode.
     mode = [ModeChanged(session_options.mode)] if session_options.mode != "default" else []
     return (started, *mode)
 
@@ -339,7 +339,7 @@ def _resume_events(
     private, place = not session_options.remember, opening.place
     moved = place.directory if place.directory != view.session.own_directory else ""
     roots = place.roots if place.directory else None
-    # Whoever takes a session up may not know that everything runs unasked in it.
+    # Who resumes a session may not know that everything runs unasked in it.
     careful = [ModeChanged("default")] if view.rights.mode == "bypass" else []
     resumed = SessionResumed(opening.version, private, moved, roots, session_options.given)
     lost = (BackgroundEnded(each.name, "lost") for each in view.background.running)
@@ -347,8 +347,8 @@ def _resume_events(
 
 
 def _cut_off(view: View) -> Iterator[Settled]:
-    """Model calls that another process began and did not end. The provider may bill them, so
-    what they reserved counts as used.
+    """Settle model calls that another process began and did not end. The provider may bill
+    them, so their reservations count as used.
     """
     for each in view.turn.reserved:
         usage = Usage(fresh=each.estimate.tokens, estimated=True)
@@ -357,7 +357,7 @@ def _cut_off(view: View) -> Iterator[Settled]:
 
 
 def beginning(view: View) -> TurnStarted | None:
-    """How the turn begins that the words which wait want, if they may begin one."""
+    """The start of a turn for the waiting messages, if they may begin one."""
     words = () if view.turn.seq else _fresh(view)
     return TurnStarted(words[0]) if words else None
 

@@ -22,7 +22,7 @@ from refold.session import secret_patterns
 from refold.session.redactor import Redactor
 from refold.values.live import CallComing, Live, Progress, TextCame, ThinkingCame
 
-# Bytes. What goes on after that many is a secret already, or none that ends in a key:
+# Bytes. Longer text is a secret for certain, or (the second) too long to end in a key:
 # an RSA key of 16,384 bits takes 12,700.
 _SURE, _MOST = secret_patterns.STREAMED_BYTES, 16_384
 _TEXT, _THINKING = "text", "thinking"
@@ -47,11 +47,11 @@ class StreamRedactor:
             case CallComing():
                 yield from self._end_streams(_THINKING, _TEXT)
                 yield self._masks.mask_event(live)
-            case _:  # what a child says, its own record has told so
+            case _:  # of a child: its own record has cut it already
                 yield self._masks.mask_event(live)
 
     def before(self, event: Event) -> Iterator[Live]:
-        """What waited for more of something that this event ends."""
+        """The text held back for a source that this event ends."""
         match event:
             case Ended(call_id=call_id):
                 yield from self._end_streams(call_id)
@@ -63,7 +63,7 @@ class StreamRedactor:
                 pass
 
     def rest(self) -> Iterator[Live]:
-        """All that waits: there will be no more of it."""
+        """All text held back: no more of it will come."""
         yield from self._end_streams(*self._streams)
 
     def _piece(self, name: str, text: str, live: Callable[[str], Live]) -> Iterator[Live]:
@@ -81,17 +81,17 @@ class StreamRedactor:
 
 
 class _Stream:
-    """One text that comes in pieces. First known values leave it, then what looks like some."""
+    """One streamed text. First known values are masked, then what looks like a secret."""
 
     def __init__(self, masks: Redactor) -> None:
         self._masks = masks
-        self._known = b""  # waits: it could be the beginning of a known value
-        self._waits = b""  # has none of those: it could be the beginning of a shape
-        self._before = b""  # what was told last, for a word begins where none goes on
-        self._hidden: re.Pattern[bytes] | None = None  # goes on with these letters
+        self._known = b""  # held back: it may begin a known value
+        self._waits = b""  # held back: it may begin a secret shape
+        self._before = b""  # published last: it shows whether a word begins
+        self._hidden: re.Pattern[bytes] | None = None  # what continues a secret
 
     def add(self, text: str) -> str:
-        # It may be half a character.
+        # It may end in half a character.
         data = self._known + text.encode("utf-8", "surrogatepass")
         cut = self._masks.start_of_known(data)
         if len(data) - cut > _MOST:
@@ -123,7 +123,7 @@ class _Stream:
         return ready
 
     def _shorten_waiting(self) -> bytes:
-        """What to tell of that which waits, for it is long."""
+        """What to publish of the text held back, once it is long."""
         waited, self._hidden = self._waits, secret_patterns.endless(self._waits)
         if self._hidden is None and len(waited) <= _MOST:
             return b""

@@ -25,15 +25,15 @@ _MAX_REPLACED_BYTES = 100 * 1024 * 1024
 
 
 class FileExists(BadInput):
-    """A file is there, and nothing says that it is to be replaced."""
+    """The file exists, and the upload does not say that it replaces it."""
 
 
 class OtherContent(BadInput):
-    """The file to be replaced is not there, or is not what the client knows."""
+    """The file to replace is missing, or its content is not what the client knows."""
 
 
 class Protected(BadInput):
-    """A file that only a question to the user could open, or none."""
+    """A protected file: writing it would need the user's approval, or is never allowed."""
 
 
 # Why a file, links followed, may not be written; or "".
@@ -59,14 +59,14 @@ async def upload(
     wanted: Upload,
     refusal: Refusal,
 ) -> str:
-    """Write the file, and give the path that it has. Raises `BadInput`, with nothing written.
+    """Write the file, and return its path. Raises `BadInput`, with nothing written.
 
     `refusal` is asked about the very file that is then written: a link may have changed before.
     """
     await _checkpoint(session, snapshots)
     before = session.view.checkpoints.seq
     real = Real("")
-    with anyio.CancelScope(shield=True):  # what was written has to be recorded
+    with anyio.CancelScope(shield=True):  # a written file must be recorded
         real = await anyio.to_thread.run_sync(_write, files, wanted, refusal)
         digest = sha256(wanted.content).hexdigest()
         event = FileUploaded(real, len(wanted.content), digest, before)
@@ -146,7 +146,7 @@ def _write_beside(files: Files, wanted: Upload, refusal: Refusal) -> Real:
 
 
 def _free(files: Files, path: str, refusal: Refusal) -> Real | None:
-    """Where it leads, if a new file may be made there."""
+    """The real path, if a new file may be made there."""
     try:
         real = files.real(path)
     except ToolFailed:  # it leads elsewhere

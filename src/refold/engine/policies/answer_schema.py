@@ -22,7 +22,7 @@ SCHEMA_MISMATCH = (
 
 
 def require_schema(schema: Raw, times: int = 3) -> Policy:
-    """Ask for a better one up to `times` times. Raises `ValueError` for a bad schema."""
+    """Ask for a valid answer up to `times` times. Raises `ValueError` for a bad schema."""
     known = Schema(schema)
 
     def shape(view: View) -> EndTurn | Reject | None:
@@ -41,7 +41,7 @@ def require_schema(schema: Raw, times: int = 3) -> Policy:
 
 
 def _is_final_answer(view: View) -> bool:
-    """Is there an answer that would be the turn's last word?"""
+    """Whether there is an answer that would end the turn."""
     last = view.turn.last_answer
     if view.conversation.calls or last is None:
         return False

@@ -27,9 +27,9 @@ BUDGET_LEFT = (
 
 
 def within(settled: Budget, lent: Price | None = None) -> Policy:
-    """`settled` holds for sessions without a budget of their own.
+    """End a turn whose budget is used up. `settled` is the default budget of a session.
 
-    With `lent`, which gives prices, it is silent until no more is granted.
+    `lent` gives prices, for a child: its turn ends only once no more is granted.
     """
 
     def budget(view: View) -> EndTurn | None:
@@ -75,7 +75,7 @@ def enforceable(settled: Budget, price: Price, fallbacks: Sequence[str] = ()) ->
 
 
 def draw_on_grant(settled: Budget, price: Price) -> Policy:
-    """For a child: the next call has to fit into what was lent, or more is asked for."""
+    """For a child: request a larger grant if the next call does not fit into this one."""
 
     def budget_lent(view: View) -> RequestBudget | None:
         if view.conversation.calls or view.rights.final_budget:

@@ -18,9 +18,9 @@ from refold.engine.prune import (
 )
 from refold.journal.state.fold import View
 
-_MIN_GROWTH_SHARE = 0.05  # of the window, before it is tried again
-_NEARLY_FULL_SHARE = 0.95  # so full, it is tried again sooner
-_MIN_ADDED_SHARE = 0.25  # of the room that the conversation has, then
+_MIN_GROWTH_SHARE = 0.05  # of the window, before the next compaction
+_NEARLY_FULL_SHARE = 0.95  # of the window: from there, the next comes sooner
+_MIN_ADDED_SHARE = 0.25  # of the conversation's room, if it is nearly full
 
 
 def compact_when_full(shares: CompactionShares) -> Policy:
@@ -66,7 +66,7 @@ def _because_full(view: View, shares: CompactionShares) -> CompactConversation |
 
 
 def _has_grown(view: View, window: int, shares: CompactionShares, full: float) -> bool:
-    """Is there enough that is new, since the last time, to be worth another?"""
+    """Whether the conversation has grown enough since the last compaction for another."""
     added = view.conversation.size - view.conversation.compacted_size
     min_added = _MIN_ADDED_SHARE * room(view, window, shares.compact)
     return added >= _MIN_GROWTH_SHARE * window * ratio(view) or (
@@ -74,8 +74,8 @@ def _has_grown(view: View, window: int, shares: CompactionShares, full: float) -
     )
 
 
-MAX_CHARS_PER_TOKEN = 6  # of a token, at most, for nearly any text
-MIN_IMAGE_TOKENS = 60  # tokens at least, however small it is
+MAX_CHARS_PER_TOKEN = 6  # for nearly any text
+MIN_IMAGE_TOKENS = 60  # of the smallest image
 
 
 def in_window(compaction: Policy) -> Policy:

@@ -32,7 +32,7 @@ def due(view: View) -> tuple[int, ...]:
 
 
 def _end(view: View) -> EndTurn | None:
-    """An answer that calls nothing ends the turn, unless words came since."""
+    """An answer without calls ends the turn, unless a message came after it."""
     last = view.turn.last_answer
     if last is not None and last.stop == "refused":
         why = f": {last.refusal}" if last.refusal else ""
@@ -41,7 +41,7 @@ def _end(view: View) -> EndTurn | None:
 
 
 def final(view: View) -> EndTurn | None:
-    """A tool has ended the task with an answer: the turn ends with that."""
+    """End the turn with the answer by which a tool has ended the task."""
     return EndTurn("final") if view.turn.final is not None else None
 
 

@@ -30,7 +30,7 @@ MESSAGE_REFUSED = "a hook did not let the message through: {reason}"
 def hook_policies(
     matching: "Callable[..., Sequence[Hook]]", *, child: bool
 ) -> tuple[Policy, ...]:
-    """`matching` is `world.Hooks.matching`. The end of a child has an event of its own."""
+    """`matching` is `world.Hooks.matching`. The end of a child is `SubagentStop`."""
     end: HookEvent = "SubagentStop" if child else "Stop"
 
     def is_due(view: View, action: RunHook) -> bool:
@@ -48,7 +48,7 @@ def hook_policies(
 
 
 def hook_context(view: View) -> Note | None:
-    """What hooks add, with the next request."""
+    """Add the text of hooks to the next request."""
     texts = view.hook_runs.context
     return Note(HOOK_CONTEXT.format(text=escape_marks("\n".join(texts)))) if texts else None
 
@@ -83,7 +83,7 @@ def _consequence(view: View) -> Reject | EndTurn | None:
 
 
 def _has_finished(view: View) -> bool:
-    """Whether the model has finished. A response that was refused is no end to put off."""
+    """Whether the model has finished. A hook cannot postpone a refusal."""
     if due(view) or view.turn.planned:
         return False
     last = view.turn.last_answer

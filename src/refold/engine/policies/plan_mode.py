@@ -24,7 +24,7 @@ _PLAN_READY = "the plan waits to be approved"
 
 
 def in_plan_mode(mode: Mode) -> Policy:
-    """`mode` is that of the settings, for sessions without one of their own."""
+    """Notes on plan mode. `mode` holds for sessions without a mode of their own."""
 
     def planning(view: View) -> Note | None:
         turns = view.reminders.turns_since_plan_mode

@@ -36,7 +36,7 @@ _MAX_TAIL_CHARS = 400  # characters of the output of an ended command
 
 
 def reminder_policies(every: int = 10) -> tuple[Policy, ...]:
-    """Of todos: when a turn begins, and when `every` answers have not touched them."""
+    """All reminders; todos are repeated after `every` answers that did not change them."""
 
     def open_todos(view: View) -> Note | None:
         begins = not view.turn.steps and TODOS_POLICY not in view.turn.noted_by
@@ -68,7 +68,7 @@ def changed_files(view: View) -> Note | None:
 
 
 def nested_instructions(view: View) -> Note | None:
-    """Not to be switched off here: who wants no instructions has none found."""
+    """Show instructions of folders. Always on: a setting decides whether any are found."""
     directory = view.session.directory
     notes = [
         FOLDER_INSTRUCTIONS.format(
@@ -83,7 +83,7 @@ def nested_instructions(view: View) -> Note | None:
 
 
 def ended_commands(view: View) -> Note | None:
-    """Not to be switched off: the model was told that it would hear of it."""
+    """Report ended commands. Always on, because the model was promised a report."""
     if not view.background.untold:
         return None
     lines = [f"- {_end_line(command)}" for command in view.background.news]
@@ -92,7 +92,7 @@ def ended_commands(view: View) -> Note | None:
 
 def _end_line(command: BackgroundCommand) -> str:
     end = command.end
-    assert end is not None  # it is among the news
+    assert end is not None  # `news` has only ended commands
     summary = f"{command.name} ({_escape(command.started.command)[:_MAX_TAIL_CHARS]}): {end_text(end)}"
     last = _escape(end.text)[-_MAX_TAIL_CHARS:]
     return f"{summary}; it printed last: {last}" if last else summary
@@ -106,5 +106,5 @@ def _join_lines(lines: list[str]) -> str:
 
 
 def _escape(text: str) -> str:
-    """On one line, which cannot end the reminder."""
+    """`text` on one line, with tags escaped so that it cannot end the reminder."""
     return escape_marks(" ".join(text.split()))

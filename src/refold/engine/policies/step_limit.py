@@ -36,7 +36,7 @@ def at_most(steps: int, warn: int = 3, *, summary: bool = True) -> Policy:
         if not allowed:
             return None
         left = allowed - turn.steps
-        # Where no call is wanted, one instead of words is an answer that says nothing.
+        # A call where tools are off counts as an empty answer.
         silent = left == 0 and turn.failed == EMPTY_RESPONSE
         if left < 0 or silent or (left == 0 and not summary and _would_go_on(view)):
             were = "response was" if allowed == 1 else "responses were"
@@ -53,12 +53,12 @@ def at_most(steps: int, warn: int = 3, *, summary: bool = True) -> Policy:
 
 
 def _would_go_on(view: View) -> bool:
-    """Is the newest answer not the turn's last word?"""
+    """Whether the turn would continue after the newest answer."""
     steered = any(words.said.when == "now" for words in view.conversation.undelivered)
     return steered or not is_last_word(view)
 
 
 def going_on(view: View) -> Note | None:
-    """A turn that continues an earlier one begins without a message of the user."""
+    """Tell the model to continue: such a turn begins without a message of the user."""
     turn = view.turn
     return Note(GO_ON) if turn.why == "continue" and not turn.steps else None

@@ -44,7 +44,7 @@ _WAIT_PATTERN = (
     r"|\btail\s+(?:-\S+\s+|\d+\s+)*(?:-[a-zA-Z0-9]*[fF]|--follow)"
     r"|\s--(?:wait|watch|follow|retry)\b|\brollout status\b"
 )
-_MAX_CYCLE_ANSWERS = 6  # answers
+_MAX_CYCLE_ANSWERS = 6
 _SEARCH_TOOLS = frozenset(("web_search",))
 
 
@@ -54,7 +54,7 @@ def not_stuck(
     repeated_errors: int = 4,
     repeated_searches: int = 3,
 ) -> tuple[Policy, ...]:
-    """The rules that are on. 0 switches one off."""
+    """The rules that are on; 0 switches a rule off."""
     rules = (
         (repeated_calls, not_repeating(repeated_calls)),
         (alternating_calls, not_alternating(alternating_calls)),
@@ -65,7 +65,7 @@ def not_stuck(
 
 
 def not_repeating(times: int) -> Policy:
-    """Say so after `times` answers alike, and stop at the next."""
+    """Warn the model after `times` equal answers, and end the turn at the next."""
 
     def repeated_calls(view: View) -> EndTurn | Note | None:
         alike = _count_alike(view)
@@ -85,13 +85,13 @@ def not_repeating(times: int) -> Policy:
 
 
 def not_alternating(rounds: int) -> Policy:
-    """Say so after `rounds` rounds of the same few answers, and stop at the next."""
-    rounds = max(rounds, 2)  # once round is no circle
+    """Warn the model after `rounds` cycles of a few answers; end the turn at the next."""
+    rounds = max(rounds, 2)  # one round is no cycle
 
     def alternating_calls(view: View) -> EndTurn | Note | None:
         last = [answer.key for answer in islice(_newest(view), _MAX_CYCLE_ANSWERS + 1)]
         if not last or last[0] not in last[2:]:
-            return None  # nearly always: what was called last is no part of a circle
+            return None  # the usual case: no cycle
         answers = tuple(islice(_newest(view), _MAX_CYCLE_ANSWERS * rounds + 1))
         keys = [answer.key for answer in takewhile(_never_waits, answers)]
         for length in range(2, _MAX_CYCLE_ANSWERS + 1):
@@ -112,9 +112,9 @@ def not_alternating(rounds: int) -> Policy:
 
 
 def not_failing(times: int, nudged_at: int = 0) -> Policy:
-    """Stop at the same error `times` times in a row, and say so one before.
+    """End the turn at `times` equal errors in a row, and warn the model one before.
 
-    The nudge is left out where the rule for calls alike, `nudged_at`, gives it.
+    The warning is left out if the rule for repeated calls, `nudged_at`, gives it.
     """
 
     def repeated_errors(view: View) -> EndTurn | Note | None:
@@ -131,7 +131,7 @@ def not_failing(times: int, nudged_at: int = 0) -> Policy:
 
 
 def not_searching(times: int) -> Policy:
-    """Say so after `times` responses in a row that only search, and stop at twice as many."""
+    """Warn the model after `times` responses that only search; stop at twice that."""
 
     def repeated_searches(view: View) -> EndTurn | Note | None:
         searches = takewhile(lambda answer: answer.names <= _SEARCH_TOOLS, _newest(view))
@@ -165,7 +165,7 @@ def _newest(view: View) -> Iterator[CallGroup]:
 
 
 def _count_alike(view: View) -> int:
-    """How many of the newest answers called the same, and the same came of it."""
+    """How many of the newest answers made the same calls with the same results."""
     first = next(_newest(view), None)
     if first is None or not _never_waits(first):
         return 0
@@ -173,7 +173,7 @@ def _count_alike(view: View) -> int:
 
 
 def _count_cycling(keys: list[frozenset[tuple[str, str, str]]], length: int) -> int:
-    """How many of the newest answers go round in so many steps; 0: they do not."""
+    """How many of the newest answers repeat a cycle of `length` answers; 0 if none do."""
     if len(keys) < length or all(one == other for one, other in pairwise(keys[:length])):
         return 0
     pairs = zip(keys, keys[length:], strict=False)
@@ -188,7 +188,7 @@ def _count_same_error(view: View) -> int:
 
 
 def _errors(answer: CallGroup | None) -> frozenset[str]:
-    """What all the calls of an answer failed with; nothing where one did not."""
+    """The errors of an answer's calls; empty unless all of them failed."""
     if answer is None or not _never_waits(answer):
         return frozenset()
     errors = frozenset(call.error for call in answer.calls)
@@ -213,7 +213,7 @@ def _names(answer: CallGroup) -> str:
 
 
 def not_refused(times: int = 3) -> Policy:
-    """`times` answers in a row without one call that was allowed are enough."""
+    """End the turn after `times` answers in a row without an allowed call."""
 
     def refused_responses(view: View) -> EndTurn | None:
         if view.turn.refused_in_a_row < times:

@@ -49,7 +49,7 @@ def after_a_stop(view: View) -> Note | None:
 def wait_for_children(view: View) -> Wait | None:
     """Keep the turn open while subagents run whose results it needs.
 
-    It stands in the way of an end that the model wants, and of no other but a stop. While a
+    It delays an end that the model wants, and a stop, but no other end. While a
     question is open, the turn waits for the subagents instead of pausing, because they would
     pause with it. A stopped turn ends after them.
     """
