@@ -1,7 +1,7 @@
 """The runtime of the full screen: keys become messages, and commands are carried out.
 
 `update` and `view` are pure; everything that waits, writes or asks is here, in `following`
-and in `host`. Nothing is painted where nothing has changed.
+and in `host`. A frame is painted only if something has changed.
 
 There is no framework, because its cost is paid for every key: with 10,000 blocks Textual
 took 14 ms for a key at the median and 185 ms at the 99th percentile, and this takes 0.6 and
@@ -59,7 +59,7 @@ from refold.views.call_summary import label
 from refold.views.escape import on_one_line
 from refold.views.styled import Line, line
 
-_TICK_SECONDS = 0.1  # between two turns of the wheel
+_TICK_SECONDS = 0.1  # between two steps of the spinner
 _FROM_PERSON = m.Key | m.Typed | m.Paste | m.Mouse
 _PERSON_LEFT = "the person has left"
 
@@ -71,12 +71,12 @@ async def run(
     typed: str | None = None,
     beside: Beside | None = None,
 ) -> int:
-    """Fill the terminal until the person leaves. The exit code comes back."""
+    """Run the full screen until the person leaves. Return the exit code."""
     return await App(session, beside or no_listener).run(first_words, images, typed)
 
 
 def check_terminal(environ: Mapping[str, str]) -> None:
-    """Raises `BadInput` for a terminal on which no screen can be drawn."""
+    """Raise `BadInput` for a terminal on which no screen can be drawn."""
     term = environ.get("TERM", "")
     known = None if is_dumb(environ) else terminfo(term)
     if is_dumb(environ) or (known is not None and not known.full):
@@ -104,7 +104,7 @@ async def _stop_turn(session: Session, reason: str) -> None:
 
 
 class App:
-    """One terminal, and the session that is shown on it now."""
+    """One terminal, and the session that it shows now."""
 
     def __init__(self, session: Session, beside: Beside) -> None:
         settings, config, environ = session.settings.terminal, session.config, os.environ
@@ -187,7 +187,7 @@ class App:
         self._left.set()  # the terminal is gone
 
     async def _tick(self) -> None:
-        """Only while a turn runs: nothing wakes an idle screen."""
+        """Post ticks while a turn runs; an idle screen is never woken."""
         while True:
             await self._turning.wait()
             while self.model.screen.view.turn.seq:
@@ -198,7 +198,7 @@ class App:
     # The session that is shown.
 
     async def show_session(self, session: Session) -> None:
-        """Show this session from now on, from its first event."""
+        """Show this session from its first event."""
         self._live.cancel()
         self._live, self._completer = anyio.CancelScope(), Completer(session, self.post)
         body = list[Line]()
@@ -305,7 +305,7 @@ class App:
             self._printer.say(f"after this turn: {on_one_line(typed)}", "dim")
             self._delayed.append(typed)
             return
-        if name != "shell":  # which stands in the transcript as a message
+        if name != "shell":  # its command is in the transcript, as a message
             self.post(
                 m.RowsPrinted((line(f"› {on_one_line(typed)}", "person"),), begins=True)
             )

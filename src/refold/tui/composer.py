@@ -11,7 +11,7 @@ _MAX_INPUTS = 500  # of the history
 
 
 class Composer(Struct, frozen=True):
-    """`at` is the place in the history; `draft` what was being typed before it was looked at."""
+    """The input. `at` is the place in the history, `draft` the text before it."""
 
     field: TextField = TextField()
     history: tuple[str, ...] = ()
@@ -19,7 +19,7 @@ class Composer(Struct, frozen=True):
     draft: str = ""
     offers: tuple[CompletionItem, ...] = ()
     chosen: int = -1  # of the offers
-    search: str | None = None  # what Ctrl+R looks for
+    search: str | None = None  # the words that Ctrl+R searches for
 
     @property
     def before(self) -> str:
@@ -27,7 +27,7 @@ class Composer(Struct, frozen=True):
 
     @property
     def suggestion(self) -> str:
-        """The rest of the newest input that begins with what is typed."""
+        """The rest of the newest input that begins with the typed text."""
         text = self.field.text
         if not text or self.field.at < len(text) or "\n" in text or self.at >= 0:
             return ""
@@ -55,13 +55,13 @@ def with_text(composer: Composer, text: str) -> Composer:
 
 
 def is_same_place(composer: Composer, other: Composer) -> bool:
-    """Have they the same text, with the cursor at the same place?"""
+    """Return True if both have the same text and the same cursor."""
     one, two = composer.field, other.field
     return (one.text, one.at) == (two.text, two.at)
 
 
 def takes_commands(composer: Composer) -> bool:
-    """Is the next letter a command of vi, from its first one on?"""
+    """Return True if the next character starts a vi command."""
     field = composer.field
     begun = field.pending or field.selected or composer.search is not None
     return field.mode == "normal" and not begun
@@ -73,7 +73,7 @@ def with_vi_keys(composer: Composer, on: bool) -> Composer:
 
 
 def draft_of(composer: Composer) -> str:
-    """What is being typed, also while the history is looked at."""
+    """Return the text being typed, also while the history is browsed."""
     looking = composer.at >= 0 or composer.search is not None
     return composer.draft if looking else composer.field.whole
 
@@ -83,14 +83,14 @@ def to_empty(composer: Composer) -> Composer:
 
 
 def remember_input(composer: Composer, text: str) -> Composer:
-    """The history with one more input; the same twice in a row stands there once."""
+    """Return the history with this input added, unless it repeats the last one."""
     if not text.strip() or composer.history[-1:] == (text,):
         return composer
     return replace(composer, history=(*composer.history, text)[-_MAX_INPUTS:])
 
 
 def press_key(composer: Composer, key: str) -> Composer | None:
-    """The composer after a key; None: the key is not for it."""
+    """Return the composer after a key, or None if it does not use the key."""
     if composer.search is not None:
         return _in_search(composer, key)
     if composer.offers and (menu_key := _in_menu(composer, key)) is not None:
@@ -115,14 +115,14 @@ def press_key(composer: Composer, key: str) -> Composer | None:
 def with_offers(
     composer: Composer, before: str, offers: tuple[CompletionItem, ...]
 ) -> Composer:
-    """The completions for the text before the cursor, unless that has changed."""
+    """Return the composer with these completions, unless its text has changed since."""
     if before != composer.before or composer.search is not None:
         return composer
     return replace(composer, offers=offers, chosen=-1)
 
 
 def complete(composer: Composer, index: int) -> Composer:
-    """Take the offer with this number."""
+    """Accept the completion with this number."""
     offer = composer.offers[index]
     field = composer.field
     start = field.at - offer.instead_of
@@ -151,7 +151,7 @@ def newer(composer: Composer) -> Composer:
 
 
 def search_history(composer: Composer, words: str, *, further: bool = False) -> Composer:
-    """The newest input with these words; `further`: the one before what is shown."""
+    """Find the newest input with these words; with `further`, the next older one."""
     start = composer.at + 1 if further else 0
     for index in range(start, len(composer.history)):
         entry = composer.history[-1 - index]
@@ -162,7 +162,7 @@ def search_history(composer: Composer, words: str, *, further: bool = False) -> 
 
 
 def _after(composer: Composer, edit: Edit) -> Composer:
-    """After a key: before the first line and behind the last one there are other inputs."""
+    """Return the composer after an edit; beyond the first or last line is the history."""
     if edit.beyond:
         composer = replace(composer, field=edit.field)
         for _ in range(min(abs(edit.beyond), len(composer.history) + 1)):
@@ -174,7 +174,7 @@ def _after(composer: Composer, edit: Edit) -> Composer:
 
 
 def _recall(composer: Composer, text: str) -> TextField:
-    """Another text in the field, with the cursor at its end."""
+    """Put another text into the field, with the cursor at its end."""
     commands = composer.field.mode == "normal" and not text.endswith("\n")
     return editing.with_text_at(
         composer.field, text, max(len(text) - (1 if commands else 0), 0)

@@ -15,20 +15,20 @@ from refold.views.pastes import clean_paste, paste_label
 if TYPE_CHECKING:
     from refold.tui.headless_editor import HeadlessEditor
 
-MAX_TYPED_CHARS = 200  # at once; more are no keys
-# Keys that mean something else in every field.
+MAX_TYPED_CHARS = 200  # at once; more are not typed keys
+# Keys that are not for the text of a field.
 _OTHER_KEYS = frozenset({
     "enter", "alt+enter", "tab", "shift+tab", "ctrl+c", "ctrl+j", "ctrl+l", "ctrl+z", "pageup", "pagedown",
     "ctrl+up", "ctrl+down",
 })  # fmt: skip
-# Keys of Emacs that insert mode of vi has, too, beside those with Alt.
+# Emacs keys that work in the insert mode of vi, too, beside those with Alt.
 _IN_INSERT = frozenset({
     "ctrl+a", "ctrl+b", "ctrl+d", "ctrl+e", "ctrl+f", "ctrl+y", "ctrl+_", "ctrl+left", "ctrl+right",
 })  # fmt: skip
 
 
 def press_key(field: TextField, key: str, history: Sequence[str] = ()) -> Edit | None:
-    """The field after a key; None: the key does nothing to it."""
+    """Return the field after a key, or None if the key does nothing to it."""
     from refold.tui.headless_editor import key_presses
 
     keys = key_presses(key)
@@ -41,13 +41,13 @@ def press_key(field: TextField, key: str, history: Sequence[str] = ()) -> Edit |
 
 
 def edit_field(field: TextField, key: str) -> TextField | None:
-    """The same, for a field that has no history."""
+    """Return a field without a history after a key."""
     edit = press_key(field, key)
     return None if edit is None else edit.field
 
 
 def type_into(field: TextField, text: str, history: Sequence[str] = ()) -> Edit:
-    """The field after these letters: in normal mode of vi they are commands."""
+    """Return the field after these characters; in vi's normal mode they are commands."""
     from refold.tui.headless_editor import key_presses
 
     inserts = field.mode == "insert" and not field.pending
@@ -58,13 +58,13 @@ def type_into(field: TextField, text: str, history: Sequence[str] = ()) -> Edit:
 
 
 def insert_text(field: TextField, text: str) -> TextField:
-    """The field after this was put at the cursor."""
+    """Return the field with this text inserted at the cursor."""
     at = field.at
     return with_text_at(field, field.text[:at] + text + field.text[at:], at + len(text))
 
 
 def insert_paste(field: TextField, text: str) -> TextField:
-    """The field after a paste. A long one is folded into one character."""
+    """Return the field after a paste. A long one is folded into one character."""
     clean = clean_paste(text)
     if not paste_label(clean) or len(field.pastes) >= MAX_PASTES:
         return insert_text(field, clean)
@@ -73,7 +73,7 @@ def insert_paste(field: TextField, text: str) -> TextField:
 
 
 def with_text_at(field: TextField, text: str, at: int) -> TextField:
-    """The field with this text instead, as an edit that can be undone."""
+    """Return the field with this text instead, as an edit that can be undone."""
     return _editor().change(field, text, at)
 
 
@@ -84,7 +84,7 @@ def _editor() -> "HeadlessEditor":
 
 
 def _leaves(field: TextField) -> bool:
-    """Is there something in the field that Esc puts an end to?"""
+    """Return True if Esc has a mode, command or selection to end."""
     if not field.vi:
         return False
     return field.mode != "normal" or bool(field.pending or field.selected)

@@ -1,7 +1,7 @@
-"""A session that is shown: its news, its turns, and what it asks. One object for one session.
+"""Follows the session that is shown: its events, its turns and its questions.
 
-The news becomes messages for `update`; turns run until nothing is left to do; questions and
-plans are put one after the other, as the line terminal puts them.
+Events become messages for `update`; turns run until nothing is left to do; questions and
+plans are put one after the other, as in the line terminal.
 """
 
 import time
@@ -52,39 +52,37 @@ from refold.views.question_keys import DraftMessage
 from refold.views.screen.screen import screen_of
 from refold.views.styled import Line
 
-_JUDGING_SECONDS = 0.3  # a question waits for the others of the same answer
-_POLL_SECONDS = (
-    1.0  # seconds between two looks at what is watched, or at what a panel shows
-)
+_JUDGING_SECONDS = 0.3  # seconds for which a question waits for others of the same response
+_POLL_SECONDS = 1.0  # seconds between two reads of what is watched, or of a panel's content
 _LONG_SESSION_EVENTS = (
-    2_000  # events of a session whose end is shown before all of it is folded
+    2_000  # events of a session beyond which its end is shown before all of it is folded
 )
 _MAX_TAIL_EVENTS = 400  # events of that end, at most
-_MAX_LAST_LINE_BYTES = 4_000  # in which the last line of a command is looked for
+_MAX_LAST_LINE_BYTES = 4_000  # of output in which the last line of a command is searched
 
 
 class Display(Protocol):
-    """What shows a session: the runtime of the screen."""
+    """What shows a session: the runtime of the full screen."""
 
     @property
     def plans(self) -> plans.PlanQueue: ...
     def post(self, message: Message) -> None: ...
     def say(self, row: Line) -> None: ...
     def ring(self, why: str) -> None:
-        """The person is wanted, who may look elsewhere."""
+        """Notify the person, who may be looking elsewhere."""
         ...
 
     def notify(self, said: str) -> None:
-        """The model calls the person."""
+        """Notify the person when the model asks for it."""
         ...
 
     def run_delayed(self) -> None:
-        """Begin the commands that had to wait for the end of the turn. They may switch sessions."""
+        """Start the commands that waited for this turn. They may switch sessions."""
         ...
 
 
 class SessionFollower:
-    """`printer` and `reader` are for questions: what is printed there is their body."""
+    """Follows one session. `printer` and `reader` are for its questions."""
 
     def __init__(
         self, session: Session, display: Display, printer: Printer, reader: ScreenReader
@@ -92,19 +90,17 @@ class SessionFollower:
         self._session, self._display, self._post = session, display, display.post
         self._printer, self._reader = printer, reader
         self._asker = Asker(session, printer, reader, self._send_draft)
-        self._watch = (
-            session.watch()
-        )  # what comes while earlier events are loaded waits there
+        self._watch = session.watch()  # buffers events while earlier ones are loaded
         self._news, self.may_work = anyio.Event(), anyio.Event()
         self._ordered = anyio.Event()
         self._seen, self._branch = 0, ""
         self._watched = ""  # the subagent whose transcript is shown
         self._moved, self._follows = anyio.Event(), False
-        self._panel: PanelName = ""  # the open panel that shows what no event says
+        self._panel: PanelName = ""  # the open panel whose content comes from no event
         self._opened = anyio.Event()
 
     async def run(self, scope: anyio.CancelScope) -> None:
-        """Until the scope is cancelled."""
+        """Follow the session until the scope is cancelled."""
         session = self._session
         watch, leave = self._watch, session.on_event(self._on_event)
         try:
@@ -120,14 +116,14 @@ class SessionFollower:
             watch.close()
 
     def wake_for_order(self) -> None:
-        """Something was ordered, here or by another client: a turn may have to do it."""
+        """Wake the turn loop after an order, from here or from another client."""
         self.may_work.set()
         self._ordered.set()
 
     def look_at(self, command: messages.Watch | messages.Follow) -> None:
-        """Show this subagent, this background command or this panel, and what is new of it.
+        """Follow this subagent, this background command or this panel.
 
-        A question of the subagent that is watched is put before others.
+        Questions of the watched subagent are put before others.
         """
         match command:
             case messages.Watch(node):
@@ -146,7 +142,7 @@ class SessionFollower:
         )  # fmt: skip
 
     async def load(self) -> None:
-        """What was before. Which session it is comes first: it empties the screen."""
+        """Load earlier events. The session's facts come first: they empty the screen."""
         self._branch = await anyio.to_thread.run_sync(
             lambda: self._session.workspace.branch
         )
@@ -165,7 +161,7 @@ class SessionFollower:
             if frame.seq < self._seen or (
                 isinstance(frame.item, Entry) and frame.seq == self._seen
             ):
-                continue  # it was loaded
+                continue  # loaded already
             self._post(News((frame,)))
             if isinstance(frame.item, Entry):
                 self._seen = frame.seq
@@ -178,7 +174,7 @@ class SessionFollower:
                 self._moved.set()
 
     def _look_again(self, entry: Entry) -> None:
-        """A question of the subagent that is watched, or its answer; what it does then follows."""
+        """Load the watched subagent again when it asks, is answered, or does something."""
         match entry.event:
             case ChildAsked(id_) | ChildAnswered(id_) if id_.startswith(
                 f"{self._watched}/"
@@ -201,7 +197,7 @@ class SessionFollower:
         news.set()
 
     async def _work(self) -> None:
-        """Run turns whenever there is something to do."""
+        """Run turns whenever there is work."""
         session = self._session
         await self.may_work.wait()
         while True:
@@ -216,7 +212,7 @@ class SessionFollower:
             await self._something(seq)
 
     async def _something(self, seq: int) -> None:
-        """Wait for an event after this one, or for an order that is none."""
+        """Wait for an event after this one, or for an order that causes no event."""
         async with anyio.create_task_group() as group:
 
             async def event() -> None:
@@ -240,13 +236,13 @@ class SessionFollower:
             self._display.ring("a question for you")
             try:
                 await self._asker.put(request)
-            except RefoldError as error:  # the disk would not take the answer
+            except RefoldError as error:  # the answer could not be written to the disk
                 self._display.say(sentence(error))
             finally:
                 self._reader.forget()
 
     async def _send_draft(self, draft: DraftMessage) -> None:
-        """The screen sends drafts itself."""
+        """Do nothing: the screen sends drafts itself."""
 
     async def _judge_plans(self) -> None:
         while True:
@@ -264,7 +260,7 @@ class SessionFollower:
                 self._reader.forget()
 
     async def _look(self) -> None:
-        """Load what is watched: a subagent whenever it has moved, a command while it runs."""
+        """Load what is watched: a subagent when it has moved, a command while it runs."""
         while True:
             await self._moved.wait()
             self._moved = anyio.Event()
@@ -278,7 +274,7 @@ class SessionFollower:
             except RefoldError as error:
                 self._display.say(sentence(error))
                 continue
-            if name == self._watched:  # else it was left meanwhile
+            if name == self._watched:  # otherwise another one is watched by now
                 self._post(loaded)
             await anyio.sleep(_POLL_SECONDS)
             if (command is not None and command.runs) or self._follows:
@@ -297,7 +293,7 @@ class SessionFollower:
         return OutputLoaded(name, f"{name}: {on_one_line(command.started.command)}", text)
 
     async def _look_beside(self) -> None:
-        """Read what the open panel shows and no event says, as long as it is open."""
+        """Read the content of the open panel that comes from no event, while it is open."""
         while True:
             await self._opened.wait()
             self._opened = anyio.Event()
@@ -311,7 +307,7 @@ class SessionFollower:
                     await self._opened.wait()
 
     async def _last_lines(self) -> OutputsRead:
-        """Of each command that runs here; of one in another process they are not known."""
+        """Return the last output line of each command that runs in this process."""
         lines = dict[str, str]()
         for command in self._session.view.background.running:
             with suppress(RefoldError):
@@ -325,7 +321,7 @@ class SessionFollower:
 
 
 def _last_turns(entries: Sequence[Entry]) -> Sequence[Entry]:
-    """From the beginning of a turn on, some hundred events at most; none, for a longer turn."""
+    """Return the newest events from the start of a turn; none if the turn is too long."""
     newest = entries[-_MAX_TAIL_EVENTS:]
     begins = (
         index

@@ -1,6 +1,6 @@
-"""The terminal while it is ours: its keys and its size as messages, and frames painted on it.
+"""The terminal while it is ours: its keys and size become messages, and frames are painted.
 
-Another program, as an editor, may have it for a while: then nothing is read or painted here.
+While another program has it, for example an editor, nothing is read or painted here.
 """
 
 import os
@@ -24,16 +24,16 @@ from refold.tui.painter import Painted, paint
 from refold.tui.screen_modes import ScreenModes, write
 from refold.tui.view import Frame, view
 
-_FRAME_SECONDS = 1 / 20  # between two frames that no key has asked for
+_FRAME_SECONDS = 1 / 20  # between two frames that no key caused
 _A_SECOND, _SAVED = 25.0, 5.0  # frames: together never more than 30 in a second
-_ESC_SECONDS = 0.04  # in which the rest of a key comes
+_ESC_SECONDS = 0.04  # seconds in which the rest of a key arrives
 
 
 class FramePacer:
-    """When the next frame may be painted: at once for a key, and seldom enough for the rest.
+    """Decides when the next frame may be painted: at once for a key, later for the rest.
 
-    Of thirty frames a second, keys have those that news leaves: twenty come at most for
-    news, one after the other, and so many more are saved up for keys.
+    Of thirty frames a second, at most twenty are for news. The others are saved up for
+    keys.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class FramePacer:
         self._saved, self._last = min(grown, _SAVED) - 1, now
 
     def wait(self, now: float, *, keyed: bool) -> float:
-        """How long from now, in seconds."""
+        """Return the seconds until the next frame."""
         saved = min(self._saved + (now - self._last) * _A_SECOND, _SAVED)
         left = max(1 - saved, 0.0) / _A_SECOND
         return left if keyed else max(left, self._last + _FRAME_SECONDS - now)
@@ -92,13 +92,13 @@ class Foreground:
                 group.cancel_scope.cancel()
 
     def request_frame(self, *, keyed: bool = False) -> None:
-        """There may be something new to paint; `keyed`: the person waits for it."""
+        """Request a frame; `keyed` says that the person waits for it."""
         self._changed.set()
         if keyed:
             self._keyed.set()
 
     async def paint_frames(self, model: Callable[[], Model]) -> None:
-        """Paint what has changed, for as long as the screen lives."""
+        """Paint what has changed, until cancelled."""
         pace = FramePacer()
         while True:
             await self._changed.wait()
@@ -119,16 +119,16 @@ class Foreground:
         self._images.look_for(frame.rows)
 
     def repaint(self) -> None:
-        """The terminal may show something else by now: paint it all with the next frame."""
+        """Paint everything with the next frame: the terminal may show something else."""
         self._before = None
-        self._post(Resized(*self.size()))  # which wakes who paints
+        self._post(Resized(*self.size()))  # which wakes the painter
 
     @asynccontextmanager
     async def outside(self) -> AsyncGenerator[Printer]:
-        """The terminal is another program's meanwhile. A printer for it comes along."""
+        """Give the terminal to another program; yields a printer for that time."""
         self._ours = anyio.Event()
         self._scope.cancel()
-        await checkpoint()  # who reads the keyboard leaves it alone
+        await checkpoint()  # the reader of the keyboard stops first
         write(self._images.painter.forget())
         self._modes.leave()
         try:
@@ -138,12 +138,12 @@ class Foreground:
             self._ours.set()
 
     async def edit_text(self, text: str, command: tuple[str, ...], name: str) -> str:
-        """The text as the user's editor leaves it, which gets the terminal meanwhile."""
+        """Edit the text in the user's editor, which has the terminal until it ends."""
         async with self.outside():
             return await edit_text(text, command, name)
 
     def suspend(self) -> None:
-        """Stop, as Ctrl+Z does, until the shell has us go on."""
+        """Stop the process as Ctrl+Z does, until the shell continues it."""
         write(self._images.painter.forget())
         self._modes.leave()
         suspend(None, 0)
@@ -154,7 +154,7 @@ class Foreground:
         self.repaint()
 
     async def _read(self, keyboard: Keyboard) -> bool:
-        """False: the terminal is gone. Cancelled where another program gets it."""
+        """Read keys; return False if the terminal is gone. Cancelled by `outside`."""
         while True:
             await anyio.wait_readable(0)
             data = os.read(0, 65_536)

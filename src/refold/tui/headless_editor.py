@@ -1,8 +1,8 @@
-"""The line editor without a terminal: what keys make of a text field, as a function of values.
+"""The line editor without a terminal: what keys do to a text field, by value.
 
-Keys, kill ring, undo and vi mode are those of the line terminal: prompt_toolkit has them, and a
-hidden application gives them the field, the keys, and is read again. It draws nothing, and no event
-loop runs. Who edits uses `editing`, which loads this with the first key.
+Keys, kill ring, undo and vi mode are those of the line terminal: prompt_toolkit has them. A
+hidden application gets the field and the keys, and its state is read back. It draws
+nothing, and no event loop runs. `editing` imports this module at the first key.
 """
 
 from collections import deque
@@ -37,8 +37,8 @@ _VI_MODES: dict[InputMode, Mode] = {
     InputMode.NAVIGATION: "normal", InputMode.REPLACE: "replace",
     InputMode.REPLACE_SINGLE: "replace",
 }  # fmt: skip
-# What prompt_toolkit keeps between two keys beside text and cursor, by the object that has it.
-# The first ends with the text that is edited, the second outlives it.
+# What prompt_toolkit keeps between two keys beside text and cursor, by the object that has
+# it. The first lasts as long as the text that is edited, the second longer.
 _OF_TEXT = (
     ("current_buffer", ("selection_state", "preferred_column", "multiple_cursor_positions",
                         "document_before_paste", "yank_nth_arg_state", "_undo_stack",
@@ -60,7 +60,7 @@ _Names = Sequence[tuple[str, tuple[str, ...]]]
 
 class _Memory(Struct, frozen=True, eq=False):
     values: tuple[Any, ...]
-    keys: tuple[KeyPress, ...] = ()  # of a command that is not whole
+    keys: tuple[KeyPress, ...] = ()  # of an unfinished command
 
 
 class HeadlessEditor:
@@ -72,7 +72,7 @@ class HeadlessEditor:
             layout=Layout(Window(BufferControl(self._buffer))), key_bindings=keys,
             input=DummyInput(), output=DummyOutput(),
         )  # fmt: skip
-        # With a time, an event loop would have to wait for it.
+        # A timeout would need an event loop.
         self._app.timeoutlen = None  # pyright: ignore[reportAttributeAccessIssue]
         stay_between_letters(self._app)
         self._new_text, self._new_session = (
@@ -88,13 +88,13 @@ class HeadlessEditor:
         *,
         emacs: bool = False,
     ) -> Edit:
-        """`emacs`: these keys are those of Emacs, also in vi mode."""
+        """Return the field after these keys; `emacs` makes them Emacs keys in vi mode."""
         self._write(field, emacs=emacs)
         self._buffer.beyond = 0
         pressed, processor = tuple(keys), self._app.key_processor
         if Keys.Escape in [
             key.key for key in pressed[:1]
-        ]:  # Alt and a key may insert a word of them
+        ]:  # Alt and a key may insert a word of it
             self._buffer.history = InMemoryHistory()
             for text in history:
                 self._buffer.history.append_string(text)
@@ -103,12 +103,12 @@ class HeadlessEditor:
             try:
                 processor.process_keys()
             except Exception:
-                # Some commands fail at counts and texts that they do not expect.
+                # Some commands fail for counts and texts that they do not expect.
                 return Edit(self._without_command(field))
             return Edit(self._field(field, pressed), self._buffer.beyond)
 
     def change(self, field: TextField, text: str, at: int) -> TextField:
-        """The field with this text instead, as an edit that can be undone."""
+        """Return the field with this text instead, as an edit that can be undone."""
         self._write(field)
         with set_app(self._app):
             self._buffer.save_to_undo_stack()
@@ -116,7 +116,7 @@ class HeadlessEditor:
             return self._field(field, ())
 
     def _without_command(self, field: TextField) -> TextField:
-        """As it was before a command that could not be run."""
+        """Return the field as it was before a command that failed."""
         self._write(field)
         self._app.key_processor.key_buffer.clear()
         self._app.key_processor.arg = self._app.vi_state.operator_func = None
@@ -175,7 +175,7 @@ class HeadlessEditor:
 
 
 class _FieldBuffer(Buffer):
-    """Has no history and no completions of its own: `beyond` is where a key wanted to go."""
+    """Has no history and no completions. `beyond` counts the lines past the text."""
 
     beyond = 0
 
@@ -189,22 +189,22 @@ class _FieldBuffer(Buffer):
         self.beyond += count
 
     def go_to_history(self, index: int) -> None:
-        """`G` with a count: to that line."""
+        """Go to the line with this number, for `G` with a count."""
         row = max(min(index, self.document.line_count - 1), 0)
         self.cursor_position = self.document.translate_row_col_to_index(row, 0)
 
     def start_completion(self, *_: object, **__: object) -> None:
-        """The composer completes."""
+        """Do nothing: the composer completes."""
 
 
 @cache
 def headless_editor() -> HeadlessEditor:
-    """One for all fields: nothing of a field stays in it that the next one could see."""
+    """Return the one editor of all fields; no state of a field stays in it."""
     return HeadlessEditor()
 
 
 def key_presses(name: str) -> tuple[KeyPress, ...]:
-    """A key by our name for it, as prompt_toolkit has it: Alt is Esc before it. () : it has none."""
+    """Return a key as prompt_toolkit names it, Alt as Esc; () for unknown keys."""
     if name.startswith("alt+"):
         rest = key_presses(name.removeprefix("alt+"))
         return (_press(Keys.Escape), *rest) if rest else ()
@@ -223,12 +223,12 @@ def _press(key: Keys) -> KeyPress:
 
 
 def _own(value: Any) -> Any:
-    """A copy of what prompt_toolkit changes in its place."""
+    """Return a copy of a value that prompt_toolkit changes in place."""
     return copy(value) if type(value) in _MUTABLE_TYPES else value
 
 
 def _add_ends(keys: KeyBindings) -> None:
-    """Where there is no history to go through, Alt+< and Alt+> go to the ends of the text."""
+    """Bind Alt+< and Alt+> to the ends of the text: there is no history here."""
 
     @keys.add("escape", "<", filter=emacs_mode)
     def _(event: KeyPressEvent) -> None:

@@ -52,13 +52,13 @@ _KEY_NAMES: Mapping[str, Key] = {
     "shift+tab": Key.SHIFT_TAB,
 }
 Post = Callable[[Message], None]
-Edit = Callable[[str, tuple[str, ...], str], Awaitable[str]]  # as `TerminalReader.edit`
+Edit = Callable[[str, tuple[str, ...], str], Awaitable[str]]  # as in `TerminalReader.edit`
 
 
 class RowPrinter(Printer):
-    """A printer whose whole rows go to `rows`; nothing is written to a terminal.
+    """A printer that passes whole rows to `rows`; nothing is written to a terminal.
 
-    `use` paints the screen in another look.
+    `use` changes the look of the screen.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class RowPrinter(Printer):
             self.pieces((("plain", "\n"),))
 
     def gap(self) -> None:
-        """Blocks of the transcript are set off from each other anyway."""
+        """End the line: the transcript adds its own gaps."""
         self.fresh()
 
     def in_theme(self, theme: str, environ: Mapping[str, str]) -> None:
@@ -101,7 +101,7 @@ class RowPrinter(Printer):
 
 
 class Questions:
-    """What waits for the person. Each has a number; its answer comes as a command."""
+    """The open questions. Each has a number; its answer comes as a command."""
 
     def __init__(self, post: Post, clock: Callable[[], float]) -> None:
         self._post, self._clock = post, clock
@@ -115,7 +115,7 @@ class Questions:
         search: Search | None = None,
         on_move: Callable[[str], None] | None = None,
     ) -> Answer | Picked:
-        """`search` finds more for a list, `on_move` hears which item of it is selected."""
+        """Ask, and wait. `search` searches a list; `on_move` gets the selected item."""
         number = next(self._numbers)
         self._lists[number] = search, on_move
         event, found = anyio.Event(), list[Answer | Picked]()
@@ -144,14 +144,14 @@ class Questions:
             event.set()
 
     async def search(self, number: int, query: str) -> None:
-        """Search for what the list itself does not say of its items."""
+        """Search in what the items of the list do not show."""
         search, _ = self._lists.get(number, (None, None))
         if search is not None and query.strip():
             ids = await anyio.to_thread.run_sync(search, query)
             self._post(Matched(number, query, ids))
 
     def vi(self, on: bool | None) -> bool:
-        """The input gets vi keys, or those of Emacs; None: the others."""
+        """Switch the vi keys of the input on or off; None: toggle them."""
         self._vi = not self._vi if on is None else on
         self._post(ViKeys(self._vi))
         return self._vi
@@ -173,10 +173,10 @@ class ScreenReader:
     ) -> None:
         self._questions, self._body = questions, [] if body is None else body
         self._edit = edit
-        self._shown = 0  # rows of the body that were shown with an earlier question
+        self._shown = 0  # rows of the body that an earlier question showed
 
     def forget(self) -> bool:
-        """What was printed for the question is gone: it is over, or drawn anew."""
+        """Remove the printed body: the question is over, or is printed again."""
         self._body.clear()
         self._shown = 0
         return True
@@ -244,7 +244,7 @@ class ScreenReader:
 
 
 class ScreenContext(ConsoleContext):
-    """Implements `CommandContext`. Turns run by themselves here: a message is sent, and not waited for."""
+    """Implements `CommandContext`. Turns run by themselves; sending does not wait."""
 
     def __init__(
         self,
@@ -295,7 +295,7 @@ class ScreenContext(ConsoleContext):
         return notices
 
     async def show_session(self) -> None:
-        """The display has loaded it; an interrupted turn waits for /continue."""
+        """Do nothing: the display loaded it; an interrupted turn waits for /continue."""
 
     async def say(
         self,
@@ -316,10 +316,10 @@ class ScreenContext(ConsoleContext):
 
 
 class ScreenDisplay(Protocol):
-    """What shows the session that a command is about: the runtime of the screen."""
+    """What shows the session that a command works on: the runtime of the screen."""
 
     def work(self) -> None:
-        """There may be something to do."""
+        """Wake the turn loop: there may be work."""
         ...
 
     async def show_session(self, session: Session) -> None:
@@ -327,12 +327,12 @@ class ScreenDisplay(Protocol):
         ...
 
     def outside(self) -> AbstractAsyncContextManager[Printer]:
-        """Give the bare terminal to another program meanwhile."""
+        """Give the terminal to another program until the block ends."""
         ...
 
 
 def _for_rows(look: TerminalCapabilities, room: Callable[[], int]) -> TerminalCapabilities:
-    """A look for rows that the screen draws: of any height, and nothing moved."""
+    """Return capabilities for rows that the screen draws: no cursor movement."""
     return replace(look, room=room, width=room, height=lambda: _QUESTION_ROWS, moves=False)
 
 

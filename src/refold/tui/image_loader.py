@@ -17,7 +17,7 @@ _MAX_NEWEST_IMAGES = 200  # images of a long session that are drawn
 
 
 class ImageLoader:
-    """`read` gives the bytes of an image."""
+    """Loads images. `read` returns the bytes of an image."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class ImageLoader:
         self._failed = set[str]()
 
     async def measure(self, names: Sequence[str]) -> None:
-        """The newest are told at once, all together."""
+        """Measure the newest images, and post all their sizes in one message."""
         if not self.painter.protocol:
             return
         sizes, cell = dict[str, ImageSize](), cell_size()
@@ -45,14 +45,14 @@ class ImageLoader:
             self._post(ImagesMeasured(sizes))
 
     def look_for(self, rows: Sequence[Line]) -> None:
-        """Have the images of this frame read that the painter lacks."""
+        """Request the images of this frame whose bytes the painter lacks."""
         for name in self.painter.missing(rows):
             if name not in self._failed:
                 self._wanted[name] = None
                 self._news.set()
 
     async def run(self, loaded: Callable[[], None]) -> None:
-        """Read what is wanted; `loaded` is called after each, to paint it."""
+        """Read the requested images; `loaded` is called after each, to paint it."""
         while True:
             await self._news.wait()
             self._news = anyio.Event()
@@ -66,7 +66,7 @@ class ImageLoader:
                 loaded()
 
     async def _content(self, name: str) -> bytes:
-        """b"" for an image that is not there, as one of another session's."""
+        """Return the bytes of an image, or b"" if it cannot be read."""
         try:
             return await self._read(name)
         except RefoldError:

@@ -1,15 +1,16 @@
-"""Draws images over the blank rows that a frame has for them, in terminals that can.
+"""Draws images over the blank rows that a frame reserves, in terminals that can.
 
-Two protocols: that of kitty, where the terminal keeps an image and is told where which part of
-it stands; and that of iTerm2, where an image is sent whole to the place where it stands. What is
-sent are our numbers and base64, no byte of the image as it is.
+Two protocols: kitty's, where the terminal keeps an image and gets orders which part to
+place where; and iTerm2's, where an image is sent whole for each place. Only our numbers and
+base64 are sent, never the raw bytes of an image.
 
-Sixel is left out: it needs each image decoded and its colours counted, and no library that we
-have does that. Inside tmux and screen the terminal outside is not known, and nothing is drawn.
+Sixel is left out: each image would have to be decoded and its colours reduced, and none of
+our libraries does that. Inside tmux and screen the outer terminal is unknown, and nothing
+is drawn.
 
-A terminal is recognized by its environment and never asked: a late answer would be typed
+A terminal is recognized by its environment and never queried: a late reply would be typed
 into the shell. kitty's Unicode placeholders scroll as text does, but the environment does
-not say which version has them.
+not show which version supports them.
 """
 
 import base64
@@ -30,22 +31,22 @@ _NESTING_VARIABLES = (
     "NVIM",
     "VIM_TERMINAL",
     "INSIDE_EMACS",
-)  # a terminal in a terminal
+)  # a terminal inside a terminal
 _KITTY_TERMS = ("xterm-kitty", "xterm-ghostty")
 _KITTY_PROGRAMS = ("kitty", "ghostty")
 _ITERM_PROGRAMS = ("iTerm.app", "WezTerm")
 _MAX_FILE_BYTES: Mapping[Protocol, int] = {
     "kitty": 4_000_000,
     "iterm": 1_000_000,
-}  # bytes of a file
+}  # of a file
 _MOST_OVER_SSH = 256_000
-_CHUNK_CHARS = 4_096  # of base64 in one order, as kitty demands
-_MAX_TERMINAL_IMAGES = 24  # images that the terminal is asked to keep
+_CHUNK_CHARS = 4_096  # of base64 in one order, a limit of kitty
+_MAX_TERMINAL_IMAGES = 24  # that the terminal is asked to keep
 _FORGET_ALL = "\x1b_Ga=d,d=A,q=2\x1b\\"
 
 
 class Placed(Struct, frozen=True):
-    """An image on the screen, of which the rows from `first` to `last` are seen."""
+    """An image on the screen, whose rows from `first` to `last` are visible."""
 
     image: str
     top: int
@@ -61,13 +62,13 @@ class Placed(Struct, frozen=True):
 
 
 def protocol_of(environ: Mapping[str, str]) -> Protocol:
-    """How this terminal draws images; "": it is not known to."""
+    """Return how this terminal draws images; "" if it is not known to."""
     term, program = environ.get("TERM", ""), environ.get("TERM_PROGRAM", "")
     if term.startswith(("tmux", "screen")) or any(
         environ.get(variable) for variable in _NESTING_VARIABLES
     ):
         return ""
-    if term in _KITTY_TERMS:  # the other names may be left from where it was started
+    if term in _KITTY_TERMS:  # the other variables may be inherited from another terminal
         return "kitty"
     if program in _ITERM_PROGRAMS or environ.get("LC_TERMINAL") == "iTerm2":
         return "iterm"
@@ -76,7 +77,7 @@ def protocol_of(environ: Mapping[str, str]) -> Protocol:
 
 
 def images_in_rows(rows: Sequence[Line]) -> list[Placed]:
-    """The images of a frame, from top to bottom."""
+    """Return the images of a frame, from top to bottom."""
     images = list[Placed]()
     for y, row in enumerate(rows):
         x = 0
@@ -107,7 +108,7 @@ def _add(images: list[Placed], style: ImageRow, y: int, x: int) -> None:
 
 
 class ImagePainter:
-    """What this terminal has been told of images; one for as long as the screen is ours."""
+    """Which images this terminal has, and where; lasts as long as the screen is ours."""
 
     def __init__(self, environ: Mapping[str, str], *, wanted: bool = True) -> None:
         self.protocol: Protocol = protocol_of(environ) if wanted else ""
@@ -115,8 +116,8 @@ class ImagePainter:
         most = _MAX_FILE_BYTES.get(self.protocol, 0)
         self._most = min(most, _MOST_OVER_SSH) if far else most
         self._sizes = dict[str, ImageSize]()
-        self._contents = dict[str, bytes]()  # of those that are drawn, newest last
-        self._sent = dict[str, int]()  # the number that the terminal knows each by
+        self._contents = dict[str, bytes]()  # of the images that are drawn, newest last
+        self._sent = dict[str, int]()  # the number of each in the terminal
         self._placed = dict[tuple[str, int], Placed]()
         self._next = (os.getpid() & 0x7FFF) << 16 | 1  # other programs have numbers, too
 
@@ -129,7 +130,7 @@ class ImagePainter:
         self._sizes[image] = size
 
     def missing(self, rows: Sequence[Line]) -> list[str]:
-        """The images of this frame whose bytes are needed to draw them."""
+        """Return the images of this frame whose bytes are needed."""
         names = dict.fromkeys(image.image for image in images_in_rows(rows))
         return [
             name for name in names if name not in self._sent and name not in self._contents
@@ -139,7 +140,7 @@ class ImagePainter:
         self._contents[image] = content
 
     def forget(self) -> str:
-        """The terminal is another program's from now on, or shows nothing of ours."""
+        """Forget the images of the terminal, and return the order that deletes them."""
         known = bool(self._sent)
         self._sent.clear()
         self._placed.clear()
@@ -148,9 +149,10 @@ class ImagePainter:
     def orders(
         self, rows: Sequence[Line], written: frozenset[int], *, moved: bool
     ) -> tuple[str, str]:
-        """What to write before the frame, and after it.
+        """Return what to write before the frame, and after it.
 
-        `written` are the rows that the frame writes anew; `moved`: the terminal has scrolled.
+        `written` are the rows that the frame rewrites; `moved` says that the terminal
+        scrolled.
         """
         if not self.protocol or not (self._placed or self._sizes):
             return "", ""
@@ -191,7 +193,7 @@ class ImagePainter:
         before, self._placed = self._placed, dict[tuple[str, int], Placed]()
         for (name, at), each in now.items():
             if name not in self._sent:
-                continue  # its bytes are being read
+                continue  # its bytes are not sent yet
             self._placed[name, at] = each
             if moved or before.get((name, at)) != each or _is_overwritten(each, written):
                 yield self._order(each, at)
@@ -209,7 +211,7 @@ class ImagePainter:
     def _inline(
         self, now: Mapping[tuple[str, int], Placed], written: frozenset[int]
     ) -> Iterator[str]:
-        """Cells that the terminal has moved or written over need nothing: images stand in them."""
+        """Return the orders for inline images that are new or were overwritten."""
         before, self._placed = self._placed, dict[tuple[str, int], Placed]()
         for key, image in now.items():
             content = self._contents.get(image.image)

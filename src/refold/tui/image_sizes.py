@@ -1,7 +1,7 @@
-"""How large an image is: in pixels, by the first bytes of its file, and in cells of the screen.
-Drawing it is `image_painter`'s.
+"""The size of an image: in pixels, by the first bytes of its file, and in cells.
 
-Nothing is decoded. A file that claims a size that no picture has is not an image here.
+Nothing is decoded. A file that claims an impossible size is not treated as an image.
+`image_painter` draws.
 """
 
 import fcntl
@@ -18,21 +18,21 @@ _FOLDED, _WHOLE = 12, 40  # rows of the screen
 
 
 class CellSize(Struct, frozen=True):
-    """Of one letter, in pixels."""
+    """The size of a character cell, in pixels."""
 
     width: int = 8
     height: int = 16
 
 
 class ImageSize(Struct, frozen=True):
-    """In pixels; `cells` are the columns and rows that these take, at least one."""
+    """In pixels; `cells` are the columns and rows that it takes, at least one."""
 
     width: int
     height: int
     cells: tuple[int, int] = (1, 1)
 
     def fit(self, room: int, *, whole: bool) -> tuple[int, int]:
-        """Columns and rows on the screen: never larger than it is, and in proportion."""
+        """Return columns and rows on the screen, in proportion and never enlarged."""
         columns, rows = self.cells
         most = _WHOLE if whole else _FOLDED
         scale = min(1.0, max(room, 1) / columns, most / rows)
@@ -43,7 +43,7 @@ class ImageSize(Struct, frozen=True):
 
 
 def cell_size() -> CellSize:
-    """Of this terminal, as it says; else the usual one."""
+    """Return the cell size that this terminal reports, otherwise the usual one."""
     try:
         answer = fcntl.ioctl(1, termios.TIOCGWINSZ, bytes(8))
     except OSError:
@@ -55,7 +55,7 @@ def cell_size() -> CellSize:
 
 
 def image_size(content: bytes, cell: CellSize) -> ImageSize | None:
-    """The size of a PNG, GIF, JPEG or WebP file; None: it is none, or none to be drawn."""
+    """Return the size of a PNG, GIF, JPEG or WebP file; None if it cannot be drawn."""
     if (size := pixel_size(content)) is None:
         return None
     width, height = size

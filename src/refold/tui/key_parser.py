@@ -1,11 +1,11 @@
-"""From the bytes that a terminal sends to messages: keys, letters, pastes, the mouse. Pure.
+"""Parses the bytes that a terminal sends into keys, text, pastes and mouse events. Pure.
 
-Three ways to spell a key are read: the old one, where Ctrl+I is Tab and Esc begins other keys;
-that of xterm's modifyOtherKeys; and the kitty protocol, where each key is one sequence.
-`screen_modes` asks terminals for the last two. One key has one name, however it came.
+Three encodings of keys are read: the old one, where Ctrl+I is Tab and Esc begins other
+keys; that of xterm's modifyOtherKeys; and the kitty protocol, where each key is one
+sequence. `screen_modes` asks terminals for the last two. A key has the same name in each.
 
-A lone Esc is told from the beginning of a key by time: whoever reads calls `flush` when
-nothing more has come for a moment.
+A lone Esc is told from the beginning of a key by time: the reader calls `flush` when
+nothing more has arrived for a moment.
 """
 
 import re
@@ -17,10 +17,8 @@ from refold.tui.messages import Key, Message, Mouse, Paste, Typed
 _LETTERS_PATTERN = re.compile(r"[^\x00-\x1f\x7f]+")
 _CSI_PATTERN = re.compile(r"\x1b\[([0-?]*)([ -/]*)([@-~])")
 _CSI_BEGUN = re.compile(r"\x1b\[[0-?]*[ -/]*")
-_RXVT_PATTERN = re.compile(r"\x1b\[(\d+)\$")  # Shift, in a form of its own
-_REPLY_PATTERN = re.compile(
-    r"\x1b(?:\]\d|P[\d>!|$]|_G)"
-)  # to a question of another program
+_RXVT_PATTERN = re.compile(r"\x1b\[(\d+)\$")  # Shift+Tab, in a form of its own
+_REPLY_PATTERN = re.compile(r"\x1b(?:\]\d|P[\d>!|$]|_G)")  # to a query of another program
 _REPLY_END = re.compile(r"\x07|\x1b\\")
 _MAX_REPLY_CHARS = 4_096
 _PASTE, _PASTE_END = "\x1b[200~", "\x1b[201~"
@@ -39,15 +37,15 @@ _NUMBERED_KEYS: Mapping[int, str] = {
     8: "end", 11: "f1", 12: "f2", 13: "f3", 14: "f4", 15: "f5", 17: "f6", 18: "f7",
     19: "f8", 20: "f9", 21: "f10", 23: "f11", 24: "f12",
 }  # fmt: skip
-# Keys of the kitty protocol that are no letters; from 57399 on, those of the keypad.
+# Keys of the kitty protocol that are not letters; from 57399 on, those of the keypad.
 _CODED_KEYS: Mapping[int, str] = {
     8: "backspace", 9: "tab", 13: "enter", 27: "esc", 127: "backspace", 57414: "enter",
     57417: "left", 57418: "right", 57419: "up", 57420: "down", 57421: "pageup",
     57422: "pagedown", 57423: "home", 57424: "end", 57425: "insert", 57426: "delete",
 }  # fmt: skip
 _KEYPAD, _ON_KEYPAD = 57399, "0123456789./*-+"
-_PRIVATE_CODES = range(57344, 63744)  # other keys of that protocol, as those for the volume
-# What the old spelling cannot tell apart means the same in all.
+_PRIVATE_CODES = range(57344, 63744)  # other keys of that protocol, for example volume keys
+# Keys that the old encoding cannot distinguish have one name in all.
 _SAME_KEYS: Mapping[str, str] = {
     "ctrl+i": "tab", "ctrl+m": "enter", "ctrl+h": "backspace", "ctrl+[": "esc",
     "ctrl+ ": "ctrl+space", "ctrl+@": "ctrl+space", "ctrl+2": "ctrl+space",
@@ -59,10 +57,10 @@ _SHIFT, _ALT, _CTRL, _OTHER = 1, 2, 4, 8 | 16 | 32  # the last: super, hyper, me
 
 
 class Keyboard:
-    """Feed it bytes; it gives the messages that are whole. `at` is when they came."""
+    """Parses bytes into complete messages. `at` is when they arrived."""
 
     def __init__(self) -> None:
-        self._rest = ""  # what has begun and is not whole
+        self._rest = ""  # an incomplete sequence
         self._decoder = getincrementaldecoder("utf-8")(errors="ignore")
 
     def feed(self, data: bytes, at: float) -> list[Message]:
@@ -79,14 +77,14 @@ class Keyboard:
         return messages
 
     def flush(self, at: float) -> list[Message]:
-        """Nothing more has come: an Esc was the key Esc, or Alt with the key behind it."""
+        """End the input for now: an Esc is the key Esc, or Alt with the next key."""
         rest, messages = self._rest, list[Message]()
         if rest in ("\x1b", "\x1b\x1b"):
             messages.extend(Key("esc", at) for _ in rest)
         elif len(rest) == 2:
             messages.append(Key(f"alt+{rest[1]}", at))
         elif len(rest) < _MAX_REPLY_CHARS or rest.startswith(_PASTE):
-            return []  # the line is slow: the rest of it comes
+            return []  # the line is slow: the rest is still to come
         self._rest = ""
         return messages
 
@@ -95,7 +93,7 @@ _Read = tuple[Message | None, int]  # and where the next one begins
 
 
 def _read(text: str, place: int, at: float) -> _Read | None:
-    """What stands here; None: it is not whole."""
+    """Return the message at this place, or None if it is incomplete."""
     if letters := _LETTERS_PATTERN.match(text, place):
         return Typed(letters[0], at), letters.end()
     if text[place] != "\x1b":
@@ -117,7 +115,7 @@ def _read(text: str, place: int, at: float) -> _Read | None:
 
 
 def _control(letter: str) -> str:
-    """The name of a letter, or of the key that sends this control character."""
+    """Return the name of a character, or of the key that sends this control character."""
     if letter >= " " and letter != "\x7f":
         return letter
     if letter == "\x7f":
@@ -127,7 +125,7 @@ def _control(letter: str) -> str:
 
 
 def _after_esc(text: str, place: int, at: float) -> _Read | None:
-    """Esc twice is that; or the first is Alt, and a sequence follows."""
+    """Read Esc twice, or Alt with a sequence."""
     third = text[place + 2 : place + 3]
     if not third:
         return None
@@ -143,14 +141,14 @@ def _ss3(text: str, place: int, at: float) -> _Read | None:
     final = text[place + 2 : place + 3]
     if not final:
         return None
-    if "j" <= final <= "y":  # the keypad, in its application mode
+    if "j" <= final <= "y":  # the keypad, in application mode
         return Typed(chr(ord(final) - 64), at), place + 3
     name = _SS3_KEYS.get(final)
     return (Key(name, at) if name else None), place + 3
 
 
 def _reply(text: str, place: int, at: float) -> _Read | None:
-    """An answer of the terminal to another program, or Alt with this letter."""
+    """Read a reply to another program, which is dropped, or Alt with a letter."""
     if len(text) == place + 2:
         return None
     if not _REPLY_PATTERN.match(text, place):
@@ -189,7 +187,7 @@ def _key_by_params(params: str, final: str, at: float) -> Message | None:
     fields = [[_number(part) for part in field.split(":")] for field in params.split(";")]
     first = fields[0]
     modifiers, event = (*(fields[1] if len(fields) > 1 else ()), 0, 0)[:2]
-    modifiers = max(modifiers - 1, 0) & 63  # not whether Caps Lock or Num Lock is on
+    modifiers = max(modifiers - 1, 0) & 63  # Caps Lock and Num Lock are ignored
     if event == 3:  # released
         return None
     match final:
@@ -201,14 +199,14 @@ def _key_by_params(params: str, final: str, at: float) -> Message | None:
             name = _NUMBERED_KEYS.get(first[0], "")
             modifiers |= _CTRL if final == "^" else 0
         case "R" if len(fields) > 1 and (first[0] != 1 or not modifiers):
-            return None  # where the cursor is
+            return None  # a report of the cursor position
         case _:
             name = _FINAL_KEYS.get(final, "")
     return Key(_with(modifiers, name), at) if name else None
 
 
 def _key_by_code(codes: list[int], modifiers: int, at: float) -> Message | None:
-    """A key by its code: as it is, with Shift, and where it is on an English keyboard."""
+    """Return a key by its codes: plain, with Shift, on an English keyboard."""
     code, shifted, english = (*codes, 0, 0)[:3]
     if name := _CODED_KEYS.get(code):
         return Key(_with(modifiers, name), at)
@@ -231,7 +229,7 @@ def _key_by_code(codes: list[int], modifiers: int, at: float) -> Message | None:
 
 
 def _with(modifiers: int, name: str) -> str:
-    """The name of a key with what is held down."""
+    """Return the name of a key with its modifiers."""
     parts = [word for bit, word in ((_CTRL, "ctrl"), (_SHIFT, "shift")) if modifiers & bit]
     whole = "+".join([*parts, name])
     whole = _SAME_KEYS.get(whole, whole)

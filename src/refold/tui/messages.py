@@ -1,6 +1,6 @@
-"""What the full screen hears, and what it wants done: one value each, and nothing else.
+"""The messages and commands of the full screen: one value each, and nothing else.
 
-`update` takes a message and gives commands. The runtime turns keys, signals and the news of
+`update` takes a message and gives commands. The runtime turns keys, signals and events of
 the session into messages, and carries the commands out.
 """
 
@@ -28,14 +28,14 @@ PANEL_NAMES: tuple[PanelName, ...] = (
 
 
 class Key(Struct, frozen=True):
-    """A key that is no letter, as `ctrl+o`, `alt+enter`, `pageup`. `at`: seconds."""
+    """A key that is no character: `ctrl+o`, `alt+enter`. `at` is in seconds."""
 
     name: str
     at: float = 0.0
 
 
 class Typed(Struct, frozen=True):
-    """Letters."""
+    """Typed characters."""
 
     text: str
     at: float = 0.0
@@ -60,25 +60,25 @@ class Resized(Struct, frozen=True):
 
 
 class Tick(Struct, frozen=True):
-    """Some time has gone by. `now` is the time of the journal, in seconds."""
+    """Time has passed. `now` is the time of the journal, in seconds."""
 
     now: float
 
 
 class News(Struct, frozen=True):
-    """Events of the session in their order, and pieces of what is being written."""
+    """Events of the session in their order, and pieces of text being written."""
 
     frames: tuple[Frame, ...]
 
 
 class Loaded(Struct, frozen=True):
-    """The session so far, folded elsewhere: first its end, for a long one, and then all of it."""
+    """The session so far. A long one comes twice: its end, then all of it."""
 
     screen: Screen
 
 
 class Facts(Struct, frozen=True):
-    """What holds for the next turn, as the handle says it."""
+    """Settings and state for the next turn, from the session handle."""
 
     session: str = ""
     model: str = ""
@@ -94,16 +94,16 @@ class FactsChanged(Struct, frozen=True):
 
 
 class DraftLeft(Struct, frozen=True):
-    """A command leaves the session, and its draft; what is typed from now on is for the other.
+    """A command leaves the session and its draft; what is typed now is for the next one.
 
-    `back`: the other cannot be opened.
+    `back`: the other session could not be opened.
     """
 
     back: bool = False
 
 
 class RowsPrinted(Struct, frozen=True):
-    """A command has printed these rows; they stand in the transcript, and in no journal.
+    """A command has printed these rows; they are in the transcript, and in no journal.
 
     `begins`: the row is the command itself, as it was typed.
     """
@@ -116,8 +116,8 @@ class Asked(Struct, frozen=True):
     """A command or a session asks the person, under this number.
 
     `body` is what they are asked about, `prompt` the last line. With `keys`, one of them is
-    the answer; without, a text, which begins as `text`. `menu` is a question that the person did
-    not begin: what is typed meanwhile is a message. `many`: it may have several lines.
+    the answer; without, a text that starts as `text`. `menu` is a question that the person
+    did not start: what is typed then is a message. `many`: the text may have several lines.
     """
 
     number: int
@@ -153,13 +153,13 @@ class Matched(Struct, frozen=True):
 
 
 class Withdrawn(Struct, frozen=True):
-    """The question with this number was answered elsewhere, or is not asked any more."""
+    """The question with this number was answered elsewhere, or is no longer asked."""
 
     number: int
 
 
 class Offered(Struct, frozen=True):
-    """What could stand at the cursor of the input, for the text `before` it."""
+    """Completions at the cursor of the input, for the text `before` it."""
 
     before: str
     offers: tuple[CompletionItem, ...]
@@ -170,7 +170,7 @@ class PaletteLoaded(Struct, frozen=True):
 
 
 class TranscriptLoaded(Struct, frozen=True):
-    """The newest state of a subagent's transcript that is being watched."""
+    """The newest state of the watched subagent's transcript."""
 
     node: str
     title: str
@@ -178,7 +178,7 @@ class TranscriptLoaded(Struct, frozen=True):
 
 
 class OutputLoaded(Struct, frozen=True):
-    """What a background command that is being watched has printed so far."""
+    """The output so far of the watched background command."""
 
     name: str
     title: str
@@ -203,7 +203,7 @@ class OutputsRead(Struct, frozen=True):
 
 
 class Edited(Struct, frozen=True):
-    """The text came back from the editor."""
+    """The text that the editor returned."""
 
     text: str
 
@@ -215,13 +215,13 @@ class ImagePasted(Struct, frozen=True):
 
 
 class ImagesMeasured(Struct, frozen=True):
-    """Images that this terminal can draw, by the names of their bytes."""
+    """The sizes of images that this terminal can draw, by the names of their blobs."""
 
     sizes: Mapping[str, ImageSize]
 
 
 class Unqueued(Struct, frozen=True):
-    """A message that waited is withdrawn; its text is to be changed."""
+    """A queued message is withdrawn; its text can be edited."""
 
     text: str
 
@@ -233,7 +233,7 @@ class Remembered(Struct, frozen=True):
 
 
 class ViKeys(Struct, frozen=True):
-    """The input has the keys of vi from now on, or those of Emacs."""
+    """The input has vi keys from now on, or Emacs keys."""
 
     on: bool
 
@@ -247,7 +247,7 @@ Message: TypeAlias = (
 
 
 class Send(Struct, frozen=True):
-    """Give this order to the session."""
+    """Send this order to the session."""
 
     order: Order
 
@@ -260,7 +260,7 @@ class Submit(Struct, frozen=True):
 
 
 class EditQueued(Struct, frozen=True):
-    """Withdraw the message with this seq; then its `text` comes as `Unqueued`."""
+    """Withdraw the message with this seq; its `text` comes back as `Unqueued`."""
 
     message: int
     text: str
@@ -273,7 +273,7 @@ class RunCommand(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """The answer to the question `number`: what was typed or pressed, or a key as `esc`."""
+    """The answer to the question `number`: typed text, or a key like `esc`."""
 
     number: int
     text: str = ""
@@ -281,7 +281,7 @@ class Answer(Struct, frozen=True):
 
 
 class Picked(Struct, frozen=True):
-    """The choice from the list `number`; `id` is "" where the person left."""
+    """The choice from the list `number`; `id` is "" if the person left."""
 
     number: int
     id: str
@@ -296,7 +296,7 @@ class Selected(Struct, frozen=True):
 
 
 class FindMatches(Struct, frozen=True):
-    """Search for what the items of the list `number` do not say; `Matched` comes then."""
+    """Search in what the items of the list `number` do not show; `Matched` follows."""
 
     number: int
     query: str
@@ -311,17 +311,18 @@ class LoadPalette(Struct, frozen=True):
 
 
 class Watch(Struct, frozen=True):
-    """Load the transcript of this subagent, and again whenever it moves; or the output of
-    this background command. "": nothing is watched any more.
+    """Load the transcript of this subagent or the output of this background command.
+
+    It is loaded again whenever it changes. "" stops that.
     """
 
     node: str
 
 
 class Follow(Struct, frozen=True):
-    """Read what this panel shows and no event says, and again while it is open; "": stop.
+    """Read the content of this panel that comes from no event, and again while it is open.
 
-    It comes as `BoardRead` or `OutputsRead`.
+    "" stops that. The content comes as `BoardRead` or `OutputsRead`.
     """
 
     panel: PanelName
@@ -336,17 +337,17 @@ class EditOutside(Struct, frozen=True):
 
 
 class PasteImage(Struct, frozen=True):
-    """Take the image that is on the clipboard; `ImagePasted` comes then."""
+    """Take the image that is on the clipboard; `ImagePasted` follows."""
 
 
 class MeasureImages(Struct, frozen=True):
-    """See how large these images are, where the terminal draws any; `ImagesMeasured` comes."""
+    """Measure these images, if the terminal draws any; `ImagesMeasured` follows."""
 
     names: tuple[str, ...]
 
 
 class WakeAfter(Struct, frozen=True):
-    """Send `Woken` after this time, for a question looks different then."""
+    """Send `Woken` after this time, when a question looks different."""
 
     seconds: float
 
@@ -360,7 +361,7 @@ class Suspend(Struct, frozen=True):
 
 
 class Repaint(Struct, frozen=True):
-    """The terminal may show something else by now: paint all of it."""
+    """Paint everything again: the terminal may show something else."""
 
 
 class Remember(Struct, frozen=True):

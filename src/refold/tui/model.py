@@ -1,4 +1,4 @@
-"""The state of the full screen, whole: what it shows is made from this value and nothing else."""
+"""The whole state of the full screen; what it shows is a function of this value."""
 
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
@@ -16,8 +16,8 @@ from refold.views.question_keys import Menu
 from refold.views.screen.screen import Screen
 
 PANEL_COLUMNS = 44  # of a panel at the side
-SIDE_BY_SIDE = 140  # columns from which panels are at the side
-COMPACT_COLUMNS = 60  # below which the status line is short
+SIDE_BY_SIDE = 140  # columns from which panels stand at the side
+COMPACT_COLUMNS = 60  # columns below which the status line is short
 
 
 class Dialog(Struct, frozen=True):
@@ -40,7 +40,7 @@ class OpenPicker(Struct, frozen=True):
 
 
 class TextSearch(Struct, frozen=True):
-    """Search in the transcript. `at` is the item that was found; -1: none."""
+    """A search in the transcript. `at` is the matching item, or -1."""
 
     field: TextField = TextField()
     at: int = -1
@@ -48,16 +48,14 @@ class TextSearch(Struct, frozen=True):
 
 
 class WatchedNode(Struct, frozen=True):
-    """The transcript of a subagent, or what a background command has printed, over that of
-    the session.
-    """
+    """A subagent's transcript or a command's output, shown over the session's."""
 
     node: str
     title: str
     transcript: Transcript
     anchor: Anchor | None = None
     screen: Screen = field(default_factory=Screen)  # of a subagent
-    answered: bool = False  # what is coming stands in its journal by now
+    answered: bool = False  # whether the journal has the streaming text by now
 
 
 Overlay: TypeAlias = Dialog | OpenPicker | TextSearch
@@ -65,7 +63,7 @@ Focus: TypeAlias = Literal["input", "transcript", "panel"]
 
 
 class Model(Struct, frozen=True):
-    """`selected` is the item that keys of the transcript are about, `row` that of the panel.
+    """The state. `selected` is the transcript item of the keys, `row` the panel's.
 
     `waiting` are questions that were asked while another one is shown.
     """
@@ -81,22 +79,22 @@ class Model(Struct, frozen=True):
     anchor: Anchor | None = None
     facts: Facts = Facts()
     composer: Composer = Composer()
-    drafts: Mapping[str, str] = {}  # of sessions that were left, by their ids
+    drafts: Mapping[str, str] = {}  # drafts of sessions that were left, by their ids
     focus: Focus = "input"
     selected: int = -1
     panel: PanelName = ""
     panel_row: int = 0
-    board: BoardRead | None = None  # None: it was not read yet
+    board: BoardRead | None = None  # None: not read yet
     printed: Mapping[str, str] = {}  # the last line of each running background command
     overlay: Overlay | None = None
     waiting: tuple[Asked, ...] = ()
     watching: WatchedNode | None = None
     typed_at: float = (
-        0.0  # when the person last pressed a key, but for arrows at a question
+        0.0  # when the person last pressed a key other than an arrow at a question
     )
-    clock: float = 0.0  # of the same clock, when something happened last
+    clock: float = 0.0  # by the same clock, when the session last did something
     interrupted_at: float = float("-inf")  # when Ctrl+C was pressed last
-    escaped_at: float = float("-inf")  # when Esc was, with nothing to stop
+    escaped_at: float = float("-inf")  # when Esc was pressed last, with nothing to stop
     hint: str = ""  # a short answer to the last key, until the next one
 
 

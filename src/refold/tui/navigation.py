@@ -20,7 +20,7 @@ from refold.tui.view import areas
 from refold.views.screen.blocks import CallBlock, MessageBlock
 from refold.views.styled import bare
 
-_WHEEL_ROWS = 3  # of one turn of the wheel
+_WHEEL_ROWS = 3  # rows per turn of the wheel
 
 
 def scroll(model: Model, action: str) -> Updated:
@@ -44,7 +44,7 @@ def _with_anchor(model: Model, anchor: Anchor | None) -> Model:
 
 
 def select(model: Model, step: int) -> Model:
-    """Select the item above or below, and bring it onto the screen."""
+    """Select the item above or below, and scroll it onto the screen."""
     many = len(model.transcript)
     if not many:
         return model
@@ -119,7 +119,7 @@ def mouse(model: Model, event: Mouse) -> Updated:
 
 
 def _opens(item: object) -> bool:
-    """Is there more of it than is shown?"""
+    """Return True if opening the item shows more of it."""
     return isinstance(item, CallBlock) or (
         isinstance(item, MessageBlock) and bool(item.images)
     )
@@ -139,7 +139,7 @@ def finding_key(model: Model, finding: TextSearch, key: str) -> Updated:
 
 
 def find(model: Model, words: str, step: int = -1, start: int | None = None) -> Updated:
-    """Show the next item with these words; without `start`, the newest."""
+    """Show the next item with these words; without `start`, search from the newest."""
     last = len(model.transcript) - 1
     begin = last if start is None else start
     found = None
@@ -158,7 +158,7 @@ def find(model: Model, words: str, step: int = -1, start: int | None = None) -> 
 
 
 def _show_match(model: Model, item: int, words: str) -> Model:
-    """Bring the last row of the item with these words onto the screen; it is opened for that."""
+    """Scroll to the last row with these words in the item, which is opened if necessary."""
     at, wanted = areas(model), words.casefold()
     transcript = model.transcript
     if (match := _match(transcript, item, at.room, wanted)) is None:
@@ -174,7 +174,7 @@ def _show_match(model: Model, item: int, words: str) -> Model:
 
 
 def _match(transcript: Transcript, item: int, room: int, wanted: str) -> int | None:
-    """The last row of the item that has these words in one piece."""
+    """Return the last row of the item that has these words in one piece."""
     rows = transcript.rows(item, room)
     return next(
         (n for n in range(len(rows) - 1, -1, -1) if wanted in bare([rows[n]]).casefold()),

@@ -1,7 +1,7 @@
 """What the person can choose from: the command palette, and completions at the cursor.
 
-An entry's id in the palette is what would be typed: a command, which is run; or a command that
-takes something or a file, which is put into the input.
+An entry's id in the palette is the text to type: a command, which is run, or a file or a
+command with arguments, which is put into the input.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,12 +23,12 @@ from refold.views.wrap import cells, cut
 
 _MAX_SESSIONS = 50
 _MAX_FILES = 2_000
-_NAME_CELLS = 14  # of a name; longer ones push what they are about to the right
+_NAME_CELLS = 14  # of a name; longer ones push their description to the right
 _MAX_OFFERS = 50  # completions
 
 
 def palette(session: Session) -> Picker:
-    """Everything there is. Waits for a disk: call it in a thread."""
+    """Return all entries. Reads the disk: call it in a thread."""
     files = WorkspaceFiles(lambda: session.view.session.directory or ".").found("")
     items = (
         *_commands(session), *_agents(session), *_models(session), *_sessions(session),
@@ -38,7 +38,7 @@ def palette(session: Session) -> Picker:
 
 
 class Completer:
-    """Completions for the newest text; what is typed meanwhile comes next."""
+    """Completes the newest text; text that is typed during a search comes next."""
 
     def __init__(self, session: Session, post: Callable[[Message], None]) -> None:
         self._session, self._post = session, post
@@ -46,7 +46,7 @@ class Completer:
         self._before, self._looking = "", False
 
     async def look(self, before: str) -> None:
-        """Look for them, unless that is being done already: then this text comes next."""
+        """Look for completions; during a search, only note the text for the next one."""
         self._before = before
         if self._looking:
             return
@@ -89,7 +89,7 @@ def _models(session: Session) -> Iterator[PickerItem]:
 def _sessions(session: Session) -> Iterator[PickerItem]:
     try:
         names = session.catalogue.names()
-    except BadInput:  # none are kept
+    except BadInput:  # no sessions are stored
         return
     for id_, name, title in names[:_MAX_SESSIONS]:
         if id_ != session.id:

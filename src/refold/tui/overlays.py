@@ -1,7 +1,7 @@
-"""What stands in place of the input: a question, or a list to choose from. Pure.
+"""The overlays in place of the input: a question, or a list to choose from. Pure.
 
 For both: what a key does, and their rows. Questions come one after the other; one that was
-answered elsewhere is taken away.
+answered elsewhere is removed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -42,8 +42,8 @@ from refold.views.question_keys import (
 from refold.views.styled import Line
 from refold.views.wrap import cells, truncate, wrap_line
 
-_TRANSCRIPT_ROWS = 3  # a question leaves them visible
-_LIST_ROWS = 17  # with what stands below it
+_TRANSCRIPT_ROWS = 3  # rows of the transcript that stay visible above a question
+_LIST_ROWS = 17  # including what is below it
 _ROW_BEHIND_LAST = 1_000_000
 
 
@@ -64,7 +64,7 @@ def withdrawn(model: Model, number: int) -> Model:
 
 
 def with_next_question(model: Model) -> Model:
-    """Put the question that waits longest, if nothing else is in place of the input."""
+    """Open the question that waits longest, if nothing else is in place of the input."""
     if model.overlay is not None or not model.waiting:
         return model
     first, *rest = model.waiting
@@ -110,7 +110,7 @@ def dialog_letters(model: Model, dialog: Dialog, text: str, at: float) -> Update
 
 
 def menu_key(model: Model, dialog: Dialog, key: str, at: float) -> Updated | None:
-    """A key at a question that the person did not begin. None: it is for the input."""
+    """Press a key at a question that came by itself. None: the key is for the input."""
     menu = dialog.menu or Menu()
     if key in _PAGE_KEYS:
         return dialog_key(model, dialog, key)
@@ -136,7 +136,7 @@ def menu_key(model: Model, dialog: Dialog, key: str, at: float) -> Updated | Non
 def menu_text(
     model: Model, dialog: Dialog, text: str, at: float, *, pasted: bool = False
 ) -> tuple[Updated, str]:
-    """What text does there, and what of it is for the input."""
+    """Type text at such a question; return also the part that is for the input."""
     menu = dialog.menu or Menu()
     calm = is_calm(model, at) and (menu.free_text or not pasted)
     pressed = type_text(menu, text, typed=_has_text(model, dialog), calm=calm)
@@ -155,7 +155,7 @@ def menu_text(
 
 
 def is_calm(model: Model, at: float) -> bool:
-    """Has the question been shown, and no key come, for long enough?"""
+    """Return True if the question was shown, and no key came, for long enough."""
     asked_at = model.overlay.asked.at if isinstance(model.overlay, Dialog) else at
     return at - max(asked_at, model.typed_at) >= CALM_SECONDS
 
@@ -195,7 +195,7 @@ def choosing_key(model: Model, overlay: OpenPicker, key: str) -> Updated:
 
 
 def narrow(model: Model, overlay: OpenPicker, picker: Picker) -> Updated:
-    """The list with another query or selection; a command that waits for it is told."""
+    """Change the query or selection of the list, and report it to the waiting command."""
     before, commands = overlay.picker, list[Command]()
     if overlay.number and picker.query != before.query:
         commands.append(FindMatches(overlay.number, picker.query))
@@ -215,7 +215,7 @@ def add_matches(model: Model, message: Matched) -> Model:
 
 
 def _choose(model: Model, overlay: OpenPicker) -> Updated:
-    """In the palette, an id is what would be typed: some of it goes into the input."""
+    """Choose an item. An entry of the palette may only put text into the input."""
     picker = overlay.picker
     if picker.selection is None:
         return model, ()
@@ -223,13 +223,13 @@ def _choose(model: Model, overlay: OpenPicker) -> Updated:
     model = replace(model, overlay=None)
     if overlay.number:
         return model, (Picked(overlay.number, id_, dial),)
-    if id_.endswith(" "):  # more is to be typed
+    if id_.endswith(" "):  # its arguments are still to be typed
         return replace(model, composer=inputs.insert(model.composer, id_)), ()
     return replace(model, anchor=None), (RunCommand(id_),)
 
 
 def _body_size(model: Model, dialog: Dialog) -> tuple[int, int]:
-    """The rows that the body of a question has, and those that are shown of it."""
+    """Return how many rows the body of a question has, and how many are shown."""
     room = max(model.width - 2, 2)
     many = sum(len(_break_row(row, room)) for row in dialog.asked.body)
     beside = model.panel or model.watching is not None

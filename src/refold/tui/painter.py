@@ -17,8 +17,8 @@ from refold.views.wrap import cells
 
 _ERASE_LINE = "\x1b[K"
 _BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
-_KEEP, _BACK = "\x1b7", "\x1b8"  # the place of the cursor
-_MIN_SCROLLED_ROWS = 3  # moved rows from which scrolling is cheaper
+_KEEP, _BACK = "\x1b7", "\x1b8"  # moves the cursor
+_MIN_SCROLLED_ROWS = 3  # moved rows from which scrolling costs less
 
 
 class Painted(Struct, frozen=True):
@@ -36,7 +36,7 @@ def paint(
     look: TerminalCapabilities,
     images: ImagePainter | None = None,
 ) -> str:
-    """What to write so that the terminal shows this frame; "" if it does already.
+    """Return what to write so that the terminal shows this frame; "" if it does already.
 
     Without `before`, everything is painted.
     """
@@ -46,7 +46,7 @@ def paint(
     sent, put = ("", "")
     if images is not None:
         sent, put = images.orders(frame.rows, written, moved=moved)
-    if put:  # the cursor comes back to where the text has left it
+    if put:  # the cursor returns to its place in the text
         text = f"{text}{_KEEP}{put}{_BACK}"
     return f"{sent}{_BEGIN}{text}{_END}" if text else sent
 
@@ -54,7 +54,7 @@ def paint(
 def _text(
     frame: Frame, width: int, before: Painted | None, look: TerminalCapabilities
 ) -> tuple[str, frozenset[int], bool]:
-    """What to write, the rows that it writes, and whether the terminal has scrolled."""
+    """Return what to write, the rows written, and whether the terminal scrolled."""
     out, written = list[str](), set[int]()
     known = before is not None and before.width == width
     shown: list[Line | None] = list(before.rows) if before and known else []
@@ -69,7 +69,8 @@ def _text(
             written.add(index)
             text = "".join(look.paint(*piece) for piece in row)
             full = sum(cells(text) for _, text in row) >= width
-            # At the last column, erasing to the end of the row would take its last letter.
+            # At the last column, erasing to the end of the row would erase its last
+            # character.
             out.append(f"\x1b[{index + 1};1H{text}{'' if full else _ERASE_LINE}")
     changed = bool(out)
     if frame.cursor is None:
@@ -86,7 +87,7 @@ def _text(
 def _scroll(
     shown: Sequence[Line | None], wanted: Sequence[Line], out: list[str]
 ) -> list[Line | None]:
-    """Have the terminal move rows up where that saves painting them; what it shows then."""
+    """Scroll the terminal if that saves painting; return the rows it shows then."""
     rows = list(shown)
     if not rows or (first := _first_change(rows, wanted)) is None:
         return rows

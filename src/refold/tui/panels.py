@@ -1,7 +1,6 @@
-"""The panels beside the transcript: todos, tasks, subagents, background commands, changed
-files, cost and plan. Pure.
+"""The panels beside the transcript, from todos to the plan. Pure.
 
-A panel is a list of entries; one is selected. The entry that is selected may show more.
+A panel is a list of entries, one of them selected. The selected entry may show more.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,7 +42,7 @@ _OF_SUBAGENTS = " by this agent; the transcript of a subagent shows what it chan
 
 
 class PanelEntry(Struct, frozen=True):
-    """`id` is what a key is about: the name of a subagent or a command, the path of a file."""
+    """`id` is what keys act on: the name of a subagent or a command, the path of a file."""
 
     id: str
     rows: tuple[Line, ...]
@@ -56,7 +55,7 @@ def panel_entries(model: Model, room: int) -> Sequence[PanelEntry]:
 
 
 def diffs_by_file(model: Model) -> Mapping[str, Sequence[Diff]]:
-    """The diffs of this session, by file, in the order of their first change."""
+    """Return the diffs of this session by file, in the order of their first change."""
     diffs = dict[str, list[Diff]]()
     for diff in model.diffs:
         diffs.setdefault(diff.path, []).append(diff)
@@ -72,7 +71,7 @@ def _todos(model: Model, room: int) -> Iterator[PanelEntry]:
 
 
 def _tasks(model: Model, room: int) -> Iterator[PanelEntry]:
-    """The open tasks come first; at the end, how many there are of each kind."""
+    """List the tasks, open ones first, and at the end how many there are of each kind."""
     board = model.board
     if board is None or board.problem or not board.tasks:
         text = "The board is being read." if board is None else board.problem
@@ -92,7 +91,7 @@ def _tasks(model: Model, room: int) -> Iterator[PanelEntry]:
 
 
 def _background(model: Model, room: int) -> Iterator[PanelEntry]:
-    """The newest comes first."""
+    """List the background commands, newest first."""
     commands = model.screen.view.background.commands
     if not commands:
         text = "No command was started in the background yet."

@@ -1,7 +1,7 @@
-"""The modes of a terminal that the full screen needs, and the way back to what was there.
+"""The terminal modes that the full screen needs, and how to restore the former ones.
 
-What must be put back is also in a file, so that the next start restores a terminal that a
-killed one has left in these modes.
+They are also saved in a file, so that the next start restores a terminal whose process was
+killed.
 """
 
 import os
@@ -18,13 +18,13 @@ from msgspec import Struct
 from refold.console.keys import modes, set_modes
 from refold.safe_open import open_checked, read_regular
 
-# The other screen, pastes in brackets, and the cursor hidden until the first frame.
+# The alternate screen, bracketed paste, and the cursor hidden until the first frame.
 _ENTER_SCREEN = "\x1b[?1049h\x1b[?2004h\x1b[?25l"
 _ENABLE_MOUSE = "\x1b[?1000h\x1b[?1006h"
 _LEAVE_MODES = "\x1b[?2026l\x1b[r\x1b[?1006l\x1b[?1000l\x1b[?2004l\x1b[0m\x1b[?25h"
 _LEAVE_SCREEN = "\x1b[?1049l"
-# Every key by a sequence of its own, and by its place on an English keyboard too: the kitty
-# protocol, whose modes are a stack of each screen, and what xterm and tmux have instead.
+# Every key as a sequence of its own, and with its place on an English keyboard: the kitty
+# protocol, whose modes are a stack per screen, and what xterm and tmux have instead.
 _KITTY_KEYS, _XTERM_KEYS = ("\x1b[>5u", "\x1b[<u"), ("\x1b[>4;1m", "\x1b[>4m")
 _KITTY_TERMS = (
     "xterm-kitty", "xterm-ghostty", "foot", "alacritty", "wezterm", "rio", "contour",
@@ -34,7 +34,7 @@ _MAX_FILE_BYTES = 10_000
 
 
 class _Left(Struct):
-    """`modes` as termios gives them, the bytes of the control characters as numbers."""
+    """`modes` as termios returns them, with control characters as numbers."""
 
     pid: int
     modes: list[int]
@@ -42,7 +42,7 @@ class _Left(Struct):
 
 
 class ScreenModes:
-    """`state` is the directory for the file; None: none is kept."""
+    """Sets and restores the modes. `state` is the directory for the file, if any."""
 
     def __init__(
         self, state: Path | None, *, mouse: bool, environ: Mapping[str, str]
@@ -54,7 +54,7 @@ class ScreenModes:
         self._before: list[Any] = []
 
     def enter(self) -> None:
-        """Take the terminal. Modes that an earlier, killed start has left are put back first."""
+        """Take the terminal. Modes that a killed process left are restored first."""
         self._restore_left()
         self._before = modes(0)
         self._keep()
@@ -81,7 +81,7 @@ class ScreenModes:
             return
         *numbers, characters = self._before
         left = _Left(os.getpid(), numbers, [_number(character) for character in characters])
-        with suppress(OSError):  # a convenience
+        with suppress(OSError):  # the file is a convenience
             self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             file = open_checked(self._file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             with os.fdopen(file, "wb") as stream:
@@ -111,9 +111,9 @@ def entering(*, mouse: bool) -> str:
 
 
 def key_modes(environ: Mapping[str, str]) -> tuple[str, str]:
-    """What has this terminal tell keys apart that are the same to others, and what ends that.
+    """Return what makes this terminal distinguish more keys, and what ends that.
 
-    Only terminals that are known for it are asked: another may print the order.
+    Only terminals known to support it are asked: another may print the order.
     """
     term = environ.get("TERM", "")
     if term.startswith("screen") and not environ.get("TMUX"):
@@ -137,7 +137,7 @@ def _file_of(state: Path | None) -> Path | None:
 
 
 def _number(character: bytes | int) -> int:
-    """A control character as its byte; a number, as termios has for two of them, below zero."""
+    """Return a control character as its byte; the numbers of termios become negative."""
     return character[0] if isinstance(character, bytes) else -character - 1
 
 
@@ -152,7 +152,7 @@ def _runs(pid: int) -> bool:
 
 
 def write(text: str) -> None:
-    """All of it, whatever the terminal takes at once. A terminal that is gone takes nothing."""
+    """Write the text, in pieces if necessary; nothing if the terminal is gone."""
     data = text.encode()
     with suppress(OSError):
         while data:

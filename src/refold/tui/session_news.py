@@ -1,8 +1,8 @@
-"""What the transcript becomes when news of the session comes: one by one, or all of it at once. Pure.
+"""How news of the session changes the transcript: one by one, or all at once. Pure.
 
 The same for what is watched over it: a subagent, or a background command. The journal of a
-subagent is loaded again and again; what it says meanwhile comes as news of the session and is
-shown until the journal has it. `following` decides when to load, `update` has other messages.
+subagent is loaded repeatedly; pieces of text that arrive in between are shown until the
+journal has them. `following` decides when to load, `update` has other messages.
 """
 
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ def add_news(model: Model, message: News) -> Updated:
 
 
 def add_loaded(model: Model, message: Loaded) -> Updated:
-    """What stands there stays where it is: only what comes before it is new."""
+    """Add earlier items; those on the screen keep their place."""
     screen, old = replace(message.screen, window=model.screen.window), model.transcript
     printed = [item for item in old.items if isinstance(item, CommandRows)]
     items = Log[Item]([*screen.done, *printed])
@@ -92,14 +92,14 @@ def show_watched(model: Model, message: TranscriptLoaded) -> Model:
         model.watching if model.watching and model.watching.node == message.node else None
     )
     anchor = same.anchor if same else None
-    if same and not same.answered:  # no event says it yet
+    if same and not same.answered:  # no event has it yet
         screen = replace(screen, coming=same.screen.coming)
     watching = WatchedNode(message.node, message.title, transcript, anchor, screen)
     return replace(model, watching=_with_open(watching))
 
 
 def live_below(watching: WatchedNode, message: News) -> WatchedNode:
-    """What a subagent that is watched says and prints now."""
+    """Add what a watched subagent is writing and printing."""
     screen, answered = watching.screen, watching.answered
     for frame in message.frames:
         match frame.item:
@@ -115,7 +115,7 @@ def live_below(watching: WatchedNode, message: News) -> WatchedNode:
 
 
 def draft_left(model: Model, message: DraftLeft) -> Model:
-    """A draft stays with the session in which it was typed."""
+    """Keep the draft with the session in which it was typed."""
     session, typed = model.facts.session, draft_of(model.composer)
     if message.back:
         return _with_draft(model, session)
@@ -124,7 +124,7 @@ def draft_left(model: Model, message: DraftLeft) -> Model:
 
 
 def _with_draft(model: Model, session: str) -> Model:
-    """The draft of this session is there again, and behind it what was typed meanwhile."""
+    """Restore the draft of this session, followed by what was typed since."""
     drafts, typed = dict(model.drafts), draft_of(model.composer)
     if not (draft := drafts.pop(session, "")):
         return model
@@ -151,7 +151,7 @@ def _with_open(watching: WatchedNode) -> WatchedNode:
 
 
 def add_output(model: Model, message: OutputLoaded) -> Model:
-    """The rows that it had before stay where they are."""
+    """Show the output of a command; rows shown before keep their place."""
     rows = tuple(text_lines(message.text, max(model.width - 2, 8))) or (
         line("No output.", "dim"),
     )

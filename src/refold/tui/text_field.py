@@ -15,7 +15,7 @@ from refold.views.pastes import paste_label
 from refold.views.wrap import letters
 
 FIRST_PASTE = 0xF0000  # the first private character that stands for a paste
-MAX_PASTES = 0xFFFE  # of one session
+MAX_PASTES = 0xFFFE  # pastes of one session
 _RUNS_PATTERN = re.compile(
     f"[\n\t{chr(FIRST_PASTE)}-{chr(FIRST_PASTE + MAX_PASTES - 1)}]"
     f"|[^\n\t{chr(FIRST_PASTE)}-{chr(FIRST_PASTE + MAX_PASTES - 1)}]+"
@@ -25,11 +25,11 @@ Span: TypeAlias = tuple[int, int]
 
 
 class TextField(Struct, frozen=True):
-    """`at` is the cursor, as an index into `text`.
+    """A text field. `at` is the cursor, as an index into `text`.
 
-    With `vi` it has the keys of vi, and `pending` are those of a command that is not whole.
-    What the line editor remembers is in `edit`, as undo, and what outlives the text in `kept`,
-    as the texts that were cut.
+    With `vi` it has vi keys, and `pending` are the keys of an unfinished command. `edit` is
+    the state of the line editor that belongs to the text, for example undo; `kept` is the
+    state that outlives it, for example the texts that were cut.
     """
 
     text: str = ""
@@ -49,8 +49,9 @@ class TextField(Struct, frozen=True):
 
 
 class Edit(Struct, frozen=True):
-    """A field after a key. `beyond`: so many lines above (below 0) or below its text the key
-    would go.
+    """A field after a key.
+
+    `beyond` is how many lines above (negative) or below the text the key would go.
     """
 
     field: TextField
@@ -78,12 +79,12 @@ def field_of(text: str) -> TextField:
 
 
 def clear(field: TextField) -> TextField:
-    """An empty field that still has the texts that were cut."""
+    """Return an empty field that still has the texts that were cut."""
     return TextField(pastes=field.pastes, vi=field.vi, kept=field.kept)
 
 
 def lay_out(field: TextField, room: int) -> FieldLayout:
-    """The field on rows of `room` cells; the cursor is always on one of them."""
+    """Return the field on rows of `room` cells; the cursor is always on one of them."""
     rows, at, cursor = _Rows(max(room, 2)), 0, (0, 0)
     for text, span in _clusters(field):
         here = at <= field.at < at + span
@@ -129,7 +130,7 @@ class _Rows:
             self.begin()
 
     def put_narrow(self, text: str) -> None:
-        """Text of which each character takes one cell."""
+        """Add text whose characters take one cell each."""
         while text:
             self.make_room(1)
             room = self._room - self._used
@@ -148,9 +149,9 @@ class _Rows:
 
 
 def _clusters(field: TextField) -> Iterator[tuple[str, int]]:
-    """The text in graphemes as they are drawn, each with its length in `text`.
+    """Yield the graphemes of the text as they are drawn, each with its length in `text`.
 
-    What is not near the cursor comes in longer pieces, if it takes a cell a character.
+    Away from the cursor, text of one cell per character comes in longer pieces.
     """
     for match in _RUNS_PATTERN.finditer(field.text):
         run = match[0]
@@ -169,7 +170,7 @@ def _clusters(field: TextField) -> Iterator[tuple[str, int]]:
 
 
 def _paste(field: TextField, letter: str) -> str:
-    """What this character stands for: itself, where it was typed as it is."""
+    """Return the paste that this character stands for, or the character itself."""
     number = ord(letter) - FIRST_PASTE
     return field.pastes[number] if number < len(field.pastes) else letter
 

@@ -40,7 +40,7 @@ from refold.views.styled import ImageRow, Line, Piece, Style, bare, line
 from refold.views.wrap import cut, fold_lines, truncate, wrap_line, wrap_words
 
 _RESULT_FOLD = call_summary.ResultFold("; Ctrl+O shows them", output=5, diff=14)
-_TAIL_ROWS = 3  # of what a running command has printed last
+_TAIL_ROWS = 3  # of the newest output of a running command
 _INDENT_CELLS = 4
 _STATE_SIGNS: dict[str, tuple[Style, str]] = {
     "called": ("dim", "○"),
@@ -57,7 +57,7 @@ _STATE_SIGNS: dict[str, tuple[Style, str]] = {
 class CommandRows(Struct, frozen=True):
     """Rows that a command of the screen printed. They are in no journal.
 
-    `begins`: it is the command as it was typed, and what it prints follows.
+    `begins`: it is the command as it was typed, and its output follows.
     """
 
     rows: tuple[Line, ...]
@@ -75,7 +75,7 @@ class Anchor(Struct, frozen=True):
 
 
 class Memo:
-    """Rows that were laid out. A transcript and those made from it share one."""
+    """Laid-out rows, shared by a transcript and those made from it."""
 
     def __init__(self) -> None:
         self.room = 0
@@ -94,7 +94,7 @@ def _name(call: ToolCall) -> str:
 
 
 class Transcript(Struct, frozen=True):
-    """`flipped` are the items that are shown otherwise than `whole` says."""
+    """The transcript. `flipped` are the items shown the other way than `whole` says."""
 
     items: Log[Item] = field(default_factory=Log[Item])
     open: tuple[Open, ...] = ()
@@ -112,7 +112,7 @@ class Transcript(Struct, frozen=True):
         return len(self.items) + len(self.open) + len(self.coming)
 
     def item(self, index: int) -> Item | StreamingBlock:
-        """Items that are over, then those that are open, then the answer under way."""
+        """Return an item by index: finished ones, then open ones, then streaming."""
         if index < len(self.items):
             return self.items[index]
         index -= len(self.items)
@@ -126,7 +126,7 @@ class Transcript(Struct, frozen=True):
         return self.whole != (index in self.flipped)
 
     def rows(self, index: int, room: int) -> list[Line]:
-        """The rows of an item, with the empty one that sets it off from the item above."""
+        """Return the rows of an item, with the empty row between it and the item above."""
         body = self._body(index, room)
         return [(), *body] if body and self._apart(index, room, len(body)) else body
 
@@ -158,7 +158,7 @@ class Transcript(Struct, frozen=True):
                 return [(("dim", f"○ {on_one_line(str(item.text))} …"),)]
 
     def _apart(self, index: int, room: int, rows: int) -> bool:
-        """Short calls and notices in a row stand close together."""
+        """Return True if a gap is above the item: short calls and notices have none."""
         if not index:
             return False
         above, here = self.item(index - 1), self.item(index)
@@ -198,7 +198,7 @@ def item_rows(item: Item, room: int, of: Transcript, *, whole: bool) -> list[Lin
 
 
 def item_text(item: Item | StreamingBlock, label: Callable[[ToolCall], str] = _name) -> str:
-    """What can be searched and copied of an item. It is not laid out for that."""
+    """Return the text of an item for search and copy, without laying it out."""
     match item:
         case MessageBlock():
             return item.user_text
@@ -227,7 +227,7 @@ def markdown_rows(text: str, room: int) -> list[Line]:
 
 
 def split_rows(pieces: Iterable[Piece]) -> list[Line]:
-    """Pieces with line ends as rows."""
+    """Split pieces at line ends into rows."""
     rows: list[list[Piece]] = [[]]
     for style, text in pieces:
         first, *more = text.split("\n")
@@ -267,7 +267,7 @@ def visible_rows(
 
 
 def last_anchor(shown: Transcript, room: int, height: int) -> Anchor:
-    """Where the screen begins that ends with the last row."""
+    """Return the anchor of the last screenful."""
     at, left = len(shown), height
     while at and left > 0:
         at -= 1
@@ -278,7 +278,7 @@ def last_anchor(shown: Transcript, room: int, height: int) -> Anchor:
 def scroll_anchor(
     shown: Transcript, anchor: Anchor | None, by: int, room: int, height: int
 ) -> Anchor | None:
-    """The anchor `by` rows further down (up, if negative); None: the end is reached."""
+    """Return the anchor `by` rows further down (up, if negative), or None at the end."""
     last = last_anchor(shown, room, height)
     now = anchor or last
     item, row = now.item, now.row + by
@@ -294,7 +294,7 @@ def scroll_anchor(
 
 
 def find_item(shown: Transcript, words: str, start: int, step: int) -> int | None:
-    """The next item from `start` on, in this direction, that contains the words."""
+    """Return the next item from `start` in this direction that contains the words."""
     wanted = words.casefold()
     span = range(start, len(shown)) if step > 0 else range(start, -1, -1)
     return next(
@@ -308,7 +308,7 @@ def find_item(shown: Transcript, words: str, start: int, step: int) -> int | Non
 
 
 def code_block(text: str) -> str:
-    """The last fenced block of a text, without its fences; "" if there is none."""
+    """Return the last fenced block of a text, without its fences; "" if there is none."""
     code, inside = "", list[str]()
     fence = ""
     for row in text.split("\n"):
@@ -323,7 +323,7 @@ def code_block(text: str) -> str:
 
 
 class _Stream:
-    """Words under way: rows that are settled are laid out once."""
+    """Streaming text: finished rows are laid out once."""
 
     def __init__(self, room: int) -> None:
         self._prose = MarkdownRenderer(room, links=True)
@@ -365,7 +365,7 @@ def _message_rows(
 def _images(
     images: Sequence[Image], room: int, of: Transcript, *, whole: bool
 ) -> Iterator[Line]:
-    """A card for each image: its name, and what kind of file it is; where it is drawn, below."""
+    """Yield a card for each image, with name and kind, and the rows to draw it on."""
     for image in images:
         name, kind = on_one_line(image.name), on_one_line(image.media_type)
         text = f"{name} · {kind}" if name else kind
@@ -406,24 +406,24 @@ def _under(rows: Sequence[Line], indent: int) -> Iterator[Line]:
 
 
 def wrap_row(row: Line, room: int) -> Iterator[Line]:
-    """A row of ours, broken where it is too wide; none overflows."""
+    """Yield one of our own rows, broken where it is too wide."""
     for part in split_rows(wrap_line(row, room)) or [()]:
         yield truncate(part, room)
 
 
 def images_in(items: Iterable[Item]) -> tuple[str, ...]:
-    """The names of the images in these items, each once."""
+    """Return the names of the images in these items, each once."""
     groups = (item.images for item in items if isinstance(item, CallBlock | MessageBlock))
     return tuple(dict.fromkeys(image.blob for images in groups for image in images))
 
 
 def with_sizes(shown: Transcript, sizes: Mapping[str, ImageSize]) -> Transcript:
-    """The transcript with these images drawn: it is laid out anew."""
+    """Return the transcript with these images drawn: it is laid out again."""
     return replace(shown, sizes={**shown.sizes, **sizes}, memo=Memo())
 
 
 def extend(shown: Transcript, new: Sequence[Item]) -> Transcript:
-    """The transcript with these items behind those that are over."""
+    """Return the transcript with these items after the finished ones."""
     items = shown.items
     for item in new:
         items = items.plus(item)

@@ -1,4 +1,4 @@
-"""What becomes of the state when something happens, and what is to be done about it. Pure.
+"""How a message changes the state, and which commands it causes. Pure.
 
 Keys go to the uppermost thing: a question or a list (`overlays`), the search, the transcript
 (`navigation`) or the panel that has the focus, and else the input (`composer`).
@@ -125,21 +125,21 @@ def update(model: Model, message: Message) -> Updated:
 
 
 def _awaits_calm(model: Model) -> tuple[int, float] | None:
-    """The question whose keys depend on the time, and when the last one was pressed."""
+    """Return the question whose keys depend on the time, and the time of the last key."""
     if not isinstance(model.overlay, Dialog) or model.overlay.menu is None:
         return None
     return model.overlay.asked.number, model.typed_at
 
 
 def _panel_to_follow(model: Model) -> tuple[str, PanelName]:
-    """The panel that is read anew while it is open, and the session that it is about."""
+    """Return the session and the panel to read again while it is open, or two ""."""
     if model.panel not in ("tasks", "background"):
         return "", ""
     return model.facts.session, model.panel
 
 
 def _pure(change: Callable[[Model, Any], Model]) -> Callable[[Model, Any], Updated]:
-    """For a message after which there is nothing to do."""
+    """Wrap the handler of a message that causes no command."""
     return lambda model, message: (change(model, message), ())
 
 
@@ -168,7 +168,7 @@ def _with_image(model: Model, message: ImagePasted) -> Model:
 
 
 def _with_queued(model: Model, message: Unqueued) -> Model:
-    typed = model.composer.field.whole  # meanwhile
+    typed = model.composer.field.whole  # what was typed since
     text = f"{message.text}\n{typed}" if typed else message.text
     return replace(model, composer=inputs.with_text(model.composer, text))
 
@@ -191,7 +191,7 @@ def _key(model: Model, message: Key) -> Updated:
 
 
 def _passes(overlay: Overlay, key: str) -> bool:
-    """Does the key mean the same while this is in place of the input?"""
+    """Return True if the key means the same while this is in place of the input."""
     action = DESCRIBED_KEYS.get(key, "")
     if action in ("suspend", "redraw"):
         return True
@@ -209,7 +209,7 @@ def _overlay_key(model: Model, overlay: Overlay, key: str, at: float) -> Updated
 
 
 def _beside_question(model: Model, dialog: Dialog, key: str, at: float) -> Updated:
-    """While a question is put, panels can be used, and a subagent be watched."""
+    """Press a key at a question; panels and a watched subagent stay usable."""
     if model.focus == "panel" and key not in ("ctrl+c", "ctrl+d"):
         return _panel_key(model, key)
     if key == "tab" and areas(model).panel_height:
@@ -289,7 +289,7 @@ def _paste_text(model: Model, text: str) -> Updated:
 
 
 def _compose(model: Model, composer: inputs.Composer) -> Updated:
-    """The input has changed: completions are looked for anew."""
+    """Set the input, and request completions for it."""
     model = replace(model, composer=composer)
     before = composer.before
     wants = composer.search is None and ("@" in before or before[:1] in ("/", "!"))
@@ -297,7 +297,7 @@ def _compose(model: Model, composer: inputs.Composer) -> Updated:
 
 
 def _action(model: Model, action: str, at: float) -> Updated:
-    """A key that means the same whatever has the focus."""
+    """Run the action of a key that means the same whatever has the focus."""
     match action:
         case "above" | "below":
             return select(model, -1 if action == "above" else 1), ()
@@ -357,8 +357,8 @@ def _input_key(model: Model, key: str, at: float) -> Updated:
 
 
 def _with_empty_input(model: Model, key: str) -> tuple[Command, ...]:
-    """↑: the newest message that waits comes back, to be changed. Ctrl+B: the running command
-    goes on in the background.
+    """Return the commands of two keys on an empty input: ↑ takes back the newest queued
+    message, Ctrl+B moves the running command to the background.
     """
     composer, view = model.composer, model.screen.view
     if composer.field.text or composer.at >= 0:

@@ -34,10 +34,10 @@ from refold.views.styled import Line, Piece, Style
 from refold.views.wrap import cells, cut, letters, truncate
 
 _WHEEL_SIGNS = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-_MAX_OFFERS = 8  # completions that are shown at once
-_PANEL_ROWS = 14  # of a panel below the transcript
-_MAX_CHIPS = 3  # messages that wait and are named
-_MIN_TRANSCRIPT_ROWS = 3  # of the transcript, whatever is asked
+_MAX_OFFERS = 8  # completions shown at once
+_PANEL_ROWS = 14  # rows of a panel below the transcript
+_MAX_CHIPS = 3  # queued messages that are shown
+_MIN_TRANSCRIPT_ROWS = 3  # rows of the transcript, whatever is asked
 _EMPTY_HINTS = ("Ask anything", "/ for commands", "@ for files", "Ctrl+P for everything")
 _WORKING_HINTS = (
     "Enter: for the next step",
@@ -48,14 +48,14 @@ _KEY_HINT = "Esc closes · Shift+↑↓ scroll"
 
 
 class Frame(Struct, frozen=True):
-    """`rows` are as many as the screen has. `cursor` is row and column; None: it is hidden."""
+    """All rows of the screen. `cursor` is row and column, or None if it is hidden."""
 
     rows: tuple[Line, ...]
     cursor: tuple[int, int] | None = None
 
 
 class Areas(Struct, frozen=True):
-    """Where things stand: the transcript has `room` cells and `height` rows."""
+    """How the screen is divided: the transcript has `room` cells and `height` rows."""
 
     room: int
     height: int
@@ -82,7 +82,7 @@ def view(model: Model) -> Frame:
 
 
 def areas(model: Model) -> Areas:
-    """How the screen is divided. Of a very low one, the transcript loses its rows last."""
+    """Divide the screen. If it is very low, the transcript loses its rows last."""
     bottom, cursor = _bottom(model)
     height = max(model.height, 1)
     if len(bottom) > height:
@@ -112,10 +112,10 @@ def _transcript(model: Model, at: Areas) -> list[Line]:
         rows = [_mark_row(row, model.overlay.field.text) for row in rows]
     if model.focus == "transcript" and model.selected in items:
         here = [n for n, item in enumerate(items) if item == model.selected]
-        first = next((n for n in here if rows[n]), here[0])  # blank rows may be all of it
+        first = next((n for n in here if rows[n]), here[0])  # all its rows may be blank
         rows[first] = (("selected", "▌"), *_after_cells(rows[first], 1))
     rows = [truncate(row, at.room) for row in rows]
-    # A short transcript begins at the top; the input stays at the bottom.
+    # A short transcript starts at the top; the input stays at the bottom.
     return [*rows, *([()] * (at.height - len(rows)))]
 
 
@@ -205,7 +205,7 @@ def _activity(model: Model) -> list[Line]:
 
 
 def _chips(model: Model) -> list[Line]:
-    """Messages that wait for the end of the turn."""
+    """Return a row for each message that waits for the end of the turn."""
     waiting = [block for block in model.screen.open if isinstance(block, MessageBlock)]
     rows = list[Line]()
     for block in waiting[:_MAX_CHIPS]:
@@ -250,7 +250,7 @@ def _composer(model: Model) -> tuple[list[Line], tuple[int, int] | None]:
 
 
 def _empty(model: Model) -> str:
-    """As many of the hints as there is room for."""
+    """Return as many hints as there is room for."""
     text = ""
     for hint in _WORKING_HINTS if model.screen.view.turn.seq else _EMPTY_HINTS:
         longer = f"{text} · {hint}" if text else hint
@@ -296,7 +296,7 @@ def _finding(model: Model, finding: TextSearch) -> tuple[list[Line], tuple[int, 
 
 
 def _rule(model: Model) -> Line:
-    """The line above the input: the mode where it is not the usual one, and what is watched."""
+    """Return the line above the input: an unusual mode, and what is watched."""
     mode = model.facts.mode
     named: Line = ()
     if model.watching:
@@ -322,7 +322,7 @@ def _rule(model: Model) -> Line:
 
 
 def _status(model: Model) -> Line:
-    """Model, effort, mode, branch; on the right context, cost and todos."""
+    """Return the status line: model, effort, mode, branch; right: context, cost, todos."""
     facts, seen = model.facts, model.screen.view
     if model.waiting and not isinstance(model.overlay, Dialog):
         return (("warn", cut(f" {WAITING_NOTICE}: Esc shows it", model.width)),)
@@ -359,14 +359,14 @@ def _status(model: Model) -> Line:
 
 
 def _mark_row(row: Line, words: str) -> Line:
-    """The row with what is searched for marked, where it stands in one piece."""
+    """Return the row with the searched words marked, where they are in one piece."""
     return tuple(part for piece in row for part in _mark_piece(piece, words.casefold()))
 
 
 def _mark_piece(piece: Piece, wanted: str) -> Iterator[Piece]:
     style, text = piece
     low, at = text.casefold(), 0
-    if len(low) == len(text):  # else places in one are not those in the other
+    if len(low) == len(text):  # otherwise indexes of the two differ
         while (start := low.find(wanted, at)) >= 0:
             if start > at:
                 yield style, text[at:start]
@@ -377,7 +377,7 @@ def _mark_piece(piece: Piece, wanted: str) -> Iterator[Piece]:
 
 
 def _after_cells(row: Line, skip: int) -> Sequence[Piece]:
-    """The row without its first cell."""
+    """Return the row without its first `skip` cells."""
     pieces = list[Piece]()
     for style, text in row:
         kept = ""
