@@ -14,11 +14,11 @@ _SPELLINGS = str.maketrans({
     "┘": "+", "┤": "+", "┬": "+", "┴": "+", "┼": "+", "█": "#", "░": ".", "▏": "|",
     "▎": "|", "▌": "|", "\u00a0": " ",
 })  # fmt: skip
-MAX_CUT_CELLS = 2  # cells by which a sign that a line was cut at can grow
+MAX_CUT_CELLS = 2  # cells by which the mark of a cut line can grow
 
 
 def spell(text: str, encoding: str) -> str:
-    """`text` in letters that `encoding` has."""
+    """Return `text` with the characters that `encoding` has."""
     if text.isascii() or is_all_of_unicode(encoding):
         return text
     letters = "".join(
@@ -27,7 +27,7 @@ def spell(text: str, encoding: str) -> str:
     )
     try:
         return letters.encode(encoding, "backslashreplace").decode(encoding)
-    except LookupError:  # a name that no codec has
+    except LookupError:  # no codec has this name
         return letters.encode("ascii", "backslashreplace").decode("ascii")
 
 

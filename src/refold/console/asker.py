@@ -29,7 +29,7 @@ AskOne: TypeAlias = Callable[[Menu, Line], Awaitable[str | Key]]
 
 
 class Asker:
-    """`send_draft` sends what the user typed and sent instead of an answer."""
+    """Puts the questions. `send_draft` sends a message typed at a question."""
 
     def __init__(
         self,
@@ -42,13 +42,13 @@ class Asker:
         self._send_draft = send_draft
         self._put: tuple[str, anyio.CancelScope] | None = None
         self._answered: events.Answered | ChildAnswered | None = (
-            None  # what was put, by somebody
+            None  # the answer to the open question, from any client
         )
         self._preferred = ""  # the subagent whose questions come first
-        self.chosen_mode: Mode | None = None  # with an answer
+        self.chosen_mode: Mode | None = None  # together with an answer
 
     def waiting(self) -> Permission | Questions | None:
-        """What is to be put next."""
+        """Return the question to put next."""
         open_requests = [
             r for r in self._session.requests if isinstance(r, Permission | Questions)
         ]
@@ -56,7 +56,7 @@ class Asker:
         return next(ahead, open_requests[0] if open_requests else None)
 
     def prefer(self, node: str) -> None:
-        """Put the questions of this subagent before others, and now if it has one."""
+        """Put this subagent's questions first, and now if it has one."""
         self._preferred = node
         if self._put is None or self._is_preferred(self._put[0]):
             return
@@ -68,14 +68,14 @@ class Asker:
 
     @property
     def judging(self) -> bool:
-        """Is it still being decided which other calls of the same answer have to ask?"""
+        """Whether other calls of the same response may still become questions."""
         return any(call.stage == "called" for call in self._session.view.conversation.calls)
 
     def is_open(self, call_id: str) -> bool:
         return any(found.id == call_id for found in self._session.requests)
 
     def on_event(self, entry: Entry) -> None:
-        """Take back the question that this answers."""
+        """Cancel the open question if this event answers it."""
         if self._put is None:
             return
         call_id, scope = self._put
@@ -88,9 +88,9 @@ class Asker:
             scope.cancel()
 
     async def put(self, request: Permission | Questions) -> Sequence[str]:
-        """Ask, send the answer, and say on the screen what came of it.
+        """Ask, send the answer, and print the result.
 
-        Gives the ids of the calls that were decided on.
+        Returns the ids of the calls that were decided on.
         """
         answer = self._answered = None
         with anyio.CancelScope() as scope:
@@ -144,9 +144,8 @@ class Asker:
         return "no longer asked" if gone else "answered elsewhere"
 
 
-# What the model asks the person: options by number, or words.
-#
-# Every question is answered, if only with nothing, and all answers go out together.
+# Questions of the model to the person: options by number, or text. Each question gets an
+# answer, possibly empty, and all answers are sent together.
 async def _answers(
     questions: Questions, printer: Printer, ask_one: AskOne
 ) -> PermissionAnswer:
@@ -160,9 +159,7 @@ async def _answers(
         if answer is None:
             return PermissionAnswer(False, "stopped", stop=True)
         answers.append(answer)
-        if number < len(
-            questions.questions
-        ):  # what was said last is shown by whoever sends it
+        if number < len(questions.questions):  # the sender shows the last answer
             printer.under([(("good" if answer else "dim", _to_text(answer)),)])
     return PermissionAnswer(
         True, _to_text(answers[-1]) if answers else "", answers=tuple(answers)

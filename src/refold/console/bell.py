@@ -18,15 +18,15 @@ from refold.views.wrap import cut
 BELL_CHAR = "\x07"
 _STRING_END = "\x1b\\"
 _NOTICE_TITLE = "refold"
-_MAX_CELLS = 120  # cells
+_MAX_CELLS = 120  # of a notice
 _NOTICE_SECONDS = 2.0  # seconds for the desktop to take a notice
 
 
 def ring_bell(environ: Mapping[str, str], text: str, display: Display = "line") -> str:
-    """What to send to the terminal: the bell, and before it a notice if it shows them.
+    """Return what to send to the terminal: the bell, and a notice before it if supported.
 
-    OSC 9 is iTerm2's, OSC 99 kitty's, OSC 777 came from urxvt and is VTE's. Nothing is
-    sent through tmux or screen, which would need to be told to pass it on.
+    OSC 9 is iTerm2's, OSC 99 kitty's, OSC 777 came from urxvt and is VTE's. No notice is
+    sent through tmux or screen: they would need a wrapper to pass it on.
     """
     if display == "plain":
         return ""
@@ -44,7 +44,7 @@ def ring_bell(environ: Mapping[str, str], text: str, display: Display = "line") 
 
 
 async def desktop_notice(environ: Mapping[str, str], text: str) -> None:
-    """Show a notice on the desktop, if there is one here and `notify-send`."""
+    """Show a notice on the desktop, if there is a display and `notify-send`."""
     if not (environ.get("DISPLAY") or environ.get("WAYLAND_DISPLAY")):
         return
     program = programs.Programs(environ).find("notify-send")
@@ -59,7 +59,7 @@ async def desktop_notice(environ: Mapping[str, str], text: str) -> None:
 class Bell:
     """Whether the person has waited so long that they may look elsewhere.
 
-    `after` in seconds; 0: they never have. They are here whenever they do something.
+    `after` is in seconds; 0 means never. A key press restarts the time.
     """
 
     def __init__(self, clock: Callable[[], float], after: float) -> None:

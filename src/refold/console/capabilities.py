@@ -50,7 +50,7 @@ _SGR_CODES: Mapping[Style, str] = {
 _FILLED_STYLES = ("added_word", "gone_word", "selected")  # blanks of these are seen too
 _NEAR_WIDTH = 20  # narrower than this, lines are left to the terminal to break
 _DEFAULT_COLUMNS = 80
-# Those who fit old lines into a new width. xterm cuts them, and the console never changes.
+# Terminals that reflow old lines. xterm cuts them, and the Linux console never resizes.
 _FIT_AGAIN = (
     "TMUX", "VTE_VERSION", "KITTY_WINDOW_ID", "ALACRITTY_WINDOW_ID", "WT_SESSION",
     "KONSOLE_VERSION", "ITERM_SESSION_ID", "WEZTERM_PANE", "GHOSTTY_RESOURCES_DIR",
@@ -85,12 +85,13 @@ def _paints(theme: str = "auto", colors: int = 16) -> dict[Style, str]:
 
 
 class TerminalCapabilities(Struct, frozen=True):
-    """`moves`: a line can be drawn and taken back. `signs`: more than ASCII.
+    """What a terminal can do. `moves`: a line can be drawn and erased.
 
-    `room` is how wide text may be now, `height` how high the screen; 0: unknown.
-    `width` is how wide it really is; 0: as `room` says. `paints` are the orders that
-    begin a style, `reset` ends it, `back` takes a line back; `up` goes to the line above,
-    and is "" where that cannot be done. `refits`: old lines are fitted to a new width.
+    `signs`: more than ASCII. `room` is how wide text may be now, `height` how high the
+    screen; 0: unknown. `width` is the real width; 0: the same as `room`. `paints` are the
+    orders that begin a style, `reset` ends it, `back` erases a line; `up` moves to the line
+    above, and is "" where the terminal cannot. `refits`: old lines are reflowed to a new
+    width.
     """
 
     color: bool = False
@@ -105,9 +106,9 @@ class TerminalCapabilities(Struct, frozen=True):
     back: str = "\r\x1b[K"
     up: str = ""
     refits: bool = False
-    encoding: str = ""  # "": as Python has found it
-    mono: bool = False  # painted without colours: bold, and the like
-    links: bool = False  # words may carry one
+    encoding: str = ""  # "": as Python detected it
+    mono: bool = False  # styled without colours: bold, and the like
+    links: bool = False  # text may carry a link
 
     def paint(self, style: PieceStyle, text: str) -> str:
         if isinstance(style, Link):
@@ -121,7 +122,7 @@ class TerminalCapabilities(Struct, frozen=True):
         return f"{begin}{text}{self.reset}" if begin else text
 
     def sign(self, name: str) -> str:
-        """A small sign, or what stands for it where only ASCII is shown."""
+        """Return a small sign, or its replacement where only ASCII is shown."""
         pretty, plain = _SIGN_SETS[name]
         return pretty if self.signs else plain
 
@@ -143,7 +144,7 @@ def detect_capabilities(
     wanted: str = "auto",
     theme: str = "auto",
 ) -> TerminalCapabilities:
-    """`wanted` is a display or `auto`; what is no terminal gets nothing but text."""
+    """Return the capabilities. `wanted` is a display or `auto`; a pipe gets plain text."""
     encoding = _encoding(out, environ)
     if not out.isatty():
         painted = colours.is_allowed(environ, has=False) if color is None else color
@@ -152,7 +153,7 @@ def detect_capabilities(
     shown = display(wanted, environ, known)
     longer = 0 if is_all_of_unicode(encoding) else MAX_CUT_CELLS
     text = TerminalCapabilities(
-        signs=False,  # they would be read aloud, one by one
+        signs=False,  # a screen reader would read them aloud, one by one
         room=lambda: max(_width(out, environ) - longer, _NEAR_WIDTH),
         height=lambda: _height(out),
         width=lambda: _width(out, environ),
@@ -193,13 +194,12 @@ def detect_capabilities(
 
 
 def _encoding(out: TextIO, environ: Mapping[str, str]) -> str:
-    """The encoding of the stream; ASCII if it was set explicitly.
+    """Return the encoding of the stream; ASCII if that was set explicitly.
 
-    Python takes the locale C for UTF-8, because it is the default if none is set.
-    If the environment has it, it was set, and the terminal may take the bytes
-    of UTF-8 for orders.
+    Python treats the locale C as UTF-8, because it is the default if none is set. If the
+    environment sets it, the terminal may take UTF-8 bytes for control codes.
     """
-    encoding = out.encoding or "utf-8"  # in memory, it is any text
+    encoding = out.encoding or "utf-8"  # in memory any text is possible
     locale = next(filter(None, map(environ.get, ("LC_ALL", "LC_CTYPE", "LANG"))), "")
     chosen = environ.get("PYTHONIOENCODING") or environ.get("PYTHONUTF8")
     return "ascii" if locale in ("C", "POSIX") and not chosen else encoding
@@ -214,7 +214,7 @@ def _takes(encoding: str) -> bool:
 
 
 def _width(out: TextIO, environ: Mapping[str, str]) -> int:
-    """As the terminal says; as COLUMNS does where that is nothing or 0."""
+    """Return the terminal's width, or COLUMNS if the terminal reports none."""
     try:
         columns = os.get_terminal_size(out.fileno()).columns
     except (OSError, ValueError, AttributeError):
@@ -234,12 +234,10 @@ def _height(out: TextIO) -> int:
         return 0
 
 
-# Which terminals are known to open a link that words carry, and how they are told to.
-#
-# The order is OSC 8 (gist.github.com/egmontkob/eb114294efbcd5adb1944c9f3cb5feda). A terminal
-# that does not know it may print it, and inside tmux or screen nobody knows who is outside: so
-# only those that say who they are get it. The address was made harmless before
-# (`views.markdown.spans`).
+# Which terminals are known to support links in text, and how one is written. The order is
+# OSC 8 (gist.github.com/egmontkob/eb114294efbcd5adb1944c9f3cb5feda). A terminal without it
+# may print it, and inside tmux or screen the outer terminal is unknown: so only known
+# terminals get it. `views.markdown.spans` has made the address harmless.
 def are_opened(environ: Mapping[str, str]) -> bool:
     term = environ.get("TERM", "")
     if term.startswith(("tmux", "screen")) or environ.get("TMUX") or environ.get("STY"):
@@ -256,25 +254,24 @@ def are_opened(environ: Mapping[str, str]) -> bool:
 
 
 def to_link(url: str, painted: str) -> str:
-    """The rows that one link is broken into have one name, so that they light up together."""
+    """Return linked text. The rows of one link share an id, and light up together."""
     name = f"{zlib.crc32(url.encode()):x}"
     return f"\x1b]8;id={name};{url}\x1b\\{painted}\x1b]8;;\x1b\\"
 
 
-# Which display a terminal gets: `plain`, `status` or `line`. The choice, and no more.
-#
-# `plain` is text and newlines. `status` may take one line back, with what terminfo says.
-# `line` is for prompt_toolkit, which writes the same orders to every terminal.
+# Which display a terminal gets. `plain` is text and newlines. `status` can erase one line,
+# with codes from terminfo. `line` is for prompt_toolkit, which writes the same codes to
+# every terminal.
 def is_dumb(environ: Mapping[str, str]) -> bool:
-    """Nothing but text can be sent there, by the terminal's own name."""
+    """Return True if the terminal's name says that it can only show text."""
     return environ.get("TERM", "") in _DUMB_TERMS
 
 
 def display(wanted: str, environ: Mapping[str, str], known: Terminfo | None) -> Display:
-    """What a terminal gets for which `wanted` was asked, which may be `auto`.
+    """Return the display for the setting `wanted`, which may be `auto`.
 
-    A name without an entry is a new terminal's, far from home: those all understand what
-    xterm does.
+    A name without a terminfo entry is that of a new terminal on a remote host: all of those
+    understand xterm's codes.
     """
     if wanted == "status":
         return "status" if known is not None and known.back else "plain"

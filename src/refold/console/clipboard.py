@@ -17,8 +17,8 @@ from refold.console.printer import Printer
 from refold.errors import BadInput
 from refold.views.escape import on_one_line, visible
 
-_MAX_COPIED_CHARS = 100_000  # characters that a terminal is asked to take
-_READ_SECONDS = 5.0  # for the program to answer
+_MAX_COPIED_CHARS = 100_000  # that a terminal is asked to take
+_READ_SECONDS = 5.0  # seconds for the program to answer
 _WAYLAND_COMMAND = ("wl-paste", "--no-newline", "--type", "image/png")
 _X11_COMMAND = ("xclip", "-selection", "clipboard", "-target", "image/png", "-out")
 _MAC_COMMAND = ("pngpaste", "-")
@@ -26,20 +26,20 @@ _FILE_HINT = "name a file instead, as @image.png"
 
 
 def copying(text: str) -> str:
-    """What has the terminal put this text on the clipboard, if it allows that (OSC 52)."""
+    """Return the order that puts this text on the terminal's clipboard (OSC 52)."""
     code = base64.b64encode(text[:_MAX_COPIED_CHARS].encode(errors="replace")).decode()
     return f"\x1b]52;c;{code}\x07"
 
 
 class Clipboard:
-    """The images that were taken from it since the start, by their labels."""
+    """Images taken from the clipboard since the start, by their labels."""
 
     def __init__(self, environ: Mapping[str, str], platform: str = sys.platform) -> None:
         self._environ, self._platform = environ, platform
         self._taken = dict[str, ImageData]()
 
     async def take(self) -> str:
-        """Keep the image that is on the clipboard now; its label. Raises `BadInput`."""
+        """Keep the image that is on the clipboard; return its label. Raises `BadInput`."""
         content = await anyio.to_thread.run_sync(self._read)
         number = len(self._taken) + 1
         label = f"[image {number}]"
@@ -47,7 +47,7 @@ class Clipboard:
         return label
 
     def images_in(self, text: str) -> tuple[ImageData, ...]:
-        """The images whose labels stand in this text."""
+        """Return the images whose labels are in this text."""
         return tuple(image for label, image in self._taken.items() if label in text)
 
     def _read(self) -> bytes:
@@ -80,7 +80,7 @@ class Clipboard:
 
 
 def with_images(words: str, session: Session, printer: Printer) -> Sequence[ImageData]:
-    """The images that a message names; a line about each is printed."""
+    """Return the images that a message names; a line about each is printed."""
     named = session.workspace.images_in(words)
     say_sent(named.images, printer)
     for problem in named.problems:

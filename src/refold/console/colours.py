@@ -20,7 +20,7 @@ COLOR_PALETTES: Mapping[str, tuple[int, ...]] = {
     "dark-daltonized": (246, 208, 75, 229, 147, 218, 123, 255),
     "light-daltonized": (243, 130, 25, 58, 18, 90, 24, 235),
 }
-# The same swaps among sixteen colours, which no palette can choose from.
+# The same replacements for sixteen colours, where the palette cannot be chosen from.
 _DALTONIZED_PALETTES: Mapping[str, Mapping[int, int]] = {
     "dark-daltonized": {1: 3, 2: 4, 3: 5},
     "light-daltonized": {2: 4},
@@ -30,7 +30,7 @@ _BRIGHT_COLORS = 16
 
 
 def is_allowed(environ: Mapping[str, str], *, has: bool) -> bool:
-    """Whether to paint; `has`: the terminal is known to have colours."""
+    """Return whether to use colours; `has`: the terminal is known to have them."""
     if environ.get("NO_COLOR") or environ.get("CLICOLOR") == "0":
         return False
     if environ.get("FORCE_COLOR") in ("0", "false"):
@@ -46,7 +46,7 @@ def is_forced(environ: Mapping[str, str]) -> bool:
 
 
 def how_many(environ: Mapping[str, str], known: Terminfo | None) -> int:
-    """How many colours it has; if terminfo does not say, what its name and the environment say."""
+    """Return the number of colours, from terminfo or else from the environment."""
     if environ.get("COLORTERM") in ("truecolor", "24bit"):
         return _MANY_COLORS
     if known is not None:
@@ -55,14 +55,12 @@ def how_many(environ: Mapping[str, str], known: Terminfo | None) -> int:
 
 
 def to_theme(codes: str, theme: str, colors: int) -> str:
-    """The codes of a style, as the theme has them. `auto` leaves them alone."""
+    """Return the codes of a style in the theme. `auto` does not change them."""
     if theme == "auto" or not codes:
         return codes
     if theme == "mono":
         return ";".join(part for part in parts(codes) if not _is_color(part))
-    if (
-        codes == "2" and colors >= _MANY_COLORS
-    ):  # how dim that is, each terminal says differently
+    if codes == "2" and colors >= _MANY_COLORS:  # terminals differ in how dim that is
         return f"38;5;{COLOR_PALETTES[theme][0]}"
     if theme.endswith("-contrast"):
         codes = ";".join(part for part in parts(codes) if part != "2")
@@ -72,7 +70,7 @@ def to_theme(codes: str, theme: str, colors: int) -> str:
 
 
 def by_terminfo(codes: str, known: Terminfo) -> str:
-    """The same in the terminal's own words; what it cannot do is left out."""
+    """Return the terminal's own sequences for the codes it supports."""
     said = ""
     for part in parts(codes):
         if (number := ink(part)) is None:
@@ -83,7 +81,7 @@ def by_terminfo(codes: str, known: Terminfo) -> str:
 
 
 def parts(codes: str) -> Iterable[str]:
-    """One code after the other; the three of one of 256 colours are one."""
+    """Split the codes; the three numbers of a 256-colour code stay together."""
     left = codes.split(";")
     while left:
         take = 3 if left[0] in ("38", "48") and left[1:2] == ["5"] else 1
@@ -96,7 +94,7 @@ def _is_color(part: str) -> bool:
 
 
 def ink(part: str) -> int | None:
-    """The number of the colour that the code sets for letters."""
+    """Return the number of the foreground colour that the code sets, or None."""
     if part.startswith("38;5;"):
         return int(part.rpartition(";")[2])
     if len(part) == 2 and part[0] in "39" and part[1] in "01234567":

@@ -1,7 +1,7 @@
-"""What a slash command gets at a terminal, be it shown by lines or on the full screen.
+"""The context of a slash command at a terminal, shown by lines or on the full screen.
 
-It draws documents with a printer and asks with a reader. How a message is sent and a turn is
-shown is up to `terminal.terminal` and `tui.screen_context`.
+It draws documents with a printer and asks with a reader. `terminal.terminal` and
+`tui.screen_context` decide how a message is sent and a turn is shown.
 """
 
 import os
@@ -27,19 +27,19 @@ from refold.views.picker import OnMove, Picker, Search
 from refold.views.styled import Line, line
 
 T = TypeVar("T")
-# What runs beside the session, given what prints a line.
+# Work beside the session; it gets a function that prints a line.
 Beside: TypeAlias = Callable[[Callable[[str], None]], Coroutine[Any, Any, None]]
 
 
 async def no_listener(_: Callable[[str], None]) -> None:
-    """No work beside the session."""
+    """Do nothing beside the session."""
 
 
 class ConsoleContext:
     lacks: Collection[Need] = ()
 
     def __init__(self, session: Session, printer: Printer, reader: DialogReader) -> None:
-        # Where the turns run somewhere else, that process has the socket.
+        # If the turns run in another process, that process has the socket.
         self.socket = SessionSocket(session, os.environ) if session.owns_turns else None
         self.session, self.printer = session, printer
         self.job = CancellableJob(printer, reader)
@@ -99,7 +99,7 @@ class ConsoleContext:
         return notices
 
     async def _trust(self, rows: Sequence[str], question: str) -> bool:
-        """Show the rows and ask whether that folder is trusted. Raises if there is no answer."""
+        """Show the rows and ask whether the folder is trusted. Raises without an answer."""
         self.printer.gap()
         for row in rows:
             self.printer.say(row)
@@ -117,7 +117,7 @@ class ConsoleContext:
         )
         return False
 
-    # What only a terminal has: `TerminalFeatures`.
+    # Features that only a terminal has: `TerminalFeatures`.
 
     @property
     def has_colours(self) -> bool:
@@ -148,17 +148,17 @@ class ConsoleContext:
 
 
 class CancellableJob:
-    """What a command does beside the turn, until it is done or Ctrl+C ends it."""
+    """Work of a command beside the turn, until it is done or Ctrl+C ends it."""
 
     def __init__(self, printer: Printer, reader: DialogReader) -> None:
         self._printer, self._reader = printer, reader
         self._scope: anyio.CancelScope | None = None
 
     async def wait(self, work: Callable[[], Awaitable[T]]) -> T | None:
-        """Wait for it. If it was stopped, say so, and return None.
+        """Wait for the work. If it was stopped, print that, and return None.
 
-        Work in a thread notices where it calls `anyio.from_thread.check_cancelled`, and is waited
-        for until then.
+        Work in a thread stops where it calls `anyio.from_thread.check_cancelled`; until
+        then it is waited for.
         """
         try:
             with self._reader.quiet(), anyio.CancelScope() as self._scope:
@@ -170,7 +170,7 @@ class CancellableJob:
         return None
 
     def stop(self) -> bool:
-        """Ctrl+C came. False: no job runs."""
+        """Cancel the job after Ctrl+C. Return False if none runs."""
         if self._scope is None:
             return False
         self._scope.cancel()

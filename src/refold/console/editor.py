@@ -13,7 +13,7 @@ from refold.programs import Programs
 
 
 def editor_of(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The command that edits a file, or () where the person has named none."""
+    """Return the command that edits a file, or () if none is set."""
     for name in ("VISUAL", "EDITOR"):
         try:
             if words := shlex.split(environ.get(name, "")):
@@ -24,7 +24,7 @@ def editor_of(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 async def edit_text(text: str, command: tuple[str, ...], name: str) -> str:
-    """`text` as it is when the editor has ended. Raises `RefoldError`."""
+    """Return the text after editing it. Raises `RefoldError`."""
     with TemporaryDirectory(prefix="refold-") as directory:
         file = anyio.Path(directory, name)
         await file.write_text(text, encoding="utf-8")

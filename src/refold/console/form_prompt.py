@@ -41,7 +41,7 @@ Choose = Callable[[Menu, Line], Awaitable[str | Key]]
 
 
 class FormPrompt:
-    """One form at a terminal. `ask` gives the answer; None: the turn is to be stopped."""
+    """One form at a terminal. `ask` returns the answer, or None to stop the turn."""
 
     def __init__(
         self, form: Form, printer: Printer, reader: DialogReader, choose: Choose
@@ -55,7 +55,7 @@ class FormPrompt:
         self._printer.lines(form_lines(self._form, self._content, self._printer.room))
         if self._form.problem or self._form.url:
             return await self._ask_about_page()
-        # The question came by itself; what follows is in answer to what the user typed.
+        # Only the first question came by itself; later ones answer what the user typed.
         typed = await self._choose(_FORM_MENU, self._prompt())
         while True:
             match typed:
@@ -72,7 +72,7 @@ class FormPrompt:
     async def _ask_about_page(self) -> FormAnswer | None:
         match await self._choose(_UNSHOWN_MENU if self._form.problem else _PAGE_MENU, ()):
             case "o":
-                # The browser reads it later, so the system removes it.
+                # Not removed here: the browser reads it later.
                 way = Path(mkdtemp(prefix="refold-")) / "open.html"
                 self._opened = open_page(self._form.url, way, os.environ)
                 if self._opened is None:
@@ -88,7 +88,7 @@ class FormPrompt:
                 return None
 
     def _missing(self) -> list[int]:
-        """The numbers of the fields that are needed and empty."""
+        """Return the numbers of the required fields that are empty."""
         fields = enumerate(self._form.fields, 1)
         return [n for n, f in fields if f.required and f.name not in self._content]
 
@@ -105,7 +105,7 @@ class FormPrompt:
         )
 
     async def _take(self, words: str) -> FormAction | None:
-        """What was typed at the form. None: ask again."""
+        """Handle a line typed at the form. None: ask again."""
         if words.lower() in _DECLINE_WORDS:
             return "decline"
         if not words:
@@ -125,7 +125,7 @@ class FormPrompt:
         return None
 
     async def _send(self) -> FormAction | None:
-        """Send the form, or fill in first what is needed and show it once more."""
+        """Send the form, or ask for the missing fields first and show it once more."""
         if not (missing := self._missing()):
             return "accept"
         for number in missing:
@@ -135,7 +135,7 @@ class FormPrompt:
         return None
 
     async def _fill(self, number: int) -> bool:
-        """Ask for one value until it fits. False: the user went back."""
+        """Ask for one value until it is valid. Return False if the user went back."""
         field = self._form.fields[number - 1]
         self._printer.lines(choice_lines(field, self._printer.room))
         hint = field_hint(field) if not field.options else "a number or a name"
@@ -155,7 +155,7 @@ class FormPrompt:
                     return False
 
     def _set(self, field: FormField, typed: str) -> bool:
-        """Keep the value, or say what is wrong with it."""
+        """Store the value, or print what is wrong with it."""
         try:
             value = parse_field(field, typed)
         except ValueError as error:
@@ -170,7 +170,7 @@ class FormPrompt:
         return True
 
     def _show(self, *numbers: int) -> None:
-        """Show the form anew where the display can, and else these fields."""
+        """Draw the form again if the display can, otherwise these fields."""
         room = self._printer.room
         if self._reader.forget():
             self._printer.lines(form_lines(self._form, self._content, room))
@@ -183,7 +183,7 @@ class FormPrompt:
 
 
 def answer_line(form: Form, answer: FormAnswer) -> str:
-    """What is printed of an answer, in one line."""
+    """Return an answer as one line to print."""
     if answer.action != "accept":
         return "declined" if answer.action == "decline" else "cancelled"
     if form.url:

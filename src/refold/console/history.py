@@ -18,26 +18,26 @@ from prompt_toolkit.history import History, InMemoryHistory
 
 from refold.safe_open import create_file, open_checked
 
-_MAX_ENTRY_CHARS = 10_000  # characters of an entry
-_MAX_FILE_BYTES = 1_000_000  # bytes of the file; then the older half goes
+_MAX_ENTRY_CHARS = 10_000  # of an entry
+_MAX_FILE_BYTES = 1_000_000  # beyond that size the older half is dropped
 
 
 def history(
     path: Path | None, whole: Callable[[str], str], masked: Callable[[str], str]
 ) -> History:
-    """The one in this file. An entry stands there `whole`, with its secrets `masked`."""
+    """Return the history in this file: entries `whole`, with secrets `masked`."""
     if path is None:
         return InMemoryHistory()
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         os.close(open_checked(path, os.O_WRONLY | os.O_CREAT))
-    except OSError:  # a disk that is full or read-only: history is a convenience
+    except OSError:  # the disk is full or read-only: history is a convenience
         return InMemoryHistory()
     return _Kept(path, whole, masked)
 
 
 class _Kept(History):
-    """A line with the time, then each line of the entry behind a plus."""
+    """The file: a line with the time, then each line of the entry after a plus."""
 
     def __init__(
         self, path: Path, whole: Callable[[str], str], masked: Callable[[str], str]
@@ -60,7 +60,7 @@ class _Kept(History):
         try:
             with _alone(self._path) as file:
                 os.write(file, entry)
-        except OSError:  # it can still be fetched back in this session
+        except OSError:  # it is still available in this session
             return
 
     def _read_bounded(self) -> bytes:
@@ -79,7 +79,7 @@ class _Kept(History):
 
 
 class Suggested(AutoSuggest):
-    """The rest of the newest line that began like what is typed."""
+    """Suggests the rest of the newest line that begins like the typed text."""
 
     def get_suggestion(self, buffer: Buffer, document: Document) -> Suggestion | None:
         typed = document.text
@@ -95,7 +95,7 @@ class Suggested(AutoSuggest):
 
 @contextmanager
 def _alone(path: Path) -> Generator[int]:
-    """The file, to read and add to, while no other program of ours does."""
+    """Open the file to read and append, locked against other refold processes."""
     while True:
         file = open_checked(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         try:
@@ -112,7 +112,7 @@ def _alone(path: Path) -> Generator[int]:
 
 
 def _entries(content: bytes) -> list[str]:
-    """Oldest first. An entry cut off by a crash ends where the next one begins."""
+    """Return the entries, oldest first. One cut off by a crash ends at the next one."""
     entries = list[str]()
     lines = list[str]()
     for line in [*content.decode(errors="replace").split("\n"), ""]:

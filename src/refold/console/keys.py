@@ -17,24 +17,24 @@ from anyio.lowlevel import checkpoint_if_cancelled
 
 
 def cbreak_mode(source: int) -> AbstractContextManager[None]:
-    """Keys are neither echoed nor held until Enter. A pipe is left as it is."""
-    # With IEXTEN, Ctrl+O would stop all output on a Mac and a BSD.
+    """Deliver keys at once, without echo. A pipe is left as it is."""
+    # With IEXTEN, Ctrl+O would stop all output on macOS and the BSDs.
     held = termios.ECHO | termios.ICANON | termios.IEXTEN
     return _with(source, lambda modes: modes & ~held)
 
 
 def no_echo(source: int) -> AbstractContextManager[None]:
-    """What is typed is not shown, where the source is a terminal."""
+    """Turn the echo off, if the source is a terminal."""
     return _with(source, lambda modes: (modes & ~termios.ECHO) | termios.ICANON)
 
 
 def canonical_mode(source: int) -> AbstractContextManager[None]:
-    """Whole lines come, and are seen while they are typed."""
+    """Deliver whole lines, with echo."""
     return _with(source, lambda modes: modes | termios.ECHO | termios.ICANON)
 
 
 def modes(source: int) -> list[Any]:
-    """How the terminal is set, for `set_modes`; [] for what is no terminal."""
+    """Return the terminal's modes, for `set_modes`; [] if it is not a terminal."""
     try:
         return termios.tcgetattr(source)
     except termios.error:
@@ -44,14 +44,14 @@ def modes(source: int) -> list[Any]:
 def set_modes(source: int, wanted: list[Any]) -> None:
     if not wanted:
         return
-    with suppress(termios.error):  # it is gone by now
+    with suppress(termios.error):  # the terminal is gone
         termios.tcsetattr(source, termios.TCSADRAIN, wanted)
 
 
 def suspend(found: list[int] | None = None, group: int | None = None) -> None:
-    """Stop as Ctrl+Z does, with the terminal set as it was `found`; return when we go on.
+    """Stop the process as Ctrl+Z does, with the modes `found`; return when it continues.
 
-    `group` is who stops: 0 for all that the shell started with us, None for us alone.
+    `group` 0 stops all processes that the shell started with us, None only this one.
     """
     now, hears = modes(0), signal.getsignal(signal.SIGTSTP)
     set_modes(0, found or [])
@@ -68,8 +68,8 @@ def _with(source: int, change: Callable[[int], int]) -> Generator[None]:
         yield
         return
     after = [*before]
-    # At Ctrl+C the system would drop what waits to be shown, and it does so after the signal:
-    # also what we print in answer to it.
+    # At Ctrl+C the system would discard pending output, and it does so after the signal:
+    # also what is printed in answer to it.
     after[3] = change(before[3]) | termios.NOFLSH
     set_modes(source, after)
     try:
@@ -81,11 +81,11 @@ def _with(source: int, change: Callable[[int], int]) -> Generator[None]:
 async def wait_readable(source: int) -> None:
     """Wait for keys. If the wait is cancelled, they are left for the next reader."""
     await anyio.wait_readable(source)
-    await checkpoint_if_cancelled()  # which keys that have come get ahead of
+    await checkpoint_if_cancelled()  # keys that are there already would win against it
 
 
 async def read_key(source: int) -> str:
-    """What is typed next. "" if nothing will ever come any more."""
+    """Return what is typed next, or "" at the end of input."""
     await wait_readable(source)
     try:
         return os.read(source, 4096).decode(errors="ignore")
@@ -94,21 +94,21 @@ async def read_key(source: int) -> str:
 
 
 def unread_input(source: int) -> bytes:
-    """Keys that came one by one and were not read.
+    """Return keys that arrived one by one and were not read.
 
-    To be taken before whole lines are asked for: Linux would keep them back until the
-    next Enter, even where one is among them.
+    Call it before asking for whole lines: Linux would hold these keys back until the next
+    Enter, even if one of them is Enter.
     """
     if not (found := modes(source)) or found[3] & termios.ICANON:
         return b""
-    with suppress(OSError):  # it is gone by now
+    with suppress(OSError):  # the terminal is gone
         if select.select([source], [], [], 0)[0]:
             return os.read(source, 65_536)
     return b""
 
 
 def discard_input(source: int) -> None:
-    """Throw away what was typed and not read: it was not meant for what is asked next."""
+    """Discard unread keys: they were not meant for the next question."""
     try:
         termios.tcflush(source, termios.TCIFLUSH)
     except termios.error:

@@ -1,8 +1,8 @@
-"""Editing keys of both displays, where prompt_toolkit has none or others than people expect.
+"""Editing keys of both displays, where prompt_toolkit has none or unexpected ones.
 
-Most take a letter as a whole: an emoji of several characters, or a letter with marks. They hold
-where the next letter has more than one character, and at the ends of lines. Words are those of all
-languages.
+Most act on a whole letter (grapheme): an emoji of several characters, or a letter with
+marks. They apply where the next letter has several characters, and at the ends of lines.
+Words are those of all languages.
 """
 
 import re
@@ -31,7 +31,7 @@ from prompt_toolkit.keys import Keys
 
 from refold.views.wrap import letters
 
-_LETTER_CHARS = 64  # more than any letter has
+_LETTER_CHARS = 64  # no letter has more
 _WORD_PATTERNS = ("_FIND_WORD_RE", "_FIND_CURRENT_WORD_RE",
           "_FIND_CURRENT_WORD_INCLUDE_TRAILING_WHITESPACE_RE")  # fmt: skip
 _typing = emacs_mode | vi_insert_mode
@@ -64,7 +64,7 @@ _wide_before = _joins_before | _at_line_start
 
 
 def add_letter_keys(keys: KeyBindings) -> None:
-    """The arrows, Backspace and Delete, and `h`, `l`, `x`, `X`, `s`, `r` and `cw` of vi."""
+    """Add the arrows, Backspace and Delete, and vi's `h`, `l`, `x`, `X`, `s`, `r`, `cw`."""
     _find_words_of_all_languages()
     _add_moves(keys)
     _add_deletions(keys)
@@ -73,7 +73,7 @@ def add_letter_keys(keys: KeyBindings) -> None:
 
 
 def stay_between_letters(app: Application[Any]) -> None:
-    """After each key of `app`, the cursor stands before or behind a letter, never within."""
+    """Keep the cursor of `app` between letters after each key, never within one."""
     came_from = [0]
 
     def begin(_: KeyProcessor) -> None:
@@ -92,7 +92,7 @@ def stay_between_letters(app: Application[Any]) -> None:
 
 
 def _find_words_of_all_languages() -> None:
-    """prompt_toolkit has the letters of English in its patterns, and no setting for others."""
+    """Patch prompt_toolkit's patterns, which know English letters only."""
     for name in _WORD_PATTERNS:
         pattern: str = getattr(document, name).pattern
         letters_of_all = pattern.replace("a-zA-Z0-9_", r"\w\u0300-\u036f")
@@ -156,7 +156,7 @@ def _add_vi_changes(keys: KeyBindings) -> None:
     @keys.add("c", "w", filter=vi_navigation_mode)
     @keys.add("c", "W", filter=vi_navigation_mode)
     def _(event: KeyPressEvent) -> None:
-        """To the end of the word, without the blanks behind it."""
+        """Move to the end of the word, without the blanks after it."""
         there, whole = event.current_buffer.document, event.data == "W"
         if there.current_char.isspace():
             end = there.find_next_word_beginning(event.arg, WORD=whole)
@@ -168,7 +168,7 @@ def _add_vi_changes(keys: KeyBindings) -> None:
 
 
 def _add_registers(keys: KeyBindings) -> None:
-    """prompt_toolkit looks for the name of the register in the key of the motion, and fails."""
+    """Bind registers: prompt_toolkit reads their name from the wrong key, and fails."""
     for key in "cdy":
 
         @keys.add('"', Keys.Any, key, filter=vi_navigation_mode)
@@ -189,7 +189,7 @@ def _add_registers(keys: KeyBindings) -> None:
 
 
 def _letter_around(buffer: Buffer) -> tuple[int, int]:
-    """Where the letter at the cursor begins and ends."""
+    """Return where the letter at the cursor begins and ends."""
     text, position = buffer.text, buffer.cursor_position
     if text[max(position - 1, 0) : position + 1].isascii():
         return position, position
@@ -202,7 +202,7 @@ def _letter_around(buffer: Buffer) -> tuple[int, int]:
 
 
 def _after(text: str, position: int) -> int:
-    """How many characters the letter at `at` has; 0: the text ends there."""
+    """Return how many characters the letter at `position` has; 0: the text ends there."""
     rest = text[position : position + _LETTER_CHARS]
     if not rest or rest[0] == "\n":
         return len(rest[:1])
@@ -218,7 +218,7 @@ def _before(text: str, position: int) -> int:
 
 
 def _chars_after(event: KeyPressEvent) -> int:
-    """The characters of as many letters as the count before the key says."""
+    """Return how many characters the next letters have, as many as the key's count."""
     text, start = event.current_buffer.text, event.current_buffer.cursor_position
     position = start
     for _ in range(min(event.arg, len(text) - start)):

@@ -21,7 +21,7 @@ from refold.views.picker import (
 )
 from refold.views.styled import line
 
-MAX_LIST_NUMBERS = 20  # in a list of numbers
+MAX_LIST_NUMBERS = 20  # of a numbered list
 _NUMBER_PROMPT = "number, or words to search for; Enter to leave: "
 
 
@@ -32,10 +32,10 @@ async def pick(
     search: Search | None = None,
     on_move: OnMove | None = None,
 ) -> Picker | None:
-    """The list as it was left, with something chosen; None: the person has left.
+    """Return the list with the choice made, or None if the person left.
 
-    `search` may take its time: it is called in a thread. `on_move` is called when something
-    else is selected, where the list is drawn; it may change the theme.
+    `search` may take its time: it is called in a thread. `on_move` is called with each
+    newly selected item if the list is drawn; it may change the theme.
     """
     if not isinstance(reader, ListReader):
         return await _by_number(printer, reader, picker, search)

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def words_on(printer: Printer) -> "MarkdownRenderer":
-    """For words that come in pieces. A new width counts from the next block on."""
+    """Return a renderer for streaming text. A new width applies from the next block on."""
     from refold.views.markdown.renderer import (
-        MarkdownRenderer,  # before the first words a start does without
+        MarkdownRenderer,  # imported with the first text, to start faster
     )
 
     look = printer.look
@@ -30,6 +30,6 @@ def words_on(printer: Printer) -> "MarkdownRenderer":
 
 
 def print_words(text: str, printer: Printer) -> None:
-    """Words that are all there."""
+    """Print a complete text."""
     prose = words_on(printer)
     printer.pieces([*prose.add(visible(text)), *prose.end()])

@@ -19,10 +19,10 @@ _LEADS_TO = '<!doctype html><meta http-equiv="refresh" content="0; url={link}">\
 def open_page(
     link: str, way: Path, environ: Mapping[str, str]
 ) -> subprocess.Popen[bytes] | None:
-    """Open the link. None: no program for that was found, and `NO_BROWSER` says so.
+    """Open the link. Return None if no program for that was found; then show `NO_BROWSER`.
 
-    Other users see the arguments of a program, and the link is a key. So the browser is
-    given the file `way`, which only its owner can read, and which leads to the link.
+    Other users can see the arguments of a program, and the link contains a key. So the
+    browser gets the file `way`, which only its owner can read, and which redirects.
     """
     known = Programs(environ)
     for name in (environ.get("BROWSER", ""), "xdg-open", "open", "wslview"):

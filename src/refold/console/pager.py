@@ -19,11 +19,11 @@ _COLOR_PAGERS = (
     "moar",
     "moor",
     "bat",
-)  # pagers that show them without being asked
+)  # pagers that show colours without a flag
 
 
 async def show(rows: Sequence[Line], printer: Printer) -> None:
-    """In the pager if there is a terminal, and the rows do not fit on its screen."""
+    """Show rows in the pager, or print them if they fit or there is no terminal."""
     can = printer.look.moves and os.isatty(0) and os.isatty(1)
     command = pager_of(os.environ) if can and len(rows) >= printer.look.height() else ()
     if command:
@@ -33,7 +33,7 @@ async def show(rows: Sequence[Line], printer: Printer) -> None:
 
 
 def pager_of(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The command that shows a long text: $PAGER, or less where there is one."""
+    """Return the pager's command: $PAGER, or less if it is installed."""
     said = environ.get("PAGER", "").strip()
     try:
         words = tuple(shlex.split(said))
@@ -54,8 +54,8 @@ def _shows_colors(command: Sequence[str], less: str) -> bool:
 
 
 async def _page(rows: Sequence[Line], command: Sequence[str], printer: Printer) -> None:
-    """Harmless text and our own colours; the pager has the terminal meanwhile."""
-    # As git does: colours go through, and what fits on a screen needs no key.
+    """Page harmless text with our colours; the pager has the terminal until it ends."""
+    # As git does: colours are passed through, and a text that fits needs no key.
     environ = {"LESS": "FRX", **programs.plain(os.environ)}
     painted = _shows_colors(command, environ["LESS"])
     text = "".join(
@@ -69,12 +69,12 @@ async def _page(rows: Sequence[Line], command: Sequence[str], printer: Printer) 
         async with await programs.open_process(
             (program, *command[1:]), stdout=None, stderr=None, env=environ
         ) as running:
-            assert running.stdin is not None  # it is a pipe
+            assert running.stdin is not None  # stdin is a pipe
             try:
                 await running.stdin.send(text.encode(errors="replace"))
                 await running.stdin.aclose()
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                pass  # it was left before it had read all
+                pass  # the pager was left before it had read everything
             await running.wait()
     except OSError as error:
         raise RefoldError(f"{command[0]} could not be started: {error}") from error

@@ -35,9 +35,9 @@ _ALL_MENU = Menu(
     (Choice("y", "all of them, once", widens=True), Choice("n", "none of them, and why")),
     "one by one",
 )
-_NARROW_CHOICES = "ynv"  # choices that give no more rights than this call needs
+_NARROW_CHOICES = "ynv"  # choices that grant no more than this call needs
 
-# A mode that would not ask: as a choice, and as the answer.
+# A mode that would not ask: the key of the choice, and the answer.
 _EASIER_MODES: Mapping[Mode, tuple[str, str]] = {
     "accept-edits": ("accept edits from here on", "edits run without asking"),
     "sandbox": ("mode sandbox from here on", "sandboxed commands run without asking"),
@@ -56,7 +56,7 @@ class PermissionAnswer(Struct, frozen=True):
     mode: Mode | None = None  # that follows a yes
     answers: tuple[str, ...] = ()
     stop: bool = False
-    also: tuple[Permission, ...] = ()  # other questions that this answers
+    also: tuple[Permission, ...] = ()  # other questions that this answers too
 
 
 async def ask(
@@ -66,7 +66,7 @@ async def ask(
     reader: DialogReader,
     send_draft: SendDraft,
 ) -> PermissionAnswer:
-    """Show the question until one of its choices is taken."""
+    """Ask until one of the choices is taken."""
     put = _Question(request, session, printer, partial(choose, reader, send_draft), reader)
     printer.gap()
     put.show()
@@ -79,14 +79,14 @@ async def ask(
 async def choose(
     reader: DialogReader, send_draft: SendDraft, menu: Menu, prompt: Line = ()
 ) -> str | Key:
-    """Ask until there is an answer. A draft that is sent meanwhile is none."""
+    """Ask until there is an answer. A draft sent meanwhile is not one."""
     while isinstance(answer := await reader.choose(menu, prompt), DraftMessage):
         await send_draft(answer)
     return answer
 
 
 def already_allowed(request: Permission, session: Session) -> PermissionAnswer | None:
-    """The yes to a call that an answer to an earlier question covers by now."""
+    """Return a yes if an earlier answer allows this call by now."""
     if not session.permissions.runs_unasked(request):
         return None
     made = session.as_made(request.call.call)
@@ -97,7 +97,7 @@ def already_allowed(request: Permission, session: Session) -> PermissionAnswer |
 async def send(
     answer: PermissionAnswer, request: Permission | Questions, session: Session
 ) -> bool:
-    """False: another client was faster, or the call has changed."""
+    """Send the answer. Return False if another client was faster or the call changed."""
     if answer.stop:
         return await session.interrupt(reason=STOP_TEXT)
     is_sent = await session.answer(
@@ -116,9 +116,9 @@ async def send(
 
 
 def _beside(request: Permission, session: Session) -> list[Permission]:
-    """The open questions that may be decided together with this one, in their order.
+    """Return the open questions that may be decided together with this one, in order.
 
-    Those of the same agent, but none that is asked in every mode.
+    They are of the same agent, and not asked in every mode.
     """
     asked = (
         permission for permission in session.requests if isinstance(permission, Permission)
@@ -144,7 +144,7 @@ def _to_approve(request: Permission, session: Session) -> CallToApprove:
 
 
 class _Question:
-    """One call, and what may be said to it."""
+    """The question about one call, and its choices."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class _Question:
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """What "session" and "always" add."""
+        """The rules that "session" and "always" add."""
         return self._rule_sets[0] if self._rule_sets else ()
 
     def _mode_that_would_not_ask(self, request: Permission) -> Mode | None:
@@ -200,7 +200,7 @@ class _Question:
         self._printer.lines(permission_question(asked, self._printer.room, max_lines=most))
 
     async def answer(self, pressed: str | Key) -> PermissionAnswer | None:
-        """What this key says; None: ask again."""
+        """Return the answer for this key, or None to ask again."""
         match pressed:
             case "y":
                 return PermissionAnswer(True, "yes, once")
@@ -232,7 +232,7 @@ class _Question:
                 self.show(whole=True)
 
     async def _write_rule(self) -> None:
-        """The person edits the rule that `s` and `a` add. What cannot be used is said."""
+        """Let the person edit the rule that `s` and `a` add; report unusable ones."""
         edits = self._reader.edits
         (text,) = self.rules
         while True:
@@ -252,7 +252,7 @@ class _Question:
             return
 
     async def _decide_all(self, asked: Sequence[Permission]) -> PermissionAnswer | None:
-        """Show all of these whole, and answer them with one key. None: one by one."""
+        """Show all these calls in full, and take one answer. None: one by one."""
         for number, permission in enumerate(asked, 1):
             self._printer.gap()
             self._printer.say(f"{number} of {len(asked)}", "dim")
@@ -277,7 +277,7 @@ class _Question:
                     pass
 
     async def _always(self) -> PermissionAnswer | None:
-        """The rules once more, and where they will stand."""
+        """Show the rules again, with the file they are saved in, and ask."""
         where = on_one_line(self._permissions.rules_file)
         self._printer.say(f"Always allowed in this folder, in {where}:", "dim")
         for rule in self.rules:
@@ -293,7 +293,7 @@ class _Question:
 
 
 async def _ask_refusal(reader: DialogReader) -> PermissionAnswer | None:
-    """No, and why; None if the person thought better of it."""
+    """Return a refusal with its reason, or None if the person went back."""
     prompt = line("why not? (Enter for no reason) ", "dim")
     match await reader.brief(prompt):
         case str(words):

@@ -28,9 +28,9 @@ _WAITS_HINT = "The plan waits: /execute approves it, /plan shows it again, a mes
 
 
 class PlanVerdict(Struct, frozen=True):
-    """`text` is the plan as it was edited; `feedback` what is wrong with it.
+    """An answer to a plan. `text` is the plan as edited, `feedback` what is wrong with it.
 
-    `mode` follows; "" for the one before the plan.
+    `mode` is the next mode; "" for the one before the plan.
     """
 
     approved: bool
@@ -41,11 +41,11 @@ class PlanVerdict(Struct, frozen=True):
 
 
 class PlanQueue:
-    """Which plan of a session is to be put before the next prompt."""
+    """Which plan of a session to put before the next prompt."""
 
     def __init__(self) -> None:
-        self._later = 0  # the plan that the person wants to judge later
-        self._now = False  # or now, after all
+        self._later = 0  # the plan that was put off
+        self._now = False  # or asked for again
 
     def now(self) -> None:
         self._now = True
@@ -62,7 +62,7 @@ class PlanQueue:
 
 
 async def put(plan: Plan, session: Session, printer: Printer, reader: DialogReader) -> bool:
-    """Show the plan and ask. False: it is left for later."""
+    """Show the plan and ask. Return False if it is put off."""
     verdict, answered = None, False
     with anyio.CancelScope() as scope:
 
@@ -108,7 +108,7 @@ async def _send(verdict: PlanVerdict, plan: Plan, session: Session) -> bool:
 async def _judge(
     plan: Plan, before: Mode, printer: Printer, reader: DialogReader
 ) -> PlanVerdict | DraftMessage | None:
-    """`before` is the mode before the plan. Edits are accepted only if the person says so."""
+    """Ask about a plan; `before` is the mode before it. Edits need an explicit choice."""
     text = plan.text
     _show(plan.title, text, printer)
     asks = before in ("default", "accept-edits")
@@ -139,7 +139,7 @@ async def _judge(
 
 
 def _menu(stays: Mode | Literal[""]) -> Menu:
-    """`stays`: the mode that goes on, where it is not one in which edits ask."""
+    """Return the choices. `stays` is the mode to keep, if edits do not ask in it."""
     yes = f"approve, in mode {stays}" if stays else "approve, ask for each edit"
     choices = (
         Choice("y", yes), Choice("a", "approve, accept edits", widens=True),

@@ -16,7 +16,7 @@ from refold.views.styled import Line, Piece, Style, join_pieces
 from refold.views.wrap import cells, cut, of_one_width, wrap_line
 
 _FIRST_COLUMN = re.compile(r"(?:\* | ) *\S+(?: \S+)*  +")  # of a list
-_FAR_IN = 16  # cells: what begins there stands in a second column by itself
+_FAR_IN = 16  # between columns: text after them is a second column
 
 
 class Printer:
@@ -24,16 +24,16 @@ class Printer:
         self.look = look
         self._out = out
         self._at_start, self._after_gap = True, True
-        self.written = 0  # how often something was, to stay
+        self.written = 0  # how often a status was replaced by lasting text
         self._status = tuple[str, ...]()  # its rows,
-        self._drawn = tuple[int, ...]()  # and how many cells each takes
+        self._drawn = tuple[int, ...]()  # and the cells of each
 
     @property
     def room(self) -> int:
         return self.look.room()
 
     def in_theme(self, theme: str, environ: Mapping[str, str]) -> None:
-        """Paint in these colours from now on. Where nothing is painted, nothing will be."""
+        """Use the colours of this theme from now on, if colours are used at all."""
         now = self.look
         self.in_look(
             detect_capabilities(
@@ -42,16 +42,16 @@ class Printer:
         )
 
     def in_look(self, look: TerminalCapabilities) -> None:
-        """Paint so from now on."""
+        """Use these capabilities from now on."""
         self.look = look
 
     @property
     def at_start(self) -> bool:
-        """Does nothing stand on this line?"""
+        """Whether the cursor is at the start of a line."""
         return self._at_start
 
     def pieces(self, pieces: Iterable[Piece]) -> None:
-        """Text that goes on where the last one ended."""
+        """Print text that continues where the last one ended."""
         whole = join_pieces(pieces)
         if text := "".join(text for _, text in whole):
             self._write("".join(self.look.paint(*piece) for piece in whole), text)
@@ -67,7 +67,7 @@ class Printer:
             self.line(line)
 
     def under(self, lines: Iterable[Line]) -> None:
-        """Lines that belong to the one above."""
+        """Print lines that belong to the one above."""
         sign = self.look.sign("result")
         for index, line in enumerate(lines):
             self.line((("dim", "    " if index else f"  {sign} "), *line))
@@ -76,29 +76,29 @@ class Printer:
         self.line(((style, text),))
 
     def fresh(self) -> None:
-        """Be at the start of a line."""
+        """Move to the start of a line."""
         if not self._at_start:
             self._write("\n", "\n")
 
     def gap(self) -> None:
-        """Leave one empty line, and not two."""
+        """Leave one empty line, not two."""
         self.fresh()
         if not self._after_gap:
             self._write("\n", "\n")
 
     def note_typed_line(self) -> None:
-        """A person has just typed a line here; the cursor stands below it."""
+        """Note that a line was typed here; the cursor is below it."""
         self._at_start, self._after_gap = True, False
 
     def note_interrupt(self) -> None:
-        """Ctrl+C was pressed: where keys are echoed all the time, ^C stands there now."""
+        """Note Ctrl+C: where keys are always echoed, ^C is on the line now."""
         if self.look.display == "plain":
             self._at_start = self._after_gap = False
 
     def status(self, *rows: Line) -> None:
-        """Show rows for a while. Nothing is shown where it could not be taken back.
+        """Show rows until something else is printed; nothing if they could not be erased.
 
-        Where the cursor cannot go up, and on a low screen, only the last ones are shown.
+        If the cursor cannot move up, or the screen is low, only the last rows are shown.
         """
         if not self.look.moves or not self._at_start:
             return
@@ -109,12 +109,12 @@ class Printer:
             return
         if shown == self._status:
             return
-        same = 0  # rows at the top that stay as they are
+        same = 0  # rows at the top that do not change
         for before, after in zip(self._status, shown, strict=False):
             if before != after:
                 break
             same += 1
-        # The cursor stands in the last row that was drawn: that one is always drawn anew.
+        # The cursor is in the last row drawn: that one is always drawn again.
         same = max(min(same, len(shown) - 1, len(self._status) - 1), 0)
         back = self._back(same)
         self._status, self._drawn = shown, tuple(cells_ for _, cells_ in drawn)
@@ -122,16 +122,16 @@ class Printer:
 
     @property
     def status_room(self) -> int:
-        """How many rows a status may have."""
+        """Return how many rows a status may have."""
         height = self.look.height()
         if not self.look.up or not height:
             return 1
         return max(height // 2, 1)
 
     def _fit(self, row: Line) -> tuple[str, int]:
-        """The row, painted and cut to the screen, and its width in cells."""
+        """Return the row, styled and cut to the screen, and its width in cells."""
         encoding = self._encoding
-        # What a cut is marked with is spelled longer where its sign is not to be had.
+        # The mark of a cut is longer where its sign must be spelled in ASCII.
         left = self._width - 1 - (0 if is_all_of_unicode(encoding) else MAX_CUT_CELLS)
         painted, drawn = "", 0
         for style, text in row:
@@ -152,7 +152,7 @@ class Printer:
             self._send(back)
 
     def ring(self, order: str) -> None:
-        """Send the terminal an order that shows nothing here; none where it might."""
+        """Send an order that shows nothing on terminals that can move the cursor."""
         if self.look.moves:
             self._send(order)
 
@@ -165,7 +165,7 @@ class Printer:
         return self.look.encoding or self._out.encoding or "utf-8"
 
     def _back(self, keep: int = 0) -> str:
-        """Take the status back, but for so many rows at its top; all screen rows of each."""
+        """Return what erases the status except its first rows, after any reflow."""
         look, drawn = self.look, self._drawn[keep:]
         wide = self._width if look.refits else 0
         broken = sum(max(each - 1, 0) // wide for each in drawn) if wide else 0
@@ -188,10 +188,10 @@ class Printer:
 
 
 def _indent(text: str, room: int) -> int:
-    """Where a line goes on that is broken: in its second column, or below its words."""
+    """Return the indent of a broken line: its second column, or its own indent."""
     column = _FIRST_COLUMN.match(text)
     if column and cells(column[0]) <= room // 2:
         return cells(column[0])
-    mark = 2 if text.startswith("* ") else 0  # of the one that is chosen, in a list
+    mark = 2 if text.startswith("* ") else 0  # of the selected item of a list
     indent = len(text) - len(text[mark:].lstrip(" "))
     return indent + 2 if 0 < indent < _FAR_IN else indent

@@ -22,13 +22,13 @@ from refold.errors import RefoldError
 from refold.values.kept_output import Printed
 from refold.views.strip_escapes import render_lines
 
-_AT_ONCE = 65_536  # bytes
-_EACH_END = 256 * 1024  # bytes that are kept
-_TAIL_BYTES = 4_096  # bytes that tell where the cursor stands
+_AT_ONCE = 65_536  # read at once
+_EACH_END = 256 * 1024  # of output that are kept
+_TAIL_BYTES = 4_096  # of output that show where the cursor is
 _SCREEN_LEFT = re.compile("\x1b\\[\\?(?:47|1047|1049)l")
-_DRAIN_SECONDS = 0.2  # seconds for what is still on its way when it has ended
-# Makes the terminal its own, and then is the command: nothing runs in a fork of ours. What
-# Python has switched off for itself is on again, or `yes | head` would be told of an error.
+_DRAIN_SECONDS = 0.2  # seconds for the rest of the output after the command has ended
+# Takes the terminal, and becomes the command: no Python code runs in a fork of ours.
+# Signals that Python ignores are reset, or `yes | head` would report an error.
 _BEGIN = (
     "import fcntl,os,signal,sys,termios;fcntl.ioctl(0,termios.TIOCSCTTY,0);"
     "[signal.signal(n,signal.SIG_DFL)for n in(signal.SIGPIPE,signal.SIGXFSZ)];"
@@ -37,8 +37,8 @@ _BEGIN = (
 _MODES_PATTERN = re.compile(rb"\x1b\[\?([0-9;]{1,64})([hl])")
 _ON_FROM_THE_START = frozenset({b"7", b"12", b"25"})  # wrapping, blinking, the cursor
 _SCREEN_MODES = frozenset({b"47", b"1047", b"1049"})
-_MAX_ORDER_BYTES = 80  # bytes of an order that comes in two pieces
-# What was seen of each kind, and what ends it.
+_MAX_ORDER_BYTES = 80  # of an order that arrives in two pieces
+# What was seen of each kind, and what resets it.
 _OTHERS = (
     (re.compile(rb"\x1b\[[0-9;:]*m"), b"\x1b[0m"),
     (re.compile(rb"\x1b="), b"\x1b>"),
@@ -59,7 +59,7 @@ class CommandDone(Struct, frozen=True):
 async def run(
     command: Sequence[str], directory: str, environ: Mapping[str, str]
 ) -> CommandDone:
-    """Until it ends. Raises `RefoldError` where it cannot be begun."""
+    """Run the command until it ends. Raises `RefoldError` if it cannot be started."""
     ours, its = os.openpty()
     try:
         _fit(its)
@@ -101,7 +101,7 @@ class _Relay:
                 piece = os.read(self._ours, _AT_ONCE)
             except BlockingIOError:
                 continue
-            except OSError:  # nobody has the other end any more
+            except OSError:  # the other end is closed
                 piece = b""
             if not piece:
                 self.over.set()
@@ -117,7 +117,7 @@ class _Relay:
                 keys = os.read(0, _AT_ONCE)
             except OSError:
                 keys = b""
-            if not keys:  # the terminal is gone; a signal says so, too
+            if not keys:  # the terminal is gone; a signal reports that, too
                 return
             while keys:
                 await anyio.wait_writable(self._ours)
@@ -126,7 +126,7 @@ class _Relay:
 
 
 def _in_a_line(done: "_Relay") -> bool:
-    """Does the cursor stand behind something? A screen of its own is gone by now."""
+    """Return True if the cursor is within a line, after any alternate screen is left."""
     kept = done.printed.start + done.printed.end
     tail = kept[-_TAIL_BYTES:].decode(errors="replace")
     *screens, behind = _SCREEN_LEFT.split(tail)
@@ -153,7 +153,7 @@ async def _resizing(ours: int) -> None:
 
 
 def _fit(its: int) -> None:
-    """As the person's terminal is, where whole lines are typed and seen."""
+    """Copy the size and modes of the person's terminal, for whole lines with echo."""
     with suppress(termios.error):
         termios.tcsetwinsize(its, termios.tcgetwinsize(0))
         modes = termios.tcgetattr(0)
@@ -165,28 +165,27 @@ def _fit(its: int) -> None:
 
 @contextmanager
 def _raw() -> Generator[None]:
-    """Every key comes as it is: what it means says the command's own terminal."""
+    """Pass every key on unchanged: the command's own terminal interprets it."""
     before: list[Any] = termios.tcgetattr(0)
     tty.setraw(0, termios.TCSADRAIN)
     try:
         yield
     finally:
-        with suppress(termios.error):  # it is gone by now
+        with suppress(termios.error):  # the terminal is gone
             termios.tcsetattr(0, termios.TCSADRAIN, before)
 
 
 def _write(target: int, data: bytes) -> None:
-    with suppress(OSError):  # the terminal is gone; the command is told so by its own
+    with suppress(OSError):  # the terminal is gone; the command's own reports that
         while data:
             data = data[os.write(target, data) :]
 
 
-# What a program has changed of a terminal, and the orders that put it right. Pure.
-#
-# A program that is ended in the middle leaves its modes behind: the cursor hidden, the
-# mouse heard, letters drawn as lines.
+# What a program has changed of a terminal, and the orders that undo it. Pure. A program
+# that is killed leaves its modes behind: a hidden cursor, mouse reports, line-drawing
+# characters.
 class TerminalModes:
-    """`full_screen`: it drew on a screen of its own at some time."""
+    """Tracks the modes. `full_screen`: it used the alternate screen at some time."""
 
     def __init__(self) -> None:
         self.full_screen = False
@@ -206,7 +205,7 @@ class TerminalModes:
                 self._others.add(number)
 
     def undone(self) -> bytes:
-        """The orders after which the terminal is as it was."""
+        """Return the orders that restore the terminal."""
         left = [
             b"\x1b[?" + mode + (b"h" if mode in _ON_FROM_THE_START else b"l")
             for mode, on in self._modes.items()

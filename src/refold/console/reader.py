@@ -19,19 +19,19 @@ from refold.views.picker import OnMove, Picker, Search
 from refold.views.question_keys import DraftMessage, Menu
 from refold.views.styled import Line
 
-CTRL_C = "\x03"  # as a key that came before the terminal took it for a signal again
+CTRL_C = "\x03"  # like a key that came before the terminal turned it into a signal again
 
 
 class Key(Enum):
-    """A key that is no answer to the question."""
+    """A key that does not answer the question."""
 
     CTRL_C = "ctrl+c"
-    CTRL_D = "ctrl+d"  # or nobody is there any more
+    CTRL_D = "ctrl+d"  # or the terminal is closed
     ESC = "esc"
     SHIFT_TAB = "shift+tab"
     CTRL_O = "ctrl+o"
     CTRL_T = "ctrl+t"
-    ASIDE = "aside"  # none was pressed: the prompt was put aside
+    ASIDE = "aside"  # no key: the prompt was put aside
 
 
 # What keys stand for, at an empty or half-typed prompt and while the session works.
@@ -43,7 +43,7 @@ SHORTCUTS: Mapping[Key, str] = MappingProxyType(
 class PromptKeys(Struct, frozen=True):
     """What two keys of the prompt do: Shift+Tab, and Ctrl+V.
 
-    `image` takes the image on the clipboard and returns the label that stands for it.
+    `image` takes the image on the clipboard and returns its label.
     """
 
     cycle: Callable[[], None] = lambda: None
@@ -51,17 +51,17 @@ class PromptKeys(Struct, frozen=True):
 
 
 class QueuedMessage(Struct, frozen=True):
-    """Words for after what is under way: they were sent with Alt+Enter."""
+    """A message for after the current turn, sent with Alt+Enter."""
 
     words: str
 
 
 @runtime_checkable
 class ListReader(Protocol):
-    """A reader that can show a list to pick from. None: the person has left.
+    """A reader that can show a list to pick from. None: the person left.
 
-    `search` may take its time: it is called in a thread. `on_move` is called when another
-    item is selected, where the list is drawn.
+    `search` may take its time: it is called in a thread. `on_move` is called with each
+    newly selected item if the list is drawn.
     """
 
     async def pick(
@@ -92,7 +92,7 @@ class DialogReader(Protocol):
     def lively(self) -> bool: ...
     @property
     def edits(self) -> bool:
-        """Can a text that is there already be changed?"""
+        """Whether a given text can be edited."""
         ...
 
     async def words(self, prompt: Callable[[], Line], text: str = "") -> str | Key: ...
@@ -102,11 +102,11 @@ class DialogReader(Protocol):
     async def edit(self, text: str, command: tuple[str, ...], name: str) -> str: ...
     def quiet(self) -> AbstractContextManager[None]: ...
     def forget(self) -> bool:
-        """Take away what was printed for the question. False: it stays on the screen."""
+        """Erase what was printed for the question. False: it stays on the screen."""
         ...
 
     def vi(self, on: bool | None = None) -> bool | None:
-        """The keys of vi, or those of Emacs; None: the others. None: no line editor."""
+        """Set or (None) toggle the vi keys. Returns None without a line editor."""
         ...
 
 

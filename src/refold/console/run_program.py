@@ -15,14 +15,14 @@ from refold.errors import RefoldError
 from refold.values.kept_output import Printed
 from refold.views.escape import Visible
 
-_END_BYTES = 256 * 1024  # that are kept of the start, and of the end
-_REST_SECONDS = 0.5  # to read what is left of the output after it has ended
+_END_BYTES = 256 * 1024  # kept from the start, and from the end
+_REST_SECONDS = 0.5  # seconds to read the rest of the output after it has ended
 
 
 async def run_program(
     command: Sequence[str], directory: str, printer: Printer
 ) -> ProgramOutput:
-    """Run it in this directory, and show what it prints."""
+    """Run a program in this directory, and show its output."""
     printer.fresh()
     printer.no_status()
     if printer.look.moves and os.isatty(0) and os.isatty(1):
@@ -37,7 +37,7 @@ async def _through_a_pipe(
 ) -> ProgramOutput:
     printed = Printed(_END_BYTES)
     decoder, shown = codecs.getincrementaldecoder("utf-8")("replace"), Visible()
-    # The lines of a script are for refold, not for the command.
+    # A script's lines are for refold, not for the command.
     stdin = None if os.isatty(0) else subprocess.DEVNULL
     try:
         running = await programs.open_process(
@@ -47,7 +47,7 @@ async def _through_a_pipe(
         raise RefoldError(f"{command[0]} could not be started: {error}") from error
 
     async def read() -> None:
-        assert running.stdout is not None  # it is a pipe
+        assert running.stdout is not None  # stdout is a pipe
         async for piece in running.stdout:
             printed.add(piece)
             printer.pieces((("plain", shown.add(decoder.decode(piece))),))

@@ -11,7 +11,7 @@ import anyio
 
 from refold.console.keys import modes, suspend
 
-_MAX_END_SECONDS = 5.0  # seconds in which what is under way may be ended in good order
+_MAX_END_SECONDS = 5.0  # seconds to end the current work in good order
 _END_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -25,10 +25,10 @@ async def signals_handled(
     on_end: Callable[[str], Awaitable[None]] = _nothing,
     around_a_stop: tuple[Callable[[], None], Callable[[], None]] | None = None,
 ) -> int:
-    """Do it, and hear signals meanwhile. The exit code comes back.
+    """Run `doing` with signal handlers. Return the exit code.
 
-    `on_end` ends what is under way, with the reason that it is given. `around_a_stop` is
-    called before Ctrl+Z takes effect, and after we go on.
+    `on_end` ends the current work, with the reason as argument. `around_a_stop` is called
+    before Ctrl+Z takes effect, and after the process continues.
     """
     code, found = 0, modes(0)
 
@@ -64,6 +64,6 @@ async def signals_handled(
 
 def _catch_signals(*, stops: bool) -> tuple[signal.Signals, ...]:
     ours = (signal.SIGINT, *_END_SIGNALS)
-    # Where a stop was switched off when we were started, it stays so.
+    # If SIGTSTP was ignored at the start, it stays ignored.
     can = stops and signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL
     return (*ours, signal.SIGTSTP) if can else ours

@@ -10,25 +10,25 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct
 
 _PADDING_PATTERN = re.compile(rb"\$<[0-9.]+[*/]*>")
-# What prompt_toolkit writes, whatever the terminal: the same bytes for each of them.
+# What prompt_toolkit writes, the same bytes for every terminal.
 _ITS_OWN = {"cr": "\r", "el": "\x1b[K", "ed": "\x1b[J"}
 _ITS_MOVES = {"cuu": "A", "cud": "B", "cuf": "C", "cub": "D"}
 _MARK_CAPABILITIES = {"1": "bold", "2": "dim", "3": "sitm", "4": "smul", "7": "rev"}
 
 
 class Terminfo(Struct, frozen=True, kw_only=True):
-    """Strings are as they are sent; "" is what the terminal does not have.
+    """What a terminal can do. Strings are sent unchanged; "" means unsupported.
 
-    `marks` are by SGR code, as far as there is one; `inks` set the colour of each number.
+    `marks` are by SGR code, if there is one; `inks` set the colour of each number.
     """
 
-    back: str = ""  # to the start of the line, and nothing stands there any more
+    back: str = ""  # moves to the start of the line and erases it
     up: str = ""
     marks: Mapping[str, str] = {}
     inks: tuple[str, ...] = ()
     reset: str = ""
     common: bool = False  # it understands what prompt_toolkit writes
-    full: bool = False  # a cursor that can be put anywhere, and hidden
+    full: bool = False  # a cursor that can be placed anywhere, and hidden
 
     @property
     def colors(self) -> int:
@@ -36,18 +36,18 @@ class Terminfo(Struct, frozen=True, kw_only=True):
 
 
 def terminfo(term: str, out: int = 1) -> Terminfo | None:
-    """What is known of the terminal `term`; None if there is no entry for it.
+    """Return what terminfo has for the terminal `term`, or None without an entry.
 
-    The library keeps the first terminal that a process asks for, and gives it again
-    whatever it is asked for later: one process, one terminal.
+    The library keeps the first terminal that a process asks for, and returns it for any
+    later name: one terminal per process.
     """
     try:
         import curses
-    except ImportError:  # a Python that was built without it
+    except ImportError:  # Python was built without it
         return None
     try:
         curses.setupterm(term, out)
-    except (curses.error, ValueError):  # there is no such entry, or no such name can be
+    except (curses.error, ValueError):  # there is no such entry, or the name is invalid
         return None
 
     def ask(name: str, *numbers: int) -> str:
@@ -62,9 +62,9 @@ def terminfo(term: str, out: int = 1) -> Terminfo | None:
 def _read(
     ask: Callable[..., str], count: Callable[[str], int], has: Callable[[str], int]
 ) -> Terminfo:
-    prints = has("hc") > 0 or has("os") > 0  # on paper, or over what stands there
+    prints = has("hc") > 0 or has("os") > 0  # prints on paper, or over what is there
     cr, el, reset = ask("cr"), ask("el"), ask("sgr0")
-    # Some old terminals give up a cell of the screen for each change of colour.
+    # Some old terminals use up a cell for each change of colour.
     paints = bool(reset) and count("xmc") <= 0
     colors = min(max(count("colors"), 0), 256) if paints else 0
     inks = [ask("setaf", number) for number in range(colors)]
@@ -84,6 +84,6 @@ def _read(
 
 
 def _without_padding(capability: bytes | None) -> str:
-    """Without its padding; "" for what is not there, or not ASCII: that depends on too much."""
+    """Return the text without padding; "" if it is missing or not ASCII."""
     text = _PADDING_PATTERN.sub(b"", capability or b"").decode("ascii", "replace")
     return "" if "\ufffd" in text else text
