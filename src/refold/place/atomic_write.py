@@ -49,7 +49,7 @@ class _Step(Struct):
 def put_all(
     puts: Sequence[FileWrite], folders: DirectoryDescriptors, called: Callable[[Real], str]
 ) -> None:
-    """Do all of `puts`, or raise `ToolFailed` with nothing done, or with what stayed."""
+    """Do all of `puts`, or undo them and raise `ToolFailed`, with what could not be undone."""
     steps = [_Step(put, called(put.real)) for put in puts]
     _refuse_twice(steps)
     new_directories = list[Real]()
@@ -112,7 +112,7 @@ def _before(step: _Step, folder: int, last: str) -> os.stat_result | None:
 
 
 def check_writable(folder: int, last: str, name: str) -> os.stat_result:
-    """Raise where the file `last` in a directory is not to be replaced."""
+    """Raise if the file `last` in a directory must not be replaced."""
     about = os.stat(last, dir_fd=folder, follow_symlinks=False)
     refuse_irregular(about, name)
     if about.st_nlink > 1:
@@ -144,7 +144,7 @@ def _draft(
         while view:
             view = view[file.write(view) :]
         if owner and (owner.st_uid, owner.st_gid) != (os.geteuid(), os.getegid()):
-            with suppress(PermissionError):  # the owner of another's file stays who he is
+            with suppress(PermissionError):  # only root can keep another owner
                 os.fchown(number, owner.st_uid, owner.st_gid)
         about = os.fstat(number)
         mode = _mode(put, like or about)
@@ -155,7 +155,7 @@ def _draft(
 
 
 def _mode(put: FileWrite, like: os.stat_result) -> int:
-    # Never more than rwx: what was written here runs with nobody else's rights.
+    # Only rwx: a file written here gets no setuid or setgid bit.
     mode = stat.S_IMODE(like.st_mode) & 0o777
     if put.executable is None:
         return mode
@@ -222,10 +222,10 @@ def _keep(step: _Step, folder: int, last: str) -> None:
 def _do(step: _Step, folder: int, last: str) -> None:
     draft = step.draft
     if not draft:
-        with suppress(FileNotFoundError):  # moved away to be kept
+        with suppress(FileNotFoundError):  # already moved to `kept`
             os.unlink(last, dir_fd=folder)
     elif step.new:
-        # A link never replaces: what somebody else made here just now stays.
+        # A link never replaces a file that another program has just created.
         try:
             os.link(
                 draft, last, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False
@@ -240,15 +240,15 @@ def _do(step: _Step, folder: int, last: str) -> None:
 
 
 def _undo_step(step: _Step, folders: DirectoryDescriptors) -> str:
-    """Undo one step; what to say where that cannot be."""
+    """Undo one step. Return "", or a clause about what could not be undone."""
     backup_note = f" (what it held is in {step.kept} beside it)" if step.kept else ""
     try:
         with folders.of(step.put.real) as (folder, last):
             if step.done and _there(folder, last) != step.own:
-                return f"{step.name}{backup_note}"  # somebody else has been here since
+                return f"{step.name}{backup_note}"  # another program has changed it since
             if step.kept:
                 os.rename(step.kept, last, src_dir_fd=folder, dst_dir_fd=folder)
-                # Of two names for one file, renaming takes none away.
+                # If both are names of one file, renaming removes neither.
                 with suppress(FileNotFoundError):
                     os.unlink(step.kept, dir_fd=folder)
             elif step.done:
@@ -280,7 +280,7 @@ def _sync(real: Real, folders: DirectoryDescriptors) -> None:
         number = folders.open(real, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         if error.errno in (errno.EACCES, errno.ENOENT):
-            return  # not ours to read, or renamed since
+            return  # not readable, or renamed since
         raise
     try:
         os.fsync(number)

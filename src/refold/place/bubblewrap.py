@@ -30,12 +30,12 @@ _OF_ROOT = (
 # Root could write here, although it is root only inside.
 _OF_KERNEL = ("sys", "sysrq-trigger", "fs", "scsi", "driver", "acpi", "asound", "mtrr")
 # In the private directory of a session: directories, then files with their content. The
-# last stands in the place of a file with keys. A device there would be no file for git.
+# last replaces a file with keys: git would not accept a device as a file.
 _TMP, _VAR, _EMPTY, _NOTHING, _KEPT = "tmp", "var", "empty", "nothing", "kept"
 _KEPT_CONTENT = b"# Commands that run without asking do not see this file: by its name, it holds keys.\n"
-_MOST_GUARDS = 400  # more are not mounted: starting would take too long
+_MOST_GUARDS = 400  # more would make starting too slow
 
-_PIN, _SHUT, _COVER = 2, 3, 4  # the turns of mounts of the same depth
+_PIN, _SHUT, _COVER = 2, 3, 4  # the order of mounts of the same depth
 
 _Mount: TypeAlias = tuple[int, int, str, *tuple[str, ...]]
 
@@ -55,7 +55,7 @@ class MountPlan:
         bare = "/" in rules.covered
         for path, target in rules.links if bare else ():
             words += ["--symlink", target, path]
-        # Only now: what is mounted in them needed room.
+        # Only now: mount points had to be created in them first.
         for path in (
             *(("/",) if bare else ()),
             *(("/tmp",) if rules.looking and not rules.own_tmp else ()),
@@ -69,8 +69,7 @@ class MountPlan:
         return [*words, "--chdir", rules.cwd]
 
     def comparison(self) -> Callable[[int], str]:
-        """A function that says of the first process inside, which waits, which mounts are
-        wrong.
+        """A function that reports which mounts of the waiting first process are wrong.
 
         It returns "" if all are right. bubblewrap mounts by path, and another program may
         have put a link in the way since the path was resolved. Everything that can be
@@ -84,7 +83,7 @@ class MountPlan:
             if word in ("--bind", "--bind-try"):
                 free.add(path)
             if turn in (_PIN, _SHUT) and not any(below(path, cover) for cover in covers):
-                # A mount that cannot be written to here cannot be inside, either.
+                # What is read-only here is read-only inside, too.
                 exact.append((path, word.startswith("--bind") and not _is_read_only(path)))
             elif turn == _COVER:
                 expected.add(path)
@@ -112,9 +111,9 @@ class MountPlan:
         return _find_misplaced
 
     def shows_current_files(self, first: int) -> bool:
-        """Are the files that are mounted for this process those that lie there now?
+        """Whether the files that are mounted for this process are the current ones.
 
-        A file that was replaced after it was mounted is another one, under the same name.
+        A file that was replaced after it was mounted is another file under the same name.
         """
         binds = {
             words[-1]: words[-2] for _, _, *words in self._mounts if "bind" in words[0]
@@ -125,7 +124,7 @@ class MountPlan:
 
 
 def _is_read_only(path: str) -> bool:
-    """Does this lie in a file system, or a mount of one, to which nothing is written?"""
+    """Whether the path is on a file system that is mounted read-only."""
     try:
         return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
     except OSError:
@@ -141,7 +140,7 @@ def _same(path: str, inside: str) -> bool:
 
 
 def _stands(path: str, mounted: Mapping[str, Mount], *, writable: bool) -> bool:
-    """Whether this is mounted here, and is what is on the disk here."""
+    """Whether what is mounted at `path` is what the disk has there."""
     mount = mounted.get(path)
     if mount is None:
         return not os.path.lexists(path)
@@ -173,7 +172,7 @@ def prepare(private: str) -> None:
 
 
 def in_memory(rules: SandboxRules) -> tuple[str, ...]:
-    """Disks of a command that are memory, without the first slash."""
+    """Directories of a command that are in memory, without the first slash."""
     own = (("tmp",) if rules.own_tmp else (), ("var/tmp",) if rules.looking else ())
     return ("dev", "run", *chain.from_iterable(own))
 
@@ -184,7 +183,7 @@ def scratch(rules: SandboxRules) -> str:
 
 
 def _mounts(rules: SandboxRules) -> Iterator[_Mount]:
-    """Each with its depth and, between those of the same path, its turn."""
+    """Each mount with its depth and its order among mounts of the same depth."""
     yield from _disk(rules)
     yield from _covers(rules)
     for path in rules.seen:
@@ -207,7 +206,7 @@ def _mounts(rules: SandboxRules) -> Iterator[_Mount]:
 
 
 def read_only_paths(rules: SandboxRules) -> list[str]:
-    """What is mounted read-only over the workspace. More than some cannot be held."""
+    """Paths that are mounted read-only over the workspace, up to `_MOST_GUARDS`."""
     unread = frozenset((*rules.unread, *rules.denied))
     return [path for path in rules.shut if not _is_in(path, unread)][:_MOST_GUARDS]
 
@@ -239,10 +238,10 @@ def _covers(rules: SandboxRules) -> Iterator[_Mount]:
         if path == "/":
             continue
         if _visible(os.path.dirname(path), covered, shown):
-            # Something in it is shown all the same: then there must be room for it.
+            # What is shown inside a covered directory needs a place to be mounted.
             room = any(path_shown.startswith(path + "/") for path_shown in shown)
             words = ("--tmpfs", path) if room else ("--ro-bind", empty, path)
-            # A guarded directory may be one to be covered: covering it is the more.
+            # A guarded directory that is also covered is mounted last: covering hides it, too.
             yield _depth(path), _COVER, words[0], *words[1:]
     unread = dict.fromkeys((*rules.unread, *rules.denied))
     # A socket is covered like what a rule denies; a file with keys must be a file for git.
@@ -260,12 +259,12 @@ def _visible_paths(rules: SandboxRules) -> set[str]:
 
 
 def _is_in(path: str, covered: Set[str]) -> bool:
-    """Is it in a folder that is covered as a whole? Nothing can be mounted in there."""
+    """Whether it is in a folder that is covered as a whole, where nothing can be mounted."""
     return not _visible(os.path.dirname(path), covered, {"/"})
 
 
 def _still(rules: SandboxRules, covered: Set[str]) -> list[str]:
-    """Denied paths that a command could get at by renaming what they lie in."""
+    """Denied paths that a command could reach by renaming a directory above them."""
     shown = _visible_paths(rules)
     return [
         path
@@ -276,7 +275,7 @@ def _still(rules: SandboxRules, covered: Set[str]) -> list[str]:
 
 
 def _pins(shut: Sequence[str], rules: SandboxRules) -> list[str]:
-    """Directories above shut paths: where something is mounted nothing can be renamed."""
+    """Directories above shut paths: a mount point cannot be renamed."""
     pins = dict[str, None]()
     for path in shut:
         above = os.path.dirname(path)

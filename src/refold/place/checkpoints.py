@@ -39,8 +39,8 @@ WHOLE_MACHINE = (
     "checkpoints do not cover a whole machine, so changes here cannot be undone: "
     "work in a project directory to have them."
 )
-_SKIP_RESCAN_SECONDS = 1.0  # what was seen so lately need not be looked at again
-_REUSE_SECONDS = 10.0  # what was seen so lately still counts
+_SKIP_RESCAN_SECONDS = 1.0  # a scan this recent is not repeated
+_REUSE_SECONDS = 10.0  # a scan this recent is still valid
 _Kind: TypeAlias = Literal["created", "changed", "deleted"]
 # git leaves out a count of 1, and names the function around.
 _HUNK_HEADER = r"(?m)^@@ -(\d+)(,\d+)? \+(\d+)(,\d+)? @@.*$"
@@ -85,7 +85,7 @@ class Checkpoints:
         if "/" in self._roots:
             self._notice = WHOLE_MACHINE
         self._hopeless = self._notice
-        self._count = 0  # how often files were said to have changed
+        self._count = 0  # how often `dirty` or `forget` was called
         self._look: _Look | None = None
         self._scanning = threading.Lock()
         self._behind = False
@@ -116,11 +116,11 @@ class Checkpoints:
         if not self._counts(_REUSE_SECONDS):
             self.begin()
         look = self._look
-        assert look is not None  # begun just now, if not before
+        assert look is not None  # `begin` has set it
         if not look.done.is_set():
             await anyio.to_thread.run_sync(look.done.wait, abandon_on_cancel=True)
         if look.error is not None:
-            self._look = None  # the next may have more luck
+            self._look = None  # the next scan may succeed
             raise look.error
         if look.count == self._count:
             self._behind = False
@@ -141,7 +141,7 @@ class Checkpoints:
             elif any(root.startswith(f"{root_after}/") for root_after in trees_after):
                 changes[f"{root}/"] = FileChange(
                     f"{root}/", "created"
-                )  # with a past of its own
+                )  # a repository with its own history
         for root, tree in before:
             if root not in trees_after:
                 for item in self._changes(root, tree, EMPTY_TREE):
@@ -169,11 +169,11 @@ class Checkpoints:
         return tuple((change, texts.get(change.path, "")) for change in every)
 
     async def restore(self, current: Trees, to: Trees) -> int:
-        # Once begun it is not broken off: half a workspace helps nobody.
+        # It is not cancelled once begun, or the workspace would be half restored.
         return await anyio.to_thread.run_sync(self._restore, current, to)
 
     def _counts(self, seconds: float) -> bool:
-        """Does the newest look still count, or will it?"""
+        """Whether the newest scan is running, or is valid and recent enough."""
         look = self._look
         if look is None or look.count != self._count or look.error is not None:
             return False
@@ -190,7 +190,7 @@ class Checkpoints:
             look.error = error
         except ToolFailed as error:
             look.error = error
-        except Exception as error:  # a bug, or the system: whoever waits must hear of it
+        except Exception as error:  # a bug or a system error: whoever waits must get it
             look.error = ToolFailed(f"No snapshot of the files could be taken: {error}.")
         finally:
             look.done.set()
@@ -205,7 +205,7 @@ class Checkpoints:
             if root in target:
                 for step in self._steps(root, tree, target[root]):
                     steps[step.path] = step
-        for root in target.keys() - trees.keys():  # a repository that is none any more
+        for root in target.keys() - trees.keys():  # no longer a repository
             above = max(
                 (inner for inner in trees if root.startswith(f"{inner}/")), default=root
             )
@@ -299,13 +299,13 @@ def _ours(store: Path, roots: Sequence[str]) -> tuple[str, ...]:
 
 
 def snapshots_of(store: Path, root: str, session: str, *, last: bool) -> Path:
-    """What goes: the whole store of the workspace at `root`, or what is this session's."""
+    """The directory to delete: the store of the workspace at `root`, or this session's part."""
     whole = snapshot_directory(store, os.path.realpath(root))
     return whole if last else whole / "sessions" / session
 
 
 def is_used_by(store: Path, root: str, sessions: Set[str]) -> bool:
-    """Has one of them kept files of the workspace at `root` lately?"""
+    """Whether one of the sessions has an index in the store of the workspace at `root`."""
     session_directory = snapshot_directory(store, os.path.realpath(root)) / "sessions"
     return session_directory.is_dir() and any(
         entry.name in sessions for entry in session_directory.iterdir()
@@ -313,7 +313,7 @@ def is_used_by(store: Path, root: str, sessions: Set[str]) -> bool:
 
 
 def forget(place: Path) -> None:
-    """Delete it. What another process is just writing in there stays."""
+    """Delete `place`. Files that another process is writing there stay."""
     shutil.rmtree(place, ignore_errors=True)
 
 

@@ -12,19 +12,19 @@ from collections.abc import Callable
 
 from refold.values.kept_output import Printed
 
-_AT_ONCE = 256 * 1024  # bytes
-_PIPE_BYTES = 1024 * 1024  # that a pipe of ours holds, where the system lets it
-_REPORT_SECONDS = 0.05  # between two times that somebody is told
-_REPORT_BYTES = 32 * 1024  # of output that somebody is told at once
-_MAX_BINARY_BYTES = 1024 * 1024  # of output of which what is no text need not stay
+_AT_ONCE = 256 * 1024  # bytes of one read
+_PIPE_BYTES = 1024 * 1024  # the size of our pipes, if the system permits it
+_REPORT_SECONDS = 0.05  # between two calls of a listener
+_REPORT_BYTES = 32 * 1024  # passed to a listener in one call
+_MAX_BINARY_BYTES = 1024 * 1024  # output up to here keeps all binary data
 _BINARY_PIECE_BYTES = 64 * 1024  # of that, of which the ends are shown
 _NO_TEXT = 0.1  # of the characters of a piece
-_BINARY_EDGE_CHARS = 500  # characters at each end of one that is no text
+_BINARY_EDGE_CHARS = 500  # kept at each end of a binary piece
 _SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ, of Linux
 
 
 class ThrottledOutput:
-    """Tells of output as it comes: at once, then not too often, and not too much."""
+    """Passes output on: the first at once, later output at intervals and in limited pieces."""
 
     def __init__(self, on_output: Callable[[str], None]) -> None:
         self._on_output = on_output
@@ -34,7 +34,7 @@ class ThrottledOutput:
 
     @property
     def due(self) -> float | None:
-        """Seconds until it should tell what waits; None if nothing does."""
+        """Seconds until the waiting output is passed on; None if none waits."""
         return max(0.0, self._next - time.monotonic()) if self._waiting else None
 
     def add(self, piece: bytes) -> None:
@@ -78,11 +78,11 @@ class OutputPipe:
 
     @property
     def due(self) -> float | None:
-        """Seconds until what was read must be passed on; None if nothing waits."""
+        """Seconds until the waiting output must be passed on; None if none waits."""
         return self._told.due if self._told else None
 
     def take(self) -> bool:
-        """Read once, without waiting. Is there more?"""
+        """Read once, without waiting. Return whether there may be more."""
         piece = self._read()
         if piece is None:
             if self._told and self._told.due == 0:
@@ -95,7 +95,7 @@ class OutputPipe:
         return self.open
 
     def close(self) -> None:
-        # What lies in the pipe still counts; no more than that is waited for.
+        # Read what is in the pipe, without waiting for more.
         for _ in range(2 * _PIPE_BYTES // _AT_ONCE):
             if not self.take():
                 break
@@ -110,10 +110,10 @@ class OutputPipe:
 
 
 def as_text(data: bytes) -> tuple[str, bool]:
-    """What was printed as text, and whether all of it is.
+    """The output as text, and whether all of it is text.
 
-    A byte that is no text takes four in memory. So of long output that is none, such as
-    an archive or noise, of each piece the middle is left out.
+    An invalid byte takes four bytes in memory. So the middle of each piece of long binary
+    output is left out.
     """
     try:
         return data.decode(), True
@@ -139,12 +139,12 @@ def as_text(data: bytes) -> tuple[str, bool]:
 
 
 def pipe() -> tuple[int, int]:
-    """Two ends, to read from and to write to."""
+    """A pipe: the end to read from and the end to write to."""
     ends = os.pipe()
     try:
         import fcntl
 
         fcntl.fcntl(ends[1], _SET_PIPE_SIZE, _PIPE_BYTES)
-    except OSError:  # no Linux, or all that we may have is in use
+    except OSError:  # not Linux, or our quota is used up
         pass
     return ends

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from refold.place.spawn import SpawnRequest
     from refold.place.supervise import Supervisor
 
-_MAX_START_TRIES = 5  # what is mounted may go away or be renamed while a sandbox is set up
+_MAX_START_TRIES = 5  # mounted files may be deleted or renamed during setup
 
 
 class ShellCommands:
@@ -49,8 +49,8 @@ class ShellCommands:
         self._given = os.environ if ours is None else ours
         self._of_session, self.limits = sandbox, limits or Limits()
         self._unread: Callable[[], Sequence[str]] = tuple
-        self._ahead = _Ahead()  # the same for all that `hiding` gives
-        self.gate: EditorGate | None = None  # of an editor that writes the same files
+        self._ahead = _Ahead()  # shared with the results of `hiding`
+        self.gate: EditorGate | None = None  # for an editor that writes the same files
 
     @cached_property
     def _sandbox(self) -> "Sandbox | None":
@@ -101,7 +101,7 @@ class ShellCommands:
         raise ToolFailed(f"The sandbox for the command could not be set up: {broken}.")
 
     def close(self) -> None:
-        """End of the session. What commands kept in their private /tmp goes, too."""
+        """End the session: delete the private /tmp of its commands, too."""
         self._ahead.close()
         if sandbox := self.__dict__.get("_sandbox"):
             sandbox.close()
@@ -147,7 +147,7 @@ class ShellCommands:
         return Finished(None, start, end, lost, continued=going), ""
 
     def _gate_of(self, confines: Confinement) -> "EditorGate | None":
-        """None: the command cannot change files, or no editor writes them."""
+        """The gate, or None if the command cannot change files or no editor writes them."""
         if self.gate is None or confines.writes:
             return self.gate
         return None if self._sandbox is not None and self._sandbox.confines else self.gate
@@ -167,13 +167,13 @@ class ShellCommands:
         )
 
     def _expect_another(self, request: "SpawnRequest") -> Callable[[], None] | None:
-        """In the thread of a command that has ended: what sets up the sandbox of one like it."""
+        """The function that sets up a sandbox for a next command like this one, or None."""
         from refold.place.sandbox_ahead import SandboxAhead
 
         sandbox = self._sandbox
         if sandbox is None or sandbox.kind != "bubblewrap" or not request.given.usual:
-            return None  # nothing else takes long
-        # What the user saw named was named for that command alone.
+            return None  # all others are quick to set up
+        # Paths that the user approved were approved for that command alone.
         confines = replace(request.confines, opened=(), of_git=(), seen=())
         launch = sandbox.launch_without_guards(request.cwd, confines, self._unread)
         if launch.hosts is not None:
@@ -225,7 +225,7 @@ class _ContinuedCommand:
         return self._running.result()
 
     async def settle(self) -> None:
-        """End it, if it runs, and release what it held."""
+        """End the command if it runs, and release its resources."""
         running = self._running
         with anyio.CancelScope(shield=True):
             running.stop()

@@ -30,7 +30,7 @@ def make_pair(
     control: Callable[[int, bytearray], int],
     check: Callable[[], None],
 ) -> None:
-    """`control` asks the listener to do something, `check` whether the caller still waits.
+    """`control` makes a request to the listener; `check` raises if the caller no longer waits.
 
     Raises `OSError`.
     """

@@ -20,12 +20,12 @@ _OWN_DESCRIPTOR = re.compile(rb"/proc/(?:thread-)?self/fd/(\d+)")
 
 
 def sets_mode(number: int) -> bool:
-    """Is it one of the calls that this module answers?"""
+    """Whether this module answers the system call `number`."""
     return _name(number) != ""
 
 
 def set_mode(asked: StoppedCall) -> None:
-    """What the caller asks for, if it is for a directory. Raises `OSError`."""
+    """Set the mode that the caller asks for, on a directory only. Raises `OSError`."""
     if os.stat(f"/proc/{asked.pid}").st_uid != os.geteuid():
         raise OSError(errno.EPERM, "a caller who is not the user")
     name = _name(asked.number)
@@ -33,7 +33,7 @@ def set_mode(asked: StoppedCall) -> None:
     if not stat.S_ISDIR(os.fstat(file).st_mode):
         raise OSError(errno.EPERM, "a file that would run with the rights of its group")
     mode = asked.arguments[MODE_ARGUMENTS[name]] & 0o7777
-    # A descriptor that only names a file takes no mode, but its link does.
+    # An O_PATH descriptor accepts no mode, but its link in /proc does.
     os.chmod(f"/proc/self/fd/{file}", mode)
 
 

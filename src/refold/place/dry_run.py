@@ -22,7 +22,7 @@ from refold.place.port import (
 
 
 class FilesOver:
-    """Other `files`, for a class that does some things in another way, as `put_all`."""
+    """Delegates to `files`; a subclass overrides some methods, for example `put_all`."""
 
     def __init__(self, files: Files) -> None:
         self._files = files

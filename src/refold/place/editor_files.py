@@ -31,11 +31,9 @@ from refold.place.port import (
 )
 from refold.values.text import clean
 
-_CLOCK_LAG_NANOSECONDS = (
-    50_000_000  # nanoseconds: more than the clock of a file system may be late
-)
+_CLOCK_LAG_NANOSECONDS = 50_000_000  # more than the clock of a file system may be late
 _MAX_EDITOR_FILE_BYTES = (
-    1_000_000  # bytes of a file that the editor is asked for: an answer is one line
+    1_000_000  # of a file requested from the editor: an answer is one line
 )
 _UTF8_BOM = b"\xef\xbb\xbf"
 
@@ -81,7 +79,7 @@ class EditorGate:
 
     @contextmanager
     def editing(self) -> Generator[bool]:
-        """False: a command runs."""
+        """Yield True if the editor may be asked; False while a command runs."""
         with self._changed:
             free = not self._commands
             self._editing += free
@@ -103,7 +101,7 @@ class EditorGate:
 
 
 class _Text(Struct, frozen=True):
-    """A file as the editor has it. `said` is its text as it was given."""
+    """A file as the editor has it. `said` is the text as the editor returned it."""
 
     content: bytes
     said: str
@@ -147,7 +145,7 @@ class EditorFiles(FilesOver):
 
     def put_all(self, puts: Sequence[FileWrite]) -> None:
         check_masks(puts, self)
-        # Of several files, all or none are changed, which an editor does not promise.
+        # Several files change together or not at all, which an editor does not guarantee.
         match puts:
             case [FileWrite(executable=None, content=bytes() as content) as put]:
                 self._put(put, content)
@@ -173,7 +171,7 @@ class EditorFiles(FilesOver):
                 any_saved = True
                 if not self._save(real, text):
                     self._say(_NOT_KEPT, real)
-            except ToolFailed:  # the call itself says it better
+            except ToolFailed:  # the call itself reports it better
                 continue
         return any_saved
 
@@ -191,7 +189,7 @@ class EditorFiles(FilesOver):
             self._disk.put_all([put])
         elif put.expect:
             self._replace(put, content)
-        else:  # made by us: an editor could follow a link
+        else:  # created by us: an editor could follow a link
             self._disk.put_all([FileWrite(put.real, b"", "", put.like)])
             try:
                 self._replace(FileWrite(put.real, content, _hash(b"")), content)
@@ -223,7 +221,7 @@ class EditorFiles(FilesOver):
         self._disk.put_all([put])
 
     def _write_in_editor(self, real: Real, content: bytes) -> str:
-        """Let the editor write it. Why it has not, or ""."""
+        """Let the editor write the file. Return "", or why it did not."""
         self._disk.check_writable(real)
         try:
             self._editor.write(real, content.decode())
@@ -232,7 +230,7 @@ class EditorFiles(FilesOver):
         return ""
 
     def _check(self, real: Real, before: bytes, content: bytes) -> None:
-        """What became of the text that the editor took."""
+        """Check that the text which the editor accepted was saved."""
         current = self._disk.read(real)
         if current == content:
             return
@@ -245,7 +243,7 @@ class EditorFiles(FilesOver):
         self._say(_HELD_BY_EDITOR if unchanged else _SAVED_OTHER_TEXT, real)
 
     def _in_editor(self, real: Real, content: bytes) -> _Text | None:
-        """None: it has nothing to say of this file."""
+        """The editor's text of a file; None if it has none or cannot be asked."""
         if not self._is_open_in_editor(real) or not _plain(content):
             return None
         try:
@@ -254,7 +252,7 @@ class EditorFiles(FilesOver):
                 self._say(_FOLDERS_CHANGING, real)
                 return None
             saved = content.decode()
-            if saved and not text:  # so answer some that cannot read it
+            if saved and not text:  # the answer of some editors that cannot read it
                 raise ToolFailed("it gave an empty text")
             if _same(saved, text):
                 return _Text(content, text, unsaved=False)
@@ -272,9 +270,9 @@ class EditorFiles(FilesOver):
         """The editor's text; None if it may be that of another file."""
         with self._gate.editing() as free:
             if free:
-                self._disk.trail(real)  # it leads through no link
+                self._disk.trail(real)  # raises for a link
                 return self._editor.read(real)
-        # What replaces a folder on the way by a link changes the folder above, for good.
+        # Replacing a folder on the way by a link changes the time of the folder above.
         clock, before = time.time_ns(), self._disk.trail(real)
         if clock - max(changed for _, _, changed in before) < _CLOCK_LAG_NANOSECONDS:
             return None
@@ -290,7 +288,7 @@ class EditorFiles(FilesOver):
 
 
 def _plain(content: bytes) -> bool:
-    """Whether an editor's text has the same bytes: other encodings have none we know."""
+    """Whether the file is plain UTF-8, whose bytes follow from the editor's text."""
     if len(content) > _MAX_EDITOR_FILE_BYTES:
         return False
     try:
@@ -305,7 +303,7 @@ def _hash(content: bytes) -> str:
 
 
 def _same(saved: str, text: str) -> bool:
-    """Editors have one kind of line end, and some leave out the last."""
+    """Compare without line ends: editors normalize them, and some drop the last."""
     return saved == text or _lines(saved) == _lines(text)
 
 

@@ -37,7 +37,7 @@ _MAY_PASS = frozenset(
 )
 _PASSWORD_PATTERN = r"://[^/\s]*@"
 
-# Nobody sits at this terminal: what would open an editor, a pager or a question ends instead.
+# No person uses this terminal: editors, pagers and questions end instead of waiting.
 _NOBODY_THERE = {
     "TERM": "dumb",
     "NO_COLOR": "1",
@@ -107,5 +107,5 @@ def _can_trust(name: str, without: Sequence[str]) -> bool:
         return False
     try:
         return not os.stat(real).st_mode & stat.S_IWOTH
-    except OSError:  # not there: but it may come
+    except OSError:  # missing, but it may be created
         return True

@@ -41,7 +41,7 @@ def check_masks(puts: Sequence[FileWrite], files: Files) -> None:
 
 
 def _narrow(content: bytes) -> bytes:
-    """The bytes without those that only UTF-16 and UTF-32 have."""
+    """The content without zero bytes, so that masks in UTF-16 and UTF-32 are found."""
     return content.replace(b"\0", b"") if b"\0" in content else content
 
 
@@ -88,7 +88,7 @@ class FileSecrets:
         return old, results.pop() if results else new
 
     def as_in_file(self, text: str) -> str:
-        """A part of the file as the model was shown it, with its values; as it is if unknown."""
+        """`text` of the file with its masks replaced by their values; unknown masks stay."""
         if not has_mask(text) or text in self._before:
             return text
         self._read()
@@ -151,7 +151,7 @@ def _add(known: dict[str, str], name: str, value: str) -> None:
 
 
 def _lines_with_masks(pieces: Sequence[TextPiece]) -> Iterator[tuple[str, str]]:
-    """Each line that has a secret: as it is shown, and as it is. A secret may have lines."""
+    """Each line with a secret, masked and real. A secret may span several lines."""
     shown, line, has_secret = "", "", False
     for piece in pieces:
         if piece.mask:

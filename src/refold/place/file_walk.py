@@ -18,7 +18,7 @@ from refold.place.gitignore import IgnoreLine, is_ignored, read_lines
 from refold.place.openat import READ_FLAGS, DirectoryDescriptors, beneath, kind_of
 from refold.place.port import Kind, Real
 
-_MAX_USER_BYTES = 65_536  # of the user's exclude file: what one argument of a program holds
+_MAX_USER_BYTES = 65_536  # of the user's exclude file, passed as one argument
 _MOST_LOOKED_AT = 50_000  # names
 _MAX_IGNORE_FILE_BYTES = 1024 * 1024  # a larger ignore file is no ignore file
 
@@ -29,7 +29,7 @@ _Rules: TypeAlias = tuple[str, tuple[IgnoreLine, ...]]
 class DirectoryIgnores(Struct, frozen=True):
     """What is ignored in one directory: by its own rules, and by those above it.
 
-    `ignored`: the directory itself is. Who lists it wants to see it all the same.
+    `ignored`: the directory itself is. It is listed all the same if asked for.
     """
 
     directory: str
@@ -104,7 +104,7 @@ def _user_excludes(environ: tuple[tuple[str, str], ...]) -> str:
 
 
 def in_repository(directory: str) -> bool:
-    """Is this directory, an absolute path, in a clone of something?"""
+    """Whether this directory, an absolute path, is in a git repository."""
     above = os.path.dirname(directory)
     return _is_repository(directory) or (above != directory and in_repository(above))
 
@@ -136,7 +136,7 @@ def walk(
     excludes: str | None = None,
     on_unread: Callable[[str, str], None] | None = None,
 ) -> Iterator[str]:
-    """Regular files below `directory`, an absolute path, in no order that matters.
+    """Regular files below `directory`, an absolute path, in no particular order.
 
     `on_step` is called at each directory; it may raise to end the walk. `excludes`: as for
     `ignoring`. `on_unread` gets each directory that cannot be listed, and why.
@@ -165,7 +165,7 @@ def _entries(
     """The names in a directory, or why it cannot be listed: ripgrep continues, too."""
     try:
         number = folders.open(Real(directory), READ_FLAGS | os.O_DIRECTORY)
-    except FileNotFoundError:  # gone since its name was read
+    except FileNotFoundError:  # deleted since its name was read
         return [], ""
     except OSError as error:
         return [], reason_of(error).lower()
@@ -197,7 +197,7 @@ def _text(path: str) -> str:
     # A link is followed here, as ripgrep does; a pipe is not waited for.
     try:
         number = os.open(path, READ_FLAGS & ~os.O_NOFOLLOW)
-    except OSError:  # there is none, or it is not ours to read
+    except OSError:  # missing or not readable
         return ""
     try:
         about = os.fstat(number)

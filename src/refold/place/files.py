@@ -71,7 +71,7 @@ class DiskFiles:
         return files
 
     def dry_run(self) -> Files:
-        from refold.place.dry_run import DryRunFiles  # only where a person is asked
+        from refold.place.dry_run import DryRunFiles  # only when a person is asked
 
         return DryRunFiles(self)
 
@@ -112,7 +112,7 @@ class DiskFiles:
                 return "nothing"
 
     def unread(self, real: Real) -> str:
-        # What our own process was started with, and has in its memory, holds keys.
+        # The environment and the memory of our own process hold keys.
         if below(real, f"/proc/{os.getpid()}"):
             return f"{escape_name(real)} belongs to this program itself"
         return self._unread(real) if self._unread else ""
@@ -157,7 +157,7 @@ class DiskFiles:
         self.put_all([FileWrite(real, None, expect)])
 
     def put_all(self, puts: Sequence[FileWrite]) -> None:
-        from refold.place.atomic_write import put_all  # most only look
+        from refold.place.atomic_write import put_all  # most calls only read
         from refold.place.file_secrets import check_masks
 
         check_masks(puts, self)
@@ -175,11 +175,11 @@ class DiskFiles:
         return FileSecrets(before, name, self._find_secrets)
 
     def within(self, real: Real) -> bool:
-        """Whether it is below a root."""
+        """Whether `real` is below a root."""
         return self._folders.root_of(real) is not None
 
     def check_writable(self, real: Real) -> None:
-        """Raise where `put_all` would not replace the file that is there."""
+        """Raise if `put_all` would refuse to replace the existing file."""
         from refold.place.atomic_write import check_writable
 
         name = self.display_name(real)
@@ -240,7 +240,7 @@ def _both(first: Why | None, second: Why) -> Why:
 def _can_be(path: str) -> bool:
     try:
         return bool(path) and b"\0" not in os.fsencode(path)
-    except UnicodeEncodeError:  # half a character, which no file name can hold
+    except UnicodeEncodeError:  # a lone surrogate, which no file name can hold
         return False
 
 
@@ -258,7 +258,7 @@ def _resolve_links(full: str) -> Real:
 
 def _items(entries: Iterator[os.DirEntry[str]]) -> Iterator[DirectoryEntry]:
     for entry in entries:
-        with suppress(FileNotFoundError):  # gone since it was listed
+        with suppress(FileNotFoundError):  # deleted since it was listed
             about = entry.stat(follow_symlinks=False)
             yield DirectoryEntry(
                 entry.name, kind_of(about.st_mode), about.st_size, about.st_mtime_ns

@@ -41,7 +41,7 @@ _UNREADABLE_INDEX = (
 
 
 class HiddenIndexes:
-    """Of one session. An index is read again only if it has changed."""
+    """The copies of one session. An index is read again only if it has changed."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, frozenset[bytes]], tuple[tuple[int, ...], str]] = {}
@@ -65,7 +65,7 @@ class HiddenIndexes:
 
 
 def first_tracked_path(hidden: Iterable[str], roots: Sequence[str]) -> str:
-    """One of these paths, or one below it, that git has in an index; "" if there is none."""
+    """The first of these paths, or one below it, that a git index has; "" for none."""
     for index, names in _indexes(hidden, roots).items():
         try:
             if with_hidden(_content(index), names) is not None:
@@ -128,7 +128,7 @@ def with_hidden(data: bytes, names: Set[bytes]) -> bytes | None:
     if signature != _SIGNATURE or version not in _VERSIONS:
         raise ValueError("not a known version")
     if version < 4 and _SPLIT_INDEX not in data and not any(name in data for name in names):
-        return None  # it is the usual case, and to look at each entry takes long
+        return None  # the usual case: reading each entry would be slow
     hashing = sha256 if sha256(data[:-32]).digest() == data[-32:] else sha1
     size = hashing().digest_size
     pieces, offset, last = list[bytes](), _HEADER_STRUCT.size, _HEADER_STRUCT.size
@@ -155,7 +155,7 @@ def with_hidden(data: bytes, names: Set[bytes]) -> bytes | None:
 
 
 class _Entry(NamedTuple):
-    """Where it begins and ends, where its flags are, and the name of its file."""
+    """The offsets of an entry and of its flags, and the name of its file."""
 
     start: int
     end: int

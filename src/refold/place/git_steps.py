@@ -4,8 +4,8 @@
 the name of a program. git writes these files with every conflict, so no mount can protect them as it
 protects `.git/config`: `guard_changes` undoes a change by which git would run more.
 
-Only one thing counts: would git run more by the new content? Fewer lines, or no list at
-all, are the flow of a rebase. `git rebase` with `--exec`, `-i` or `--edit-todo` asks in
+Only one thing counts: whether the new content makes git run more. A rebase itself removes
+lines, and in the end the list. `git rebase` with `--exec`, `-i` or `--edit-todo` asks in
 every mode, and a yes accepts what that command leaves.
 """
 
@@ -28,7 +28,7 @@ _GIT_STRATEGIES = {"", "octopus", "ort", "ours", "recursive", "resolve", "subtre
 
 
 def step_files(directory: str) -> Iterator[str]:
-    """Those that exist in this directory of a repository; a link in the place of a folder, too."""
+    """Step files that exist in this repository directory, and links in place of their folders."""
     for folder, names in STEP_FILES.items():
         above = f"{directory}/{folder}"
         try:
@@ -43,7 +43,7 @@ def step_files(directory: str) -> Iterator[str]:
 
 
 def runs_more(path: str, was: bytes, content: bytes) -> bool:
-    """Would git run something by this content that it would not run by the one before?"""
+    """Whether `content` makes git run something that the content `was` does not."""
     return not _programs(path, content) <= _programs(path, was)
 
 

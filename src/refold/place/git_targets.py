@@ -21,9 +21,9 @@ from refold.safe_open import read_regular
 from refold.values.path_names import below
 
 _MAX_CONFIG_BYTES = 256 * 1024
-_MAX_INCLUDES = 64  # files of settings that are read for one repository
+_MAX_INCLUDES = 64  # files read for one repository
 _MAX_TARGETS = 200  # files and directories that settings name
-_RACY_NANOSECONDS = 50_000_000  # what changed just now may change unseen again
+_RACY_NANOSECONDS = 50_000_000  # a later change may leave the same time
 
 # See githooks(5).
 _HOOK_NAMES = """
@@ -94,9 +94,9 @@ class GitTargets:
         return self._path(setting.value or "", os.path.dirname(file))
 
     def targets(self, repository: Repository) -> Iterator[tuple[str, str, bool]]:
-        """What exists in the workspace and is named by a setting.
+        """Existing files in the workspace that a setting names.
 
-        With the file that names it, and whether it is included there.
+        Each with the settings file that names it, and whether that file includes it.
         """
         left = _MAX_TARGETS
         for config in (*repository.configs, *self._own):
@@ -112,7 +112,7 @@ class GitTargets:
                     return
 
     def names(self, path: str, repository: Repository) -> bool:
-        """Does a setting name this path, or a directory of hooks that it is in?
+        """Whether a setting names this path, or a directory of hooks that it is in.
 
         `path` need not exist. Links in it are followed.
         """
@@ -125,7 +125,7 @@ class GitTargets:
         )
 
     def worktrees(self, config: str) -> Iterator[str]:
-        """Where `core.worktree` says that the files of a repository are."""
+        """The directories that `core.worktree` names."""
         for file, setting in self.settings(config):
             if setting.key == "core.worktree" and setting.value:
                 yield self._path(setting.value, os.path.dirname(file))
@@ -151,7 +151,7 @@ class GitTargets:
     def _targets(
         self, file: str, setting: Setting, tops: Sequence[str]
     ) -> Iterator[tuple[str, bool]]:
-        """What it may name, and whether it surely does: then with all that is below."""
+        """Paths that the setting may name. True: it certainly does, with all that is below."""
         if not setting.value:
             return
         if included := self.file_of_include(file, setting):
@@ -176,10 +176,10 @@ class GitTargets:
             yield from (f"{above}/{name}" for name in _HOOK_NAMES.split())
 
     def _words(self, setting: Setting, top: str) -> Iterator[str]:
-        """The files that a command names, from the top or from a directory that it names."""
+        """Files that a command names, relative to `top` or to a directory that it names."""
         value = setting.value or ""
         if setting.section == "alias" and not value.startswith("!"):
-            return  # other words for a command of git
+            return  # an alias of a git command
         words = [word.lstrip("!") for word in _SHELL_WORD.findall(value)]
         if words and "/" not in words[0]:
             del words[0]  # searched for in PATH
@@ -202,7 +202,7 @@ class GitTargets:
         return os.path.normpath(os.path.join(base, value.partition("\0")[0]))
 
     def _steps(self, path: str) -> Iterator[str]:
-        """The path with links followed, and the links on the way, as far as in the workspace."""
+        """The path with links followed, and the links on the way, within the workspace."""
         for _ in range(8):
             root = next((r for r in self._roots if path != r and below(path, r)), "")
             if not root:
@@ -234,7 +234,7 @@ def user_settings(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def parse_settings(text: str) -> Iterator[Setting]:
-    """What a file of settings says, up to a mistake: git refuses the whole file then."""
+    """The settings of a file, up to a syntax error, for which git refuses the whole file."""
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     section = subsection = ""
     offset = 0
@@ -262,7 +262,7 @@ def parse_settings(text: str) -> Iterator[Setting]:
 
 
 def _value(text: str, offset: int) -> tuple[str, int]:
-    """A value and where it ends: -1 for a mistake."""
+    """A value and its end; -1 for a syntax error."""
     letters, length, quoted = list[str](), 0, False
     while offset < len(text) and (letter := text[offset]) != "\n":
         offset += 1

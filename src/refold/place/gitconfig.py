@@ -11,13 +11,13 @@ from functools import lru_cache
 
 from refold.safe_open import read_regular
 
-# What `git init`, `git clone`, `git remote` and `git submodule` write. Nothing runs by it.
+# Written by `git init`, `git clone`, `git remote` and `git submodule`; none runs a program.
 _HARMLESS_SECTIONS = {"branch", "remote", "submodule", "user", "extensions", "pull"}
 _HARMLESS_CORE_SETTINGS = {
     "autocrlf", "bare", "eol", "filemode", "ignorecase", "logallrefupdates",
     "precomposeunicode", "repositoryformatversion", "safecrlf", "symlinks",
 }  # fmt: skip
-# These change how git looks, and make a new file of settings worth a look by a person.
+# These change what git reads: a person should review a new settings file that has them.
 _HARMLESS_DISPLAY_SETTINGS = {
     "abbrev", "quotepath", "sparsecheckout", "sparsecheckoutcone", "splitindex",
     "untrackedcache", "worktree", "checkstat", "trustctime",
@@ -33,7 +33,7 @@ _OF_DIFF = {
     "interhunkcontext", "mnemonicprefix", "noprefix", "relative", "renamelimit", "renames",
     "statgraphwidth", "submodule", "wordregex",
 }  # fmt: skip
-# Programs of the other side, and ways to merge: their names may be paths.
+# Remote programs and merge strategies: their names may be paths.
 _OF_REMOTES = {
     "mergeoptions", "octopus", "receivepack", "twohead", "update", "uploadpack", "vcs",
 }  # fmt: skip
@@ -44,7 +44,7 @@ _MAX_CONFIG_BYTES = 256 * 1024
 
 
 def runs_no_program(config: str) -> bool:
-    """Is there nothing in a file of git's settings by which git would run a program?"""
+    """Whether no setting in a git settings file can make git run a program."""
     text = _text(config)
     return text is not None and all(
         known for _, known in _lines(text, _HARMLESS_CORE_SETTINGS)
@@ -59,7 +59,7 @@ def remote_urls(root: str) -> list[str]:
 
 @lru_cache(4096)
 def names_no_program(section: str, name: str, value: str) -> bool:
-    """Is it known that git runs nothing by this setting? `section` and `name` are in lower case."""
+    """Whether this setting is known to run nothing. `section` and `name` are in lower case."""
     if f"{section}.{name}" in _PATH_SETTINGS:
         return True
     known = section in (*_HARMLESS_SECTIONS, *_OF_DISPLAY, "core", "diff")
@@ -69,18 +69,18 @@ def names_no_program(section: str, name: str, value: str) -> bool:
 
 
 def program_lines(config: str) -> list[str] | None:
-    """The lines of a file of settings by which git may run a program; None where it is unknown."""
+    """The lines of a settings file that may run a program; None if it cannot be read."""
     text = _text(config)
     return None if text is None else _program_lines(text)
 
 
 def program_lines_of(content: bytes) -> list[str]:
-    """The same of the content of such a file."""
+    """The same for the content of a settings file."""
     return _program_lines(content.decode(errors="surrogateescape"))
 
 
 def _program_lines(text: str) -> list[str]:
-    """A line belongs to the section that it stands in."""
+    """Each line is prefixed with its section."""
     lines, section = list[str](), ""
     for line, known in _lines(text, _HARMLESS_CORE_SETTINGS):
         section = line if line[0] == "[" else section
@@ -89,7 +89,7 @@ def _program_lines(text: str) -> list[str]:
 
 
 def without_programs(config: str) -> str | None:
-    """What of a file of settings runs nothing; None where all of it runs nothing."""
+    """The part of a settings file that runs nothing; None if that is all of it."""
     text = _text(config)
     if text is None:
         return ""
@@ -111,12 +111,12 @@ def _without_programs(text: str) -> str | None:
 
 
 def _text(config: str) -> str | None:
-    """None where it is too long or no regular file."""
+    """The text of a settings file; None if it is too long or not a regular file."""
     try:
         config_bytes, size = read_regular(config, _MAX_CONFIG_BYTES, follow=False)
     except OSError:
         return None
-    # What is no UTF-8 becomes what cannot be printed.
+    # Bytes that are not UTF-8 become unprintable.
     return (
         config_bytes.decode(errors="surrogateescape") if size <= _MAX_CONFIG_BYTES else None
     )
@@ -147,7 +147,7 @@ def _lines(
 
 
 def _section(line: str, *, with_display_settings: bool) -> tuple[str, bool]:
-    """Its name, "" if it is not known, and whether the line contains nothing else."""
+    """The section's name, "" if unknown, and whether the line contains nothing else."""
     header = _SECTION_HEADER.fullmatch(line)
     name = header[1].lower() if header else ""
     known = {

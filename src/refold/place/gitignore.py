@@ -15,11 +15,11 @@ _BYTE_ORDER_MARK = "\ufeff"
 
 
 class IgnoreLine(Struct, frozen=True):
-    """`whole`: it is compared with the path below the file's directory, else with the name."""
+    """`whole`: it is matched against the path below the file's directory, else the name."""
 
     pattern: re.Pattern[str]
     whole: bool
-    directories: bool  # it matches these only
+    directories: bool  # it matches directories only
     ignores: bool  # False: it begins with `!`
 
 
@@ -31,7 +31,7 @@ def read_lines(text: str) -> tuple[IgnoreLine, ...]:
 
 
 def is_ignored(lines: tuple[IgnoreLine, ...], path: str, *, directory: bool) -> bool | None:
-    """What the lines say of a path below their directory; None: nothing."""
+    """Whether the lines ignore a path below their directory; None if no line matches."""
     name = path.rpartition("/")[2]
     for line in lines:
         if (directory or not line.directories) and line.pattern.fullmatch(

@@ -32,17 +32,17 @@ from refold.safe_open import read_regular
 from refold.values.path_names import below
 
 _WORKTREE_CONFIG = re.compile(r"\[core\]\nworktree = ([\w./ +-]+)")
-_MAX_SEARCHED = 200_000  # files among which one is looked for that was moved away
+_MAX_SEARCHED = 200_000  # in the search for a file that was moved away
 
 
-# Whether another command was allowed to leave this at a path, or refold put it there; None: nothing.
+# Whether refold put this at a path, or allowed another command to. None: the path is missing.
 IsKnown: TypeAlias = Callable[[str, Fingerprint | None], bool]
 
 
 class UndoneChanges(NamedTuple):
     """`made` is what was undone, `accepted` the paths whose change was allowed.
 
-    `by_others` are those that no command could change.
+    `by_others` are changes in paths that no command could write.
     """
 
     made: list[GuardChange]
@@ -51,7 +51,7 @@ class UndoneChanges(NamedTuple):
 
 
 class Reach(Struct, frozen=True):
-    """Where commands write: beneath `roots`, and not in `held` directories, whatever they do.
+    """Where commands can write: below `roots`, and never in `held` directories.
 
     `quarantine` is the directory for what is moved.
     """
@@ -93,7 +93,7 @@ def undo_changes(
 
 
 def _continues_with_more(path: str, was: Fingerprint | None, current: Fingerprint) -> bool:
-    """Would git run more when it continues than what was there before made it run?"""
+    """Whether git would run more when it continues than the earlier file made it run."""
     if current.kind == "directory":
         return False
     if current.kind != "file" or current.content is None:
@@ -111,7 +111,7 @@ def _is_same_directory(path: str, before: GuardState, after: GuardState) -> bool
 def _new_paths(
     before: GuardState, after: GuardState, roots: Sequence[str], changes: "_Changes"
 ) -> Iterator[str]:
-    """The topmost of what came up, without what makes no program run."""
+    """The topmost new paths, without those that make no program run."""
     taken = ""
     for path in sorted(after.prints.keys() - before.prints.keys()):
         if (taken and below(path, taken)) or changes.has_named(path):
@@ -129,7 +129,7 @@ def _is_new(path: str, before: GuardState, after: GuardState, roots: Sequence[st
     folder, name = os.path.split(path)
     above = before.prints.get(folder)
     if above is not None and above.kind == "directory" and above.names is None:
-        return False  # there were too many to know
+        return False  # there were too many to list
     target = _target_of(path, after)
     if target and not _is_new_target(path, target, before, after):
         return False
@@ -145,9 +145,9 @@ def _is_new(path: str, before: GuardState, after: GuardState, roots: Sequence[st
 
 
 def _is_of_submodule(config: str, directory: str, roots: Sequence[str]) -> bool:
-    """Do these settings, besides what runs nothing, say only where the checkout is?
+    """Whether the settings that may run a program only say where the checkout is.
 
-    It must be in the workspace, and know that this is its repository.
+    The checkout must be in the workspace and refer back to this repository.
     """
     lines = program_lines(config) or []
     place = _WORKTREE_CONFIG.fullmatch(lines[0]) if len(lines) == 1 else None
@@ -159,14 +159,14 @@ def _is_of_submodule(config: str, directory: str, roots: Sequence[str]) -> bool:
 
 
 def _target_of(path: str, state: GuardState) -> str:
-    """What a setting of git names, and `path` is or lies in; "" if there is nothing."""
+    """The target of a git setting that `path` is or lies in; "" for none."""
     while path and path not in state.targets:
         path = path.rpartition("/")[0]
     return path
 
 
 def _is_new_target(path: str, target: str, before: GuardState, after: GuardState) -> bool:
-    """Would git run by it what it did not run before?
+    """Whether git would run something new because of the path.
 
     What only a changed setting names does not count: the setting was put back, or the user
     allowed it. A checkout may bring what another checkout of the repository has.
@@ -190,7 +190,7 @@ def _is_new_target(path: str, target: str, before: GuardState, after: GuardState
 
 
 def _is_unchanged(file: str, before: GuardState, after: GuardState) -> bool:
-    """Has this file of settings, and those that include it, said the same before?
+    """Whether this settings file, and those that include it, are unchanged.
 
     Those of the user are not in the workspace.
     """
@@ -220,9 +220,9 @@ def _is_worktree(path: str, directory: str) -> bool:
 
 
 def _is_ours(path: str, roots: Sequence[str]) -> bool:
-    """Does a new `.git` lead to a whole repository that was looked through?
+    """Whether a new `.git` file leads to a whole repository in the workspace.
 
-    One that is not whole could become one later, under names that nothing guards.
+    An incomplete one could be completed later, under names that nothing guards.
     """
     if os.path.islink(path):
         return False
@@ -249,21 +249,21 @@ class _Changes:
         self._lost = dict[tuple[int, int], Fingerprint]()
 
     def has_named(self, path: str) -> bool:
-        """Is something allowed that is in this directory?"""
+        """Whether an allowed path is in this directory."""
         return any(path != name and below(name, path) for name in self._named)
 
     def move(self, path: str, fate: Literal["moved", "followed"] = "moved") -> None:
-        """To quarantine: what is new."""
+        """Move a new path to quarantine."""
         if self._is_allowed(path):
             self.accepted.append(path)
         elif root := self._root_of(path):
-            with suppress(OSError):  # gone, or a link is in the way: then it is not there
+            with suppress(OSError):  # deleted, or a link is in the way
                 self.made.append(
                     GuardChange(path, _move_away(path, root, self._reach.quarantine), fate)
                 )
 
     def restore(self, path: str, current: Fingerprint | None) -> None:
-        """What was at `path`; what is there now goes to quarantine."""
+        """Restore what was at `path`; what is there now is moved to quarantine."""
         root, was = self._root_of(path), self._before.at(path)
         if was is None:
             return
@@ -277,7 +277,7 @@ class _Changes:
         ):
             self._lost[was.device, was.inode] = was
         goal, back, is_full = "", False, False
-        try:  # a link is in the way, or what it lay in is gone
+        try:  # a link is in the way, or its directory is gone
             if current is not None:
                 goal = _move_away(path, root, self._reach.quarantine, was.digest.hex())
             back = _put_back(path, root, was)
@@ -287,16 +287,16 @@ class _Changes:
             self.made.append(GuardChange(path, goal, "restored" if back else "lost"))
 
     def move_elsewhere(self) -> None:
-        """Files that were renamed away from guarded paths: a command could read them there."""
+        """Move files that were renamed away from guarded paths: a command could read them there."""
         for path in _paths_of(self._lost, self._reach.roots) if self._lost else ():
-            # What was put back may have got the same number.
+            # A restored file may have the same inode number.
             if path not in self._before.prints:
                 self.move(path, "followed")
 
     def is_by_another(self, path: str, current: Fingerprint | None) -> bool:
-        """Did the user or an editor change it, in a directory that no command could write?
+        """Whether the user or an editor changed it, in a directory that no command could write.
 
-        A command may have another name of a file that has two.
+        Of a file with two names, a command may have changed the other.
         """
         was = self._before.at(path)
         files = [
@@ -317,12 +317,12 @@ class _Changes:
     def _is_allowed(self, path: str) -> bool:
         if any(below(path, root) for root in self._named):
             return True
-        # Git removes a file of settings only with its repository, and no hook at all.
+        # Git removes a settings file only with its repository, and never a hook.
         return path in self._of_git and runs_no_more(self._before.at(path), path)
 
 
 def runs_no_more(was: Fingerprint | None, config: str) -> bool:
-    """Do the settings name no program, or only those that they named before?"""
+    """Whether the settings name no program, or only those that they named before."""
     if runs_no_program(config):
         return True
     if was is None or was.content is None:
@@ -334,7 +334,7 @@ def runs_no_more(was: Fingerprint | None, config: str) -> bool:
 def _paths_of(
     lost: Mapping[tuple[int, int], Fingerprint], roots: Sequence[str]
 ) -> Iterator[str]:
-    """Where these files lie now. A new file may have got the number of one that is gone."""
+    """The present paths of these files. A new file may reuse the inode number of a deleted one."""
     numbers, left = {inode for _, inode in lost}, _MAX_SEARCHED
     for root in roots:
         for folder, _, _ in os.walk(root):
@@ -371,10 +371,10 @@ def _move_away(path: str, root: str, folder_of_moved: str, replaced_by: str = ""
     folder, name = os.path.split(path)
     parent = _open_parent(path, root)
     try:
-        with suppress(OSError):  # another disk, or none
+        with suppress(OSError):  # another disk, or no quarantine
             return move_to(name, parent, path, folder_of_moved, replaced_by)
         mark = os.urandom(4).hex()
-        # There is always room beside it.
+        # A rename beside it always works.
         os.rename(name, f"taken-{mark}", src_dir_fd=parent, dst_dir_fd=parent)
         return os.path.join(folder, f"taken-{mark}")
     finally:
@@ -382,7 +382,7 @@ def _move_away(path: str, root: str, folder_of_moved: str, replaced_by: str = ""
 
 
 def _put_back(path: str, root: str, was: Fingerprint) -> bool:
-    """False: its content is not known. What it lay in must be there."""
+    """Restore it. False: its content is unknown. Its parent directory must exist."""
     name = os.path.basename(path)
     parent = _open_parent(path, root)
     try:
@@ -401,7 +401,7 @@ def _put_back(path: str, root: str, was: Fingerprint) -> bool:
 
 
 def _write(name: str, parent: int, was: Fingerprint, content: bytes) -> None:
-    """Under its name only when it is whole: a program may read it at any time."""
+    """Write under another name, then rename: a program may read the file at any time."""
     new = f".{name[:200]}.{os.urandom(4).hex()}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
@@ -416,7 +416,7 @@ def _write(name: str, parent: int, was: Fingerprint, content: bytes) -> None:
 
 
 def _give(name: str, parent: int, was: Fingerprint) -> None:
-    """Its owner and its rights."""
+    """Restore the owner and the mode."""
     about = os.stat(name, dir_fd=parent, follow_symlinks=False)
     if (about.st_uid, about.st_gid) != was.owner:
         with suppress(PermissionError):

@@ -21,11 +21,11 @@ from msgspec.structs import replace
 from refold.place.guarded_paths import GuardedPaths
 from refold.safe_open import read_regular
 
-_RACY_NANOSECONDS = 50_000_000  # what changed just now may change again unseen
-_MAX_FILE_BYTES = 1024 * 1024  # a larger file is compared by what the kernel says of it
-_MAX_STATE_BYTES = 16 * 1024 * 1024  # of content; what is beyond cannot be restored
+_RACY_NANOSECONDS = 50_000_000  # a later change may leave the same time
+_MAX_FILE_BYTES = 1024 * 1024  # a larger file is compared by its metadata
+_MAX_STATE_BYTES = 16 * 1024 * 1024  # of content; what exceeds it cannot be restored
 _MAX_ENTRIES = 1000  # of one guarded directory; one with more is compared as a whole
-_SAMPLE_SUFFIX = ".sample"  # hooks that git puts there and never runs
+_SAMPLE_SUFFIX = ".sample"  # hooks that git creates and never runs
 
 
 class Fingerprint(Struct, frozen=True, array_like=True):
@@ -51,7 +51,7 @@ class Fingerprint(Struct, frozen=True, array_like=True):
     names: tuple[str, ...] | None = None
 
     def is_of(self, about: os.stat_result) -> bool:
-        """Is this what the kernel says of the path now, and can it not have changed since?"""
+        """Whether `about` is unchanged and the file cannot have changed since it was read."""
         same = (self.device, self.inode, self.changed, self.mode, self.links, self.size) == (
             about.st_dev, about.st_ino, about.st_ctime_ns, about.st_mode,
             about.st_nlink, about.st_size,
@@ -59,7 +59,7 @@ class Fingerprint(Struct, frozen=True, array_like=True):
         return same and self.looked > self.changed + _RACY_NANOSECONDS
 
     def equals(self, other: "Fingerprint") -> bool:
-        """Would a program that comes upon it find the same, and no other command be able to write it?
+        """Whether a program would find the same, and no other command could write it.
 
         A second name of the file would let another command write it under that name.
         """
@@ -104,9 +104,9 @@ def read_state(
     earlier: GuardState,
     targets: Iterable[str] = (),
 ) -> GuardState:
-    """What lies at the guarded paths now. What `earlier` has is not read again in vain.
+    """Read what is at the guarded paths. Unchanged files are taken from `earlier`.
 
-    Also what lies at `targets` that a setting named before: it may be named no more.
+    `targets` that a setting named before are read too, even if none names them now.
     """
     prints, room = dict[str, Fingerprint](), _MAX_STATE_BYTES
     paths = guards.paths.union(targets)
@@ -129,7 +129,7 @@ def read_state(
 def _prints(
     path: str, earlier: Mapping[str, Fingerprint], repositories: Mapping[str, str]
 ) -> Iterator[tuple[str, Fingerprint]]:
-    """Of a guarded path and of all that is in it."""
+    """The fingerprints of a guarded path and of all that is in it."""
     top = _print(path, earlier.get(path))
     if top is None:
         return
@@ -167,7 +167,7 @@ def _print(path: str, earlier: Fingerprint | None) -> Fingerprint | None:
         return earlier
     mode, kind = about.st_mode, _kind(about.st_mode)
     digest, content, target, names = b"", None, "", None
-    with suppress(OSError):  # gone, or not ours to read: then what the kernel says counts
+    with suppress(OSError):  # deleted or not readable: compare by metadata
         if kind == "link":
             target = os.readlink(path)
         elif kind == "directory":

@@ -34,13 +34,11 @@ from refold.values.path_names import below
 
 _RUNS, _RESTS = ".running", ".resting"  # endings of stored states
 _NOTES_DIRECTORY = "known"  # the directory of notes
-_CLOCK_LAG_NANOSECONDS = (
-    10_000_000  # nanoseconds by which the time of a file may be behind the clock
-)
-_HEARTBEAT_SECONDS = 20.0  # between two signs that a command still runs
+_CLOCK_LAG_NANOSECONDS = 10_000_000  # by which the time of a file may be behind the clock
+_HEARTBEAT_SECONDS = 20.0  # between two heartbeats of a running command
 _HEARTBEAT_MARGIN_NANOSECONDS = (
     60 * 1_000_000_000
-)  # nanoseconds after the last of them in which it may have run
+)  # after the last heartbeat, in which it may still have run
 
 
 class GuardedWorkspace(Struct, frozen=True):
@@ -74,7 +72,7 @@ class StoredState(Struct, frozen=True, array_like=True):
 
 
 class GuardWatch:
-    """Of one workspace, for all its commands. All methods may be called from any thread."""
+    """Watches one workspace for all its commands. All methods are thread-safe."""
 
     def __init__(self, workspace: GuardedWorkspace) -> None:
         self.workspace = workspace
@@ -87,7 +85,7 @@ class GuardWatch:
         self._lock, self._running = Lock(), list[AllowedPaths]()
         self._first, self._state = GuardedPaths(), GuardState()
         self._stored, self._known = _Stored(workspace), _KnownChanges(workspace.states)
-        self._held: Set[str] | None = None  # by all that ran since the first began
+        self._held: Set[str] | None = None  # by every command since the first began
         self._unheld = 0  # commands that began and may have written anywhere
         self._reported = set[str]()
 
@@ -104,7 +102,7 @@ class GuardWatch:
             return paths.only(self._first.paths) if self._running else paths
 
     def path_named_by_git(self, paths: Sequence[str]) -> str:
-        """One of these paths that git would run or read by a setting; "" if it is none of them."""
+        """The first of these paths that a git setting makes git run or read; "" for none."""
         with self._lock:
             return self._guards.path_named_by_git(paths)
 
@@ -126,7 +124,7 @@ class GuardWatch:
             return paths.only(self._first.paths)
 
     def hold(self, paths: Iterable[str]) -> None:
-        """The command that began last cannot write these paths, whatever it does.
+        """Record that the command that began last can never write these paths.
 
         Call it before the command starts; without a call, it may write all. Raises `OSError`.
         """
@@ -141,8 +139,8 @@ class GuardWatch:
         return frozenset() if self._unheld or self._held is None else self._held
 
     def end(self, allowed: AllowedPaths) -> GuardReport:
-        """It has ended, with all its processes. Undo what it did to guarded paths."""
-        # A read-only command needs none.
+        """A command and all its processes have ended. Undo its changes to guarded paths."""
+        # A read-only command has no state.
         from refold.place.guard_changes import Reach, undo_changes
 
         workspace = self.workspace
@@ -168,7 +166,7 @@ class GuardWatch:
         return GuardReport(tuple(undone), tuple(accepted), others)
 
     def _not_reported(self, paths: Sequence[str]) -> tuple[str, ...]:
-        """The guarded directories that these are in, each once: an editor writes all the time."""
+        """Guarded directories with these paths, each reported once: editors write all the time."""
         held = self._held or ()
         tops = {top for path in paths for top in and_above(path) if top in held}
         new = tops - self._reported
@@ -176,7 +174,7 @@ class GuardWatch:
         return tuple(sorted(new))
 
     def cancel(self, allowed: AllowedPaths) -> None:
-        """It was not started."""
+        """The command was not started."""
         with self._lock:
             self._running.remove(allowed)
             self._unheld -= 1
@@ -184,14 +182,14 @@ class GuardWatch:
                 self._stored.end()
 
     def beat(self) -> None:
-        """A command still runs. If refold is killed, what changes later is not its work."""
+        """A command still runs. If refold is killed, later changes are not its own."""
         self._stored.beat()
 
     def close(self) -> None:
         self._stored.close()
 
     def _accept(self, state: GuardState, accepted: Sequence[str]) -> None:
-        """What another command does to these from here on is compared with how they are now."""
+        """Compare later changes of these paths with their present state."""
         if not self._running or not accepted:
             return
         prints, steps = dict(self._state.prints), dict(self._state.steps)
@@ -211,7 +209,7 @@ class GuardWatch:
 
 
 class _Stored:
-    """The state on the disk. Most commands find the same one and only rename it."""
+    """The state on the disk. Most commands find it unchanged and only rename it."""
 
     def __init__(self, workspace: GuardedWorkspace) -> None:
         self._workspace = workspace
@@ -233,7 +231,7 @@ class _Stored:
         self._write(state)
 
     def hold(self, paths: Set[str]) -> None:
-        """Most commands hold what the last one held."""
+        """Store the held paths, if they differ from those of the last command."""
         if self._file and self._held != paths:
             self._held = paths
             if self._state is not None:
@@ -278,7 +276,7 @@ class _Stored:
 
 
 class _KnownChanges:
-    """What refold did to guarded paths, and what it allowed: notes for all that work here.
+    """Notes of what refold did to guarded paths and allowed, for all sessions in the workspace.
 
     Another conversation or another process has a state of its own, and must not undo it.
     """
@@ -309,7 +307,7 @@ class _KnownChanges:
             return
         make_directories(Path(self._folder))
         for path, change in states.items():
-            with suppress(OSError):  # then another may undo it, which loses nothing
+            with suppress(OSError):  # then another may undo it, and nothing is lost
                 os.close(open_checked(self._name(path, change), os.O_WRONLY | os.O_CREAT))
                 os.utime(self._name(path, change))
 
@@ -357,7 +355,7 @@ def _undo(file: str, workspace: GuardedWorkspace) -> list[GuardChange]:
         return []
     from refold.place.guard_changes import Reach, undo_changes
 
-    # Two starts may find it: whoever renames it compares.
+    # Two processes may find it: the one that renames it compares.
     mine = f"{file}.{owner()}"
     try:
         os.rename(file, mine)
@@ -379,7 +377,7 @@ def _undo(file: str, workspace: GuardedWorkspace) -> list[GuardChange]:
     current = read_state(guards.paths(), state, state.targets)
     before = _without_later(state, current, ended)
     reach = Reach(theirs, workspace.quarantine, frozenset(stored.held))
-    # None is new: no other refold has had to do with it.
+    # It has no change from another refold.
     changes = undo_changes(before, current, reach, (), lambda path, now: False).made
     # Another refold may have begun a command since, and have seen what was undone just now.
     _KnownChanges(workspace.states).note(before, current, changes, ())
@@ -389,7 +387,7 @@ def _undo(file: str, workspace: GuardedWorkspace) -> list[GuardChange]:
 
 
 def _read_stored(file: str) -> tuple[StoredState, int]:
-    """What it holds, and when the last command ended at the latest. Empty if it is damaged."""
+    """The stored state, and the time by which its last command had ended. Empty if damaged."""
     import msgspec
 
     try:

@@ -24,7 +24,7 @@ from refold.values.path_names import KEYS_REASON, below, guard_reason, near
 
 _MAX_DIRECTORIES = 5000  # that the first search looks through
 _LIST_MODE = stat.S_IRUSR | stat.S_IXUSR
-_RACY_NANOSECONDS = 50_000_000  # what changed just now may change unseen again
+_RACY_NANOSECONDS = 50_000_000  # a later change may leave the same time
 _PACKAGES = {"node_modules", "site-packages", "__pycache__", ".tox", ".nox"}
 _PACKAGE_FOLDERS = _PACKAGES | {".mypy_cache", ".ruff_cache"}
 _CONFIG_NAMES = ("config", "config.worktree")
@@ -43,7 +43,7 @@ _MAX_NAME_DEPTH = 8  # directories in the name of a submodule
 
 
 class GuardedPaths(Struct, frozen=True):
-    """Guarded paths that exist. `links` of them are links, with what they say.
+    """Guarded paths that exist. `links` are those that are links, with their targets.
 
     `repositories` has, of each guarded path inside one, its directory. `ages` says in which
     order they came up, since we look. `targets` has those that a setting of git names, each with
@@ -60,7 +60,7 @@ class GuardedPaths(Struct, frozen=True):
     steps: frozenset[str] = frozenset()
 
     def only(self, paths: Set[str]) -> "GuardedPaths":
-        """The same, without what came up since `paths` was found."""
+        """The same, limited to `paths`."""
         return GuardedPaths(
             self.paths & paths,
             {path: target for path, target in self.links.items() if path in paths},
@@ -72,7 +72,7 @@ class GuardedPaths(Struct, frozen=True):
         )
 
     def oldest_first(self, paths: Iterable[str]) -> list[str]:
-        """And the nearest of them: more than some cannot be held."""
+        """Paths sorted by age, then depth: only a limited number can be mounted."""
         return sorted(paths, key=lambda p: (self.ages.get(p, 0), p.count("/"), p))
 
     @property
@@ -145,9 +145,9 @@ class Guards:
         )
 
     def path_named_by_git(self, paths: Iterable[str]) -> str:
-        """One of these paths that git would run or read by a setting; "" if it is none of them.
+        """The first of these paths that a git setting makes git run or read; "" for none.
 
-        Only repositories count that the last search came upon.
+        Only repositories that the last search found count.
         """
         if self._repositories is None:
             self.paths()
@@ -161,7 +161,7 @@ class Guards:
         paths: Set[str],
         repositories: dict[str, str],
     ) -> dict[str, str]:
-        """Without what is guarded anyway. `checkouts` has the directories of each repository.
+        """Paths that git settings name, without those that are guarded anyway.
 
         Included files of settings are added to `repositories`.
         """
@@ -181,7 +181,7 @@ class Guards:
         return targets
 
     def _named_paths(self) -> Iterable[str]:
-        """Most commands make and remove no entry of any directory: then no search is needed."""
+        """The guarded names. No new search if no directory has changed, which is the usual case."""
         if not self._seen or not _are_unchanged(self._seen):
             self._seen = []
             self._names = (*self._search(),)
@@ -209,13 +209,13 @@ class Guards:
                 waiting += [(p, root) for p in entry.below if p not in self._covered]
             settled = settled and entry is not None and entry.is_settled
         self._known, self._beyond = current, beyond
-        # What is not there now can come where no entry was seen, by a link to packages.
+        # A missing target can be created in a directory that was not searched.
         seen = ((path, entry.changed) for path, entry in current.items())
         self._seen = list(seen) if settled else []
 
 
 def _are_unchanged(directories: Iterable[tuple[str, int]]) -> bool:
-    """Is the time of the last change of each of these directories as it was?"""
+    """Whether each of these directories still has the same change time."""
     lstat = os.lstat
     try:
         return all(lstat(path).st_ctime_ns == changed for path, changed in directories)
@@ -224,7 +224,7 @@ def _are_unchanged(directories: Iterable[tuple[str, int]]) -> bool:
 
 
 def _make_readable(path: str, root: str, *, was_known: bool) -> bool:
-    """Programs enter a directory that cannot be listed: a command could hide things in one.
+    """Make a directory readable that programs can enter: a command could hide files in it.
 
     One that no program can enter, and that was never known, hides nothing.
     """
@@ -259,7 +259,7 @@ class _Directory(Struct, frozen=True):
 
     @property
     def is_settled(self) -> bool:
-        """Can it not have changed since it was looked at without another time?"""
+        """Whether a change since it was read would have changed its time."""
         return self.looked > self.changed + _RACY_NANOSECONDS
 
 
@@ -271,7 +271,7 @@ def _look(path: str, root: str, known: _Directory | None) -> _Directory | None:
         looked = time.time_ns()
         with os.scandir(path) as entries:
             return _directory(path, root, list(entries), changed, looked)
-    except OSError:  # gone, or not ours to read: then a command cannot, either
+    except OSError:  # deleted or not readable: then not by a command, either
         return None
 
 
@@ -308,13 +308,13 @@ def _is_passed_over(path: str, root: str) -> bool:
 
 
 def makes_repository(names: Set[str]) -> bool:
-    """Does git take a directory with these entries for a repository, without any `.git`?"""
+    """Whether git takes a directory with these entries for a repository without a `.git`."""
     small = {name.lower() for name in names}
     return _HEAD in small and (small >= _PARTS or "commondir" in small)
 
 
 def is_whole(directory: str) -> bool:
-    """Does git take this directory for one of a repository?"""
+    """Whether git takes this directory for a repository."""
     try:
         return makes_repository(set(os.listdir(directory)))
     except OSError:
@@ -322,7 +322,7 @@ def is_whole(directory: str) -> bool:
 
 
 def git_part(paths: Sequence[str]) -> str:
-    """One of these paths that decides what git runs where no name says so; "" if none does.
+    """The first of these paths that decides what git runs, in a bare repository; "" for none.
 
     It is in a directory that git takes for a repository, or would once all of them exist: it
     names programs there, or makes it one.
@@ -371,13 +371,13 @@ def directories_of(directory: str) -> list[str]:
 
 
 def common_of(directory: str) -> str:
-    """The repository itself, where `directory` is that of a linked worktree."""
+    """The main repository directory if `directory` is that of a linked worktree."""
     named = start_of(os.path.join(directory, "commondir"))
     return os.path.realpath(os.path.join(directory, named)) if named else directory
 
 
 def worktree_of(root: str) -> str:
-    """The repository that `root` is a linked worktree of, as that repository says; else "".
+    """The repository that lists `root` as its linked worktree; "" for none.
 
     A file in the worktree proves nothing: whoever created it could name any directory. The
     repository must list the worktree, in a place where only its owner can write.
@@ -410,7 +410,7 @@ def proven_repository(root: str) -> str:
 
 
 def _is_repository(directory: str) -> bool:
-    """Whether it is one of the user's own: made of directories and files, not of links."""
+    """Whether it is a repository of the user: directories and files that they own, no links."""
     try:
         parts = [os.lstat(os.path.join(directory, n)) for n in ("", "objects", "refs")]
         head = os.lstat(os.path.join(directory, "HEAD"))
@@ -444,7 +444,7 @@ def gitdir_target(path: str) -> str:
 
 
 def steps_elsewhere(paths: Iterable[str]) -> Iterator[str]:
-    """The same folders of steps, where a `.git` file says that the repository is elsewhere."""
+    """The step folders in the repository that a `.git` file names."""
     for path in paths:
         git, name = os.path.split(path)
         if name in STEP_FILES and (directory := gitdir_target(git)):

@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 
 from refold import programs
 
-# Where no repository says what can be made again, these are known for it.
+# Files that can be generated again, for folders outside a repository.
 _HEAVY_DIRECTORIES = (
     "node_modules/", ".venv/", "venv/", "__pycache__/", "target/", "dist/", ".tox/",
     ".nox/", ".mypy_cache/", ".pytest_cache/", ".ruff_cache/", ".hypothesis/", ".gradle/",
     ".next/", ".nuxt/", ".parcel-cache/", ".turbo/", ".cache/", ".direnv/", ".terraform/",
     "bower_components/", "*.pyc", ".DS_Store",
 )  # fmt: skip
-HALF_WRITTEN = ".refold-restore-"  # how the name of a file begins that is not whole yet
+HALF_WRITTEN = ".refold-restore-"  # the prefix of a file that is not complete yet
 _MAX_IGNORE_FILE_BYTES = 1024 * 1024  # of such a file that are read
 _GIT_CONFIG_SECONDS = 5.0  # for git to say one setting
 _SPECIAL_CHARACTERS = rb"([\\*?\[\]!# ])"
@@ -106,7 +106,7 @@ def repository_around(folder: str) -> str:
 
 
 def git_folder(top: str) -> str:
-    """Where the repository in `top` keeps its things: in .git, or where that points to."""
+    """The git directory of the repository in `top`: .git, or the directory it points to."""
     place = os.path.join(top, ".git")
     if os.path.isdir(place):
         return place
@@ -115,7 +115,7 @@ def git_folder(top: str) -> str:
 
 
 def common_git_folder(top: str) -> str:
-    """The same, but for a second work tree that of the first."""
+    """The same; for a linked worktree, that of the main repository."""
     folder = git_folder(top)
     common = os.fsdecode(_read(os.path.join(folder, "commondir"))).strip()
     return os.path.join(folder, common) if common else folder
@@ -128,7 +128,7 @@ def _looks_like_git(place: str) -> bool:
 def _read(name: str) -> bytes:
     """The beginning of a regular file; nothing where there is none."""
     try:
-        # Not waiting for a pipe that nobody writes to.
+        # Do not block on a pipe without a writer.
         with open(name, "rb", opener=_opener) as file:
             if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return file.read(_MAX_IGNORE_FILE_BYTES)

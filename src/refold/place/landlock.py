@@ -28,9 +28,9 @@ _SCOPES = 1 << 0 | 1 << 1  # abstract sockets, signals
 
 
 class Restrictions(Struct, frozen=True):
-    """Writing anywhere but below `writable`, if that is not None; TCP; reaching others.
+    """Forbid writing outside `writable`, unless it is None; TCP; reaching other programs.
 
-    `others`: sockets without a file and signals go no further than what we start.
+    `others`: abstract sockets and signals reach only processes that we start.
     """
 
     writable: tuple[str, ...] | None = None
@@ -40,7 +40,7 @@ class Restrictions(Struct, frozen=True):
 
 @cache
 def version() -> int:
-    """Of Landlock in this kernel; 0: there is none."""
+    """The version of Landlock in this kernel; 0 for none."""
     if platform.system() != "Linux":
         return 0
     try:
@@ -50,7 +50,7 @@ def version() -> int:
 
 
 def restrict_thread(rights: Restrictions) -> None:
-    """For this thread and all it starts from now on. Raises `OSError`."""
+    """Restrict this thread and all that it starts from now on. Raises `OSError`."""
     known = version()
     files = 0 if rights.writable is None else _writing(known)
     tcp = _TCP_RIGHTS if rights.tcp and known >= 4 else 0
@@ -71,7 +71,7 @@ def _allow(rules: int, paths: Sequence[str], rights: int) -> None:
     for path in paths:
         try:
             number = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        except OSError:  # what is not there cannot be written
+        except OSError:  # a missing path cannot be written
             continue
         try:
             path_rights = rights if os.path.isdir(path) else rights & _OF_FILES

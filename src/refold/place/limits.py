@@ -17,9 +17,9 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-_LEFT_OVER = 64 * 1024 * 1024  # bytes that a disk must keep, for the journal, too
-_NEARLY_FULL_BYTES = 1024 * 1024 * 1024  # less is written within a second or so
-_NEAR_AGAIN = 0.005  # seconds: a GB in one is no rare speed
+_LEFT_OVER = 64 * 1024 * 1024  # bytes that must stay free, also for the journal
+_NEARLY_FULL_BYTES = 1024 * 1024 * 1024  # a fast disk writes this within about a second
+_NEAR_AGAIN = 0.005  # seconds: many disks write a GB per second
 _MEBIBYTE_BYTES = 1024 * 1024
 _MEGABYTE_BYTES = 1_000_000
 _PSS_LINE = rb"(?m)^Pss: +(\d+) kB"
@@ -59,24 +59,24 @@ def limit_commands(queues: int) -> str:
 
 
 def set_limits(pid: int, limits: Limits, queues: int) -> None:
-    """Set what the kernel keeps for a process that waits, and all that it will start.
+    """Set the kernel's limits for a waiting process and all that it will start.
 
-    It is in a space of its own: no other process counts as its user's, unless that is
-    root.
+    The process is in its own user namespace: no other process counts against its user,
+    unless that is root.
     """
     limits_by_resource = {resource.RLIMIT_CORE: 0, resource.RLIMIT_MSGQUEUE: queues}
     if os.geteuid() != 0:
-        # Threads count as processes here, so it is no more than a stop to the worst.
+        # Threads count as processes here, so this only stops the worst.
         limits_by_resource[resource.RLIMIT_NPROC] = limits.processes * 8
     for kind, bound in limits_by_resource.items():
-        with suppress(OSError, ValueError):  # gone, or more than it may have
+        with suppress(OSError, ValueError):  # it has ended, or its hard limit is lower
             resource.prlimit(pid, kind, (bound, bound))
     with suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "wb") as file:
         file.write(b"%d" % _ENDED_FIRST)
 
 
 def too_many_threads(limits: Limits, before: int) -> bool:
-    """Have so many threads come up on this machine that a closer look is due?"""
+    """Whether the machine has so many new threads that the processes must be counted."""
     return before > 0 and thread_count() - before > limits.processes
 
 
@@ -105,9 +105,9 @@ def cpu_seconds(pids: Iterable[int]) -> float:
 
 
 class Disks:
-    """Those that a command may fill, and must leave some of to others.
+    """Disks that a command may write to, but not fill.
 
-    One that is full when the command begins stays as it is: nothing would run any more.
+    A disk that is full when the command begins is not checked, or nothing could run.
     """
 
     def __init__(self, paths: Iterable[str]) -> None:
@@ -116,17 +116,17 @@ class Disks:
             with suppress(OSError):
                 devices.setdefault(os.stat(path).st_dev, path)
         self._watched = [path for path in devices.values() if free_bytes(path) > _LEFT_OVER]
-        self._near = False  # could one be full within a moment?
+        self._near = False  # a disk could be full within a moment
         self.full_disk()
 
     def next_look(self, otherwise: float) -> float:
-        """When to ask again what is filled, by the monotonic clock."""
+        """The monotonic time of the next check: earlier if a disk is nearly full."""
         return min(otherwise, time.monotonic() + _NEAR_AGAIN) if self._near else otherwise
 
     def full_disk(self) -> str:
         """The disk that has too little space left, in words; "" for none.
 
-        It costs next to nothing.
+        A cheap check.
         """
         left = [(free_bytes(path), path) for path in self._watched]
         least, path = min(left, default=(_NEARLY_FULL_BYTES, ""))
@@ -147,7 +147,7 @@ def free_bytes(path: str) -> int:
 
 
 def thread_count() -> int:
-    """How many there are on this machine, which costs nothing to know; 0: no Linux."""
+    """The number of threads on this machine, a cheap check; 0 if not Linux."""
     try:
         with open("/proc/loadavg", "rb") as file:
             return int(file.read().split()[3].partition(b"/")[2])
@@ -156,7 +156,7 @@ def thread_count() -> int:
 
 
 def descendants(pid: int, limit: int) -> list[int]:
-    """A process and all below it; of a large number little more than `most`."""
+    """A process and all below it, up to little more than `limit`."""
     pids, waiting = list[int](), [pid]
     while waiting and len(pids) <= limit:
         parent = waiting.pop()
@@ -171,7 +171,7 @@ def descendants(pid: int, limit: int) -> list[int]:
 def _ticks(pid: int) -> int:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            # Its own name stands before, and may hold anything.
+            # The name before the parenthesis may contain anything.
             fields = file.read().rpartition(b")")[2].split()
         return sum(map(int, fields[11:15]))
     except (OSError, ValueError):
@@ -179,7 +179,7 @@ def _ticks(pid: int) -> int:
 
 
 def _own_memory(pid: int) -> int:
-    """What it does not share with others, about."""
+    """The memory that it does not share with others, approximately."""
     try:
         with open(f"/proc/{pid}/statm", "rb") as file:
             fields = file.read().split()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-_OCTAL_ESCAPE = re.compile(r"\\([0-7]{3})")  # how blanks are written
+_OCTAL_ESCAPE = re.compile(r"\\([0-7]{3})")  # how blanks are escaped
 
 
 class Mount(Struct, frozen=True):
@@ -18,11 +18,11 @@ class Mount(Struct, frozen=True):
 
 
 def mounts(pid: int) -> Iterator[Mount]:
-    """In their order: of several at one path the last is seen. Raises `OSError`."""
+    """Mounts in order: of several at one path the last is visible. Raises `OSError`."""
     with open(f"/proc/{pid}/mountinfo", "rb", buffering=0) as file:
         text = os.fsdecode(file.readall())
-    # Each command waits for this: nothing is called for a line that need not be. Only a
-    # new line ends one, for a name may hold anything else.
+    # Each command waits for this, so calls are avoided for most lines. Only "\n" ends a
+    # line: a name may contain anything else.
     for line in text.split("\n")[:-1]:
         number, _, device, inside, path, options, _ = line.split(" ", 6)
         if "\\" in line:

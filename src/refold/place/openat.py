@@ -20,11 +20,11 @@ from refold.place.syscalls import call
 from refold.safe_open import read_regular
 from refold.values.path_names import below
 
-MAX_PATH_BYTES = 4095  # of a path, as the kernel counts
+MAX_PATH_BYTES = 4095  # as the kernel counts
 FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 _OPENAT2_NUMBER = 437  # of the system call openat2, on every machine that has it
 _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
-_MAX_RACE_TRIES = 100  # somebody renames directories while we look
+_MAX_RACE_TRIES = 100  # other programs rename directories meanwhile
 # O_NONBLOCK: opening a pipe that nobody writes to must not wait.
 READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _ERROR_TEXTS = {
@@ -46,12 +46,12 @@ Opening: TypeAlias = Callable[[int, str, int], int]
 
 
 def beneath(top: int, path: str, flags: int) -> int:
-    """Open `path`, relative, below the directory `top`, as this machine does it best."""
+    """Open the relative `path` below the directory `top`, with openat2 if available."""
     return _best()(top, path, flags)
 
 
 def by_walking(top: int, path: str, flags: int) -> int:
-    """The same with one call for each part of the path."""
+    """Open a path with one call for each of its parts."""
     *way, last = _parts(path)
     descriptor = top
     try:
@@ -67,13 +67,13 @@ def by_walking(top: int, path: str, flags: int) -> int:
 
 
 def by_openat2() -> Opening | None:
-    """The same with one call of the kernel's; None where the kernel has none for us."""
+    """A function that opens a path with one system call; None if the kernel forbids it."""
     if not sys.platform.startswith("linux"):
         return None
 
     def open_path(top: int, path: str, flags: int) -> int:
         name = os.fsencode("/".join(_parts(path)))
-        # O_NOFOLLOW would hide that the last part is a link.
+        # With O_NOFOLLOW the error would not show that the last part is a link.
         open_how = (flags & ~os.O_NOFOLLOW, 0, _NO_MAGICLINKS | _NO_SYMLINKS | _BENEATH)
         packed = struct.pack("=QQQ", *open_how)
         for _ in range(_MAX_RACE_TRIES):
@@ -93,7 +93,7 @@ def _best() -> Opening:
 
 
 def _works(opened: Opening) -> bool:
-    # Old kernels have no such call, and some containers forbid it.
+    # Old kernels lack the call, and some containers forbid it.
     top = os.open("/", FOLDER_FLAGS)
     try:
         os.close(opened(top, ".", FOLDER_FLAGS))
@@ -114,7 +114,7 @@ def _parts(path: str) -> list[str]:
 
 
 def step(descriptor: int, part: str, flags: int) -> int:
-    """Open one name in the directory `here`, and nothing that it links to."""
+    """Open one name in the directory `descriptor`, without following a link."""
     try:
         return os.open(part, flags | os.O_NOFOLLOW, dir_fd=descriptor)
     except NotADirectoryError:
@@ -124,7 +124,7 @@ def step(descriptor: int, part: str, flags: int) -> int:
 
 
 class DirectoryDescriptors:
-    """Below `roots` a way begins at the root, which is never made; elsewhere at "/"."""
+    """Paths below `roots` are opened from the root, which is never created; others from "/"."""
 
     def __init__(self, roots: Sequence[str], opening: Opening) -> None:
         self.roots, self._opening = tuple(roots), opening
@@ -143,7 +143,7 @@ class DirectoryDescriptors:
             yield number, last or "."
 
     def make(self, folder: Real, created: list[Real]) -> None:
-        """Make `folder` if it is missing. `made` gets what was made, the outermost first."""
+        """Create `folder` if it is missing. `created` gets the new ones, outermost first."""
         try:
             os.close(self.open(folder, FOLDER_FLAGS))
         except FileNotFoundError:
@@ -153,7 +153,7 @@ class DirectoryDescriptors:
                     created.append(directory)
 
     def unmake(self, created: Iterable[Real]) -> None:
-        """Take away directories that were made, the innermost last, where they are empty."""
+        """Remove the directories in `created` that are empty."""
         for folder in reversed(list(created)):
             with suppress(OSError), self.of(folder) as (above, last):
                 os.rmdir(last, dir_fd=above)
@@ -164,7 +164,7 @@ class DirectoryDescriptors:
 
     @contextmanager
     def _top(self, real: Real) -> Generator[tuple[int, str]]:
-        """Where the way to `real` begins, and the rest of it."""
+        """A descriptor of the root of `real`, and the path from there."""
         root = self.root_of(real) or "/"
         with (
             closing(os.open("/", FOLDER_FLAGS)) as slash,
@@ -174,7 +174,7 @@ class DirectoryDescriptors:
 
 
 def check_length(real: str) -> None:
-    """Raise where no program could name it."""
+    """Raise if the path is too long for the system."""
     if len(os.fsencode(real)) > MAX_PATH_BYTES:
         raise OSError(errno.ENAMETOOLONG, "path too long")
 
@@ -219,7 +219,7 @@ def refuse_irregular(about: os.stat_result, name: str) -> None:
     kind = kind_of(about.st_mode)
     if kind == "directory":
         raise ToolFailed(f"{name} is a directory: list_files shows what is in it.")
-    if kind == "link":  # `real` had followed them all
+    if kind == "link":  # `Files.real` had followed all links
         raise OSError(errno.ELOOP, "links")
     if kind != "file":
         raise ToolFailed(

@@ -46,9 +46,9 @@ class DirectoryEntry(Struct, frozen=True):
 
 
 class FileWrite(Struct, frozen=True):
-    """What one file is to be. `content` None: it is to go away.
+    """The wanted state of one file. `content` None deletes it.
 
-    It is done only where the sha256 of what is there is `expect`; "" for nothing there.
+    It applies only if the sha256 of the present content is `expect`; "" for no file.
     A file keeps its mode; a new one takes that of the file `like`. `executable` says
     instead whether it can be run.
     """
@@ -61,7 +61,7 @@ class FileWrite(Struct, frozen=True):
 
 
 class GuardChange(Struct, frozen=True):
-    """What a command did to a guarded path, and what became of it.
+    """What a command did to a guarded path, and how it was undone.
 
     What it made is now at `goal`; "" if it removed what was there. "moved": there was nothing
     before. "restored": what was there before is there again; "lost": it could not be written again.
@@ -73,7 +73,7 @@ class GuardChange(Struct, frozen=True):
     fate: Literal["moved", "restored", "lost", "followed"] = "moved"
 
     def sentence(self, path: str) -> str:
-        """What to say of it, without the last full stop. `path` is how it is shown."""
+        """A sentence on the change, without the last full stop. `path` is the display name."""
         goal = escape_name(self.goal)
         if self.fate == "moved":
             return f"{path} is guarded: what was made there is now {goal}{self._way_back}"
@@ -96,7 +96,7 @@ class GuardChange(Struct, frozen=True):
     def _way_back(self) -> str:
         folder, name = os.path.split(self.goal)
         if not name or folder == os.path.dirname(self.path):
-            return ""  # nothing is there, or quarantine is on another disk: it is beside it
+            return ""  # missing, or quarantine is on another disk: it is beside it
         alone = "; as a command of its own, `git submodule` asks the user"
         return (
             f"; if the user made or wants the change, `refold quarantine restore "
@@ -117,7 +117,7 @@ class GuardReport(Struct, frozen=True):
     by_others: tuple[str, ...] = ()
 
     def sentences(self, called: Callable[[Real], str]) -> list[str]:
-        """What to say of it. `called` shows a path."""
+        """Sentences on the changes. `called` returns the display name of a path."""
         allowed = (
             f"{called(Real(path))} was changed, as allowed" for path in self.accepted
         )
@@ -157,16 +157,16 @@ class Finished(Struct, frozen=True):
 
     @property
     def total_bytes(self) -> int:
-        """All the bytes there were."""
+        """The size of the whole output."""
         return len(self.start) + self.dropped + len(self.end)
 
     @property
     def text(self) -> str:
-        """All that was kept, as text; lines say how much is missing, or is no text."""
+        """The stored output as text; notes mark missing and binary parts."""
         return self.read()[0]
 
     def read(self) -> tuple[str, bool]:
-        """The same, and whether it is all that was printed."""
+        """The same, and whether it is the whole output."""
         if not self.dropped:
             return as_text(self.start + self.end)
         gap = f"\n[{self.dropped:,} bytes were left out here]\n"
@@ -194,13 +194,13 @@ class Handover:
         self._asked = False
 
     def ask(self) -> None:
-        """Let go of the command, or as soon as it runs."""
+        """Let go of the command, at once or as soon as it runs."""
         self._asked = True
         if self._scope is not None:
             self._scope.cancel()
 
     async def wait_for_request(self, end: Awaitable[None]) -> bool:
-        """For `run`: wait for the end of the command. True: it is to be let go of."""
+        """For `run`: wait for the end of the command. True if it must be let go of."""
         from anyio import CancelScope  # names of agents are completed without it
 
         scope = self._scope = CancelScope()
@@ -237,7 +237,7 @@ class CommandExtras(Struct, frozen=True):
 
     @property
     def usual(self) -> bool:
-        """Does it start in the same sandbox and with the same variables as others?"""
+        """Whether the command starts in the same sandbox and with the same variables as others."""
         return self.stdin is None and not (self.seen or self.own_tmp or self.environ)
 
 
@@ -377,7 +377,7 @@ Trees: TypeAlias = tuple[tuple[str, str], ...]
 
 
 class SnapshotTaken(Struct, frozen=True):
-    """How the files are. `left_out` are real paths that no snapshot holds."""
+    """Snapshots of the files. `left_out` are real paths that no snapshot contains."""
 
     trees: Trees
     left_out: tuple[str, ...] = ()

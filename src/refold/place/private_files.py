@@ -26,11 +26,11 @@ _FOOTER_LINE = "# end of the file\n"
 
 
 def write(file: Path, text: str) -> None:
-    """`text` instead of what was there. A link stays one. Raises `OSError`."""
+    """Replace the content of `file` by `text`. A link stays a link. Raises `OSError`."""
     file = file.resolve()
     make_directories(file.parent)
     temporary = file.with_name(f".{file.name}.new")
-    # One left by a crash, or put there by somebody, may have other rights.
+    # One left by a crash or by another program may have another mode.
     temporary.unlink(missing_ok=True)
     opened = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -47,7 +47,7 @@ def write(file: Path, text: str) -> None:
 
 @contextmanager
 def file_lock(file: Path) -> Generator[None]:
-    """While two processes change `file`, neither loses what the other wrote.
+    """Lock `file`, so that two processes do not lose each other's changes.
 
     Raises `OSError`.
     """
@@ -84,7 +84,7 @@ def read_decisions(
     """What `parse` makes of the file; None if there is none. Raises `DamagedFile`.
 
     `parse` raises `ValueError` or an error of msgspec for what makes no sense. `consequence`
-    says what does not count then and what to do, in words that follow "so".
+    says what is ignored then and what to do, as a clause after "so".
     """
     try:
         content, size = read_regular(file, max_bytes)
@@ -102,7 +102,7 @@ def read_decisions(
 
 
 def whole(text: str) -> str:
-    """`text` of TOML between two comments, so that a part of it is known for one."""
+    """`text` of TOML between two comments, so that a cut file is recognized."""
     return f"{_HEADER_LINE}{text}{_FOOTER_LINE}"
 
 

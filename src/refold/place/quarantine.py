@@ -20,12 +20,12 @@ from refold.errors import BadInput
 from refold.place.openat import FOLDER_FLAGS, beneath
 from refold.safe_open import check_no_links, create_file, read_regular
 
-_NOTES_DIRECTORY = ".from"  # the directory of what is known of each
+_NOTES_DIRECTORY = ".from"  # the directory of notes on origins
 _MAX_REPLACED_BYTES = 1024 * 1024  # of a file that refold restored
 
 
 class QuarantineOrigin(Struct, frozen=True):
-    """Where a thing was, and when it was taken from there.
+    """Where a thing was, and when it was moved.
 
     `replaced_by` is the sha256 of the file that was put in its place: the one that had been there
     before it.
@@ -58,7 +58,7 @@ def move_to(
     check_no_links(Path(origin), notes)
     called = f"{os.urandom(4).hex()}-{name}"
     os.rename(name, goal := os.path.join(origin, called), src_dir_fd=descriptor)
-    with suppress(OSError):  # without it a person has to say where it is to go
+    with suppress(OSError):  # without it the person must name a path to restore
         path = os.fsencode(path).decode(errors="replace")
         note = QuarantineOrigin(path, time.time(), replaced_by)
         create_file(notes / f"{called}.json", msgspec.json.encode(note))
@@ -72,7 +72,7 @@ class Quarantine:
         self._directory = directory
 
     def things(self) -> list[QuarantinedItem]:
-        """All of them, the last taken first."""
+        """All items, the latest first."""
         try:
             check_no_links(self._directory)
             names = [
@@ -86,8 +86,8 @@ class Quarantine:
         return sorted(items, key=lambda each: -(each.origin.at if each.origin else 0.0))
 
     def find(self, name: str) -> QuarantinedItem:
-        """The one of this name, or the only one whose name begins so."""
-        items, name = self.things(), name.rstrip("/")  # as a folder is listed
+        """The item of this name, or the only one whose name begins with it."""
+        items, name = self.things(), name.rstrip("/")  # a folder is listed with a slash
         matches = [item for item in items if item.name == name] or [
             item for item in items if name and item.name.startswith(name)
         ]
@@ -99,7 +99,7 @@ class Quarantine:
         return matches[0]
 
     def restore(self, thing: QuarantinedItem, to: str = "") -> str:
-        """Move it back, or `to` there, where nothing is yet. Gives where it is then."""
+        """Move it back, or to `to`, where nothing may exist. Return its new path."""
         goal = os.path.abspath(to) if to else thing.origin.path if thing.origin else ""
         if not goal:
             raise BadInput(f"the original place of {thing.name} is unknown: add --to PATH")
@@ -129,7 +129,7 @@ class Quarantine:
         return goal
 
     def delete(self, thing: QuarantinedItem) -> None:
-        """For good, with all that is in it."""
+        """Delete the item for good, with all that is in it."""
         place = self._directory / thing.name
         try:
             if thing.is_directory:
@@ -180,7 +180,7 @@ def _open_folder(folder: str) -> int:
 def _move(place: Path, name: str, descriptor: int, replaced_by: str) -> None:
     """A directory is renamed where nothing is; a file gets its second name before it loses one.
 
-    It may replace a file that refold has put there in its stead.
+    It may replace the file that refold put in its place.
     """
     about = place.lstat()
     if replaced_by and not stat.S_ISDIR(about.st_mode):

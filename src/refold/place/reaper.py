@@ -19,16 +19,14 @@ from msgspec import Struct
 from refold.process_groups import signal_group
 
 ENVIRONMENT_NAME = (
-    "REFOLD_CALLS"  # our words in the environment, those of outer calls first
+    "REFOLD_CALLS"  # our tokens in the environment, those of outer calls first
 )
 _TOKEN_VARIABLE = re.compile(rb"REFOLD_CALLS=([0-9.:]+)")
 _QUEUE_LIMIT = re.compile(rb"Max msgqueue size +\d+ +(\d+)")
 _LOWEST, _MARKS = 10_000, 700_000  # bytes of message queues: below what systems give
 _THREAD_GROUP = re.compile(rb"^Tgid:\t(\d+)$", re.MULTILINE)
 _FORK_COUNT = re.compile(rb"^processes (\d+)", re.MULTILINE)
-_MAX_FORKS_FOR_RANGE = (
-    500  # forks; the smallest circle of numbers that systems have is 32,768
-)
+_MAX_FORKS_FOR_RANGE = 500  # process numbers repeat after 32,768 forks at the earliest
 _KILL_ROUNDS = 100
 _KILL_PAUSE_SECONDS = 0.01
 
@@ -63,7 +61,7 @@ def new_mark(outer: str = "") -> ProcessMark:
 
 
 def process_line(pid: int) -> ProcessLine | None:
-    """None: there is no such process, or no list of them."""
+    """The entry of a process; None without such a process or without /proc."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The name before the last parenthesis may hold anything.
@@ -86,9 +84,9 @@ def all_processes() -> Iterator[ProcessLine]:
 
 
 def _between(first: int, last: int) -> Iterator[ProcessLine]:
-    """Those with a number from `first` to `last`: to list all would take longer."""
+    """Processes with a number from `first` to `last`: listing all would take longer."""
     for pid in range(first, last + 1):
-        # Threads have numbers, too, which no list shows.
+        # Threads have numbers, too, which a listing does not show.
         if (process := process_line(pid)) and _leads(pid):
             yield process
 
@@ -99,9 +97,9 @@ def _leads(pid: int) -> bool:
 
 
 def members(mark: ProcessMark, leader: int, *, gone_too: bool = True) -> list[ProcessLine]:
-    """All that live of the call whose first process was `leader`.
+    """All live processes of the call whose first process was `leader`.
 
-    With `gone_too` also those that cut all ties to it, which takes longer to find out.
+    `gone_too` includes those that cut all ties to it, which takes longer.
     """
     young = [process for process in _since(mark, leader) if process.began >= mark.began]
     young = [
@@ -130,7 +128,7 @@ def end_all(mark: ProcessMark, leader: int) -> None:
         left = members(mark, leader)
         if not left:
             return
-        # All stand still before the first is ended: none makes another meanwhile.
+        # All are stopped before the first is killed, so that none starts another.
         for order in (signal.SIGSTOP, signal.SIGKILL):
             for process in left:
                 _tell(process, order)
@@ -138,7 +136,7 @@ def end_all(mark: ProcessMark, leader: int) -> None:
 
 
 def reap_strays() -> int:
-    """End what calls of refolds that are no more have left. Says how many that were."""
+    """End the processes that killed refolds left. Return their number."""
     strays = [
         process
         for process in all_processes()
@@ -150,9 +148,9 @@ def reap_strays() -> int:
 
 
 def _since(mark: ProcessMark, leader: int) -> Iterator[ProcessLine]:
-    """Those that can have begun after `leader`, and itself."""
+    """The leader, and processes that may have begun after it."""
     last, forks = _last_pid(), _forks()
-    # Numbers are given out in a circle. With so few forks it cannot have closed.
+    # Numbers are assigned in a circle, which so few forks cannot have closed.
     if (
         mark.forks < 0
         or forks - mark.forks > _MAX_FORKS_FOR_RANGE
@@ -165,7 +163,7 @@ def _since(mark: ProcessMark, leader: int) -> Iterator[ProcessLine]:
 
 
 def owner() -> str:
-    """A word for this process that no other has: its namespace, its number, its start."""
+    """A unique token for this process: its namespace, its number, its start."""
     return _owner(os.getpid())
 
 
@@ -176,7 +174,7 @@ def _owner(pid: int) -> str:
 
 
 def owner_lives(word: str) -> bool:
-    """Whether the process that `word`, or its beginning, stands for is alive.
+    """Whether the process that `word`, or a prefix of it, identifies is alive.
 
     If that is unknown, as in another container, it counts as alive.
     """
@@ -188,7 +186,7 @@ def owner_lives(word: str) -> bool:
 
 
 def _space() -> str:
-    """The space that our numbers of processes are of."""
+    """The PID namespace of this process."""
     try:
         return str(os.stat("/proc/self/ns/pid").st_ino)
     except OSError:
@@ -196,7 +194,7 @@ def _space() -> str:
 
 
 def _now() -> int:
-    """What the list of processes would say of one that begins now."""
+    """The start time of a process that begins now."""
     try:
         ticks = os.sysconf("SC_CLK_TCK")
         return max(0, int(time.clock_gettime(time.CLOCK_BOOTTIME) * ticks) - 1)
@@ -211,7 +209,7 @@ def _forks() -> int:
 
 
 def _last_pid() -> int:
-    """The newest number in our space of processes; 0: no Linux."""
+    """The newest process number in our namespace; 0 if not Linux."""
     fields = _content("/proc/loadavg").split()
     return int(fields[4]) if len(fields) > 4 and fields[4].isdigit() else 0
 
@@ -234,12 +232,12 @@ def _content(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
             return file.read()
-    except OSError:  # gone, or somebody else's
+    except OSError:  # ended, or of another user
         return b""
 
 
 def _tell(process: ProcessLine, order: signal.Signals) -> None:
-    """The number may belong to another process by now, so it is checked again."""
+    """Send a signal. The number may be reused by now, so it is checked again."""
     with suppress(OSError, AttributeError):
         number = os.pidfd_open(process.pid)
         try:

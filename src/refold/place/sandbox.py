@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 Kind: TypeAlias = Literal["bubblewrap", "landlock", "seatbelt", "none", "off"]
 
 _TMP_NAME = "refold-sandbox-"
-_TRIAL_SECONDS = 10.0  # for a trial that takes some milliseconds
-_WITH_ABSTRACT = 6  # the version of Landlock that knows sockets without a file
+_TRIAL_SECONDS = 10.0  # for a trial that usually takes milliseconds
+_WITH_ABSTRACT = 6  # the first version of Landlock with abstract sockets
 _BWRAP_MISSING = (
     "bubblewrap (bwrap), which commands run in, no longer exists. Install it again, or "
     "restart refold to run commands without it."
@@ -80,7 +80,7 @@ class _Capabilities(Struct, frozen=True):
 
     kind: Kind
     notice: str = ""
-    gives_up: bool = False  # can what starts a command give up rights before?
+    gives_up: bool = False  # what starts a command can give up rights before
     guards_sockets: bool = False
 
 
@@ -89,31 +89,31 @@ class Launch(Struct, frozen=True):
 
     arguments: tuple[str, ...] = ()  # before the shell
     environ: Mapping[str, str] = {}
-    restrictions: Restrictions | None = None  # to be given up before it is started
+    restrictions: Restrictions | None = None  # applied before it is started
     after: Callable[[], GuardReport] = GuardReport
     beat: Callable[[], None] = _nothing  # call it from time to time while it runs
-    mounts: MountPlan | None = None  # must stand before its first word runs
+    mounts: MountPlan | None = None  # must be in place before the command runs
     offline: bool = False
     looking: bool = False
     guards_sockets: bool = False  # as in `CommandContext`
     seccomp: bytes = b""  # the filter that bubblewrap sets for the command
-    no_namespaces: bool = False  # it refuses them
-    in_memory: tuple[str, ...] = ()  # disks inside, without the first slash
+    no_namespaces: bool = False  # the filter refuses them
+    in_memory: tuple[str, ...] = ()  # directories in memory, without the first slash
     hosts: "ReachableHosts | None" = None  # it reaches these, through `filter`
     filter: HostFilter | None = None
 
     @property
     def own_space(self) -> bool:
-        """Do its processes end with the first?"""
+        """Whether its processes end with the first."""
         return self.mounts is not None
 
 
 def find(
     environ: Mapping[str, str], config: SandboxConfig, beside: "Sandbox | None" = None
 ) -> "Sandbox":
-    """The sandbox of a session. It tries what there is when it is first used, or called.
+    """The sandbox of a session. It tests the machine when it is first used or at `begin`.
 
-    `beside` is another one for the same workspace: commands of both may run at a time.
+    `beside` is another sandbox of the workspace: commands of both may run in parallel.
     """
     return Sandbox(environ, config, beside)
 
@@ -142,7 +142,7 @@ class Sandbox:
         self._trying = Lock()
 
     def begin(self) -> None:
-        """Try in a thread what there is. Whoever needs the answer waits until it is in."""
+        """Test the machine in a thread. Whoever needs the result waits for it."""
         Thread(target=self._capabilities, daemon=True).start()
 
     @property
@@ -151,12 +151,12 @@ class Sandbox:
 
     @property
     def confines(self) -> bool:
-        """Can a command be kept from writing and from the network?"""
+        """Whether a command can be kept from writing and from the network."""
         return self.kind in ("bubblewrap", "seatbelt")
 
     @property
     def filters_hosts(self) -> bool:
-        """Can a command be kept to named hosts? With setuid, no other process gets in."""
+        """Whether commands can be limited to named hosts. A setuid sandbox cannot be entered."""
         gives_up = self.kind == "bubblewrap" and self._capabilities().gives_up
         return gives_up and self.config.filter is not None
 
@@ -167,7 +167,7 @@ class Sandbox:
 
     @property
     def undone(self) -> Sequence[GuardChange]:
-        """What was undone at the start of the work of commands that a killed refold ran here."""
+        """Changes by commands of a killed refold, undone at the start."""
         self._capabilities()
         return self._undone
 
@@ -180,7 +180,7 @@ class Sandbox:
     ) -> Launch:
         """The sandbox of one command, which may not read `unread`.
 
-        It reads the disk: call it from a thread. Call `after` of the result in the end.
+        It reads the disk: call it from a thread. Call `after` of the result at the end.
         """
         can = self._capabilities()
         if can.kind in ("none", "off"):
@@ -211,7 +211,7 @@ class Sandbox:
         return structs.replace(launch, after=after, beat=self.watch.beat)
 
     def _undetachable_mounts(self, launch: Launch, rules: SandboxRules) -> Sequence[str]:
-        """What is mounted for the command, and what it has no way to detach."""
+        """Read-only mounts that the command cannot detach."""
         if launch.mounts is None or not launch.seccomp or not launch.no_namespaces:
             return ()
         return bubblewrap.read_only_paths(rules)
@@ -222,7 +222,7 @@ class Sandbox:
         confines: Confinement,
         unread: Callable[[], Sequence[str]] = no_paths,
     ) -> Launch:
-        """What `launch` would return for a next command. It has no part in the writing."""
+        """What `launch` would return for a next command, without registering it as a writer."""
         within, paths = self._within(confines), self.watch.paths()
         return self._launch(self._rules(cwd, within, NOTHING_MORE, paths, unread))
 
@@ -233,7 +233,7 @@ class Sandbox:
         return structs.replace(confines, writes=writes, network=network, hosts=hosts)
 
     def _hosts(self, wanted: "ReachableHosts | None") -> "ReachableHosts | None":
-        """Those that can be kept to; None: every host. A deny rule needs the filter, too."""
+        """The hosts to allow; None: every host. A deny rule needs the filter, too."""
         if self.filters_hosts:
             from refold.values.hosts import without_denied
 
@@ -252,7 +252,7 @@ class Sandbox:
         unread: Callable[[], Sequence[str]],
     ) -> SandboxRules:
         with self._lock:
-            private = self._private  # made once, whoever comes first
+            private = self._private  # made once, by the first caller
         guards = self._capabilities().guards_sockets
         room = CommandContext(private, cwd, guards, extras.own_tmp)
         named = dict.fromkeys((*self.config.unread(), *unread()))
@@ -263,7 +263,7 @@ class Sandbox:
         hidden = (*rules.unread, *rules.denied)
         copies = (*self._indexes.copies(hidden, self._where_git_is, private),)
         shut = rules.shut
-        if confines.writes:  # then git can record nothing, for it would record what it sees
+        if confines.writes:  # then git cannot commit, because it would commit what it sees
             its = [os.path.dirname(index) for index, _ in copies]
             shut = (*dict.fromkeys((*its, *map(common_of, its), *shut)),)
         return structs.replace(rules, instead=(*rules.instead, *copies), shut=shut)
@@ -317,7 +317,7 @@ class Sandbox:
         return (*self.config.roots, *self._layout.repositories)
 
     def key_in_git(self) -> str:
-        """A file that commands which run without asking do not see, and that git has; or ""."""
+        """A file in git's index that commands without approval do not see; "" for none."""
         from refold.place.git_index import first_tracked_path
 
         return first_tracked_path(
@@ -326,7 +326,7 @@ class Sandbox:
 
     @property
     def watch(self) -> "GuardWatch":
-        """Of all commands that write in this workspace."""
+        """The watch of all commands that write in this workspace."""
         return self._beside.watch if self._beside is not None else self._watch
 
     @cached_property
@@ -359,7 +359,7 @@ class Sandbox:
         import tempfile
 
         directory = os.path.realpath(tempfile.mkdtemp(prefix=f"{_TMP_NAME}{owner()}."))
-        # For sessions that nobody closes.
+        # For sessions that are never closed.
         weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
         bubblewrap.prepare(directory)
         return directory
@@ -389,7 +389,7 @@ class Sandbox:
         if not why:
             from refold.place import socket_guard  # nothing else needs it
 
-            # A bubblewrap that becomes root to begin could not do so any more.
+            # A setuid bubblewrap could no longer become root.
             plain = not _becomes_root(self._bwrap)
             guards = plain and socket_guard.works()
             notice = _NAMESPACES_ALLOWED if self.config.user_namespaces else ""
@@ -457,7 +457,7 @@ _DEVICES = tuple(
 
 
 def remove_strays() -> None:
-    """Private directories of refolds that are no more."""
+    """Delete the private directories of refolds that have ended."""
     import tempfile
 
     folder = tempfile.gettempdir()
@@ -468,19 +468,19 @@ def remove_strays() -> None:
 
 
 def _to_deny(named: Iterable[str]) -> tuple[str, ...]:
-    """What a link leads to is denied by its own name, or is not: nothing covers a link."""
+    """Existing paths without links: a link cannot be covered, and its target has its own rule."""
     return tuple(p for p in named if os.path.exists(p) and not os.path.islink(p))
 
 
 def _becomes_root(bwrap: str) -> bool:
     try:
         return bool(os.stat(bwrap).st_mode & stat.S_ISUID)
-    except OSError:  # gone: starting it says so
+    except OSError:  # missing: starting it reports that
         return False
 
 
 def _why_not(bwrap: str) -> str:
-    """Run it once, as it will be run; "" if it works."""
+    """Run it once as it will be run. Return why it fails, or ""."""
     if not bwrap:
         return "bubblewrap (bwrap) is not installed"
     trial = [bwrap, "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]

@@ -1,4 +1,4 @@
-"""Sets up a sandbox before its command comes: that takes longer than most commands run.
+"""Sets up a sandbox before its command is known: setup takes longer than most commands.
 
 It is one like that of the command that has just ended, and waits at its gate
 (`spawn.GatedSandbox`). The next command takes it only if it would get the very same now, and
@@ -22,10 +22,8 @@ from refold.place.port import NOTHING_MORE
 from refold.place.sandbox import Launch
 from refold.place.spawn import GatedSandbox, RunningCommand, SpawnRequest, confine_thread
 
-_WAIT_SECONDS = 60.0  # that one waits for a command
-_MAX_COMMAND_BYTES = (
-    100_000  # bytes of a command; a longer one may be refused when it is started
-)
+_WAIT_SECONDS = 60.0  # in which a sandbox waits for a command
+_MAX_COMMAND_BYTES = 100_000  # a longer command may be refused when it is started
 
 
 class SandboxAhead:
@@ -53,7 +51,7 @@ class SandboxAhead:
         if command is not None:
             self._stands.wait()
             with self._lock:
-                gated = self._gated  # None: it was not set up, or has waited too long
+                gated = self._gated  # None: setup failed, or it has waited too long
                 self._taken = gated is not None and self._is_of(launch, gated)
         if command is None or gated is None or not self._taken:
             self._over.set()
@@ -61,13 +59,13 @@ class SandboxAhead:
         return gated.let_go(launch, limits, command)
 
     def _command(self, request: SpawnRequest) -> bytes | None:
-        """What the shell inside is told; None for a command that cannot run in this one."""
+        """The line for the shell inside; None for a command that cannot run in this sandbox."""
         target = (self._request.cwd, self._request.environ)
         if request.given.stdin is not None or (request.cwd, request.environ) != target:
             return None
         try:
             command = os.fsencode(request.command)
-        except UnicodeEncodeError:  # half a character: the start says what is wrong
+        except UnicodeEncodeError:  # a lone surrogate: the normal start reports it
             return None
         return (
             command if len(command) <= _MAX_COMMAND_BYTES and b"\0" not in command else None
@@ -79,7 +77,7 @@ class SandboxAhead:
         return same and launch.hosts is None and gated.shows(launch)
 
     def close(self) -> None:
-        """When its command has ended, or if it was not taken: it ends by itself."""
+        """Close it when its command has ended, or if it was not taken."""
         self._over.set()
 
     def wait_until_ended(self) -> None:
@@ -89,7 +87,7 @@ class SandboxAhead:
         try:
             self._live()
         except (OSError, ValueError, ToolFailed):
-            pass  # then the command gets one of its own, or says why not
+            pass  # then the command gets its own sandbox, or reports why not
         finally:
             self._stands.set()
             self._ended.set()

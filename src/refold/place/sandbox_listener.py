@@ -16,9 +16,9 @@ from refold import programs
 from refold.errors import ToolFailed
 from refold.values.hosts import ReachableHosts, place_of
 
-PROXY_PORT = 3128  # of 127.0.0.1, in a network in which nothing else listens yet
+PROXY_PORT = 3128  # of 127.0.0.1, in a network where nothing else listens yet
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
-_BACKLOG_CONNECTIONS = 128  # connections that are not accepted yet
+_BACKLOG_CONNECTIONS = 128  # pending connections
 _PATIENCE_SECONDS = 5.0
 # A network namespace belongs to a user namespace, in which whoever made it may do all.
 _ENTER_PROGRAM = f"""
@@ -100,7 +100,7 @@ class SandboxListener:
 
 
 def proxy_variables(hosts: ReachableHosts) -> dict[str, str]:
-    """What programs go by: they are to ask the listener for all but what is in their sandbox."""
+    """Variables by which programs use the listener for all hosts outside their sandbox."""
     proxy = f"http://127.0.0.1:{PROXY_PORT}"
     direct = ",".join(
         host

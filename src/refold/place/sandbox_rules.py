@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from refold.values.hosts import ReachableHosts
 
 Profile: TypeAlias = Literal["read-only", "workspace", "off"]
-REPLACED_DIRECTORIES = ("/tmp", "/var/tmp", "/run")  # not those of the machine
+REPLACED_DIRECTORIES = ("/tmp", "/var/tmp", "/run")  # they differ from those of the machine
 _PROVIDED_DIRECTORIES = frozenset(("/", "/dev", "/proc", *REPLACED_DIRECTORIES))
 # Below the home directory. A command that may reach the network gets these: git, ssh and
 # the programs of the clouds cannot do without.
@@ -78,7 +78,7 @@ _PACKAGE_CACHES = """
     .cache/ms-playwright .cache/Cypress .cache/ccache .cache/electron
 """
 _SOCKET_LIST = "/proc/net/unix"
-# Below /run, and needed by everybody: names to addresses, and where some keep programs.
+# Below /run, and needed by all programs: host lookup, and where some systems keep programs.
 _SYSTEM_IN_RUN = (
     "/run/current-system",
     "/run/booted-system",
@@ -153,7 +153,7 @@ class SandboxRules(Struct, frozen=True, kw_only=True):
     hosts: "ReachableHosts | None" = None
     looking: bool = False
     own_tmp: bool = False
-    root: bool = False  # are we root, without a user space of our own?
+    root: bool = False  # we are root, without a user namespace
 
 
 class CommandContext(Struct, frozen=True):
@@ -161,12 +161,12 @@ class CommandContext(Struct, frozen=True):
 
     private: str
     cwd: str
-    guards_sockets: bool = False  # it connects only to sockets that it could have made
+    guards_sockets: bool = False  # it can connect only to sockets that it could have made
     own_tmp: bool = False
 
 
 class SandboxRuleBuilder:
-    """Of one session. `path` gives the directories that programs are found in."""
+    """Builds the rules of one session. `path` returns the directories of the PATH."""
 
     def __init__(
         self, config: SandboxConfig, home: str, path: Callable[[], Sequence[str]]
@@ -183,13 +183,13 @@ class SandboxRuleBuilder:
         guarded: GuardedPaths,
         visible: Sequence[str],
     ) -> SandboxRules:
-        """For a command that must see `seen`. `found` is what is guarded in the workspace.
+        """Rules for a command that must see `visible`. `guarded` are paths of the workspace.
 
-        Whether it may write in the profile of the session, `confines` says already.
+        `confines` already reflects whether the session's profile permits writing.
         """
         config = self._config
         writes = confines.writes
-        wide = writes and not confines.narrow  # it reads the disk, but for keys
+        wide = writes and not confines.narrow  # it can read the disk except keys
         network = confines.network and confines.hosts is None
         extra_directories = [
             p for p in (*self.writable, *self.repositories) if os.path.isdir(p)
@@ -202,7 +202,7 @@ class SandboxRuleBuilder:
             covered=tuple(path for path in own if os.path.isdir(path)),
             hidden=tuple(path for path in own if not os.path.isdir(path)),
             unread=(
-                # A search by what only looks would show what is in them.
+                # A read-only search would show their content.
                 *(() if wide else _still_shut(guarded.keys, confines.opened)),
                 *socket_paths(
                     among=(*config.roots, *self.writable)
@@ -244,7 +244,7 @@ class SandboxRuleBuilder:
         )
 
     def can_write(self, path: str) -> bool:
-        """Something in the home, by a setting that says so."""
+        """Whether a setting makes this path in the home writable."""
         return any(below(os.path.join(self._home, path), root) for root in self.writable)
 
     def _covered_paths(self, *, network: bool, wide: bool) -> list[str]:
@@ -253,7 +253,7 @@ class SandboxRuleBuilder:
             *_existing(_at(self._home, _AGENT_SOCKETS)),
             *([] if network else key_paths(self._home)),
         ]
-        # What may run unasked is shown nothing that nobody named.
+        # Commands that run unasked see only what is listed.
         own += [] if wide else ["/", *system_secrets()]
         return [path for path in own if path not in self._config.roots]
 
@@ -290,7 +290,7 @@ class SandboxRuleBuilder:
         return shown
 
     def _home_elsewhere(self) -> list[str]:
-        """Some live below /tmp; their settings are read from there all the same."""
+        """The home, if it is below a replaced directory: its settings must stay readable."""
         elsewhere = any(below(self._home, path) for path in REPLACED_DIRECTORIES)
         return [self._home] if elsewhere and os.path.isdir(self._home) else []
 
@@ -303,7 +303,7 @@ class SandboxRuleBuilder:
 def _still_shut(
     paths: Set[str], opened: Sequence[str], links: Mapping[str, str] = MappingProxyType({})
 ) -> set[str]:
-    """Without the paths that the user saw named, and the directories above them."""
+    """The paths without those that the user approved, and without directories above them."""
     led_to = {os.path.realpath(path) for path in links}
     return {
         path
@@ -316,9 +316,9 @@ def _still_shut(
 def with_denied(denied: Sequence[str], rules: SandboxRules) -> SandboxRules:
     """The same rules, with files that no command may read.
 
-    Folders outside the roots are covered, so that what must be seen in them still is.
+    Folders outside the roots are covered; what must be visible in them stays so.
 
-    What a command gets of its own (/tmp, /proc) is not the machine's, and stays.
+    A command's own /tmp and /proc are not those of the machine, and stay.
     """
     away = [
         p

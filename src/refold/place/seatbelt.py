@@ -19,7 +19,7 @@ def profile(rules: SandboxRules) -> str:
         f"(deny file-read* file-write* {_below(path)})"
         for path in (*rules.covered, *rules.hidden, *rules.unread, *rules.denied)
     ]
-    # A workspace below something covered, such as a settings directory, stays.
+    # A workspace below a covered directory, such as a settings directory, stays visible.
     lines += [
         f"(allow file-read* {_below(root)})"
         for root in (*rules.roots, *rules.seen)

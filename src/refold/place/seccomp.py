@@ -16,15 +16,15 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-# The calls that give a file a mode, and which argument that is.
+# The calls that set the mode of a file, and the index of that argument.
 MODE_ARGUMENTS = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2}
 LINE_STRUCT = struct.Struct(
     "=HBBI"
-)  # what to do, lines to skip if it holds and if not, a number
+)  # operation, lines to skip if true and if false, operand
 
 _Line: TypeAlias = tuple[int, int, int, int]
 
-# A jump compares the loaded number: is it this, is it no less, has it any of these bits?
+# Jumps on the loaded number: equal, greater or equal, any of these bits set.
 _LOAD, _IS, _NO_LESS, _ANY, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 _AT_NUMBER, _AT_ARCH, _AT_ARGUMENTS = 0, 4, 16  # in seccomp_data
 _ALLOW: _Line = (_RETURN, 0, 0, 0x7FFF0000)
@@ -62,7 +62,7 @@ def _architecture(audit: int, calls: str) -> Architecture:
     )
 
 
-# Each with the older instruction set that the same machine runs.
+# Each with the older instruction set of the same machine.
 _ARCHITECTURES: Mapping[str, tuple[Architecture, Architecture]] = {
     "x86_64": (
         _architecture(0xC000003E, """
@@ -118,9 +118,9 @@ def native() -> Architecture | None:
 
 @cache
 def guard_filter() -> bytes:
-    """Asks about connections, pairs of sockets and setgid bits.
+    """The filter that asks about connections, pairs of sockets and setgid bits.
 
-    Refuses calls that cannot be judged by their arguments.
+    It refuses calls that cannot be judged by their arguments.
     """
     own, older = _ARCHITECTURES[platform.machine()]
     calls = own.calls
@@ -128,7 +128,7 @@ def guard_filter() -> bytes:
         *_when([calls["io_uring_setup"]], _NO_SUCH_CALL),
         *_when(
             _numbers(own, _KEYRING_CALLS), _NO_SUCH_CALL
-        ),  # crun goes on without, if there are none
+        ),  # crun continues without them if they are missing
         *_when([calls["connect"]], _ASK_SUPERVISOR),
         *_when([calls["socket"]], *_only_connecting(_DENY)),
         *_when([calls["socketpair"]], *_only_connecting(_ASK_SUPERVISOR)),
@@ -141,7 +141,7 @@ def guard_filter() -> bytes:
         ),
         _ALLOW,
     ]
-    # The older set can connect what the newer one made.
+    # The older instruction set can connect a socket that the newer one made.
     foreign = [
         *_when([calls["io_uring_setup"]], _NO_SUCH_CALL),
         *_when(_numbers(older, (*_SOCKET_CALLS, *_KEYRING_CALLS)), _DENY),
@@ -152,7 +152,7 @@ def guard_filter() -> bytes:
 
 @cache
 def command_filter(*, namespaces: bool = False, asks: bool = True) -> bytes:
-    """Refuses mounts, the first process of the sandbox, and files with a setuid bit.
+    """The filter against mounts, access to the first process, and files with a setuid bit.
 
     With `namespaces` a command may make namespaces, and mount in them. With `asks` the guard
     decides on setgid bits. b"" where refold does not know the calls of this machine.
@@ -170,7 +170,7 @@ def _of_command(of: Architecture, *, namespaces: bool, asks: bool) -> list[_Line
     lines = list[_Line]()
     if not namespaces:
         lines += _when(_numbers(of, _MOUNT_CALLS), _DENY)
-        # Its flags lie in memory. Every C library then takes `clone`.
+        # Its flags are in memory. Every C library falls back to `clone`.
         lines += _when(_numbers(of, ["clone3"]), _NO_SUCH_CALL)
         flags = _if(0, _NEW_NAMESPACES, _DENY)
         lines += _when(_numbers(of, ["clone", "unshare"]), *flags)
@@ -182,7 +182,7 @@ def _of_command(of: Architecture, *, namespaces: bool, asks: bool) -> list[_Line
     for name, (mode, flag) in _CALLS_THAT_SET_MODES.items():
         makes = [] if flag is None else [_load(flag), (_ANY, 1, 0, _MAKES_A_FILE), _ALLOW]
         lines += _when(_numbers(of, [name]), *makes, *_if(mode, bits, _DENY))
-    # Its mode lies in memory. Whoever calls it knows kernels without it.
+    # Its mode is in memory. Its callers support kernels without it.
     lines += _when(_numbers(of, ["openat2"]), _NO_SUCH_CALL)
     for name, mode in MODE_ARGUMENTS.items():
         refused = _if(mode, _SETUID if asks else bits, _DENY)
@@ -191,7 +191,7 @@ def _of_command(of: Architecture, *, namespaces: bool, asks: bool) -> list[_Line
 
 
 def _only_connecting(otherwise: _Line) -> list[_Line]:
-    """A socket that sends without a connection could send anywhere, also one of a pair.
+    """A socket that sends without a connection could send anywhere, even one of a pair.
 
     The guard makes pairs of another type, which cannot.
     """
@@ -215,32 +215,32 @@ def _numbers(of: Architecture, names: Iterable[str]) -> list[int]:
 
 
 def _when(numbers: Iterable[int], *lines: _Line) -> list[_Line]:
-    """`lines`, which end with a return, for these calls; others go on behind them."""
+    """`lines`, which end with a return, for these calls; other calls skip them."""
     return [line for number in numbers for line in ((_IS, 0, len(lines), number), *lines)]
 
 
 def _if(argument: int, bits: int, line: _Line) -> list[_Line]:
-    """`what` if the argument has any of `bits`; otherwise it is allowed."""
+    """`line` if the argument has any of `bits`; otherwise the call is allowed."""
     return [_load(argument), (_ANY, 0, 1, bits), line, _ALLOW]
 
 
 def _if_first(argument: int) -> list[_Line]:
-    """Denied if the argument is the number of the first process."""
+    """Deny the call if the argument is the number of the first process."""
     return [_load(argument), (_IS, 0, 1, 1), _DENY]
 
 
 def _load(argument: int) -> _Line:
-    """The lower half of it: that of a mode, of flags and of a process is all of it."""
+    """Load the lower half of an argument, which suffices for modes, flags and processes."""
     return _LOAD, 0, 0, _AT_ARGUMENTS + 8 * argument
 
 
 def _program(*parts: tuple[Architecture, list[_Line]]) -> bytes:
-    """For each architecture its own lines; calls of others do not exist."""
+    """A program with lines for each architecture; calls of others fail."""
     lines: list[_Line] = []
     for of, its in parts:
         x32 = [(_NO_LESS, 0, 1, _X32_BIT), _NO_SUCH_CALL]
         body = [(_LOAD, 0, 0, _AT_NUMBER), *x32, *its]
-        # A jump skips at most 255 lines; this one, which always does, any number.
+        # Conditional jumps skip at most 255 lines; an unconditional one skips any number.
         lines += [
             (_LOAD, 0, 0, _AT_ARCH),
             (_IS, 1, 0, of.audit),

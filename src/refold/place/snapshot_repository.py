@@ -18,9 +18,7 @@ from refold.errors import ToolFailed
 from refold.safe_open import check_no_links, create_file, open_checked
 from refold.values.printable_names import escape_name
 
-EMPTY_TREE = (
-    "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # the tree without files: git knows it
-)
+EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # the empty tree, which git knows
 OUT_OF_TIME = "out of time"
 _MAX_CALL_SECONDS = 600.0  # of one call
 
@@ -63,7 +61,7 @@ _DISK_FULL = r"(?i)no space left|out of disk ?space|quota exceeded"
 
 
 class GitFailed(ToolFailed):
-    """git could not do it. `output` is what it printed of that."""
+    """git failed. `output` is its error output."""
 
     def __init__(self, message: str, output: str) -> None:
         super().__init__(message)
@@ -71,19 +69,19 @@ class GitFailed(ToolFailed):
 
 
 class SnapshotRepository:
-    """`directory` is made when it is needed. `git` is the program, `path` its PATH."""
+    """`directory` is created when needed. `git` is the program, `path` its PATH."""
 
     def __init__(self, directory: Path, git: str, path: str) -> None:
         self.directory, self._git, self._path = directory, git, path
 
     def make(self) -> None:
-        """Everything git wants to find. Costs next to nothing where it is there."""
+        """Create what git needs. Cheap if it exists."""
         try:
             self.directory.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.directory.parent.mkdir(mode=0o700, exist_ok=True)
             for name in ("", *_INITIAL_FOLDERS):
                 (self.directory / name).mkdir(mode=0o700, exist_ok=True)
-            # Where git writes, no directory is a link: it would not look.
+            # No directory in which git writes may be a link: git does not check.
             own = (self.directory / name for name in ("", *_INITIAL_FOLDERS))
             objects = (self.directory / "objects").iterdir()
             check_no_links(self.directory.parent, *own, *objects)
@@ -123,7 +121,7 @@ class SnapshotRepository:
         descriptor: int | None = None,
         given_to_it: Sequence[int] = (),
     ) -> "GitProcess":
-        """The same, without waiting for what it prints. It has the files `given_to_it`, too."""
+        """Like `run`, without waiting for output. The process inherits the files `given_to_it`."""
         try:
             process = programs.start_bounded(
                 (self._git, *arguments),
@@ -133,7 +131,7 @@ class SnapshotRepository:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 pass_fds=(*given_to_it, *(() if descriptor is None else (descriptor,))),
-                process_group=0,  # what a person's Ctrl+C ends is not this
+                process_group=0,  # Ctrl+C must not end it
             )
         except OSError as error:
             raise GitFailed(
@@ -143,7 +141,7 @@ class SnapshotRepository:
 
     @contextmanager
     def blobs(self) -> Generator["GitBlobReader"]:
-        """Read what is kept, one after the other."""
+        """Read stored contents, one after the other."""
         process = programs.start_bounded(
             (self._git, "cat-file", "--batch"),
             cwd=self.directory,
@@ -160,7 +158,7 @@ class SnapshotRepository:
             process.communicate()
 
     def missing(self, names: Sequence[str]) -> list[str]:
-        """Those of `names` that are not kept."""
+        """Those of `names` that are not stored."""
         if not names:
             return []
         output = self.run(
@@ -172,14 +170,14 @@ class SnapshotRepository:
         return [line.split()[0] for line in output.decode().splitlines() if " " in line]
 
     def store_content(self, content: bytes) -> str:
-        """Keep this content; gives its name."""
+        """Store this content and return its name."""
         output = self.run(
             "hash-object", "-w", "--stdin", folder=str(self.directory), input_bytes=content
         )
         return output.decode().strip()
 
     def store_files(self, numbers: Sequence[int]) -> Sequence[str]:
-        """Keep the contents of these open files, by their descriptors; gives their names."""
+        """Store the contents of these open descriptors and return their names."""
         process = self.start(
             "hash-object", "-w", "--no-filters", "--stdin-paths",
             folder=str(self.directory), given_to_it=numbers,
@@ -189,7 +187,7 @@ class SnapshotRepository:
 
     @contextmanager
     def alone(self, name: str) -> Generator[int]:
-        """Lock `name` against other processes. Returns the descriptor that holds the lock."""
+        """Lock `name` against other processes. Yield the descriptor that holds the lock."""
         place = self.directory / name
         try:
             place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -207,7 +205,7 @@ class SnapshotRepository:
             os.close(number)
 
     def _environment(self, tree: str, index: Path | None) -> Mapping[str, str]:
-        """Nothing of our own environment: neither settings of git nor keys."""
+        """An environment without our own variables: neither git settings nor keys."""
         index_variable = {} if index is None else {"GIT_INDEX_FILE": str(index)}
         return {
             "PATH": self._path,
@@ -226,7 +224,7 @@ class SnapshotRepository:
 
 
 class GitProcess:
-    """A running git process. Ask once for its output."""
+    """A running git process. Read its output once."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], arguments: Sequence[str], folder: str
@@ -252,13 +250,13 @@ class GitProcess:
         return output
 
     def drop(self) -> None:
-        """End it, and ignore its output."""
+        """End the process and ignore its output."""
         self._process.kill()
         self._process.communicate()
 
 
 class GitBlobReader:
-    """An open line to git. Give it names; it gives contents."""
+    """A running `git cat-file`: returns the content of a name."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -276,13 +274,13 @@ class GitBlobReader:
                 answering.read(1)
                 if len(content) == int(head[2]):
                     return content
-        except OSError:  # it is gone
+        except OSError:  # it has ended
             pass
         raise ToolFailed(f"The snapshot of a file is lost: {name}.")
 
 
 def pieces(output: bytes) -> Iterator[str]:
-    """What git printed with -z."""
+    """The parts of output that git printed with -z."""
     return (os.fsdecode(piece) for piece in output.split(b"\0") if piece)
 
 

@@ -22,8 +22,8 @@ from refold.place.snapshot_repository import GitBlobReader, SnapshotRepository
 from refold.values.printable_names import escape_name
 
 _LINK, _RUNS = "120000", "100755"
-_MAX_SYNCED_FILES = 500  # files for each of which the disk is waited for
-_MAX_NAMED_FILES = 10  # files that a sentence names
+_MAX_SYNCED_FILES = 500  # up to which each is synced to disk
+_MAX_NAMED_FILES = 10  # that a message names
 
 
 class SnapshotFile(Struct, frozen=True):
@@ -34,7 +34,7 @@ class SnapshotFile(Struct, frozen=True):
 
 
 class RewriteStep(Struct, frozen=True):
-    """One path, absolute, below `root`: how it is, and how it has to be. None: not there."""
+    """One absolute path below `root`: its present and its wanted state. None: no file."""
 
     root: str
     path: str
@@ -43,15 +43,15 @@ class RewriteStep(Struct, frozen=True):
 
 
 class _Seen(Struct, frozen=True):
-    """What is on the disk: a file that could be kept, a folder, or what else is there."""
+    """What is on the disk: a file that can be stored, a folder, or something else."""
 
     what: str = "nothing"  # "kept", "folder", "blocked", "other"
     kept: SnapshotFile | None = None
-    about: tuple[int, ...] = ()  # by which it is known again
+    about: tuple[int, ...] = ()  # to recognize it later
 
 
 def rewrite(repository: SnapshotRepository, steps: Sequence[RewriteStep]) -> int:
-    """Do all `steps`, or raise `ToolFailed` with nothing done. How many files it changed."""
+    """Do all `steps`, or raise `ToolFailed` with nothing done. Return the number of changes."""
     _sweep(steps)
     states = {step.path: _current_state(step) for step in steps}
     _refuse(steps, states)
@@ -86,7 +86,7 @@ def _refuse(steps: Sequence[RewriteStep], states: Mapping[str, _Seen]) -> None:
             if (way := _in_the_way(step, state, going)) is not None:
                 blocked.append(way)
         elif step.to is None and state.what in ("blocked", "folder"):
-            continue  # it is gone, and what is there instead is somebody's
+            continue  # another program has replaced it
         else:
             changed.append(step.path)
     if changed:
@@ -156,7 +156,7 @@ def _current_state(step: RewriteStep) -> _Seen:
                 about = os.fstat(number)
     except FileNotFoundError:
         return _Seen()
-    except OSError:  # a file or a link where a folder should be, or nothing for our eyes
+    except OSError:  # a file or a link in place of a folder, or not readable
         return _Seen("blocked")
     mode = _RUNS if about.st_mode & stat.S_IXUSR else "100644"
     return _Seen("kept", SnapshotFile(mode, _name(content)), _identity(about))
@@ -170,7 +170,7 @@ def _remove(step: RewriteStep, state: _Seen) -> None:
     above = os.path.relpath(os.path.dirname(step.path), step.root)
     with suppress(OSError), closing(os.open(step.root, FOLDER_FLAGS)) as top:
         while above and above != ".":
-            os.rmdir(above, dir_fd=top)  # raises as soon as anything is left in one
+            os.rmdir(above, dir_fd=top)  # raises if one is not empty
             above = os.path.dirname(above)
 
 
@@ -190,7 +190,7 @@ def _put(
                 _still(step, folder, last, state)
             else:
                 with suppress(FileNotFoundError, NotADirectoryError):
-                    os.rmdir(last, dir_fd=folder)  # with nothing in it any more
+                    os.rmdir(last, dir_fd=folder)  # now empty
                 _free(folder, last)
             os.rename(half, last, src_dir_fd=folder, dst_dir_fd=folder)
         finally:
@@ -241,7 +241,7 @@ def _still(step: RewriteStep, folder: int, last: str, state: _Seen) -> None:
 
 
 def _sweep(steps: Sequence[RewriteStep]) -> None:
-    """What a rewriting that was killed left half written."""
+    """Delete half-written files of a restore that was killed."""
     folders = {os.path.dirname(step.path): step for step in steps if step.to is not None}
     for step in folders.values():
         with suppress(OSError), _folder(step) as folder:
@@ -296,5 +296,5 @@ def _identity(about: os.stat_result) -> tuple[int, ...]:
 
 
 def _name(content: bytes) -> str:
-    """What git calls a content."""
+    """The name that git gives a content."""
     return sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()

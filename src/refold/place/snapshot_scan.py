@@ -36,29 +36,27 @@ from refold.safe_open import open_checked
 from refold.values.printable_names import escape_name
 
 MAX_FILE_BYTES = 32 * 1024 * 1024  # of one file
-_MOST_FILES = 200_000  # new or changed, in one look
+_MOST_FILES = 200_000  # new or changed, in one scan
 _MOST_BYTES = 2 * 1024**3
-_MOST_NESTED = 8  # repositories inside that are looked into
+_MOST_NESTED = 8  # nested repositories that are scanned
 _LONGEST_LOOK = 60.0  # seconds to find what changed
-_CLOCK_LAG_SECONDS = 2.0  # that the time of a file may be behind the clock
-_MAX_SCAN_TRIES = 20  # files come and go while we look
-_PACK_FROM_FILES = 200  # files that are better kept in one pack
+_CLOCK_LAG_SECONDS = 2.0  # by which the time of a file may be behind the clock
+_MAX_SCAN_TRIES = 20  # files change during a scan
+_PACK_FROM_FILES = 200  # from here on, files are stored in one pack
 _BAD_PATH = r"(?s)Unable to process path (.*)"
-_HALF_WRITTEN = 3600  # seconds after which nobody writes on at a pack
-_UNUSED_INDEX_SECONDS = (
-    14 * 24 * 3600
-)  # seconds after which the index of a session is dropped
+_HALF_WRITTEN = 3600  # seconds after which a pack is no longer being written
+_UNUSED_INDEX_SECONDS = 14 * 24 * 3600  # after which the index of a session is deleted
 _CLOCK_STEP_NANOSECONDS = (
-    50_000_000  # ns: the kernel's clock of directories may be so coarse,
+    50_000_000  # the kernel's clock of directories may be this coarse,
 )
-_SECOND_NANOSECONDS = 1_000_000_000  # or, on some disks, have whole seconds only
-_AT_ONCE = 200  # files that git is handed in one call
+_SECOND_NANOSECONDS = 1_000_000_000  # or, on some disks, count whole seconds only
+_AT_ONCE = 200  # files passed to git in one call
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 _NO_OBJECT = "0" * 40
 
 
 class TooLarge(ToolFailed):
-    """The folder is no place for checkpoints. Looking again will not help."""
+    """The folder is too large for checkpoints. Scanning again will not help."""
 
 
 class Scan:
@@ -70,7 +68,7 @@ class Scan:
         self._repository, self._ignored = repository, ignored
         self._session = f"sessions/{session or 'unnamed'}"
         self._trees = dict[str, str]()
-        self._tracked = dict[str, tuple[int, int]]()  # the person's index, when last read
+        self._tracked = dict[str, tuple[int, int]]()  # the user's index, when last read
         self._left_out = dict[str, set[str]]()
 
     def look(self, roots: Sequence[str]) -> tuple[Trees, tuple[str, ...]]:
@@ -114,7 +112,7 @@ class Scan:
                     raise
                 skipped.add(bad[1].removeprefix(scan.prefix))
                 continue
-            # What was left out is no part of the index: every look finds it anew.
+            # Files that were left out are not in the index: every scan finds them again.
             self._left_out[root] = left_out | skipped
             if different or root not in self._trees:
                 self._trees[root] = scan.tree()
@@ -148,11 +146,11 @@ class _RootScan:
         self._shape("" if (around := repository_around(root)) == "/" else around)
 
     def prepare(self) -> None:
-        """The rules of what is ignored, and an index to begin with."""
+        """Write the ignore rules and an index to start with."""
         rules = self._ignored.rules(self.top, self.root, self._others)
         self._put_rules(rules)
         if self.top not in ("", self.root) and self._is_ignored_as_a_whole():
-            # A repository of everything, as some keep one in their home, says nothing of it.
+            # A repository of a whole home does not tell what is ignored here.
             self._shape("")
             self._put_rules(self._ignored.rules("", self.root, self._others))
         with suppress(OSError):
@@ -161,8 +159,8 @@ class _RootScan:
             self._seed()
 
     def changes(self) -> tuple[set[str], list[str]]:
-        """What is not as the index has it, and the repositories inside."""
-        # Each waits for the disk, none for the other.
+        """The paths that differ from the index, and the nested repositories."""
+        # Both wait for the disk, so they run in parallel.
         new = self._begin("ls-files", "-z", "--others", "--exclude-standard")
         old = self._begin("diff-files", "-z", "--name-only", "--relative")
         try:
@@ -181,12 +179,12 @@ class _RootScan:
             output = self._look(
                 "ls-files", "-z", "--cached", "--ignored", "--exclude-standard", index=index
             )
-        except GitFailed:  # split, sparse, or just being written
+        except GitFailed:  # split, sparse, or being written
             return set()
         return set(pieces(output))
 
     def keep(self, paths: Iterable[str], left_before: set[str]) -> tuple[bool, set[str]]:
-        """Put files into the index as they are. Is it another now, and what cannot be kept?"""
+        """Add files to the index. Return whether it changed, and which files cannot be stored."""
         stored, gone, left_out, size = list[str](), list[str](), set[str](), 0
         fits = _PathFilter(self.root)
         for path in sorted(paths):
@@ -223,7 +221,7 @@ class _RootScan:
         return bool(stored or gone), left_out
 
     def _read_again(self, paths: Sequence[str]) -> None:
-        """Put the real content into the index, whatever git was led to."""
+        """Add the real content to the index, whatever file git was led to by a link."""
         if not paths:
             return
         lines = lines_of(self._repository, self._base, self.root, self.prefix, paths)
@@ -240,7 +238,7 @@ class _RootScan:
             raise
 
     def date(self, began: float, different: bool) -> None:
-        """Say as of when the index is right; and let the next session begin with it."""
+        """Set the time at which the index was valid, and make it the start of the next session."""
         with suppress(OSError):
             os.utime(self._index, (began, began))
             if different or not self._seeded.exists():
@@ -279,7 +277,7 @@ class _RootScan:
             _copy(self._seeded, self._index)
 
     def _look(self, *arguments: str, index: Path | None = None) -> bytes:
-        """The output of what compares names with patterns, which can take for ever."""
+        """The output of a git command that matches patterns, which can take very long."""
         return self._begin(*arguments, index=index).read(seconds=_LONGEST_LOOK)
 
     def _git(
@@ -295,7 +293,7 @@ class _RootScan:
 
 
 class _PathFilter:
-    """What is to become of a path: stored, deleted, or left out; and its size."""
+    """Decides whether a path is stored, deleted or left out, and returns its size."""
 
     def __init__(self, root: str) -> None:
         self._root, self._plain = root, {"": True}
@@ -303,7 +301,7 @@ class _PathFilter:
     def __call__(self, path: str) -> tuple[str, int]:
         above, _, name = path.rpartition("/")
         if any(part.lower() == ".git" for part in path.split("/")):
-            return "left out", 0  # git would take it for a repository
+            return "left out", 0  # git would treat it as a repository
         whole = os.path.join(self._root, path)
         try:
             about = os.lstat(whole)
@@ -312,7 +310,7 @@ class _PathFilter:
         if stat.S_ISDIR(about.st_mode) or not self._is_plain(above):
             return "gone", 0
         if stat.S_ISLNK(about.st_mode):
-            # git takes no links of these names.
+            # git accepts no links of these names.
             return ("left out" if name.lower().startswith(".gitmodules") else "kept"), 0
         if not stat.S_ISREG(about.st_mode):
             return "left out", 0
@@ -321,7 +319,7 @@ class _PathFilter:
         return "kept", about.st_size
 
     def _is_plain(self, folder: str) -> bool:
-        """Whether no part of the path is a link. What is behind a link is somewhere else."""
+        """Whether no part of the path is a link: files behind a link are elsewhere."""
         if folder not in self._plain:
             link = os.path.islink(os.path.join(self._root, folder))
             self._plain[folder] = not link and self._is_plain(folder.rpartition("/")[0])
@@ -337,10 +335,10 @@ def _about(place: Path) -> tuple[int, int] | None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """With its modification time, and completely or not at all."""
+    """Copy a file with its modification time, completely or not at all."""
     beside = target.with_name(f"{target.name}.{os.urandom(4).hex()}")
     with source.open("rb") as reading, open(beside, "xb", opener=open_checked) as writing:
-        # Of what was opened: under its name there may be another by now.
+        # Of the opened file: its name may refer to another by now.
         about = os.fstat(reading.fileno())
         shutil.copyfileobj(reading, writing)
         writing.flush()
@@ -349,7 +347,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _sweep(folder: Path, ours: Path) -> None:
-    """Drop the indexes of sessions that were not used for long. Snapshots stay."""
+    """Delete the indexes of sessions that were not used for long. Snapshots stay."""
     limit = time.time() - _UNUSED_INDEX_SECONDS
     with suppress(OSError):
         for entry in folder.iterdir():
@@ -358,7 +356,7 @@ def _sweep(folder: Path, ours: Path) -> None:
 
 
 def _sweep_packs(folder: Path) -> None:
-    """Drop what a full disk or a kill left half written: git itself never would."""
+    """Delete what a full disk or a kill left half written: git itself never does."""
     limit = time.time() - _HALF_WRITTEN
     with suppress(OSError):
         for pack in folder.glob("tmp_pack_*"):
@@ -367,8 +365,8 @@ def _sweep_packs(folder: Path) -> None:
 
 
 class ParentDirectories:
-    """The directories on the way to `paths`, relative to `root`, which is in `base` or is
-    it, as they are now.
+    """The current directories on the way to `paths`, which are relative to `root`. `root` is
+    `base` or in it.
     """
 
     def __init__(self, base: str, root: str, paths: Sequence[str]) -> None:
@@ -379,7 +377,7 @@ class ParentDirectories:
         }
 
     def doubtful(self) -> list[str]:
-        """Those whose way changed since, or may have a moment before."""
+        """The paths whose directories have changed since, or may have just before."""
         moved = {
             directory
             for directory, stamp in self._before.items()
@@ -397,7 +395,7 @@ class ParentDirectories:
         return directories
 
     def _above(self, path: str) -> Iterator[str]:
-        """From the directory that holds it up to the base."""
+        """From the parent directory up to the base."""
         directory = os.path.dirname(os.path.join(self._root, path))
         while len(directory) > len(self._base):
             yield directory
@@ -408,7 +406,7 @@ class ParentDirectories:
 def lines_of(
     repository: SnapshotRepository, base: str, root: str, prefix: str, paths: Sequence[str]
 ) -> Iterable[bytes]:
-    """What the index has to say of these: as they are read without following any link."""
+    """The index lines of these paths, read without following any link."""
     way = os.path.relpath(root, base)
     top = os.open(base, FOLDER_FLAGS)
     try:
@@ -424,13 +422,13 @@ def lines_of(
 def _store_files(
     repository: SnapshotRepository, top: int, way: str, paths: Sequence[str]
 ) -> dict[str, tuple[str, str]]:
-    """The mode and the name of each file's content, which git has by then."""
+    """Store the content of each file in git. Return its mode and the name of its content."""
     entries = dict[str, tuple[str, str]]()
     opened = dict[str, tuple[str, int]]()
     try:
         for path in paths:
             entries[path] = ("0", _NO_OBJECT)
-            with suppress(OSError):  # gone, or a link is in the way: then it is not there
+            with suppress(OSError):  # deleted, or a link is in the way
                 descriptor = beneath(
                     top, os.path.join(way, os.path.dirname(path)), FOLDER_FLAGS
                 )
@@ -466,7 +464,7 @@ def _directory_stamp(directory: str) -> tuple[int, int, int]:
 
 
 def _fresh(stamp: tuple[int, int, int], began: int) -> bool:
-    """Could it have changed again within the same tick of its clock?"""
+    """Whether it could have changed again within the same tick of its clock."""
     when = stamp[2]
     coarse = when % _SECOND_NANOSECONDS == 0
     return began - when < (2 * _SECOND_NANOSECONDS if coarse else _CLOCK_STEP_NANOSECONDS)

@@ -36,12 +36,12 @@ _SET_MODE_FILTER, _NEW_LISTENER, _WAIT_KILLABLE = 1, 1 << 3, 1 << 5
 _RECEIVE, _SEND, _IS_VALID = 0xC0502100, 0xC0182101, 0x40082102  # ioctls of a listener
 _ANSWER_STRUCT = struct.Struct("=QqiI")  # id, result, error, flags
 _MAX_ADDRESS_BYTES = 128
-_MAX_WAITING_CALLS = 64  # of one command; the next are told to try again
+_MAX_WAITING_CALLS = 64  # of one command; later calls get EAGAIN
 _MOUNT_ID = re.compile(rb"^mnt_id:\t(\d+)$", re.MULTILINE)
 
 
 def install(*, offline: bool) -> Callable[[], None]:
-    """Ask about what this thread starts from now on, until what is given back is called.
+    """Guard what this thread starts from now on, until the returned function is called.
 
     `offline`: it has a network of its own. Raises `OSError`.
     """
@@ -55,7 +55,7 @@ def install(*, offline: bool) -> Callable[[], None]:
 
 
 class SocketGuard:
-    """For one command. `install` is called by the thread that starts it, and stays behind it.
+    """The guard of one command. The thread that starts the command calls `install`.
 
     Whatever an answer needs (a path on a slow disk, the memory of the caller, a connection
     that is not accepted) may take for ever, and a command can see to it. So the thread that
@@ -71,7 +71,7 @@ class SocketGuard:
         self._threads = _Threads(self._answer)
         self._served = allocate_lock()
         self._served.acquire()
-        # A thread that stands behind the filter would ask itself. `Thread` would wait until
+        # A thread behind the filter would ask itself. `Thread` would wait until
         # it runs: two changes of threads for each command.
         start_new_thread(self._work, ())
 
@@ -80,7 +80,7 @@ class SocketGuard:
         os.write(self._stop, b"!")
 
     def close(self) -> None:
-        """When all of the command has ended."""
+        """Close it when the whole command has ended."""
         os.close(self._stop)
         self._served.acquire()  # until it has ended
         self._threads.close()
@@ -90,7 +90,7 @@ class SocketGuard:
                 os.close(self._listener)
             self._listener = -1
             for number in self._connecting:
-                shut_down(number)  # else it waits until the network gives up
+                shut_down(number)  # otherwise it waits for the network timeout
 
     def _work(self) -> None:
         try:
@@ -109,7 +109,7 @@ class SocketGuard:
             if self._go in events:
                 return
             notice = bytearray(NOTICE_STRUCT.size)
-            with suppress(OSError):  # whoever asked is gone
+            with suppress(OSError):  # the caller has ended
                 fcntl.ioctl(self._listener, _RECEIVE, notice)
                 if not self._threads.give(bytes(notice)):
                     self._tell(NOTICE_STRUCT.unpack(notice)[0], errno.EAGAIN)
@@ -120,12 +120,12 @@ class SocketGuard:
             try:
                 error = self._do(asked)
             except (OSError, ValueError) as problem:
-                # Whatever it made us read must not end us: then nobody would answer it.
+                # Nothing that it makes us read may end this thread: then no call would be answered.
                 error = getattr(problem, "errno", 0) or errno.EACCES
             self._tell(asked.id, error)
 
     def _do(self, asked: StoppedCall) -> int:
-        """What the caller asked for. The number of an error, or 0. Raises `OSError`."""
+        """Do what the caller asked for. Return an error number, or 0. Raises `OSError`."""
         self.asked = True
         self._check(asked)
         if sets_mode(asked.number):
@@ -146,11 +146,11 @@ class SocketGuard:
                 self._connecting.discard(ours)
 
     def _check(self, asked: StoppedCall) -> None:
-        """Does the caller still wait? Its number may be that of another by now."""
+        """Raise if the caller no longer waits: its number may be that of another by now."""
         self._control(_IS_VALID, bytearray(struct.pack("=Q", asked.id)))
 
     def _tell(self, name: int, error: int) -> None:
-        with suppress(OSError):  # nobody waits for it any more
+        with suppress(OSError):  # the caller no longer waits
             self._control(_SEND, bytearray(_ANSWER_STRUCT.pack(name, 0, -error, 0)))
 
     def _control(self, request: int, words: bytearray) -> int:
@@ -161,7 +161,7 @@ class SocketGuard:
 
 
 class _Threads:
-    """Up to so many threads, each of which may wait for ever. One that is idle is used again."""
+    """Up to `_MAX_WAITING_CALLS` threads, each of which may block forever. Idle ones are reused."""
 
     def __init__(self, work: Callable[[bytes], None]) -> None:
         self._work, self._lock = work, allocate_lock()
@@ -169,7 +169,7 @@ class _Threads:
         self._idle = self._all = 0
 
     def give(self, notice: bytes) -> bool:
-        """False: all of them wait."""
+        """Pass a call to a thread. Return False if all threads are blocked."""
         with self._lock:
             if self._idle:
                 self._idle -= 1
@@ -182,7 +182,7 @@ class _Threads:
         return True
 
     def close(self) -> None:
-        """Each ends when it is idle."""
+        """End each thread when it is idle."""
         for _ in range(self._all):
             self._given.put(None)
 
@@ -195,7 +195,7 @@ class _Threads:
 
 @cache
 def works() -> bool:
-    """Does this machine let us? Not in some containers, and not in a sandbox of ours."""
+    """Whether this machine permits it: not in some containers, and not in our sandbox."""
     if sys.platform != "linux" or native() is None:
         return False
     reached: list[bool] = []
@@ -206,7 +206,7 @@ def works() -> bool:
 
 
 def _try() -> bool:
-    """One connection, all the way. The filter ends with this thread."""
+    """Try one complete connection. The filter ends with this thread."""
     try:
         guard = SocketGuard(offline=True)
         try:
@@ -235,7 +235,7 @@ def _goal(
     if not address.startswith(unix) or _domain(ours) != socket.AF_UNIX:
         return ours, address
     if address[2:3] in (b"", b"\0"):
-        # Without a file it belongs to a network: to the command's own, or to everybody.
+        # An abstract socket belongs to a network: the command's own, or the shared one.
         if offline:
             return ours, address
         raise OSError(errno.ECONNREFUSED, "a socket of another program")
@@ -253,7 +253,7 @@ def _domain(number: int) -> int:
 
 
 def _can_write(pid: int, file: int) -> bool:
-    """May the command write this file's disk there, so that it could have made the socket?"""
+    """Whether the command can write to this mount, so that it could have made the socket."""
     with open(f"/proc/self/fdinfo/{file}", "rb") as about:
         match = _MOUNT_ID.search(about.read())
     number = int(match[1]) if match else -1
@@ -261,7 +261,7 @@ def _can_write(pid: int, file: int) -> bool:
 
 
 def _connect(number: int, address: bytes) -> int:
-    """What went wrong, as a number of an error; 0: nothing."""
+    """Connect. Return an error number, or 0."""
     try:
         connect(number, address)
     except OSError as error:
@@ -270,7 +270,7 @@ def _connect(number: int, address: bytes) -> int:
 
 
 def _listen() -> int:
-    """Put this thread, and what it starts, behind the filter; the listener's descriptor."""
+    """Put this thread and what it starts behind the filter. Return the listener."""
     import ctypes
 
     known, filter_ = native(), guard_filter()

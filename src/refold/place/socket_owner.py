@@ -22,11 +22,11 @@ from refold.place.stopped_call import descriptor_of
 _BOUND_FILE = 0x89E0  # SIOCUNIXFILE of unix(7): the file that a socket is bound to
 _LISTENING_FLAG = 0x10000  # the flag of a socket that listens, in /proc/net/unix
 _MOST_PROCESSES = 1_000
-_MOST_DESCRIPTORS = 50_000  # of all of them; more are not looked at
+_MOST_DESCRIPTORS = 50_000  # of all processes; more are not checked
 
 
 def is_own_socket(pid: int, file: int) -> bool:
-    """Does the command of the process `pid` itself listen at this file?"""
+    """Whether the command of the process `pid` itself listens at this file."""
     wanted = os.fstat(file)
     if not stat.S_ISSOCK(wanted.st_mode):
         return False
@@ -41,7 +41,7 @@ def _listening(pid: int) -> frozenset[str]:
     """The sockets that listen in the network of this process, as its descriptors name them."""
     with open(f"/proc/{pid}/net/unix", "rb") as file:
         lines = file.read().split(b"\n")[1:-1]
-    # Address, count, protocol, flags, type, state, inode, and a name that may hold anything.
+    # Address, count, protocol, flags, type, state, inode, and a name with any content.
     fields = (line.split(None, 7) for line in lines)
     return frozenset(
         f"socket:[{int(field[6])}]"
@@ -51,7 +51,7 @@ def _listening(pid: int) -> frozenset[str]:
 
 
 def _sockets(pid: int) -> Iterator[tuple[int, int, str]]:
-    """Processes of its command, their descriptors, and what these name."""
+    """The processes of its command, their descriptors, and the links of these."""
     left = _MOST_DESCRIPTORS
     others = descendants(_first_process(pid), _MOST_PROCESSES)
     for process in dict.fromkeys((pid, *others)):
@@ -80,7 +80,7 @@ def _is_bound_to(process: int, number: int, link: str, wanted: os.stat_result) -
     with ExitStack() as stack:
         try:
             copy = descriptor_of(process, number, stack)
-            if f"socket:[{os.fstat(copy).st_ino}]" != link:  # another by now
+            if f"socket:[{os.fstat(copy).st_ino}]" != link:  # the number is reused
                 return False
             bound = fcntl.ioctl(copy, _BOUND_FILE)
             stack.callback(os.close, bound)

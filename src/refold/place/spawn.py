@@ -35,19 +35,19 @@ from refold.values.printable_names import escape_name
 from refold.values.tools import Confinement
 
 _BASH_COMMAND = ("/bin/bash", "--noprofile", "--norc", "-c")
-_FIRST_READ = "BASH_ENV"  # bash runs the file of this name before its command
-_SH_COMMAND = ("/bin/sh", "-c")  # where it is no bash, it starts in half the time
-# What is started ahead reads its command from a file in memory, which it then closes.
+_FIRST_READ = "BASH_ENV"  # bash runs the file in this variable before its command
+_SH_COMMAND = ("/bin/sh", "-c")  # if it is not bash, it starts in half the time
+# A shell that is started ahead reads its command from a file in memory.
 _TOLD_LATER = (
     """IFS= read -r -d '' <&{file}; exec {file}<&-; set -- "$REPLY"; SHLVL=$((SHLVL-1)); """
 )
 _CHILD_PID = re.compile(rb'"child-pid": *(\d+)')
-_CREDENTIALS_STRUCT = struct.Struct("@iII")  # who sent something: process, user, group
+_CREDENTIALS_STRUCT = struct.Struct("@iII")  # of a sender: process, user, group
 _SETUP_SECONDS = 5.0  # for a sandbox to be set up
 
-# The space of processes ends with its first one, and so would what still prints. What it
-# reads from is the gate, until it is let go. It starts bash in a subshell, or it would say
-# of what ended bash where the command prints.
+# The PID namespace ends with its first process, and with it what still prints. Its standard
+# input is the gate, until it is let go. It starts bash in a subshell, or it would report the
+# signal that ended bash in the output of the command.
 _FIRST_OF_ALL = """
 exec 3>&2 2>/dev/null
 echo >&0; read -r go || exit 1; {told}exec <{stdin}
@@ -62,13 +62,13 @@ class RunningCommand(Struct, frozen=True):
     """A command that was started. `first` is the first process inside a sandbox."""
 
     process: "subprocess.Popen[bytes]"
-    reading: int  # the descriptor that all it prints comes out of
+    reading: int  # the descriptor to read its output from
     mark: ProcessMark
     launch: Launch
-    news: int = -1  # the descriptor that news of bubblewrap come out of
+    news: int = -1  # the descriptor to read bubblewrap's status from
     first: int = 0
-    problem: str = ""  # why its sandbox could not be set up; then nothing of it has run
-    attempts: Callable[[], tuple[HostAttempt, ...]] = tuple  # ends its filter
+    problem: str = ""  # why its sandbox could not be set up; then it has not run
+    attempts: Callable[[], tuple[HostAttempt, ...]] = tuple  # ends its network filter
 
     def setup_failure(self, printed: bytes) -> str:
         """Why the sandbox could not be set up; "" if it was."""
@@ -81,7 +81,7 @@ class RunningCommand(Struct, frozen=True):
 
 
 class SpawnRequest(Struct, frozen=True):
-    """What is to be started."""
+    """A command to start."""
 
     command: str
     cwd: str
@@ -92,7 +92,7 @@ class SpawnRequest(Struct, frozen=True):
 
 def confine_thread(launch: Launch) -> ExitStack:
     """Confine what this thread starts from now on, for good. Close the result when all of it
-    has ended. Raises `OSError`, and `ToolFailed` where rights cannot be given up.
+    has ended. Raises `OSError`, and `ToolFailed` if rights cannot be given up.
     """
     with ExitStack() as stack:
         if launch.guards_sockets:
@@ -135,7 +135,7 @@ def _read_first(
 
     A second shell that set the limits and started bash would take longer than most commands.
     """
-    # With the last two of these it would not run them. They come back when it has.
+    # With the last two set, bash would not read the file. The file sets them again.
     acted_on = (_FIRST_READ, "POSIXLY_CORRECT", "SHELLOPTS")
     later = {name: environ[name] for name in acted_on if name in environ}
     back = [f"unset {_FIRST_READ}"]
@@ -157,7 +157,7 @@ def _read_first(
 
 
 def _file_in_memory() -> FileIO:
-    """An old bash reads nothing from a pipe."""
+    """A file in memory: an old bash cannot read it from a pipe."""
     if hasattr(os, "memfd_create"):
         return FileIO(os.memfd_create("limits"), "r+")
     from tempfile import TemporaryFile  # Linux has no need of it
@@ -223,7 +223,7 @@ class GatedSandbox:
         self._first = _first(self._news)
 
     def wait(self) -> bool:
-        """Until it stands. False: it has ended, and bubblewrap says why."""
+        """Wait until it is set up. False: it has ended, and bubblewrap reports why."""
         if self._first and not self._ready:
             self._gate.settimeout(_SETUP_SECONDS)
             with suppress(TimeoutError):
@@ -232,7 +232,7 @@ class GatedSandbox:
         return bool(self._ready)
 
     def shows(self, launch: Launch) -> bool:
-        """Is what it shows of the disk what lies there now? `launch` is how it was started."""
+        """Whether its mounts still show the current files. `launch` is how it was started."""
         return launch.mounts is not None and launch.mounts.shows_current_files(self._first)
 
     def let_go(
@@ -266,7 +266,7 @@ class GatedSandbox:
         )
 
     def _connect(self, launch: Launch) -> Callable[[], tuple[HostAttempt, ...]]:
-        """Let it reach its hosts, if it has any. Raises `ToolFailed`."""
+        """Connect it to its hosts, if it has any. Raises `ToolFailed`."""
         if self._listener is None or launch.hosts is None or launch.filter is None:
             return tuple
         try:
@@ -277,8 +277,8 @@ class GatedSandbox:
         return launch.filter.open(listening, launch.hosts)
 
     def end(self) -> None:
-        """Instead of `let_go`: nothing will run in it."""
-        self._shut()  # it ends of itself
+        """End it instead of calling `let_go`: nothing runs in it."""
+        self._shut()  # it ends by itself
         try:
             self._process.wait(_SETUP_SECONDS)
         except subprocess.TimeoutExpired:
@@ -287,11 +287,11 @@ class GatedSandbox:
         close(self._reading, self._news)
 
     def _shell(self, request: SpawnRequest) -> tuple[str, ...]:
-        """The shell that gives the line to bash when it is let go."""
+        """The shell that passes the line to bash when it is let go."""
         ahead, number = self._told >= 0, request.given.stdin
         stdin = "/dev/null" if number is None else f"&{number} {number}<&-"
         redirect = _TOLD_LATER.format(file=self._told) if ahead else ""
-        # Other shells know no descriptor above 9, and drop names that are none to them.
+        # Other shells support no descriptor above 9, and drop variables with unusual names.
         plain = number is None and all(name.isidentifier() for name in request.environ)
         first = _FIRST_OF_ALL.replace("{stdin}", stdin).replace("{told}", redirect)
         shell = _SH_COMMAND if plain and not ahead else _BASH_COMMAND
@@ -311,7 +311,7 @@ def _begin(
     stdin: int,
     passed: Sequence[int] = (),
 ) -> "tuple[subprocess.Popen[bytes], int]":
-    """The process, and the descriptor that all it prints comes out of. Raises `OSError`."""
+    """The process, and the descriptor to read its output from. Raises `OSError`."""
     reading, writing = pipe()
     try:
         process = programs.start(
@@ -333,7 +333,7 @@ def _begin(
 
 
 def _libraries(request: SpawnRequest) -> str:
-    """Where a command finds libraries is not where bubblewrap does: the workspace, maybe."""
+    """Shell words that set library paths for the command, but not for bubblewrap."""
     left = request.environ.keys() - programs.plain(request.environ).keys()
     words = (f"{name}={shlex.quote(request.environ[name])}" for name in sorted(left))
     return "".join(f"export {word}; " for word in words)
@@ -346,7 +346,7 @@ def close(*descriptors: int) -> None:
 
 
 def _first(news: int) -> int:
-    """The number of the first process inside, seen from outside; 0: there is none."""
+    """The number of the first process inside, as seen outside; 0 for none."""
     os.set_blocking(news, False)
     ready = select.poll()
     ready.register(news, select.POLLIN)

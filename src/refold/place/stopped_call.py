@@ -30,7 +30,7 @@ class StoppedCall:
         self._held = stack
 
     def descriptor(self, number: int) -> int:
-        """A descriptor of ours for what this one of the caller means."""
+        """A descriptor of ours for the file of the caller's descriptor."""
         with open(f"/proc/{self.pid}/status", "rb") as file:
             leader = _THREAD_GROUP.search(file.read())
         if not leader:
@@ -38,7 +38,7 @@ class StoppedCall:
         return descriptor_of(int(leader[1]), number & 0xFFFFFFFF, self._held)
 
     def memory(self, address: int, length: int) -> bytes:
-        """Up to so many bytes: fewer where the memory ends."""
+        """Up to `length` bytes of the caller's memory; fewer at the end of a mapping."""
         if address >= 1 << 63:
             raise OSError(errno.EFAULT, "an address that no process has")
         with open(f"/proc/{self.pid}/mem", "rb", buffering=0) as memory:
@@ -58,7 +58,7 @@ class StoppedCall:
             memory.write(data)
 
     def open(self, path: bytes, base: str = "cwd", *, follow: bool = True) -> int:
-        """The file that the caller means, as a descriptor that only names it.
+        """The file that the caller means, as an O_PATH descriptor.
 
         `base` is what a relative path starts from: a link below the /proc of the caller.
         Without `follow`, a link at the end of the path is itself the file.

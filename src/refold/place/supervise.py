@@ -40,9 +40,9 @@ from refold.process_groups import lives, signal_group
 from refold.values.display import HostAttempt
 
 _GRACE_SECONDS = 0.5  # between SIGTERM and SIGKILL
-_LAST_WORDS = 0.2  # seconds in which what still runs may print after bash has ended
-_LOOK_AGAIN = 0.005  # seconds between two looks at processes that are not our children
-_GLANCE_AGAIN = 0.03  # seconds between two glances at how crowded the machine is
+_LAST_WORDS = 0.2  # seconds for remaining processes to print after bash has ended
+_LOOK_AGAIN = 0.005  # seconds between two checks of processes that are not our children
+_GLANCE_AGAIN = 0.03  # seconds between two checks of the number of threads
 
 
 class Supervisor:
@@ -85,11 +85,11 @@ class Supervisor:
         _wake(self._tell_stop)
 
     def detach(self) -> None:
-        """From here on it has no time limit, and its output is only kept."""
+        """From now on it has no time limit, and its output is only stored."""
         self._until, self._on_output = math.inf, None
 
     def deliver(self) -> None:
-        """On the event loop: pass on what was printed and computed since the last time."""
+        """On the event loop: pass on new output and used CPU seconds."""
         with suppress(BlockingIOError):
             # The thread closes its end last of all: then its ends are ours to close.
             self.over = self.over or not os.read(self.news, 4096)
@@ -104,17 +104,17 @@ class Supervisor:
 
     @property
     def needs_settling(self) -> bool:
-        """Must `settle` be called, when it is over?"""
+        """Whether `settle` must be called at the end."""
         return self._after is not None
 
     def settle(self) -> None:
-        """Do in another thread what this one has given up the rights for."""
+        """Do in another thread what the command's thread has given up the rights for."""
         guarded = self._after() if self._after else GuardReport()
         if self._finished:
             self._finished = replace(self._finished, guarded=guarded)
 
     def result(self) -> Finished:
-        """How it ended. Raises what the thread raised."""
+        """How the command ended. Raises what the thread raised."""
         if self._finished is None:
             raise self._error or ToolFailed("The command was not started.")
         return self._finished
@@ -190,7 +190,7 @@ class Supervisor:
             raise
 
     def _until_ended(self, watch: "_Watch", output: OutputPipe) -> tuple[bool, str]:
-        """Has it ended by itself; and if not, the limit it was over, or "" for time or stop."""
+        """Whether it ended by itself; if not, the limit it exceeded, or "" for time or stop."""
         next_glance, glances = time.monotonic() + _GLANCE_AGAIN, 0
         next_look = watch.disks.next_look(next_glance)
         while not watch.wait(output, self._stop, self._pause(next_look, output)):
@@ -212,7 +212,7 @@ class Supervisor:
         return self._drain(watch, output)
 
     def _limit_exceeded(self, watch: "_Watch") -> str:
-        """The limit that it exceeds, or "". The listener gets the computed seconds."""
+        """The limit that it exceeds, or "". The listener gets the CPU seconds."""
         why = watch.limit_exceeded()
         if self._used and not why:
             self._publish(watch.cpu_seconds())
@@ -222,8 +222,8 @@ class Supervisor:
         until = min(time.monotonic() + _LAST_WORDS, self._until)
         while output.open and not watch.stopped and (left := until - time.monotonic()) > 0:
             watch.listen(output, self._stop, left)
-        # A shell that has ended may have left a crowd behind, and another that is just
-        # going may hide how many came up.
+        # A shell that has ended may have left many processes, and processes that end at the
+        # same time may hide how many are new.
         why = watch.limit_exceeded() if output.open or watch.has_too_many_threads() else ""
         return not why, why
 
@@ -237,7 +237,7 @@ class Supervisor:
 
 
 class _Watch:
-    """Knows when a process has ended, without reaping it, and ends all of its call."""
+    """Detects the end of a process without reaping it, and ends all processes of its call."""
 
     def __init__(self, call: RunningCommand, limits: Limits, cwd: str) -> None:
         self._call, self._process = call, call.process
@@ -248,7 +248,7 @@ class _Watch:
         self.stopped = False
 
     def wait(self, output: OutputPipe, stop: int, seconds: float) -> bool:
-        """For output, the end, a stop, or so long. Has the process ended?"""
+        """Wait for output, the end, a stop or a timeout. Return whether the process has ended."""
         if self._number is not None:
             return self._number in self.listen(output, stop, seconds, self._number)
         if self._process.poll() is None:
@@ -259,7 +259,7 @@ class _Watch:
     def listen(
         self, output: OutputPipe, stop: int, seconds: float, *more: int
     ) -> list[int]:
-        """For output, a stop, one of `more`, or so long. Which descriptors were readable?"""
+        """Wait for output, a stop, one of `more` or a timeout. Return the readable descriptors."""
         ready = select.poll()
         for number in (stop, *((output.reading,) if output.open else ()), *more):
             ready.register(number, select.POLLIN)
@@ -277,7 +277,7 @@ class _Watch:
 
     def limit_exceeded(self) -> str:
         """The limit that it exceeds; "" if none. It checks everything that runs."""
-        # A crowd would grow faster than it can be counted.
+        # Very many processes would grow faster than they can be counted.
         if crowd := self.has_too_many_threads():
             signal_group(self._group, signal.SIGSTOP)
         inside = f"/proc/{self._group}/root"
@@ -295,7 +295,7 @@ class _Watch:
 
     def end(self, *, kindly: bool) -> None:
         if self._first is not None:
-            # The kernel ends all of a space of processes with the first of them.
+            # The kernel ends a PID namespace with its first process.
             signal_group(self._group, signal.SIGKILL)
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._first, signal.SIGKILL)
@@ -303,7 +303,7 @@ class _Watch:
         elif self._call.launch.own_space:
             signal_group(self._process.pid, signal.SIGKILL)
         elif not _runs(self._number, self._process) and not self._has_members():
-            pass  # the usual case: it has ended, and nothing is left of it
+            pass  # the usual case: it has ended, and no process is left
         else:
             if kindly:
                 self._end_group()
@@ -316,12 +316,12 @@ class _Watch:
         return mark.forks < 0 or bool(members(mark, self._process.pid))
 
     def _end_group(self) -> None:
-        # Until the leader is reaped, and while anything else is in the group, its number
-        # cannot come to mean another group.
+        # The number cannot be reused for another group until the leader is reaped and the
+        # group is empty.
         group = self._process.pid
         for number in (signal.SIGTERM, signal.SIGKILL):
             signal_group(group, number)
-            signal_group(group, signal.SIGCONT)  # one that was stopped must hear it
+            signal_group(group, signal.SIGCONT)  # a stopped process must get the signal
             until = time.monotonic() + _GRACE_SECONDS
             while _runs(self._number, self._process) or (
                 signal_group(group, 0) and lives(group)
@@ -340,7 +340,7 @@ class _Watch:
 
 
 def _runs(number: int | None, process: "subprocess.Popen[bytes]") -> bool:
-    """Does it still run? It is not reaped by asking, where the system lets us."""
+    """Whether it still runs. It is not reaped, if the system permits that."""
     if number is None:
         return process.poll() is None
     return not _readable(number, 0)
@@ -357,7 +357,7 @@ def _limits_writing(launch: Launch) -> bool:
 
 
 def _descriptor(pid: int) -> int | None:
-    """Of a process. None: no Linux, none left, or it has ended by now."""
+    """A pidfd of a process. None: not Linux, no descriptor left, or it has ended."""
     try:
         return os.pidfd_open(pid) if pid else None
     except (AttributeError, OSError):
@@ -365,7 +365,7 @@ def _descriptor(pid: int) -> int | None:
 
 
 def _code(returned: int | None) -> int | None:
-    """The code as shells say it: 128 and more for a signal."""
+    """The exit code as shells report it: 128 and more for a signal."""
     return 128 - returned if returned is not None and returned < 0 else returned
 
 
@@ -377,5 +377,5 @@ def _wake_up() -> tuple[int, int]:
 
 
 def _wake(writing: int) -> None:
-    with suppress(BlockingIOError):  # full: then it is awake already
+    with suppress(BlockingIOError):  # full: it is awake already
         os.write(writing, b"!")

@@ -43,7 +43,7 @@ def connect(descriptor: int, address: bytes) -> None:
 
 
 def shut_down(descriptor: int) -> None:
-    """Shut down a socket, both ways. Whoever waits for a connection of it goes on."""
+    """Shut down a socket, both ways. Calls that wait for its connection return."""
     _libc().shutdown(descriptor, 2)
 
 
