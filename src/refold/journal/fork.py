@@ -25,7 +25,7 @@ from refold.journal.store.disk import Disk, as_journal_errors, make_directories
 from refold.journal.store.reader import Reader
 from refold.journal.store.session_files import SessionFiles, sweep
 
-FORK_PREFIX = ".fork-"  # before the process id of who makes it
+FORK_PREFIX = ".fork-"  # followed by the id of the forking process
 UNKNOWN_END = (
     "Not known here: the session was forked while this was under way. It may have happened "
     "there: look first."
@@ -63,7 +63,7 @@ def fork(
     whole, entries, head = _lines_to_copy(lines, source, up_to)
     id_ = home.new_id(now)
     news: list[Event] = [Forked(source, head.seq, head.h, id_)]
-    # A copy of a part of what came from a file has come from there, too.
+    # A fork from within the imported part is imported, too.
     if imported := _last_imported(lines[len(whole) :]):
         news.append(replace(imported, id=id_))
     aside = home.root / f"{FORK_PREFIX}{os.getpid()}-{id_}"
@@ -86,7 +86,7 @@ def fork(
 def _lines_to_copy(
     lines: Sequence[bytes], source: str, up_to: int | None
 ) -> tuple[Sequence[bytes], Sequence[Entry], Head]:
-    """The lines up to that event, their entries, and the head."""
+    """The lines up to the event `up_to`, their entries, and the head."""
     if up_to is not None and not 0 < up_to <= len(lines):
         raise BadInput(
             f"the session {source} has no event {up_to}: give one from 1 to {len(lines)}"
@@ -110,7 +110,7 @@ def _last_imported(lines: Sequence[bytes]) -> Imported | None:
     """The newest `Imported` in these lines. Their chain is not checked."""
     for line in reversed(lines):
         event = codec.decode_unchecked(line) if b'"kind":"Imported"' in line else None
-        if isinstance(event, Imported):  # the words may stand in the arguments of a call
+        if isinstance(event, Imported):  # the text may also be in a call's arguments
             return event
     return None
 
@@ -167,7 +167,7 @@ def _link_blob(theirs: Path, ours: Path, disk: Disk) -> None:
         os.link(theirs, ours, follow_symlinks=False)
     except FileNotFoundError:
         raise
-    except OSError:  # a disk that knows no links
+    except OSError:  # a file system without hard links
         blob = theirs.read_bytes()
         file = disk.open(ours, new=True)
         try:

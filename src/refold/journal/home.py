@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from refold.journal.store.tree_reader import TreeFollower
 
 ID_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that looks like another
-MAX_START_BYTES = 64_000  # bytes; a first line longer than this names no directory
-_MAX_UNINDEXED_SESSIONS = 64  # sessions that are looked into before the catalogue is asked
-_START_BYTES = 64 * 1024  # bytes of a session in which its first words stand
+MAX_START_BYTES = 64_000  # a longer first line is not read
+_MAX_UNINDEXED_SESSIONS = 64  # read before the catalogue is queried
+_START_BYTES = 64 * 1024  # searched for the first message
 
 
 class JournalDirectory:
@@ -62,7 +62,7 @@ class JournalDirectory:
         self._writers = Writers()
 
     def new_id(self, started_at: float) -> str:
-        """A free id for a session that begins at `at`. Ids sort by time."""
+        """A free id for a session that begins at `started_at`. Ids sort by time."""
         while True:
             tail = "".join(ID_LETTERS[byte % len(ID_LETTERS)] for byte in os.urandom(4))
             name = f"{strftime('%Y%m%d-%H%M%S', gmtime(started_at))}-{tail}"
@@ -76,7 +76,7 @@ class JournalDirectory:
         return self.root.joinpath(root, *below)
 
     def store(self, session: str) -> FileStore:
-        """Raises if a link is in its path."""
+        """The store of a session. Raises if its path contains a link."""
         path = self.path(session)
         above = (parent for parent in path.parents if parent.is_relative_to(self.root))
         with as_journal_errors("open", path):
@@ -90,8 +90,9 @@ class JournalDirectory:
             yield StoredSession(id_, listing.stamps[id_].mtime_seconds)
 
     def newest_of(self, directory: Path) -> StoredSession | None:
-        """As the port says. A session that checks another's claims never counts, and a run of
-        a schedule does once it was resumed.
+        """The session that was started in `directory` and written last.
+
+        A session that checks claims never counts; a run of a schedule does once resumed.
         """
         place, silent = _Place(directory), ""
         listing = list_sessions(self.root)
@@ -101,7 +102,7 @@ class JournalDirectory:
                 known = self.catalogue().last_cards()
             card, path = known.get(id_), self.path(id_)
             if card and card.changed == listing.stamps[id_].mtime_seconds:
-                # It is as the catalogue knows it, and so was begun where that says.
+                # The card is up to date, and so is the directory that it names.
                 started = card.about.directory
                 if started and not place.is_(started):
                     continue
@@ -281,7 +282,7 @@ class JournalDirectory:
 
 
 class _Place:
-    """A directory by its real path, cached: thousands of sessions name few."""
+    """Compares paths with a directory; cached, because many sessions name the same few."""
 
     def __init__(self, directory: Path) -> None:
         self._real = os.path.realpath(directory)
@@ -303,7 +304,7 @@ def first_directory(path: Path) -> str:
 
 
 def _first_event(path: Path) -> SessionStarted | None:
-    """The first line of a session. Raises `WrongFormat`."""
+    """The event of a session's first line. Raises `WrongFormat`."""
     try:
         with (path / log_file.FILE_NAME).open("rb") as file:
             line = file.readline(MAX_START_BYTES)
@@ -316,7 +317,7 @@ def _first_event(path: Path) -> SessionStarted | None:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether no user works in it: it checks another, or is a run of a schedule."""
+    """Whether no user works in the session: a check of claims, or a run of a schedule."""
     try:
         started = _first_event(path)
     except WrongFormat:
@@ -336,7 +337,7 @@ def current_directory(path: Path) -> str:
 
 
 def _something_was_said(path: Path) -> bool:
-    """Whether a message is near the beginning. A long session counts as yes."""
+    """Whether there is a message near the beginning. True for a long session."""
     try:
         with (path / log_file.FILE_NAME).open("rb") as file:
             begins = file.read(_START_BYTES)
@@ -369,7 +370,7 @@ def current_directories(session: Path) -> SessionDirectories:
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
         ):
             return _read_directories(_newest_first(data))
-    except (OSError, ValueError):  # not there, or empty
+    except (OSError, ValueError):  # missing or empty
         return SessionDirectories()
 
 

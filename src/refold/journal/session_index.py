@@ -1,11 +1,11 @@
-"""The port of all sessions that are stored: found, listed, searched, read, and opened to write.
+"""The port of all stored sessions: find, list, search, read, and open them for writing.
 
 `home` is the adapter for a directory on this machine; the composition root chooses one
-(`app.session_index`). Everything here blocks: call it in a thread. Nothing here takes the lock of
-a session but its store, `fork` and `delete`.
+(`app.session_index`). Everything here blocks: call it in a thread. Only a session's store,
+`fork` and `delete` take its lock.
 
-A session is named by its id; "ID/child-1/child-2" is a subagent. Where it is not said otherwise,
-what cannot be read is `JournalError` or `OSError`.
+A session is named by its id; "ID/child-1/child-2" is a subagent. Unless stated otherwise,
+`JournalError` or `OSError` is raised if something cannot be read.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from refold.journal.store.check import JournalCheck
     from refold.journal.store.delete import SessionSize
 
-Progress = Callable[[int, int], None]  # so many of so many are done
+Progress = Callable[[int, int], None]  # sessions done, and sessions in all
 
 
 class StoredSession(Struct, frozen=True):
@@ -37,7 +37,7 @@ class StoredSession(Struct, frozen=True):
 
 
 class SessionWriter(Struct, frozen=True):
-    """The process that has a session open, and in words."""
+    """The process that has a session open. `text` describes it."""
 
     pid: int
     host: str
@@ -45,9 +45,9 @@ class SessionWriter(Struct, frozen=True):
 
 
 class CardCatalogue(Protocol):
-    """What is known of all sessions, brought up to date by each query.
+    """The cards and texts of all sessions, brought up to date by each query.
 
-    After `seconds`, a query goes by what is known until then. The newest session is first.
+    After `seconds`, a query uses what is indexed by then. The newest session is first.
     """
 
     def cards(self, *, seconds: float = ..., children: bool = False) -> "list[Card]": ...
@@ -63,18 +63,18 @@ class CardCatalogue(Protocol):
         ...
 
     def last_cards(self) -> "dict[str, Card]":
-        """The cards as of the last query: a hint, and fast."""
+        """The cards as of the last query: fast, but they may be out of date."""
         ...
 
     def freshen(self, seconds: float = ...) -> bool:
-        """Read what is new. False if there was not enough time for all of it."""
+        """Index what is new. Returns False if there was not enough time."""
         ...
 
     def rebuild(self) -> "RebuildResult": ...
 
 
 class TreeNews(Protocol):
-    """A tree of sessions that is followed. `damages` are journals that it follows no longer."""
+    """A tree of sessions that is followed. `damages` lists journals no longer followed."""
 
     damages: list[str]
 
@@ -84,7 +84,7 @@ class TreeNews(Protocol):
 
 
 class PackedSession(Protocol):
-    """A session as a tar. `damages` is what is not in it."""
+    """A session as a tar. `damages` lists what it lacks."""
 
     damages: list[str]
 
@@ -96,13 +96,13 @@ class PackedSession(Protocol):
 
 
 class SessionIndex(Protocol):
-    # Found.
+    # Find.
     def new_id(self, started_at: float) -> str:
-        """A free id for a session that begins at `at`. Ids sort by time."""
+        """A free id for a session that begins at `started_at`. Ids sort by time."""
         ...
 
     def exists(self, session: str) -> bool:
-        """Has it a journal?"""
+        """Whether the session has a journal."""
         ...
 
     def sessions(self) -> Iterator[StoredSession]:
@@ -117,9 +117,9 @@ class SessionIndex(Protocol):
         ...
 
     def find(self, text: str, tell: Progress = ...) -> StoredSession:
-        """The session with this id or name, or the only one whose id or name begins so.
+        """The session with this id or name, or the only one whose id or name starts so.
 
-        `tell` gets the progress if all sessions have to be read for that. Raises `BadInput`.
+        `tell` gets the progress if all sessions have to be read. Raises `BadInput`.
         """
         ...
 
@@ -137,23 +137,23 @@ class SessionIndex(Protocol):
     def entries(
         self, session: str, known: tuple[int, str] = (0, ""), *, begins: bool = False
     ) -> tuple[list[Entry], str]:
-        """The good entries of a session from the start, and what is wrong with the next.
+        """The valid entries of a session from the start, and what is wrong with the next.
 
-        `known` is an event that the parent recorded, as (seq, hash). One that `begins` may have
-        no journal yet.
+        `known` is an event that the parent recorded, as (seq, hash). With `begins` there
+        may be no journal yet.
         """
         ...
 
     def mentions(self, session: str, text: bytes) -> bool:
-        """Is `text` in its journal, in any form? Far quicker than `entries`."""
+        """Whether the journal contains `text` anywhere. Much faster than `entries`."""
         ...
 
     def directories(self, session: str) -> SessionDirectories:
-        """Where it works now. Empty if that cannot be read."""
+        """The current directories. Empty if they cannot be read."""
         ...
 
     def first_directory(self, session: str) -> str:
-        """Where it was started, or ""."""
+        """The directory in which the session was started, or ""."""
         ...
 
     def tree(self, session: str) -> "Node":
@@ -161,48 +161,48 @@ class SessionIndex(Protocol):
         ...
 
     def follow(self, session: str, address: str) -> TreeNews:
-        """The tree from this session on, which has `address` in it."""
+        """Follow the tree from this session on, which has this address in the tree."""
         ...
 
     def children(self, session: str) -> Sequence[str]:
-        """The names of the subagents that are stored with it."""
+        """The names of the subagents that are stored with the session."""
         ...
 
     def blob(self, session: str, name: str) -> bytes: ...
     def refuse_links(self, session: str) -> None:
-        """Raises `BadInput` if it is read through a link that another program has put there."""
+        """Raise `BadInput` if the session's path contains a link."""
         ...
 
     def writer(self, session: str) -> SessionWriter | None:
-        """Who has it open, as far as this machine can tell."""
+        """The process that has the session open, as far as this machine can tell."""
         ...
 
     def is_locked_by(self, session: str, pid: int) -> bool:
-        """Is this process of this machine seen to hold its lock, whatever was noted?"""
+        """Whether the kernel says that this local process holds the session's lock."""
         ...
 
     def path(self, session: str) -> Path:
-        """A directory of this machine that stands for it, whether anything is there or not."""
+        """The local directory of the session, which need not exist."""
         ...
 
     def location(self, session: str) -> str:
-        """Where its journal is, for a person."""
+        """The place of the journal, to be shown to a person."""
         ...
 
-    # Written, copied and deleted.
+    # Write, copy and delete.
     def store(self, session: str) -> Store:
-        """The store of one writer, whether the session exists or not."""
+        """A store for one writer. The session need not exist."""
         ...
 
     def remember_time(self, session: str) -> Callable[[], None]:
-        """What sets its time back to what it is now.
+        """Return a function that restores the session's current modification time.
 
-        For who writes what is no use of the session: it keeps its place among the others.
+        For writes that do not use the session: it keeps its place in lists.
         """
         ...
 
     def fork(self, session: str, up_to: int | None, now: float) -> "Fork":
-        """A copy up to the event `at`; None: up to its end. Raises `BadInput`."""
+        """Copy the session up to the event `up_to`; None: to its end. Raises `BadInput`."""
         ...
 
     def check(self, session: str) -> "JournalCheck":
@@ -210,13 +210,13 @@ class SessionIndex(Protocol):
         ...
 
     def pack(self, session: str, *, children: bool = True) -> PackedSession:
-        """Raises `BadInput` if the session is empty."""
+        """Export the session. Raises `BadInput` if it is empty."""
         ...
 
     def size(self, session: str) -> "SessionSize":
-        """What is removed if it is deleted."""
+        """The size of what `delete` removes."""
         ...
 
     def delete(self, session: str) -> None:
-        """Delete it for good, with its subagents. Raises `Held` while it is written."""
+        """Delete the session with its subagents. Raises `Held` while a writer has it."""
         ...

@@ -2,8 +2,8 @@
 
     <data>/projects/<name>-<hash>/tasks.jsonl
 
-`store.shared_log` has the lock and the lines: two processes that claim a task cannot both
-have it. `task_graph` decides what may be changed. It blocks on the disk: call it in a thread.
+`store.shared_log` locks and writes the file: of two processes that claim a task, one gets
+it. `task_graph` decides what may be changed. It blocks on the disk: call it in a thread.
 """
 
 from collections.abc import Callable
@@ -44,16 +44,16 @@ class TaskBoard:
         return self._log.read()
 
     def add(self, task: NewTask, by: str = PERSON_NAME, key: str = "") -> BoardTask:
-        """Raises `BadInput`."""
+        """Add a task. Raises `BadInput`."""
         event, board = self._log.change(by, lambda board: board.addition(task, key))
         return board.task(event.id if event else board.calls[key])
 
     def change(self, id_: int, change: TaskChange, by: str = PERSON_NAME) -> BoardTask:
-        """Raises `BadInput`."""
+        """Change a task. Raises `BadInput`."""
         _, board = self._log.change(by, lambda board: board.update(id_, change, by))
         return board.task(id_)
 
     def claim(self, id_: int, owner: str, key: str = "") -> BoardTask:
-        """Take a task, or with 0 the next that is free. Raises `BadInput`."""
+        """Claim a task, or with 0 the next free one. Raises `BadInput`."""
         event, board = self._log.change(owner, lambda board: board.claim(id_, owner, key))
         return board.task(event.id if event else id_ or board.calls[key])

@@ -1,7 +1,7 @@
 """The task board as a fold of its events, and the rules of what may be done to it. Pure.
 
-Each of `addition`, `update` and `claim` returns the event of a change, or None where it is
-so already, and raises `BadInput` with the reason where it may not be done. A task is free if
+Each of `addition`, `update` and `claim` returns the event of a change, or None if nothing
+would change, and raises `BadInput` with the reason if it is not allowed. A task is free if
 it is pending and all tasks that it is blocked by are done or cancelled; that is computed, so
 that completing one frees others, and reopening it blocks them again. `board_file` writes
 events, one writer at a time.
@@ -18,19 +18,19 @@ from refold.errors import BadInput
 from refold.values.control import BoardTask, NewTask, Progress, TaskChange, TaskNotes
 from refold.values.text import clean
 
-PERSON_NAME = "person"  # who may change every task
+PERSON_NAME = "person"  # may change every task
 MAX_SUBJECT_CHARS, MAX_DESCRIPTION_CHARS, MAX_OWNER_CHARS, MAX_NOTES_BYTES = (
     200,
     8_000,
     200,
     4_096,
 )  # characters, bytes of JSON
-MAX_OPEN_TASKS = 1_000  # tasks
+MAX_OPEN_TASKS = 1_000
 MAX_BLOCKERS = 100
 
 
 class TaskAdded(Struct, frozen=True):
-    """`key` names the call that added it: the same call, made again, adds nothing."""
+    """`key` names the call that added the task: repeating that call adds nothing."""
 
     id: int
     subject: str
@@ -42,7 +42,7 @@ class TaskAdded(Struct, frozen=True):
 
 
 class TaskUpdated(Struct, frozen=True, omit_defaults=True):
-    """What is different from now on. `metadata` is the whole of it."""
+    """The changed fields of a task. `metadata` replaces the old one."""
 
     id: int
     subject: str | UnsetType = UNSET
@@ -54,7 +54,7 @@ class TaskUpdated(Struct, frozen=True, omit_defaults=True):
 
 
 class TaskClaimed(Struct, frozen=True):
-    """From here on its owner works on it."""
+    """The task is in progress, with this owner."""
 
     id: int
     owner: str
@@ -65,14 +65,14 @@ BoardEvent: TypeAlias = TaskAdded | TaskUpdated | TaskClaimed
 
 
 class Board(Struct, frozen=True):
-    """The tasks by their numbers, and what each call that has a key came to."""
+    """The tasks by number, and for each call with a key the number of its task."""
 
     stored: Mapping[int, BoardTask] = {}
     calls: Mapping[str, int] = {}
 
     @property
     def tasks(self) -> tuple[BoardTask, ...]:
-        """All tasks in their order, with what each of them blocks and waits for."""
+        """All tasks in order, each with the tasks that it blocks and waits for."""
         blocks: dict[int, list[int]] = {}
         for task in self.stored.values():
             for blocker in task.blocked_by:
@@ -128,7 +128,7 @@ class Board(Struct, frozen=True):
         return _difference(old, new)
 
     def claim(self, id_: int, owner: str, key: str = "") -> TaskClaimed | None:
-        """`id_` 0: the first free task, those meant for this owner before others."""
+        """Claim a task; with `id_` 0 the first free one, this owner's own tasks first."""
         if key and key in self.calls:
             return None
         if not id_:
@@ -153,7 +153,7 @@ class Board(Struct, frozen=True):
     def _with_status(
         self, task: BoardTask, status: Progress, by: str, *, owner_is_set: bool
     ) -> BoardTask:
-        """The task with another status, and the owner that belongs to it."""
+        """The task with this status, and the owner that the status requires."""
         match status:
             case "in_progress":
                 self._check_free(task, by)
@@ -194,7 +194,7 @@ class Board(Struct, frozen=True):
         )
 
     def _blockers(self, id_: int, blocked_by: Sequence[int]) -> tuple[int, ...]:
-        """Those, once each. Raises `BadInput` for an unknown one, and for a cycle."""
+        """Without duplicates. Raises `BadInput` for an unknown task or a cycle."""
         blockers = tuple(dict.fromkeys(blocked_by))
         if len(blockers) > MAX_BLOCKERS:
             raise BadInput(f"a task is blocked by {MAX_BLOCKERS} tasks at most")
@@ -210,7 +210,7 @@ class Board(Struct, frozen=True):
         return blockers
 
     def _way(self, start: int, goal: int) -> Sequence[int]:
-        """The tasks from one to another along `blocked_by`; empty if there is no way."""
+        """The path from `start` to `goal` along `blocked_by`; empty if there is none."""
         before: dict[int, int] = {start: 0}
         left = [start]
         while left:
@@ -264,7 +264,7 @@ def _difference(old: BoardTask, new: BoardTask) -> TaskUpdated | None:
 
 
 def _is_so(task: BoardTask, status: Progress, by: str) -> bool:
-    """Whether it has the status already: in progress, it must be with `by`, too."""
+    """Whether the task has this status already, and if in progress, the owner `by`."""
     return task.status == status and (status != "in_progress" or task.owner == by)
 
 

@@ -7,8 +7,8 @@
     child-1/blobs/<sha256>
 
 The headers are ustar, 512 bytes each, without extensions, and no member is a link or a
-folder. Nothing is unpacked by the names in the file, and no more is held in memory than was
-asked for. `unpack` knows what the content means and where it goes.
+folder. No path is taken from the names in the file, and content is read in pieces.
+`unpack` knows what the content means and where it goes.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -26,12 +26,12 @@ from refold.journal.events.codec import Head, Line
 BUNDLE_FORMAT = "refold session"
 BUNDLE_VERSION = 2  # the first was one JSON document
 
-PIECE_BYTES = 1 << 20  # bytes of content at once
+PIECE_BYTES = 1 << 20  # of content, read at once
 _HEADER_NAME = "session.json"
-_MAX_HEADER_BYTES = 64_000  # of that
+_MAX_HEADER_BYTES = 64_000
 _BLOCK_BYTES = 512
 _END_BLOCKS = bytes(2 * _BLOCK_BYTES)
-_MODIFICATION_TIME = 315_532_800  # 1980, for all: the same session makes the same bytes
+_MODIFICATION_TIME = 315_532_800  # 1980, always: equal sessions give equal bytes
 _WAS_JSON = b'{"format":"refold session"'
 
 
@@ -45,7 +45,7 @@ class Header(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def header_member(id_: str) -> Iterator[bytes]:
-    """The first member."""
+    """The first member, which identifies the format and the session."""
     header = (
         msgspec.json.encode(Header(BUNDLE_FORMAT, BUNDLE_VERSION, __version__, id_)) + b"\n"
     )
@@ -53,7 +53,7 @@ def header_member(id_: str) -> Iterator[bytes]:
 
 
 def member(name: str, size: int, content: Iterable[bytes]) -> Iterator[bytes]:
-    """One member. Raises `OSError` if `content` is shorter by now, `BadInput` for a bad size."""
+    """One member. Raises `OSError` if `content` is too short, `BadInput` for a bad size."""
     info = TarInfo(name)
     info.size, info.mode, info.mtime = size, 0o600, _MODIFICATION_TIME
     try:
@@ -83,7 +83,7 @@ class ArchiveReader:
         self._members = self._each()
 
     def header(self) -> Header:
-        """Raises `BadInput` for what refold did not write, or another version did."""
+        """Read the header. Raises `BadInput` for another format or version."""
         if next(self._members, "") != _HEADER_NAME or self._left > _MAX_HEADER_BYTES:
             raise self._foreign()
         text = b"".join(self.pieces())
@@ -188,15 +188,13 @@ class ArchiveReader:
         )
 
 
-MAX_LINE_BYTES = (
-    64_000_000  # bytes; the longest a session has, and none that fills a memory
-)
-_MAX_TIME_SECONDS = 253_402_300_800.0  # the year 10,000, after which no calendar goes
-_MAX_NUMBER = 2**53  # other programs that read JSON know no greater numbers
+MAX_LINE_BYTES = 64_000_000  # longer than any line of a session, and fits in memory
+_MAX_TIME_SECONDS = 253_402_300_800.0  # the year 10,000, which `datetime` cannot represent
+_MAX_NUMBER = 2**53  # other JSON readers lose precision above
 
 
 class ValidLine(Struct, frozen=True):
-    """A line, what its envelope says, and where the chain then is."""
+    """A line, its decoded envelope, and the head of the chain after it."""
 
     line: bytes
     says: Line
@@ -204,7 +202,7 @@ class ValidLine(Struct, frozen=True):
 
 
 def valid_lines(lines: Iterable[bytes], head: Head = Head()) -> Iterator[ValidLine]:  # noqa: B008 - frozen
-    """The lines one by one. Raises `Corrupt` at the first that is not good.
+    """Yield the lines. Raises `Corrupt` at the first invalid one.
 
     Export stops before such a line, and import refuses it. Numbers are limited because JSON
     allows any, and code that adds up tokens or draws a bar would fail on them later.
@@ -219,9 +217,7 @@ def numbers_in_range(value: object) -> bool:
     """Whether all numbers in the value, however deep, are in range."""
     match value:
         case int() | float():
-            return (
-                abs(value) < _MAX_NUMBER
-            )  # what is no number at all is not below it either
+            return abs(value) < _MAX_NUMBER  # also False for NaN
         case tuple():
             return all(map(numbers_in_range, cast("tuple[object, ...]", value)))
         case Struct():
@@ -231,7 +227,7 @@ def numbers_in_range(value: object) -> bool:
 
 
 def _good(line: bytes, head: Head) -> ValidLine:
-    """Check one line more strictly than `codec`: UTF-8, its own number, a valid time."""
+    """Check a line more strictly than `codec`: UTF-8, its number, a valid time."""
     number = head.seq + 1
     if len(line) > MAX_LINE_BYTES:
         raise Corrupt(number, f"it is longer than {MAX_LINE_BYTES:,} bytes")

@@ -1,8 +1,8 @@
 """Exports a session as a tar: its journal, its blobs and its subagents.
 
-Reads only, and holds no more than a line or a piece of a blob at a time, so it works while
-the session runs and for any length. What is damaged is left out and reported. Checkpoints
-and Python variables are not included: they are copies of files, and values that are not masked.
+Reads only, and keeps one line or one piece of a blob in memory, so it works while the
+session runs and for any length. Damaged content is left out and reported. Checkpoints are
+not included because they copy files, Python variables because they are not masked.
 """
 
 import os
@@ -33,8 +33,7 @@ from refold.journal.store.tree_reader import is_written
 
 
 class _Survey(Struct, frozen=True):
-    """`events` valid lines in the first `size` bytes. `damage` says what is wrong after
-    them.
+    """`events` valid lines in the first `size` bytes of a journal, then `damage`, if any.
 
     If nothing has happened since an import, the lines that the import added do not count:
     then `source` is the id that the session had before.
@@ -49,19 +48,19 @@ class _Survey(Struct, frozen=True):
 
 
 class _Part(Struct, frozen=True):
-    """One journal. `name` is that below the first: "child-1/child-2"."""
+    """One journal. `name` is its path below the exported session: "child-1/child-2"."""
 
     name: str
     path: Path
     seen: _Survey
-    blobs: dict[str, int]  # the sizes of those that are there and good
+    blobs: dict[str, int]  # the sizes of the valid blobs
 
 
 class SessionPacker:
-    """Reads everything first; then `pieces` gives the tar. `damages`: what is not in it.
+    """Reads everything first; then `pieces` gives the tar. `damages` lists what it lacks.
 
-    Raises `BadInput` if the session is empty. A subagent is exported like any session: what
-    it had of its parent is history once it is imported.
+    Raises `BadInput` if the session is empty. A subagent is exported like any session, and
+    does not depend on its parent once it is imported.
     """
 
     def __init__(self, path: Path, session: str, *, children: bool = True) -> None:
@@ -83,9 +82,9 @@ class SessionPacker:
         return len(self._parts)
 
     def pieces(self) -> Iterator[bytes]:
-        """Raises `JournalError` where the session cannot be read."""
+        """The bytes of the tar. Raises `JournalError` if the session cannot be read."""
         pieces = self._pieces()
-        while True:  # an error of the session, not one of whoever writes the tar
+        while True:  # converts errors of reading, not those of the tar's writer
             with as_journal_errors("read", self._parts[0].path):
                 piece = next(pieces, None)
             if piece is None:
@@ -112,15 +111,15 @@ class SessionPacker:
             blob: self._blob(path / blobs.DIRECTORY_NAME, blob) for blob in survey.blobs
         }
         good = {blob: size for blob, size in sizes.items() if size is not None}
-        if survey.events or not name:  # a child without any would be refused
+        if survey.events or not name:  # an import refuses a subagent without events
             yield _Part(name, path, survey, good)
         for child in survey.children if self._children else ():
             below = path / CHILDREN_DIRECTORY / child
-            if _lies_in(below):  # those of the session that this one is a fork of are there
+            if _lies_in(below):  # a fork also names subagents of its source
                 yield from self._look(f"{name}/{child}".lstrip("/"), below)
 
     def _blob(self, directory: Path, name: str) -> int | None:
-        """Its size; None: it is not as it was, or not there."""
+        """The blob's size, or None if it is missing or damaged, which is reported."""
         digest = sha256()
         if not is_name(name):
             self.damages.append(f"the journal names a blob {name!r}: there is none")
@@ -143,7 +142,7 @@ class SessionPacker:
 
 
 def _file(name: str, path: Path, size: int) -> Iterator[bytes]:
-    """The first `size` bytes of it: more may have been written since."""
+    """A member with the first `size` bytes of a file, which may have grown since."""
     return member(name, size, _in_pieces(path, size))
 
 
@@ -155,9 +154,9 @@ def _in_pieces(path: Path, size: int) -> Iterator[bytes]:
 
 
 def _survey(path: Path) -> _Survey:
-    """Look at the journal in this directory. Raises `OSError` where there is none."""
+    """Survey the journal in this directory. Raises `OSError` if there is none."""
     file = path / log_file.FILE_NAME
-    # Before the lines: half a line may still be in writing, and more may be written.
+    # Read before the lines: a writer may be writing half a line, or append more.
     written, note = is_written(path), writer_lock.read(path)
     walk, damage = _Walk(), ""
     size = file.stat().st_size
@@ -189,7 +188,7 @@ class _Walk:
         self.events = self._size = 0
         self._children = dict[str, None]()
         self._blobs = dict[str, None]()
-        self._last: tuple[int, Imported] | None = None  # the size before it
+        self._last: tuple[int, Imported] | None = None  # and the size before it
 
     def whole(self, file: Path, size: int) -> Iterator[bytes]:
         for line in _good_lines(file, size):
@@ -225,5 +224,5 @@ class _Walk:
 
 
 def _lies_in(path: Path) -> bool:
-    """Is there a journal?"""
+    """Whether there is a journal at `path`."""
     return os.path.isfile(path / log_file.FILE_NAME)

@@ -36,20 +36,20 @@ from refold.journal.store.blobs import blobs_to_share, is_name, variable_blobs_o
 from refold.journal.store.disk import Disk, as_journal_errors, make_directories
 from refold.journal.store.session_files import CHILDREN_DIRECTORY, SessionFiles, sweep
 
-IMPORT_PREFIX = ".import-"  # before the process id of who makes it
-MAX_DEPTH = 16  # children below children
+IMPORT_PREFIX = ".import-"  # followed by the id of the importing process
+MAX_DEPTH = 16  # of subagents
 _ID_PATTERN = re.compile(r"[0-9]{8}-[0-9]{6}-[a-z0-9]{4}")
-# That of a child goes on with its names. None of these is ever a path here.
+# A subagent's id continues with child names. These ids are never used as paths.
 _SHOWN_ID_PATTERN = re.compile(
     rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,99}}(/{CHILD_PATTERN}){{0,{MAX_DEPTH}}}"
 )
-_FLUSH_BYTES = 1 << 20  # bytes
+_FLUSH_BYTES = 1 << 20
 
 
 class ImportedSession(Struct, frozen=True):
-    """The session `id`, made of one that was called `source`, and how much it has.
+    """The session `id`, imported from the session `source`, and its size.
 
-    `lacking` are blobs. `taken`: there is a session of that id here.
+    `lacking` counts missing blobs. `taken`: the id `source` was in use here.
     """
 
     id: str
@@ -62,7 +62,7 @@ class ImportedSession(Struct, frozen=True):
 
 
 class _Part(Struct, frozen=True):
-    """A journal that was taken over, as far as the rest has to know of it."""
+    """An imported journal, with what later members are checked against."""
 
     path: Path
     children: tuple[str, ...]
@@ -121,16 +121,16 @@ def _put_in_place(aside: Path, place: Path, disk: Disk) -> None:
 
 
 class _Extraction:
-    """From the tar into the directory `aside`."""
+    """Extracts the tar into the directory `aside`."""
 
     def __init__(
         self, reading: ArchiveReader, aside: Path, news: Imported, now: float, disk: Disk
     ) -> None:
         self._reading, self._aside, self._news = reading, aside, news
         self._now, self._disk = now, disk
-        self._parts = dict[str, _Part]()  # the last is the one that is being read
+        self._parts = dict[str, _Part]()  # the last one is being read
         self._events = self._blobs = 0
-        self._kept = set[str]()  # blobs of that
+        self._kept = set[str]()  # its blobs
 
     def all(self) -> ImportedSession:
         for member in self._reading.members():
@@ -153,7 +153,7 @@ class _Extraction:
         self._parts[name] = self._journal(name, path)
 
     def _keep(self) -> None:
-        """Sync what was read of the last session, so that it survives a power failure."""
+        """Sync the directories of the last session, so that it survives a power failure."""
         for part in [*self._parts.values()][-1:]:
             if self._kept:
                 self._disk.sync_directory(part.path / blobs.DIRECTORY_NAME)
@@ -162,7 +162,7 @@ class _Extraction:
         self._kept = set[str]()
 
     def _place(self, name: str) -> Path:
-        """The directory of a journal: that of a subagent is below the parent that names it."""
+        """The directory of a journal; a subagent's is below the parent that names it."""
         if not name and not self._parts:
             return self._aside
         above, _, child = name.rpartition("/")
@@ -224,7 +224,7 @@ class _Extraction:
 
     @contextmanager
     def _new(self, path: Path) -> Generator["_Out"]:
-        """A new file. It is kept, unless an error ends it."""
+        """Open a new file, and sync it unless an error is raised."""
         output = _Out(path, self._disk)
         try:
             yield output
@@ -253,8 +253,8 @@ class _Walk:
             )
             self.view = apply(self.view, entry)
             named, variables = set(blobs_to_share(event)), set(variable_blobs_of(event))
-        # Whatever a fold stumbles over here, such as arguments that nest without end, it
-        # would stumble over whenever that session is opened.
+        # An event that makes a fold fail, such as one nested too deep, would fail again
+        # whenever the session is opened.
         except (
             ArithmeticError,
             ValueError,
@@ -270,7 +270,7 @@ class _Walk:
         self._head, self._epoch = good.head, max(self._epoch, says.epoch)
 
     def then(self, news: Imported, now: float) -> bytes:
-        """The line of our own that comes after all of them."""
+        """The line with the `Imported` event, which is appended to the journal."""
         entry = Entry(self._head.seq + 1, news, now, self._epoch + 1, by="import")
         line, _ = codec.encode(entry, self._head)
         return line
@@ -308,7 +308,7 @@ class _Out:
 
 
 def _number(child: str) -> int:
-    """Children are numbered as they are born; none has a number too large to be one."""
+    """The number in a child's name; a number that no child can have for other names."""
     if not re.fullmatch(CHILD_PATTERN, child):
         return 2**31
     return int(child.rpartition("-")[2])

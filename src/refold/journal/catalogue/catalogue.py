@@ -24,7 +24,7 @@ from refold.journal.store import log_file
 from refold.journal.store.session_files import list_sessions
 
 FILE_NAME = "catalogue.sqlite"
-_MAX_HITS_PER_SESSION = 3  # hits, or a long session would hide all others
+_MAX_HITS_PER_SESSION = 3  # a long session would hide all others
 T = TypeVar("T")
 
 
@@ -86,14 +86,14 @@ class Catalogue:
         return self._with(find_hits)
 
     def last_cards(self) -> dict[str, Card]:
-        """The cards as of the last query, without indexing: a hint."""
+        """The cards as of the last query, without indexing: they may be out of date."""
         import apsw
 
         if not self.path.exists():
             return {}
         try:
             cards = self._once(self.path, Tables.whole_cards)
-        except (apsw.Error, OSError):  # whoever asks for more is told
+        except (apsw.Error, OSError):  # other queries report it
             return {}
         return {card.id: card for card in cards}
 
@@ -101,7 +101,7 @@ class Catalogue:
         """Index what is new. False if there was not enough time for all of it."""
 
         def read(tables: Tables) -> bool:
-            tables.wait_at_most(seconds)  # for another writer: it may do the same
+            tables.wait_at_most(seconds)  # another writer may be indexing the same
             return self._index(tables, seconds)
 
         return self._with(read, lambda: False)
@@ -135,7 +135,7 @@ class Catalogue:
             id_ = left.pop()
             try:
                 card = read_card(id_, self._place(id_) / log_file.FILE_NAME)
-            except FileNotFoundError:  # just deleted, or a child that was not made yet
+            except FileNotFoundError:  # just deleted, or a subagent without a journal yet
                 continue
             except OSError as error:
                 card = Card(id_, damage=f"it cannot be read: {error.strerror}")
@@ -148,7 +148,7 @@ class Catalogue:
         self, work: Callable[[Tables], T], otherwise: Callable[[], T] | None = None
     ) -> T:
         """Use the file; if broken, rebuild it; then try `otherwise`, or a private file."""
-        import apsw  # only who lists or searches needs it
+        import apsw  # slow to import; only lists and searches need it
 
         broken = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError, apsw.SQLError)
         for may_retry in (True, False):
@@ -223,6 +223,6 @@ def _size(path: Path) -> int:
 def _why(error: Exception) -> str:
     import apsw
 
-    if isinstance(error, apsw.FullError):  # which says, at times, that it is no error
+    if isinstance(error, apsw.FullError):  # its message can be "not an error"
         return "the disk is full"
     return (isinstance(error, OSError) and error.strerror) or str(error)

@@ -1,6 +1,6 @@
 """The file of the catalogue: SQLite through apsw, and its tables.
 
-All of it can be rebuilt from the journals. So a file that is broken, or of another version,
+Everything can be rebuilt from the journals, so a file that is broken or of another version
 is deleted. If no file can be written, a temporary one is used, which SQLite deletes by
 itself. `indexer` decides what is written.
 """
@@ -23,12 +23,12 @@ from refold.safe_open import check_no_links
 from refold.safe_open import open_checked as opened_file
 
 SCHEMA_VERSION = 4
-PRIVATE_FILE = Path()  # no file that anybody else can see
-_TIMEOUT_SECONDS = 5.0  # seconds that another writer is waited for
-_POLL_SECONDS = 0.001  # seconds between two looks whether that one is done
-_SNIPPET_WORDS = 20  # words
-_MAX_FORGOTTEN_MESSAGES = 1_000  # messages at once
-_SEQ_BITS = 32  # of an event's number in the key of its words
+PRIVATE_FILE = Path()  # a temporary file that only this connection can see
+_TIMEOUT_SECONDS = 5.0  # of waiting for another writer
+_POLL_SECONDS = 0.001
+_SNIPPET_WORDS = 20
+_MAX_FORGOTTEN_MESSAGES = 1_000  # deleted at once
+_SEQ_BITS = 32  # of the event's number in the row id of its words
 _SCHEMA_SQL = f"""
     CREATE TABLE sessions (
         key INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, parent TEXT NOT NULL,
@@ -49,7 +49,7 @@ Value: TypeAlias = str | bytes | int | float | None
 
 
 class Sql(Protocol):
-    """What is used of apsw's connections; its own types name some that Python 3.11 lacks."""
+    """The used part of `apsw.Connection`, whose own types need more than Python 3.11."""
 
     in_transaction: bool
 
@@ -71,7 +71,7 @@ class BackupCopy(Protocol):
 
 
 class ReadPosition(Struct, frozen=True):
-    """How far a journal was read: `upto` bytes, the last line of which has `last`."""
+    """How far a journal was read: `upto` bytes, of which the last line has `last`."""
 
     stamp: FileStamp = FileStamp()
     upto: int = 0
@@ -95,7 +95,7 @@ class Tables:
         self._sql.close()
 
     def wait_at_most(self, seconds: float) -> None:
-        """Be less patient with other writers than usual."""
+        """Limit how long to wait for other writers."""
         self._sql.set_busy_handler(_patient(min(seconds, _TIMEOUT_SECONDS)))
 
     def begin(self) -> None:
@@ -110,15 +110,15 @@ class Tables:
             self._sql.execute("ROLLBACK")
 
     def become(self, source: "Tables") -> None:
-        """Replace the content by that of another one, atomically for all readers.
+        """Replace the content by that of `source`, atomically for all readers.
 
-        Others have this file open: to put another in its place would mix the two.
+        The file itself is not replaced, because other processes have it open.
         """
         copying = self._sql.backup("main", source._sql, "main")
         try:
             copying.step()
         finally:
-            copying.close(True)  # by force: what went wrong has been told
+            copying.close(True)  # forced: `step` has raised the error already
 
     def stamps(self) -> dict[str, FileStamp]:
         rows = self._sql.execute("SELECT id, size, mtime, inode FROM sessions")
@@ -134,7 +134,7 @@ class Tables:
         return None
 
     def cards(self, *, children: bool = False) -> list[Card]:
-        """In no order: SQLite would carry all of each about while it sorts."""
+        """All cards, unsorted: SQLite would copy whole rows while sorting."""
         return self._cards("" if children else " WHERE parent = ''")
 
     def whole_cards(self) -> list[Card]:
@@ -145,7 +145,7 @@ class Tables:
         return self._cards(" WHERE children > 0")
 
     def add(self, card: Card) -> int:
-        """Make a row for a session that has none. Gives its key."""
+        """Insert a row for a session. Returns its key."""
         self._sql.execute(
             "INSERT INTO sessions (id, parent, children, card, size, mtime, "
             "inode, upto, last, h) VALUES (?, ?, 0, ?, -1, 0, 0, 0, 0, '')",
@@ -154,7 +154,7 @@ class Tables:
         return self._sql.last_insert_rowid()
 
     def put(self, key: int, card: Card, read: ReadPosition) -> None:
-        """Store what is known of a session by now."""
+        """Update the row of a session."""
         stamp = read.stamp
         self._sql.execute(
             "UPDATE sessions SET children = ?, card = ?, size = ?, "
@@ -171,7 +171,7 @@ class Tables:
         )
 
     def forget_some(self, row: CatalogueRow) -> bool:
-        """Delete a part of a session, or what is left of it. Returns whether there is more."""
+        """Delete a part of a session. Returns whether more is left."""
         first, last = row.key << _SEQ_BITS, (row.key + 1 << _SEQ_BITS) - 1
         ids = self._sql.execute(
             "SELECT id FROM words_docsize WHERE id BETWEEN ? AND ? ORDER BY id "
@@ -182,14 +182,14 @@ class Tables:
         self._sql.execute("DELETE FROM words WHERE rowid BETWEEN ? AND ?", (first, upto))
         if next_id is None:
             self._sql.execute("DELETE FROM sessions WHERE key = ?", (row.key,))
-        else:  # so that nobody reads on where its words are gone
+        else:  # so that the journal is read from its start again
             self._sql.execute(
                 "UPDATE sessions SET size = -1, last = 0 WHERE key = ?", (row.key,)
             )
         return next_id is not None
 
     def ids_below(self, id_: str) -> list[str]:
-        """The session, its children, and theirs."""
+        """The ids of the session and all its subagents."""
         rows = self._sql.execute(
             "SELECT id FROM sessions WHERE id = ? OR (id > ? AND id < ?)",
             (id_, f"{id_}/", f"{id_}0"),  # "0" comes after "/"
@@ -197,7 +197,7 @@ class Tables:
         return [below for (below,) in rows]
 
     def search(self, expression: str) -> Iterator[Hit]:
-        """The best first."""
+        """The hits, best first."""
         for card, rowid, who, snippet in self._sql.execute(
             "SELECT card, words.rowid, who, snippet(words, 0, ?, ?, '…', ?) FROM words "
             f"CROSS JOIN sessions ON sessions.key = words.rowid >> {_SEQ_BITS} "
@@ -212,18 +212,18 @@ class Tables:
         return [_CARD_DECODER.decode(card) for (card,) in rows]
 
     def count(self) -> tuple[int, int]:
-        """Sessions, children among them, and messages."""
+        """The numbers of sessions, with subagents, and of messages."""
         [(sessions,)] = self._sql.execute("SELECT count(*) FROM sessions")
         [(messages,)] = self._sql.execute("SELECT count(*) FROM words_docsize")
         return sessions, messages
 
 
-_FILE_SUFFIXES = ("-wal", "-shm", "")  # of the files that SQLite keeps the tables in
+_FILE_SUFFIXES = ("-wal", "-shm", "")  # of the files that SQLite uses
 
 
 def open_tables(path: Path) -> Tables:
-    """The tables in this file, made if need be. Raises `apsw.Error` or `OSError`."""
-    import apsw  # only who lists or searches needs it
+    """Open the file, and create it if needed. Raises `apsw.Error` or `OSError`."""
+    import apsw  # slow to import; only lists and searches need it
 
     if path == PRIVATE_FILE:
         connection = cast("Sql", apsw.Connection(""))
@@ -233,11 +233,11 @@ def open_tables(path: Path) -> Tables:
         connection = cast("Sql", native)
     try:
         connection.set_busy_handler(_patient(_TIMEOUT_SECONDS))
-        # Lost in a power cut is at most what the journals tell again.
+        # A power failure may lose recent commits; the journals are then read again.
         connection.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;")
         if _version(connection) != SCHEMA_VERSION:
             connection.execute("BEGIN IMMEDIATE")
-            if _version(connection) != SCHEMA_VERSION:  # else somebody was faster
+            if _version(connection) != SCHEMA_VERSION:  # else another process did it
                 connection.execute(_DROP_SQL + _SCHEMA_SQL)
             connection.execute("COMMIT")
     except BaseException:
@@ -247,10 +247,10 @@ def open_tables(path: Path) -> Tables:
 
 
 def _create_file(path: Path) -> None:
-    """Make the file where there is none, for its owner alone.
+    """Create the file if it does not exist, readable by its owner only.
 
-    One that is there is not opened: closing it would take the locks away that SQLite has on
-    it in other threads here.
+    An existing file is not opened: closing it would release the locks that SQLite holds on
+    it in other threads of this process.
     """
     check_no_links(*(Path(f"{path}{end}") for end in _FILE_SUFFIXES))
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
@@ -262,7 +262,7 @@ def _create_file(path: Path) -> None:
 
 
 def _patient(seconds: float) -> Callable[[int], bool]:
-    """Polls often: an indexer pauses for moments only, which SQLite's own handler would miss."""
+    """A busy handler that polls often: SQLite's own misses an indexer's short pauses."""
     until = 0.0
 
     def keep_waiting(looks: int) -> bool:
@@ -277,7 +277,7 @@ def _patient(seconds: float) -> Callable[[int], bool]:
 
 
 def throw_away(path: Path, inode: int) -> None:
-    """Delete the file, if it still is that one: another process may have made it anew."""
+    """Delete the file if it still has this inode: another process may have replaced it."""
     with suppress(OSError):
         if path.stat().st_ino == inode:
             for end in _FILE_SUFFIXES:

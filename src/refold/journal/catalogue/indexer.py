@@ -24,15 +24,15 @@ from refold.journal.events.codec import Head
 from refold.journal.store import log_file
 from refold.journal.store.session_files import FileStamp, SessionListing, stamp_of
 
-_TRANSACTION_SECONDS = 0.25  # seconds of work in one transaction
+_TRANSACTION_SECONDS = 0.25  # of work in one transaction
 _PAUSE_SECONDS = (
-    0.005  # and between two; others want to write, too, and look more often than that
+    0.005  # between transactions; longer than the poll interval of other writers
 )
-_MAX_MESSAGES = 1_000  # messages held in memory
-_MAX_READ_BYTES = 1 << 21  # bytes that are read at once
+_MAX_MESSAGES = 1_000  # held in memory
+_MAX_READ_BYTES = 1 << 21  # of one piece of work
 _BUFFER_BYTES = 1 << 16
 Place = Callable[[str], Path]  # the directory of a session
-Tell = Callable[[int, int], None]  # so many of so many are done
+Tell = Callable[[int, int], None]  # sessions done, and sessions in all
 
 
 class Indexer:
@@ -54,14 +54,14 @@ class Indexer:
         self._ends = 0.0  # of the piece of work under way
 
     def run(self, listing: SessionListing) -> bool:
-        """False if there was no time for all."""
+        """Index all sessions. Returns False if there was not enough time."""
         known = self._tables.stamps()
         gone = [id_ for id_ in known if id_.partition("/")[0] not in listing.stamps]
         new = [id_ for id_ in listing.ids if known.get(id_) != listing.stamps[id_]]
         return self._all([*gone, *new, *self._children(known)])
 
     def _children(self, known: Mapping[str, FileStamp]) -> Iterator[str]:
-        """Subagents with something new. Their parents may not have changed."""
+        """Subagents whose journals have changed; their parents' may not have."""
         for card in self._tables.with_children():
             for name in card.children:
                 child = f"{card.id}/{name}"
@@ -86,7 +86,7 @@ class Indexer:
         return True
 
     def _some(self, left: list[str]) -> int:
-        """Take sessions from the end of `left` while there is time; at least a part of one."""
+        """Index sessions from the end of `left` while there is time; at least one part."""
         self._ends, count = time.monotonic() + self._piece, 0
         while left:
             id_ = left[-1]
@@ -100,7 +100,7 @@ class Indexer:
         return count
 
     def _one(self, id_: str) -> Sequence[str] | None:
-        """Index one session further. Returns its subagents; None: there is more of it."""
+        """Index more of a session. Returns its subagents, or None if more is left."""
         file = self._file(id_)
         row, stamp = self._tables.row(id_), stamp_of(file)
         if stamp is None:
@@ -110,7 +110,7 @@ class Indexer:
         return self._read(id_, file, stamp, row)
 
     def _forget(self, id_: str) -> bool:
-        """False if there is more of it."""
+        """Delete a session with its subagents. Returns False if more is left."""
         rows = (self._tables.row(below) for below in self._tables.ids_below(id_))
         return all(self._remove_row(row) for row in rows if row is not None)
 
@@ -138,7 +138,7 @@ class Indexer:
             card, read = Card(id_, damage=why), ReadPosition()
         card = replace(card, changed=stamp.mtime_seconds)
         whole = reading is not None and reading.over
-        # Else to be tried again: a change of rights leaves no trace, nor does a pause.
+        # Without the stamp it is read again: a file may become readable without a new one.
         self._tables.put(row.key, card, replace(read, stamp=stamp) if whole else read)
         return None if reading is not None and not whole else card.children
 
@@ -146,7 +146,7 @@ class Indexer:
         return CatalogueRow(self._tables.add(Card(id_)), Card(id_), ReadPosition())
 
     def _remove_row(self, row: CatalogueRow) -> bool:
-        """Remove it, or as much as there is time for; then False."""
+        """Delete the row, as far as there is time. Returns False if more is left."""
         while self._tables.forget_some(row):
             if time.monotonic() >= self._ends:
                 return False
@@ -167,7 +167,7 @@ def read_card(id_: str, file: Path) -> Card:
 
 
 class _Reading:
-    """A journal being indexed. `card` and `read` are as far as it was read."""
+    """A journal being indexed. `card` and `read` reflect what was read so far."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class _Reading:
         wanted: frozenset[str] = cards.CARD_KINDS | search_text.SEARCH_KINDS,
     ) -> None:
         self.card, self.read, self._wanted = card, read, wanted
-        self._size = 0  # of the line that is looked at
+        self._size = 0  # of the current line
         self.over = False
 
     def pieces(self, file: BinaryIO) -> Iterator[list[tuple[int, str, str]]]:
@@ -208,7 +208,7 @@ class _Reading:
         yield words
 
     def _lines(self, file: BinaryIO) -> Iterator[bytes]:
-        """Whole lines. Half a line is being written."""
+        """Complete lines; an incomplete one is still being written."""
         for line in file:
             if line.endswith(b"\n"):
                 self._size = len(line)

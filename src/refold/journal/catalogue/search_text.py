@@ -35,8 +35,8 @@ SEARCH_KINDS = frozenset(
         Tagged, Titled,
     )
 )  # fmt: skip
-MAX_MESSAGE_CHARS = 20_000  # characters that a person or a model said at once
-MAX_RESULT_CHARS = 2_000  # of what a call gave
+MAX_MESSAGE_CHARS = 20_000
+MAX_RESULT_CHARS = 2_000
 _MAX_ARGUMENT_CHARS = 300
 _MAX_CALL_CHARS = 600
 # Kana, Han, Hangul; Thai, Lao, Burmese, Khmer.
@@ -44,18 +44,18 @@ _UNSPACED_PATTERN = re.compile(
     "([\u0e01-\u0e5b\u0e81-\u0edf\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u3400-\u4dbf"
     "\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff])"
 )
-_LETTER_MARK = "\x01"  # stands behind such a letter; a sign like any other to the tokenizer
-_CONTROL_PATTERN = re.compile("[\x00-\x03]")  # of ours are this sign and those of `hit`
+_LETTER_MARK = "\x01"  # follows such a letter; the tokenizer takes it for a separator
+_CONTROL_PATTERN = re.compile("[\x00-\x03]")  # used as marks
 
 
 def words_of(event: Event) -> tuple[str, str] | None:
-    """Who said it, and the text; None if there is nothing to be found."""
+    """Who wrote it, and the text to index; None if there is none."""
     who, text = _text_of(event)
     return (who, to_index(text)) if text and not text.isspace() else None
 
 
 def to_index(text: str) -> str:
-    """`text` as it is indexed and searched for."""
+    """`text` in the form that is indexed and searched for."""
     if text.isascii() and text.isprintable():
         return text
     clean = _CONTROL_PATTERN.sub(" ", text).encode("utf-8", "replace").decode("utf-8")
@@ -63,7 +63,7 @@ def to_index(text: str) -> str:
 
 
 def from_index(text: str) -> str:
-    """`text` from the index as it was before."""
+    """The original of an indexed text."""
     return text.replace(_LETTER_MARK, "")
 
 
@@ -127,7 +127,7 @@ def _strings(values: Mapping[str, object]) -> Iterator[str]:
 
 
 def _ends(text: str) -> str:
-    """The beginning and the end: long output mostly repeats itself between them."""
+    """The beginning and the end of a text: long output is mostly repetitive in between."""
     if len(text) <= MAX_RESULT_CHARS:
         return text
     half = MAX_RESULT_CHARS // 2

@@ -35,11 +35,11 @@ from refold.journal.state import session_info
 from refold.journal.state.session_info import SessionInfo
 from refold.values.usage import Spent
 
-_PREVIEW_CHARS = 400  # characters
+_PREVIEW_CHARS = 400
 
 
 class Card(Struct, frozen=True):
-    """What a list shows of a session. `id` is that of its directory."""
+    """What a list shows of a session. `id` comes from its directory."""
 
     id: str
     about: SessionInfo = SessionInfo()
@@ -49,13 +49,13 @@ class Card(Struct, frozen=True):
     spent: Spent = Spent()
     below: Spent = Spent()  # by children that have ended, with all below them
     outcome: str = ""  # of the last turn that ended
-    open: bool = False  # a turn is under way, or was when it was left
+    open: bool = False  # a turn is running, or was when the session was left
     model: str = ""  # of the newest turn
     agent: str = ""
-    children: tuple[str, ...] = ()  # that were born here
-    damage: str = ""  # why it could not be read to its end
-    asked: str = ""  # the last message of the person, its beginning
-    answer: str = ""  # the last text of the model, its beginning
+    children: tuple[str, ...] = ()  # without those of a fork's source
+    damage: str = ""  # why the journal could not be read to its end
+    asked: str = ""  # the beginning of the person's last message
+    answer: str = ""  # the beginning of the model's last text
 
     @property
     def parent(self) -> str:
@@ -113,7 +113,7 @@ def _with_prompt(card: Card, data: Raw) -> Card:
 
 def _own(card: Card, event: Event) -> Card:
     match event:
-        case TurnStarted() | Imported():  # of what came from a file, nothing goes on
+        case TurnStarted() | Imported():  # no turn of an imported session continues
             return replace(card, open=isinstance(event, TurnStarted))
         case TurnEnded(outcome):
             return replace(card, open=False, outcome=outcome)
@@ -136,7 +136,7 @@ def _own(card: Card, event: Event) -> Card:
 MATCH_START, MATCH_END = (
     "\x02",
     "\x03",
-)  # stand around the words; no text that is kept holds them
+)  # enclose a match; indexed text has no such characters
 
 
 class Hit(Struct, frozen=True):
@@ -148,7 +148,7 @@ class Hit(Struct, frozen=True):
     snippet: str
 
 
-_MAX_NAMED_CARDS = 4  # of those that fit
+_MAX_NAMED_CARDS = 4  # of the matches, in an error
 _MAX_TITLE_CHARS = 40
 
 
@@ -193,8 +193,9 @@ def works_in(directory: Path | str) -> Callable[[Card], bool]:
 
 
 def without_old_runs(cards: Iterable[Card]) -> list[Card]:
-    """Of each schedule only its newest run, and the runs that a user has named, tagged or
-    continued. `cards` are the newest first.
+    """Drop old runs of schedules, unless a user has named, tagged or continued them.
+
+    `cards` are the newest first.
     """
     result, runs = list[Card](), set[int]()
     for card in cards:
@@ -208,7 +209,7 @@ def without_old_runs(cards: Iterable[Card]) -> list[Card]:
 
 
 def card_label(card: Card) -> str:
-    """A session in a few words, for a sentence."""
+    """A session's id and short title, for a message."""
     words = card.about.name or card.about.title
     short = words if len(words) <= _MAX_TITLE_CHARS else words[: _MAX_TITLE_CHARS - 1] + "…"
     return f"{card.id} ({short!r})" if short else card.id

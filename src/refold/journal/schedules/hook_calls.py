@@ -1,8 +1,8 @@
 """Calls of the webhooks of schedules: which wait for a run, and which are refused.
 
-A request is known by its signature and is taken once. What is remembered covers every time
-that is still accepted, and anything older than that is refused whatever the clock here says:
-a clock that is set back makes no request good again. It is values and rules, without a file:
+A request is identified by its signature and is accepted once. The memory covers all times
+that are still accepted, and an older request is refused whatever the local clock says, so
+setting the clock back makes no request valid again. Only values and rules, without a file:
 `schedule_book` records calls and claims their runs, `client.webhooks` checks signatures.
 """
 
@@ -10,27 +10,27 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-WINDOW_SECONDS = 300.0  # seconds that the time of a request may be away from the clock here
-MAX_BODY_CHARS = 20_000  # characters that are kept of one
+WINDOW_SECONDS = 300.0  # largest difference of a request's time from the local clock
+MAX_BODY_CHARS = 20_000  # stored of a request
 CallRefusal: TypeAlias = Literal["repeated", "too old", "too many"]
-_MAX_WAITING_CALLS = 10  # calls of a schedule that have no run yet
+_MAX_WAITING_CALLS = 10  # of a schedule, without a run yet
 _MAX_CALLS_PER_HOUR, _HOUR_SECONDS = (
     60,
     3_600.0,
-)  # calls of a schedule that are taken in an hour
+)  # of a schedule
 
 
 class WebhookSet(Struct, frozen=True):
-    """`name` "": there is none any more. Calls under an earlier one that wait stay."""
+    """`name` "" removes the webhook. Calls of an earlier one that wait are kept."""
 
     id: int
     name: str
 
 
 class HookCalled(Struct, frozen=True):
-    """Recorded before it is answered. `number` counts those of the schedule from 1.
+    """A call, recorded before it is answered. `number` counts a schedule's calls from 1.
 
-    `signed` is the time that the request says, and `proof` a hash of its signature.
+    `signed` is the time that the request states, `proof` a hash of its signature.
     """
 
     id: int
@@ -56,15 +56,15 @@ class _Seen(Struct, frozen=True):
 
 
 class CallMemory(Struct, frozen=True):
-    """What is remembered of the calls of one schedule."""
+    """The recent calls of one schedule, against which a new call is checked."""
 
     seen: tuple[_Seen, ...] = ()
-    newest: float = 0.0  # time that a request said
+    newest: float = 0.0  # latest time that a request stated
 
     def refusal(
         self, call: HookCalled, waiting: tuple[WaitingCall, ...]
     ) -> CallRefusal | None:
-        """Why this call is not taken; None: it is."""
+        """Why this call is refused, or None if it is accepted."""
         if any(earlier.proof == call.proof for earlier in self.seen):
             return "repeated"
         if call.signed < self._oldest:
@@ -87,5 +87,5 @@ class CallMemory(Struct, frozen=True):
 
     @property
     def _oldest(self) -> float:
-        """A request that says an earlier time may be one that is forgotten."""
+        """The limit of the memory: an earlier request may have been seen and forgotten."""
         return self.newest - 2 * WINDOW_SECONDS

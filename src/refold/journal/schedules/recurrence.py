@@ -5,10 +5,11 @@
     08:00    mon-fri 08:00    sat,sun 9:30
     0 8 * * 1-5
 
-The second line counts from when it began, whatever the clocks do. The last two are times of the
-wall clock in a zone. One that a change to summer time skips is due that much later, and one
-that comes twice is due the first time; with every hour (`*/30 * * * *`) it is due both times.
-Of the machine only its time zones are read. `schedules.schedule_book` says what was done about it.
+The second line counts from the start, independent of the wall clock. The last two are times
+of the wall clock in a zone. A time that a change to summer time skips is due that much
+later, and a time that occurs twice is due the first time; with every hour
+(`*/30 * * * *`) both times.
+Only the time zones of the machine are read. `schedules.schedule_book` records the runs.
 """
 
 import re
@@ -22,7 +23,7 @@ from msgspec import Struct
 
 from refold.errors import BadInput
 
-MAX_COUNTED_TIMES = 1_000  # times that are counted
+MAX_COUNTED_TIMES = 1_000
 SYNTAX_HELP = (
     "write 30m, 2h or 1d (every so long), 08:00 or mon-fri 08:00 (times of the day), or the "
     "five fields of cron, such as 0 8 * * 1-5"
@@ -36,13 +37,13 @@ _MONTH_NAMES = (
 )  # fmt: skip
 _MAX_DAYS_AHEAD = (
     366 * 9
-)  # days in which a date comes that comes at all: 29 February, over 2100
+)  # the rarest date, 29 February, is at most 8 years away (around 2100)
 _LOCAL_TIME = Path("/etc/localtime")
 _ZONE_FOLDERS = ("/zoneinfo/",)
 
 
 class Recurrence(Struct, frozen=True):
-    """`text` is as it was written, `start` when it began or, for `once`, when it is due."""
+    """`text` as written. `start` is when it began or, for `once`, when it is due."""
 
     text: str
     start: float
@@ -50,13 +51,13 @@ class Recurrence(Struct, frozen=True):
     once: bool = False
 
     def next(self, after: float) -> float | None:
-        """The first time after that; None: never."""
+        """The first time after `after`, or None if there is none."""
         return next(self._forward(after), None)
 
     def due(self, after: float, until: float) -> tuple[int, float]:
-        """How many times there are after the one and up to the other, and the last of them.
+        """The number of times after `after` and up to `until`, and the last of them.
 
-        Of a very long time, the last `MAX_COUNTED_TIMES` are counted.
+        Counts at most `MAX_COUNTED_TIMES`.
         """
         if self.once or _interval(self.text):
             return self._due_by_interval(after, until)
@@ -104,7 +105,7 @@ class Recurrence(Struct, frozen=True):
 
 
 class _Cron(Struct, frozen=True):
-    """The five fields. `either`: day of the month and weekday are given, and one suffices."""
+    """The five fields. `either`: both kinds of day are given, and one has to match."""
 
     minutes: tuple[int, ...]
     hours: tuple[int, ...]
@@ -114,7 +115,7 @@ class _Cron(Struct, frozen=True):
     either: bool
 
     def on(self, day: date, zone: tzinfo) -> list[float]:
-        """The times of that day, in their order."""
+        """The times on `day`, in order."""
         if not self._is_on(day):
             return []
         folds = (0, 1) if len(self.hours) == 24 else (0,)
@@ -134,7 +135,7 @@ class _Cron(Struct, frozen=True):
 
 
 def every(text: str, now: float, zone: str) -> Recurrence:
-    """What comes again and again. Raises `BadInput`."""
+    """Parse a repeated time. Raises `BadInput`."""
     rule = " ".join(text.lower().split()).removeprefix("every ")
     recurrence = Recurrence(rule, now, zone)
     if not _interval(rule):
@@ -145,7 +146,7 @@ def every(text: str, now: float, zone: str) -> Recurrence:
 
 
 def once(text: str, now: float, zone: str) -> Recurrence:
-    """One time in the future. Raises `BadInput`."""
+    """Parse one time in the future. Raises `BadInput`."""
     moment = _moment(" ".join(text.split()), now, zone_of(zone))
     if moment is None:
         raise BadInput(f"{text!r} is not a time: {_ONCE_HELP}")
@@ -155,12 +156,12 @@ def once(text: str, now: float, zone: str) -> Recurrence:
 
 
 def never(zone: str) -> Recurrence:
-    """No time at all: what only a webhook starts."""
+    """No time: only a webhook starts the schedule."""
     return Recurrence("", 0.0, zone, once=True)
 
 
 def local_zone(named: str) -> str:
-    """The name of the zone here, given the value of TZ; "": as /etc/localtime has it."""
+    """The local zone's name; `named` is the value of TZ. "": that of /etc/localtime."""
     if named.removeprefix(":"):
         zone_of(named.removeprefix(":"))
         return named.removeprefix(":")
@@ -173,7 +174,7 @@ def local_zone(named: str) -> str:
 
 @lru_cache(8)
 def zone_of(name: str) -> tzinfo:
-    """The zone of that name. Raises `BadInput`."""
+    """The zone with this name. Raises `BadInput`."""
     if name == "UTC":
         return UTC
     try:
@@ -211,7 +212,7 @@ def _moment(text: str, now: float, zone: tzinfo) -> float | None:
 
 
 def _interval(text: str) -> int:
-    """Seconds; 0 if it is none. Raises `BadInput` for one that is too short or too long."""
+    """Seconds, or 0 if it is no interval. Raises `BadInput` if too short or too long."""
     match = re.fullmatch(r"(\d{1,9}) ?([mhd])", text)
     if not match:
         return 0
@@ -252,7 +253,7 @@ def _cron(text: str) -> _Cron:
 def _numbers(
     field: str, low: int, high: int, names: tuple[str, ...], text: str
 ) -> list[int]:
-    """The numbers that a field of cron means: `*`, `5`, `1-5`, `*/10`, lists of them."""
+    """The numbers in a field of cron: `*`, `5`, `1-5`, `*/10`, and lists of these."""
     numbers = set[int]()
     for part in field.split(","):
         span, slash, by = part.partition("/")

@@ -1,13 +1,13 @@
-"""What is to run later, and what became of it: one file for all workspaces.
+"""The schedules and their runs: one file for all workspaces.
 
     <data>/schedules/schedules.jsonl
     <data>/schedules/running-3.lock    while a run of schedule 3 is under way
 
-A run is claimed under the lock of the file and recorded before it starts, so that of two
-processes one starts it; its end is recorded after it. While it is under way its process has the
-second lock, which the system takes back when the process dies: a run without that lock and
-without an end was cut off, and is not started again. A call of a webhook waits in the file until
-a run of its own is claimed. `schedules.recurrence` computes times, `hook_calls` says which calls are taken,
+A run is claimed under the lock of the file and recorded before it starts, so that only one
+process starts it; its end is recorded afterwards. While it runs, its process holds the
+second lock, which the system releases when the process dies: a run without that lock and
+without an end was cut off, and is not started again. A call of a webhook waits in the file
+until its run is claimed. `schedules.recurrence` computes times, `hook_calls` checks calls,
 `store.shared_log` has the file, and `cli.scheduled_run` does the work. It blocks on the disk.
 """
 
@@ -40,19 +40,15 @@ from refold.values.usage import Budget
 DIRECTORY_NAME, FILE_NAME = "schedules", "schedules.jsonl"
 CUT_OFF = "cut off"
 SandboxProfile: TypeAlias = Literal["read-only", "workspace", "off"]  # strictest first
-_MAX_SCHEDULES = 200  # schedules that are not stopped
-_MAX_PROMPT_CHARS = 20_000  # characters
-_MAX_RUNS = 20  # runs of each schedule that are remembered
-_LATE_SECONDS = (
-    600.0  # seconds after which a time counts as missed, though its run is made up for
-)
-_SET_BACK_SECONDS = (
-    86_400.0  # seconds: what was done further ahead was done under a wrong clock
-)
+_MAX_SCHEDULES = 200  # that may run again
+_MAX_PROMPT_CHARS = 20_000
+_MAX_RUNS = 20  # remembered of each schedule
+_LATE_SECONDS = 600.0  # after which a time counts as missed; its run is still made
+_SET_BACK_SECONDS = 86_400.0  # records further in the future were made under a wrong clock
 
 
 class SavedRights(Struct, frozen=True):
-    """What its runs may do: fixed when a person added or approved it."""
+    """The rights of a schedule's runs, fixed when a person added or approved it."""
 
     mode: Mode = "default"
     allow: tuple[str, ...] = ()
@@ -68,7 +64,7 @@ class SavedRights(Struct, frozen=True):
 
 
 class NewSchedule(Struct, frozen=True):
-    """A schedule that has no number yet. `session`: the one that asked for it, if one did."""
+    """A schedule without a number yet. `session` is the one that asked for it, if any."""
 
     prompt: str
     workspace: str
@@ -80,31 +76,31 @@ class NewSchedule(Struct, frozen=True):
 
 
 class ScheduledRun(Struct, frozen=True):
-    """`due` is the time that it is for; `missed` times before it were not run in time.
+    """The run for the time `due`; `missed` counts earlier times that had no run.
 
-    `call` is the number of the call that it is for, 0: none; its body is there until the end.
+    `call` is the number of its webhook call, or 0; `body` is kept until the run ends.
     """
 
     due: float
     started: float
     missed: int = 0
     session: str = ""
-    outcome: str = ""  # "": it has not ended
+    outcome: str = ""  # "": it runs
     text: str = ""
     call: int = 0
     body: str = ""
 
 
 class Schedule(Struct, frozen=True):
-    """`handled` is the time up to which nothing is due any more."""
+    """A schedule with its runs. `handled`: times up to this one are no longer due."""
 
     id: int
     plan: NewSchedule
     handled: float
     stopped: bool = False
-    runs: tuple[ScheduledRun, ...] = ()  # the last ones, oldest first
-    webhook: str = ""  # its name; "": it has none
-    called: int = 0  # how often
+    runs: tuple[ScheduledRun, ...] = ()  # the latest, oldest first
+    webhook: str = ""  # its name, or ""
+    called: int = 0  # number of calls
     waiting: tuple[WaitingCall, ...] = ()  # calls without a run, oldest first
 
     @property
@@ -114,17 +110,17 @@ class Schedule(Struct, frozen=True):
 
     @property
     def next(self) -> float | None:
-        """When it is due next; None: never again."""
+        """The next time that is due, or None."""
         return None if self.stopped else self.plan.recurrence.next(self.handled)
 
     @property
     def is_over(self) -> bool:
-        """It never runs again."""
+        """Whether it never runs again."""
         open_ = self.next is not None or self.webhook or self.waiting
         return self.stopped or not open_
 
     def may_be_due(self, now: float) -> bool:
-        """False: there is nothing to claim."""
+        """Whether there may be a run to claim."""
         if self.waiting and not self.stopped:
             return True
         due = self.next
@@ -132,7 +128,7 @@ class Schedule(Struct, frozen=True):
 
 
 class ScheduleAdded(Struct, frozen=True):
-    """`key` names the call that added it: the same call, made again, adds nothing."""
+    """`key` names the call that added the schedule: repeating that call adds nothing."""
 
     id: int
     plan: NewSchedule
@@ -145,7 +141,7 @@ class ScheduleStopped(Struct, frozen=True):
 
 
 class RunClaimed(Struct, frozen=True):
-    """Recorded before the run starts. `call`: the number of the call that it is for."""
+    """Recorded before the run starts. `call` is the number of its webhook call, or 0."""
 
     id: int
     due: float
@@ -155,7 +151,7 @@ class RunClaimed(Struct, frozen=True):
 
 
 class RunOpened(Struct, frozen=True):
-    """The session of the run that is under way."""
+    """The session of the current run."""
 
     id: int
     session: str
@@ -168,7 +164,7 @@ class RunEnded(Struct, frozen=True):
 
 
 class ClockSetBack(Struct, frozen=True):
-    """What was recorded was ahead of the time by more than a day: it counts from now."""
+    """The recorded time was more than a day in the future: times count from `now` again."""
 
     id: int
     now: float
@@ -209,9 +205,7 @@ class ScheduleBook:
         return tuple(self._log.read().by_id.values())
 
     def stamp(self) -> object:
-        """A value that is another one after each change, and costs less than reading; None:
-        nothing was ever scheduled.
-        """
+        """A value that differs after each change, cheaper than reading. None: no file."""
         try:
             about = self._log.path.stat()
         except FileNotFoundError:
@@ -219,11 +213,11 @@ class ScheduleBook:
         return about.st_dev, about.st_ino, about.st_size
 
     def find(self, id_: int) -> Schedule:
-        """Raises `BadInput`."""
+        """The schedule with this number. Raises `BadInput`."""
         return _find(self._log.read(), id_)
 
     def add(self, plan: NewSchedule, now: float, key: str = "") -> Schedule:
-        """Raises `BadInput`."""
+        """Add a schedule. Raises `BadInput`."""
         if not plan.prompt.strip():
             raise BadInput("the prompt is empty: say what is to be done")
         if len(plan.prompt) > _MAX_PROMPT_CHARS:
@@ -246,7 +240,7 @@ class ScheduleBook:
         return stored.by_id[id_]
 
     def stop(self, id_: int) -> Schedule:
-        """A run that is under way goes on. Raises `BadInput`."""
+        """Stop a schedule, but not its current run. Raises `BadInput`."""
 
         def decide(stored: _Stored) -> ScheduleStopped | None:
             return None if _find(stored, id_).stopped else ScheduleStopped(id_)
@@ -255,7 +249,7 @@ class ScheduleBook:
         return _find(stored, id_)
 
     def set_webhook(self, id_: int, name: str) -> Schedule:
-        """Give it this webhook, or with "" none. Raises `BadInput`."""
+        """Set the webhook, or with "" remove it. Raises `BadInput`."""
 
         def decide(stored: _Stored) -> WebhookSet:
             if _find(stored, id_).stopped:
@@ -275,9 +269,9 @@ class ScheduleBook:
         return _find_webhook(self._log.read(), webhook)
 
     def call(self, webhook: str, call: HookCalled) -> HookCalled | CallRefusal | None:
-        """Record a call whose signature is right: it gets the id and the number.
+        """Record a call with a valid signature, and return it with its number.
 
-        None: there is no such webhook any more.
+        Returns None if the webhook no longer exists.
         """
         refused: CallRefusal | None = None
 
@@ -297,12 +291,12 @@ class ScheduleBook:
 
     @contextmanager
     def claim_run(self, id_: int, now: float) -> Generator[ScheduledRun | None]:
-        """The run that is due, which is then this process's to make; None: there is none.
+        """Claim the run that is due, for this process; None if there is none.
 
-        Left without `end`, it counts as cut off.
+        A run that is left without `end` counts as cut off.
         """
         with self._alone(id_) as alone:
-            if not alone:  # a run is under way
+            if not alone:  # another process has a run
                 yield None
                 return
             self._settle(id_)
@@ -320,7 +314,7 @@ class ScheduleBook:
         self._log.change("", lambda _: RunEnded(id_, outcome, text))
 
     def settle(self) -> tuple[Schedule, ...]:
-        """Record the runs whose process has died, and return their schedules."""
+        """Record runs whose process has died as cut off, and return their schedules."""
         schedules = list[Schedule]()
         for schedule in self.every():
             if schedule.running is not None:
@@ -338,7 +332,7 @@ class ScheduleBook:
 
     @contextmanager
     def _alone(self, id_: int) -> Generator[bool]:
-        """Whether no process has a run of this schedule under way; then none begins one."""
+        """Lock the runs of this schedule. False if another process has one."""
         make_directories(self._directory, self._disk)
         path = self._directory / f"running-{id_}.lock"
         file = open_checked(path, os.O_RDWR | os.O_CREAT)
@@ -401,7 +395,7 @@ def _fold_events(stored: _Stored, events: Iterable[ScheduleEvent]) -> _Stored:
             if isinstance(event, HookCalled):
                 hooks[event.id] = hooks.get(event.id, CallMemory()).after(event)
             elif isinstance(event, WebhookSet) and event.name != schedule.webhook:
-                hooks.pop(event.id, None)  # its secret is another one
+                hooks.pop(event.id, None)  # another webhook has another secret
     return _Stored(by_id, calls, hooks)
 
 

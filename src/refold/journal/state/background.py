@@ -2,9 +2,9 @@
 
 `session.background` runs them; `engine/policies/reminders.py` tells the model.
 
-A task without a terminal, and a subagent, wait while a command is to wake the agent
-(`awaited`), at most ten minutes without `--timeout`: the tool has promised it. Servers have
-no such promise and are not waited for.
+A headless task and a subagent wait for commands that are to wake the agent
+(`commands_to_await`), at most ten minutes without `--timeout`, because the tool has
+promised it. They do not wait for servers.
 """
 
 from msgspec import Struct
@@ -35,9 +35,9 @@ class BackgroundCommand(Struct, frozen=True):
     started: BackgroundStarted
     at: float = 0.0  # the journal's time of its start
     end: BackgroundEnded | None = None
-    told: bool = False  # does the model know its end?
+    told: bool = False  # the model knows its end
     foreign: bool = False  # from before a fork or an import: it never ran here
-    woke: bool = False  # has it woken the agent?
+    woke: bool = False  # it has woken the agent
     ended_at: float = 0.0  # the journal's time of its end
 
     @property
@@ -51,7 +51,7 @@ class BackgroundCommand(Struct, frozen=True):
 
 class Background(Struct, frozen=True):
     commands: tuple[BackgroundCommand, ...] = ()
-    untold: bool = False  # is there an end that the model does not know?
+    untold: bool = False  # the model does not know all ends
     wakes: int = 0  # how often the agent was woken since the last message of a requester
 
     def command(self, name: str) -> BackgroundCommand | None:
@@ -74,7 +74,7 @@ class Background(Struct, frozen=True):
 
     @property
     def news(self) -> tuple[BackgroundCommand, ...]:
-        """The ended commands that the model is to be told of."""
+        """The ended commands that the model does not know of yet."""
         if not self.untold:
             return ()
         return tuple(
@@ -123,7 +123,7 @@ def _with_end(background: Background, end: BackgroundEnded, ended_at: float) -> 
     command = background.command(end.name)
     if command is None or not command.runs:
         return background
-    # One that wakes the agent says so in a message.
+    # A command that wakes the agent does so with a message that reports its end.
     is_told = end.told or (command.started.notify and end.outcome in ("done", "failed"))
     changed = replace(command, end=end, told=is_told, ended_at=ended_at)
     commands = tuple(

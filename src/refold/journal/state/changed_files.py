@@ -1,6 +1,6 @@
 """The files that this session has changed, by calls and by commands. Does not rewind.
 
-`turn` has those of one turn; `checkpoints` has what they were before.
+`turn` has those of one turn; `checkpoints` has the files' earlier content.
 """
 
 from collections.abc import Mapping, Sequence

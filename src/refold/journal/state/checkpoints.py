@@ -59,12 +59,12 @@ class Checkpoints(Struct, frozen=True):
     restored: Log[int] = field(default_factory=Log[int])  # the seqs of `FilesRestored`
     disturbed: bool = False  # a call or a restore followed the newest checkpoint
     doubtful: bool = False  # files may have changed in an unknown way since
-    # The checkpoint before the files that were uploaded for the next message; 0: none were.
+    # The checkpoint before the files that were uploaded for the next message, or 0.
     before_upload: int = 0
     # Messages with such files, and that checkpoint.
     uploaded: Log[tuple[int, int]] = field(default_factory=Log[tuple[int, int]])
     points: Log[RewindTarget] = field(default_factory=Log[RewindTarget])
-    # Those of earlier working directories, for when the session returns to one.
+    # The state for earlier working directories, in case the session returns to one.
     elsewhere: "tuple[Checkpoints, ...]" = ()
 
     @property
@@ -134,7 +134,7 @@ def apply(saved: Checkpoints, entry: Entry) -> Checkpoints:
 
 
 def _with_disturbance(saved: Checkpoints, event: Started | FileUploaded) -> Checkpoints:
-    if isinstance(event, Started):  # what was uploaded before it is not for a message alone
+    if isinstance(event, Started):  # not only for the next message
         return replace(saved, disturbed=True, before_upload=0)
     first = saved.before_upload or event.checkpoint
     return replace(saved, disturbed=True, before_upload=first)

@@ -35,7 +35,7 @@ Status: TypeAlias = Literal["runs", "done", "partial", "failed"]
 
 
 _NAME_PREFIX = "child-"
-CHILD_PATTERN = r"child-[1-9][0-9]{0,8}"  # the name of any
+CHILD_PATTERN = r"child-[1-9][0-9]{0,8}"
 
 
 class Child(Struct, frozen=True):
@@ -65,7 +65,7 @@ class Child(Struct, frozen=True):
 
 class Children(Struct, frozen=True):
     children: tuple[Child, ...] = ()
-    asks: tuple[ChildAsked, ...] = ()  # that wait for the user
+    asks: tuple[ChildAsked, ...] = ()  # waiting for the user
     answered: tuple[ChildAnswered, ...] = ()  # the newest ones, to be relayed
     mail: Log[MailSent] = field(default_factory=Log[MailSent])  # of the team, in order
     leaves: int = 0  # the number of the last model call made by code
@@ -83,7 +83,7 @@ class Children(Struct, frozen=True):
         return next((n for n, c in enumerate(self.children) if c.name == name), None)
 
     def of_call(self, call_id: str, key: str = "", n: int = 0) -> Child | None:
-        """The subagent that this call started, if it did."""
+        """The subagent that this call started, or None."""
         wanted = (call_id, key, n)
         for child in self.children:
             born = child.born

@@ -53,8 +53,8 @@ from refold.values.tools import ToolSpec
 Stage: TypeAlias = Literal["called", "asked", "allowed", "denied", "started", "ended"]
 _STAGE_BY_VERDICT: dict[str, Stage] = {"allow": "allowed", "ask": "asked", "deny": "denied"}
 
-MIN_PRUNED_CHARS = 200  # characters; a shorter result is not worth pruning
-IMAGE_TOKENS = 800  # tokens, roughly, whatever the provider
+MIN_PRUNED_CHARS = 200  # a shorter result is not worth pruning
+IMAGE_TOKENS = 800  # a rough value for all providers
 EMPTY_MESSAGE = "<reminder>The person sent nothing to read.</reminder>"
 
 UNKNOWN_AFTER_EXPORT = (
@@ -62,7 +62,7 @@ UNKNOWN_AFTER_EXPORT = (
     "there: look first."
 )
 
-_MAX_ENDED_CALLS = 64  # ended calls of code that stay visible to what waits for them
+_MAX_ENDED_CALLS = 64  # by code; they stay visible to whatever waits for them
 
 CallNews: TypeAlias = Judged | Answered | Started | Ended | HookRan
 EVENT_KINDS = (
@@ -78,15 +78,15 @@ class OpenCall(Struct, frozen=True):
     since: int = 0  # the seq of the event that brought it to this stage
     called: int = 0  # the seq of the response that holds it
     started: int = 0  # the seq of its start
-    reason: str = ""  # why it is asked about, or was denied
-    hash: str = ""  # of the call and of where its paths lead
-    once: bool = False  # a yes holds for this call only, and not by a rule
-    answers: tuple[str, ...] = ()  # of the user, to the questions of the call
+    reason: str = ""  # for asking the user, or for denying it
+    hash: str = ""  # of the call and the targets of its paths
+    once: bool = False  # an approval holds for this call only and adds no rule
+    answers: tuple[str, ...] = ()  # the user's, to the questions of the call
     result: ToolResult | None = None
-    nested: NestedCallMade | None = None  # if code made it, within another call
+    nested: NestedCallMade | None = None  # set if code made it within another call
     changes: tuple[Diff, ...] = ()  # what it would do to files, shown with the question
-    hooks: tuple[HookRan, ...] = ()  # those that were run before it
-    outside: bool = False  # it is asked about because text from outside was read
+    hooks: tuple[HookRan, ...] = ()  # run before it
+    outside: bool = False  # the user is asked because text from outside was read
 
 
 class Undelivered(Struct, frozen=True):
@@ -112,7 +112,7 @@ class UserText(Struct, frozen=True):
 class Conversation(Struct, frozen=True):
     messages: Log[StoredMessage] = field(default_factory=Log[StoredMessage])
     calls: tuple[OpenCall, ...] = ()  # of the last response, until all have ended
-    nested: tuple[OpenCall, ...] = ()  # made by code in those: open, or just ended
+    nested: tuple[OpenCall, ...] = ()  # made by code within these: open, or just ended
     undelivered: tuple[Undelivered, ...] = ()
     system_prompt: SystemPromptSet = SystemPromptSet()
     images: tuple[str, ...] = ()  # blobs of the images in the messages
@@ -121,14 +121,12 @@ class Conversation(Struct, frozen=True):
     prompt_size: int = 0  # characters of the system prompt and the tools
     user_messages: Log[UserText] = field(default_factory=Log[UserText])
     todos: tuple[Todo, ...] = ()
-    chars_per_token: float = (
-        4.0  # characters of a token, as the newest answer's usage has it
-    )
+    chars_per_token: float = 4.0  # by the usage of the newest response
     compaction: CompactionRequested | None = None  # requested, not done yet
-    compacted_size: int = 0  # its size after the last compaction; 0: none yet
+    compacted_size: int = 0  # the size after the last compaction, or 0
     edits: tuple[tuple[int, str | None], ...] = ()  # of messages; null: deleted
     variables: str = ""  # the blob with the variables of the session's Python
-    variable_parts: tuple[str, ...] = ()  # and the blobs that it refers to
+    variable_parts: tuple[str, ...] = ()  # the blobs that it refers to
 
     def call(self, call_id: str) -> OpenCall | None:
         for every in (self.calls, self.nested):
@@ -275,7 +273,7 @@ def _advance_calls(conversation: Conversation, event: CallNews, seq: int) -> Con
 
 
 def _newest(within: tuple[OpenCall, ...]) -> tuple[OpenCall, ...]:
-    """Drop older calls that have ended: code can make many thousands."""
+    """Drop older ended calls: code can make many thousands."""
     if len(within) <= _MAX_ENDED_CALLS:
         return within
     ended = [c for c in within if c.result is not None]
@@ -351,7 +349,7 @@ def _compact(conversation: Conversation, event: Compacted, seq: int) -> Conversa
 
 
 def _remeasure(conversation: Conversation, messages: Log[StoredMessage]) -> Conversation:
-    """The conversation with other messages, and its size."""
+    """The conversation with these messages, and sizes computed from them."""
     return replace(
         conversation,
         messages=messages,
@@ -362,8 +360,8 @@ def _remeasure(conversation: Conversation, messages: Log[StoredMessage]) -> Conv
 
 
 def with_edit(conversation: Conversation, event: MessageEdited) -> Conversation | None:
-    """After an edit of a message; None if it is not part of the conversation now."""
-    from refold.journal.state.message_edits import edit_messages  # few sessions have any
+    """Apply an edit of a message. None if the conversation no longer has the message."""
+    from refold.journal.state.message_edits import edit_messages  # rarely needed
 
     if conversation.calls:  # never between a call and its result
         return None
@@ -384,17 +382,17 @@ def with_edit(conversation: Conversation, event: MessageEdited) -> Conversation 
 
 
 def _prompt_size(prompt: SystemPromptSet) -> int:
-    """Characters that the model reads besides the conversation."""
+    """Characters of the system prompt and the tools."""
     return len(prompt.system) + sum(map(tool_size, prompt.tools))
 
 
 def tool_size(tool: ToolSpec) -> int:
-    """Characters that the model reads of a tool."""
+    """Characters of a tool's description as the model gets it."""
     return len(tool.name) + len(tool.description) + len(bytes(tool.parameters))
 
 
 def _ratio(conversation: Conversation, answer: ModelAnswered) -> float:
-    """Characters of a token as the provider counted, limited to plausible values."""
+    """Characters per token by the provider's count, limited to plausible values."""
     read = answer.usage.input
     if answer.partial or read <= 0 or answer.usage.estimated:
         return conversation.chars_per_token
@@ -432,12 +430,12 @@ def _in_results(message: Message) -> int:
 
 
 def message_size(message: Message) -> int:
-    """Characters of it that the model reads."""
+    """Characters of a message."""
     return sum([part_size(part) for part in message.parts])
 
 
 def part_size(part: Part) -> int:
-    """Characters of it that the model reads."""
+    """Characters of a part; 0 for an image."""
     match part:
         case ToolResult() | Text() | Thinking():
             return len(part.text)

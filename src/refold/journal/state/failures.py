@@ -1,10 +1,11 @@
 """Failures of the latest turn that were not corrected in it.
 
-These are what a response itself warns of, the last command, if it failed, each file that could not be changed or that has
-another encoding now, and each hook that failed. They stay after the turn has ended, for its closing line (`views.notices`).
+These are the warnings of responses, the last command if it failed, each file that could
+not be changed or whose encoding changed, and each hook that failed. They stay after the
+turn has ended, for its closing line (`views.notices`).
 
-A provider warns in `Done.warning`, once in a turn: what it said as thinking never reached
-the user of a script.
+A provider warns in `Done.warning`, once in a turn: a warning given as thinking would not
+reach the user of a script.
 """
 
 import re
@@ -34,11 +35,11 @@ LASTING_KINDS = ()  # a new turn starts without it
 WRITE_TOOLS = frozenset(
     ("write_file", "edit_file", "multi_edit", "apply_patch", "notebook_edit")
 )
-_MAX_FILES = 50  # files
-_MAX_COMMAND_CHARS = 200  # characters of a command, and of a reason
+_MAX_FILES = 50
+_MAX_COMMAND_CHARS = 200  # also of a reason
 _PATCH_FILE_PATTERN = r"^\*\*\* (?:Add|Update|Delete) File: (.+)$|^\+\+\+ (?:b/)?([^\t\n]+)"
 
-# Their exit code 1 means "no", which is an answer and not a failure.
+# Exit code 1 of these means "no", which is not a failure.
 _QUERY_PROGRAMS = frozenset(
     ("grep", "egrep", "fgrep", "rg", "diff", "cmp", "test", "[", "[[", "which", "pgrep")
 )
@@ -58,11 +59,11 @@ class WriteCall(Struct, frozen=True):
     """A call of the latest response that would change files."""
 
     call: ToolCall
-    real: str = ""  # the path that was judged, links resolved
+    real: str = ""  # the path that was checked, with links resolved
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The real path, or the paths in a patch as they are written there."""
+        """The real path, or the paths in a patch as written there."""
         paths = _paths(self.call)
         return (self.real,) if self.real and len(paths) < 2 else paths
 
@@ -71,9 +72,9 @@ class Failures(Struct, frozen=True):
     command: CommandFailure | None = None
     unwritten: Mapping[str, str] = _NO_FILES  # the file, and the first line of the reason
     writing: tuple[WriteCall, ...] = ()
-    hooks: Mapping[tuple[str, str], str] = _NO_HOOKS  # event and hook, and why
-    responses: tuple[str, ...] = ()  # what responses warned of
-    recoded: Mapping[str, str] = _NO_FILES  # the file, and like "windows-1252 to UTF-8"
+    hooks: Mapping[tuple[str, str], str] = _NO_HOOKS  # event and hook, and the reason
+    responses: tuple[str, ...] = ()  # warnings of responses
+    recoded: Mapping[str, str] = _NO_FILES  # the file, and e.g. "windows-1252 to UTF-8"
 
 
 def apply(failures: Failures, entry: Entry) -> Failures:
@@ -135,7 +136,7 @@ def _after_end(failures: Failures, end: Ended) -> Failures:
 
 
 def _without_paths(failures: Failures, paths: set[str]) -> Failures:
-    """A path in a patch may be the end of a real path."""
+    """Drop the failures at these paths. A path in a patch may be the end of a real path."""
     left = {
         name: why
         for name, why in failures.unwritten.items()
@@ -161,7 +162,7 @@ def _says_no(output: Output) -> bool:
     last = re.split(r"[;\n]", output.command.strip().rstrip(";"))[-1]
     words = [part.split() for part in re.split(r"&&|\|\|?", last)]
     programs = [argv[0] for argv in words if argv]
-    if output.text.strip():  # a difference is printed, and so is an error
+    if output.text.strip():  # differences are printed, but so are errors
         return bool(programs) and programs[-1] in ("diff", "cmp")
     return any(program in _QUERY_PROGRAMS for program in programs)
 

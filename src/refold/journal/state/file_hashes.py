@@ -19,7 +19,7 @@ _NO_FILES: Mapping[str, str] = MappingProxyType({})
 class FileHashes(Struct, frozen=True):
     """`files`: real path to sha256, the newest last; "": another program changed it.
 
-    `unread` are those of them that the model has changed since it last read them.
+    `unread` are the files that the model has changed since it last read them.
     """
 
     files: Mapping[str, str] = _NO_FILES
@@ -36,7 +36,7 @@ def apply(hashes: FileHashes, entry: Entry) -> FileHashes:
             stale = {path for path, _ in files}
             files_now = {p: "" if p in stale else h for p, h in hashes.files.items()}
             return FileHashes(files_now, hashes.unread)
-        case Imported():  # those files were on another disk
+        case Imported():  # the files were on another machine
             return FileHashes()
         case _:
             return hashes
@@ -49,7 +49,7 @@ def _with(
         return hashes
     files = {**hashes.files}
     for path, content in news.items():
-        files.pop(path, None)  # so that it becomes the last
+        files.pop(path, None)  # so that it becomes the newest
         files[path] = content
     # Each event copies the mapping, so it is limited. A dropped file must be read again.
     if len(files) > _MAX_FILES:

@@ -109,7 +109,7 @@ class View(Struct, frozen=True):
     def wishes(self) -> Sequence[Undelivered]:
         """The waiting messages that may begin a turn, oldest first.
 
-        Those for background commands may not, where they have begun many turns and the user none.
+        Those of background commands may not, once these have begun too many turns in a row.
         """
         awake = self.background.wakes <= MAX_WAKES
         waiting = self.conversation.undelivered
@@ -121,7 +121,7 @@ class View(Struct, frozen=True):
 
     @property
     def commands_to_await(self) -> Sequence[BackgroundCommand]:
-        """The running commands that are to wake the agent, which has answered."""
+        """The running commands that are to wake the agent, once it has answered."""
         answered = not self.turn.seq and self.turn.outcome in ("answered", "final")
         return self.background.commands_to_await if answered else ()
 
@@ -169,7 +169,7 @@ def apply(view: View, entry: Entry) -> View:
 
 
 def fold(entries: Iterable[Entry], start: View | None = None) -> View:
-    """The view after all entries: as `apply` one by one, but faster."""
+    """The view after all entries. Equal to `apply` for each, but faster."""
     parts, every = asdict(start or View()), tuple(entries)
     places = range(len(every) - 1, -1, -1)
     newest = next((n for n in places if isinstance(every[n].event, TurnStarted)), 0)
@@ -270,5 +270,5 @@ def budget_used(view: View) -> BudgetUsed:
 
 
 def budget_of(view: View, settled: Budget) -> Budget:
-    """The budget that the user chose in this session, or that of the settings."""
+    """The budget that the user chose in this session, or the one in the settings."""
     return settled if view.rights.budget is None else view.rights.budget

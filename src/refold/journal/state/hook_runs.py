@@ -1,7 +1,7 @@
-"""What hooks have been run for, and what they said to the model that it has not read yet.
+"""The events for which hooks have run, and their output that the model has not got yet.
 
-What they said about a call is part of the call (`conversation`). Which hooks there are is
-not known here; `engine.policies.hooked_turn` compares.
+Output about a call is part of the call (`conversation`). This module does not know the
+configured hooks; `engine.policies.hooked_turn` compares.
 """
 
 from msgspec import Struct
@@ -32,11 +32,11 @@ class HookRuns(Struct, frozen=True):
     """`began` is the event for which hooks of SessionStart may be due, with its source."""
 
     began: tuple[str, int] = ("", 0)
-    ran: tuple[tuple[str, int, str], ...] = ()  # event, what it was about, key of the hook
+    ran: tuple[tuple[str, int, str], ...] = ()  # event, seq of its cause, key of the hook
     context: tuple[str, ...] = ()  # for the next request
     refused: str = ""  # why a message of this turn was not delivered
     sent_back: tuple[str, ...] = ()  # why the turn may not end yet
-    active: bool = False  # this turn goes on only because a hook wanted it
+    active: bool = False  # only a hook keeps this turn running
 
 
 def apply(runs: HookRuns, entry: Entry) -> HookRuns:
@@ -51,7 +51,7 @@ def apply(runs: HookRuns, entry: Entry) -> HookRuns:
             return replace(runs, refused="", sent_back=(), active=False)
         case SessionStarted() | SessionResumed() | Compacted():
             return _began(runs, entry.event, entry.seq)
-        case Imported():  # a file may be forged: nothing in it speaks to the model
+        case Imported():  # the file may be forged: drop texts for the model
             return HookRuns()
         case _:
             return runs

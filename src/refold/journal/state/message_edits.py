@@ -22,7 +22,7 @@ def edit_messages(
     """The messages after `event`, or None if the message is not among them.
 
     `delivered` is the seq under which a message of the user entered the conversation, and
-    `before` its text; 0 and "" for an answer.
+    `before` its text; 0 and "" for a response.
     """
     wanted = delivered or event.message
     index = next((n for n, spoken in enumerate(messages) if spoken.seq == wanted), -1)
@@ -45,12 +45,12 @@ def edit_messages(
 
 
 def _of_user(message: Message, before: str, text: str | None) -> tuple[Part, ...] | None:
-    """Several messages may have entered as one: the part with this text is exchanged."""
+    """The parts with `before` replaced. Several messages may have been delivered as one."""
     texts = [part for part in message.parts if isinstance(part, Text)]
     old = next((part for part in texts if part.text == before), None)
     if old is None:
         return None
-    if text is None and len(texts) == 1:  # its images go, too
+    if text is None and len(texts) == 1:  # also drops its images
         return (Text(DELETED_NOTE),)
     new = Text(DELETED_NOTE if text is None else text)
     return tuple(new if part is old else part for part in message.parts)
@@ -59,13 +59,13 @@ def _of_user(message: Message, before: str, text: str | None) -> tuple[Part, ...
 def _of_answer(message: Message, text: str | None) -> tuple[Part, ...]:
     if text is None:
         return ()
-    if not message.calls:  # its thinking was about other words
+    if not message.calls:  # drop the thinking, which belongs to the old text
         return (Text(text),)
     return tuple(_with_text(message, text))
 
 
 def _with_text(message: Message, text: str) -> Iterator[Part]:
-    """The text stands before the calls; thinking stays, because providers demand it."""
+    """The parts with `text` before the calls. Providers require that thinking is kept."""
     written = False
     for part in message.parts:
         if isinstance(part, Text | ToolCall | Image) and not written:

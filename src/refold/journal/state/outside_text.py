@@ -1,6 +1,6 @@
 """Whether the model has read text from outside since the user last spoke. Does not rewind.
 
-`engine.execute` says which results are from outside, and `permissions` what that changes.
+`engine.execute` marks results from outside, and `permissions` decides what that changes.
 """
 
 from msgspec import Struct
@@ -31,10 +31,10 @@ EVENT_KINDS = (
 
 
 class OutsideText(Struct, frozen=True):
-    """`since` is the seq of the newest such text that the user has not answered for; 0: none.
+    """`since` is the seq of the newest such text that the user has not approved, or 0.
 
-    `asked` are the open questions that were put because of it, by id, with their seq. `ever`
-    stays: what a subagent has read is in its report, whatever the user answered there.
+    `asked` are the open questions that it caused: call id and seq. `ever` is never reset:
+    a subagent's report may contain what it read, whatever the user answered there.
     """
 
     since: int = 0
@@ -60,7 +60,7 @@ def apply(text: OutsideText, entry: Entry) -> OutsideText:
 
 
 def _apply_answer(text: OutsideText, call_id: str, *, allowed: bool) -> OutsideText:
-    """A yes is for the text that had been read when the user was asked; a no is for none."""
+    """An approval covers the text read before the user was asked; a denial covers none."""
     put = dict(text.asked).get(call_id, 0)
     if not put:
         return text

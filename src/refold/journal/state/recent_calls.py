@@ -28,11 +28,11 @@ from refold.values.messages import ToolCall
 EVENT_KINDS = (TurnStarted, Delivered, ModelAnswered, Started, Ended)
 LASTING_KINDS = ()  # a new turn starts without it
 
-# Responses; up to twice as many, with their results, are in memory.
+# Responses. Up to twice as many are kept in memory, with their results.
 _MAX_GROUPS = 300
-_COMMAND_CHARS = 500  # characters of a command that are compared
+_COMMAND_CHARS = 500  # compared of a command
 
-# Equal failures differ in these. Cells of Python are numbered.
+# Differences between equal failures. Python cells are numbered.
 _CHANGING_PATTERN = (
     r"\b\d+(?:\.\d+)?\s?(?:ms|s|secs?|seconds?)\b|\b0x[0-9a-fA-F]{4,}\b"
     r"|\bcell \d+(?=, line \d)"
@@ -40,7 +40,7 @@ _CHANGING_PATTERN = (
 
 
 class RecentCall(Struct, frozen=True, dict=True):
-    """A call and its result. What makes two calls the same is computed once, when asked."""
+    """A call and its result. What is compared is computed once, when it is needed."""
 
     call: ToolCall
     since: float = 0.0  # when it started, in seconds since 1970
@@ -55,7 +55,7 @@ class RecentCall(Struct, frozen=True, dict=True):
 
     @cached_property
     def arguments(self) -> str:
-        """The arguments as JSON with sorted keys, to be compared."""
+        """The arguments as JSON with sorted keys, for comparison."""
         value = self._argument_value
         content = self.call.arguments if value is None else _in_order(value)
         return bytes(content).decode(errors="replace")
@@ -87,7 +87,7 @@ class RecentCall(Struct, frozen=True, dict=True):
 
 
 class CallGroup(Struct, frozen=True, dict=True):
-    """The calls of one response: at least one."""
+    """The calls of one response, at least one."""
 
     calls: tuple[RecentCall, ...]
 

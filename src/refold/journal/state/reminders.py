@@ -38,9 +38,10 @@ NESTED_POLICY = "nested_instructions"
 
 
 class NestedInstructions(Struct, frozen=True):
-    """Instructions of a folder below: a real path, and the text with what it imports.
+    """Instructions in a subdirectory: the real path, and the text with its imports.
 
-    `found` is the seq of the event; `told` that of the request which has them, 0: none has.
+    `found` is the seq of the event that added them, `told` that of the request that has
+    them, or 0.
     """
 
     path: str
@@ -50,9 +51,9 @@ class NestedInstructions(Struct, frozen=True):
 
 
 class Reminders(Struct, frozen=True):
-    # Turns since plan mode was explained in full; -1: it was not.
+    # Turns since plan mode was explained in full, or -1.
     turns_since_plan_mode: int = -1
-    left_plan_mode: bool = False  # plan mode was explained, and its end was not
+    left_plan_mode: bool = False  # plan mode was explained, its end not yet
     # Responses since the todos changed or the model was reminded of them.
     answers_since_todos: int = 0
     # Files that other programs changed, and how; the model does not know yet.
@@ -103,14 +104,12 @@ def _with_instructions(reminders: Reminders, entry: Entry) -> Reminders:
             known = (*(nested for nested in known if nested.path not in paths), *news)
         case ModelAsked(policies=policies) if NESTED_POLICY in policies:
             known = tuple(replace(e, told=e.told or entry.seq) for e in known)
-        case Compacted(
-            kind="full" | "trim"
-        ):  # the summary does not have them word for word
+        case Compacted(kind="full" | "trim"):  # the summary does not repeat them verbatim
             known = tuple(replace(nested, told=0) for nested in known)
         case Rewound(seq):
             left = (nested for nested in known if nested.found < seq)
             known = tuple(replace(e, told=e.told if e.told < seq else 0) for e in left)
-        case Imported():  # those files were on another disk
+        case Imported():  # the files were on another machine
             known = ()
         case _:
             return reminders

@@ -3,8 +3,8 @@
 Only the user sets these, and rewinding does not change them. A model can only enter plan
 mode, because that only takes rights away.
 
-Recording of requests is switched by an event (`TracingSwitched`), so that it holds wherever the
-session is resumed. Subagents do as the setting says: their journals have no such event.
+Recording of requests is switched by an event (`TracingSwitched`), so that it holds wherever
+the session is resumed. Subagents follow the setting: their journals have no such event.
 """
 
 from msgspec import Struct
@@ -44,13 +44,13 @@ class Rights(Struct, frozen=True):
     final_budget: bool = False  # the parent has no more budget to give
     share_left: float = 1.0  # the share of the parent's budget that is left
     steps: int = 0  # model responses in a turn; 0: as in the settings
-    teams: bool | None = None  # may it lead a team? None: as in the settings
-    tracing: bool | None = None  # are model requests recorded? None: as in the settings
+    teams: bool | None = None  # may lead a team; None: as in the settings
+    tracing: bool | None = None  # records model requests; None: as in the settings
     limits: RunLimits = NO_RUN_LIMITS  # from the command line of the current run
 
 
 def after_planning(rights: Rights, settled: Mode) -> Mode:
-    """The mode after a plan is approved. `settled` is that of the settings."""
+    """The mode after a plan is approved. `settled` is the mode in the settings."""
     mode = rights.mode or settled
     before = rights.mode_before_plan or settled
     if mode != "plan":
@@ -59,7 +59,7 @@ def after_planning(rights: Rights, settled: Mode) -> Mode:
 
 
 def is_switched(rights: Rights, to: TeamsSwitched | TracingSwitched) -> bool:
-    """Was this switched so already?"""
+    """Whether the switch already has this value."""
     return (rights.teams if isinstance(to, TeamsSwitched) else rights.tracing) is to.on
 
 
@@ -81,14 +81,12 @@ def apply(rights: Rights, entry: Entry) -> Rights:
             return _in_mode(rights, "plan")
         case SessionStarted(limits=given):
             return replace(rights, limits=given)
-        case SessionResumed(
-            limits=given
-        ):  # grants end with the run that they were given in
+        case SessionResumed(limits=given):  # grants end with their run
             before = (
                 None if rights.mode_before_plan == "bypass" else rights.mode_before_plan
             )
             return replace(rights, granted=(), mode_before_plan=before, limits=given)
-        case Imported():  # the user here has granted none of it
+        case Imported():  # this user has not granted any of them
             return Rights()
         case Granted(rule) if rule not in rights.granted:
             return replace(rights, granted=(*rights.granted, rule))
@@ -110,7 +108,7 @@ def _with_limits(
             return replace(rights, teams=on)
         case TracingSwitched(on):
             return replace(rights, tracing=on)
-        case TurnStarted():  # the parent may have more again
+        case TurnStarted():  # the parent may have budget again
             return replace(rights, final_budget=False) if rights.final_budget else rights
 
 

@@ -59,24 +59,24 @@ class SessionInfo(Struct, frozen=True):
     effort: Effort = ""  # chosen by the user; "": as in the settings
     agent: str = ""  # chosen by the user; "": as in the settings
     preset: str = ""  # the prompt of the agent main; "": as in the settings
-    format: Format | Literal[""] = ""  # of the conversation, as it is sent; "": as set
-    after_plan: str = ""  # the agent that carries out the plans of this one; "": itself
-    memory_up_to: int = 0  # notes were made of it up to this event
+    format: Format | Literal[""] = ""  # sent to the model; "": as in the settings
+    after_plan: str = ""  # the agent that carries out plans; "": the same
+    memory_up_to: int = 0  # the event up to which notes were made
     title: str = ""  # written by a model, or the beginning of the first message
     titled: bool = False  # a model wrote the title
     name: str = ""  # given by the user
     tags: tuple[str, ...] = ()
     started_at: float = 0.0
-    version_before: str = ""  # the version that wrote it before, if it is another
+    version_before: str = ""  # the version that wrote it before, if different
     imported: int = 0  # the seq of the event up to which it was imported
     forked: tuple[str, int] = ("", 0)  # the source session, and the event up to which
     repaired: tuple[int, str] = (0, "")  # the seq of the last repair, and what was lost
     worktree: EnteredWorktree | None = None  # None: it works in its own directory
-    schedule: int = 0  # the number of the schedule that it is a run of
+    schedule: int = 0  # the number of its schedule, or 0
 
     @property
     def own_directory(self) -> str:
-        """The directory whose settings and rules it has, in a worktree, too."""
+        """The directory whose settings and rules apply, also in a worktree."""
         return self.worktree.left if self.worktree else self.directory
 
 
@@ -107,9 +107,9 @@ def apply(info: SessionInfo, entry: Entry) -> SessionInfo:
 
 
 def _after_copy(info: SessionInfo, event: Forked | Imported, seq: int) -> SessionInfo:
-    # Notes of the copied part are made of the source session.
+    # Notes of the copied part are made in the source session.
     known = max(info.memory_up_to, seq)
-    # The name stays with the source, so that it is clear which one is meant.
+    # The name stays with the source, so that it remains unique.
     name = info.name if event.id == event.source else ""
     copied = replace(info, id=event.id, name=name, memory_up_to=known)
     if isinstance(event, Forked):

@@ -19,9 +19,9 @@ ROOT_ADDRESS = "root"
 
 
 class Node(Struct, frozen=True):
-    """A session of the tree. `child` is what its parent recorded; None: it is the root.
+    """A session of the tree. `child` is what its parent recorded; None for the root.
 
-    `damage` says what is wrong with its journal; then `entries` are those before that.
+    `damage` says what is wrong with its journal, and `entries` end before that.
     `written`: a running process holds its writer lock.
     """
 
@@ -36,7 +36,7 @@ class Node(Struct, frozen=True):
 
     @property
     def spent(self) -> Spent:
-        """What it used itself; without a journal here, what its parent recorded."""
+        """What the session itself used; without a journal, what its parent recorded."""
         if self.entries or self.child is None or self.child.end is None:
             return self.view.account.spent
         return self.child.end.spent

@@ -78,7 +78,7 @@ LASTING_KINDS = (TurnStarted, Stopped, TurnEnded, Imported)
 
 
 class Reservation(Struct, frozen=True):
-    """Budget that a model call reserved at event `seq`; it has no end yet."""
+    """Budget that a model call without an end reserved at event `seq`."""
 
     seq: int
     estimate: Estimate
@@ -92,20 +92,20 @@ class Turn(Struct, frozen=True):
     why: Literal["message", "continue"] = "message"
     steps: int = 0  # model responses in this turn
     open_request: ModelAsked | None = None  # the model call without a response yet
-    request_seq: int = 0  # its seq
+    request_seq: int = 0  # of the open request
     last_answer: ModelAnswered | None = None  # the latest response of this turn
-    noted_by: tuple[str, ...] = ()  # policies whose notes the model has got
+    noted_by: tuple[str, ...] = ()  # policies whose notes the model has
     cut_in_a_row: int = 0  # responses in a row that the output limit cut off
     refused_in_a_row: int = 0  # responses in a row in which all calls were refused
     rejected: int = 0  # answers that were sent back
     dropped_in_a_row: int = 0  # responses that were dropped since the last whole one
     empty_in_a_row: int = 0  # those of them that were empty
     failed: str | None = None
-    too_long: str = ""  # the error of a request that was too long; it is repeated once
+    too_long: str = ""  # the error of a request that was too long and is repeated once
     compacted: bool = False  # compacted since that error
     stopped: Stopped | None = None
     stop_seq: int = 0  # the seq of the last stop in the session
-    final: str | None = None  # the final answer, as a tool gave it
+    final: str | None = None  # the final answer that a tool gave
     planned: bool = False  # a plan waits for the user's decision
     model: str = ""  # the model of the latest response, as provider/model
     answer: str = ""  # text of the latest response, with its cut-off pieces joined
@@ -115,21 +115,21 @@ class Turn(Struct, frozen=True):
     granted: tuple[tuple[str, Budget], ...] = ()  # to running subagents, by name
     started_at: float = 0.0  # seconds since 1970
     now: float = 0.0  # the time of the latest response or result
-    questions: tuple[str, ...] = ()  # open ones to the user, by call
+    questions: tuple[str, ...] = ()  # to the user, open, by call id
     asked_at: float = 0.0  # when the first of these was asked
-    waited: float = 0.0  # seconds for the user's decisions, without those still open
+    waited: float = 0.0  # seconds spent waiting for answered questions
     nested: tuple[ToolCall, ...] = ()  # open calls made by code within other calls
     denials: tuple[Denial, ...] = ()  # of subagents, too
     allowed: int = 0  # calls that were not refused
     changed: Mapping[str, str] = _NO_FILES  # real path to "created", "changed", "deleted"
-    # Real path to lines that the edits of this turn took away and did not put back.
+    # Real path to lines that this turn's edits removed and did not put back.
     lost_lines: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     outcome: Outcome | Literal[""] = ""
     reason: str = ""
-    ended_calls: tuple[int, int] = (0, 0)  # of this answer: calls ended, of them refused
+    ended_calls: tuple[int, int] = (0, 0)  # of the latest response: all, refused
 
     def seconds(self, until: float) -> float:
-        """How long it has been at work by then: without the waits for the user."""
+        """Working time up to `until`, without waits for the user."""
         open_wait = max(0.0, until - self.asked_at) if self.questions else 0.0
         return max(0.0, until - self.started_at - self.waited - open_wait)
 
@@ -215,7 +215,7 @@ def _after_answer(turn: Turn, event: ModelAnswered | ModelFailed, time: float) -
     match event:
         case ModelFailed(reason, kind, shown, usage, cost=cost):
             spent = turn.spent if usage is None else turn.spent.plus(usage, cost)
-            if event.dropped:  # its request stays open: notes and tools are as they were
+            if event.dropped:  # the request stays open, with its notes and tools
                 return replace(
                     turn,
                     now=time,
@@ -227,7 +227,7 @@ def _after_answer(turn: Turn, event: ModelAnswered | ModelFailed, time: float) -
             turn = replace(
                 turn, open_request=None, now=time, reserved=reservations, spent=spent
             )
-            # A request that was accepted until it grew may be too long, whatever is said of it.
+            # After accepted steps the request may be too long, whatever the error says.
             grown = kind == "BadRequest" and turn.steps > 0
             if (kind == "TooLong" or grown) and not turn.too_long:
                 return replace(turn, too_long=reason, compacted=False)
@@ -253,7 +253,7 @@ def _after_answer(turn: Turn, event: ModelAnswered | ModelFailed, time: float) -
 
 
 def _with_grant(turn: Turn, event: ChildBorn | ChildGranted | ChildEnded | Forked) -> Turn:
-    """The grant of a running subagent counts as used; afterwards, what it did use."""
+    """Count the grant of a running subagent as used, and once it ended, its usage."""
     if isinstance(event, Forked):  # the subagents and their grants stay with the source
         return replace(turn, granted=())
     others = tuple(grant for grant in turn.granted if grant[0] != event.child)
@@ -345,7 +345,7 @@ def _lost_lines(before: tuple[str, ...], diff: Diff) -> tuple[str, ...]:
 
 
 def _after_import(turn: Turn, seq: int) -> Turn:
-    """End the turn of an imported session; its waiting messages start none here."""
+    """End the turn of an imported session. Its waiting messages start no turn."""
     if turn.seq:
         turn = _after_end(turn, TurnEnded("interrupted", EXPORTED_REASON), seq)
     return replace(turn, stopped=None, stop_seq=seq)

@@ -45,7 +45,7 @@ class BlobFiles:
             created = make_directories(self._directory, self._disk)
             if not _holds(path, name):
                 self._write(path, blob)
-            # Also for one that was there: its writer may have died before this.
+            # Also for an existing file: its writer may have died before the sync.
             for directory in [self._directory, *[new.parent for new in created]]:
                 self._disk.sync_directory(directory)
         return name
@@ -113,7 +113,7 @@ def blobs_of(event: Event) -> Iterator[str]:
 
 
 def blobs_to_share(event: Event) -> Iterator[str]:
-    """Those that an export contains: what the model or the user was shown, masked."""
+    """The blobs that an export contains: masked content that the model or the user saw."""
     match event:
         case Said(images=images):
             yield from (image.blob for image in images)
@@ -128,8 +128,9 @@ def blobs_to_share(event: Event) -> Iterator[str]:
 
 
 def variable_blobs_of(event: Event) -> Iterator[str]:
-    """Those of Python variables. They are not masked, for a masked value would be another
-    value, so they stay on this machine: no export contains them and no import takes them.
+    """The blobs of Python variables, which are never exported or imported.
+
+    They are not masked, because masking would change the values.
     """
     match event:
         case VariableInjected(blob=blob, files_blob=listed):

@@ -51,7 +51,7 @@ class JournalCheck(Struct, frozen=True):
 
 def check(directory: Path) -> JournalCheck:
     """Check every line of a session and every blob that a line names."""
-    # First the pen: a writer may be at work, and notes there what it has written.
+    # Read the note first: a running writer may append after this.
     note = writer_lock.read(directory)
     path = directory / log_file.FILE_NAME
     *whole, torn = _content(path).split(b"\n")
@@ -72,7 +72,7 @@ def check(directory: Path) -> JournalCheck:
 
 
 class _Suspect(Struct, frozen=True):
-    """A bad line, with the head that would follow for each thing that it may be."""
+    """A bad line, with the head that follows it for each possible kind of damage."""
 
     number: int
     before: Head
@@ -91,8 +91,8 @@ class _Walk:
         self.path, self.head = path, Head()
         self.damages = list[Damage]()
         self.blobs = dict[str, int]()  # the line that names it first
-        self.variables = dict[str, int]()  # of Python, in the same form
-        self.hashes = dict[int, str]()  # of the events that are good
+        self.variables = dict[str, int]()  # of Python, likewise
+        self.hashes = dict[int, str]()  # of the valid events
         self._suspect: _Suspect | None = None
 
     def over(self, lines: Iterable[bytes]) -> None:
@@ -198,7 +198,7 @@ def _content(path: Path) -> bytes:
     try:
         with as_journal_errors("read", path):
             data = path.read_bytes()
-            if data and not data.endswith(b"\n"):  # it may just have been in writing
+            if data and not data.endswith(b"\n"):  # a writer may be writing it
                 data = path.read_bytes()
             return data
     except JournalError as error:

@@ -1,9 +1,9 @@
 """Deletes a session for good: its journal, its blobs and its subagents.
 
 The lock that every writer takes is held meanwhile. The directory is renamed first and
-then removed, so that there is never half a session; the next deletion removes what a
-crash leaves. Blobs that a fork shares are hard links and stay there. Checkpoints of the
-workspace are not touched.
+then removed, so that no session is ever half deleted; the next deletion removes what a
+crash leaves. Blobs that a fork shares are hard links and stay in the fork. Checkpoints of
+the workspace are not touched.
 """
 
 import fcntl
@@ -20,7 +20,7 @@ from refold.journal.store import log_file, writer_lock
 from refold.journal.store.disk import Disk, as_journal_errors
 from refold.journal.store.session_files import sweep
 
-DELETE_PREFIX = ".deleted-"  # before the process id of who deletes
+DELETE_PREFIX = ".deleted-"  # followed by the id of the deleting process
 
 
 class SessionSize(Struct, frozen=True):
@@ -32,14 +32,14 @@ class SessionSize(Struct, frozen=True):
 
 
 def session_size(path: Path) -> SessionSize:
-    """What is removed if this session is deleted."""
+    """The size of what deleting this session removes."""
     sessions = files = size = 0
     for folder, _, names in os.walk(path):
         for name in names:
             with suppress(OSError):  # just gone
                 status = os.lstat(os.path.join(folder, name))
                 files, sessions = files + 1, sessions + (name == log_file.FILE_NAME)
-                # What another has a link to stays on the disk.
+                # A file with other links stays on the disk.
                 size += status.st_size if status.st_nlink == 1 else 0
     return SessionSize(sessions, files, size)
 

@@ -33,11 +33,11 @@ class Disk:
     """The real disk. Raises `OSError`."""
 
     def open(self, path: Path, *, new: bool = False) -> int:
-        """Open for reading and writing, through no link. What is made is for its owner alone."""
+        """Open for reading and writing, refusing links. A new file is its owner's only."""
         if not new:
             return open_checked(path, os.O_RDWR)
         file = open_checked(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-        os.fchmod(file, 0o600)  # the umask may have taken from it
+        os.fchmod(file, 0o600)  # whatever the umask
         return file
 
     def close(self, file: int) -> None:
@@ -50,21 +50,21 @@ class Disk:
     def write(self, file: int, data: bytes, offset: int) -> None:
         """Write all of `data`. If this raises, a part may have been written."""
         count = os.pwrite(file, data, offset)
-        while count < len(data):  # a short write is no fault yet
+        while count < len(data):  # a short write is not an error yet
             count += os.pwrite(file, data[count:], offset + count)
 
     def truncate(self, file: int, size: int) -> None:
         os.ftruncate(file, size)
 
     def sync(self, file: int) -> None:
-        """Return when the content is where a power cut cannot reach it."""
+        """Return when the content would survive a power failure."""
         if sys.platform == "darwin":
             fcntl.fcntl(file, fcntl.F_FULLFSYNC)
         else:
             os.fdatasync(file)
 
     def sync_directory(self, path: Path) -> None:
-        """Return when the names in a directory are as safe."""
+        """Return when the names in a directory would survive a power failure."""
         directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(directory)
@@ -88,8 +88,10 @@ def make_directories(path: Path, disk: Disk) -> list[Path]:
     for wanted in reversed(missing):
         try:
             disk.mkdir(wanted)
-            disk.sync_directory(wanted.parent)  # or what is kept in it has no name
-        except FileExistsError:  # made by somebody else meanwhile
+            disk.sync_directory(
+                wanted.parent
+            )  # else its name could be lost with all content
+        except FileExistsError:  # created by another process meanwhile
             if not wanted.is_dir():
                 raise NotADirectoryError(errno.ENOTDIR, "Not a directory") from None
     return missing
@@ -97,7 +99,7 @@ def make_directories(path: Path, disk: Disk) -> list[Path]:
 
 @contextmanager
 def as_journal_errors(deed: str, path: Path) -> Generator[None]:
-    """Turn what the system says into one sentence: what could not be done, and why."""
+    """Convert an `OSError` into a `JournalError` that says what failed, and why."""
     try:
         yield
     except OSError as error:

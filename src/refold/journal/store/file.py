@@ -1,7 +1,7 @@
 """A store in a directory of its own: the log file, the note of the writer, and the blobs.
 
     events.jsonl   one line for each event; locked by its writer    (log_file, reader)
-    `pen`          who writes, and where the last line ended        (writer_lock)
+    `pen`          the writer, and where the last line ended        (writer_lock)
     blobs/         what is too large for a line, by sha256          (blobs)
 
 Directories have mode 0700 and files 0600. Each promise of `store.Store` is carried out in a
@@ -27,9 +27,9 @@ from refold.journal.store.port import Blobs, Lease
 from refold.journal.store.reader import Reader
 from refold.journal.store.writer_threads import WorkQueue, Writers
 
-SLOW_WRITE_SECONDS = 0.02  # seconds: a write that takes so long has waited for a disk
-PENALTY_SECONDS = 30.0  # seconds in which the threads write then
-MAX_DIRECT_BYTES = 256_000  # bytes that are written at once
+SLOW_WRITE_SECONDS = 0.02  # a slower write has waited for the disk
+PENALTY_SECONDS = 30.0  # in which the threads write after that
+MAX_DIRECT_BYTES = 256_000  # of one write in the event loop
 
 
 class FileStore:

@@ -21,12 +21,12 @@ from refold.journal.store.port import Fence, Lease, check, check_claim
 
 
 class JournalWriter:
-    """One thread at a time, except for `keep`, which may run in parallel."""
+    """For one thread at a time, except for `keep`, which may run in parallel."""
 
     def __init__(self, directory: Path, disk: Disk) -> None:
         self._directory, self._disk = directory, disk
         self._path = directory / log_file.FILE_NAME
-        self._lines: LogFile | None = None  # None: nothing to write in yet, or idle
+        self._lines: LogFile | None = None  # None: not created yet, or not leased
         self._lock_file = writer_lock.LockFile(directory, disk)
         self._epoch, self._claim, self._leased = 0, 0, False
         self._fence = Fence()
@@ -34,13 +34,13 @@ class JournalWriter:
 
     @property
     def size(self) -> int | None:
-        """How far the lines are good. None: only the process that writes knows."""
+        """The size of the valid lines. None: only the writing process knows."""
         book = self._lines
         return book.size if book else None
 
     @property
     def is_quick(self) -> bool:
-        """Does an append only write to a file that is open, and sync nothing?"""
+        """Whether an append only writes to an open file and syncs nothing."""
         return self._lines is not None and self._lines.is_quick
 
     @property
@@ -69,7 +69,7 @@ class JournalWriter:
                 if self._lines and self._lines.in_place() and not self._fence:
                     self._lines.settle()
                     self._lines.sync()
-                    # All is kept. A note still in our name only costs the next writer a closer look.
+
                     with suppress(OSError):
                         given_back = writer_lock.Writer(self._epoch, claim=self._claim)
                         self._lock_file.sign(given_back, self._head, self._lines.size)
@@ -102,7 +102,7 @@ class JournalWriter:
         """Lock the log file and repair its end, if it exists."""
         with suppress(FileNotFoundError):
             self._lines = self._open_log()
-            note = writer_lock.read(self._directory)  # its last writer has left it by now
+            note = writer_lock.read(self._directory)  # the last writer may have changed it
         check_claim(claim, note.writer.claim, ours=False)
         self._head, cut = note.head, b""
         if self._lines:
@@ -174,7 +174,7 @@ class JournalWriter:
             )
 
     def _names(self) -> list[Path]:
-        """The directories by which the lines are found, lowest first."""
+        """The directories whose names lead to the journal, lowest first."""
         return [self._directory, *self._directory.parents[:2]]
 
     def _close(self) -> None:
@@ -188,7 +188,7 @@ class JournalWriter:
 def _newest(note: writer_lock.LockNote, book: LogFile | None) -> int:
     """A number higher than that of every earlier writer.
 
-    If there is no note, the clock gives it.
+    Without a valid note, it is taken from the clock.
     """
     if note.state != "good" and book and book.count:
         return int(time())

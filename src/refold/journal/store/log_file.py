@@ -22,7 +22,7 @@ from refold.journal.store.writer_lock import lock, unlock
 
 FILE_NAME = "events.jsonl"
 _TURN_OVER, _TURN_BEGUN = b'"kind":"TurnEnded"', b'"kind":"TurnStarted"'
-MAX_UNSYNCED_BYTES = 16_000_000  # bytes in memory; more are synced before the next write
+MAX_UNSYNCED_BYTES = 16_000_000  # in memory; more are synced before the next write
 
 
 class LogFile:
@@ -40,9 +40,9 @@ class LogFile:
         self._identity = _identity(os.fstat(self._file))
         self.size = self.count = 0  # as the last good write left the file
         self._torn = False  # something may stand after `size`
-        self._syncing = threading.Lock()  # one at a time: only one is told of a fault
-        self._guard = threading.Lock()  # of what follows
-        self.kept = 0  # so many bytes are where a power cut cannot reach them
+        self._syncing = threading.Lock()  # an error is reported to one sync only
+        self._guard = threading.Lock()  # of the fields below
+        self.kept = 0  # bytes that would survive a power failure
         self._unkept = list[bytes]()  # the bytes after those
         self._names = list[Path]()  # directories whose new names are not kept
         self._doubtful = False  # a sync failed
@@ -53,7 +53,7 @@ class LogFile:
 
     @property
     def is_quick(self) -> bool:
-        """Will the next `write` neither sync nor repair anything?"""
+        """Whether the next `write` neither syncs nor repairs anything."""
         return not self._torn and self.size - self.kept <= MAX_UNSYNCED_BYTES
 
     def in_place(self) -> bool:
@@ -64,10 +64,10 @@ class LogFile:
             return False
 
     def mend(self, kept_bytes: int, names: Sequence[Path] = ()) -> bytes:
-        """Take the file as it is found, cut off what has no end or is a hole, and keep it.
+        """Adopt the file, cut off a partial line or a hole at its end, and keep the rest.
 
-        `kept` bytes are known to be safe; what follows them is written anew,
-        for an earlier writer may have failed to sync it. Gives what was cut off.
+        `kept_bytes` are known to be safe; what follows is written again, because an
+        earlier writer may have failed to sync it. Returns what was cut off.
         """
         data = self._path.read_bytes()
         end = end_of_lines(data, kept_bytes)
@@ -106,7 +106,7 @@ class LogFile:
         self.count += len(lines)
 
     def sync(self) -> None:
-        """Keep everything written so far. One that failed leaves the file in doubt."""
+        """Keep everything written so far. If it fails, the file is in doubt."""
         with self._syncing:
             with self._guard:
                 if self.all_is_kept:
@@ -127,7 +127,7 @@ class LogFile:
                 del self._unkept[: len(pieces)], self._names[: len(names)]
 
     def write_anew(self) -> None:
-        """End the doubt: write again what was not kept, and sync that."""
+        """If the file is in doubt, write what was not kept again, and sync it."""
         with self._syncing:
             if self._doubtful:
                 self._disk.write(self._file, b"".join(self._unkept), self.kept)
@@ -146,7 +146,7 @@ class LogFile:
         try:
             self._disk.write(self._file, piece, self.size)
         except BaseException:
-            with suppress(OSError):  # the fault is told already; the next write tries
+            with suppress(OSError):  # the first error is raised; the next write retries
                 self._take_back()
             raise
         self._torn = False
@@ -161,17 +161,17 @@ class LogFile:
     def _keep(self, file: int, names: Sequence[Path]) -> None:
         self._disk.sync(file)
         for directory in names:
-            with suppress(PermissionError):  # made in a place that we cannot look into
+            with suppress(PermissionError):  # in a directory that we cannot read
                 self._disk.sync_directory(directory)
 
 
 def end_of_lines(data: bytes, kept_bytes: int) -> int:
-    """Where the lines end that can be continued: before half a line, and before a hole.
+    """The end of the lines that can be continued: before a partial line or a hole.
 
-    After a power failure any block that was not synced may be missing, also in the middle: it
-    reads as zeros, which no line holds. Up to `kept` bytes everything was synced, and a hole
-    there is damage that `codec` reports. `kept` may be out of date, so a hole is damage, too,
-    if a whole turn and the start of another follow: the end of a turn is synced.
+    After a power failure any block that was not synced may be missing, also in the middle:
+    it reads as zeros, which no line contains. Up to `kept_bytes` everything was synced, so a
+    hole there is damage that `codec` reports. The number may be out of date, so a hole is
+    damage, too, if a whole turn and the start of another follow: a turn's end is synced.
     """
     end = data.rfind(b"\n") + 1
     hole = data.find(b"\0", 0, end)

@@ -20,7 +20,7 @@ class WireCall(Struct, frozen=True):
     to: str
     request: bytes = b""
     answer: bytes = b""
-    came_to: str = "asked again"  # unless it was the last of its step
+    came_to: str = "asked again"  # for all but the last of a step
     lost: str = ""
 
 
@@ -28,7 +28,7 @@ def wire_calls(
     entries: Iterable[Entry], blob: Callable[[str], bytes]
 ) -> Iterator[WireCall]:
     """All model calls in order. A request shares a prefix with an earlier one, so all are read."""
-    before: dict[str, bytes | None] = {}  # by where it went; None: it is not known whole
+    before: dict[str, bytes | None] = {}  # by target; None: incomplete
     waiting: WireCall | None = None
     for entry in entries:
         match entry.event:

@@ -16,9 +16,9 @@ from refold.errors import Conflict, Fenced, JournalError
 class Lease(Struct, frozen=True):
     """The writer lock: the writer's number, and what was repaired when it was taken.
 
-    `cut` is half a line that a crash had left at the end, which was removed. `head` is what
-    the last writer noted as written, as (seq, h): a journal that ends before it has lost its
-    tail. (0, "") if there is no note.
+    `cut` is a partial line that a crash left at the end and that was removed. `head` is what
+    the last writer noted as written, as (seq, h), or (0, "") without a note: a journal that
+    ends before it has lost its tail.
     """
 
     epoch: int
@@ -27,7 +27,7 @@ class Lease(Struct, frozen=True):
 
 
 class Blobs(Protocol):
-    """What is too large for a line of a session.
+    """Content that is too large for a line of a session.
 
     `put` returns when the blob is *kept*; its name is its sha256 in hex. `get` reads a blob, or
     raises `JournalError`. Nothing here blocks the event loop.
@@ -44,9 +44,9 @@ class Store(Protocol):
     them or none and raises: `Conflict` unless `expect` lines are there, `Fenced` if a later
     writer took the lock, `JournalError` if the disk fails. `keep` returns when everything
     written is *kept*: it survives a power failure; if it raises, what was not yet kept may be
-    gone, and `lease` must be called again. `read` gives whole lines only; half a line, left
-    by a crash, does not count. `head` is the (seq, hash) after the last of the lines, noted
-    next to them, so that a cut at a line's end is noticed.
+    gone, and `lease` must be called again. `read` returns complete lines only, without a
+    partial one that a crash left. `head` is the (seq, hash) after the last of the lines,
+    noted next to them, so that a journal cut at a line's end is noticed.
 
     `lease` takes the writer lock and gives its number, higher than any before; it raises
     `Held` while another live writer has it, and removes a torn tail. `release` gives the lock
@@ -57,8 +57,8 @@ class Store(Protocol):
     one recorded: a process that was paused before its lease must not take the session from
     its successor. 0: sessions are not assigned, and the lock alone decides.
 
-    A store that raised `Fenced` stays fenced: `lease` and `append` raise it from then on, for
-    its owner would else take the session back. Who opens the session again opens another store.
+    A store that raised `Fenced` stays fenced: `lease` and `append` raise it from then on,
+    or its owner would take the session back. To open the session again, open a new store.
     """
 
     @property
@@ -103,7 +103,7 @@ class MemoryStore:
         self._epoch = 0  # 0: released
 
     def another(self) -> "MemoryStore":
-        """The store of another writer of the same journal."""
+        """A store for another writer of the same journal."""
         other = MemoryStore(blobs=self.blobs)
         other.share(self)
         return other
@@ -144,7 +144,7 @@ class MemoryStore:
 
 
 class _LastWriter:
-    """What the writers of one journal in memory know of each other."""
+    """The state that the writers of one journal in memory share."""
 
     def __init__(self) -> None:
         self.epoch = self.claim = 0
@@ -152,7 +152,7 @@ class _LastWriter:
 
 
 class Fence:
-    """Around what a fenced store may not do: once it raised `Fenced`, it does so for good."""
+    """A context for what a fenced store may not do: after one `Fenced` it always raises."""
 
     def __init__(self) -> None:
         self._reason = ""
@@ -170,7 +170,7 @@ class Fence:
 
 
 def check(epoch: int, newest: int, expect: int, count: int) -> None:
-    """Raise unless writer `epoch` may append to a journal of `found` lines."""
+    """Raise unless writer `epoch` may append to a journal of `count` lines."""
     if epoch < newest:
         raise Fenced(f"writer {epoch} lost the lock to writer {newest}")
     if expect != count:

@@ -12,13 +12,13 @@ class Reader:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._line = self._byte = 0  # so many lines end at this byte
+        self._line = self._byte = 0  # the lines read, and where they end
 
     def read(self, after: int, until: int | None = None) -> list[bytes]:
-        """The lines after line `after` in the first `until` bytes; None: in all."""
+        """The lines after line `after`, in the first `until` bytes or in the whole file."""
         line, byte = (self._line, self._byte) if after >= self._line else (0, 0)
         data = self._from(byte, until)
-        if data is None:  # shorter than before, or no line ends there any more
+        if data is None:  # truncated, or no line ends there any more
             line, byte = 0, 0
             data = self._from(0, until) or b""
         end = data.rfind(b"\n") + 1
@@ -40,7 +40,7 @@ class Reader:
 
 
 def _exactly(file: int, count: int) -> bytes:
-    """As many bytes as asked for, or all there are."""
+    """Read `count` bytes, or all that there are."""
     pieces = list[bytes]()
     while count and (piece := os.read(file, count)):
         pieces.append(piece)

@@ -1,4 +1,4 @@
-"""The sessions in a directory by name and time, and what a crash left unfinished beside them.
+"""The sessions in a directory by name and time, and the removal of unfinished ones.
 
 No journal is read here: `journal.home` finds sessions, `journal.store.file` reads them.
 """
@@ -20,7 +20,7 @@ CHILDREN_DIRECTORY = "children"  # in the directory of their parent
 
 
 class FileStamp(Struct, frozen=True, array_like=True):
-    """Size, time and inode of a journal. A different stamp: it was written."""
+    """Size, time and inode of a journal. If they differ, it was written."""
 
     size: int = -1
     mtime: int = 0  # nanoseconds
@@ -33,7 +33,7 @@ class FileStamp(Struct, frozen=True, array_like=True):
 
 
 class SessionFiles(Protocol):
-    """The directory of all sessions, for what makes a new one in it."""
+    """The directory of all sessions, for code that creates one."""
 
     root: Path
 
@@ -42,7 +42,7 @@ class SessionFiles(Protocol):
 
 
 class SessionListing(Struct, frozen=True):
-    """Sessions without subagents: `ids` are the last written first."""
+    """The sessions without subagents. `ids` has the last written first."""
 
     ids: tuple[str, ...]
     stamps: dict[str, FileStamp]
@@ -59,7 +59,7 @@ def list_sessions(root: Path) -> SessionListing:
         raise BadInput(_unreadable(root, error)) from error
     try:
         for name in os.listdir(above):
-            if name[0] == "." or clean(name) != name:  # not UTF-8: none of ours
+            if name[0] == "." or clean(name) != name:  # not UTF-8, so not a session
                 continue
             if (stamp := stamp_of(f"{name}/{log_file.FILE_NAME}", above)) is not None:
                 stamps[name] = stamp
@@ -75,10 +75,10 @@ def stamp_of(file: str | Path, above: int | None = None) -> FileStamp | None:
     """The stamp of this journal; None if there is no file."""
     try:
         status = os.stat(file, dir_fd=above)
-    except (OSError, ValueError):  # the latter for what can be no path
+    except (OSError, ValueError):  # `ValueError` for an invalid path
         return None
     if not (S_ISREG(status.st_mode) or S_ISDIR(status.st_mode)):
-        return None  # whoever opened a pipe would wait without end
+        return None  # opening a pipe would block forever
     return FileStamp(status.st_size, status.st_mtime_ns, status.st_ino)
 
 
@@ -90,7 +90,7 @@ def _unreadable(root: Path, error: OSError) -> str:
 
 
 def sweep(root: Path, aside: str) -> None:
-    """Remove what processes that died left unfinished: `aside` and their id begin its name.
+    """Remove what dead processes left unfinished: names with `aside` and a process id.
 
     Raises `OSError` for a link.
     """

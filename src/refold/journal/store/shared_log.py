@@ -1,10 +1,11 @@
 """A file of events that several processes change, one at a time, and the value they fold to.
 
-A change takes the lock, reads what others wrote, decides, appends and syncs, and gives the
-lock back: two processes that claim one thing cannot both have it. Lines are chained as those
-of a session (`events.codec`). Half a line, left by a crash, is cut off before the next one is
-written. What the events mean is given; a session's own journal has one writer for all of its
-time (`journal_writer`). It blocks on the disk: call it in a thread.
+A change takes the lock, reads what others wrote, decides, appends and syncs, and releases
+the lock: two processes that claim one thing cannot both get it. Lines are chained like
+those of a session (`events.codec`). A partial line that a crash left is cut off before the
+next one is written. An `EventSchema` defines the events. Unlike this file, a session's own
+journal keeps one writer for long (`journal_writer`). It blocks on the disk: call it in a
+thread.
 """
 
 import sys
@@ -28,12 +29,12 @@ from refold.journal.store.reader import Reader
 
 State = TypeVar("State")
 Change = TypeVar("Change", bound=Struct)
-_TIMEOUT_SECONDS = 10.0  # seconds that the lock is waited for: who has it needs a moment
+_TIMEOUT_SECONDS = 10.0  # of waiting for the lock, which is held only briefly
 _POLL_SECONDS = 0.005
 
 
 class EventSchema(Generic[State, Change]):
-    """How events are read and folded. `thing` is what the file is, for an error message."""
+    """How events are read and folded. `thing` names the file in an error message."""
 
     def __init__(
         self,
@@ -46,7 +47,7 @@ class EventSchema(Generic[State, Change]):
         self._kinds: Mapping[str, type[Change]] = {kind.__name__: kind for kind in kinds}
 
     def events(self, entry: Entry) -> Iterable[Change]:
-        """The event of a line; none for a kind of another version."""
+        """The event of a line, or nothing for an unknown kind."""
         if isinstance(entry.event, Unknown) and (kind := self._kinds.get(entry.event.kind)):
             try:
                 yield msgspec.json.decode(entry.event.data, type=kind)
@@ -66,7 +67,7 @@ class SharedLog(Generic[State, Change]):
     ) -> None:
         self.path = path
         self._meaning, self._masked, self._disk = meaning, masked, disk or Disk()
-        self._alone = threading.Lock()  # of the threads here; the file has the other one
+        self._alone = threading.Lock()  # among threads; the file's lock is among processes
         self._start()
 
     def read(self) -> State:
@@ -77,9 +78,9 @@ class SharedLog(Generic[State, Change]):
     def change(
         self, by: str, decide: Callable[[State], Change | None]
     ) -> tuple[Change | None, State]:
-        """Append the event that `decide` returns for the value as it is, if it returns one.
+        """Append the event that `decide` returns for the current value, if it returns one.
 
-        Returns that and the value after it. What `decide` raises is passed on.
+        Returns the event and the value after it. Exceptions of `decide` are passed on.
         """
         with self._alone, as_journal_errors("write", self.path), self._open_locked() as log:
             event = decide(self._read())
@@ -101,7 +102,7 @@ class SharedLog(Generic[State, Change]):
         except OSError:
             about = None
         file = (about.st_dev, about.st_ino) if about else None
-        if file != self._file:  # it was moved away
+        if file != self._file:  # the file was moved away or replaced
             self._start()
             self._file = file
         try:
@@ -142,7 +143,7 @@ class SharedLog(Generic[State, Change]):
         while True:
             try:
                 log = LogFile(self.path, self._disk, new=not self.path.exists())
-            except FileExistsError:  # another process was quicker
+            except FileExistsError:  # another process was faster
                 continue
             except Held as error:
                 if time.monotonic() >= until:

@@ -34,9 +34,9 @@ def tree(path: Path, session: str) -> Node:
 def entries_in(
     path: Path, known: tuple[int, str] = (0, ""), *, begins: bool = False
 ) -> tuple[list[Entry], str]:
-    """The good entries of a session from the start, and what is wrong with the next.
+    """The valid entries of a session from the start, and what is wrong with the next.
 
-    `known` is an event that the parent recorded, as (seq, hash). One that `begins` may have
+    `known` is an event that the parent recorded, as (seq, hash). With `begins` there may be
     no file yet.
     """
     entries: list[Entry] = []
@@ -64,7 +64,7 @@ def is_written(path: Path) -> bool:
     with suppress(OSError):
         for _ in range(_MAX_READS):
             note = writer_lock.read(path)
-            if note.state != "damaged":  # it may just have been in writing
+            if note.state != "damaged":  # else it may be half written
                 return writer_lock.lives(note.writer)
     return False
 
@@ -74,7 +74,7 @@ def _node(
 ) -> Node:
     written = is_written(
         path
-    )  # before the lines: who ends after this is seen to have ended
+    )  # read before the lines, so that these include the writer's end
     entries, damage = entries_in(path, begins=begins)
     view = fold(entries)
     known = {known_child.name: known_child for known_child in view.children.children}
@@ -84,7 +84,7 @@ def _node(
             f"{session}/{name}",
             f"{address}/{name}",
             known.get(name),
-            begins=written,  # a living parent may have a child that has not written yet
+            begins=written,  # a running parent may have a child that has not written yet
         )
         for name in _names(path, known)
     )
@@ -119,7 +119,7 @@ class LineSource(Protocol):
 
 
 class JournalLines:
-    """Those of the session in this directory."""
+    """The lines of the session in this directory."""
 
     def __init__(self, path: Path) -> None:
         self._path, file = path, path / log_file.FILE_NAME
@@ -133,7 +133,7 @@ class TreeFollower:
     """Follows a tree: `new_entries` gives the entries that are new since the last call.
 
     A subagent is followed from its start to its end. A damaged journal is reported once, in
-    `damages`, and followed no longer.
+    `damages`, and no longer followed.
     """
 
     def __init__(self, source: LineSource, address: str) -> None:
@@ -144,7 +144,7 @@ class TreeFollower:
         """New entries with the address of their node, in the order of time."""
         entries = list[tuple[float, str, Entry]]()
         waiting = list(self._followed)
-        while waiting:  # those that were born meanwhile come after their parents
+        while waiting:  # new subagents come after their parents
             address = waiting.pop(0)
             for time, entry in self._new(address):
                 entries.append((time, address, entry))
@@ -185,7 +185,7 @@ class _Followed:
         self._latest = 0.0
 
     def new(self) -> Iterator[tuple[float, Entry]]:
-        """New entries with a time that never decreases, whatever the writer's clock did."""
+        """New entries, with times that never decrease even if the writer's clock did."""
         for entry, head in codec.decode(self.source.read(self._head.seq), self._head):
             self._head = head
             self._latest = max(self._latest, entry.at)

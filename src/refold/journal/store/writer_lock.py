@@ -28,9 +28,9 @@ FILE_NAME = "pen"
 
 
 class Writer(Struct, frozen=True):
-    """The process that writes. `pid` 0: it has closed the journal, and everything was kept.
+    """The process that writes. `pid` 0: it has closed the journal, and everything is kept.
 
-    `claim` is the newest with which the session was leased (`port.Store.lease`).
+    `claim` is the newest under which the session was leased (`port.Store`).
     """
 
     epoch: int = 0
@@ -41,7 +41,7 @@ class Writer(Struct, frozen=True):
 
 
 class LockNote(Struct, frozen=True):
-    """What the file says. So many bytes of the journal were `kept` by then."""
+    """The content of the file. `kept` is the number of bytes that were kept by then."""
 
     writer: Writer = Writer()
     head: tuple[int, str] = (0, "")
@@ -71,12 +71,12 @@ class LockFile:
 
     def remember(self, head: tuple[int, str], kept_bytes: int) -> None:
         """Note where the journal ends now."""
-        # The lines are written by now, and an older note only notices less.
+        # The lines are written already; an outdated note only detects less.
         with suppress(OSError):
             self._disk.write(self._file, _head_line(head, kept_bytes), 0)
 
     def in_place(self) -> bool:
-        """Whether the file is still there and says what was signed."""
+        """Whether the file is still there, with what this writer signed."""
         try:
             current, ours = os.lstat(self._name), os.fstat(self._file)
         except OSError:
@@ -121,12 +121,12 @@ def read(directory: Path) -> LockNote:
 
 
 def lives(writer: Writer) -> bool:
-    """Is the writer alive, as far as this machine can tell?"""
+    """Whether the writer is alive, as far as this machine can tell."""
     return bool(writer.pid) and _may_live(writer)
 
 
 def holder(writer: Writer) -> str:
-    """The writer in words, for the error of a process that would like to write."""
+    """The writer in words, for the error that another process gets."""
     if not lives(writer):
         return "another process"
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(writer.since))
@@ -134,9 +134,9 @@ def holder(writer: Writer) -> str:
 
 
 def is_locked_by(pid: int, path: Path) -> bool:
-    """Does this process hold the lock on the log file at `path`, by what the kernel says?
+    """Whether the process `pid` holds the lock on the log file at `path`, by /proc.
 
-    False also where the kernel does not tell: of another user's process, or without /proc.
+    False also for another user's process, and without /proc.
     """
     with suppress(OSError):
         log = os.stat(path)
@@ -168,7 +168,7 @@ def _may_live(writer: Writer) -> bool:
         return True
     try:
         os.kill(writer.pid, 0)
-    except ProcessLookupError:  # a note from before; the new one is not written yet
+    except ProcessLookupError:  # an old note; the new one is not written yet
         return False
     except PermissionError:
         return True

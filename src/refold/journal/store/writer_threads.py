@@ -1,9 +1,8 @@
 """A few threads that write to the disk, so that the event loop never waits for it.
 
-Work is put in a queue. A queue does one thing after another, in the order in which it was
-given; queues run in parallel, as far as there are threads. A shared queue does its work once
-for all waiters of that moment: that is group commit. The work itself is in `journal_writer`
-and `blobs`.
+Work is put in a queue. A queue does its jobs one after another, in order; queues run in
+parallel, as far as there are threads. A shared queue does its work once for all waiting
+jobs: that is group commit. The work itself is in `journal_writer` and `blobs`.
 
 A cancelled waiter stops nothing: its work is completed, and the result is dropped.
 """
@@ -21,19 +20,19 @@ from anyio.lowlevel import current_token
 T = TypeVar("T")
 
 MAX_THREADS = 4
-IDLE_SECONDS = 10.0  # seconds without work after which a thread ends
+IDLE_SECONDS = 10.0  # after which a thread without work ends
 
 
 class WorkQueue:
-    """Work that must keep its order. `shared`: done once for all waiters."""
+    """Jobs that must keep their order. `shared`: one job is done for all waiters."""
 
     def __init__(self, *, shared: bool = False) -> None:
         self._shared = shared
         self.jobs = deque[Job[Any]]()
-        self.busy = False  # a thread has it, or it waits for one
+        self.busy = False  # a thread serves it, or it waits for one
 
     def drain(self, jobs: Sequence["Job[Any]"]) -> None:
-        """Do the jobs and wake the waiter of each, except of the last."""
+        """Do the jobs and wake the waiter of each but the last."""
         for number, job in enumerate(jobs):
             if number and self._shared:
                 job.end_like(jobs[0])
@@ -44,7 +43,7 @@ class WorkQueue:
 
 
 class Writers:
-    """Threads that start when there is work, and end when there is none for long."""
+    """Threads that start when there is work, and end after a while without."""
 
     def __init__(self, threads: int = MAX_THREADS, idle: float = IDLE_SECONDS) -> None:
         self._most, self._running, self._busy_queues = threads, 0, 0
@@ -53,7 +52,7 @@ class Writers:
         self._lock = threading.Lock()
 
     async def run(self, queue: WorkQueue, work: Callable[[], T]) -> T:
-        """What `work` gives or raises, when the queue's earlier work is done."""
+        """Run `work` after the queue's earlier jobs, and return its result."""
         job = Job(work)
         with self._lock:
             queue.jobs.append(job)
@@ -67,10 +66,10 @@ class Writers:
         return job.outcome()
 
     def run_here(self, queue: WorkQueue, work: Callable[[], object]) -> bool:
-        """Do `work` in this thread, if nothing of the queue waits or runs. False: it does.
+        """Do `work` in this thread, if the queue is idle. Returns False if it is not.
 
-        For work that waits for no disk: a hop to a thread and back costs twenty times as much
-        as a write to the page cache.
+        For work that does not wait for the disk: a hop to a thread and back costs twenty
+        times as much as a write to the page cache.
         """
         with self._lock:
             if queue.busy:
@@ -91,7 +90,7 @@ class Writers:
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _go_on(self, queue: WorkQueue) -> None:
-        """What came into the queue meanwhile is next."""
+        """Put the queue back if it has new jobs; else it is idle."""
         if queue.jobs:
             self._queues.put(queue)
         else:
@@ -106,12 +105,12 @@ class Writers:
             queue.drain(taken)
             with self._lock:
                 self._go_on(queue)
-            # Now: whoever waited finds the queue free, and may append without a thread.
+            # Last, so that the waiter finds the queue idle and may append without a thread.
             for job in taken[-1:]:
                 job.tell()
 
     def _next(self) -> WorkQueue | None:
-        """A queue with work. None, and one thread less, if there was none for long."""
+        """Wait for a queue with work. None if there is none for long: this thread ends."""
         try:
             return self._queues.get(timeout=self._patience)
         except Empty:
@@ -123,7 +122,7 @@ class Writers:
 
 
 class Job(Generic[T]):
-    """Work, and how to reach the event loop of its waiter."""
+    """Work, and the way to wake its waiter in an event loop."""
 
     def __init__(self, work: Callable[[], T]) -> None:
         self.ended = anyio.Event()
@@ -134,7 +133,7 @@ class Job(Generic[T]):
     def do(self) -> None:
         try:
             self._result = self._work()
-        except BaseException as error:  # whatever it is, it is for the one who waits
+        except BaseException as error:  # passed to the waiter
             self._error = error
 
     def end_like(self, other: "Job[T]") -> None:
@@ -146,7 +145,7 @@ class Job(Generic[T]):
         return cast(T, self._result)
 
     def tell(self) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed, so there is no waiter
             self._soon(self.ended.set)
 
 
