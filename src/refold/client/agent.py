@@ -48,7 +48,7 @@ HookFunction: TypeAlias = Callable[[Mapping[str, object]], object]
 
 
 class Agent(Struct, frozen=True, kw_only=True):
-    """A value: a model, tools, rights and a directory.
+    """An agent as a value: its model, tools, rights and directory.
 
     `tools` are added to the built-in ones, or replace them with `builtin=False`. Their
     parameters after a `*` are taken from `dependencies`, by name. `settings` are those of
@@ -121,7 +121,7 @@ class Agent(Struct, frozen=True, kw_only=True):
             await launch.aclose()
 
     async def sessions(self) -> Sequence[Card]:
-        """The sessions of its directory in which something was said, the newest first."""
+        """The sessions of its directory that have messages, newest first."""
         if not self.persist:
             return ()
         app = self._app()
@@ -134,7 +134,7 @@ class Agent(Struct, frozen=True, kw_only=True):
 
     @property
     def _flags(self) -> Mapping[str, object]:
-        """What holds in every directory that a session goes on in."""
+        """The settings that apply in every directory in which a session continues."""
         return {
             "agent": self.agent or None,
             "effort": self.effort or None,
@@ -152,7 +152,7 @@ class Agent(Struct, frozen=True, kw_only=True):
         return paths(self._environ)
 
     def _app(self, sessions: SessionIndex | None = None, resumed: str = "") -> App:
-        """`resumed` is the session that goes on, if one does."""
+        """The app of the agent's directory, or of that of the session `resumed`."""
         session_directory = SessionDirectory(Path(self.directory).absolute())
         if sessions is not None and resumed:
             session_directory = find_directory(
@@ -193,7 +193,7 @@ def _all_tools(tools: Sequence[Tool], *, builtin: bool) -> tuple[Tool, ...]:
             f"{wrong[0]!r} is not a tool: put @tool(Effect.LOOK), or what it does, above it"
         )
     for tool in tools:
-        tool.signature()  # its types are read now, not in the middle of a session
+        tool.signature()  # errors in its types are raised now, not within a session
     names = [tool.name for tool in all_tools]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice:

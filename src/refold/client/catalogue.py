@@ -15,37 +15,37 @@ from refold.journal.session_index import CardCatalogue, SessionIndex
 
 __all__ = ["LAST_SESSION", "SessionCatalogue", "sessions_of"]  # LAST: the newest session
 
-_READ_SECONDS = 2.0  # seconds for reading what is new; a list does not wait for thousands
-_MAX_TYPED_HITS = 200  # messages in which something is found while it is typed
+_READ_SECONDS = 2.0  # for reading new entries; a list does not wait for all
+_MAX_TYPED_HITS = 200  # hits of a search while it is typed
 
 
 class SessionCatalogue:
-    """Of one directory. `own` is the session that asks, and is not listed itself."""
+    """The sessions of one directory. `own` is the current session, which is not listed."""
 
     def __init__(self, home: SessionIndex, directory: Path | str, own: str = "") -> None:
         self._home, self._directory, self._own = home, directory, own
 
     async def sessions(self) -> Sequence[Card]:
-        """The others of this directory in which something was said, the newest first."""
+        """The other sessions of this directory that have messages, newest first."""
         catalogue = self._home.catalogue()
         cards = await anyio.to_thread.run_sync(sessions_of, catalogue, self._directory)
         return [card for card in cards if card.id != self._own]
 
     def names(self) -> Sequence[tuple[str, str, str]]:
-        """Id, name and title of each, for completion. Waits for a disk."""
+        """Id, name and title of each session, for completion. Reads the disk."""
         cards = sessions_of(self._home.catalogue(), self._directory)
         return [(card.id, card.about.name, card.about.title) for card in cards]
 
     async def find(self, text: str) -> str:
-        """The id of the session that this names: an id, its beginning, or a name.
+        """The id of the session with this id, beginning of an id, or name.
 
-        Raises `BadInput` where it names none, or several.
+        Raises `BadInput` if there is none, or more than one.
         """
         match = await anyio.to_thread.run_sync(self._home.find, text)
         return match.id
 
     async def search(self, words: str, limit: int) -> Sequence[Hit]:
-        """Where this was said, in the sessions of this directory."""
+        """Search the messages of this directory's sessions."""
 
         def work() -> Sequence[Hit]:
             catalogue = self._home.catalogue()
@@ -54,7 +54,7 @@ class SessionCatalogue:
         return await anyio.to_thread.run_sync(work)
 
     def search_while_typing(self, text: str) -> frozenset[str]:
-        """The sessions in which this was said, while it is still being typed."""
+        """The sessions whose messages contain this text, which is still being typed."""
         begun = text if text.endswith(('"', "*")) else f"{text}*"
         works_here = works_in(self._directory)
 
@@ -63,15 +63,15 @@ class SessionCatalogue:
 
         try:
             hits = self._home.catalogue().search(begun, _MAX_TYPED_HITS, other, seconds=0.0)
-        except BadInput:  # signs alone: they may stand in a title
+        except BadInput:  # punctuation alone: a title may contain it
             return frozenset()
         return frozenset(hit.card.id for hit in hits)
 
 
 def sessions_of(catalogue: CardCatalogue, directory: Path | str) -> list[Card]:
-    """Those of a directory in which something was said, the newest first.
+    """The sessions of a directory that have messages, newest first.
 
-    Of the runs of a schedule only the newest.
+    Of the runs of a schedule, only the newest is listed.
     """
     works_here = works_in(directory)
     cards = catalogue.cards(seconds=_READ_SECONDS)

@@ -34,7 +34,7 @@ _CHANGED_AGAIN = "the instructions changed again: read the newest change, and an
 
 
 def question_of(app: App) -> ChangedInstructions | None:
-    """What the user has not seen of the folder's instructions; None: nothing.
+    """The folder's instructions that the user has not seen; None if there are none.
 
     It reads files: call it in a thread. Raises `BadInput` for a damaged record.
     """
@@ -43,7 +43,7 @@ def question_of(app: App) -> ChangedInstructions | None:
 
 
 def judge(app: App, order: InstructionsResponse) -> None:
-    """Record the answer, which counts from the next turn on. As `question_of`."""
+    """Record the answer, which applies from the next turn on. Reads files, too."""
     offer = _offer(app)
     if not offer:
         raise AlreadyAnswered(_ALREADY_ANSWERED)

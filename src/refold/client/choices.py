@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 Offer = Mapping[str, object]
 OFFER_KINDS = ("tools", "skills", "commands", "agents", "presets", "models")
-_READ_SECONDS = 0.5  # seconds for reading what is new of the sessions
-_MAX_SESSIONS = 50  # sessions that are looked at for their models
+_READ_SECONDS = 0.5  # for reading new entries of the sessions
+_MAX_SESSIONS = 50  # whose models are offered
 _MAX_RECENT = 4
 
 
@@ -69,7 +69,7 @@ class ModelChoices:
         return ModelOffers(self._app.models, self._app.settings, self._app.environ)
 
     def _recent(self) -> Sequence[str]:
-        """The models of the newest sessions, in every directory, that could be asked now."""
+        """The models of the newest sessions, in every directory, that can be used now."""
         if not self._app.options.keep:
             return ()
         cards = self._app.home.catalogue().cards(seconds=_READ_SECONDS)[:_MAX_SESSIONS]
@@ -84,11 +84,11 @@ class ModelChoices:
         return not name.startswith("script/")
 
     def doubt(self, name: str) -> str:
-        """A warning if nothing is known of a model of that name; or ""."""
+        """A warning if no model of that name is known; or ""."""
         return self._offers.doubt(name)
 
     async def check(self, name: str) -> str:
-        """`name` in full. Raises `BadInput` for a model that cannot be asked."""
+        """The full name of the model. Raises `BadInput` if it cannot be used."""
         # A key may have to be fetched from a keyring.
         return await anyio.to_thread.run_sync(self._app.models.check, name)
 
@@ -110,7 +110,7 @@ class AgentChoices:
 
     @property
     def problems(self) -> Sequence[str]:
-        """Why a file that should be an agent is none, in sentences."""
+        """Say which agent files are invalid, and why."""
         return self._app.agents.problems
 
     def profiles(self) -> Sequence[Profile]:
@@ -121,36 +121,36 @@ class AgentChoices:
         return [(p.name, p.description) for p in self._app.system_prompt.presets()[0]]
 
     async def choose(self, name: str) -> Profile:
-        """This agent works from the next turn on. Raises `BadInput` for none."""
+        """Set the agent from the next turn on. Raises `BadInput` for an unknown one."""
         await self._send(SetAgent(name))
         return self._app.agents.find(name, "main")
 
     def preset_notice(self, agent: Profile) -> str:
-        """Says that this agent has a prompt of its own, where another was chosen; or ""."""
-        # The one that is set for everybody was not chosen by anybody.
+        """A notice that the agent's own prompt replaces the chosen one; or ""."""
+        # The default preset was not chosen by the user.
         preset = "" if self.preset == Settings().preset else self.preset
         return preset_notice(agent, preset)
 
 
 class Configuration:
-    """The settings as they are kept. `Session.settings` has those that hold here."""
+    """The settings as stored. `Session.settings` has those that apply here."""
 
     def __init__(self, app: App, flags: Mapping[str, object]) -> None:
         self._app, self._flags = app, flags
 
     @property
     def history_file(self) -> Path:
-        """Where the lines are kept that were typed at the prompt."""
+        """The file with the lines typed at the prompt."""
         return self._app.paths.state / "history"
 
     def mask(self, text: str) -> str:
-        """What was typed, as it may be kept: what looks like a secret is masked."""
+        """The typed text as it may be stored: what looks like a secret is masked."""
         from refold.session.redactor import Redactor
 
         return Redactor().mask_event(text)
 
     async def lines(self, keys: Sequence[str] = ()) -> Sequence[str]:
-        """Each setting of these keys, or all, with its value and where that comes from."""
+        """The settings with these keys, or all, each with its value and source."""
         from refold.config.settings_report import in_words
 
         app = self._app
@@ -159,14 +159,14 @@ class Configuration:
         )
 
     def remember(self, key: str, value: str) -> None:
-        """Make a value the default of every session to come. Raises `BadInput`."""
+        """Make a value the default of all later sessions. Raises `BadInput`."""
         from refold.config.set_setting import remember
 
         remember(self._app.paths, key, value)
 
 
 def offers(launch: Launch, kind: str) -> Sequence[Offer]:
-    """Those of one of `OFFER_KINDS`. Waits for a disk: call it in a thread."""
+    """The offers of one of `OFFER_KINDS`. Reads the disk: call it in a thread."""
     kinds: Mapping[str, Callable[[Launch], Sequence[Offer]]] = {
         "tools": _tools, "skills": _skills, "commands": _commands, "agents": _agents,
         "presets": _presets, "models": _models,

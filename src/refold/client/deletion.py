@@ -27,7 +27,7 @@ class DeletionPlan(Struct, frozen=True):
 
 
 def delete_session(home: SessionIndex, checkpoints: Path, id_: str) -> None:
-    """Delete one session for good. Raises `Held` while a process has it."""
+    """Delete a session for good. Raises `Held` while a process has it open."""
     if home.writer(id_):
         raise Held(f"the session {id_} is open in another process: leave it there first")
     cards = home.catalogue().cards(children=True)
@@ -44,7 +44,7 @@ def deletions(
     sessions: Sequence[str],
     cards: Sequence[Card],
 ) -> list[DeletionPlan]:
-    """What goes with each. The snapshots of a whole workspace go with the last of its own."""
+    """What goes with each session. A workspace's snapshots go with its last session."""
     ids = set(sessions)
     stays = [card for card in cards if card.id.partition("/")[0] not in ids]
     places = frozenset(map(_real, {card.about.directory for card in stays}))

@@ -75,11 +75,11 @@ if TYPE_CHECKING:
     from refold.app.entered_worktree import SessionWorktree
     from refold.client.permissions import Permissions
 
-# It takes one kind of order. A bool says whether the order changed anything.
+# Handles one kind of order. A bool says whether the order changed anything.
 OrderHandler: TypeAlias = Callable[[Any], Awaitable[bool | OrderResult]]
 TURN_IS_RUNNING = "a turn of this session is running already: wait, or stop it"
 NO_CHILD = "no subagent is running"
-# What a whole turn has: it cannot be changed within one.
+# What applies to a whole turn cannot be changed within one.
 _OF_A_TURN: Mapping[type, str] = MappingProxyType(
     {SetModel: "model", SetEffort: "effort", SetAgent: "agent", SetDirectory: "directory"}
 )
@@ -99,10 +99,10 @@ class Dispatcher:
         self._keys = set[str]()  # of orders that are no messages; those are in the journal
         self._messages = deque[SendMessage]()
         self._compaction: CompactConversation | None = None
-        self._scope: CancelScope | None = None  # of the compaction, while it is done
+        self._scope: CancelScope | None = None  # of the compaction, while it runs
         self._continues: Continue | None = None
         self._begins = False
-        self._asked = 0  # the seq at which the turn began to wait for a person
+        self._asked = 0  # the seq at which the turn began to wait for the user
         self._handlers: Mapping[type[Order], OrderHandler] = {
             SendMessage: self._message,
             Steer: partial(self._say, when="now"),
@@ -161,13 +161,13 @@ class Dispatcher:
         return self._continues is not None or self._begins or ordered
 
     async def step(self) -> bool:
-        """A turn, a compaction or a message."""
+        """Carry out the next turn, compaction or message."""
         engine = self._engine
         if engine.view.turn.seq and engine.view.seq <= self._asked:
             return False
         if self._continues or not engine.idle:
             order, self._continues = self._continues, None
-            self._begins = True  # until its first event is recorded, only this says so
+            self._begins = True  # the only sign of it until its first event is recorded
             try:
                 with acting_as(order.by if order else ""):
                     view = await (engine.continue_() if order else engine.go())
@@ -210,7 +210,7 @@ class Dispatcher:
     async def _say(
         self, order: SendMessage | Steer | Queue, when: Literal["now", "next"]
     ) -> bool:
-        """Record a message at once. False if that was done before."""
+        """Record a message at once. False if it was recorded before."""
         _check_text(order)
         shown = list[ImageData]()
         if order.images:
@@ -254,7 +254,7 @@ class Dispatcher:
         return await self._engine.inbox.ran(order.command, order.output)
 
     async def _report(self, _: ReportStatus | ReportSnapshot) -> bool:
-        """The clients write the document: they have `Session.status` and `snapshot`."""
+        """Do nothing: clients write the document, by `Session.status` and `snapshot`."""
         return False
 
     async def _set_directory(self, order: SetDirectory) -> OrderResult:
@@ -297,7 +297,7 @@ class Dispatcher:
         return self._stops_compaction() or await self._engine.inbox.cancel(order.reason)
 
     def _stops_compaction(self) -> bool:
-        """One between two turns is stopped, and nothing else."""
+        """Stop a compaction between two turns. False if none runs."""
         if self._scope is not None:
             self._scope.cancel()
         return self._scope is not None
@@ -315,7 +315,7 @@ class Dispatcher:
             raise BadInput("there are no messages to compact")
         if self._engine.running or self._engine.view.turn.seq:
             return await self._engine.inbox.compact(order.kind, order.focus)
-        self._compaction = order  # between two turns: `step` does it
+        self._compaction = order  # between two turns, `step` carries it out
         return True
 
     async def _set_mode(self, order: SetMode) -> bool:
@@ -368,7 +368,7 @@ class Dispatcher:
         )
         if not taken:
             raise AlreadyAnswered(f"the call {order.call_id!r} was answered already")
-        if rules and order.grant == "always":  # the yes has counted by now
+        if rules and order.grant == "always":  # the call is already allowed
             self._app.workspace.always(*rules)
         return True
 
@@ -430,7 +430,7 @@ class Dispatcher:
         return True
 
     async def _mail(self, order: MailTeammate) -> bool:
-        """Send it. False: it was sent before. Raises `BadInput` where no such teammate works."""
+        """Mail a teammate. False if sent before. Raises `BadInput` for an unknown one."""
         inbox, children = self._engine.inbox, self._engine.view.children
         if not order.text.strip():
             raise BadInput("the message is empty: say what the teammate is to know")
@@ -470,7 +470,7 @@ def _check_text(order: SendMessage | Steer | Queue) -> None:
 def _rules_to_grant(
     permissions: "Permissions", order: ApprovalResponse, request: Permission | Questions
 ) -> Sequence[str]:
-    """The rules that go with this yes: some that were offered, or that cover the call."""
+    """The rules to grant with this approval: offered ones, or ones that cover the call."""
     offered = permissions.rule_sets(request)
     if not offered:
         raise BadInput(f"no rule can cover {order.call_id!r}: allow it without a grant")
@@ -492,7 +492,7 @@ def _rules_to_grant(
 
 
 async def _wait_for(work: Awaitable[object]) -> bool:
-    """Wait for `work`. What a tool would be told is told to who gave the order."""
+    """Wait for `work`. Raises `BadInput` with the text of a `ToolFailed`."""
     try:
         await work
     except ToolFailed as error:

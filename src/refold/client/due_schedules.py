@@ -31,17 +31,17 @@ from refold.errors import RefoldError
 from refold.journal.schedules.schedule_book import ScheduleBook
 from refold.views.escape import on_one_line
 
-_MAX_LOOK_SECONDS = 60.0  # seconds, at most, between two looks at the file
-_SPREAD_SECONDS = 1.0  # seconds over which several open processes spread their starts
+_MAX_LOOK_SECONDS = 60.0  # between two checks of the file
+_SPREAD_SECONDS = 1.0  # over which several open processes spread their starts
 _MAX_RUNS = 4  # runs of this process at once
-_REPORTED_CODES = (0, 1)  # exit codes of a run that said what became of it
+_REPORTED_CODES = (0, 1)  # of runs that report their own result
 _READ_BYTES = 65_536
 
 
 async def fire_due(
     environ: Mapping[str, str], script: str | None, say: Callable[[str], None]
 ) -> None:
-    """Start what becomes due, until this is cancelled."""
+    """Start due runs until this is cancelled."""
     if (schedules := due_schedules(environ, script, say)) is not None:
         await schedules.run()
 
@@ -49,10 +49,10 @@ async def fire_due(
 def due_schedules(
     environ: Mapping[str, str], script: str | None, say: Callable[[str], None]
 ) -> "DueSchedules | None":
-    """What starts them here. `say` gets a line for the user when a run begins and when it ends.
+    """The starter of due runs. `say` gets a line for the user when a run begins or ends.
 
-    `script` is the file that the runs take their responses from. With `REFOLD_NO_BACKGROUND`
-    nothing is started: None.
+    `script` is the file that the runs take their responses from. Returns None if
+    `REFOLD_NO_BACKGROUND` is set.
     """
     if environ.get(NO_BACKGROUND) or not sys.executable:
         return None
@@ -63,12 +63,12 @@ def due_schedules(
 
 def _program(script: str | None) -> Sequence[str]:
     options = ("--script", os.path.abspath(script)) if script else ()
-    # -P: nothing that lies in a directory somewhere is taken for a module of ours.
+    # -P: files of a working directory must not be imported as modules.
     return (sys.executable, "-P", "-m", "refold", "schedule", "run", *options)
 
 
 class DueSchedules:
-    """Of one open process. `program` is the command line that a number is added to."""
+    """Starts the due runs of one process. `program` gets a schedule's number appended."""
 
     def __init__(
         self,
@@ -80,12 +80,12 @@ class DueSchedules:
     ) -> None:
         self._book, self._program, self._environ = book, program, environ
         self._say, self._sleep = say, sleep
-        self._stamp: object = None  # of the file, when it was read last
+        self._stamp: object = None  # of the file at the last read
         self._next, self._looked = 0.0, 0.0
         self._started, self._failed = set[int](), set[str]()
         self._room = anyio.CapacityLimiter(_MAX_RUNS)
         self._hurried = False
-        self._rest: anyio.CancelScope | None = None  # the sleep between two looks
+        self._rest: anyio.CancelScope | None = None  # the sleep between two checks
 
     async def run(self) -> None:
         async with anyio.create_task_group() as group:
@@ -94,7 +94,7 @@ class DueSchedules:
                     await self._look(group)
                 except (RefoldError, OSError) as error:
                     self._complain(f"schedules: {error}")
-                    self._next = float("inf")  # until the file is another one
+                    self._next = float("inf")  # until the file changes
                 with anyio.CancelScope() as self._rest:
                     if not self._hurried:
                         await self._sleep(
@@ -103,19 +103,19 @@ class DueSchedules:
                 self._hurried = False
 
     def hurry(self) -> None:
-        """Look at once: something was just recorded that is due."""
+        """Check at once: a due run was just recorded."""
         self._hurried = True
         if self._rest is not None:
             self._rest.cancel()
 
     async def _look(self, group: TaskGroup) -> None:
         now, stamp = time.time(), self._book.stamp()
-        # A clock that was set back changes what is due, and nothing else tells of it.
+        # A clock that was set back changes what is due, and is noticed only here.
         if stamp == self._stamp and self._looked <= now < self._next:
             self._looked = now
             return
         self._stamp, self._looked, self._next = stamp, now, now + _MAX_LOOK_SECONDS
-        if stamp is None:  # nothing was ever scheduled
+        if stamp is None:  # there is no file of schedules
             self._next = float("inf")
             return
         for each in await to_thread.run_sync(self._book.settle):
@@ -151,9 +151,9 @@ class DueSchedules:
             stderr=subprocess.DEVNULL,
             cwd="/",
             env=self._environ,
-            start_new_session=True,  # Ctrl+C here does not reach it
+            start_new_session=True,  # Ctrl+C here must not stop it
         )
-        # It may go on when this process ends, and must leave no zombie until then.
+        # It may outlive this process, but must not become a zombie before.
         waits = Thread(target=process.wait, daemon=True)
         waits.start()
         assert process.stdout is not None
@@ -167,14 +167,14 @@ class DueSchedules:
             self._complain(f"schedule {id_}: its process ended with {process.returncode}")
 
     def _complain(self, text: str) -> None:
-        """Say it, if it was not said before: the next look may find the same."""
+        """Report an error once: the next check may find the same."""
         if text not in self._failed:
             self._failed.add(text)
             self._say(on_one_line(text))
 
 
 async def _lines(output: IO[bytes]) -> AsyncGenerator[str]:
-    """What a process prints, without a thread that would keep this one from ending."""
+    """The lines of a process's output, without a thread that could delay the exit."""
     os.set_blocking(output.fileno(), False)
     left = b""
     while True:

@@ -23,11 +23,11 @@ from refold.values.messages import Image, ToolCall
 from refold.views.export.content import ExportOptions
 from refold.views.number_format import many
 
-Label: TypeAlias = Callable[[ToolCall], str]  # says in a line what a call does
+Label: TypeAlias = Callable[[ToolCall], str]  # describes a call in one line
 
 
 class ExportedFile(Struct, frozen=True):
-    """`told` says how much there is in it, `damages` what is left out."""
+    """A written export. `told` says how much it contains, `damages` what is left out."""
 
     path: Path
     bytes: int
@@ -36,7 +36,7 @@ class ExportedFile(Struct, frozen=True):
 
 
 class ExportChoice(Struct, frozen=True):
-    """`children`: with its subagents; `thoughts`: with the model's thinking."""
+    """`children` includes subagents, `thoughts` the model's thinking."""
 
     form: str
     children: bool = True
@@ -44,7 +44,7 @@ class ExportChoice(Struct, frozen=True):
 
 
 class Exported(Struct, frozen=True):
-    """`told` says how much there is, `damages` what is left out."""
+    """`told` says how much it contains, `damages` what is left out."""
 
     pieces: Iterable[bytes]
     told: str
@@ -54,7 +54,7 @@ class Exported(Struct, frozen=True):
 def export_session(
     sessions: SessionIndex, session: str, choice: ExportChoice, label: Label
 ) -> Exported:
-    """The session in the form that is chosen. Reads it as pieces are taken."""
+    """The session in the chosen form. It is read as the pieces are taken."""
     if choice.form == "tar":
         packing = sessions.pack(session, children=choice.children)
         size = _size(packing.sessions, packing.events)
@@ -104,7 +104,7 @@ def _pieces(
 
 
 def _script(node: Node, choice: ExportChoice) -> Iterator[str]:
-    """The model's responses as `--script` reads them, those of subagents by their tasks."""
+    """The responses as `--script` reads them, those of subagents by their tasks."""
     from refold.provider.cassette_format import Response, to_line
     from refold.session.replay_trail import deltas_of
 
@@ -127,12 +127,12 @@ def _image(sessions: SessionIndex, node: Node, image: Image) -> bytes | None:
 def _when(timestamp: float) -> str:
     try:
         return time.strftime("%Y-%m-%d %H:%M", time.localtime(timestamp))
-    except (ValueError, OverflowError, OSError):  # a time that no calendar has
+    except (ValueError, OverflowError, OSError):  # outside of the calendar's range
         return "?"
 
 
 def check_free(path: Path, *, force: bool) -> None:
-    """Raises `BadInput` where something is there that must not be lost."""
+    """Raise `BadInput` if a file exists that would be lost."""
     if path.is_dir():
         raise BadInput(f"{path} is a directory: give the name of a file in it")
     if not force and os.path.lexists(path) and not _is_device(path):
@@ -140,13 +140,13 @@ def check_free(path: Path, *, force: bool) -> None:
 
 
 def save(path: Path, pieces: Iterable[bytes], *, force: bool = False) -> int:
-    """Write them; gives how many bytes. Only its owner can read what is made here.
+    """Write the pieces; returns the number of bytes. Only the owner can read a new file.
 
-    Raises `BadInput` where the file is there and `force` is not given.
+    Raises `BadInput` if the file exists and `force` is not given.
     """
     check_free(path, force=force)
     try:
-        if _is_device(path):  # or a pipe with a name: nothing to be replaced
+        if _is_device(path):  # or a named pipe: there is nothing to replace
             return _into(path, os.O_WRONLY | os.O_CLOEXEC, pieces)
         return _whole(path, pieces, force=force)
     except FileExistsError as error:
@@ -185,10 +185,10 @@ def _into(path: Path, flags: int, pieces: Iterable[bytes]) -> int:
 
 def _put_in_place(aside: Path, path: Path) -> None:
     try:
-        os.link(aside, path)  # unlike a rename, this fails where it is there by now
+        os.link(aside, path)  # unlike a rename, this fails if the file exists
     except FileExistsError:
         raise
-    except OSError:  # a disk that knows no links
+    except OSError:  # a file system without links
         check_free(path, force=False)
         aside.rename(path)
 

@@ -47,16 +47,16 @@ from refold.views.stream_json.live_documents import (
 from refold.views.stream_json.snapshot import Status
 from refold.views.stream_json.turn_result import result
 
-MOST_WAITING = 4 * 1024 * 1024  # bytes for one follower, before it is cut off
-_MAX_RECENT_BYTES = 512 * 1024  # bytes of frames that are kept for followers that come back
-# Seconds between two pieces of one text: the first, or as many as a busy process needs.
+MOST_WAITING = 4 * 1024 * 1024  # bytes that may wait for one follower
+_MAX_RECENT_BYTES = 512 * 1024  # of frames kept for followers that reconnect
+# Seconds between two pieces of one text; more in a busy process, up to the second.
 _PAUSE, _LONGEST_PAUSE = 0.04, 0.08
-_AT_ONCE = 200  # events that are told before others may run
+_AT_ONCE = 200  # events, after which other tasks may run
 _ROOT_NAME = "root"
 
 
 class Cursor(Struct, frozen=True, order=True):
-    """Where a follower is: after document `n` of event `seq`, written in `epoch`."""
+    """The position of a follower: after document `n` of event `seq`, written in `epoch`."""
 
     seq: int
     n: int
@@ -71,7 +71,7 @@ FEED_START = Cursor(0, ALL_DOCUMENTS, 0)
 
 
 def cursor(text: str) -> Cursor:
-    """The cursor that this is; "0" is the beginning. Raises `BadInput`."""
+    """Parse a cursor; "0" is the beginning. Raises `BadInput`."""
     parts = text.split("-")
     if text == "0":
         return FEED_START
@@ -82,15 +82,15 @@ def cursor(text: str) -> Cursor:
 
 
 class Follower:
-    """One follower's end: frames wait here until they are sent.
+    """The queue of one follower: frames wait here until they are sent.
 
-    With `reads_journal` it is also told of each event that it is recorded.
+    With `reads_journal` it also gets a document for each recorded event.
     """
 
     def __init__(self, limit: int = MOST_WAITING, *, reads_journal: bool = False) -> None:
         self.reads_journal = reads_journal
         self._frames = deque[bytes]()
-        self._early = list[tuple[Cursor, bytes]]()  # events, while it is told the past
+        self._early = list[tuple[Cursor, bytes]]()  # events during `join`
         self._most, self._size = limit, 0
         self._joined = False
         self._told = FEED_START
@@ -100,8 +100,8 @@ class Follower:
     def begin(
         self, first: Sequence[bytes], last_cursor: Cursor, frames: Sequence[bytes]
     ) -> None:
-        """`first` ends at `told`; then follows what happened meanwhile, and the state
-        `now`.
+        """Queue `first`, which ends at `last_cursor`, the events that came meanwhile, and
+        `frames`.
         """
         self._told = last_cursor
         early = [data for cursor, data in self._early if cursor > last_cursor]
@@ -113,7 +113,7 @@ class Follower:
         self._news.set()
 
     def put(self, data: bytes, cursor: Cursor | None = None) -> None:
-        """`at` is the place of a document of an event; live news have none."""
+        """Queue a frame. `at` is the position of an event's document, if it is one."""
         if self.closed or (cursor is not None and cursor <= self._told):
             return
         self._size += len(data)
@@ -124,11 +124,11 @@ class Follower:
             self._frames.append(data)
             self._told = cursor or self._told
             self._news.set()
-        elif cursor is not None:  # what is being said comes whole, at the beginning
+        elif cursor is not None:  # text in progress is sent whole at the beginning
             self._early.append((cursor, data))
 
     def say(self, data: bytes) -> None:
-        """Something to this follower alone."""
+        """Queue a document for this follower alone."""
         self.put(data)
 
     def close(self) -> None:
@@ -136,7 +136,7 @@ class Follower:
         self._news.set()
 
     async def batches(self) -> AsyncGenerator[Sequence[bytes], None]:
-        """What waits, as it comes; ends when the follower is closed."""
+        """The waiting frames, in batches; ends when the follower is closed."""
         while not self.cut_off:
             if self._joined and self._frames:
                 frames = tuple(self._frames)
@@ -154,21 +154,21 @@ _Text: TypeAlias = TextDelta | ThinkingDelta | ToolProgress
 
 
 class _OpenText(Struct, frozen=True):
-    """What one speaker has said so far, for followers that join in the middle."""
+    """The text of one speaker so far, for followers that join in the middle."""
 
     newest: _Text
     text: Growing
 
 
 class Feed:
-    """Of one open session. `run` follows it; followers join at any time."""
+    """The feed of one open session. `run` follows it; followers join at any time."""
 
     def __init__(self, session: Session, status: Callable[[], Status]) -> None:
         self._session, self._status = session, status
         self._followers = list[Follower]()
         self._recent = deque[tuple[Cursor, bytes]]()
         self._recent_size = 0
-        self._last = Cursor(session.view.seq, ALL_DOCUMENTS, 0)  # what was told last
+        self._last = Cursor(session.view.seq, ALL_DOCUMENTS, 0)  # the position sent last
         self._message, self._began = 0, 0.0
         self._open = dict[Hashable, _OpenText]()  # by `speaker`
         self._children = dict[str, ChildMoved]()
@@ -200,9 +200,9 @@ class Feed:
             self.leave(follower)
 
     async def _gather(self) -> None:
-        """Wait a moment, so that what comes meanwhile is one piece.
+        """Wait a moment, so that text that arrives meanwhile becomes one piece.
 
-        Longer where this comes late: other sessions have much to tell, too.
+        It waits longer if the process is busy with other sessions.
         """
         until = anyio.current_time() + self._pause
         await anyio.sleep(self._pause)
@@ -210,7 +210,7 @@ class Feed:
         self._pause = min(_PAUSE + 4 * late, _LONGEST_PAUSE)
 
     def follow_move(self) -> None:
-        """The session continues in another directory, under the same handle."""
+        """Follow the session to another directory, under the same handle."""
         self._moved.set()
 
     def close(self) -> None:
@@ -225,22 +225,22 @@ class Feed:
             self._followers.remove(follower)
 
     async def join(self, follower: Follower, after: Cursor | None) -> None:
-        """Tell the follower what follows `after`, then what happens. None: a snapshot first."""
-        self._followers.append(follower)  # what happens from here on waits in it
+        """Send the follower what follows `after` (None: a snapshot), then new frames."""
+        self._followers.append(follower)  # new frames wait in it
         first, cursor = await self._find_missed(after)
-        await self.reach(cursor.seq)  # the journal is ahead of us
-        # How it stands when all that was missed has been told.
+        await self.reach(cursor.seq)  # the journal is ahead of this feed
+        # The state once all missed frames have been sent.
         status = replace(self._status(), conversation=self._session.id)
         frames = [msgspec.json.encode(status), *self._open_frames()]
         follower.begin(first, cursor, frames)
 
     async def reach(self, seq: int) -> None:
-        """Return when the documents of the events up to this one were told."""
+        """Return once the documents of the events up to this one were sent."""
         while self._last.seq < seq and not self._closed:
             await self._progress.wait()
 
     def tell(self, document: Document) -> None:
-        """Tell every follower of something that is no event."""
+        """Send every follower a document that belongs to no event."""
         data = msgspec.json.encode(document)
         for follower in tuple(self._followers):
             self._put(follower, data)
@@ -318,7 +318,7 @@ class Feed:
             self._open.pop(key, None)
 
     def _place(self, document: Document, live: Live) -> Document:
-        """Live news with its place; what is being said is kept for who joins later."""
+        """Live news with its offset; text in progress is kept for later followers."""
         match document:
             case TextDelta() | ThinkingDelta() | ToolProgress():
                 return self._next_piece(document, speaker(live))
@@ -342,7 +342,7 @@ class Feed:
         return piece
 
     def _open_frames(self) -> Iterator[bytes]:
-        """What is being said, from its beginning, and what subagents do."""
+        """Frames of the text in progress, from its beginning, and of running subagents."""
         for live in self._open.values():
             after, id_ = self._last.seq, self._session.id
             yield msgspec.json.encode(
@@ -358,7 +358,7 @@ class Feed:
             yield msgspec.json.encode(moved)
 
     async def _find_missed(self, after: Cursor | None) -> tuple[list[bytes], Cursor]:
-        """The frames behind `after`, and the place where they end."""
+        """The frames after `after`, and the position where they end."""
         if after is None:
             return await self._snapshot()
         if after == self._last:
@@ -411,7 +411,7 @@ class Feed:
 def documents_with_cursors(
     entries: Sequence[Entry], conversation: str
 ) -> Iterator[tuple[Cursor, bytes]]:
-    """The frames of a journal from its first event, each with its place."""
+    """The frames of a journal from its first event, each with its position."""
     view, began = View(), 0.0
     for entry in entries:
         view = apply(view, entry)

@@ -20,8 +20,8 @@ from refold.views.escape import on_one_line
 
 # The two answers about changed instructions, where they are choices and not y and n.
 USE, KEEP = "Use the new version", "Keep the version that you trusted"
-_MOST_BELOW = 20  # files of folders below that are named
-_MOST_ROWS = 60  # of a diff that is shown
+_MOST_BELOW = 20  # of folders below, that are named
+_MOST_ROWS = 60  # of a diff
 
 
 SETTING_NAMESPACES = (
@@ -37,7 +37,7 @@ async def ask_about_namespaces(
     folder: Path,
     ask: Callable[[Sequence[str], str], Awaitable[bool]],
 ) -> bool:
-    """Whether commands there may make them; asked once. Without a user they may not."""
+    """Ask once whether commands there may make namespaces. Without a user they may not."""
     if folders.has_namespaces(folder):
         return True
     allowed = await ask((SETTING_NAMESPACES,), NAMESPACES_QUESTION)
@@ -47,12 +47,12 @@ async def ask_about_namespaces(
 
 
 class TrustOffer(Struct, frozen=True):
-    """The settings of a folder, and what would tell the model what to do, where they are new."""
+    """The settings and instructions of a folder that the user has not trusted yet."""
 
     project: Project
     state: State
     texts: FolderTexts
-    changes: tuple[TextVersion, ...] = ()  # of texts that are trusted in another version
+    changes: tuple[TextVersion, ...] = ()  # of texts that were trusted in another version
 
     @property
     def settings(self) -> bool:
@@ -62,7 +62,7 @@ class TrustOffer(Struct, frozen=True):
         return self.settings or bool(self.texts.found) or bool(self.changes)
 
     def lines(self) -> tuple[str, ...]:
-        """All of it, fit for a screen."""
+        """The whole offer, safe for a screen."""
         texts = in_words(self.project) if self.settings else ()
         texts = (
             *texts,
@@ -76,7 +76,7 @@ class TrustOffer(Struct, frozen=True):
         return (*texts, heading, *(f"  {line}" for line in listed))
 
     def question_lines(self) -> tuple[str, ...]:
-        """The same, as it is printed before the question."""
+        """The lines that are printed before the question."""
         lines = tuple(f"  {line}" for line in self.lines())
         if not self.settings:
             return lines
@@ -96,7 +96,7 @@ class TrustOffer(Struct, frozen=True):
         return "Trust both? You are asked again when the settings change."
 
     def take(self, folders: TrustedFolders, data: Path) -> tuple[str, ...]:
-        """A person said yes. Sentences about what counts now."""
+        """Record that the user accepts. Returns sentences about what applies now."""
         answers = list[str]()
         if versions := self._versions(folders, data):
             versions.accept(self.changes)
@@ -116,7 +116,7 @@ class TrustOffer(Struct, frozen=True):
         return tuple(answers)
 
     def keep(self, folders: TrustedFolders, data: Path) -> str:
-        """A person said no. A sentence about what counts."""
+        """Record that the user declines. Returns a sentence about what applies."""
         if versions := self._versions(folders, data):
             versions.decline(self.changes)
             return "The instructions that you trusted are still used."
@@ -137,9 +137,9 @@ def find_changed_texts(
     *,
     include_declined: bool = False,
 ) -> tuple[TextVersion, ...]:
-    """The instructions that are trusted in another version than they have now.
+    """The instructions that changed since they were trusted.
 
-    Those that the user has declined only with `include_declined`.
+    With `include_declined`, also those whose change the user has declined.
     """
     real = os.path.realpath(directory)
     root = root_of(real)
@@ -162,7 +162,7 @@ def find_changed_texts(
 
 
 def record_versions(folder: str, data: Path) -> None:
-    """The folder has just been trusted: what is in it and below it is what the user trusts."""
+    """Record the versions in a newly trusted folder and below as the trusted ones."""
     from refold.config.instruction_files import read_all
 
     forget_versions(data, folder)
@@ -172,7 +172,7 @@ def record_versions(folder: str, data: Path) -> None:
 
 
 def _below(texts: FolderTexts) -> Iterator[str]:
-    """The instructions of folders below, which are read once a file there is."""
+    """The instructions of folders below, which are read once a file in them is read."""
     from refold.config.instruction_files import folders_below, of_folder
 
     listed = {os.path.dirname(path) for path in of_folder(texts.root)}
@@ -196,7 +196,7 @@ def _trust_folder_for(root: str, folder: str, folders: TrustedFolders) -> str:
 
 
 def since(version: TextVersion, directory: str = "/") -> str:
-    """What happened to the file, in a sentence without its end. Its name is from `directory`."""
+    """Say what happened to the file, without a full stop. Its name is from `directory`."""
     named = os.path.relpath(version.path, directory) if directory != "/" else version.path
     called = on_one_line(named)
     if version.trusted is None:

@@ -44,15 +44,15 @@ from refold.journal.session_index import SessionIndex
 from refold.place.port import Editor
 from refold.values.modes import MODE_NAMES, Effort
 
-LOOK_SECONDS = 2.0  # between two looks at what other processes have written
+LOOK_SECONDS = 2.0  # between two checks for entries of other processes
 _STOPPED = "the server was stopped"
 
 
 class NewConversation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a conversation begins with; "" is as in the settings.
+    """The start values of a conversation; "" means as in the settings.
 
-    `workspace` is a directory on this machine, "": that of the server. With
-    `own_workspace` it is a new one, which belongs to this conversation.
+    `workspace` is a directory on this machine, "" the server's. With `own_workspace` it
+    is a new one, which belongs to this conversation.
     """
 
     workspace: str = ""
@@ -63,14 +63,14 @@ class NewConversation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     system_prompt: str = ""
     effort: Effort = ""
     mode: str = ""
-    trust: bool = False  # what lies in that directory counts, this time
+    trust: bool = False  # trust that directory this time
     name: str = ""
     log_requests: bool = False  # record each model request and response as it is sent
-    teams: bool = False  # the agent may lead a team
+    teams: bool = False  # whether the agent may lead a team
 
 
 class EditorConversation(NewConversation, frozen=True, kw_only=True):
-    """What an editor hands over with a session, beside what any program may say.
+    """What an editor passes with a session, in addition to what any program may.
 
     `mcp_servers` are its user's, as .mcp.json says them; `roots` are more directories.
     `editor` has files of them open.
@@ -81,13 +81,13 @@ class EditorConversation(NewConversation, frozen=True, kw_only=True):
     editor: Editor | None = None
 
 
-# A start in a directory with more roots. It reads files: it is called in a thread.
+# Starts refold in a directory with more roots. Reads files: call it in a thread.
 LaunchAt: TypeAlias = Callable[[Path, Sequence[Path], NewConversation], Launch]
 
 
 class HostPaths(Struct, frozen=True):
-    """`directory` is where conversations work that name none, `state` a directory of ours,
-    `checkpoints` that of the snapshots of workspaces."""
+    """`directory` is the default workspace, `state` a directory of refold, `checkpoints`
+    the directory of workspace snapshots."""
 
     directory: Path
     state: Path
@@ -125,8 +125,8 @@ class Host:
     async def running(
         self, *, drain: bool = False, why: str = _STOPPED
     ) -> AsyncGenerator[None]:
-        """While in here, conversations can be opened. Then their turns are stopped, and
-        their journals say `why`; or, to `drain`, finished.
+        """Open conversations within the block. At its end their turns are stopped, and
+        `why` is recorded; with `drain` they are finished.
         """
         async with anyio.create_task_group() as self._group:
             self._group.start_soon(self._worker.run)
@@ -141,16 +141,16 @@ class Host:
                 self._group.cancel_scope.cancel()
 
     def conversation(self, id_: str) -> Conversation | None:
-        """The one with this id, if it is open here."""
+        """The conversation with this id, if it is open here."""
         return self._there.get(id_)
 
     @property
     def conversations(self) -> Sequence[Conversation]:
-        """Those that are open here."""
+        """The conversations that are open here."""
         return tuple(self._there.values())
 
     async def create(self, wanted: NewConversation) -> Conversation:
-        """Begin a conversation. Raises `BadInput` for what cannot be."""
+        """Begin a conversation. Raises `BadInput` for invalid values."""
         directory = await to_thread.run_sync(self._directory, wanted)
         launch = await to_thread.run_sync(self._launch_at, directory, (), wanted)
         try:
@@ -165,9 +165,9 @@ class Host:
         return self._begin(launch, opened)
 
     async def open(self, id_: str, given: EditorConversation | None = None) -> Conversation:
-        """The conversation with this whole id; joined, where another process can be.
+        """Open the conversation with this full id, or join it in another process.
 
-        `given` is what an editor hands over with it, where it is not open yet.
+        `given` is what an editor passes with it, if it is not open yet.
         """
         async with self._opening:
             if (there := self._there.get(id_)) is not None:
@@ -191,7 +191,7 @@ class Host:
             return self._begin(launch, opened, holder)
 
     async def _join(self, id_: str, launch: Launch, holder: str) -> Conversation | None:
-        """The session as the process has it that it is open in; None: that takes no clients."""
+        """Join the session in the process that has it; None if that takes no clients."""
         assert self._group is not None, "it is used in `running`"
         with suppress(Held):
             return await self._group.start(self._run_joined, id_, launch, holder)
@@ -212,7 +212,7 @@ class Host:
             await self._run(id_, made)
 
     async def offers(self, what: str) -> Sequence[Offer]:
-        """What can be chosen for a new conversation in the directory of the server."""
+        """The choices for a new conversation in the directory of the server."""
         launch = await to_thread.run_sync(
             self._launch_at, self.paths.directory, (), NewConversation()
         )
@@ -222,13 +222,13 @@ class Host:
             await launch.aclose()
 
     async def delete(self, id_: str) -> None:
-        """Delete it for good. Raises `Held` while another process has it."""
+        """Delete a conversation for good. Raises `Held` while another process has it."""
         await self.close(id_)
         await to_thread.run_sync(delete_session, self.home, self.paths.checkpoints, id_)
         await to_thread.run_sync(partial(self._note_file(id_).unlink, missing_ok=True))
 
     async def close(self, id_: str, why: str = _STOPPED) -> None:
-        """Close it here, if it is open; its turn is stopped, or, without `why`, finished."""
+        """Close a conversation. Its turn is stopped, or, without `why`, finished."""
         if (there := self._there.get(id_)) is not None:
             if isinstance(there, OwnConversation):
                 there.close_to_orders()
@@ -306,7 +306,7 @@ class Host:
         return Path(os.path.realpath(directory))
 
     def _note(self, id_: str, wanted: NewConversation) -> None:
-        """Keep what no event of the session says, for the next process that opens it."""
+        """Store what the journal does not record, for the next process that opens it."""
         kept = NewConversation(
             preset=wanted.preset,
             system_prompt=wanted.system_prompt,
@@ -348,7 +348,7 @@ def _check(launch: Launch, wanted: NewConversation) -> None:
 
 
 async def _choose(session: Session, wanted: NewConversation) -> None:
-    """Record what was chosen, so that it holds wherever the session is resumed."""
+    """Record the choices, so that they apply wherever the session is resumed."""
     if wanted.agent:
         await session.set_agent(wanted.agent)
     if wanted.model:

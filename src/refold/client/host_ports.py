@@ -29,7 +29,7 @@ class PlacedOrder(Protocol):
         ...
 
     async def settle(self, outcome: OrderResult | RefoldError) -> None:
-        """It was carried out, or failed. Only the first outcome counts."""
+        """Record the result or the error of the order. Only the first outcome counts."""
         ...
 
 
@@ -37,11 +37,11 @@ class Orders(Protocol):
     """The orders that wait for a worker, by session."""
 
     async def put(self, session: str, order: Order) -> PlacedOrder:
-        """Queue it. One with the client key of an unsettled order is that order."""
+        """Queue an order; return an unsettled one with the same client key instead."""
         ...
 
     async def take(self, session: str) -> Sequence[PlacedOrder]:
-        """Those that wait, in the order in which they were put. Each is taken once."""
+        """Take the waiting orders, oldest first. Each is taken once."""
         ...
 
 
@@ -57,15 +57,15 @@ class SessionClaim(Protocol):
     def number(self) -> int: ...
 
     async def wait_woken(self) -> None:
-        """Return when the session was woken and this has not returned since."""
+        """Return when the session was woken since the last return."""
         ...
 
     async def wait_cancelled(self) -> str:
-        """Return when the claim is to end. The reason; "": after what runs now."""
+        """Return the reason once the claim must end; "" if what runs now may finish."""
         ...
 
     async def end(self) -> None:
-        """Give it back. If the session was woken meanwhile, there is a new claim."""
+        """Release the claim. If the session was woken meanwhile, there is a new claim."""
         ...
 
 
@@ -73,11 +73,11 @@ class Runner(Protocol):
     """Decides who runs a session."""
 
     async def wake(self, session: str) -> None:
-        """There is something to do in it: the worker that has it looks, or one gets it."""
+        """Notify the worker that has the session of work, or give a worker the claim."""
         ...
 
     async def stop(self, session: str, reason: str = "") -> None:
-        """Cancel the claim on it, if there is one, and wait for its end."""
+        """Cancel the claim on the session, if there is one, and wait for its end."""
         ...
 
     def claims(self) -> AsyncGenerator[SessionClaim]:
@@ -116,7 +116,7 @@ class LocalOrders:
 
     def __init__(self) -> None:
         self._waiting = dict[str, deque[LocalOrder]]()
-        self._keyed = dict[tuple[str, str], LocalOrder]()  # unsettled ones
+        self._keyed = dict[tuple[str, str], LocalOrder]()  # unsettled orders
 
     async def put(self, session: str, order: Order) -> LocalOrder:
         key = (session, order.client_key)
@@ -164,7 +164,7 @@ class LocalClaim:
 
 
 class LocalRunner:
-    """Every claim goes to the worker of this process."""
+    """A runner that gives every claim to the worker of this process."""
 
     def __init__(self) -> None:
         self._claims = dict[str, LocalClaim]()

@@ -33,25 +33,25 @@ class Ports(Struct, frozen=True):
 
 
 class Conversation(SharedSession):
-    """One that is open here. `holder` is the other process that writes it; "": none does."""
+    """A conversation open here. `holder` is the other process that writes it, or ""."""
 
     def __init__(self, session: Session, launch: Launch, holder: str) -> None:
         self._closed, self._stirred = anyio.Event(), anyio.Event()
         super().__init__(session, self._stir)
         self.launch, self.holder = launch, holder
         self.idle_since = anyio.current_time()
-        self.closing = False  # then it takes no orders
+        self.closing = False  # it takes no orders while it closes
 
     @property
     def busy(self) -> bool:
-        """Does a client follow it, or does something run in it here?"""
+        """Whether a client follows it, or something runs in it here."""
         return bool(self.feed.followers)
 
     def status(self) -> Status:
         return replace(super().status(), held_by=self.holder)
 
     async def notices(self) -> Sequence[str]:
-        """What the user must know about it, once."""
+        """What the user must be told about it once."""
         return await to_thread.run_sync(self.session.notices)
 
     async def run(self) -> None:
@@ -69,12 +69,12 @@ class Conversation(SharedSession):
                 await self.launch.aclose()
 
     def close(self) -> None:
-        """Let `run` end. What another process runs goes on."""
+        """End `run`. What another process runs continues."""
         self.closing = True
         self._closed.set()
 
     def report(self, error: Exception) -> None:
-        """Tell every client what went wrong where it runs. After a bug it is closed."""
+        """Report an error of the run to every client. After a bug it is closed."""
         if isinstance(error, RefoldError):
             self.feed.tell(problem(error))
             return
@@ -83,28 +83,28 @@ class Conversation(SharedSession):
         self.close()
 
     async def _attend(self) -> None:
-        """What is to be done meanwhile."""
+        """Work to do while it is followed."""
 
     def _stir(self) -> None:
         self._stirred.set()
 
 
 class OwnConversation(Conversation):
-    """One whose turns are run by a worker of this process. To look at it takes no lock."""
+    """A conversation whose turns a worker of this process runs. Following takes no lock."""
 
     def __init__(
         self, launch: Launch, opened: OpenedSession, ports: Ports, holder: str
     ) -> None:
         self._sink = _PlacingSink(launch, opened, ports)
         super().__init__(Session(launch, opened, orders=self._sink), launch, holder)
-        # What waits for a turn was ordered before: looking at it begins none.
+        # Messages that wait were sent before: opening it begins no turn.
         self.cut_off = not (holder or self.session.idle or self.session.has_lease)
         self.claimed, self._runner = False, ports.runner
         self._was_run = self.session.has_lease
 
     @property
     def at_work(self) -> bool:
-        """Does a turn or a background command run?"""
+        """Whether a turn or a background command runs."""
         session = self.session
         beside = bool(session.view.background.running)
         at_work = session.running or session.compacting or not session.idle or beside
@@ -120,11 +120,11 @@ class OwnConversation(Conversation):
             self.launch.finish_notes()
 
     def close_to_orders(self) -> None:
-        """Refuse what is ordered from now on."""
+        """Refuse orders from now on."""
         self.closing, self._sink.end_reason = True, CLOSED
 
     def begin_work(self) -> None:
-        """A worker runs it from now on."""
+        """Note that a worker runs it from now on."""
         if not self._was_run:
             self.launch.note(self.session.id)
         self.claimed = self._was_run = True
@@ -133,7 +133,7 @@ class OwnConversation(Conversation):
         self.claimed = False
 
     async def carry_out(self, order: Order) -> OrderResult:
-        """What the worker does with an order."""
+        """Carry out an order; called by the worker."""
         return await self._sink.carry_out(order)
 
     async def has_news(self) -> bool:
@@ -143,7 +143,7 @@ class OwnConversation(Conversation):
         return self.session.view.seq > before
 
     def set_holder(self, holder: str) -> None:
-        """Tell the clients if another process writes it now, or does no longer."""
+        """Tell the clients if another process now writes it, or no longer does."""
         if holder != self.holder:
             self.holder, self.cut_off = holder, not (holder or self.session.idle)
             self.feed.tell(replace(self.status(), conversation=self.session.id))
@@ -156,10 +156,10 @@ class OwnConversation(Conversation):
 
 
 class JoinedConversation(Conversation):
-    """One that another process has open: its turns run there, and clients of both see them."""
+    """A conversation open in another process: turns run there, for the clients of both."""
 
     async def _attend(self) -> None:
-        with suppress(BadInput):  # says that it has ended
+        with suppress(BadInput):  # raised when it has ended
             while True:
                 await self.session.wait_for_change(after=self.session.view.seq)
         self.close()

@@ -14,17 +14,17 @@ from refold.session.session import Session as Engine
 
 
 class Skills:
-    """Those that the model can read."""
+    """The skills that the model can read."""
 
     def __init__(self, app: App) -> None:
         self._catalogue = app.skills
 
     def descriptions(self) -> Sequence[tuple[str, str]]:
-        """The name of each, and what it is for."""
+        """The name and description of each skill."""
         return [(skill.name, skill.description) for skill in self._catalogue.scan.skills]
 
     def text(self, name: str) -> str:
-        """One skill as the model reads it. Raises `BadInput` where there is none."""
+        """A skill as the model reads it. Raises `BadInput` for an unknown name."""
         try:
             return self._catalogue.text_of(self._catalogue.skill(name).name)
         except ToolFailed as error:
@@ -40,14 +40,14 @@ class ProjectNotes:
 
     @property
     def learns(self) -> bool:
-        """Are notes made of this session without asking?"""
+        """Whether notes of this session are made without asking."""
         return self._app.learns
 
     def notes(self) -> Sequence[ListedNote]:
         return self._remembering.memory.all_notes()
 
     def add(self, text: str) -> str:
-        """Remember this, and say so in a sentence. Raises `BadInput`."""
+        """Store a note, and return a sentence that confirms it. Raises `BadInput`."""
         return self._remembering.note(text)
 
     def forget(self, which: str) -> Sequence[str]:
@@ -56,14 +56,14 @@ class ProjectNotes:
         return list(dict.fromkeys(note.line.text for note in gone))
 
     async def learn(self) -> LearnResult:
-        """Have a small model make notes of this session now. Raises `BadInput`."""
+        """Let a small model make notes of this session now. Raises `BadInput`."""
         learned = await self._learn(asked=True)
         if learned is None:
             raise BadInput("no model can be asked for notes: set models.small")
         return learned
 
     async def learn_idle(self) -> None:
-        """The same without being asked; does nothing if no model was chosen for it."""
+        """Like `learn`, but not on request; does nothing if no model was chosen for it."""
         await self._learn(asked=False)
 
     async def _learn(self, *, asked: bool) -> LearnResult | None:

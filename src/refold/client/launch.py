@@ -42,10 +42,10 @@ _ASKED_AGAIN = "allowed for this session until now, and asked about again: {rule
 
 
 class ResumeTarget(Struct, frozen=True):
-    """Where to continue: in which session ("": this one), and where that is to work.
+    """Where to continue: the session ("" for this one) and its directory.
 
-    `directory` is a real path, "": as it is; `added` belongs to its workspace from then
-    on.
+    `directory` is a real path, or "" for no change; `added` directories join its
+    workspace.
     """
 
     session: str = ""
@@ -79,7 +79,7 @@ class Launch:
         self.app, self.commands, self.flags, self._notes = app, commands, flags, notes
         self._trusted = {app.directory} if app.options.trust else set[str]()
         self._left = list[App]()
-        self._engines = set[Engine]()  # open ones
+        self._engines = set[Engine]()  # open engines
         self._told = set[str]()
 
     async def start(self) -> OpenedSession:
@@ -88,17 +88,17 @@ class Launch:
         return self._to_opened(id_, engine)
 
     async def resume(self, id_: str) -> OpenedSession:
-        """A session in the directory of this start, whose id is whole."""
+        """Resume a session, by its full id, in the directory of this start."""
         return self._to_opened(id_, await self.app.resume(id_))
 
     async def look(self, id_: str) -> OpenedSession:
-        """The same, without its writer lock: nothing is written, until something is done."""
+        """Like `resume`, but takes no writer lock until something is recorded."""
         engine = await self.app.resume(id_, look=True)
         self._engines.add(engine)
         return OpenedSession(self.app, engine)
 
     def note(self, id_: str) -> None:
-        """Notes are to be made of this session when it has been left."""
+        """Mark the session for notes, to be made once it has been left."""
         if self._notes:
             self.app.put_down(id_)
 
@@ -107,9 +107,9 @@ class Launch:
         await engine.close()
 
     async def switch(self, left: Engine, target: ResumeTarget, ask: Ask) -> OpenedSession:
-        """Open the session of the target where it leads, and close the one that is left.
+        """Open the target session in its directory, and close the session `left`.
 
-        Raises where it leads nowhere; the one that was to be left is then as it was.
+        Raises if the target cannot be opened; `left` is unchanged then.
         """
         if not self.app.options.keep:
             raise BadInput(_NOT_KEPT)
@@ -119,15 +119,15 @@ class Launch:
         place, trust = await anyio.to_thread.run_sync(self._place, id_, target)
         app = await self._app_at(place, ask, trust=trust)
         opened: OpenedSession | None = None
-        with anyio.CancelScope(shield=True):  # else nobody would close it
+        with anyio.CancelScope(shield=True):  # otherwise it would never be closed
             if target.directory:
                 await _leave_worktree(left, id_)
             opened = await self._switch_to(left, id_, app, place.notices)
-        assert opened is not None  # a shield lets every error through
+        assert opened is not None  # errors pass through the shield
         return opened
 
     def notices(self, app: App, engine: Engine) -> tuple[str, ...]:
-        """What the user must be told about this session, and was not told before."""
+        """What the user must be told about this session and was not told before."""
         lost = (JOURNAL_MENDED.format(lost=engine.lost_text),) if engine.lost_text else ()
         names = app.shortcuts(self.commands()).notices()
         learned = (
@@ -139,7 +139,7 @@ class Launch:
         return new
 
     async def aclose(self) -> None:
-        """Close what is open."""
+        """Close all open sessions."""
         for engine in tuple(self._engines):
             await self.leave(engine)
         await self.app.aclose()
@@ -155,14 +155,14 @@ class Launch:
             note_down(self.app.home)
 
     def check_model(self) -> None:
-        """Raises `BadInput` where the model of a new session cannot be asked."""
+        """Raise `BadInput` if the model of a new session cannot be used."""
         self.app.models.check(self.app.model_of(View()))
 
     def expand_shortcut(self, typed: str, message: str) -> tuple[str, str | None]:
-        """The message, of which `typed` is a part, where that is `/name …` of a template or
-        a skill; and what was typed, where that is not all of it.
+        """The message with `typed`, a part of it, expanded if it is `/name …` of a template
+        or a skill; and the typed text, if the message has more.
 
-        Raises `BadInput` where an argument is missing.
+        Raises `BadInput` if an argument is missing.
         """
         given, shortcuts = typed.strip(), None
         if given.startswith("@"):
@@ -177,7 +177,7 @@ class Launch:
         return message, None if typed == message else typed
 
     async def expand(self, typed: str, message: str) -> tuple[str, str | None]:
-        """As `expand_shortcut`, also for a prompt of an MCP server, which may have to be connected."""
+        """Like `expand_shortcut`, also for prompts of MCP servers, which it may connect."""
         if not typed.lstrip().startswith(("/", "@")):
             return message, None if typed == message else typed
         servers = self.app.mcp
@@ -194,7 +194,7 @@ class Launch:
         return OpenedSession(self.app, engine, notices)
 
     def _place(self, id_: str, target: ResumeTarget) -> tuple[SessionDirectory, bool]:
-        """Where the session works from then on, and whether that is trusted this time."""
+        """The new directory of the session, and whether it is trusted this time."""
         app = self.app
         stood = find_directory(app.home, id_, Path(app.directory))
         directory = os.path.realpath(target.directory or stood.directory)
@@ -207,7 +207,7 @@ class Launch:
         return SessionDirectory(Path(directory), roots, notices), trust
 
     async def _app_at(self, place: SessionDirectory, ask: Ask, *, trust: bool) -> App:
-        """The app that we have, if it is of this place; else a new one."""
+        """The present app, if it is for these directories; otherwise a new one."""
         app = self.app
         if tuple(map(str, (place.directory, *place.roots))) == app.workspace.roots:
             return app
@@ -224,7 +224,7 @@ class Launch:
         )
         loaded = await anyio.to_thread.run_sync(load)
         namespaces = True
-        # Of a folder that we work in already they have been asked.
+        # For the present folder the user has been asked already.
         if str(place.directory) != app.directory:
             folders = TrustedFolders(app.paths.folders)
             changes = (
@@ -256,7 +256,7 @@ class Launch:
         granted = left.view.rights.granted if same else ()
         try:
             if same:
-                await left.pause()  # one writer: whoever records next opens it again
+                await left.pause()  # one writer: the next record opens it again
             engine = await app.resume(id_)
         except RefoldError:
             if app is not self.app:
@@ -274,7 +274,7 @@ class Launch:
 
 
 def real_directories(named: Sequence[str | Path]) -> list[str]:
-    """The real path of each; "" stays. Raises `BadInput` for what is no directory."""
+    """The real path of each; "" stays. Raises `BadInput` if one is not a directory."""
     for path in filter(None, map(str, named)):
         if not os.path.isdir(path):
             raise BadInput(f"{path!r} is not a directory")
@@ -282,7 +282,7 @@ def real_directories(named: Sequence[str | Path]) -> list[str]:
 
 
 async def _leave_worktree(left: Engine, id_: str) -> None:
-    """A session that goes to another directory is in no worktree any more, which is kept."""
+    """Record that a session leaves its worktree for another directory; it is kept."""
     session = left.view.session
     if session.worktree is not None and session.id == id_:
         tree = session.worktree

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class OrderResult(Struct, frozen=True):
-    """What an order did. Not `changed`: it is so already, or nothing runs."""
+    """What an order did. `changed` is False if it was so already, or nothing runs."""
 
     changed: bool
     copy: str = ""  # the id of the session that `Fork` made
@@ -38,12 +38,12 @@ class OrderSink(Protocol):
 
     @property
     def owns_turns(self) -> bool:
-        """Do turns end with this process? Else they run where the session is open."""
+        """Whether turns end with this process; otherwise they run in another one."""
         ...
 
     @property
     def end_reason(self) -> str:
-        """Why it takes no order any more; "": it does."""
+        """Why it takes no more orders; "" while it does."""
         ...
 
     @property
@@ -53,21 +53,21 @@ class OrderSink(Protocol):
 
     @property
     def waiting(self) -> bool:
-        """Was something ordered that `step` has to do, and that is no event yet?"""
+        """Whether an order waits for `step` that is not recorded yet."""
         ...
 
     async def send(self, order: Order) -> OrderResult:
-        """Take the order. Raises `BadInput` for one that cannot be carried out."""
+        """Take an order. Raises `BadInput` if it cannot be carried out."""
         ...
 
     async def step(self) -> bool:
-        """Do the next thing that was ordered, or wait for it. False: there is none, or the
-        turn waits for the user.
+        """Carry out the next order, or wait for it. False if there is none, or the turn
+        waits for the user.
         """
         ...
 
     async def compact(self, order: CompactConversation) -> bool:
-        """Compact between two turns, until that is done. False: it was stopped."""
+        """Compact between two turns, and wait for it. False if it was stopped."""
         ...
 
     def forget(self) -> None:

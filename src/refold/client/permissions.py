@@ -37,7 +37,7 @@ class _PolicyHere(Struct, frozen=True):
 
 
 class Permissions:
-    """Of one session. Reads only, but for `allow` and `always`."""
+    """The permissions of one session. All but `allow` and `always` only read."""
 
     def __init__(self, app: App, engine: Engine) -> None:
         self._app, self._engine = app, engine
@@ -48,13 +48,13 @@ class Permissions:
 
     @property
     def teams(self) -> bool:
-        """May the agent lead a team?"""
+        """Whether the agent may lead a team."""
         chosen = self._engine.view.rights.teams
         return self._app.settings.subagents.teams if chosen is None else chosen
 
     @property
     def tracing(self) -> bool:
-        """Are model requests recorded as sent?"""
+        """Whether model requests are recorded as sent."""
         chosen = self._engine.view.rights.tracing
         return self._app.settings.log_requests if chosen is None else chosen
 
@@ -65,7 +65,7 @@ class Permissions:
 
     @property
     def rules(self) -> Sequence[Rule]:
-        """Those of the settings. What was allowed for this session is in `grants`."""
+        """The rules of the settings. Those granted for this session are in `grants`."""
         return self._app.rules
 
     @property
@@ -78,8 +78,8 @@ class Permissions:
 
     @property
     def after_outside_text(self) -> Literal["", "asks", "asks now"]:
-        """Whether a change is asked about once the model has read text from outside; "asks now":
-        it has, and the user has not answered for it.
+        """Whether changes need approval after the model has read text from outside;
+        "asks now" if it has, and the user has not answered for it.
         """
         if not self._app.settings.ask_after_outside_text:
             return ""
@@ -91,7 +91,7 @@ class Permissions:
         return str(self._app.paths.folders)
 
     def unread(self, path: str) -> str:
-        """Why a deny rule keeps this file from being read, or ""."""
+        """Why a deny rule forbids reading this file, or ""."""
         return workspace_of(self._app, self._engine.view).unread(path)
 
     def always(self, rule: str) -> None:
@@ -99,9 +99,9 @@ class Permissions:
         self._app.workspace.always(rule)
 
     async def allow(self, text: str) -> str:
-        """Add an allow rule for the rest of this session, and give it as it is written.
+        """Add an allow rule for the rest of this session, and return it as written.
 
-        Raises `BadInput` for what is no rule, or is about no tool.
+        Raises `BadInput` for an invalid rule, or an unknown tool.
         """
         rule = parse(text, "allow")
         check_tools((rule,), self._app.every_tool)
@@ -114,21 +114,21 @@ class Permissions:
         return [*rows, *(("allow", rule, "this session") for rule in self.grants)]
 
     def about(self, tool: Tool) -> Sequence[Rule]:
-        """The rules that name this tool; what each covers of it, its pattern says."""
+        """The rules that name this tool."""
         granted = (parse(text, "allow") for text in self.grants)
         every = (*self.rules, *granted)
         name, effect, command = tool.name, tool.effect, tool.command is not None
         return [r for r in every if is_about(r.tool, name, effect, command=command)]
 
     def runs_commands(self, tool: Tool) -> bool:
-        """Is it judged by the commands in it, as bash is?"""
+        """Whether its calls are judged by the commands in them, like those of bash."""
         return tool.command is not None or tool.name in COMMAND_TOOLS
 
     def rule_sets(self, request: Permission | Questions) -> Sequence[tuple[str, ...]]:
-        """The rules that a yes to this request may add: the most useful, the narrowest.
+        """The sets of rules that an approval may add: the most useful, the narrowest.
 
-        Those of a set cover the call together, mostly it is one. None: only this call may
-        be allowed.
+        The rules of a set, mostly one, cover the call together. If there are no sets, only
+        this call may be allowed.
         """
         whole_call = self._engine.as_made(request.call.call)
         return rules_to_offer(
@@ -142,9 +142,9 @@ class Permissions:
     def runs_unasked(
         self, request: Permission | Questions, wanted: Mode | None = None
     ) -> bool:
-        """Would this call run without a question by what holds now, or in mode `wanted`?
+        """Whether this call would run without a question now, or in mode `wanted`.
 
-        Not of a subagent: what it may do is decided where it is.
+        False for a call of a subagent: that is decided in its own session.
         """
         if isinstance(request, Questions) or request.who or request.call.once:
             return False
@@ -164,7 +164,7 @@ class Permissions:
         return decision.verdict == "allow"
 
     def check_offer(self, request: Permission | Questions, *rules: str) -> None:
-        """Raises `BadInput` if `rules`, as the user typed them, do not allow this call."""
+        """Raise `BadInput` if `rules`, as the user typed them, do not allow this call."""
         whole_call = self._engine.as_made(request.call.call)
         tool = self._tool(whole_call.name)
         for rule in rules:
@@ -188,7 +188,7 @@ class Permissions:
             )
 
     def manner(self, call: ToolCall) -> "RunConditions | None":
-        """How a command would be run by what holds now; None for what runs none."""
+        """How a command would be run now; None for a call that runs none."""
         from refold.views.questions import RunConditions
 
         tool = self._tool(call.name)
@@ -206,7 +206,7 @@ class Permissions:
 
     @property
     def _here(self) -> PolicyContext:
-        """What calls are judged by where the session works by now."""
+        """What calls are judged by in the session's present directory."""
         return _PolicyHere(self._app.rules, self._app.mode, self.facts)
 
     def _tool(self, name: str) -> Tool | None:
@@ -220,11 +220,11 @@ def rules_to_offer(
     policy_context: PolicyContext,
     view: View,
 ) -> Sequence[tuple[str, ...]]:
-    """The sets of rules that cover this call and really let it pass, each by itself.
+    """The sets of rules of which each alone covers this call and lets it pass.
 
-    Pure. `whole_call` is the call as the model made it: a rule with a secret in it would be
-    kept. Where only this one call may be allowed, an ask rule decided, or no rule can see
-    the whole of a command, there is none.
+    Pure. `whole_call` is the call as the model made it: a rule with a secret would be
+    stored. There are none if only this call may be allowed, an ask rule decided, or no
+    rule can see the whole command.
     """
     if tool is None or open_call.once or whole_call != open_call.call:
         return ()
@@ -232,7 +232,7 @@ def rules_to_offer(
         offers,
         rule_set,
         with_hosts,
-    )  # where a person is asked
+    )  # needed only when the user is asked
 
     try:
         facts = policy_context.facts()
@@ -251,5 +251,5 @@ def rules_to_offer(
 
 
 def _is_wider(by_rules: Confinement, asked: Confinement) -> bool:
-    """Would rules for the command alone let it reach every host, where a question names some?"""
+    """Whether the rules would allow every host, although the question names some."""
     return by_rules.network and by_rules.hosts is None and asked.hosts is not None

@@ -62,7 +62,7 @@ _OPEN_ELSEWHERE = "this session is open in another process: do this there"
 
 
 class FollowedJournal(Recorder):
-    """Follows the journal in `store`. `end_reason` says why nothing more comes of it; or ""."""
+    """Follows the journal in `store`. `ended` says why it follows no more, or ""."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
@@ -72,7 +72,7 @@ class FollowedJournal(Recorder):
         return await self.follow()
 
     async def close(self) -> None:
-        """The journal is its writer's."""
+        """Do nothing: the journal belongs to its writer."""
 
     async def append_if(
         self, make_events: MakeEvents, *, kept: bool = False, by: str = "agent"
@@ -80,7 +80,7 @@ class FollowedJournal(Recorder):
         raise BadInput(self.ended or _OPEN_ELSEWHERE)
 
     async def follow(self, until: float = inf) -> View:
-        """Fold what is new in the journal, up to event `until`, and publish it."""
+        """Fold new entries of the journal, up to event `until`, and publish them."""
         async with self._lock:
             lines = await self._store.read(self._head.seq)
             for entry, head in codec.decode(lines, self._head):
@@ -92,7 +92,7 @@ class FollowedJournal(Recorder):
         return self.view
 
     async def wait_for_event(self, after: int) -> None:
-        """Raises `BadInput` where nothing more can come."""
+        """Raises `BadInput` if no more events can come."""
         while self.view.seq <= after:
             if self.ended:
                 raise BadInput(self.ended)
@@ -132,7 +132,7 @@ def _no_turns(view: View) -> World:
 
 
 class _DocumentHead(Struct, frozen=True):
-    """What is read of a document to know which it is, and whether it answers an order."""
+    """The fields that tell a document's kind, and whether it answers an order."""
 
     type: str
     seq: int = 0
@@ -148,7 +148,7 @@ class _Request(Struct, frozen=True):
 class SocketSink:
     """The order sink of a session whose orders go to another process, over its socket.
 
-    It hears what that process says, too.
+    It also receives the documents of that process.
     """
 
     owns_turns = False
@@ -161,7 +161,7 @@ class SocketSink:
         self.joined = anyio.Event()
         self._copy = ""  # the newest fork
         self._after = -1  # the seq behind which an order has something to come
-        self._compaction: anyio.CancelScope | None = None  # while one is waited for
+        self._compaction: anyio.CancelScope | None = None  # while one runs there
         self._answers = dict[str, Error | OrderTaken | None]()
         self._news, self._problem = anyio.Event(), ""
 
@@ -220,10 +220,10 @@ class SocketSink:
         return compacted.is_set()
 
     def forget(self) -> None:
-        """What was ordered is with the other process already."""
+        """Do nothing: orders are with the other process already."""
 
     async def follow(self, hello: Hello) -> None:
-        """Hear what the other process says, to the end."""
+        """Receive the documents of the other process until it ends."""
         try:
             await self._stream.send(msgspec.json.encode(hello) + b"\n")
             async for line in receive_lines(self._stream.receive, _LONGEST_LINE):
@@ -240,7 +240,7 @@ class SocketSink:
             self._wake()
 
     async def _exchange(self, order: Order) -> bool:
-        """Send it, and wait until it is taken. Raises `BadInput` as the other process does."""
+        """Send an order, and wait until it is taken. Raises `BadInput` if it is refused."""
         if self.end_reason:
             raise BadInput(self.end_reason)
         key = order.client_key or os.urandom(8).hex()
@@ -263,14 +263,14 @@ class SocketSink:
         return answer.changed
 
     async def _more(self) -> None:
-        """Wait for the next thing that the other process says. Raises if that is an error."""
+        """Wait for the next document of the other process. Raises if that is an error."""
         self._check()
         if self.end_reason:
             raise BadInput(self.end_reason)
         await self._news.wait()
 
     def _check(self) -> None:
-        """Raise what went wrong in the other process, once."""
+        """Raise an error of the other process, once."""
         problem, self._problem = self._problem, ""
         if problem:
             raise RefoldError(problem)
@@ -314,9 +314,9 @@ class SocketSink:
 async def attach(
     launch: Launch, id_: str, environ: Mapping[str, str] = os.environ
 ) -> AsyncGenerator[Session, None]:
-    """The session with this whole id, which another process has open.
+    """Join the session with this full id, which another process has open.
 
-    Raises `Held` where no process can be joined there.
+    Raises `Held` if no process can be joined.
     """
     path = launch.app.home.path(id_)
     stream = await connect(path, environ)
@@ -338,7 +338,7 @@ async def attach(
 async def connect(session: Path, environ: Mapping[str, str]) -> SocketStream:
     """A connection to the process that has the session in this directory open.
 
-    Raises `Held` where there is none: it is not open, or not in a terminal.
+    Raises `Held` if there is none: it is not open, or not in a terminal.
     """
     try:
         return await anyio.connect_unix(socket_path(session, environ))

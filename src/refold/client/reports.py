@@ -31,13 +31,13 @@ _MAX_OUTPUT_BYTES = 256 * 1024  # bytes of the output of a background command
 
 
 class Reports:
-    """Of one session, as it is at that moment."""
+    """Reports on one session as it is when they are requested."""
 
     def __init__(self, app: App, engine: Engine) -> None:
         self._app, self._engine = app, engine
 
     async def entries(self, after: int = 0) -> Sequence[Entry]:
-        """The events of the journal, oldest first; only those after that one."""
+        """The events of the journal after that one, oldest first."""
         return await self._engine.record.entries(after)
 
     async def tree(self) -> Node:
@@ -46,7 +46,7 @@ class Reports:
         return await anyio.to_thread.run_sync(self._tree, entries)
 
     async def node(self, address: str) -> Node:
-        """One node of the tree, as root/child-1. Raises `BadInput` where there is none."""
+        """One node of the tree, as root/child-1. Raises `BadInput` if there is none."""
         first, *names = address.strip("/").split("/")
         node, others = find(
             await self.tree(), names if first == ROOT_ADDRESS else [first, *names]
@@ -72,9 +72,9 @@ class Reports:
         return timeline(await self.tree(), time.time(), self._label())
 
     async def verify(self, turn: int = 0) -> "VerifyReport":
-        """What the last turn claims, or that one, held against the journal and the files.
+        """Check the claims of the last turn, or that one, by the journal and the files.
 
-        Raises `BadInput` where there is no such turn.
+        Raises `BadInput` if there is no such turn.
         """
         from refold.claims.check import Checking
         from refold.client.verify import VerifyReport, claims_of_turn
@@ -96,7 +96,7 @@ class Reports:
         """Write the session to this file, as it is on the disk. Call it in a thread.
 
         `on_piece` is called before each piece, and may raise: then nothing is left behind.
-        Raises `BadInput` where no journal is kept, or the file is there and `force` is not
+        Raises `BadInput` if no journal is stored, or if the file exists and `force` is not
         given.
         """
         from refold.client.export import ExportedFile, export_session, save
@@ -116,8 +116,8 @@ class Reports:
         return ExportedFile(path, size, export.told, tuple(export.damages))
 
     async def background_output(self, name: str, max_bytes: int = _MAX_OUTPUT_BYTES) -> str:
-        """The end of what a background command has printed. Raises `BadInput` where it is not
-        known here: only the process that runs a command sees what it prints.
+        """The end of a background command's output. Raises `BadInput` if unknown here:
+        only the process that runs a command has its output.
         """
         command, running = (
             self._engine.view.background.command(name),

@@ -62,9 +62,9 @@ async def replace_missing(app: App, session: Session) -> tuple[str, ...]:
 
 
 async def with_a_model(app: App, session: Session) -> str:
-    """Go on with the model of new sessions, where that of this one cannot be asked.
+    """Use the model of new sessions if this session's model cannot be used.
 
-    Why that is so, in a sentence; "" where it is not.
+    Returns a sentence with the reason; "" if nothing was replaced.
     """
     if app.models.has_script:
         return ""
@@ -74,13 +74,13 @@ async def with_a_model(app: App, session: Session) -> str:
         return ""
     new = app.models.default()
     if new == was or not new or await anyio.to_thread.run_sync(_unusable, app, new):
-        return ""  # the door says why it cannot begin, or the turn does
+        return ""  # the error is reported when a turn begins
     await session.record(ModelChosen(new), kept=True, by="journal")
     return f"{was}, the model of this session, is not available: {why}. Using {new}"
 
 
 def _unusable(app: App, model: str) -> str:
-    """Why this model cannot be asked anything, or ""."""
+    """Why this model cannot be used, or ""."""
     try:
         app.models.check(model)
     except BadInput as error:

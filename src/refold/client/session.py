@@ -152,7 +152,7 @@ class Session:
 
     @property
     def keeps(self) -> bool:
-        """Is a journal kept, so that the session can be resumed?"""
+        """Whether a journal is stored, so that the session can be resumed."""
         return self._app.options.keep
 
     @property
@@ -167,21 +167,21 @@ class Session:
 
     @property
     def owns_turns(self) -> bool:
-        """Do turns end with this process? Else they run where the session is open."""
+        """Whether turns end with this process; otherwise they run in another one."""
         return self._orders.owns_turns
 
     @property
     def end_reason(self) -> str:
-        """Why nothing more comes of this handle; "": something may."""
+        """Why this handle gets no more events; "" while it may."""
         return self._orders.end_reason
 
     @property
     def has_lease(self) -> bool:
-        """Does this process hold the writer lock? The first event that it records takes it."""
+        """Whether this process holds the writer lock, which its first event takes."""
         return self._engine.record.has_lease
 
     async def release(self) -> None:
-        """Give the writer lock back, unless something runs. The session stays open."""
+        """Release the writer lock, unless something runs. The session stays open."""
         await self._engine.release()
 
     async def follow(self) -> None:
@@ -217,11 +217,11 @@ class Session:
         return (await self._order(Fork(at))).copy
 
     async def rename(self, name: str) -> bool:
-        """Call the session so; "": it has no name. Raises `BadInput` for what is none."""
+        """Name the session; "" removes the name. Raises `BadInput` for an invalid name."""
         return await self.send(Rename(name))
 
     async def tag(self, changes: Sequence[str]) -> bool:
-        """+TAG adds a tag, -TAG takes one away. Raises `BadInput` for what is none."""
+        """+TAG adds a tag, -TAG removes one. Raises `BadInput` for an invalid tag."""
         return await self.send(ChangeTags(tuple(changes)))
 
     async def set_directory(
@@ -280,7 +280,7 @@ class Session:
 
     @asynccontextmanager
     async def stream(self, text: str) -> AsyncGenerator[AsyncIterator[Frame], None]:
-        """Like `run`, and give every event and piece of text as it comes.
+        """Like `run`, and yield every event and piece of text as it comes.
 
             async with session.stream("Fix the test.") as frames:
                 async for frame in frames:
@@ -316,26 +316,26 @@ class Session:
 
     @property
     def idle(self) -> bool:
-        """No turn is running, and no waiting message may begin one."""
+        """Whether no turn runs, and no waiting message may begin one."""
         return self._engine.idle
 
     @property
     def running(self) -> bool:
-        """Does a turn run in this process?"""
+        """Whether a turn runs in this process."""
         return self._engine.running
 
     @property
     def compacting(self) -> bool:
-        """Is the conversation compacted now, between two turns?"""
+        """Whether the conversation is being compacted now, between two turns."""
         return self._engine.beside
 
     @property
     def has_work(self) -> bool:
-        """Is there something that `step` would do?"""
+        """Whether there is work for `step`."""
         return not self.idle or self._orders.waiting
 
     async def step(self) -> bool:
-        """Do the next thing that was ordered. False if there is none, or the user is asked."""
+        """Carry out the next order. False if there is none, or the user is asked."""
         return await self._orders.step()
 
     async def settle(self) -> None:
@@ -407,7 +407,7 @@ class Session:
     async def send(self, order: Order) -> bool:
         """Take an order. False if it changes nothing: it is so already, or nothing runs.
 
-        Raises `BadInput` for one that cannot be obeyed. A message waits for `settle`,
+        Raises `BadInput` for one that cannot be carried out. A message waits for `settle`,
         unless it is for the turn that runs.
         """
         return (await self._order(order)).changed
@@ -429,7 +429,7 @@ class Session:
 
     @property
     def requests(self) -> tuple[Request, ...]:
-        """What waits for the user: calls, questions, a plan; in their order."""
+        """The calls, questions and plan that wait for the user, in order."""
         return requests(self.view)
 
     @property
@@ -512,7 +512,7 @@ class Session:
         from refold.views.stream_json.encode import approval_request, question
 
         found = _put(event, self.view)
-        if found is None:  # it was over before this could be said
+        if found is None:  # it had ended before this could be sent
             return approval_request(event, seq)
         self._shown[found.id] = event.hash
         if isinstance(found, Questions):
@@ -539,7 +539,7 @@ class Session:
     def show_question(
         self, call_id: str, hash_: str = ""
     ) -> AbstractAsyncContextManager[None]:
-        """While in here, a screen shows the question of this call."""
+        """Count the question's time within the block, while a screen shows it."""
         return self._engine.question_timeout.show_question(call_id, hash_)
 
     @property
@@ -556,7 +556,7 @@ class Session:
 
     @property
     def settings(self) -> Settings:
-        """Those that hold in its directory."""
+        """The settings that apply in its directory."""
         return self._app.settings
 
     @property
@@ -568,7 +568,7 @@ class Session:
         return self._app.model_of(self.view)
 
     def check_model(self) -> None:
-        """Raises `BadInput` where the model of the next turn cannot be asked."""
+        """Raise `BadInput` if the model of the next turn cannot be used."""
         self._app.models.check(self.model)
 
     async def set_model(self, model: str) -> bool:
@@ -691,12 +691,12 @@ class Session:
 
     @property
     def mcp(self) -> "McpServers | None":
-        """The MCP servers that are configured here; None: there are none."""
+        """The MCP servers that are configured here; None if there are none."""
         return self._app.mcp
 
     @property
     def hooks(self) -> Sequence[tuple[str, str]]:
-        """The hooks that count here: what each does, and the file that has it."""
+        """The hooks that apply here: what each does, and the file that has it."""
         return self._app.hooks.list_hooks if self._app.hooks else ()
 
     @property
@@ -798,7 +798,7 @@ class Session:
 
     @property
     def catalogue(self) -> "SessionCatalogue":
-        """The sessions of its directory. Raises `BadInput` where none are kept."""
+        """The sessions of its directory. Raises `BadInput` if none are stored."""
         if not self.keeps:
             raise BadInput(_KEPT_NOWHERE)
         from refold.client.catalogue import SessionCatalogue
@@ -808,14 +808,14 @@ class Session:
 
     @property
     def skills(self) -> "Skills | None":
-        """None: they are off."""
+        """The skills; None if they are off."""
         from refold.client.knowledge import Skills
 
         return Skills(self._app) if self.settings.skills else None
 
     @property
     def memory(self) -> "ProjectNotes | None":
-        """None: it is off, or nothing is kept."""
+        """The notes; None if memory is off, or nothing is stored."""
         from refold.client.knowledge import ProjectNotes
 
         on = self.settings.memory and self.keeps
@@ -867,7 +867,7 @@ class Session:
 
 @contextmanager
 def _one_error() -> Generator[None]:
-    """Let the error out that a task failed with, not the group that wraps it."""
+    """Raise the error that a task failed with, not the group that wraps it."""
     try:
         yield
     except BaseExceptionGroup as group:
@@ -884,7 +884,7 @@ def _find_tool(name: str, tools: Sequence[Tool]) -> Tool | None:
 
 
 def _id_of(entry: Entry) -> str:
-    """What is asked for by this event, as `requests` names it; "": nothing is."""
+    """The id of the request that this event makes; "" if it makes none."""
     match entry.event:
         case ChildAsked(id_) | Judged(id_, "ask"):
             return id_
@@ -902,5 +902,5 @@ def _put(event: "PutToPerson", view: View) -> Permission | Questions | None:
 
 
 def _approval_fields(rule: str | Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """As the fields of an `ApprovalResponse`: one rule, or a set."""
+    """The fields of an `ApprovalResponse`: one rule, or a set."""
     return (rule, ()) if isinstance(rule, str) else ("", tuple(rule))

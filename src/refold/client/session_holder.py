@@ -1,7 +1,7 @@
 """The process that has a session open: whether it answers, and how it is ended.
 
-A terminal answers on its socket (`session_socket`). A process without one can only be seen to be
-stopped; whether it works is not known then. Everything here blocks, some of it for seconds:
+A terminal answers on its socket (`session_socket`). Of a process without one, only
+whether it is stopped can be seen. Everything here blocks, some of it for seconds:
 call it in a thread. Who is asked before a process is ended is decided in `cli.steal`.
 """
 
@@ -71,7 +71,7 @@ class SessionHolder(Struct, frozen=True):
 
     @property
     def end_event(self) -> HolderEnded:
-        """The event which says that it was ended."""
+        """The event that records its end."""
         host, reason = os.uname().nodename, _STATE_REASONS[self.state]
         return HolderEnded(self.pid, host, self.command, reason)
 
@@ -79,10 +79,10 @@ class SessionHolder(Struct, frozen=True):
 def find_holder(
     home: SessionIndex, session: str, environ: Mapping[str, str] = os.environ
 ) -> SessionHolder | None:
-    """Who holds the lock, if that is seen to be a process of this machine.
+    """The process of this machine that holds the lock, if it can be seen.
 
-    None also if the process that is named in the journal has ended, and its number is
-    that of another one now. Waits for an answer for some seconds.
+    Also None if the process named in the journal has ended, and another one has its
+    number now. Waits for an answer for some seconds.
     """
     writer = home.writer(session)
     if writer is None or writer.host != os.uname().nodename:
@@ -96,10 +96,10 @@ def find_holder(
 def end_holder(
     home: SessionIndex, holder: SessionHolder, seconds: float = END_SECONDS
 ) -> None:
-    """End the process, with SIGKILL if `seconds` after SIGTERM it runs. Raises `BadInput`.
+    """End the process, with SIGKILL if it runs `seconds` after SIGTERM. Raises `BadInput`.
 
-    The signals go to the very process that is seen to hold the lock, for a descriptor
-    stands for it: its number may be given to another one meanwhile.
+    The signals go by a descriptor to the very process that holds the lock: its number
+    may be reused meanwhile.
     """
     try:
         process = os.pidfd_open(holder.pid)
@@ -115,7 +115,7 @@ def end_holder(
             signal.pidfd_send_signal(process, signal.SIGTERM)
             signal.pidfd_send_signal(
                 process, signal.SIGCONT
-            )  # a stopped one hears no SIGTERM
+            )  # a stopped process does not handle SIGTERM
             if _ends_by_itself(process, home, holder, seconds):
                 return
             signal.pidfd_send_signal(process, signal.SIGKILL)
@@ -162,7 +162,7 @@ def _check_holds(home: SessionIndex, holder: SessionHolder) -> None:
 def _ends_by_itself(
     process: int, home: SessionIndex, holder: SessionHolder, seconds: float
 ) -> bool:
-    """Without the lock it has nothing to finish: the shell may keep it from its terminal."""
+    """Whether it ends in time. Without the lock, it has nothing left to finish."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         if _ends(process, min(_LOOK_SECONDS, left)):

@@ -34,9 +34,9 @@ _DIGEST_CHARS = 24  # of a digest: a socket's whole path has room for about 100 
 
 
 class Hello(Struct, frozen=True, forbid_unknown_fields=True):
-    """How a client begins: behind the document `after`, or, None, with a snapshot.
+    """A client's first line. It continues after `after`, or (None) with a snapshot.
 
-    One that `reads_journal` is told of each event that it is recorded.
+    One that `reads_journal` also gets a document for each recorded event.
     """
 
     after: str | None = None
@@ -67,7 +67,7 @@ class SessionSocket:
         self._clients: TaskGroup | None = None
 
     def follow(self, session: "Session") -> None:
-        """The terminal shows this session from now on: it is the one to join."""
+        """Listen for this session from now on: the terminal shows it."""
         self._session = session
         self._moved.set()
 
@@ -77,7 +77,7 @@ class SessionSocket:
         self._ordered = anyio.Event()
 
     def tell(self, error: RefoldError) -> None:
-        """Tell every client what went wrong where the session is open."""
+        """Report an error to every client."""
         if self._shared is not None:
             from refold.client.shared_session import problem
 
@@ -105,7 +105,7 @@ class SessionSocket:
                 async with anyio.create_task_group() as self._clients:
                     while True:
                         await anyio.wait_readable(listener)
-                        with suppress(OSError):  # who connected has left again
+                        with suppress(OSError):  # the client has left again
                             client = listener.accept()[0]
                             client.setblocking(False)
                             self._clients.start_soon(self._serve, _Client(client))
@@ -125,7 +125,7 @@ class SessionSocket:
             hello = msgspec.json.decode(await anext(lines), type=Hello)
             after = None if hello.after is None else cursor(hello.after)
         except (StopAsyncIteration, ValueError, BadInput):
-            return  # it is no client of ours
+            return  # it is not a client of refold
         shared = self._sharing()
         follower = await shared.join(after, reads_journal=hello.reads_journal)
         try:
@@ -138,7 +138,7 @@ class SessionSocket:
             shared.leave(follower)
 
     def _sharing(self) -> "SharedSession":
-        """One for all clients, made for the first of them."""
+        """The session shared by all clients, created for the first of them."""
         if self._shared is None:
             from refold.client.shared_session import SharedSession
 
@@ -171,7 +171,7 @@ class _Client:
                 raise anyio.EndOfStream
 
     async def send_all(self, follower: "Follower") -> None:
-        """What the follower is told, until it is cut off or the session is closed here."""
+        """Send the follower's frames until it is cut off or the session is closed here."""
         with suppress(OSError):  # it has left
             async for batch in follower.batches():
                 await self._send(b"".join(frame + b"\n" for frame in batch))
@@ -192,7 +192,7 @@ class _Client:
 async def receive_lines(
     receive: Callable[[], Awaitable[bytes]], longest: int = _LONGEST_LINE
 ) -> AsyncGenerator[bytes, None]:
-    """The lines that come, without their ends. One that is too long ends them."""
+    """The received lines, without line ends. A line that is too long ends them."""
     buffer = bytearray()
     with suppress(anyio.EndOfStream):
         while len(buffer) < longest:
@@ -206,7 +206,7 @@ async def receive_lines(
 
 
 def _bind(path: Path) -> socket.socket:
-    path.unlink(missing_ok=True)  # of a process that was killed
+    path.unlink(missing_ok=True)  # left by a process that was killed
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listener.bind(str(path))
@@ -220,7 +220,7 @@ def _bind(path: Path) -> socket.socket:
 
 
 def _own_directory(directory: Path) -> None:
-    """Make it, for its owner alone. Raises `BadInput` for one that others could have made."""
+    """Create it for its owner alone. Raises `BadInput` if others could have created it."""
     with suppress(FileExistsError):
         directory.mkdir(mode=0o700)
     status = directory.lstat()

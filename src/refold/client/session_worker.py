@@ -27,7 +27,7 @@ class RunnableSession(Protocol):
     """A session that is open in this process."""
 
     session: Session
-    cut_off: bool  # its turn stands until an order says how it goes on
+    cut_off: bool  # its turn waits for an order to continue it
 
     @property
     def at_work(self) -> bool: ...
@@ -51,7 +51,7 @@ class SessionWorker:
         self._idle_seconds = idle_seconds
 
     async def run(self) -> None:
-        """Run what is claimed here, until this is cancelled."""
+        """Run the claimed sessions until this is cancelled."""
         async with anyio.create_task_group() as group:
             async for claim in self._runner.claims():
                 group.start_soon(self._run, claim)
@@ -72,7 +72,7 @@ class SessionWorker:
 
 
 class _Run:
-    """One claim, from its begin to its end."""
+    """One claim, from its beginning to its end."""
 
     def __init__(self, claim: SessionClaim, there: RunnableSession, orders: Orders) -> None:
         self._claim, self._there, self._orders = claim, there, orders

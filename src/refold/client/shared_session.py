@@ -58,7 +58,7 @@ class SharedSession:
         self, session: Session, wake: Callable[[], None], *, in_terminal: bool = False
     ) -> None:
         self.session, self._wake, self._in_terminal = session, wake, in_terminal
-        # What waits for an answer is asked in the terminal, too: that turn was not cut off.
+        # If a request waits, the terminal shows it, too: that turn was not cut off.
         asks = in_terminal and bool(session.requests)
         self.cut_off = bool(session.view.turn.seq) and not (session.running or asks)
         self._instructions: ChangedInstructions | None = None
@@ -84,12 +84,12 @@ class SharedSession:
         try:
             order = order_in(data)
             key = order.client_key
-            with acting_as(acting_person() or order.by):  # who is known comes first
+            with acting_as(acting_person() or order.by):  # a known person comes first
                 changed = await self.obey(order, follower)
         except RefoldError as error:
             _tell(follower, problem(error, key))
             return
-        if key:  # behind the documents of what it changed
+        if key:  # after the documents of what it changed
             await self.feed.reach(self.session.view.seq)
             _tell(follower, OrderTaken(client_key=key, changed=changed))
 
@@ -128,7 +128,7 @@ class SharedSession:
         return changed
 
     def go_on(self) -> None:
-        """Finish a turn that was cut off, and do what was ordered."""
+        """Finish a turn that was cut off, and carry out the orders."""
         self.cut_off = False
         self._wake()
 
@@ -136,7 +136,7 @@ class SharedSession:
         return replace(self.session.snapshot, status=self.status())
 
     async def _ask_about_instructions(self) -> None:
-        """Tell all clients what is to be asked now."""
+        """Send all clients the question about instructions, if it changed."""
         before = self._instructions
         await self._read_instructions()
         if self._instructions != before:
@@ -147,7 +147,7 @@ class SharedSession:
             self._instructions = await self.session.find_changed_instructions()
 
     async def _message(self, order: SendMessage) -> bool:
-        """In the journal at once: what was acknowledged survives a crash."""
+        """Record a message at once: an acknowledged message survives a crash."""
         named = self.session.workspace.images_in(order.text)
         new = (image for image in named.images if image not in order.images)
         images = (*order.images, *new)
@@ -165,7 +165,7 @@ class SharedSession:
 
 
 def problem(error: RefoldError, client_key: str = "") -> Error:
-    """An error as the client gets it that caused it."""
+    """An error as the client that caused it gets it."""
     message = Error(kind=type(error).__name__, reason=str(error))
     return replace(message, client_key=client_key) if client_key else message
 

@@ -35,11 +35,11 @@ from refold.views.session_tree import TreeDocument, agent_of, rows, tree_documen
 from refold.views.stream_json.snapshot import SnapshotMessage, messages_of
 from refold.views.timeline import TimelineRow, timeline
 
-_READ_SECONDS = 2.0  # seconds for reading what is new; a list does not wait for thousands
+_READ_SECONDS = 2.0  # for reading new entries; a list does not wait for all
 
 
 class StoredSessions:
-    """Of one home. An `id` is whole, and there is such a session."""
+    """The sessions of one home. Each `id` is full, and of an existing session."""
 
     def __init__(self, home: SessionIndex) -> None:
         self._home = home
@@ -48,7 +48,7 @@ class StoredSessions:
         return self._home.exists(id_)
 
     def holder(self, id_: str) -> str:
-        """The process that writes it now, in words; "": none."""
+        """Describe the process that writes it now; "" if none does."""
         writer = self._home.writer(id_)
         return writer.text if writer else ""
 
@@ -71,7 +71,7 @@ class StoredSessions:
         return list(map(search_hit, self._home.catalogue().search(words, limit)))
 
     def cut_off(self) -> Sequence[SessionDocument]:
-        """Those whose turn ended with its process, or is open in this one."""
+        """The sessions whose turn ended with its process, or is open in this one."""
         cards = self._home.catalogue().cards(seconds=_READ_SECONDS)
         own = os.getpid()
         return [
@@ -89,7 +89,7 @@ class StoredSessions:
         return messages_of(fold(self.entries(id_)))
 
     def events(self, id_: str, after: Cursor, limit: int) -> Iterator[bytes]:
-        """The documents behind `after`, encoded."""
+        """The documents after `after`, encoded."""
         for place, data in documents_with_cursors(self.entries(id_), id_):
             if limit > 0 and place > after:
                 limit -= 1
@@ -127,7 +127,7 @@ class StoredSessions:
         yield from export_session(self._home, id_, ExportChoice(form), self._label).pieces
 
     def _writer(self, id_: str) -> int:
-        """The id of the process that writes it now; 0: none does."""
+        """The id of the process that writes it now; 0 if none does."""
         writer = self._home.writer(id_)
         return writer.pid if writer else 0
 

@@ -25,7 +25,7 @@ _MAX_CHARS = 300  # characters of a claim, a reason or a quote on the screen
 
 
 class SecondCheck(Struct, frozen=True):
-    """The second check. `problem`: why it gave no result, if so."""
+    """The second check. `problem` says why it gave no result, or is ""."""
 
     session: str = ""
     cost: float | None = None
@@ -43,7 +43,7 @@ class VerifyReport(Struct, frozen=True):
 
     @property
     def code(self) -> int:
-        """Errors, silence and doubt never count as support."""
+        """The exit code. Errors, silence and doubt never count as support."""
         fine = all(item.fine for item in self.checked)
         if self.strict:
             states = {item.state for item in self.checked}
@@ -53,7 +53,7 @@ class VerifyReport(Struct, frozen=True):
 
 
 def lines(report: VerifyReport) -> Iterator[Line]:
-    """The claims, each with its verdict and what it rests on."""
+    """The claims, each with its verdict and its evidence."""
     for item in report.checked:
         name = _short(item.claim.claim) + ("  (required)" if item.claim.required else "")
         yield (
@@ -70,7 +70,7 @@ def lines(report: VerifyReport) -> Iterator[Line]:
 
 
 def document(report: VerifyReport) -> dict[str, object]:
-    """The same for a program."""
+    """The report as a document for programs."""
     counts = Counter(item.state for item in report.checked)
     return {
         "type": "verify",
