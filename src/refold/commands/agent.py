@@ -36,7 +36,7 @@ async def run(here: CommandContext, rest: str) -> None:
 
 
 async def _pick(here: CommandContext) -> str:
-    """The name of the agent that was picked from a list, or ""."""
+    """Return the name of the agent picked from a list, or ""."""
     agents = here.session.agents
     listed = agents.profiles()
     wide = max(cells(each.name) for each in listed)

@@ -17,7 +17,7 @@ _NUMBER_PATTERN = re.compile(r"\$?(\d+(?:[._,]\d+)*)\s*([km]?)", re.IGNORECASE)
 
 
 async def run(here: CommandContext, rest: str) -> None:
-    """Show it, or change one limit of it for this session."""
+    """Show the budget, or change one of its limits for this session."""
     session = here.session
     if rest:
         await session.set_budget(parse_budget(rest, session.budget))
@@ -25,13 +25,13 @@ async def run(here: CommandContext, rest: str) -> None:
 
 
 def parse_budget(text: str, now: Budget) -> Budget:
-    """`now` with the limit that `text` names changed. Raises `BadInput`."""
+    """Return `now` with the limit changed that `text` names. Raises `BadInput`."""
     if text.lower() == "off":
         return NO_LIMIT
     kind, _, number = text.rpartition(" ")
     match kind.strip().lower():
         case "" | "usd":
-            # Nobody has chosen the default in tokens: it must not pass for a limit in dollars.
+            # The default in tokens was not chosen: it must not pass for a limit in dollars.
             tokens = None if now.tokens == DEFAULT_TOKENS else now.tokens
             return replace(now, dollars=_amount(number, text), tokens=tokens)
         case "tokens" | "calls" as limit:

@@ -29,7 +29,7 @@ async def run(here: CommandContext, rest: str) -> None:
 
 
 async def switch_to(here: CommandContext, target: ResumeTarget) -> None:
-    """Continue there, and show where that is."""
+    """Continue in the target's directory, and show it."""
     notices = await here.switch(target)
     here.show(heading(here.session))
     _roots(here)
@@ -44,7 +44,7 @@ def show_directories(here: CommandContext) -> None:
 
 
 def directory_named(command: str, text: str, directory: str) -> str:
-    """The real path of the directory `text`. Raises `BadInput` if there is none."""
+    """Return the real path of the directory `text`. Raises `BadInput` if there is none."""
     found = os.path.join(directory, os.path.expanduser(text))
     try:
         real = os.path.realpath(found)
@@ -85,7 +85,7 @@ async def run_add_dir(here: CommandContext, rest: str) -> None:
 
 
 async def _directory_or_list(here: CommandContext, command: str, rest: str) -> str:
-    """The directory that is named; without a name "", and those of the session are shown."""
+    """Return the named directory; without a name, show those of the session, return ""."""
     if not rest:
         show_directories(here)
         return ""

@@ -1,7 +1,7 @@
-"""What a slash command gets: the session, and the surface on which it was typed.
+"""The context of a slash command: the session, and the surface on which it was typed.
 
-The line terminal, the full screen, pages and editors implement `CommandContext`. A command shows
-documents, which each surface draws its own way, and asks; it never prints.
+The line terminal, the full screen, pages and editors implement `CommandContext`. A command
+shows documents, which each surface draws its own way, and asks; it never prints.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Markdown(Struct, frozen=True):
-    """A text as a model writes it."""
+    """A Markdown text, as models write it."""
 
     text: str
 
@@ -42,20 +42,20 @@ class Look(Struct, frozen=True):
 
 
 class TerminalFeatures(Protocol):
-    """What only a terminal has."""
+    """Features that only a terminal has."""
 
     @property
     def has_colours(self) -> bool: ...
     def use_theme(self, theme: str) -> Callable[[], None]:
-        """Paint in these colours from now on. The result brings the earlier ones back."""
+        """Use these colours from now on. Returns what restores the earlier ones."""
         ...
 
     def use_vi_keys(self, on: bool | None) -> bool | None:
-        """`on` None: the other keys. None: there is no line editor."""
+        """Set or (None) toggle the vi keys. Returns None without a line editor."""
         ...
 
     async def edit_text(self, text: str, name: str) -> str | None:
-        """`text` as the user edited it, in their editor or on the input line; None: they left."""
+        """Let the user edit `text`, in an editor or the input line. None: they left."""
         ...
 
     async def run_program(
@@ -63,21 +63,21 @@ class TerminalFeatures(Protocol):
     ) -> "ProgramOutput":
         """Give the terminal to a program in the session's directory, until it has ended.
 
-        One that `only_prints` leaves the full screen where it is.
+        A program that `only_prints` does not make the full screen leave.
         """
         ...
 
     def show_plan(self) -> None:
-        """Ask about the plan that waits before the next prompt."""
+        """Ask about the pending plan before the next prompt."""
         ...
 
     def quit(self) -> None: ...
 
 
 class ProgramOutput(Struct, frozen=True):
-    """What a program printed: `start` and `end`, with `dropped` bytes between them.
+    """The output of a program: `start` and `end`, with `dropped` bytes between them.
 
-    `full_screen`: it drew a screen of its own.
+    `full_screen`: it used the alternate screen.
     """
 
     code: int
@@ -96,32 +96,32 @@ class CommandContext(Protocol):
     def terminal(self) -> TerminalFeatures | None: ...
     @property
     def lacks(self) -> Collection[Need]:
-        """What commands may need and this surface does not have."""
+        """The features that commands may need and this surface lacks."""
         ...
 
     def show(self, *documents: Document) -> None: ...
     async def show_long(self, rows: Sequence[Line]) -> None:
-        """Rows that may not fit on a screen: a terminal shows them in the pager."""
+        """Show rows that may not fit on a screen: a terminal uses the pager."""
         ...
 
     async def ask(self, prompt: str, keys: str = "") -> str:
-        """The key of `keys` that was pressed; without `keys`, what was typed. "": no answer.
+        """Return the pressed key of `keys`; without `keys`, the typed text. "": no answer.
 
-        A command asks before it changes anything: a page runs it once more with the answer.
+        A command asks before it changes anything: a page runs it again with the answer.
         """
         ...
 
     async def pick(
         self, picker: Picker, search: Search | None = None, on_move: OnMove | None = None
     ) -> Picker | None:
-        """The list as it was left, with an item chosen; None: nothing was.
+        """Let the user pick an item; return the list with it chosen, or None.
 
         `search` runs in a thread; `on_move` is called when another item is selected.
         """
         ...
 
     async def say(self, text: str, *, typed: str | None = None) -> None:
-        """Send a message to the model. `typed` is what the user wrote of it, if not all."""
+        """Send a message to the model. `typed` is the part that the user wrote."""
         ...
 
     async def carry_out(self, start: Callable[[], Awaitable[object]] | None = None) -> None:
@@ -129,23 +129,23 @@ class CommandContext(Protocol):
         ...
 
     async def wait(self, job: Callable[[], Awaitable[T]]) -> T | None:
-        """The result of a job that the user may stop; None: they did."""
+        """Return the result of a job, or None if the user stopped it."""
         ...
 
     async def switch(self, target: ResumeTarget | None) -> Sequence[str]:
-        """Close this session and open that of the target; None: a new one. Notices come back.
+        """Close this session and open the target's, or a new one. Returns notices.
 
-        Raises where it leads nowhere; then this session stays open.
+        If it raises, this session stays open.
         """
         ...
 
     async def show_session(self) -> None:
-        """Show where the session stands after a switch, and continue what is due."""
+        """Show the state of the session after a switch, and continue its work."""
         ...
 
 
 def terminal_of(here: CommandContext, command: str) -> TerminalFeatures:
-    """Raises `BadInput` on a page and in an editor."""
+    """Return the terminal's features. Raises `BadInput` on a page and in an editor."""
     if (terminal := here.terminal) is None:
         raise BadInput(f"{command} needs a terminal: type it in `refold`")
     return terminal

@@ -10,7 +10,7 @@ _EMPTY_TEXT = "There are no messages yet, so there is nothing to compact."
 
 
 async def run(here: CommandContext, rest: str) -> None:
-    """At once between turns; in a turn, before its next step."""
+    """Compact between turns at once, in a turn before its next step."""
     kind, focus = _parse_request(rest)
     if not here.session.view.conversation.messages:
         raise BadInput(_EMPTY_TEXT)
@@ -34,7 +34,7 @@ async def run(here: CommandContext, rest: str) -> None:
 
 
 def _parse_request(rest: str) -> tuple[CompactionKind, str]:
-    """How to compact, and what the summary must preserve."""
+    """Parse how to compact, and what the summary must preserve."""
     head, _, more = rest.partition(" ")
     if head == "prune":
         if more.strip():

@@ -17,20 +17,20 @@ from refold.views.picker import CompletionItem
 from refold.views.wrap import cut
 
 QUOTE_CHAR = '"'
-# A file that is being named at the end: @"with spaces", or @without.
+# A file name at the end of the text: @"with spaces", or @without.
 _FILE_NAME_PATTERN = re.compile(r"(?:^|[\s(\[])@(?:\"([^\"]*)|([^\s\"]*))$")
 _SHELL_WORD = re.compile(r"^\s*!.*?([\w./~+@%:,=-]*)$", re.DOTALL)
 _SHELL_SAFE = re.compile(r"[\w./~+@%:,=-]+")
-DIRECTORY_ARGUMENT = "[DIR]"  # what a command takes
-_MAX_OFFERS = 50  # names offered at once
+DIRECTORY_ARGUMENT = "[DIR]"  # the argument of some commands
+_MAX_OFFERS = 50  # offered at once
 _COMMAND_CELLS = (
     32  # cells of a command with what it takes: what it is for stands beside it
 )
-_MIN_LETTERS = 2  # letters of a name that is looked for everywhere
+_MIN_LETTERS = 2  # from which files are searched by parts of their names
 
 
 class NamedCommand(Struct, frozen=True):
-    """A command: its name without the slash, what it takes, and what it is for."""
+    """A command: its name without the slash, its arguments, and a description."""
 
     name: str
     about: str = ""
@@ -38,7 +38,7 @@ class NamedCommand(Struct, frozen=True):
 
 
 class CompletionChoice(Struct, frozen=True):
-    """What may follow a command. It is found by `also`, too."""
+    """An argument of a command. It is also found by `also`."""
 
     word: str
     about: str = ""
@@ -51,13 +51,13 @@ Found = Callable[[str], Sequence[str]]
 
 
 def these(*words: str) -> Choices:
-    """A choice that is always the same."""
+    """Return choices that never change."""
     found = tuple(map(CompletionChoice, words))
     return lambda: found
 
 
 def cache_choices(choices: Choices, seconds: float = 5.0) -> Choices:
-    """The same, not looked for again at each key."""
+    """Cache the choices for some seconds: they are requested at each key."""
     lock = Lock()
     until, found = 0.0, list[CompletionChoice]()
 
@@ -82,7 +82,7 @@ def completing(
     directory: Callable[[], str],
     found: Found = nowhere,
 ) -> Complete:
-    """`choices` are what may follow a command. `found` are files by parts of their names."""
+    """Return a completer. `choices` are arguments of commands, `found` searches files."""
     among_directories = {each.name for each in commands if each.takes == DIRECTORY_ARGUMENT}
 
     def complete(before: str) -> Iterator[CompletionItem]:
@@ -105,7 +105,7 @@ def completing(
 
 
 def names_a_file(before: str) -> bool:
-    """Does this end with a file that is being named?"""
+    """Return True if the text ends with a file name after "@"."""
     return _FILE_NAME_PATTERN.search(before) is not None
 
 
@@ -138,7 +138,7 @@ def _directories(begun: str, directory: str) -> Iterator[CompletionItem]:
 def _files(
     begun: str, directory: str, found: Found, *, quoted: bool
 ) -> Iterator[CompletionItem]:
-    """First what stands in the directory that is named, then what is found below."""
+    """Yield files of the directory that is typed, then those found below."""
     names = set[str]()
     folder, name = os.path.split(begun)
     for item, is_folder in _in_directory(folder, name, directory):
@@ -158,7 +158,7 @@ def _files(
 def _in_directory(
     folder: str, name: str, directory: str, *, only_folders: bool = False
 ) -> Iterator[tuple[str, bool]]:
-    """Names that begin so, and whether each is a directory."""
+    """Yield names with this start, and whether each is a directory."""
     try:
         path = os.path.join(directory, os.path.expanduser(unescape_name(folder)))
         with os.scandir(path) as entries:
@@ -182,21 +182,21 @@ def _in_directory(
 def _offer(
     path: str, begun: str, *, quoted: bool, is_folder: bool = False
 ) -> CompletionItem | None:
-    """The name as a person can write it, and the tools understand it: on one line."""
+    """Return the name as typed on one line, so that the tools understand it."""
     name = escape_name(path)
     end = "/" if is_folder else ""
     if not quoted and not re.search(r"\s", name) and not name.startswith(QUOTE_CHAR):
         return CompletionItem(name + end, len(begun))
-    if QUOTE_CHAR in name:  # there is no way to write it
+    if QUOTE_CHAR in name:  # it cannot be written
         return None
-    opened = "" if quoted else QUOTE_CHAR  # else it would end at the space
+    opened = "" if quoted else QUOTE_CHAR  # otherwise it would end at the space
     return CompletionItem(
         f"{opened}{name}{end or QUOTE_CHAR}", len(begun), shown=name + end
     )
 
 
 def _for_a_shell(begun: str, directory: str) -> Iterator[CompletionItem]:
-    """Names that mean themselves in a shell."""
+    """Yield names that need no quotes in a shell."""
     folder, name = os.path.split(begun)
     for item, is_folder in _in_directory(folder, name, directory):
         if _SHELL_SAFE.fullmatch(item):

@@ -1,4 +1,4 @@
-"""Completion at the prompt of a session: its commands, and what each takes."""
+"""Completion at the prompt of a session: its commands and their arguments."""
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -23,7 +23,7 @@ from refold.views.escape import on_one_line
 
 
 def offering(here: Callable[[], CommandContext]) -> Complete:
-    """`here` is called at each key, for the session may have been switched."""
+    """Return a completer. `here` is called at each key: the session may change."""
     of: Session | None = None
     found = completing((), {}, os.getcwd)
 
@@ -42,7 +42,7 @@ def offering(here: Callable[[], CommandContext]) -> Complete:
 def offers_of(
     session: Session, directory: Callable[[], str], lacks: Collection[Need] = ()
 ) -> Complete:
-    """`directory` is where the session works now."""
+    """Return a completer; `directory` returns where the session works now."""
     files = WorkspaceFiles(directory)
     return completing(
         list_commands(session, lacks), _choices(session), directory, files.found
@@ -50,7 +50,7 @@ def offers_of(
 
 
 def list_commands(session: Session, lacks: Collection[Need] = ()) -> list[NamedCommand]:
-    """What can be typed with a slash: ours, templates and skills, prompts, and plug-ins."""
+    """List what can follow a slash: commands, templates, skills, prompts, plug-ins."""
     table = [
         NamedCommand(c.name, c.about, c.takes) for c in commands() if c.needs not in lacks
     ]
@@ -70,7 +70,7 @@ def list_commands(session: Session, lacks: Collection[Need] = ()) -> list[NamedC
 
 
 def _choices(session: Session) -> Mapping[str, Choices]:
-    """For each name of a command; cached, so that not each key looks for them."""
+    """Return the choices by command name, cached between keys."""
     found = dict[str, Choices]()
     for each in commands():
         choices = cache_choices(partial(choices_of, each, session))

@@ -1,7 +1,7 @@
 """Runs what is typed as a command: a slash command, a template, or a skill.
 
-The functions of slash commands are entry points: `entry_points.txt` has ours. Each is imported
-when it is typed, so that a start does without them.
+The functions of slash commands are entry points: `entry_points.txt` has ours. Each is
+imported when it is typed, which keeps the start fast.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,7 +28,7 @@ Choose: TypeAlias = Callable[[Session], Iterable[CompletionChoice]]
 
 
 class CommandRunner:
-    """Tells commands from messages, and runs those that are typed on one surface."""
+    """Distinguishes commands from messages, and runs the commands of one surface."""
 
     def __init__(self, here: CommandContext) -> None:
         self._here = here
@@ -50,13 +50,13 @@ class CommandRunner:
             self._here.show(sentence(error))
 
     def _command_in(self, typed: str) -> tuple[str, str] | None:
-        """`@name slot=value …` of a template is a command, too."""
+        """Parse a command; `@name slot=value …` of a template is one, too."""
         if typed.lstrip().startswith("@"):
             typed = self._here.session.shortcuts.to_slash(typed) or typed
         return command_in(typed)
 
     def _resolve_alias(self, name: str, rest: str) -> tuple[str, str]:
-        """The command behind an alias of the user's (`command_aliases`), or what was typed."""
+        """Return the command of a user's alias (`command_aliases`), or what was typed."""
         aliases = self._here.session.settings.command_aliases
         if find(name) is not None or (alias := aliases.get(name)) is None:
             return name, rest
@@ -67,7 +67,7 @@ class CommandRunner:
 
 
 async def run_command(name: str, rest: str, here: CommandContext) -> None:
-    """Raises `BadInput` for an unknown command, with the nearest name."""
+    """Run a command. Raises `BadInput` for an unknown one, with the nearest name."""
     if (command := find(name)) is not None:
         if command.needs in here.lacks:
             raise BadInput(f"/{name} does not work here: {NEED_REASONS[command.needs]}.")
@@ -90,9 +90,9 @@ async def run_command(name: str, rest: str, here: CommandContext) -> None:
 
 
 async def _run(command: Plugin, rest: str, here: CommandContext) -> None:
-    """Call it with what was typed after its name; show what it returns.
+    """Call a command with its arguments, and show what it returns.
 
-    Ours get the terminal, those of packages the session.
+    Our commands get the terminal, those of packages the session.
     """
     function = command.function()
     try:
@@ -101,7 +101,7 @@ async def _run(command: Plugin, rest: str, here: CommandContext) -> None:
             said = await said
     except RefoldError:
         raise
-    except Exception as error:  # its bug must not take the session with it
+    except Exception as error:  # its bug must not end the session
         if command.ours:
             raise
         raise BadInput(
@@ -112,7 +112,7 @@ async def _run(command: Plugin, rest: str, here: CommandContext) -> None:
 
 
 def entry_point(command: SlashCommand) -> Plugin:
-    """Where the function of a command of ours is registered."""
+    """Return the entry point of one of our commands."""
     found = unique(own_plugins(COMMANDS_GROUP), command.name)
     if found is None:
         raise LookupError(f"/{command.name} is not in entry_points.txt")
@@ -120,7 +120,7 @@ def entry_point(command: SlashCommand) -> Plugin:
 
 
 def choices_of(command: SlashCommand, session: Session) -> Iterable[CompletionChoice]:
-    """What may follow the command."""
+    """Return the arguments that may follow the command."""
     module, _, function = entry_point(command).value.partition(":")
     choose = cast(
         "Choose | None",
@@ -130,7 +130,7 @@ def choices_of(command: SlashCommand, session: Session) -> Iterable[CompletionCh
 
 
 async def _expand(here: CommandContext, shortcuts: Shortcuts, name: str, rest: str) -> str:
-    """The message that `/name rest` stands for. Missing arguments are asked for."""
+    """Return the message of the template `/name rest`. Missing arguments are asked for."""
     answers = dict[str, str]()
     for slot in shortcuts.missing(name, rest):
         answers[slot] = await here.ask(f"{on_one_line(slot)}:")

@@ -38,7 +38,7 @@ def _number(text: str, usage: str) -> int:
 
 
 def _text(session: Session, number: int) -> str:
-    """The message as it is now. Raises `BadInput` if there is none."""
+    """Return the message as it is now. Raises `BadInput` if there is none."""
     talk = session.view.conversation
     for said in talk.user_messages:
         if said.seq == number:
@@ -52,7 +52,7 @@ def _text(session: Session, number: int) -> str:
 
 
 async def _edit(here: CommandContext, text: str) -> str:
-    """`text` as the user edited it."""
+    """Let the user edit `text`."""
     if (terminal := here.terminal) is None:
         raise BadInput("type /edit N TEXT: no editor can be opened from here")
     if (typed := await terminal.edit_text(text, "message.md")) is None:

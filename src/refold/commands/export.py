@@ -41,5 +41,5 @@ async def run(here: CommandContext, rest: str) -> None:
 
 
 def _path(name: str, session: Session) -> Path:
-    """Of this name, relative to where the session works."""
+    """Return this path, relative to the session's directory."""
     return Path(session.workspace.directory) / Path(name).expanduser()

@@ -7,7 +7,7 @@ from refold.views.styled import line
 
 
 async def run(here: CommandContext, rest: str) -> None:
-    """A copy of all of it, or up to an event."""
+    """Copy all of the session, or up to an event."""
     if rest and not (rest.isdecimal() and int(rest)):
         raise BadInput(f"type /fork, or /fork EVENT with its number, not {rest!r}")
     left = here.session.id

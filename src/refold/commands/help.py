@@ -30,7 +30,7 @@ _KEY_LINES = (
     ("!command", "run a shell command yourself"),
     ("#text", "save a note"),
 )
-# The same in fewer words, two to a row.
+# The same keys in fewer words, two to a row.
 _SHORT_KEYS = (
     ("Shift+Tab", "next mode"),
     ("Esc Esc", "points to rewind to"),
@@ -46,9 +46,9 @@ _SHORT_KEYS = (
     ("Tab", "complete"),
 )
 _AT_WORK = "While it works: Enter sends at the next step, Alt+Enter after this turn, Ctrl+C or Esc stops."
-_HALF_CELLS = 34  # cells of a key and what it does, where two stand in a row
-_TWO_COLUMNS = 60  # cells that they need
-_MAX_LEFT_CELLS = 24  # cells of the left column, at most
+_HALF_CELLS = 34  # of a key and its meaning, where two are in a row
+_TWO_COLUMNS = 60  # of screen width from which two fit
+_MAX_LEFT_CELLS = 24  # of the left column, at most
 AT_ONCE = "While a turn runs, it runs at once."
 LATER_HINT = "While a turn runs, it waits until the turn is over."
 
@@ -71,7 +71,7 @@ async def run(here: CommandContext, rest: str) -> None:
 def usual(
     table: Sequence[SlashCommand], room: int, *, has_keys: bool = True
 ) -> Iterator[Line]:
-    """One screen: the commands by group, the keys, and where more is said."""
+    """Yield one screen: the commands by group, the keys, and where to read more."""
     wide = max(map(cells, GROUP_TITLES.values())) + 2
     for group, title in GROUP_TITLES.items():
         shown = [f"/{command.name}" for command in table if command.group == group]
@@ -105,7 +105,7 @@ def _half(key: str, about: str) -> Line:
 
 
 def wrap_in_rows(words: Sequence[str], room: int) -> Iterator[str]:
-    """Words in rows of at most so many cells, none broken."""
+    """Yield rows of whole words, at most `room` cells wide."""
     row = ""
     for word in words:
         if row and len(row) + 1 + len(word) > room:
@@ -123,7 +123,7 @@ def all_of(
     *,
     has_keys: bool = True,
 ) -> Iterator[Line]:
-    """Every command with a line, by group; then templates and skills, and the keys."""
+    """Yield a line per command, by group; then templates and skills, and the keys."""
     for group, title in GROUP_TITLES.items():
         rows = [(c.usage, c.about) for c in table if c.group == group]
         yield from _section(title, rows, room)
@@ -141,7 +141,7 @@ def all_of(
 
 
 def whole(command: SlashCommand) -> Iterator[Line]:
-    """One command: its usage, what it does, its aliases."""
+    """Yield the help of one command: usage, description, aliases."""
     yield (("accent", command.usage),)
     yield line(f"  {command.about}")
     if command.more:
@@ -154,7 +154,7 @@ def whole(command: SlashCommand) -> Iterator[Line]:
 def found(
     name: str, table: Sequence[SlashCommand], own: Sequence[ShortcutInfo]
 ) -> list[Line]:
-    """The help for this name. Raises `BadInput` if there is none."""
+    """Return the help for this name. Raises `BadInput` if there is none."""
     wanted = name.removeprefix("/").lower()
     for command in table:
         if wanted in command.names:
@@ -167,7 +167,7 @@ def found(
 
 
 def unknown(name: str, own: Iterable[str]) -> str:
-    """The error for an unknown command, with the nearest name: of the table, or of `own`."""
+    """Return the error for an unknown command, with the nearest name."""
     near = similar(name, [*names(), *(each.removeprefix("/") for each in own)], 1)
     hint = f"Did you mean /{on_one_line(near[0])}?" if near else "/help lists all commands."
     return f"There is no command /{cut(on_one_line(name), 60)}. {hint}"

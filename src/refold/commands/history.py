@@ -10,7 +10,7 @@ _EMPTY_TEXT = "There are no messages in this session yet."
 
 
 async def run(here: CommandContext, rest: str) -> None:
-    """All messages; with N, only from the Nth last of the person on."""
+    """Show all messages; with N, from the Nth last message of the person."""
     from refold.views.screen.history import message_lines
 
     last = number_in(rest, "/history")
@@ -28,7 +28,7 @@ async def run(here: CommandContext, rest: str) -> None:
 
 
 def number_in(rest: str, command: str) -> int:
-    """0 where nothing was typed."""
+    """Return the number that was typed, 0 for none. Raises `BadInput`."""
     if rest and not (rest.isascii() and rest.isdecimal() and int(rest)):
         raise BadInput(f"type {command}, or {command} N with a number, not {rest!r}")
     return int(rest or 0)

@@ -1,6 +1,6 @@
-"""What a slash command gets in a conversation of a host: from a page, or from an editor.
+"""The context of a slash command in a conversation of a host: from a page, or an editor.
 
-Documents are collected. How the user is asked is up to `server.commands` and `acp.commands`.
+Documents are collected. `server.commands` and `acp.commands` ask the user.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -21,7 +21,7 @@ _LATER_TEXT = "A turn is running: type /{name} again when it has ended."
 
 
 class HostedContext:
-    """Implements `CommandContext`, but for `ask` and `pick`."""
+    """Implements `CommandContext` without `ask` and `pick`."""
 
     terminal = None
     lacks: Collection[Need] = ("terminal",)
@@ -65,11 +65,11 @@ class HostedContext:
         return await self.conversation.notices()
 
     async def show_session(self) -> None:
-        """Who shows the conversation follows its documents."""
+        """Do nothing: the client follows the documents of the conversation."""
 
 
 async def run_typed(here: CommandContext, typed: str) -> None:
-    """Run a command. One that has to wait for the end of the turn is only refused."""
+    """Run a command. One that has to wait for the end of the turn is refused."""
     runner, name = CommandRunner(here), (command_in(typed) or ("",))[0]
     waits = find(name) is not None and not runner.is_immediate(typed)
     if waits and here.session.view.turn.seq:

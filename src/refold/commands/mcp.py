@@ -53,7 +53,7 @@ async def run(here: CommandContext, rest: str) -> None:
 
 
 async def _pick_server(here: CommandContext, servers: "McpServers") -> str:
-    """What to do with which server, as it is typed after /mcp; "": nothing."""
+    """Return the action and server that were picked, as typed after /mcp; "" for none."""
     statuses = servers.statuses()
     wide = max(cells(one.config.name) for one in statuses)
 
@@ -147,7 +147,7 @@ def _show(here: CommandContext, servers: "McpServers", name: str) -> None:
 
 
 def _status(servers: "McpServers", name: str) -> "ServerStatus":
-    """Raises `BadInput`."""
+    """Return the status of a server. Raises `BadInput` for an unknown name."""
     statuses = servers.statuses()
     for one in statuses:
         if one.config.name == name:

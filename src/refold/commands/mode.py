@@ -15,7 +15,7 @@ from refold.values.modes import MODE_MEANINGS, Mode
 from refold.values.similar_names import similar
 from refold.views.styled import line
 
-# bypass is not among them: it must be asked for by name.
+# without bypass, which must be asked for by name
 _MODE_CYCLE: Sequence[Mode] = ("default", "accept-edits", "sandbox", "plan")
 
 
@@ -63,6 +63,6 @@ async def set_next_mode(session: Session) -> None:
 
 
 def mode_after(mode: Mode, *, sandboxed: bool) -> Mode:
-    """The next mode. Mode sandbox is left out where no sandbox works."""
+    """Return the next mode; mode sandbox is skipped where no sandbox works."""
     modes: list[Mode] = [each for each in _MODE_CYCLE if sandboxed or each != "sandbox"]
     return modes[(modes.index(mode) + 1) % len(modes)] if mode in modes else modes[0]

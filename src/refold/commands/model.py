@@ -36,7 +36,7 @@ async def run(here: CommandContext, rest: str) -> None:
 
 
 async def _pick(here: CommandContext) -> None:
-    """Pick a model and an effort from a list."""
+    """Let the user pick a model and an effort from a list."""
     session = here.session
     if not (offers := await session.models.list_offers()):
         raise BadInput("No provider has a key: refold auth login, or /model NAME")
@@ -69,7 +69,7 @@ async def choose(here: CommandContext, wanted: str) -> str:
 
 
 def split_save(rest: str) -> tuple[str, bool]:
-    """What was typed before a last word `save`, and whether that is there."""
+    """Split off a last word `save`; return the rest, and whether it was there."""
     wanted, _, last = rest.rpartition(" ")
     return (wanted.strip(), True) if wanted and last == "save" else (rest, False)
 

@@ -14,7 +14,7 @@ _WAITS_HINT = "The plan waits: /execute approves it, a message continues plannin
 
 
 async def run(here: CommandContext, rest: str) -> None:
-    """`rest` is sent as a message. Without one, a plan that waits is shown."""
+    """Switch to plan mode and send `rest`; without `rest`, show the pending plan."""
     view = here.session.view
     if rest == "list":
         here.show(*plan_lines(view.plans.made, here.look.room))
@@ -35,7 +35,7 @@ async def run(here: CommandContext, rest: str) -> None:
 
 
 async def run_plans(here: CommandContext, rest: str) -> None:
-    """Without a number, the list; with one, that plan in full."""
+    """Show the list of plans; with a number, that plan in full."""
     made = here.session.view.plans.made
     if not rest:
         rows = plan_lines(made, here.look.room - 3)

@@ -28,7 +28,7 @@ _NUMBER_PROMPT = "number to switch to, Enter to stay:"
 
 
 def choices(session: Session) -> Iterable[CompletionChoice]:
-    """Names or ids; found by id and title, too."""
+    """Yield names or ids of sessions, which are also found by id and title."""
     for id_, name, title in session.catalogue.names() if session.keeps else ():
         yield CompletionChoice(name or id_, title, f"{id_} {title}")
 
@@ -73,14 +73,14 @@ async def switch_to(here: CommandContext, id_: str) -> None:
 
 
 async def others(here: CommandContext) -> Sequence[Card]:
-    """The other sessions of this directory, the newest first."""
+    """Return the other sessions of this directory, newest first."""
     if not (found := await here.session.catalogue.sessions()):
         raise BadInput("there is no other session of this directory")
     return found
 
 
 async def run_sessions(here: CommandContext, rest: str) -> None:
-    """The newest; with words, those whose name, title or tag contains them."""
+    """List the newest sessions; with words, those with them in name, title or tag."""
     picker = session_picker(await others(here), time.time())
     found = replace(picker, query=rest).items
     if not found:

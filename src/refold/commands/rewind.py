@@ -27,7 +27,7 @@ NOTHING_TO_REWIND = (
 
 
 async def run(here: CommandContext, rest: str) -> None:
-    """Let a point be picked; or rewind to before the one that is named."""
+    """Let the user pick a point; or rewind to before the named one."""
     if not rest:
         await _pick(here)
         return
@@ -41,7 +41,7 @@ async def run(here: CommandContext, rest: str) -> None:
 
 
 async def _pick(here: CommandContext) -> None:
-    """Pick a point, and what goes back. Where nothing can be picked, the points are listed."""
+    """Pick a point, and what to restore. On surfaces without lists, print the points."""
     points = await here.session.workspace.points()
     if points and here.look.picks:
         found = await here.pick(point_picker(points))
@@ -78,7 +78,7 @@ async def rewind_to(here: CommandContext, seq: int, what: What) -> None:
 
 
 async def _conversation_back(here: CommandContext, seq: int, what: What) -> None:
-    """Without checkpoints only the conversation can be rewound."""
+    """Rewind the conversation only, because there are no checkpoints."""
     workspace = here.session.workspace
     await workspace.preview(seq, what)
     here.show(
@@ -106,7 +106,7 @@ async def run_undo(here: CommandContext, rest: str) -> None:
 
 
 def _last_point(points: Sequence[RewindTarget]) -> RewindTarget | None:
-    """The last message, or the last rewind, be it of the conversation, the files or both."""
+    """Return the last message or rewind, of the conversation, the files or both."""
     if not points:
         return None
     last = points[-1]

@@ -1,4 +1,4 @@
-"""Lines about a session that commands and screens share: what works where, how it is resumed."""
+"""Lines about a session that commands and screens share: its model, how to resume it."""
 
 import os
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from refold.views.styled import Line, line
 
 
 def heading(session: Session) -> Line:
-    """What works here, and where that is."""
+    """Return the line with model, directory, branch and mode."""
     model = on_one_line(session.model)
     where = directory_name(session.view.session.directory)
     branch = on_one_line(session.workspace.branch)
@@ -22,15 +22,16 @@ def heading(session: Session) -> Line:
 
 
 def has_interrupted_work(session: Session) -> bool:
-    """Is there an unfinished turn, which would cost something to continue?
+    """Return True if there is an unfinished turn, which would cost tokens to continue.
 
-    Where it waits for an answer of the person, the question is put at once.
+    A turn that waits for an answer of the person does not count: its question is put at
+    once.
     """
     return not session.idle and not session.running and not session.requests
 
 
 def farewell(session: Session) -> Iterator[Line]:
-    """The last lines: what ends with the session, and how it is resumed."""
+    """Yield the last lines: what ends with the session, and how to resume it."""
     if session.owns_turns and (ends := session_end_notice(session.view)):
         yield line(ends, "dim")
     if session.view.session.title:
@@ -38,11 +39,11 @@ def farewell(session: Session) -> Iterator[Line]:
 
 
 def resume_hint(view: View) -> str:
-    """What to type to go on with this session, once it was left."""
+    """Return the command that resumes this session."""
     id_, directory = view.session.id, view.session.directory
     if not id_:
         return "refold -c"
-    # Who leaves stands where refold was started, and -c is about that place.
+    # -c is about the directory where refold was started.
     here = directory == _standing()
     return f"refold -c   (or refold -r {id_})" if here else f"refold -r {id_}"
 
@@ -54,12 +55,12 @@ def sentence(error: RefoldError) -> Line:
 def _standing() -> str:
     try:
         return os.path.realpath(os.curdir)
-    except OSError:  # it is gone
+    except OSError:  # the directory is gone
         return ""
 
 
 def directory_name(directory: str) -> str:
-    """A directory as people write it, fit for a screen."""
+    """Return a directory as people write it, fit for a screen."""
     return on_one_line(_short(directory))
 
 

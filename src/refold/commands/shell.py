@@ -1,7 +1,7 @@
 """/shell, and `!command`: run a command of the user's own, in their shell.
 
-It needs no permission and runs outside the sandbox, so only a terminal has it, which the command
-gets. Its output is sent to the model with the next message.
+It needs no permission and runs outside the sandbox, so only a terminal has it. The command
+gets the terminal; its output is sent to the model with the next message.
 """
 
 import os
@@ -27,7 +27,7 @@ _FULL_SCREEN = "(It used the whole screen; its output was not kept.)"
 
 
 def as_message(command: str, ran: ProgramOutput) -> str:
-    """The command and its output, for the model."""
+    """Return the command and its output, for the model."""
     lines = [f"$ {between_tags(command, 'shell')}"]
     if ran.full_screen:
         lines.append(_FULL_SCREEN)
@@ -38,7 +38,7 @@ def as_message(command: str, ran: ProgramOutput) -> str:
 
 
 def how_it_ended(code: int) -> str:
-    """`code` is as Python gives it: below zero for a signal."""
+    """Describe an exit code of Python's, which is negative for a signal."""
     if code >= 0:
         return f"exit code {code}"
     try:

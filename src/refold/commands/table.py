@@ -24,7 +24,7 @@ GROUP_TITLES: Mapping[Group, str] = {
     "terminal": "Terminal",
 }
 Need: TypeAlias = Literal["", "terminal", "sessions", "files"]
-# Why a command is left out where this is lacking.
+# Why a command is left out where its need is not met.
 NEED_REASONS: Mapping[Need, str] = {
     "terminal": "only `refold` in a terminal has it",
     "sessions": "your editor opens, copies and switches sessions",
@@ -51,10 +51,10 @@ THEME_NAMES = (
 
 
 class SlashCommand(Struct, frozen=True):
-    """`words` may follow it; a module may have further `choices`, which depend on the session.
+    """A slash command. `words` may follow it; its module may add `choices`.
 
     `at_once`: it runs at once while a turn runs; any other waits until the turn is over.
-    `more` is what /help NAME says besides `about`; `needs` is what not every surface has.
+    `more` is what /help NAME shows besides `about`; `needs` is what some surfaces lack.
     """
 
     name: str
@@ -271,10 +271,10 @@ def _terminal() -> tuple[SlashCommand, ...]:
 
 
 def command_in(typed: str) -> tuple[str, str] | None:
-    """The command's name and the rest, or None: it is a message for the model.
+    """Return the command's name and the rest, or None for a message to the model.
 
-    `/etc/hosts is wrong` is no command; `exit`, `quit`, `clear` and `?` alone are. `#text` is
-    a note, `!command` a command of the person's own shell.
+    `/etc/hosts is wrong` is no command; `exit`, `quit`, `clear` and `?` alone are. `#text`
+    is a note, `!command` a command of the person's own shell.
     """
     text = typed.strip()
     if text.startswith("!"):
@@ -296,5 +296,5 @@ def find(name: str) -> SlashCommand | None:
 
 
 def names() -> frozenset[str]:
-    """All names and aliases, without the slash."""
+    """Return all names and aliases, without the slash."""
     return frozenset(name for each in commands() for name in each.names)

@@ -48,7 +48,7 @@ async def run(here: CommandContext, rest: str) -> None:
 
 
 async def _pick(here: CommandContext) -> None:
-    """Each theme is shown while it is selected; leaving the list changes nothing."""
+    """Pick a theme. Each is shown while selected; leaving the list changes nothing."""
     terminal = terminal_of(here, "/theme")
     if not terminal.has_colours:
         raise BadInput("This terminal shows no colours, so there is nothing to pick.")

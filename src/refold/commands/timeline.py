@@ -6,11 +6,11 @@ from refold.views.styled import line
 from refold.views.timeline import slowest, timeline_lines
 
 _EMPTY_TEXT = "There are no calls in this session yet."
-_MIN_ROW_CELLS = 60  # cells that a row needs to be useful
+_MIN_ROW_CELLS = 60  # that a row needs to be useful
 
 
 async def run(here: CommandContext, rest: str) -> None:
-    """All calls; with N, only the N slowest."""
+    """Show all calls; with N, the N slowest."""
     slow = number_in(rest, "/timeline")
     calls = await here.session.reports.timeline()
     room = max(here.look.room, _MIN_ROW_CELLS)

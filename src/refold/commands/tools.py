@@ -26,7 +26,7 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
 
 
 async def run(here: CommandContext, rest: str) -> None:
-    """All of them; or one, with its description."""
+    """List all tools; or show one, with its description."""
     tools, permissions = here.session.reports.next_tools(), here.session.permissions
     if rest:
         found = next((t for t in (*tools.active, *tools.deferred) if t.name == rest), None)
@@ -59,7 +59,7 @@ def _row(tool: Tool, wide: int, permissions: Permissions) -> Line:
 
 
 def _rules_for(tool: Tool, permissions: Permissions) -> Sequence[Line]:
-    """The rules that name this tool."""
+    """Return the rules that name this tool."""
     return [
         line(f"      {each.verdict} {on_one_line(str(each))}", "dim")
         for each in permissions.about(tool)
@@ -67,7 +67,7 @@ def _rules_for(tool: Tool, permissions: Permissions) -> Sequence[Line]:
 
 
 def happens(tool: Tool, permissions: Permissions) -> str:
-    """What happens to a call that no rule names, in the mode that holds now."""
+    """Describe what happens to a call that no rule names, in the present mode."""
     mode, commands = permissions.mode, permissions.runs_commands(tool)
     if tool.effect in (Effect.LOOK, Effect.SELF) or mode == "bypass":
         return _FREE_STATE

@@ -25,7 +25,7 @@ async def run(here: CommandContext, rest: str) -> None:
 
 
 async def run_background(here: CommandContext, rest: str) -> None:
-    if rest == "move":  # the result of the call says where the command is
+    if rest == "move":  # the result of the call names the command
         await here.session.send(MoveToBackground())
         return
     if rest:
@@ -49,7 +49,7 @@ async def run_background(here: CommandContext, rest: str) -> None:
 
 
 async def run_stop(here: CommandContext, rest: str) -> None:
-    """Without a name, all subagents; the turn goes on either way."""
+    """Stop a subagent or command; without a name, all subagents. The turn continues."""
     name = rest.strip()
     commands = [each.name for each in here.session.view.background.running]
     if name in commands:

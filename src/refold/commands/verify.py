@@ -7,7 +7,7 @@ from refold.commands.history import number_in
 
 
 async def run(here: CommandContext, rest: str) -> None:
-    """The claims of the last answer, or of that of turn N."""
+    """Check the claims of the last answer, or of turn N."""
     from refold.client.verify import lines
 
     turn = number_in(rest, "/verify")

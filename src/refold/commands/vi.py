@@ -10,7 +10,7 @@ _VI_SETTINGS: Mapping[str, bool | None] = {"": None, "on": True, "off": False}
 
 
 async def run(here: CommandContext, rest: str) -> None:
-    """Without an argument, switch to the other."""
+    """Switch to vi or Emacs keys; without an argument, toggle."""
     if rest not in _VI_SETTINGS:
         raise BadInput(f"type /vi, /vi on or /vi off, not {rest!r}")
     match terminal_of(here, "/vi").use_vi_keys(_VI_SETTINGS[rest]):

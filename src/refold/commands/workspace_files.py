@@ -1,7 +1,7 @@
-"""The files of the workspace by parts of their names: `@enparser` finds engine/parser.py.
+"""Finds files of the workspace by parts of their names: `@enparser` finds engine/parser.py.
 
-They are listed in the background. A list is valid for some seconds and is searched in pieces, so that
-no key waits for all of it.
+They are listed in the background. A list is valid for some seconds and is searched in
+pieces, so that no key waits for all of it.
 """
 
 import re
@@ -13,16 +13,16 @@ from threading import Condition, Thread
 
 from refold.client.workspace import file_names
 
-_FRESH_SECONDS = 10.0  # seconds after which the files are listed anew
-_OFFER_SECONDS = 1.0  # seconds that an offer waits for the first list
+_FRESH_SECONDS = 10.0  # after which the files are listed again
+_OFFER_SECONDS = 1.0  # for which a completion waits for the first list
 _MOST_FILES = 200_000
-_PIECE_NAMES = 2_000  # names that are looked through at once
+_PIECE_NAMES = 2_000  # names that are searched at once
 _MAX_OFFERS = 50
-_MIN_SIMILARITY = 75  # of 100: a name with letters mistyped
+_MIN_SIMILARITY = 75  # of 100: the score of a mistyped name
 
 
 class WorkspaceFiles:
-    """`directory` is where they are looked for now."""
+    """Lists the files below `directory`, which is called for each list."""
 
     def __init__(self, directory: Callable[[], str]) -> None:
         self._directory = directory
@@ -32,7 +32,7 @@ class WorkspaceFiles:
         self._listing = False
 
     def found(self, wanted: str) -> Sequence[str]:
-        """The best first. Called in a thread; the first time it waits a moment."""
+        """Return the best matches first. Call it in a thread; the first call waits."""
         pieces = self._now()
         best = nsmallest(_MAX_OFFERS, _matching(wanted, pieces))
         return [path for *_, path in best] or _alike(wanted, pieces)
@@ -81,7 +81,7 @@ def _pieces(names: Iterator[str]) -> Iterator[tuple[str, ...]]:
 def _matching(
     wanted: str, pieces: Iterable[Sequence[str]]
 ) -> Iterator[tuple[bool, int, float, int, str]]:
-    """Those that hold these letters in this order, each with how far it is from best."""
+    """Yield paths with these characters in this order, each with its rank."""
     from rapidfuzz import fuzz
 
     letters = [re.escape(letter) for letter in wanted.lower() if not letter.isspace()]
@@ -112,7 +112,7 @@ def _place(wanted: str, name: str, path: str) -> int:
 
 
 def _alike(wanted: str, pieces: Iterable[Sequence[str]]) -> Sequence[str]:
-    """Nothing holds these letters: one of them may be wrong."""
+    """Return similar names if no path has these characters: one may be mistyped."""
     from rapidfuzz import fuzz, process
 
     found = list[tuple[float, str]]()

@@ -1,8 +1,8 @@
 """Who may use the server: a secret in a file of the user's, and what is derived from it.
 
-A program says the bearer token. A browser trades a launch token, good once, for a cookie.
-All of them are signed with the secret, so every server that has it takes them, also after a
-restart; `renew` ends all of them. Where requests are checked is `guard`.
+A program sends the bearer token. A browser trades a launch token, valid once, for a cookie.
+All of them are signed with the secret, so every server with that secret accepts them, also
+after a restart; `renew` ends all of them. `guard` checks requests.
 """
 
 import base64
@@ -18,28 +18,28 @@ from refold.errors import BadInput, RefoldError
 
 LAUNCH_SECONDS = 15 * 60.0  # for which a link can be used
 COOKIE_SECONDS = 30 * 24 * 3600
-PAGE_PERSON = "page"  # who acts on a page whose link named no one
+PAGE_PERSON = "page"  # the person of a page whose link named no one
 _SECRET_BYTES = 32
 _USED_LINKS = "used-links"  # beside the secret: an empty file for each, until it is too old
 
 
 class Access:
-    """`secret` are 32 random bytes. In `used` is noted which launch tokens were used."""
+    """Tokens of one secret of 32 random bytes. `used` lists used launch tokens."""
 
     def __init__(self, secret: bytes, used: Path) -> None:
         self._secret, self._used = secret, used
         self.bearer = self._derive("bearer")
-        # Cookies do not know ports: each home of refold has a name of its own.
+        # Cookies are not bound to a port: each home of refold has a cookie name of its own.
         self.cookie_name = f"refold-{self._derive('cookie name')[:12]}"
 
     def new_launch(self, person: str = "") -> str:
-        """A token that is good once, for some minutes. `person` is for whom it is."""
+        """Return a token that is valid once, for some minutes, for a link for `person`."""
         expires = int(time.time() + LAUNCH_SECONDS)
         body = f"{expires}.{secrets.token_urlsafe(12)}{_encode_name(person)}"
         return f"{body}.{self._derive(f'launch {body}')[:32]}"
 
     def redeem(self, token: str) -> str:
-        """The cookie for this launch token, or "": it is none, is too old or was used."""
+        """Return the cookie for a launch token; "" if it is invalid, expired or used."""
         body, _, seal = token.rpartition(".")
         right = self._derive(f"launch {body}")[:32]
         if not hmac.compare_digest(seal.encode(), right.encode()):
@@ -61,12 +61,12 @@ class Access:
         return began.isdecimal() and 0 <= time.time() - int(began) < COOKIE_SECONDS
 
     def person(self, cookie: str) -> str:
-        """For whom the link of this valid cookie was; `PAGE_PERSON` if it named no one."""
+        """Return the person of a valid cookie; `PAGE_PERSON` if its link named no one."""
         parts = cookie.split(".")[2:-1]
         return base64.urlsafe_b64decode(parts[0]).decode() if parts else PAGE_PERSON
 
     def _mark_used(self, body: str) -> bool:
-        """False if it was used before, by any server that shares the directory."""
+        """Mark a token as used. False if it already was, by any server."""
         self._used.mkdir(mode=0o700, parents=True, exist_ok=True)
         for old in self._used.iterdir():
             expires = old.name.partition(".")[0]
@@ -84,7 +84,7 @@ class Access:
 
 
 def _encode_name(person: str) -> str:
-    """The end of a token. Raises `BadInput` for what is no name."""
+    """Return the end of a token. Raises `BadInput` for an invalid name."""
     if len(person) > MAX_NAME_CHARS or not person.isprintable() or person != person.strip():
         raise BadInput(
             f"{person[:MAX_NAME_CHARS]!r} is not a name: give at most {MAX_NAME_CHARS} "
@@ -94,7 +94,7 @@ def _encode_name(person: str) -> str:
 
 
 def access_from(file: Path) -> Access:
-    """The access whose secret is in this file, which is made if it is not there.
+    """Return the access whose secret is in this file, which is created if missing.
 
     Raises `RefoldError` for a file that others could read or that holds no secret.
     """

@@ -38,7 +38,7 @@ class Problem(Struct, frozen=True):
 
 
 class MediaTypes(Struct, frozen=True):
-    """Bytes that come as one of these."""
+    """Bytes of one of these media types."""
 
     names: tuple[str, ...]
 
@@ -123,7 +123,7 @@ def json_of(
 
 
 async def body_of(request: Request, kind: type[T]) -> T:
-    """Raises `BadInput` for a body that is not of this type."""
+    """Decode a body. Raises `BadInput` if it is not of this type."""
     data = await request.body()
     try:
         value = msgspec.json.decode(data, type=kind)
@@ -137,12 +137,12 @@ async def body_of(request: Request, kind: type[T]) -> T:
 
 
 async def to_error_response(request: Request, error: Exception) -> Response:
-    """For FastAPI."""
+    """An exception handler for FastAPI."""
     return error_response(error)
 
 
 def error_response(error: Exception) -> Response:
-    """Every error of ours, and those of FastAPI, in one shape."""
+    """Return any error, ours or FastAPI's, as a response of one shape."""
     name, reason, headers = type(error).__name__, str(error), None
     match error:
         case Rejected():

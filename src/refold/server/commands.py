@@ -174,7 +174,7 @@ async def _run(here: "_PageContext", text: str) -> CommandOutput:
 
 
 class _Unanswered(Exception):
-    """The command asks this, and ends here."""
+    """Raised by a question that has no answer yet: the command ends here."""
 
     def __init__(self, question: CommandQuestion) -> None:
         super().__init__(question.title)
@@ -213,7 +213,7 @@ class _PageContext(HostedContext):
         return replace(picked, dial=replace(dial, at=dial.values.index(answer.dial)))
 
     def _answer(self, question: CommandQuestion) -> GivenAnswer:
-        """The next answer, if it was given to this question."""
+        """Return the next answer, if it was given to this question."""
         answer = self._answers.pop(0) if self._answers else None
         if answer is None or answer.question != question.title:
             raise _Unanswered(question)

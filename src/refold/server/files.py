@@ -89,7 +89,7 @@ def add_files(api: Api, host: Host) -> None:
 
 
 def _place(there: Conversation, path: str) -> tuple[Files, Real]:
-    """The files below the workspace, and where this path leads in it."""
+    """Return the files below the workspace, and the path within it."""
     parts = path.split("/")
     wrong = ("", ".", "..") if path else ()
     if "\\" in path or "\0" in path or any(part in wrong for part in parts):
@@ -134,12 +134,12 @@ def _etag(data: bytes) -> str:
 
 
 def _digest(if_match: str) -> str:
-    """The SHA-256 of `If-Match`, or "*"; "" for none."""
+    """Return the SHA-256 of `If-Match`, or "*"; "" for none."""
     return if_match.strip().removeprefix("W/").strip('"')
 
 
 def _attachment(path: str) -> dict[str, str]:
-    """RFC 6266: a name that every browser reads, and one that is exact."""
+    """Return an RFC 6266 header: a name that every browser reads, and the exact one."""
     name = path.rpartition("/")[2]
     plain = "".join(
         c if c.isascii() and (c.isalnum() or c in "._- ") else "_" for c in name

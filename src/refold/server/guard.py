@@ -1,10 +1,10 @@
-"""Stands before every route, for HTTP and WebSocket: lets only our own clients through.
+"""Checks every request before its route, for HTTP and WebSocket: only our own clients pass.
 
-In this order: one Host that is ours, an Origin that is ours wherever a browser says one, a
-token, a content type that no form can send, a body of a bounded size. Where a request is
-signed instead, all but the token is checked, and its route checks the signature. It also puts the
-headers on every response that keep a page from loading or running what is not ours. Which
-tokens are good is decided in `access`.
+In this order: one Host that is ours, an Origin that is ours if a browser sends one, a
+token, a content type that no form can send, a body of bounded size. For a signed request
+everything but the token is checked, and its route checks the signature. The guard also puts
+the headers on every response that keep a page from loading or running foreign content.
+`access` decides which tokens are valid.
 """
 
 from collections.abc import (
@@ -32,7 +32,7 @@ App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LONGEST_JSON = 1024 * 1024  # bytes of a body
 LONGEST_UPLOAD = 10 * 1024 * 1024
-LONGEST_SIGNED = 64 * 1024  # read from whoever sends it
+LONGEST_SIGNED = 64 * 1024  # read from the sender
 _NO_TOKEN = "no token: open the link that was printed, or, as a program, send the token"
 _OWN_SITE = ("same-origin", "none")  # none: typed, or from a bookmark
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
@@ -58,7 +58,7 @@ _RESPONSE_HEADERS: Mapping[bytes, bytes] = {
 
 
 class Rejected(Exception):
-    """Why a request does not get through."""
+    """Why a request is refused."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -66,14 +66,14 @@ class Rejected(Exception):
 
 
 class Names(Struct, frozen=True):
-    """Under which names the server is reached: `hosts` as in a Host header."""
+    """The names of the server: `hosts` as in a Host header."""
 
     hosts: frozenset[str]
     origins: frozenset[str]
 
     @staticmethod
     def of(names: Iterable[str], port: int, *, tls: bool) -> "Names":
-        """Those of these host names at this port."""
+        """Return the names for these hosts at this port."""
         scheme, usual = ("https", 443) if tls else ("http", 80)
         hosts = {f"{name}:{port}" for name in names}
         if port == usual:
@@ -84,7 +84,7 @@ class Names(Struct, frozen=True):
 class Guard:
     """Pure ASGI around `app`. `public` are paths that need no token: they hold no data.
 
-    A POST to a path that begins with `signed` needs none either; "": there are none.
+    A POST to a path that begins with `signed` needs none either; "" means there are none.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Guard:
         """How long the body may be, and which person asks on a page. Raises `Rejected`."""
         headers = _Headers(scope["headers"])
         host = headers.one("host")
-        whole = not scope["path"].startswith("/")  # a URI with a host of its own
+        whole = not scope["path"].startswith("/")  # an absolute URI, with a host of its own
         if whole or host is None or host.lower() not in self._names.hosts:
             raise Rejected(421, "this server has another host name")
         origin = headers.one("origin")
@@ -143,9 +143,9 @@ class Guard:
         return bool(posts and self._signed and scope["path"].startswith(self._signed))
 
     def _identify(self, headers: "_Headers", path: str, *, by_page: bool) -> str:
-        """A program says the token, a page the cookie. `by_page`: a cookie may count.
+        """Check the token of a program, or the cookie of a page if `by_page` allows it.
 
-        The person of the page; "": it is a program, which says itself for whom it acts.
+        Returns the person of the page; "" for a program, which names its person itself.
         """
         authorization = headers.one("authorization")
         if authorization is not None:
@@ -158,7 +158,7 @@ class Guard:
         cookie = headers.cookie(self._access.cookie_name)
         if not self._access.has_cookie(cookie):
             raise Rejected(401, _NO_TOKEN)
-        if not by_page:  # browsers say where a request comes from
+        if not by_page:  # browsers send where a request comes from
             raise Rejected(403, "a request with a cookie has to say its Origin")
         return self._access.person(cookie)
 
@@ -174,12 +174,12 @@ class _Headers:
         return name in self._found
 
     def one(self, name: str) -> str | None:
-        """The only value; None if there is none, or more than one."""
+        """Return the only value; None if there is none, or more than one."""
         found = self._found.get(name, [])
         return found[0].strip() if len(found) == 1 else None
 
     def cookie(self, name: str) -> str:
-        """The value of this cookie, or "". Of two with one name none counts."""
+        """Return the value of this cookie; "" if it is missing or occurs twice."""
         text = "; ".join(self._found.get("cookie", []))
         if text.count(f"{name}=") != 1:
             return ""
@@ -240,7 +240,7 @@ def _with_headers(send: Send) -> Send:
 
 
 async def _refuse(scope: Scope, receive: Receive, send: Send, error: Rejected) -> None:
-    """A response of our own; of a WebSocket during its handshake, with the same status."""
+    """Send a response of our own, for a WebSocket during its handshake."""
     body = msgspec.json.encode({"kind": "Rejected", "reason": error.reason})
     headers = [
         (b"content-type", b"application/json"),

@@ -30,7 +30,7 @@ _PING_SECONDS = 20.0  # seconds between two pings of a WebSocket, and for the an
 
 
 class Listening(Struct, frozen=True, kw_only=True):
-    """`names` are more host names under which the server is reached; `drain` is the host's."""
+    """Where to listen. `names` are more host names of the server; `drain` is the host's."""
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -50,7 +50,7 @@ class Listening(Struct, frozen=True, kw_only=True):
 
 
 class Server(uvicorn.Server):
-    """uvicorn without signals of its own: they are heard here."""
+    """uvicorn without its signal handlers: `serve_until_signal` has them."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -64,7 +64,7 @@ async def serve_until_signal(
     ready: Callable[[str], None],
     leave: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM. `ready` is called with the address, once it is heard.
+    """Serve until SIGINT or SIGTERM. `ready` is called with the address once it listens.
 
     `leave` is awaited first, while responses can still be sent.
     """
@@ -81,7 +81,7 @@ async def serve_until_signal(
 
 
 def address_of(where: Listening, listener: socket.socket) -> str:
-    """As a person opens it."""
+    """Return the address as a person opens it."""
     port = listener.getsockname()[1]
     name = where.names[0] if where.names else where.host
     name = _own_address(name) if name in ("0.0.0.0", "::") else name
@@ -102,7 +102,7 @@ def _host_names(where: Listening) -> Sequence[str]:
 
 
 def _own_address(any_: str) -> str:
-    """The address of this machine in its network. Nothing is sent."""
+    """Return the address of this machine in its network. Nothing is sent."""
     family, far = (
         (socket.AF_INET6, "2001:db8::1") if ":" in any_ else (socket.AF_INET, "192.0.2.1")
     )
@@ -115,7 +115,7 @@ def _own_address(any_: str) -> str:
 
 
 def listen(where: Listening) -> socket.socket:
-    """A socket that listens there. Raises `BadInput` where that is not possible."""
+    """Return a listening socket. Raises `BadInput` if that is not possible."""
     family = socket.AF_INET6 if ":" in where.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -133,9 +133,9 @@ def listen(where: Listening) -> socket.socket:
 
 
 class _NamedInTheTarget(HttpToolsProtocol):
-    """A request line with a whole URI names a host, too. uvicorn would forget it.
+    """Keeps the host of an absolute URI in the request line, which uvicorn would drop.
 
-    As a second Host it is refused by the guard, as two headers that differ are.
+    It becomes a second Host header; the guard refuses two that differ.
     """
 
     def on_headers_complete(self) -> None:
@@ -148,7 +148,7 @@ class _NamedInTheTarget(HttpToolsProtocol):
 
 
 def _config(app: object, where: Listening) -> uvicorn.Config:
-    # httptools is quicker, and leaves the spaces after the value of a header.
+    # httptools is faster, and keeps the spaces after the value of a header.
     parser, sockets = (
         (_NamedInTheTarget, "websockets-sansio") if where.websockets else ("h11", "none")
     )

@@ -60,7 +60,7 @@ class _Connection:
                 (1013, _TOO_SLOW) if follower.cut_off else (1012, _CONVERSATION_CLOSED)
             )
             await self._socket.close(code, why)
-        except (WebSocketDisconnect, RuntimeError):  # it has left
+        except (WebSocketDisconnect, RuntimeError):  # the client has left
             return
 
     async def _receive(self, follower: Follower) -> None:
