@@ -9,7 +9,7 @@ A task group for each session would have to be entered and left in one task by e
 Output stays in memory: a file would survive a crash of refold, but the command ends with
 refold anyway.
 
-When a running call moves here, only who waits for it changes (`place.port.Handover`):
+When a running call moves here, only its waiting task changes (`place.port.Handover`):
 process, sandbox and thread stay. It is not judged again, because its confinement is that of
 the call.
 """
@@ -46,20 +46,16 @@ from refold.values.text import escape_own, mark_invisible
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
-MAX_RUNNING = 16  # that run at a time
-_KEPT_BYTES = (
-    1024 * 1024
-)  # bytes of the output that are kept of its beginning and of its end
-_MAX_TAIL_CHARS = 2_000  # characters of the output that the event of the end has
-_MAX_KEPT_COMMANDS = (
-    32  # commands whose output is kept in memory; of older ones the journal has it
-)
+MAX_RUNNING = 16  # that run at once
+_KEPT_BYTES = 1024 * 1024  # of the beginning and of the end of the output
+_MAX_TAIL_CHARS = 2_000  # of the output in the event of the end
+_MAX_KEPT_COMMANDS = 32  # whose output is in memory; the journal has that of older ones
 SESSION_CLOSED = "the session was closed"
 PLANNING_BEGAN = "plan mode began, in which nothing is changed"
 STOP_REQUESTED = "it was asked for"
 MATCH_MESSAGE = "{name} ({command}) is still running. New output:\n{line}"
-_MAX_LINE_BYTES = 2_000  # bytes of a line whose end is still to come
-_EXCERPT_BYTES = 1_000  # bytes before and after the beginning of the text that are told
+_MAX_LINE_BYTES = 2_000  # of an incomplete line
+_EXCERPT_BYTES = 1_000  # shown before and after the start of the match
 END_MESSAGE = "{name} ({command}) has {end}.{printed}"
 
 
@@ -68,9 +64,9 @@ _Run = Callable[[_Listener], Awaitable[Finished]]
 
 
 class _Command:
-    """A command while its output, which is in `printed`, is in memory.
+    """A command whose output (`printed`) is in memory.
 
-    `begin` gives what runs it to its end, and `read` says how much the model has of it.
+    `begin` returns the coroutine that runs it, and `read` is how much the model has read.
     """
 
     def __init__(
@@ -84,12 +80,12 @@ class _Command:
         self.name, self.request, self._begin = name, request, begin
         self.printed, self.read = printed, read
         self.over, self.told = anyio.Event(), False
-        self.stopped = ""  # why it was asked to end
+        self.stopped = ""  # why its end was requested
         self.watch = OutputWatch(self.printed, request.until) if request.until else None
         self._scope: anyio.CancelScope | None = None
 
     async def run(self, on_output: _Listener) -> Finished | str:
-        """In the thread: run it to its end. A string says why it could not be started."""
+        """Run it to its end, in the thread. Returns a string if it could not be started."""
         with anyio.CancelScope() as self._scope:
             if self.stopped:
                 self._scope.cancel()
@@ -100,20 +96,20 @@ class _Command:
         return Finished(None, b"")
 
     def stop(self) -> None:
-        """In the thread."""
+        """Stop it, in the thread."""
         if self._scope is not None:
             self._scope.cancel()
 
 
 class OutputWatch:
-    """Looks through what is printed for the first line with one of some texts."""
+    """Searches output for the first line that contains one of several texts."""
 
     def __init__(self, printed: Printed, until: str) -> None:
         self._printed, self._place, self._begun = printed, 0, b""
         self._wanted = [text.encode() for text in until.split("|") if text]
 
     def find_line(self) -> str:
-        """That line, as far as it has been printed; "": there is none yet."""
+        """The line, as far as it has been printed, or "" if there is none yet."""
         start, lost, end, self._place = self._printed.since(self._place)
         lines = ((b"" if lost else self._begun + start) + end).split(b"\n")
         self._begun = lines[-1][-_MAX_LINE_BYTES:]
@@ -125,7 +121,7 @@ class OutputWatch:
 
 
 class BackgroundCommands:
-    """Of the session with the journal `record`. `close` it with the session.
+    """The commands of the session with the journal `record`. `close` it with the session.
 
     `above` are the rights of its parent, if it is a subagent: plan mode there holds here.
     """
@@ -161,12 +157,12 @@ class BackgroundCommands:
     async def adopt(
         self, call_id: str, request: BackgroundRequest, so_far: Finished, printed: Printed
     ) -> str:
-        assert so_far.continued is not None  # or there is nothing to take over
+        assert so_far.continued is not None  # otherwise there is nothing to take over
         name, going = "", so_far.continued
-        with anyio.CancelScope(shield=True):  # or it would run, and no journal would say so
+        with anyio.CancelScope(shield=True):  # or it would run unrecorded
             try:
                 name = await self._record_start(call_id, request, moved=True)
-            except BaseException:  # whatever it was: nobody else would end the command
+            except BaseException:  # nothing else would end the command
                 await _end_now(going)
                 raise
         printed.keep(_KEPT_BYTES)
@@ -184,7 +180,7 @@ class BackgroundCommands:
     async def _record_start(
         self, call_id: str, request: BackgroundRequest, *, moved: bool = False
     ) -> str:
-        """Record the start. The name of the command."""
+        """Record the start, and return the name of the command."""
         name = ""
 
         def make_events(view: View) -> Sequence[Event]:
@@ -221,8 +217,8 @@ class BackgroundCommands:
         outside = known.started.outside
         command, state = self._known.get(name), end_text(known.end) if known.end else ""
         code = known.end.code if known.end and known.end.outcome != "stopped" else None
-        if command is None:  # it ran before the session was resumed, or long ago
-            assert known.end is not None  # what runs is in memory
+        if command is None:  # not in memory: it ended long ago, or before a restart
+            assert known.end is not None  # running commands are in memory
             end = known.end
             blob = end.full_blob
             text = (await self._record.get(blob)).decode() if blob else end.text
@@ -238,9 +234,9 @@ class BackgroundCommands:
         return BackgroundOutput(text, state, code, whole=False, outside=outside)
 
     async def read_tail(self, name: str, max_bytes: int) -> str:
-        """The end of what it has printed, in at most that many bytes, for a person to see.
+        """The end of its output, at most `max_bytes`, to show to the user.
 
-        `output` gives the model the same later: what it has read does not change.
+        The model's read position does not change.
         """
         command = self._known.get(name)
         if command is None:
@@ -253,13 +249,13 @@ class BackgroundCommands:
     async def stop(
         self, name: str, *, silent: bool = False, reason: str = STOP_REQUESTED
     ) -> bool:
-        """End it, and wait for that. False: it had ended. `silent`: the model asked for it."""
+        """End it, and wait. False if it had ended. `silent`: the model requested it."""
         self._find(name)
         command = self._known.get(name)
         if command is None or command.over.is_set():
             return False
         command.told, command.stopped = silent, reason
-        assert self._portal is not None  # it runs there
+        assert self._portal is not None  # the command runs there
         self._portal.start_task_soon(command.stop)
         await command.over.wait()
         return True
@@ -278,7 +274,7 @@ class BackgroundCommands:
         return [command for command in self._known.values() if not command.over.is_set()]
 
     def _on_event(self, _: Entry | None = None) -> None:
-        """Plan mode changes no file: what may write ends when it begins."""
+        """End commands that may write files when plan mode begins."""
         above = self._above is not None and self._above.mode == "plan"
         if self._portal is None or not (above or self._record.view.rights.mode == "plan"):
             return
@@ -297,7 +293,7 @@ class BackgroundCommands:
         return command
 
     async def _run(self, command: _Command, session: EventLoopToken) -> None:
-        """In the thread: run it, and record its end in the loop of the session."""
+        """Run it, in the thread, and record its end in the loop of the session."""
 
         async def tell(work: Callable[[], Coroutine[None, None, None]]) -> None:
             with anyio.CancelScope(shield=True), suppress(RuntimeError):  # it has ended
@@ -315,7 +311,7 @@ class BackgroundCommands:
         await tell(partial(self._record_end, command, result))
 
     async def _wake_agent(self, command: _Command, line: str) -> None:
-        """A text that the agent waits for has been printed: wake it."""
+        """Wake the agent: a text that it waits for was printed."""
         text = " ".join(command.request.command.split())
         words = MATCH_MESSAGE.format(name=command.name, command=text, line=escape_own(line))
         key = f"{command.name} matched"
@@ -331,7 +327,7 @@ class BackgroundCommands:
                 partial(self._news, end, command), kept=True, by=command.name
             )
         except JournalError:
-            pass  # the journal says that it runs; whoever opens it next says that it is lost
+            pass  # the next opening of the journal records it as lost
         finally:
             command.over.set()
             self._forget()
@@ -385,7 +381,7 @@ class BackgroundCommands:
 
 
 async def _end_now(going: Continued) -> None:
-    """End a command that has no place here, and wait for that."""
+    """End a command that cannot be taken over, and wait for its end."""
     with anyio.CancelScope() as scope:
         scope.cancel()
         await going.end()

@@ -29,7 +29,7 @@ def new_grant(
     used_there: BudgetUsed | None = None,
     lent: bool = False,
 ) -> Budget | None:
-    """The grant of a child in which `need` fits, in addition to its usage so far; or None.
+    """The grant of a child into which `need` fits, in addition to its usage; or None.
 
     `view` and `budget` are those of the parent. `has` is the grant so far. If the parent's budget
     is a grant itself (`lent`), the new grant must fit into what is left of it.
@@ -55,7 +55,7 @@ def new_grant(
 
 
 def may_come_back(view: View, budget: Budget) -> bool:
-    """Would something be left if the running children returned their grants?"""
+    """Whether something would be left if the running children returned their grants."""
     alone = replace(view, turn=replace(view.turn, granted=()))
     return bool(view.turn.granted) and not find_overrun(alone, budget)
 
@@ -63,7 +63,7 @@ def may_come_back(view: View, budget: Budget) -> bool:
 class GrantQueue:
     """The children of one session that wait for a sibling to return its grant.
 
-    Never all of them: the last running child gets no grant, and so ends.
+    Never all of them wait: the last running child gets no grant, and so ends.
     """
 
     def __init__(self) -> None:
@@ -71,11 +71,11 @@ class GrantQueue:
         self._working = set[str]()
 
     def add_working(self, child: str) -> None:
-        """Its session is open from now on: it may return a grant when it ends."""
+        """Note that its session is open: it may return a grant when it ends."""
         self._working.add(child)
 
     async def wait_for_return(self, child: str, last_view: View, record: Record) -> bool:
-        """Wait until the grants differ from those in `last_view`. False: no sibling is running."""
+        """Wait until the grants differ from `last_view`'s. False if no sibling runs."""
         holding = {name for name, _ in record.view.turn.granted}
         if not (holding & self._working) - self._waiting - {child}:
             return False
@@ -193,7 +193,7 @@ def _missing_budget(has: Budget, child_usage: BudgetUsed, need: Estimate) -> Est
 def _exceeds_parent(
     view: View, budget: Budget, need: Estimate, has: Budget, wanted: Budget, *, lent: bool
 ) -> bool:
-    """Does the parent lack what the child needs beyond its grant?
+    """Whether the parent lacks what the child needs beyond its grant.
 
     The root may exceed its budget by one call; a session with a grant may not. A call of unknown
     price is counted in tokens.

@@ -26,7 +26,7 @@ _NOTE_TOOLS = ("think", "todo_write", "compact")
 _PLAN_TOOLS = (
     "enter_plan_mode",
     "exit_plan_mode",
-)  # the user plans with the main agent only
+)  # only the main agent plans with the user
 _SKILL_TOOLS = ("list_skills", "read_skill")
 _MAIN_DESCRIPTION = "Does whatever the task takes: reads, changes files, runs commands."
 

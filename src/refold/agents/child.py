@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from refold.agents.teammate import Teammate
     from refold.tools.todo import Board
 
-GRACE_SECONDS = 2.0  # seconds in which a child that is stopped may settle its calls
-_MAX_DENIALS = 100  # that an end repeats; the journal of the child has all
-_TASK_KEY = "task"  # the client key of its first words
+GRACE_SECONDS = 2.0  # for a stopped child to settle its calls
+_MAX_DENIALS = 100  # repeated in an end; the child's journal has all
+_TASK_KEY = "task"  # the client key of its first message
 _DONE_OUTCOMES: frozenset[str] = frozenset(("answered", "final", "plan_ready"))
 _PAUSED_OUTCOMES: frozenset[str] = frozenset(("step_limit", "budget", "stuck"))
 NOT_IN_WORKTREE = (
@@ -89,13 +89,13 @@ Keep = Callable[[ChildEnded], Awaitable[None]]
 
 
 class ChildServices(Struct, frozen=True):
-    """What the children of one session share. `grace`, in seconds: to settle calls after a stop."""
+    """What the children of one session share. `grace`: seconds to settle stopped calls."""
 
     open: Open
     trees: Worktrees
     grace: float = GRACE_SECONDS
-    board: "Board | None" = None  # None: there are no teams
-    # Seconds: a teammate without work stays for so long, and looks at the board so often.
+    board: "Board | None" = None  # None if there are no teams
+    # Seconds that a teammate without work stays, and between its checks of the board.
     patience: tuple[float, float] = (60.0, 5.0)
 
 
@@ -124,7 +124,7 @@ class ChildRun:
         return self.child.born.background
 
     def stop(self, reason: str) -> None:
-        """Cancel its turn and settle its calls. The first reason counts."""
+        """Cancel its turn and settle its calls. The first reason is kept."""
         if not self._stop.is_set():
             self._reason = reason
             self._stop.set()
@@ -185,7 +185,7 @@ class ChildRun:
                 end = _to_failure(end_of(self.child.name, session), error)
                 return self._with_unread_mail(end, session.view)
             end = self._with_unread_mail(end_of(self.child.name, session), session.view)
-        # One that is stopped before its turn has begun has no turn that says why.
+        # A child that is stopped before its turn has no turn with a reason.
         has_reason = end.outcome != "cancelled" or end.reason not in ("", "cancelled")
         return end if has_reason or not self._reason else replace(end, reason=self._reason)
 
@@ -253,9 +253,9 @@ class ChildRun:
         return view
 
     def _awaits(self, view: View) -> bool:
-        """Has it answered, and is a background command still to wake it?
+        """Whether it must wait for a background command to wake it.
 
-        A teammate waits for mail as well.
+        A teammate does not: it waits for mail as well.
         """
         stays = not self._stop.is_set() and not self.child.born.teammate
         return stays and bool(view.commands_to_await)

@@ -98,7 +98,7 @@ class Children:
         self._admission = ChildAdmission(record, id_, find, trees, position)
         self._services = ChildServices(open_, trees, GRACE_SECONDS / (position.depth + 1))
         self.position = position
-        self.board: Board | None = None  # of its team; None: it can have none
+        self.board: Board | None = None  # of its team; None if it can have none
         self.patience = self._services.patience
         self._world: World | None = None
         self._places = anyio.Semaphore(position.at_once)
@@ -217,7 +217,7 @@ class Children:
     async def _run_child(
         self, child_run: ChildRun, places: anyio.Semaphore | None = None
     ) -> None:
-        """A checkpoint of the parent's files is saved first: a rewind undoes a child's changes."""
+        """Run it after a checkpoint of the parent's files, so that a rewind undoes it."""
         writes = child_run.child.born.branch == "" and self._writes(child_run.child)
         try:
             if writes:
@@ -240,7 +240,7 @@ class Children:
         services = replace(self._services, board=self.board, patience=self.patience)
         child_run = ChildRun(current, spec, services, self._record, self._record_end)
         self._running[child.name] = child_run
-        if current.stopped:  # before a restart, or before it began
+        if current.stopped:  # stopped before a restart, or before it began
             child_run.stop(current.stopped)
         return child_run
 
@@ -318,7 +318,7 @@ class Children:
         return await find_owned(self.board, f"{self._id}/{name}")
 
     async def _free_tasks(self) -> None:
-        """Of teammates that have ended, also where a crash came after the end."""
+        """Free the tasks of ended teammates, also after a crash."""
         family = self._record.view.children.children
         ended = [child.name for child in family if child.born.teammate and child.end]
         if ended and self.board is not None:
@@ -409,7 +409,7 @@ class ChildAdmission:
         return (child,)
 
     def _full(self, view: View, world: World) -> bool:
-        """Has the whole tree started its maximum of children in this turn of its root?"""
+        """Whether the tree has started its maximum of children in this turn of its root."""
         lineage = world.lineage
         if not self._position.depth:
             lineage.shared.begin_root_turn(view.turn.seq)

@@ -96,7 +96,7 @@ class _DefinitionReader:
         effects = self._effects()
         without = self._without()
         if not {Effect.CHANGE, Effect.RUN} <= effects:
-            without = (*without, TASK)  # a child could do what it must not
+            without = (*without, TASK)  # a child could have more rights
         tools = self._tools("tools", ("*",))
         deferred = self._tools("deferred", ())
         self._ask += self._list("ask")

@@ -141,7 +141,7 @@ def _names(real: str, place: SkillFolder, problems: list[str]) -> list[tuple[str
 
 
 def _is_agent(entry: os.DirEntry[str]) -> bool:
-    """Does this folder define an agent? Others are ignored without a problem."""
+    """Whether this folder defines an agent. Others are ignored silently."""
     return entry.is_dir() and any(
         os.path.lexists(os.path.join(entry.path, name)) for name in (_PROMPT, *_META)
     )

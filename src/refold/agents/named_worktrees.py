@@ -1,7 +1,7 @@
 """The working trees that have a name: each is beside the repository, on the branch refold/NAME.
 
-They are made for `refold -w`, for a session that enters one, and for a person. `worktree` runs
-git; a session that enters one is in `app.entered_worktree`.
+They are created for `refold -w`, for a session that enters one, and for the user.
+`worktree` runs git; a session that enters one is in `app.entered_worktree`.
 """
 
 import os
@@ -21,16 +21,16 @@ _BRANCH_FORMAT = "refold/{name}"
 
 
 class NamedTree(Struct, frozen=True):
-    """`inside` is the folder of the tree that the session works in."""
+    """`inside` is the folder of the tree in which the session works."""
 
     trees: Worktrees
     tree: Worktree
     inside: str
-    ours: bool  # was it made here?
+    ours: bool  # whether refold made it
 
 
 def check_name(name: str) -> str:
-    """Raises `BadInput` where it is none."""
+    """The name, if it is valid. Raises `BadInput` otherwise."""
     if not re.fullmatch(_NAME_PATTERN, name) or ".." in name or name.endswith(".lock"):
         raise BadInput(
             f"{name!r} is not a name for a working tree: letters, digits, '.', '_' and '-'"
@@ -47,7 +47,7 @@ def place_of(name: str, directory: str) -> Path:
 async def make(
     name: str, directory: str, environ: Mapping[str, str], branch: str = ""
 ) -> NamedTree:
-    """Make the tree of this name, or use the one that there is.
+    """Create the tree of this name, or use the existing one.
 
     `branch` is checked out in a new one; "": a new branch. Raises `BadInput` and `ToolFailed`.
     """
@@ -77,18 +77,18 @@ async def make(
 
 
 def find_at(place: Path | str, trees: Sequence[Worktree]) -> Worktree | None:
-    """The one of these that is in this place, links followed."""
+    """The tree in this directory, links followed; None if there is none."""
     real = os.path.realpath(place)
     return next((t for t in trees if os.path.realpath(t.directory) == real), None)
 
 
 def belongs_to(place: str, root: str) -> bool:
-    """Is this a working tree of the repository that `root` belongs to?"""
+    """Whether this is a working tree of the repository that `root` belongs to."""
     return _common(place) == _common(root) != ""
 
 
 def _common(folder: str) -> str:
-    """Where the repository of a working tree keeps what all of its trees share; or ""."""
+    """The git directory shared by all trees of a working tree's repository; or ""."""
     from refold.place.guarded_paths import common_of, gitdir_target
 
     place = os.path.join(folder, ".git")

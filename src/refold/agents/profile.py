@@ -25,12 +25,12 @@ Use: TypeAlias = Literal["main", "child", "both"]
 # native: the provider's tool calls; text: the text protocol; code: Python cells.
 Acting: TypeAlias = Literal["native", "text", "code"]
 ALL_EFFECTS = frozenset(Effect)
-_WILDCARD_CHARS = frozenset("*?[")  # what makes a pattern of a name
+_WILDCARD_CHARS = frozenset("*?[")  # which make a name a pattern
 READ_ONLY_EFFECTS = frozenset((Effect.LOOK, Effect.ASK, Effect.SELF))
 
 
 class TurnLimits(Struct, frozen=True):
-    """The limits of a turn. 0: that of the settings."""
+    """The limits of a turn. 0 means that of the settings."""
 
     steps: int = 0  # model responses
     output: int = 0  # tokens of one response
@@ -38,7 +38,7 @@ class TurnLimits(Struct, frozen=True):
 
 
 class CodeLimits(Struct, frozen=True):
-    """The limits of code that a model writes. 0: that of the settings."""
+    """The limits of code that a model writes. 0 means that of the settings."""
 
     fan_out: int = 0  # items of one map_lm or map_rlm
     at_once: int = 0  # concurrent model calls and children of a session
@@ -70,8 +70,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     code_limits: CodeLimits = CodeLimits()
     mode: Mode | Literal[""] = ""  # its first mode; "": that of the settings
     then: str = ""  # the agent that carries out its plan
-    memory: bool = True  # does its prompt contain the memory
-    skills: bool = True  # and the list of skills?
+    memory: bool = True  # whether its prompt contains the memory
+    skills: bool = True  # and the list of skills
     acting: Acting = "native"
     use: Use = "both"  # main: works for the user; child: for another agent
     where: str = ""  # its file, escaped for a screen; "": built in
@@ -176,14 +176,14 @@ def may_use(profile: Profile, name: str, effect: Effect) -> bool:
 
 
 def _is_left_out(tool: Tool, without: tuple[str, ...]) -> bool:
-    """Without `bash` an agent runs no command in any other way either."""
+    """Whether a tool is excluded. Without `bash`, all tools that run commands are."""
     commands = tool.command is not None or tool.name in COMMAND_TOOLS
     runs = commands and any(fnmatchcase("bash", pattern) for pattern in without)
     return runs or _matches(tool, without)
 
 
 def _is_offered(tool: Tool, patterns: tuple[str, ...]) -> bool:
-    """`*` means no tool that was written for other agents."""
+    """Whether a tool is included. One with a command must be named: `*` is not enough."""
     return tool.name in patterns if tool.command else _matches(tool, patterns)
 
 
@@ -196,5 +196,5 @@ def _matches(tool: Tool, patterns: tuple[str, ...]) -> bool:
 
 @lru_cache
 def _wild(patterns: tuple[str, ...]) -> tuple[str, ...]:
-    """Those that are more than a name. A start asks for each of its tools, several times."""
+    """The wildcard patterns. Cached, because a start needs them several times per tool."""
     return tuple(pattern for pattern in patterns if not _WILDCARD_CHARS.isdisjoint(pattern))

@@ -133,7 +133,7 @@ def trust_notice(around: SkillScope) -> str:
     )
 
 
-# Choosing the agent of a session, for every door alike.
+# Choosing the agent of a session, the same for every client.
 
 
 async def choose_agent(

@@ -24,7 +24,7 @@ MAX_MAIL_CHARS = 8_000  # characters of one mail
 _INBOX_MAILS = 20  # mails that `inbox` gives
 _MAX_QUOTED_MAILS, _MAX_QUOTED_CHARS = 5, 200  # unread mails that an end quotes
 _NAME_PATTERN = re.compile(r"[a-z][a-z0-9_-]{0,19}")
-# Who else sends messages, records events, or is meant by a word in a message.
+# Names of other senders and recorders, and words that messages use for someone.
 _RESERVED_NAMES = (
     "lead", "leader", "person", "user", "human", "parent", "root", "main", "system",
     "developer", "assistant", "agent", "model", "tool", "hook", "shell", "board", "mail",
@@ -99,7 +99,7 @@ class Team:
 
 
 def check_new(name: str, view: View) -> None:
-    """Raises `ToolFailed` where no teammate can be started, or none with this name."""
+    """Raise `ToolFailed` if no teammate can be started, or none with this name."""
     if len(view.children.team) >= MAX_TEAMMATES:
         raise ToolFailed(
             f"A team has {MAX_TEAMMATES} teammates at most: one must end first."
@@ -182,7 +182,7 @@ def _start(text: str) -> str:
 
 
 def _outside(mail: MailSent) -> bool:
-    """What another member has read is not known here, and may be in what it writes."""
+    """Whether mail counts as text from outside: a member may quote what it has read."""
     return mail.sender != "person"
 
 
@@ -193,8 +193,8 @@ def is_dismissed(child: Child, leader: View) -> bool:
 
 
 def _post(mail: MailSent, view: View) -> Iterator[Event]:
-    """The leader hears its mail at once. `MailSent` comes last: after a crash between the two the
-    call is made again, and the client key prevents a second message.
+    """Deliver mail to the leader at once. `MailSent` comes last: after a crash between the
+    two the call is made again, and the client key prevents a second message.
     """
     key = f"mail {mail.key}"
     if mail.to == LEAD_NAME and key not in view.account.client_keys:

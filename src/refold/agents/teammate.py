@@ -40,7 +40,7 @@ from refold.tools.todo import Board
 from refold.values.control import BoardTask, TaskChange
 from refold.values.modes import AWAITED_SECONDS
 
-BOARD_SENDER = "board"  # who says that there is a task
+BOARD_SENDER = "board"  # the sender of messages about a task
 _WAKING_EVENTS = (MailSent, TeammateIdled, ModelAnswered, Ended, ChildEnded)
 
 
@@ -79,7 +79,7 @@ class Teammate:
             leave()
 
     async def next_turn(self) -> bool:
-        """Begin a turn when there is work. False: there is none, and it is to end."""
+        """Begin a turn when there is work. False if there is none, and it must end."""
         until = anyio.current_time() + (AWAITED_SECONDS if self._awaits else self._idle)
         while not self._stop.is_set():
             if await self._begin():
@@ -93,12 +93,12 @@ class Teammate:
                 continue
             await self._leader.append_if(self._idling, by=self._child.name)
             if self._session.view.conversation.undelivered:
-                continue  # it came while the board was read
+                continue  # it arrived while the board was read
             left = until - anyio.current_time()
             if not self._all_is_done and left > 0:
                 with anyio.move_on_after(min(left, self._poll)):
                     await self._wait_for_news()
-            # Nothing is awaited before this: the others see the same, and end as well.
+            # Nothing is awaited before this, so all members see the same state, and end.
             if (self._all_is_done or left <= 0) and await self._leave(
                 "it has nothing to do"
             ):
@@ -126,7 +126,7 @@ class Teammate:
             group.start_soon(mail, self._session.view.seq)
 
     async def _begin(self) -> bool:
-        """Begin a turn with what waits, if anything does."""
+        """Begin a turn with the waiting messages, if there are any."""
 
         def make_events(view: View) -> Sequence[Event]:
             waiting = view.conversation.undelivered
@@ -155,7 +155,7 @@ class Teammate:
         return True
 
     async def _leave(self, reason: str) -> bool:
-        """Get no mail from here on. False: some has come."""
+        """Accept no more mail. False if some has arrived."""
 
         def make_events(view: View) -> Sequence[Event]:
             stopped = ChildStopped(self._child.name, reason)
@@ -173,17 +173,17 @@ class Teammate:
         return () if self._has_unread(view) else (TeammateIdled(child.name),)
 
     def _working(self, view: View) -> Sequence[Event]:
-        """What began its turn may not have been mail, which says the same."""
+        """The event that it is no longer idle, if its turn was not begun by mail."""
         child = view.children.child(self._child.name)
         return (TeammateIdled(child.name, False),) if child and child.idle else ()
 
     @property
     def _awaits(self) -> bool:
-        """Is a background command to wake it?"""
+        """Whether a background command will wake it."""
         return bool(self._session.view.background.commands_to_await)
 
     def _has_unread(self, leader: View) -> bool:
-        """Is there mail on its way, or in its own journal, where `mail` has just put it?"""
+        """Whether mail is on its way, or undelivered in its own journal."""
         member = self._session.view
         return bool(
             member.conversation.undelivered or new_mail(self._child, leader, member)
@@ -191,7 +191,7 @@ class Teammate:
 
     @property
     def _all_is_done(self) -> bool:
-        """The leader has said its last word for now, and every teammate is idle."""
+        """Whether the leader has finished for now, and every teammate is idle."""
         view = self._leader.view
         talk = view.conversation
         waits = is_last_word(view) and not (talk.undelivered or talk.calls)
@@ -207,7 +207,7 @@ async def find_owned(board: Board, owner: str) -> Sequence[int]:
     """The numbers of the tasks that are in progress with this owner."""
     try:
         return [task.id for task in in_progress(await board.tasks(), owner)]
-    except ToolFailed:  # the board cannot be read: the end counts all the same
+    except ToolFailed:  # the board cannot be read: the teammate ends anyway
         return ()
 
 

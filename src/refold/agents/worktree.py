@@ -23,7 +23,7 @@ from refold.values.path_names import below
 from refold.values.printable_names import escape_name
 
 _TIMEOUT_SECONDS = 300.0
-_SUBMODULE_MODE = "160000 "  # how the line of a submodule begins
+_SUBMODULE_MODE = "160000 "  # the beginning of a submodule's line
 _SAFE_SETTINGS = (
     ("core.hooksPath", "/dev/null"), ("core.fsmonitor", "false"),
     ("core.untrackedCache", "false"), ("protocol.allow", "never"),
@@ -41,7 +41,7 @@ class Worktree(Struct, frozen=True):
 
 
 class TreeState(Struct, frozen=True):
-    """What a removal of a working tree would lose, and what would be left of it."""
+    """What the removal of a working tree would lose, and what would remain."""
 
     changed: int = 0  # files that are not committed
     stray: int = 0  # commits that are on no branch and under no tag
@@ -49,7 +49,7 @@ class TreeState(Struct, frozen=True):
 
     @property
     def loss(self) -> str:
-        """What would be lost, in words; "": nothing."""
+        """What would be lost, in words; "" if nothing."""
         files = "1 file that is" if self.changed == 1 else f"{self.changed} files that are"
         commits = (
             "1 commit that is" if self.stray == 1 else f"{self.stray} commits that are"
@@ -93,7 +93,7 @@ class Worktrees:
             await anyio.to_thread.run_sync(self._make, tree, inside)
 
     async def remove_if_unchanged(self, tree: Worktree) -> bool:
-        """Remove it with its branch if nothing was changed. False: it was kept."""
+        """Remove it with its branch if nothing was changed. False if it was kept."""
         async with self._alone:
             return await anyio.to_thread.run_sync(self._remove_if_unchanged, tree)
 
@@ -108,8 +108,8 @@ class Worktrees:
         return await anyio.to_thread.run_sync(self._state, tree)
 
     async def remove(self, tree: Worktree) -> str:
-        """Remove it, whatever is in it. The branch that stays because it has commits of its
-        own, or is not ours; or "".
+        """Remove it, whatever it contains. Returns the branch that stays, because it has
+        commits of its own or is not refold's; or "".
         """
         async with self._alone:
             return await anyio.to_thread.run_sync(self._remove, tree)

@@ -28,10 +28,10 @@ from refold.memory.notes_file import MAX_LINE_CHARS, Section, escape_tags, one_l
 from refold.memory.own_words import PersonWords
 
 MOST_NOTES = 12
-MOST_WORDS = 16_000  # letters of the person that are read; the newest count
-MAX_OUTPUT_TOKENS = 2_000  # tokens
-_ANSWERS, _EXCERPT = 12, 240  # of the agent, for understanding, and letters of each
-_MAX_JSON_STARTS = 20  # places where JSON may begin
+MOST_WORDS = 16_000  # characters of the user's newest messages that are read
+MAX_OUTPUT_TOKENS = 2_000
+_ANSWERS, _EXCERPT = 12, 240  # answers of the agent, for context, and characters of each
+_MAX_JSON_STARTS = 20  # places at which JSON is tried
 
 _PLACE_NAMES: Mapping[str, tuple[Whose, Section]] = {
     "preferences": ("project", "Preferences"),
@@ -96,7 +96,7 @@ class _Item(Struct):
 
 
 def place(section: str) -> tuple[Whose, Section] | None:
-    """The notes and the section of a name."""
+    """The scope and section that a model's section name means; None if unknown."""
     wanted = normal(section)
     for name, value in _PLACE_NAMES.items():
         if wanted and (name.startswith(wanted) or wanted in (normal(value[1]), name)):
@@ -132,7 +132,7 @@ def request_text(
 
 
 def drafts(answer: str) -> tuple[Draft, ...] | None:
-    """The notes of an answer, read generously; None where it holds no JSON."""
+    """The notes of an answer, parsed leniently; None if it contains no JSON."""
     items = _json(answer)
     if items is None:
         return None
@@ -147,7 +147,7 @@ def check_drafts(
 ) -> tuple[NewNote, ...]:
     """The notes that the user's messages support, ready to be saved."""
     notes: list[NewNote] = []
-    messages = newest(heard)  # what was not told cannot have been meant
+    messages = newest(heard)  # those that the model was shown
     for draft in proposals:
         note = _check(draft, messages, known, session)
         if note and not any(nearly_same(note.text, other.text) for other in notes):
@@ -167,7 +167,7 @@ def newest(heard: Sequence[PersonWords]) -> list[PersonWords]:
 
 
 def _idle(text: str) -> bool:
-    """Only "go on", "thanks!" and the like."""
+    """Whether it is only "go on", "thanks!" and the like."""
     return IDLE_WORDS.issuperset(normal(text).split())
 
 
@@ -176,7 +176,7 @@ def _check(
 ) -> NewNote | None:
     where, words = place(draft.section), [h for h in heard if h.seq in draft.seqs]
     text = one_line(draft.text[: 4 * MAX_LINE_CHARS], MAX_LINE_CHARS)
-    # What is cut off might be the "unless".
+    # The part that is cut off might be an "unless".
     if where is None or not words or not text or text.endswith("…"):
         return None
     old = next((n for n in known if _is(n, draft.replaces)), None)
@@ -220,7 +220,7 @@ def _json(answer: str) -> "_Notes | list[Raw] | None":
 
 def _drafts(items: Sequence[Raw]) -> Iterator[Draft]:
     for item in items:
-        # One that is none spoils no other.
+        # An invalid item does not affect the others.
         with suppress(msgspec.DecodeError, RecursionError):
             decoded = msgspec.json.decode(item, type=_Item)
             old = "" if decoded.replaces is None else str(decoded.replaces)

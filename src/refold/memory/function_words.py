@@ -34,7 +34,7 @@ _OF_ONESELF = (
     "i i'm me my mine we us our ich mir mich mein uns je moi mon nous yo mi io mio eu"
 )
 
-# Said to keep things going, and nothing to learn from.
+# Words that only keep a conversation going.
 _IDLE_WORDS_TEXT = """
 go on ahead again more next now then and continue proceed resume carry keep going do it try retry
 yes yeah yep yup no nope ok okay okey k sure fine good great nice perfect cool right correct done
@@ -44,13 +44,13 @@ continue vas y oui non merci bonjour salut bien sí si gracias hola adiós vale 
 grazie ciao bene avanti sim não obrigado obrigada olá tchau ja nee dank je wel hoi
 да нет спасибо привет дальше
 """
-# They carry no order of their own: articles and their like, and how notes are put.
+# Words without a meaning of their own: articles and the like, and the phrasing of notes.
 EMPTY_WORDS = frozenset(_EMPTY_WORDS_TEXT.split())
 IDLE_WORDS = frozenset(_IDLE_WORDS_TEXT.split())
 DENIAL_WORDS = frozenset(_DENIAL_WORDS_TEXT.split())
-# The same in scripts that put no blanks between words.
+# The same in scripts without blanks between words.
 DENYING_SIGNS = ("不", "没", "別", "别", "勿", "無", "无", "ない", "ません", "않")
-# What stands on one side of these is not meant: then nothing is told by counting.
+# One side of these words is negated, so counting negations says nothing.
 TURN_WORDS = frozenset(_TURN_WORDS_TEXT.split())
-# Who uses one of these speaks of themselves, and not of a project.
+# Words with which users speak of themselves, and not of a project.
 OF_ONESELF = frozenset(_OF_ONESELF.split())

@@ -25,13 +25,13 @@ _SENTENCE_END = re.compile(r"[.!?](?=\s|$)|[;\n。！？；]")
 _NOT_PATTERN = re.compile(r"([^\W_]+)\snot\s(?=\w)")
 _EDGE_MARKS = "\"'`«»„“”‘’()[]{}<>.,;:!?…*_"
 _HARD_PATTERN = re.compile(r"[\d/\\@=$~%#<>|_+^&]|^-|[^\W_][.:][^\W_]|[({\[]")
-# Written without blanks: pairs of letters stand for words.
+# Scripts without blanks: pairs of letters stand for words.
 _DENSE_SCRIPTS = (
     "\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
 )
 _WORD_PATTERN = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
-_ABOUT_THE_SAME = 0.75  # of the words of a note that forbids, in the one for it
-_ONE_MAY_MISS = 6  # of so many words one need not be the person's
+_ABOUT_THE_SAME = 0.75  # of the words of a forbidding note, in its replacement
+_ONE_MAY_MISS = 6  # one in this number of words need not be the user's
 
 
 def is_grounded(text: str, words: Sequence[str], known: str = "") -> bool:
@@ -45,7 +45,7 @@ def is_grounded(text: str, words: Sequence[str], known: str = "") -> bool:
         return False
     mine, theirs, old = _telling(text), _telling(all_words), _telling(known)
     new = [word for word in mine if not _among(word, old)]
-    asked = new or mine  # where nothing is new, the person must have said all of it
+    asked = new or mine  # if nothing is new, the user must have said all of it
     missing = [word for word in asked if not _among(word, theirs)]
     may_miss = 0 if known else len(mine) // _ONE_MAY_MISS
     if not mine or len(missing) > may_miss:
@@ -56,9 +56,9 @@ def is_grounded(text: str, words: Sequence[str], known: str = "") -> bool:
 
 
 def may_replace(old: str, new: str) -> bool:
-    """Can a note be put instead of another? One that forbids goes only for its like.
+    """Whether one note may replace another. One that forbids must keep most of its words.
 
-    Else a model could be talked into trading a "never" for something harmless.
+    Otherwise a model could be talked into trading a "never" for something harmless.
     """
     mine, theirs = frozenset(map(_stem, _soft(new))), frozenset(map(_stem, _soft(old)))
     share = len(mine & theirs) / len(theirs) if theirs else 0.0
@@ -66,7 +66,7 @@ def may_replace(old: str, new: str) -> bool:
 
 
 def lifts_prohibition(old: str, new: str) -> bool:
-    """Would the new note allow what the old one forbids?"""
+    """Whether the new note would allow what the old one forbids."""
     return forbids(old) and not forbids(new) and may_replace(old, new)
 
 
@@ -84,7 +84,7 @@ def is_stated_in_order(text: str, words: Sequence[str]) -> bool:
 
 
 def forbids(note: str) -> bool:
-    """Does it say "not" or "never"?"""
+    """Whether the note says "not" or "never"."""
     return any(map(_negative, _clauses(note)))
 
 
@@ -94,7 +94,7 @@ def normal(text: str) -> str:
 
 
 def nearly_same(one: str, other: str) -> bool:
-    """Do two notes say nearly the same, or one the contrary of the other?"""
+    """Whether two notes say nearly the same, or one the contrary of the other."""
     mine, theirs = stems(one), stems(other)
     both = len(mine & theirs)
     return bool(both) and both / len(mine | theirs) >= 0.8
@@ -112,7 +112,7 @@ def stems(text: str) -> frozenset[str]:
 
 
 def _in_a_sentence(clause: str, message: str, old: Sequence[str]) -> bool:
-    """Whether the words are near each other: picked from far apart they can say anything."""
+    """Whether the words are in one sentence: picked from several, they can say anything."""
     mine = [word for word in _telling(clause) if not _among(word, old)]
     may_miss = len(mine) // _ONE_MAY_MISS
     return len(mine) <= may_miss + 1 or any(
@@ -161,7 +161,7 @@ def _soft(text: str) -> list[str]:
 
 def _words(text: str) -> Iterable[str]:
     for word in _WORD_PATTERN.findall(text):
-        # Compiled where it is needed: that takes longer than all the rest of a start.
+        # Compiled when needed: it takes longer than all the rest of a start.
         parts = [word] if word.isascii() else re.split(f"([{_DENSE_SCRIPTS}]+)", word)
         for n, part in enumerate(parts):
             if n % 2 and len(part) > 1:
@@ -194,7 +194,7 @@ def _fold(text: str) -> str:
 
 
 def _same_sense(text: str, said: Sequence[str]) -> bool:
-    """For each clause of the note: is what it is nearest to put in the same sense?"""
+    """Whether the message clause nearest to each clause of the note has the same sense."""
     theirs = [clause for words in said for clause in _clauses(words)]
     return all(_sense_kept(clause, theirs) for clause in _clauses(text))
 
@@ -204,7 +204,7 @@ def _sense_kept(clause: str, theirs: Sequence[str]) -> bool:
     scores = [sum(_among(word, said) for word in mine) for said in map(_telling, theirs)]
     best = max(scores, default=0)
     if not best:
-        return True  # none of its words: that was counted already
+        return True  # no common words: that is checked elsewhere
     nearest = [t for t, score in zip(theirs, scores, strict=True) if score == best]
     return any(
         _negative(clause) == _negative(t) or _turns(clause) or _turns(t) for t in nearest

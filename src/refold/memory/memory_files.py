@@ -10,13 +10,13 @@ from pathlib import Path
 from refold.errors import BadInput
 from refold.place.private_files import open_lock, write
 
-MAX_FILE_BYTES = 256 * 1024  # bytes; a person may write more than is told, but not this
-_LOCK_SECONDS = 5.0  # seconds that a lock is waited for: who has it needs a moment
+MAX_FILE_BYTES = 256 * 1024  # a user may write more than the prompt shows, up to this
+_LOCK_SECONDS = 5.0  # for a lock, which is held only briefly
 _LOOK_AGAIN = 0.02
 
 
 def content(file: Path, largest: int = MAX_FILE_BYTES) -> str:
-    """The content of a file of ours; "" if there is none. Raises `BadInput`."""
+    """The content of a file of refold; "" if there is none. Raises `BadInput`."""
     try:
         with file.open("rb") as opened:
             read = opened.read(largest + 1)

@@ -19,10 +19,10 @@ from refold.memory import memory_files
 from refold.memory.grounding import overlap, stems
 
 T = TypeVar("T", bound=Struct)
-MAX_CHANGES = 40  # that are remembered, to be shown
+MAX_CHANGES = 40  # stored, to be shown
 MAX_FORGOTTEN = 1_000
-MAX_FILE_BYTES = 4 * 1024 * 1024  # bytes; we write these ourselves
-_SAME_SHARE = 0.6  # so much of the shorter of two notes: it is the same one in other words
+MAX_FILE_BYTES = 4 * 1024 * 1024  # of files that refold writes itself
+_SAME_SHARE = 0.6  # of the shorter note's words: the notes count as the same
 
 
 class Origin(Struct, frozen=True):
@@ -40,11 +40,11 @@ class NoteChange(Struct, frozen=True):
     section: str
     text: str
     at: float = 0.0
-    why: str = ""  # why it went: "replaced", "no room"
+    why: str = ""  # why it was removed: "replaced", "no room"
 
 
 class NoteState(Struct, frozen=True):
-    """`origins` by the normal form of a note. `seen`: what the user was last shown."""
+    """`origins` by the normal form of a note. `seen`: the time of the last shown change."""
 
     origins: Mapping[str, Origin] = field(default_factory=dict[str, Origin])
     changes: tuple[NoteChange, ...] = ()
@@ -89,7 +89,7 @@ def read(file: Path, kind: type[T]) -> T:
 
 
 def read_forgotten(file: Path) -> ForgottenNotes:
-    """What was forgotten. Raises `BadInput` where that cannot be known."""
+    """The forgotten notes. Raises `BadInput` if the file is damaged."""
     try:
         return _read(file, ForgottenNotes)
     except msgspec.DecodeError as error:
@@ -100,7 +100,7 @@ def read_forgotten(file: Path) -> ForgottenNotes:
 
 
 def write(file: Path, value: Struct) -> None:
-    """Raises `BadInput` where the disk will not have it."""
+    """Write the file. Raises `BadInput` if that fails."""
     memory_files.replace(
         file, msgspec.json.format(msgspec.json.encode(value), indent=1).decode()
     )

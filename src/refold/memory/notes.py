@@ -110,13 +110,13 @@ class Memory:
             forgotten = note_origins.read_forgotten(self._forgotten)
             for note in gone:
                 forgotten = forgotten.plus(note.line.text, note.origin, time.time())
-            note_origins.write(self._forgotten, forgotten)  # first: it must not come back
+            note_origins.write(self._forgotten, forgotten)  # first: it must not return
             for file in self._everywhere():
                 _forget_in(file, wanted)
         return tuple(gone)
 
     def news(self) -> tuple[NoteChange, ...]:
-        """What changed by itself since the user was last shown it."""
+        """The automatic changes since the user was last shown them."""
         changes: list[NoteChange] = []
         for whose in NOTE_OWNERS:
             known = self._state(whose)
@@ -129,7 +129,7 @@ class Memory:
         return tuple(sorted(changes, key=lambda change: change.at))
 
     def mark_seen(self) -> None:
-        """The person has seen the news. Raises `BadInput`."""
+        """Record that the user has seen the news. Raises `BadInput`."""
         if not self.news():
             return
         with self._alone():

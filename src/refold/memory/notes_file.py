@@ -18,8 +18,8 @@ from refold.values.text import may_follow
 
 Section: TypeAlias = Literal["Preferences", "Project facts", "Decisions", "Corrections"]
 SECTION_NAMES: tuple[Section, ...] = get_args(Section)
-MAX_FILE_BYTES = 4_096  # bytes of a file
-MAX_LINE_CHARS = 300  # letters of a line that we write
+MAX_FILE_BYTES = 4_096
+MAX_LINE_CHARS = 300  # of a line that refold writes
 
 _HEADING_PATTERN = re.compile(r"\s{0,3}(#{1,6})\s+(.*?)[\s#]*$")
 _DASH_PATTERN = re.compile(r"\s*(?:[-*+]|\d{1,3}[.)])\s+(?=\S)")
@@ -36,7 +36,7 @@ class NoteLine(Struct, frozen=True):
 class PageSection(Struct, frozen=True):
     """What is below one heading. In our own sections, dashes are removed from lines."""
 
-    heading: str  # as it is written; "" for what stands before the first
+    heading: str  # as written; "" for the part before the first
     lines: tuple[str, ...] = ()
 
     @property
@@ -113,7 +113,7 @@ def with_note(page: Page, section: Section, text: str, replaces: str = "") -> Pa
 
 
 def _outdoes(text: str, old: str) -> bool:
-    """Whether a note replaces an old one that it does not name. Never for a "never"."""
+    """Whether a note replaces an old one that it does not name. A "never" is kept."""
     return nearly_same(old, text) and (forbids(text) or not forbids(old))
 
 
@@ -133,7 +133,7 @@ def without(page: Page, goes: Callable[[NoteLine], bool]) -> Page:
 def shorten_page(
     page: Page, max_bytes: int = MAX_FILE_BYTES
 ) -> tuple[Page, tuple[NoteLine, ...]]:
-    """The page within its size, and what had to be removed.
+    """The page cut to its size, and the notes that had to be removed.
 
     The oldest note of the longest of our sections is removed first; what the user wrote
     under other headings is removed last, from its end.
@@ -153,7 +153,7 @@ def shorten_page(
 
 
 def _add_line(lines: tuple[str, ...], raw: str) -> tuple[str, ...]:
-    """A note more, or, of an indented line, the rest of the last."""
+    """Add a note, or, for an indented line, continue the last one."""
     text = raw.strip()
     if not text:
         return lines
@@ -194,9 +194,9 @@ def _size(part: PageSection) -> int:
     return sum(len(line.encode()) + 3 for line in part.lines)
 
 
-# Controls, invisible signs, half characters, private and unassigned ones.
+# Control and invisible characters, surrogates, private and unassigned ones.
 _UNSEEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
-_JOINER_CHARS = "\u200c\u200d"  # of a kind that is not seen, and of use
+_JOINER_CHARS = "\u200c\u200d"  # invisible, but needed
 _LINE_ENDS = re.compile("\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _TAG_PATTERN = re.compile(r"<(?=[\s/!?]*[^\W\d])")
 
@@ -213,7 +213,7 @@ def plain(text: str) -> str:
 
 
 def one_line(text: str, max_chars: int) -> str:
-    """The same on one line of at most `max_chars` characters."""
+    """Like `plain`, on one line of at most `max_chars` characters."""
     return shorten(" ".join(plain(text).split()), max_chars)
 
 

@@ -11,13 +11,11 @@ from msgspec import Struct
 
 from refold.memory.notes_file import plain
 
-MAX_BLOCK_LINES = 8  # lines without an empty one between them; more than that was not typed
-MAX_LINE_CHARS = 1_000  # letters of a line that somebody typed
-MAX_TYPED_LINES = 10  # that somebody types into one message, at most
-MAX_MESSAGE_CHARS = (
-    2_000  # letters of one message that somebody typed; in a longer one much is not
-)
-_MAX_READ_CHARS = 50_000  # letters of one that are looked at
+MAX_BLOCK_LINES = 8  # of a typed block; a longer one was pasted
+MAX_LINE_CHARS = 1_000  # of a typed line
+MAX_TYPED_LINES = 10  # of one message
+MAX_MESSAGE_CHARS = 2_000  # of a typed message; much of a longer one is pasted
+_MAX_READ_CHARS = 50_000  # of a message that are examined
 
 _FENCE_PATTERN = re.compile(
     r"^\s{0,3}(`{3,}|~{3,})[^\n]*\n.*?(?:^\s{0,3}\1[`~]*\s*$|\Z)", re.M | re.S
@@ -25,24 +23,24 @@ _FENCE_PATTERN = re.compile(
 _TAG_PATTERN = re.compile(r"<([a-zA-Z][\w.:-]*)(?:\s[^<>]*)?>")
 _LINE_END = re.compile(r" *\n")
 _NOT_TYPED = re.compile(r"\s{4,}\S|\s*>|\s*(?:[$#%❯]|>>>|\.\.\.)\s|\s*!\S")
-# From such a line on all is a mail,
+# From such a line on, everything is a quoted mail,
 _MAIL_PATTERN = re.compile(
     r"\s*(?:(?:from|von|de|da|van|от)\s*:\s.*@|-{3,}\s*\w.*-{3,}\s*$"
     r"|(?:on|am|le|el|il|op)\s.*\b(?:wrote|schrieb|écrit|escribió|scritto|schreef)\b.*:\s*$)",
     re.IGNORECASE,
 )
-# and to the end of its block what a program said, or a difference.
+# and to the end of its block, output of a program or a diff.
 _PROGRAM_PATTERN = re.compile(
     r"\s*(?:\[?\d{4}-\d\d-\d\d[T ]\d|\[?\d\d:\d\d:\d\d|\[?(?:DEBUG|INFO|WARN|WARNING|ERROR|FATAL)\b"
     r"|Traceback \(|\S*(?:Error|Exception|Warning):(?:\s|$)|@@ |diff --git |\+\s*\S)"
 )
-# Somebody else's words, or ones that are only spoken of. A name or two is no sentence.
+# Quoted or merely mentioned text. One or two words are not a quotation.
 _QUOTED_PATTERN = re.compile(
     r"\"(?:[^\"\s]+\s+){2,}[^\"\s]+\s*\"|[“„](?:[^“”\s]+\s+){2,}[^“”\s]+\s*[”“]"
     r"|[«»](?:[^«»\s]+\s+){2,}[^«»\s]*\s*[«»]|`(?:[^`\s]+\s+){4,}[^`\s]+\s*`"
 )
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
-# Asked so, something is wanted; asked otherwise, nothing is said to be so.
+# A question in this form is a request; any other question states nothing.
 _WISH_PATTERN = re.compile(
     r"\b(?:please|bitte|(?:can|could|would|will) you|kannst|könntest|könnten|würdest|peux|"
     r"pourrais|pouvez|pourriez|puedes|podrías|puoi|potresti)\b|,\s*\w{1,7}\?",

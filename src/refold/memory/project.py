@@ -16,7 +16,7 @@ from refold.place.private_files import make_directories
 from refold.safe_open import check_no_links, open_checked
 
 NOTES_FILE = "memory.md"
-_MAX_NAME_CHARS = 40  # letters of a name that a person can read
+_MAX_NAME_CHARS = 40  # of the readable part of a name
 
 
 def project_of(directory: str | Path) -> Path:
@@ -60,13 +60,13 @@ def profile_in(data: Path) -> Path:
 
 
 def _main_tree(mark: Path) -> Path | None:
-    """The repository that a work tree belongs to, if that one says so too."""
+    """The repository that a working tree belongs to, if the repository confirms it."""
     from refold.place.guarded_paths import gitdir_target, start_of
 
     git_directory = Path(gitdir_target(str(mark)))
     back = start_of(str(git_directory / "gitdir"))
     kept_in = git_directory.parent.parent
-    # Anybody can write a file that points at somebody else's repository.
+    # Any directory can contain a file that points to another repository.
     ours = back and os.path.realpath(git_directory / back) == os.path.realpath(mark)
     if ours and git_directory.parent.name == "worktrees" and kept_in.name == ".git":
         return kept_in.parent
@@ -74,7 +74,7 @@ def _main_tree(mark: Path) -> Path | None:
 
 
 MAX_TRIES = 3
-MAX_AGE_SECONDS = 30 * 24 * 3600.0  # seconds; what is older than that is let go
+MAX_AGE_SECONDS = 30 * 24 * 3600.0  # older entries are dropped
 
 
 class PendingSessions:
@@ -98,7 +98,7 @@ class PendingSessions:
             (self._folder / session).unlink()
 
     def sessions(self) -> list[str]:
-        """In the order of their ids, oldest first: a later wish must overwrite an earlier one."""
+        """The session ids, oldest first: a later wish must replace an earlier one."""
         try:
             with os.scandir(self._folder) as entries:
                 files = [(entry.name, entry.stat().st_mtime) for entry in entries]
@@ -111,9 +111,9 @@ class PendingSessions:
         return sorted(n for n, modified in files if modified >= young and n[:1] != ".")
 
     def try_(self, session: str) -> bool:
-        """Note that it is tried once more. False if that was tried often enough.
+        """Count another try. False if the maximum is reached.
 
-        On a full disk nothing can be noted, and nothing is given up for it either.
+        If the disk is full, tries are not counted and no session is given up.
         """
         tries = 0
         with (

@@ -4,8 +4,8 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-# The record bears it out; says otherwise; did once, and things have changed since; or
-# says nothing either way.
+# The record confirms it; contradicts it; confirmed it before things changed; or says
+# nothing about it.
 State: TypeAlias = Literal["supported", "contradicted", "stale", "unknown"]
 WORST_FIRST: tuple[State, ...] = ("contradicted", "stale", "unknown", "supported")
 
@@ -49,11 +49,11 @@ class CheckedClaim(Struct, frozen=True):
 
     @property
     def fine(self) -> bool:
-        """May an answer with this claim be relied on?"""
+        """Whether an answer with this claim can be relied on."""
         required = self.claim.required and self.state != "supported"
         return self.state != "contradicted" and not required
 
 
 def worst(*findings: Finding) -> Finding:
-    """The one that decides: all evidence has to hold."""
+    """The worst of these findings, which decides: all evidence has to hold."""
     return min(findings, key=lambda finding: WORST_FIRST.index(finding.state))

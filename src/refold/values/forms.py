@@ -23,7 +23,7 @@ from refold.values.display import (
     FormValue,
 )
 
-MAX_VALUE_CHARS = 10_000  # of one text
+MAX_VALUE_CHARS = 10_000  # of one answer text
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _DATE_TIME = re.compile(
@@ -71,9 +71,9 @@ def problems_in(form: Form, content: Mapping[str, FormValue]) -> dict[str, str]:
 
 
 def parse_answer(form: Form, text: str) -> FormAnswer:
-    """The answer in the text of a client. No text cancels.
+    """Parse the answer of a client. No text cancels.
 
-    Raises `ValueError` for what is no answer, or has values that the form does not take.
+    Raises `ValueError` for text that is no answer, or has values that do not fit.
     """
     if not text.strip():
         return FormAnswer("cancel")
@@ -117,7 +117,7 @@ def parse_field(field: FormField, typed: str) -> FormValue | None:
 
 
 def check_value(field: FormField, value: FormValue) -> None:
-    """Raises `ValueError` that says what fits."""
+    """Raise a `ValueError` that says what fits, unless the value does."""
     match field.kind:
         case "boolean":
             fits = isinstance(value, bool)

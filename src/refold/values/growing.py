@@ -19,7 +19,7 @@ class Log(Sequence[T], Generic[T]):
 
     def plus(self, item: T) -> "Log[T]":
         mine = self._items
-        if len(mine) != self._length:  # somebody else has gone on from here
+        if len(mine) != self._length:  # another log was extended from here
             mine = mine[: self._length]
         mine.append(item)
         longer = cast("Log[T]", object.__new__(Log))
@@ -41,7 +41,7 @@ class Log(Sequence[T], Generic[T]):
     def __getitem__(self, index: slice) -> tuple[T, ...]: ...
     def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
         if isinstance(index, slice):
-            # Not through a copy of the whole: the last few must stay cheap.
+            # Without a copy of the whole list, so that the last few items stay cheap.
             first, after, stride = index.indices(self._length)
             if stride == 1:
                 return tuple(self._items[first:after])

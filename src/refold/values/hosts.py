@@ -64,9 +64,9 @@ class ReachableHosts(Struct, frozen=True):
         return any(_covers_below(pattern, host) for pattern in self.denied)
 
     def permits_private(self, host: str, port: int) -> bool:
-        """May its address be one of this machine or of a private network?
+        """Whether it may lead to an address of this machine or of a private network.
 
-        Whoever owns a public name decides where it leads, so a rule has to say `private:` of it.
+        The owner of a public name decides where it leads, so a rule must say `private:`.
         """
         return any(
             covers_place(pattern, host, port)
@@ -76,7 +76,7 @@ class ReachableHosts(Struct, frozen=True):
         )
 
     def within(self, other: "ReachableHosts | None") -> "ReachableHosts":
-        """What both permit; None permits every host."""
+        """The hosts that both permit; None permits every host."""
         if other is None:
             return self
         both = (
@@ -89,14 +89,14 @@ class ReachableHosts(Struct, frozen=True):
         return ReachableHosts(self.allowed, _once((*self.denied, *denied)))
 
 
-# For a command that may reach every host but some: it needs the filter, too.
+# For a command that may reach all hosts except some, which needs the filter, too.
 EVERY_PUBLIC_HOST = ReachableHosts((f"{_ANY_HOST}:{_ANY_HOST}",))
 
 
 def expand_hosts(written: str) -> tuple[str, ...]:
     """The patterns that a text in a rule or a call stands for. Raises `ValueError`.
 
-    `all` stays itself. Hosts are in the spelling that connections are compared in.
+    `all` stays as it is. Hosts are spelled as connections are compared.
     """
     text = written.strip()
     if text == EVERY_HOST:
@@ -135,19 +135,19 @@ def expand_all(written: Iterable[str]) -> tuple[str, ...]:
 def without_denied(
     wanted: ReachableHosts | None, denied: tuple[str, ...]
 ) -> ReachableHosts | None:
-    """Those of them that are not denied. None: every host."""
+    """The wanted hosts without the denied ones. None means every host."""
     if wanted is None and not denied:
         return None
     return (EVERY_PUBLIC_HOST if wanted is None else wanted).without(denied)
 
 
 def only(patterns: tuple[str, ...]) -> ReachableHosts | None:
-    """For a file that lists hosts: None, which is every host, for no list and for `all`."""
+    """The hosts of a list; None, which is every host, if it is empty or has `all`."""
     return ReachableHosts(patterns) if patterns and EVERY_HOST not in patterns else None
 
 
 def covers_place(pattern: str, host: str, port: int) -> bool:
-    """Does an expanded pattern cover this host, and this port of it?"""
+    """Whether an expanded pattern covers this port of this host."""
     wanted, port_pattern = _parts(pattern)
     fits = (
         port in DEFAULT_PORTS
@@ -189,14 +189,14 @@ def _join_place(host: str, port: str) -> str:
 
 
 def _covers_below(pattern: str, host: str) -> bool:
-    """A denied host is denied at every port, and so is what is below it."""
+    """Whether a denied pattern covers the host, at any port, or a host above it."""
     wanted = _as_compared(_parts(pattern)[0]) if pattern != EVERY_HOST else _ANY_HOST
     named = _as_compared(host)
     return covers(wanted, named) or covers(f"*.{wanted}", named)
 
 
 def _as_compared(host: str) -> str:
-    """An IPv6 address in its shortest spelling, and one that holds an IPv4 address as that."""
+    """An IPv6 address in its shortest form, or as the IPv4 address that it contains."""
     plain = host.strip("[]")
     if ":" not in plain:
         return plain

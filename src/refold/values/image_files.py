@@ -1,4 +1,4 @@
-"""What the first bytes of an image file say: its type, and its size in pixels.
+"""Reads the type and the pixel size of an image file from its first bytes.
 
 Nothing is decoded, so a file may be broken all the same: `tools.images` decodes it.
 """
@@ -7,7 +7,7 @@ _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {
     0xC4,
     0xC8,
     0xCC,
-}  # of JPEG: they begin a picture
+}  # JPEG markers that begin a frame
 _IMAGE_TYPES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -23,7 +23,7 @@ def image_type(content: bytes) -> str:
     """The media type of an image, or ""."""
     if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
         return "image/webp"
-    if content[:2] == b"BM" and content[6:10] == b"\0\0\0\0":  # two letters are too little
+    if content[:2] == b"BM" and content[6:10] == b"\0\0\0\0":  # "BM" alone is too little
         return "image/bmp"
     return next((kind for start, kind in _IMAGE_TYPES if content.startswith(start)), "")
 
@@ -42,7 +42,7 @@ def pixel_size(content: bytes) -> tuple[int, int] | None:
 
 
 def _of_jpeg(content: bytes) -> tuple[int, int] | None:
-    """In the header of its frame, behind segments that each say how long they are."""
+    """The size in the frame header, which follows segments of known length."""
     offset = 2
     while offset + 9 <= len(content) and content[offset] == 0xFF:
         kind = content[offset + 1]
@@ -50,7 +50,7 @@ def _of_jpeg(content: bytes) -> tuple[int, int] | None:
             return _big(content[offset + 7 : offset + 9]), _big(
                 content[offset + 5 : offset + 7]
             )
-        if kind == 0xFF or 0xD0 <= kind <= 0xD8:  # filled up, or without a length
+        if kind == 0xFF or 0xD0 <= kind <= 0xD8:  # padding, or a marker without a length
             offset += 1 if kind == 0xFF else 2
             continue
         offset += 2 + max(_big(content[offset + 2 : offset + 4]), 2)

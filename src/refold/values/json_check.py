@@ -10,11 +10,11 @@ from typing import Any, Protocol, cast
 import msgspec
 from msgspec import Raw
 
-_MAX_PROBLEMS = 3  # are enough to tell at once
-# A block as models like to write one, with words around it or not.
+_MAX_PROBLEMS = 3  # reported at once
+# A fenced block as models write it, with or without text around it.
 _FENCE_PATTERN = r"(?sm)^[ \t]*```(?:json)?[ \t]*\n(.*?)^[ \t]*```[ \t]*$"
-_MAX_KEYWORDS = 100_000  # keywords that one check of a bounded schema may come to
-# A reference that leads nowhere shows as soon as something is looked at.
+_MAX_KEYWORDS = 100_000  # that one check of a bounded schema may process
+# A check of any value finds a reference that cannot be resolved.
 _SAMPLE_VALUES: tuple[object, ...] = (None, {}, [], "", 0)
 
 
@@ -30,7 +30,7 @@ class Schema:
     """
 
     def __init__(self, schema: Raw, *, bounded: bool = False) -> None:
-        from jsonschema import SchemaError  # 60 ms, so only who asks for a shape pays
+        from jsonschema import SchemaError  # takes 60 ms, so it is imported only if needed
         from jsonschema.validators import validator_for
         from referencing import Registry
 
@@ -140,12 +140,12 @@ def value_in(answer: str) -> Any:
 
 
 class _Repeated(Exception):
-    """Carries the key."""
+    """Raised with the repeated key."""
 
 
 def find_repeated_key(data: bytes | Raw) -> str | None:
     """The first key that occurs twice in an object of `data`, a JSON text; or None."""
-    import json  # seldom needed, and a start waits for it
+    import json  # rarely needed, and would slow the start
 
     try:
         json.loads(bytes(data), object_pairs_hook=_check)

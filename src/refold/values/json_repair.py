@@ -1,4 +1,4 @@
-"""Repairs of JSON that a model wrote: only such as cannot change what was meant.
+"""Repairs of JSON that a model wrote: only those that cannot change its meaning.
 
 Raw control characters within strings are escaped, a comma before a closing bracket is left
 out, an object that was encoded twice is decoded once, and of one that comes twice, or behind an
@@ -27,7 +27,7 @@ def repair_object(text: str) -> bytes | None:
 
 
 def _once(text: str) -> str:
-    """An object that some servers write again as a whole, or behind an empty one."""
+    """The object once: some servers repeat it, or put an empty one before it."""
     text = text.strip()
     if text.startswith("{}") and text[2:].lstrip().startswith("{"):
         return text[2:]
@@ -49,7 +49,7 @@ def _escape_controls(text: str) -> str:
     for index, letter in enumerate(text):
         if quoted:
             if letter < " ":
-                # Behind a backslash it is a line break all the same, not an escape of it.
+                # After a backslash it is still a line break, not an escape.
                 piece = f"u{ord(letter):04x}" if escaped else f"\\u{ord(letter):04x}"
                 pieces.append(piece)
             else:

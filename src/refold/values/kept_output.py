@@ -27,7 +27,7 @@ class Printed:
         return b"".join(self._end)
 
     def since(self, place: int) -> tuple[bytes, int, bytes, int]:
-        """What came after the first `place` bytes, and how many there are now.
+        """The output after the first `place` bytes, and the number of bytes now.
 
         It is in two pieces, with the number of bytes between them that were not kept.
         """
@@ -38,14 +38,14 @@ class Printed:
             return start, lost, end[max(0, place - begins) :], begins + self._in_end
 
     def clear(self) -> None:
-        """Forget it all."""
+        """Drop all output."""
         with self._lock:
             self._start.clear()
             self._end.clear()
             self._in_end = self.dropped = 0
 
     def keep(self, each_end: int) -> None:
-        """Keep so many bytes at most of each end from here on, and of what there is."""
+        """Limit each end to this number of bytes, also for the output so far."""
         with self._lock:
             self._each_end, middle = each_end, bytes(self._start[each_end:])
             del self._start[each_end:]

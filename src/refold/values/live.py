@@ -85,16 +85,16 @@ class Piece(Struct, frozen=True):
 
     @property
     def end(self) -> int:
-        """How many characters of the text have come with this piece."""
+        """The number of characters of the text up to the end of this piece."""
         return self.offset + len(self.text)
 
     def after(self, length: int) -> str:
-        """The part of it behind the first `seen` characters of the text."""
+        """The part of it after the first `seen` characters of the text."""
         return self.text[max(length - self.offset, 0) :]
 
 
 def speaker(live: Live) -> Hashable:
-    """The text that this is a part of, or the subagent that it is about; None: neither."""
+    """The text that this is a part of, or the subagent it is about; None if neither."""
     match live:
         case TextCame() | ThinkingCame():
             return type(live)

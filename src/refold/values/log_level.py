@@ -13,4 +13,4 @@ class WriteLog(Protocol):
 
 
 def quiet(level: Level, message: str, session: str = "") -> None:
-    """No log."""
+    """Drop the line."""

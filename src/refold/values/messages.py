@@ -50,7 +50,7 @@ class ToolCall(Struct, frozen=True, tag="call"):
 
     @property
     def plain_arguments(self) -> object:
-        """The arguments as data; as text where they are no JSON."""
+        """The arguments as data, or as text if they are not JSON."""
         try:
             return json.decode(self.arguments)
         except (DecodeError, RecursionError):

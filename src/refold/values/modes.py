@@ -6,7 +6,7 @@ Imports nothing: flags need it.
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
-# May a call run? The strictest verdict wins.
+# Whether a call may run. The strictest verdict wins.
 Verdict: TypeAlias = Literal["allow", "ask", "deny"]
 
 # What runs without asking: read-only calls; also edits in the workspace; also commands that
@@ -29,7 +29,7 @@ MODE_NAMES: Mapping[str, Mode] = {
     "bypassPermissions": "bypass",
 }
 
-# What a person reads about each.
+# The description of each for the user.
 MODE_MEANINGS: Mapping[Mode, str] = {
     "default": "read-only calls run without asking; edits and commands ask",
     "accept-edits": "edits inside the workspace run without asking, too",
@@ -49,15 +49,15 @@ Outcome: TypeAlias = Literal[
     "step_limit", "budget", "stuck", "denied", "failed",
 ]  # fmt: skip
 
-# What programs of the user are run for, by the names of Claude Code.
+# The events that run hooks of the user, with the names of Claude Code.
 HookEvent: TypeAlias = Literal[
     "PreToolUse", "PostToolUse", "UserPromptSubmit", "SessionStart", "SessionEnd", "Stop",
     "SubagentStop", "PreCompact", "Notification",
 ]  # fmt: skip
 
-# How a conversation is written for a model that gets it as one text.
+# The format of a conversation for a model that gets it as one text.
 Format: TypeAlias = Literal["plain", "markdown", "json", "xml"]
 
-# How long something is awaited that is to wake an agent which has answered, if no other
-# limit is set.
+# The limit for waiting for something that will wake an agent after its answer, if no
+# other limit is set.
 AWAITED_SECONDS = 600.0

@@ -22,5 +22,5 @@ _REFUSAL_PATTERN = re.compile(
 
 
 def reports_no_namespaces(text: str) -> bool:
-    """Does this output of a program that failed say so?"""
+    """Whether this output of a failed program says so."""
     return _REFUSAL_PATTERN.search(text) is not None

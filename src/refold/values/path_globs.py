@@ -67,7 +67,7 @@ def regex(pattern: str, *, across: bool = False) -> str:
 
 
 def literal_name(pattern: str) -> str | None:
-    """The one path that it matches; None: it may match several."""
+    """The only path that the pattern matches; None if it may match several."""
     if re.search(r"(?<!\\)(?:\\\\)*[*?\[]", pattern):
         return None
     return re.sub(r"(?s)\\(.)", r"\1", pattern)
@@ -79,7 +79,7 @@ def literally(name: str) -> str:
 
 
 def loosely(pattern: str) -> Iterator[str]:
-    """Its characters, `*` for any text and `?` for one: for names of which parts are unknown."""
+    """The pattern's characters, `*` and `?` as wildcards, for names known in part."""
     for token in _LOOSE_PATTERN.finditer(pattern):
         match token[0]:
             case "*" | "?" as wild:
@@ -93,7 +93,7 @@ def loosely(pattern: str) -> Iterator[str]:
 
 
 def _pieces(tokens: Iterator[_Token]) -> Iterator[tuple[str, list[str]]]:
-    """What stands between `**`: what joins it to the piece before, and its runs between `*`."""
+    """The pieces between `**`: the wildcard before each, and its runs between `*`."""
     joint, runs = "", [""]
     for token in tokens:
         if not token.wild:
@@ -103,7 +103,7 @@ def _pieces(tokens: Iterator[_Token]) -> Iterator[tuple[str, list[str]]]:
         elif runs != [""] or not joint:
             yield joint, runs
             joint, runs = token.wild, [""]
-        elif token.wild == "**":  # of two in a row one is enough: the wider one
+        elif token.wild == "**":  # of two in a row, the wider one is enough
             joint = "**"
     yield joint, runs
 
@@ -157,7 +157,7 @@ def _stars(pattern: str, start: int, end: int, *, across: bool) -> tuple[_Token,
 
 
 def _class(pattern: str, start: int) -> tuple[str, int]:
-    """The class that begins at `start`, and where it ends."""
+    """The character class that begins at `start`, and its end."""
     position = start + 1
     negated = pattern[position : position + 1] in ("!", "^")
     position += negated

@@ -142,10 +142,10 @@ _STEERING_TEXT = """
 """
 _STEERING_NAMES = frozenset(_STEERING_TEXT.split())
 _OF_COPILOT = ("instructions", "prompts", "chatmodes", "agents", "hooks")
-# How disks that know short names call it.
+# Its name on file systems with short names.
 _SHORT_NAMES = {"git~1": ".git"}
 
-# They look like keys, and are there to be read and filled in.
+# Templates, which only look like files of keys.
 HARMLESS_NAMES = (
     ".env.example",
     ".env.sample",
@@ -194,7 +194,7 @@ def _plain(part: str) -> str:
     """The name as a case-insensitive disk compares it, without trailing spaces and dots."""
     if part.isascii():
         return _SHORT_NAMES.get(small := part.lower().rstrip(". "), small)
-    # Some disks leave out letters that cannot be seen.
+    # Some file systems ignore invisible characters.
     letters = (letter for letter in part if unicodedata.category(letter) != "Cf")
     name = unicodedata.normalize("NFKC", "".join(letters)).casefold().rstrip(". ")
     return _SHORT_NAMES.get(name, name)

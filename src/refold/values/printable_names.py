@@ -29,7 +29,7 @@ def unescape_name(name: str) -> str:
 
 
 def shorten(text: str, chars: int) -> str:
-    """`text` in at most so many characters; "…" stands for the rest."""
+    """`text` cut to this number of characters; "…" stands for the rest."""
     return text if len(text) <= chars else f"{text[: chars - 1].rstrip()}…"
 
 

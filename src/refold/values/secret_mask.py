@@ -36,7 +36,7 @@ def has_mask(text: str | bytes) -> bool:
 
 
 def first_mask(text: str) -> str:
-    """The first mask in it, or ""."""
+    """The first mask in the text, or ""."""
     match = re.search(MASK_PATTERN, text)
     return match[0] if match else ""
 
@@ -66,5 +66,5 @@ def masks_in(value: object) -> Iterator[str]:
 
 
 def without_secrets(text: str) -> Sequence[TextPiece]:
-    """Of text in which nothing is looked for."""
+    """The pieces of a text without a search for secrets."""
     return (TextPiece(text),) if text else ()

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 def similar(word: str, names: Iterable[str], limit: int = 2) -> list[str]:
     """At most `limit` of `names`, the nearest first; none if none is near."""
-    from rapidfuzz.distance import OSA  # slips: a letter more, less, other, or two swapped
+    from rapidfuzz.distance import OSA  # counts added, removed, changed, swapped letters
 
     typed = word.casefold()
     slips = 1 if len(typed) < 6 else 2 if len(typed) < 10 else 3

@@ -14,7 +14,7 @@ from msgspec import Struct
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _MAX_URL_CHARS = 4_000  # characters
 _SAFE_CHARS = "/?#[]@!$&'()*+,;=:%-._~"  # what `quote` leaves as it is
-# They lead to this machine's hypervisor, and count as public elsewhere.
+# Addresses of this machine's hypervisor, which count as public elsewhere.
 _METADATA_ADDRESSES = frozenset(("168.63.129.16", "192.0.0.192", "fd00:ec2::254"))
 # Reserved: RFC 6762, RFC 8375, and by ICANN in 2024.
 _INSIDE_SUFFIXES = (".local", ".home.arpa", ".internal")
@@ -91,33 +91,33 @@ def host_of(url: str) -> str:
 
 
 def covers(pattern: str, host: str) -> bool:
-    """Does `pattern` name this host? `*` stands for any letters: `*.example.org`."""
+    """Whether `pattern` names this host. `*` stands for any text: `*.example.org`."""
     return bool(host) and fnmatchcase(host, _ascii_pattern(pattern.strip().rstrip(".")))
 
 
 def covers_below(pattern: str, host: str) -> bool:
-    """The same, and every host below the one that the pattern names."""
+    """Whether the pattern names this host, or a host above it."""
     return covers(pattern, host) or covers(f"*.{pattern.strip()}", host)
 
 
 def is_local_name(host: str) -> bool:
-    """Does the name alone say that the host is private? Others have to be resolved."""
+    """Whether the name alone shows that the host is private. Others must be resolved."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     return is_private(host)
 
 
 def is_inside_name(host: str) -> bool:
-    """Can the name lead only to this machine or into a network of one's own, whoever resolves it?
+    """Whether the name can lead only to this machine or a private network.
 
-    A proxy resolves names that are unknown here, `metadata.google.internal` among them.
+    This holds for any resolver: a proxy may know names like `metadata.google.internal`.
     """
     single = bool(host) and "." not in host and ":" not in host
     return single or host.endswith(_INSIDE_SUFFIXES) or is_local_name(host)
 
 
 def is_private(address: str) -> bool:
-    """Is this an IP address of this machine, of a network of one's own, or of metadata?"""
+    """Whether this is an IP address of this machine, a private network or metadata."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -126,7 +126,7 @@ def is_private(address: str) -> bool:
 
 
 def address_kind(address: str) -> AddressKind:
-    """What an IP address leads to. Raises `ValueError` for what is none."""
+    """The kind of an IP address. Raises `ValueError` for anything else."""
     parsed = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
         parsed = parsed.ipv4_mapped
@@ -177,7 +177,7 @@ def _without_dots(path: str) -> str:
 
 
 def _ascii_pattern(pattern: str) -> str:
-    """As hosts are compared: a label with other letters is encoded, one with `*` stays."""
+    """A pattern as hosts are compared: non-ASCII labels encoded, those with `*` kept."""
     labels = list[str]()
     for label in pattern.lower().split("."):
         try:
