@@ -109,7 +109,7 @@ Fate: TypeAlias = Literal["", "done", "failed"]  # "": it has no end yet
 
 
 class Activity(Struct, frozen=True):
-    """`seconds`: the duration of all turns that have ended; `since`: when the open one began."""
+    """`seconds` is the duration of all ended turns, `since` when the open turn began."""
 
     spans: tuple[Span, ...] = ()
     seconds: float = 0.0
@@ -129,7 +129,7 @@ class Activity(Struct, frozen=True):
         return tuple(e for e in self.spans if isinstance(e, SideCall) and e.is_leaf)
 
     def find_span(self, name: str) -> Span | None:
-        """The span with this id; after a fork that used it twice, the newest."""
+        """The span with this id, or the newest if a fork used the id again."""
         return next((span for span in reversed(self.spans) if span.id == name), None)
 
 
@@ -137,7 +137,7 @@ class LeafCounts(Struct, frozen=True):
     done: int = 0
     failed: int = 0
     open: int = 0
-    remembered: int = 0  # of those that are done: answered from the cache
+    remembered: int = 0  # of `done`, those answered from the cache
 
     @property
     def count(self) -> int:
@@ -168,7 +168,7 @@ def side_call_outcome(aside: SideCall) -> Fate:
 
 
 def spent_by(span: Span) -> Spent:
-    """The usage of a span. A tool call has none; a subagent has the sum of its own."""
+    """The usage of a span: none for a tool call, the whole usage for a subagent."""
     match span:
         case ModelStep(end=ModelAnswered(usage=usage, cost=cost)):
             return Spent().plus(usage, cost)
@@ -194,7 +194,7 @@ class _ActivityFold:
 
     def __init__(self) -> None:
         self._every: list[Span] = []
-        self._at = dict[str | int, int]()  # where in it a call, a side call, a child stands
+        self._at = dict[str | int, int]()  # indexes of calls, side calls and children
         self._step, self._traced = -1, 0
         self._steps = 0
         self._seconds, self._since, self._last = 0.0, None, 0.0

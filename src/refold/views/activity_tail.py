@@ -31,7 +31,7 @@ from refold.views.session_tree import Labels, style_of
 from refold.views.styled import Line, Style
 from refold.views.wrap import cells, cut
 
-_MAX_TEXT_CHARS = 500  # characters
+_MAX_TEXT_CHARS = 500
 
 
 class Tail:

@@ -1,6 +1,6 @@
 """The background commands of a session as rows: state, time, command and last line. Pure.
 
-`children_list` has the subagents; `journal/state/background.py` what is known of a command.
+`children_list` has the subagents; `journal/state/background.py` defines the commands.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ _OUTCOME_STYLES: Mapping[str, Style] = {"done": "good", "failed": "bad"}
 
 
 def command_rows(command: BackgroundCommand, now: float, printed: str) -> list[Line]:
-    """`printed` is the last line of one that runs; of one that has ended, the event has it."""
+    """The rows of a command. `printed` is the last line of output if it still runs."""
     end = command.end
     style: Style = _OUTCOME_STYLES.get(end.outcome, "warn") if end else "accent"
     state, until, last = "runs", now, printed
@@ -31,5 +31,5 @@ def command_rows(command: BackgroundCommand, now: float, printed: str) -> list[L
 
 
 def last_line(text: str) -> str:
-    """The last line that is not empty; "": there is none."""
+    """The last line that is not empty, or ""."""
     return next((row for row in reversed(text.split("\n")) if row.strip()), "")

@@ -40,7 +40,7 @@ _OUTCOME_PREFIXES: Mapping[str, tuple[Style, str]] = {
 
 
 class ResultFold(Struct, frozen=True):
-    """How many lines of a result are shown, and how to see the others."""
+    """How many lines of a result are shown, and a hint on how to see the rest."""
 
     hint: str = ""
     output: int = MAX_RESULT_LINES
@@ -68,9 +68,9 @@ def label(call: ToolCall, tool: Tool | None) -> str:
 
 
 def is_hook_refusal(reason: str) -> bool:
-    """Whether this is why a hook refused a call, as `engine.run_hooks` says it.
+    """Whether `reason` is a hook's refusal as `engine.run_hooks` words it.
 
-    `reason` may begin with a word or two for the model.
+    `reason` may begin with a few words for the model.
     """
     return "the hook `" in reason[:20]
 
@@ -85,8 +85,8 @@ def result(
 ) -> list[Line]:
     """The result of the call. The first line summarizes it.
 
-    `denied` is why the rules refused it; the event's text adds words for the model. Of a diff that
-    was `seen` with the question only its head is shown.
+    `denied` is why the rules refused it; the event's text adds words for the model. Of
+    `known_diffs`, which the question has shown, only the heads are repeated.
     """
     if end.outcome == "refused" and denied:
         by = " by" if is_hook_refusal(denied) else ":"
@@ -108,7 +108,7 @@ def result(
 
 
 def whole(end: Ended, text: str, room: int, directory: str = "") -> list[Line]:
-    """The whole result of the call. `text` is its output before it was cut."""
+    """The whole result of the call. `text` is its full output."""
     diffs = [part for part in end.shown if isinstance(part, Diff)]
     if diffs:
         return [row for part in diffs for row in _whole_diff(part, room, directory)]

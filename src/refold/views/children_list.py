@@ -1,6 +1,6 @@
 """The subagents of a session, a line each, as its own view knows them. Pure.
 
-For watching them run; `session_tree` shows what each did, from its journal.
+For watching them run. `session_tree` shows what each did, from its journal.
 """
 
 import re
@@ -26,7 +26,7 @@ _STATUS_STYLES: Mapping[str, Style] = {
 
 
 def child_begins(event: ChildBorn, family: Children) -> Line | None:
-    """None for subagents started by code: they are too many for a line each."""
+    """A line for a new subagent; None if code started it, which may start many."""
     if _is_by_code(event.child, family):
         return None
     return line(f"{_child_name(event)} begins: {_title(event)}", "dim")
@@ -35,7 +35,7 @@ def child_begins(event: ChildBorn, family: Children) -> Line | None:
 def child_ended(
     event: ChildEnded, family: Children, ended_at: float
 ) -> tuple[Line | None, str]:
-    """That it has ended, at that time, and the beginning of its report.
+    """A line for the end of a subagent, and the beginning of its report.
 
     The report of a subagent in the background is not repeated: it comes as a message.
     """
@@ -72,8 +72,8 @@ def live_rows(
 ) -> list[Line]:
     """A row for each running subagent: its task, what it does now, tokens and time.
 
-    `seconds`: for how long each has run. At most `max_rows` rows; the last one counts the rest.
-    What `moved` says of one may be what it writes.
+    `seconds` is how long each has run. Returns at most `max_rows` rows; the last one counts
+    the rest. The progress in `moved` may be text that the subagent is writing.
     """
     running = [child for child in family.running if not child.born.key]
     fit = running if len(running) <= max_rows else running[: max(max_rows - 1, 0)]
@@ -104,7 +104,7 @@ def _live_row(
     title_room = max(left * 2 // 5, left - cells(doing) - 2, 4)
     title = cut(_title(child.born), title_room)
     room_left = max(left - cells(title) - 2, 4)
-    if cells(doing) > room_left and doing.startswith("… "):  # the newest words are its end
+    if cells(doing) > room_left and doing.startswith("… "):  # show the end, which is newest
         doing = f"… {doing[2 - room_left :]}"
     doing = cut(doing, room_left)
     pad = " " * max(left - cells(title) - 2 - cells(doing), 0)
@@ -139,7 +139,7 @@ def child_rows(child: Child, moved: Mapping[str, ChildMoved], room: int) -> Iter
 
 
 def child_label(asker: str, family: Children) -> str:
-    """A subagent as it is named above its question, with a note if it has its own worktree."""
+    """The name of a subagent above its question, with a note if it has a worktree."""
     child = family.child(re.split(r"[/ ]", asker)[0])
     apart = child is not None and child.born.branch
     return f"{asker}, in its own git worktree," if apart else asker
@@ -161,7 +161,7 @@ def running_summary(
 ) -> str:
     """The running subagents, and the usage of those started after `since`.
 
-    "" if none runs. `moved` has the newest last. `doing`: and what the newest does.
+    "" if none runs. `moved` has the newest last. `doing` adds what the newest does.
     """
     running = family.running
     if not running:
@@ -187,7 +187,7 @@ def running_summary(
 
 
 def _usage(child: Child, moved: ChildMoved | None) -> tuple[int, float | None]:
-    """Tokens and money; None: some price is unknown."""
+    """Tokens and dollars; None for the dollars if a price is unknown."""
     if child.end is not None:
         spent = child.end.spent
         return spent.usage.input + spent.usage.output, spent.cost
@@ -207,7 +207,7 @@ def _row(child: Child, moved: ChildMoved | None, room: int) -> Line:
 
 
 def _state(child: Child) -> str:
-    """A teammate that runs works or waits."""
+    """The state of a subagent; a running teammate works or waits."""
     if child.foreign:
         return "of another session"
     return _team_state(child) if child.born.teammate and child.runs else child.status

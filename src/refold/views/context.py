@@ -52,15 +52,15 @@ class RequestPart(Struct, frozen=True):
 
 
 class ContextUsage(Struct, frozen=True):
-    """`counted` is the provider's count at its newest response; 0: none yet."""
+    """`counted` is the provider's count for its newest response, or 0."""
 
     model: str
     window: int  # tokens
-    known: bool  # whether that is the model's own, and not what is assumed
+    known: bool  # the window is the model's own, not an assumed one
     ratio: float  # characters of a token
     prompt: tuple[RequestPart, ...]  # system prompt and tools
     conversation: tuple[RequestPart, ...]
-    tools: tuple[RequestPart, ...]  # one by one; together they are a portion of `prompt`
+    tools: tuple[RequestPart, ...]  # each tool; their sum is a part of `prompt`
     counted: int = 0
 
     @property
@@ -153,13 +153,13 @@ def _document(usage: ContextUsage, group: str, portion: RequestPart) -> dict[str
 
 
 def _system_prompt_sizes(conversation: Conversation) -> Iterator[tuple[str, int]]:
-    """The named parts of the system text; the rest is the prompt."""
+    """The named parts of the system text; the rest counts as "prompt"."""
     left = len(conversation.system_prompt.system)
     named = dict[str, int]()
     for name, size in conversation.system_prompt.parts:
         named[name] = named.get(name, 0) + size
         left -= size
-    if left > 0:  # what joins the parts, or all of it
+    if left > 0:  # text between the parts, or all of it
         named = {"prompt": 0, **named}
         named["prompt"] += left
     yield from named.items()

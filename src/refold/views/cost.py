@@ -102,7 +102,7 @@ class NodeCost(Struct, frozen=True):
 
 
 class Spending(Struct, frozen=True):
-    """`nodes` are the nodes of a tree, if all of it was counted; `turns` are the turns of its root."""
+    """`nodes` are set if a whole tree was counted; `turns` are those of its root."""
 
     spent: Spent = Spent()
     by_model: Mapping[str, Spent] = {}
@@ -112,7 +112,7 @@ class Spending(Struct, frozen=True):
 
 
 class _Ledger:
-    """Sums up entries."""
+    """Adds up the usage of entries."""
 
     def __init__(self, below: Mapping[str, Spent]) -> None:
         self._below = below
@@ -171,7 +171,7 @@ def spending(
     entries: Iterable[Entry],
     below: Mapping[str, Spent] = {},
 ) -> Spending:
-    """The cost of one session. `below` has that of its subagents, for the turns that started them."""
+    """The cost of one session. `below` has the cost of its subagents, for its turns."""
     ledger = _Ledger(below)
     for entry in entries:
         ledger.add(entry)
@@ -186,7 +186,7 @@ def tree_spending(root: Node, agent: Callable[[Node], str]) -> Spending:
     nodes = [NodeCost(root.address, agent(root), own.spent)]
     for node in list(walk(root))[1:]:
         node_spending = spending(node.entries)
-        if not node.entries and node.spent.answers:  # only its parent tells of it
+        if not node.entries and node.spent.answers:  # only its parent has recorded it
             node_spending = Spending(
                 node.spent, {"": node.spent}, {OTHER_PURPOSE: node.spent}
             )
@@ -267,7 +267,7 @@ def _state(turn: TurnCost) -> str:
 
 
 def budget_lines(view: View, settled: Budget) -> list[Line]:
-    """`settled` is the budget of the settings."""
+    """`settled` is the budget in the settings."""
     budget = budget_of(view, settled)
     if budget == NO_LIMIT:
         return [
@@ -281,7 +281,7 @@ def budget_lines(view: View, settled: Budget) -> list[Line]:
 
 
 def budget_text(budget: Budget) -> str:
-    """Its limits in a few words."""
+    """The limits of a budget in a few words."""
     limits = (
         "" if budget.dollars is None else dollars(budget.dollars),
         "" if budget.tokens is None else f"{tokens(budget.tokens)} tokens",

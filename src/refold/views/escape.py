@@ -8,25 +8,25 @@ pieces; the result does not depend on how it was cut.
 
 import re
 
-# C0 but tab and line feed, DEL and C1; invisible letters, marks and fillers; what turns
-# the writing round; other line ends; half characters; tags and all of their plane.
+# C0 but tab and line feed, DEL and C1; invisible letters, marks and fillers; direction
+# controls; other line ends; surrogates; tags and all of their plane.
 _UNSEEN_CHARS = (
     "\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
     "\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
     "\ud800-\udfff\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
     "\U000e0000-\U000e0fff\U000fffff\U0010ffff"
 )
-# These two kinds shape Indic and Persian words and emoji: right after such a letter
-# they have a use, and no width of their own. So has what joins a coloured emoji with
-# another, and what makes a digit a key, or a sign of Latin-1 an emoji.
+# Joiners and variation selectors shape Indic and Persian words and emoji: right after such
+# a letter they are useful and have no width. The same holds for a joiner after a coloured
+# emoji, and for the selector that makes a digit a key, or a Latin-1 sign an emoji.
 _SHAPED_CHARS = f"[^\x00-\u02ff{_UNSEEN_CHARS}]"
 _SHAPING_PATTERN = (
     f"(?<={_SHAPED_CHARS})[\u200c\u200d\ufe0e\ufe0f]|(?<={_SHAPED_CHARS}\ufe0f)\u200d"
     "|(?<=[0-9#*])\ufe0f(?=\u20e3)|(?<=[\xa9\xae])\ufe0f"
 )
-# What looks like a blank and is none, to a shell for one.
+# These look like a space but are not one, for example to a shell.
 _BLANK_CHARS = "\xa0\u1680\u2000-\u200a\u202f\u205f\u2800\u3000"
-# Compiled when first needed: every start would wait for it, and most text is plain.
+# Compiled when first needed: compiling delays the start, and most text is plain.
 _HIDDEN_PATTERN = f"[{_UNSEEN_CHARS}{_BLANK_CHARS}]"
 _HIDDEN_IN_PROSE = f"(?=[{_UNSEEN_CHARS}])(?!{_SHAPING_PATTERN})."
 _SHORT_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -40,7 +40,7 @@ class Visible:
 
     def add(self, piece: str) -> str:
         text = self._pending + piece
-        # A return may be half a line end, and half an emoji waits for its other half.
+        # A return may be half a line end; a surrogate or a selector may need what follows.
         half = text[-1:] in ("\r", "\ufe0f") or "\ud800" <= text[-1:] <= "\udbff"
         end = len(text) - half
         text, self._pending = text[:end], text[end:]

@@ -1,4 +1,4 @@
-"""A form of an MCP server as rows: each field with its number, its value and what it takes. Pure.
+"""A form of an MCP server as rows: each field with number, value and accepted input. Pure.
 
 `console.form_prompt` reads what the user types; pages and editors draw forms themselves.
 """
@@ -11,9 +11,7 @@ from refold.views.escape import on_one_line, visible
 from refold.views.styled import Line, Piece, Style, bare, line
 from refold.views.wrap import cells, expand_tabs, wrap_words
 
-_MAX_INLINE_CHARS = (
-    200  # of a hint beside a field; longer ones are shown with the field alone
-)
+_MAX_INLINE_CHARS = 200  # longer hints are shown only with their field alone
 
 
 def form_lines(form: Form, content: Mapping[str, FormValue], room: int) -> list[Line]:
@@ -40,7 +38,7 @@ def form_lines(form: Form, content: Mapping[str, FormValue], room: int) -> list[
 def field_lines(
     number: int, field: FormField, value: FormValue | None, room: int
 ) -> Iterator[Line]:
-    """One field: "3 Colour*: red", and what it takes below it."""
+    """One field: "3 Colour*: red", and below it the accepted input."""
     mark = "*" if field.required else ""
     head: Line = (
         ("accent", f"  {number:>2} "),
@@ -60,7 +58,7 @@ def field_lines(
 
 
 def choice_lines(field: FormField, room: int) -> Iterator[Line]:
-    """All that is known of one field, before it is filled in: its options with numbers."""
+    """One field in full before it is filled in, with its options numbered."""
     if len(field.about) > _MAX_INLINE_CHARS:
         yield from _indented(on_one_line(field.about), room, "dim")
     for number, option in enumerate(field.options, 1):

@@ -15,7 +15,7 @@ from refold.views.traces import Attribute, TraceSpan
 
 _Key: TypeAlias = tuple[str, tuple[tuple[str, Attribute], ...]]
 
-# What the points of a metric are told apart by. A session is not in it: there is no end of them.
+# Attributes that distinguish points. The session is none, to limit the number of points.
 _KEY_ATTRIBUTES = (
     "gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model",
     "gen_ai.response.model", "gen_ai.agent.name", "gen_ai.tool.name", "error.type",
@@ -74,7 +74,7 @@ class Point(Struct):
 
 
 class Metrics:
-    """Add spans; `series` are the sums since the beginning."""
+    """Sums over all spans that were added, which `series` returns."""
 
     def __init__(self) -> None:
         self._points = dict[_Key, Point]()
@@ -87,7 +87,7 @@ class Metrics:
 
     @property
     def series(self) -> Sequence[tuple[Metric, Sequence[Point]]]:
-        """Those that have points."""
+        """The metrics that have points."""
         points = {
             metric.name: [
                 point for (name, _), point in self._points.items() if name == metric.name

@@ -1,6 +1,6 @@
 """A picker of models, with the reasoning effort as its dial. Pure.
 
-Which models there are is known to `app.models`; `client.choices` puts them in order.
+`app.models` finds the models, and `client.choices` puts them in order.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,12 +14,12 @@ from refold.views.styled import Line
 from refold.views.wrap import cells, cut
 
 DEFAULT_EFFORT = "default"  # of the provider
-_FIGURES_CELLS = 26  # cells of window and prices
-_MIN_CELLS_FOR_FIGURES = 56  # cells without which figures are left out
+_FIGURES_CELLS = 26  # for window and prices
+_MIN_CELLS_FOR_FIGURES = 56  # narrower rows have no figures
 
 
 class ModelOffer(Struct, frozen=True):
-    """A model that can be asked here. Unknown figures are 0 and None.
+    """A model that can be chosen. Unknown figures are 0 or None.
 
     `input` and `output` are US dollars for a million tokens.
     """
@@ -28,13 +28,13 @@ class ModelOffer(Struct, frozen=True):
     window: int = 0  # tokens
     input: float | None = None
     output: float | None = None
-    notes: tuple[str, ...] = ()  # its role, a short name, that it was used lately
+    notes: tuple[str, ...] = ()  # its role, its alias, recent use
 
 
 def model_picker(
     offers: Iterable[ModelOffer], current: str, effort: str, efforts: Sequence[str]
 ) -> Picker:
-    """At the model that is used now."""
+    """The picker, with the current model selected."""
     values = (DEFAULT_EFFORT, *efforts)
     dial = Stepper("effort", values, values.index(effort) if effort in values else 0)
     items = (

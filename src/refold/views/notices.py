@@ -19,21 +19,21 @@ from refold.views.escape import on_one_line, visible
 from refold.views.styled import Line, line
 from refold.views.wrap import cut
 
-NOTIFY_TOOL = "notify"  # the tool
+NOTIFY_TOOL = "notify"
 NO_HOOKS = "There are no hooks here. `refold hooks list` says where yours go."
-_MAX_NAMED_FILES = 3  # files
-_MAX_HOOK_CELLS = 40  # cells of a hook
-_MAX_UNSENT_CELLS = 60  # cells of unsent messages
+_MAX_NAMED_FILES = 3
+_MAX_HOOK_CELLS = 40
+_MAX_UNSENT_CELLS = 60  # of unsent messages
 ESTIMATED_NOTICE = "The provider gave no usable token counts; numbers with ~ are estimates."
-# The person stopped it and knows why; or it planned, and nothing was to be done yet.
+# The person stopped the turn and knows why, or it only planned.
 _QUIET_OUTCOMES = ("interrupted", "cancelled", "plan_ready")
 _MAX_FILES = 5  # named one by one
-_MAX_REASON_CELLS = 200  # cells of why a hook failed
-_MAX_COMMAND_CHARS = 100  # characters of a command, or of a reason
+_MAX_REASON_CELLS = 200  # of a hook's failure
+_MAX_COMMAND_CHARS = 100  # also of a reason
 
 
 def notification(entry: Entry, view: View) -> str:
-    """What a call of `notify` that begins here says to the user; "": it is no such call."""
+    """The message of a `notify` call that this event starts, or ""."""
     if not isinstance(entry.event, Started):
         return ""
     call = view.conversation.call(entry.event.call_id)
@@ -47,9 +47,9 @@ def notification(entry: Entry, view: View) -> str:
 
 
 def hook_notice(event: HookRan) -> str:
-    """What a hook did, in a sentence; "" if it only had no objection.
+    """What a hook did, in a sentence; "" if it did not interfere.
 
-    That it refused a call is shown with the call, but not that it failed.
+    A refusal of a call is shown with the call, but a failure of the hook is not.
     """
     of = f"The {event.on} hook `{cut(on_one_line(event.hook), _MAX_HOOK_CELLS)}`"
     changes = bytes(event.arguments) != b"null"
@@ -74,14 +74,14 @@ def hook_notice(event: HookRan) -> str:
 
 
 def holder_ended_text(event: HolderEnded) -> str:
-    """Which process had the session before, and that it was ended."""
+    """A sentence that says which process had the session open and was ended."""
     process = f"The process {event.pid} (`{on_one_line(event.command)}`)"
     reason = f": {on_one_line(event.reason)}" if event.reason else ""
     return f"{process} on {on_one_line(event.host)} had this session open and was ended{reason}."
 
 
 def compaction_notice(event: Compacted, view: View, assumed: int) -> Line:
-    """That the conversation was compacted. `assumed` is the window if the model's is unknown."""
+    """A line on a compaction. `assumed` is the window if the model's is unknown."""
     count = event.dropped
     if not count and event.size_after >= event.size_before:
         return line("The conversation cannot be compacted further.", "dim")
@@ -121,17 +121,15 @@ def external_edits_notice(files: Sequence[tuple[str, str]]) -> str:
 
 
 def unsent_messages(view: View) -> Sequence[str]:
-    """Messages sent before an interrupt that no model has seen: they wait until the user
-    continues.
-    """
+    """Messages sent before an interrupt, which wait until the user continues."""
     waiting = (w for w in view.conversation.undelivered if w.seq < view.turn.stop_seq)
     return [w.said.text for w in waiting if w.said.sender == "person"]
 
 
 def unsent_notice(view: View) -> str:
-    """The same as a line with a hint, or "".
+    """The unsent messages as a line with a hint, or "".
 
-    Messages that came after the interrupt are sent at once, and these with them.
+    Also "" if newer messages follow the interrupt: those are sent at once, with these.
     """
     messages = unsent_messages(view)
     if not messages or any(
@@ -145,7 +143,7 @@ def unsent_notice(view: View) -> str:
 
 
 def session_end_notice(view: View) -> str:
-    """Which background commands end when the session is left, or ""."""
+    """The background commands that end when the session is left, or ""."""
     named = ", ".join(
         f"{command.name} ({_cut(command.started.command)})"
         for command in view.background.running
@@ -154,7 +152,7 @@ def session_end_notice(view: View) -> str:
 
 
 def waiting_commands(view: View) -> str:
-    """Those of `View.awaited` by name, with their command lines; or ""."""
+    """The `View.commands_to_await` by name, with their command lines, or ""."""
     return ", ".join(
         f"{command.name} ({_cut(command.started.command)})"
         for command in view.commands_to_await
@@ -162,7 +160,7 @@ def waiting_commands(view: View) -> str:
 
 
 def answer_end_warnings(view: View) -> tuple[str, ...]:
-    """The same as warnings for who gave one task and has its answer."""
+    """Warnings on background commands that end with the answer of a headless run."""
     return tuple(
         f"{command.name} still ran and was ended with the answer: {_cut(command.started.command)}"
         for command in view.background.running
@@ -196,7 +194,7 @@ def warnings(view: View) -> tuple[str, ...]:
 def hook_failures(view: View, only: str = "") -> Iterator[str]:
     """Sentences about the hooks that failed in the newest turn, or about those of one event.
 
-    For whoever has not seen the notice of each.
+    For output that does not include the notice of each.
     """
     for (on, name), why in view.failures.hooks.items():
         if on == only or not only:
@@ -237,7 +235,7 @@ def _cut(text: str) -> str:
 
 
 def worktree_left_text(left: WorktreeLeft) -> str:
-    """Where the session works again, and what became of the worktree."""
+    """The directory to which the session returned, and the outcome for the worktree."""
     tree, directory = on_one_line(left.tree), on_one_line(left.directory)
     branch = (
         f"; its work is on the branch {on_one_line(left.branch)}" if left.branch else ""

@@ -23,7 +23,7 @@ def turn_line(spent: Spent, last: Usage, size: int, seconds: float) -> Line:
 def outcome_line(outcome: Outcome | Literal[""], reason: str) -> Line | None:
     """How a turn ended, unless it ended normally, and what the user can do."""
     reason = visible(reason)
-    short = reason.partition("; continue")[0]  # here, other keys do it
+    short = reason.partition("; continue")[0]  # other keys continue here
     match outcome:
         case "" | "answered" | "final" | "plan_ready":
             return None
@@ -71,7 +71,7 @@ def spent_row(spent: Spent) -> str:
     """Tokens and cost of some responses. An unknown price is shown as unknown."""
     if not spent.answers:
         return "nothing"
-    if spent.usage == Usage() and spent.unpriced:  # broken off before it was counted
+    if spent.usage == Usage() and spent.unpriced:  # stopped before usage was reported
         return "not counted by the provider"
     return f"{_tokens(spent.usage)} · {money(spent) or 'price unknown'}"
 

@@ -1,6 +1,6 @@
-"""Long pastes: a label stands for one in the text that is being typed. Pure.
+"""Long pastes, which a label replaces in the text that is being typed. Pure.
 
-Without it, each key would draw the whole paste again.
+Without the label, each key would draw the whole paste again.
 """
 
 from refold.views.strip_escapes import without_escapes
@@ -10,12 +10,12 @@ MAX_SHOWN_CHARS = 1_500
 
 
 def clean_paste(pasted: str) -> str:
-    """What a terminal sends as a paste, without control sequences and line ends behind it."""
+    """A terminal's paste, without control sequences and trailing line ends."""
     return without_escapes(pasted).rstrip("\n")
 
 
 def paste_label(text: str, max_lines: int = MAX_SHOWN_LINES) -> str:
-    """What stands for this paste; "": it has at most so many lines, and is shown itself."""
+    """The label for a paste, or "" if it is short enough to be shown itself."""
     lines = text.count("\n") + 1
     if lines <= max_lines and len(text) <= MAX_SHOWN_CHARS:
         return ""

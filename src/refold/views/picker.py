@@ -1,6 +1,6 @@
 """A list to pick from, which typing narrows: its state, what keys do to it, its rows. Pure.
 
-The terminal reads the keys and draws; `console.list_prompt` is what asks.
+The terminal reads the keys and draws; `console.list_prompt` uses it to ask.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,14 +13,14 @@ from refold.views.styled import Line
 
 Search: TypeAlias = Callable[[str], frozenset[str]]  # the ids of further choices
 OnMove: TypeAlias = Callable[["Picker"], None]
-_MAX_ROWS = 12  # at most, however high the screen
-_MIN_LIST_ROWS = 5  # of the list, where there is a preview
+_MAX_ROWS = 12  # however high the screen
+_MIN_LIST_ROWS = 5  # of the list, beside a preview
 
 
 class PickerItem(Struct, frozen=True):
-    """`row` draws it in so many cells. `found_by` are words that a query may match.
+    """A choice. `row` draws it for a width; `found_by` are words that a query may match.
 
-    `preview` are the rows about it below the list, while it is selected.
+    `preview` returns the rows below the list while it is selected.
     """
 
     id: str
@@ -32,7 +32,7 @@ class PickerItem(Struct, frozen=True):
 class CompletionItem(Struct, frozen=True):
     """A completion: `text` replaces the last `instead_of` characters before the cursor.
 
-    `shown`: how it is listed, if not as the text itself.
+    `shown` is its text in the list, if that differs.
     """
 
     text: str
@@ -66,7 +66,7 @@ class Picker(Struct, frozen=True):
 
     @property
     def items(self) -> tuple[PickerItem, ...]:
-        """Items that contain each word of the query, then those that a search found."""
+        """The items that contain each word of the query, then those found by a search."""
         words = self.query.casefold().split()
         if not words:
             return self.choices
@@ -82,13 +82,13 @@ class Picker(Struct, frozen=True):
 
 
 def picker_at(picking: Picker, id_: str) -> Picker:
-    """With this choice selected, if it is there."""
+    """Select this choice, if it exists."""
     ids = [item.id for item in picking.choices]
     return replace(picking, query="", at=ids.index(id_)) if id_ in ids else picking
 
 
 def with_query(picking: Picker, text: str) -> Picker:
-    """Another query: select the first result."""
+    """Change the query and select the first result."""
     if text == picking.query:
         return picking
     return replace(picking, query=text, at=0, matches=frozenset())
@@ -105,13 +105,13 @@ def with_matches(picking: Picker, text: str, ids: frozenset[str]) -> Picker:
 
 
 def move_selection(picking: Picker, by: int) -> Picker:
-    """Move the selection by so many, within the list."""
+    """Move the selection by `by`, within the list."""
     last = len(picking.items) - 1
     return replace(picking, at=max(0, min(picking.at + by, last)))
 
 
 def turn_dial(picking: Picker, by: int) -> Picker:
-    """Turn the dial by so many, within its values."""
+    """Turn the dial by `by`, within its values."""
     dial = picking.dial
     if dial is None:
         return picking
@@ -120,7 +120,7 @@ def turn_dial(picking: Picker, by: int) -> Picker:
 
 
 def picker_rows(picking: Picker, room: int, height: int) -> list[Line]:
-    """The visible part of the list, how many there are, the dial, the preview, the sample."""
+    """The visible part of the list, the count, the dial, the preview, the sample."""
     shown, chosen = picking.items, picking.selection
     preview = chosen.preview(room) if chosen and chosen.preview else ()
     if len(preview) + _MIN_LIST_ROWS > height:

@@ -14,8 +14,8 @@ of these states:
 Arrows highlight a choice whenever nothing is typed. No letter gives a choice that widens rights.
 Displays keep the text and the clock, and decide nothing about keys themselves.
 
-Questions that a command asks take one key, and none that follows another within that time:
-the letters of a sentence that is still being typed are no answer.
+Questions that a command asks take one key, but none that follows another within that time:
+letters of a sentence that is still being typed must not count as an answer.
 """
 
 from typing import Literal, TypeAlias
@@ -45,11 +45,11 @@ class Choice(Struct, frozen=True):
 
 
 class Menu(Struct, frozen=True):
-    """The choices of a question, and which one is highlighted: at the beginning the first.
+    """The choices of a question, and the highlighted one, at first the first.
 
-    `leave` says what Esc does. `free_text`: the answer may be text, and with `writing`, what is
-    typed is that. `digit` has highlighted a choice; it is text if more text follows.
-    `send_leaves`: a message makes the question wait for later.
+    `leave` says what Esc does. `free_text`: the answer may be text; `writing`: typed text
+    is that answer. `digit` has highlighted a choice; it becomes text if more text follows.
+    `send_leaves`: sending a message leaves the question for later.
     """
 
     choices: tuple[Choice, ...] = ()
@@ -73,9 +73,9 @@ Action: TypeAlias = Literal[
 class Pressed(Struct, frozen=True):
     """What a key does.
 
-    It answers with the choice `value`, or with the text that was written; highlights another
-    choice; puts the text `value` into the draft, or into the answer; sends the draft; leaves the
-    question; edits the text, as it would without a question; or does nothing but wait.
+    It answers with the choice `value` or with the written text; highlights another choice;
+    adds the text `value` to the draft or the answer; sends the draft; leaves the question;
+    edits the text, as it would without a question; or does nothing.
     """
 
     action: Action
@@ -91,7 +91,7 @@ class DraftMessage(Struct, frozen=True):
 
 
 def press_key(menu: Menu, key: str, *, typed: bool, calm: bool) -> Pressed:
-    """What a key with a name does, as `enter`. `typed`: the draft or the answer has text."""
+    """Handle a named key, such as `enter`. `typed`: the draft or the answer has text."""
     if key in _LEAVE_KEYS:
         return Pressed("leave", _reset(menu))
     if typed:
@@ -109,7 +109,7 @@ def press_key(menu: Menu, key: str, *, typed: bool, calm: bool) -> Pressed:
 
 
 def type_text(menu: Menu, text: str, *, typed: bool, calm: bool) -> Pressed:
-    """What text does that is typed or pasted. `typed`: there is some already."""
+    """Handle typed or pasted text. `typed`: the draft or the answer has text already."""
     if typed:
         return Pressed("write" if menu.writing else "draft", menu, text)
     if calm and not menu.digit:
@@ -132,7 +132,7 @@ def _digits(menu: Menu) -> tuple[str, ...]:
 
 
 def menu_line(menu: Menu, *, typed: bool, calm: bool) -> Line:
-    """The choices in a row. One is highlighted only while Enter would give it."""
+    """The choices in a row. One is highlighted only while Enter would choose it."""
     drafts = typed and not menu.writing
     open_ = calm and not drafts
     row: Line = ()

@@ -32,14 +32,12 @@ from refold.views.wrap import (
     wrap_words,
 )
 
-MAX_CALL_LINES = 60  # lines of one call, unless all are asked for
-_MIN_CALL_LINES = 10  # on however low a screen
-_OTHER_LINES = 8  # lines of a question besides those of the call
-_MAX_PAIRED_LINES = 200  # lines that are compared word by word
+MAX_CALL_LINES = 60  # unless the user asks for all
+_MIN_CALL_LINES = 10  # however low the screen
+_OTHER_LINES = 8  # of a question, besides those of the call
+_MAX_PAIRED_LINES = 200  # compared word by word
 _OVERWRITE_TOOL = "write_file"  # replaces all of a file
-_REMARK_PATTERN = re.compile(
-    r"^@@ [^-].* @@$", re.MULTILINE
-)  # says that a diff is not whole
+_REMARK_PATTERN = re.compile(r"^@@ [^-].* @@$", re.MULTILINE)  # marks an incomplete diff
 _PATCH_TOOL = "apply_patch"  # its argument has added and removed lines
 _PATCH_STYLES: Mapping[str, Style] = {"+": "added", "-": "gone", "@": "hunk", "*": "hunk"}
 _EFFECT_PHRASES = {
@@ -59,13 +57,13 @@ class RunConditions(Struct, frozen=True):
     sandboxed: bool
     network: bool = False
     opened: tuple[str, ...] = ()  # protected files that it may write
-    filtered: bool = False  # it reaches the hosts that `reason` of the question names
+    filtered: bool = False  # it reaches only the hosts that the question's reason names
 
 
 class CallToApprove(Struct, frozen=True):
     """A call that the user is asked about; `reason` says why.
 
-    `changes` are what it would do to files. Their paths are shown relative to `directory`.
+    `changes` are its changes to files. Their paths are shown relative to `directory`.
     """
 
     call: ToolCall
@@ -79,11 +77,11 @@ class CallToApprove(Struct, frozen=True):
 def permission_question(
     asked: CallToApprove, room: int, *, max_lines: int = MAX_CALL_LINES
 ) -> list[Line]:
-    """The lines of the question; `most` of the call itself, 0 for all of it."""
+    """The lines of the question, with at most `max_lines` of the call; 0: all."""
     body = _call_lines(asked, room - 2)
     if max_lines:
         body = fold_lines(body, max_lines, "; v shows them all")
-    # That no rule covers the tool is true of every question that has no other reason.
+    # That no rule allows the tool is the default reason, and says nothing new.
     reason = asked.reason.removeprefix(f"no rule allows {asked.call.name} here")
     remarks = _remarks(arguments(asked.call), reason, room - 2)
     return [
@@ -95,17 +93,17 @@ def permission_question(
 
 
 def asker_line(asker: str) -> list[Line]:
-    """The subagent that asks; nothing for the agent of the session."""
+    """A line that names the asking subagent; none for the session's own agent."""
     return [(("accent", f"{on_one_line(asker)} asks:"),)] if asker else []
 
 
 def is_folded(asked: CallToApprove, room: int, *, max_lines: int = MAX_CALL_LINES) -> bool:
-    """Has the call more than `most` lines?"""
+    """Whether the call has more than `max_lines` lines."""
     return len(_call_lines(asked, room - 2)) > max_lines
 
 
 def _headline(asked: CallToApprove) -> str:
-    """The question in one line: "Edit src/app.py?" where the change is known."""
+    """The question in one line: "Edit src/app.py?" if the change is known."""
     match asked.changes:
         case ():
             effect = _EFFECT_PHRASES[asked.tool.effect] if asked.tool else "do this"
@@ -119,7 +117,7 @@ def _headline(asked: CallToApprove) -> str:
 
 
 def _call_lines(asked: CallToApprove, room: int) -> list[Line]:
-    """The changes of the call, and its arguments where these do not say it all."""
+    """The changes of the call, and its arguments if the changes do not show everything."""
     rows = list(_changes(asked, room))
     if rows and not any(_REMARK_PATTERN.search(diff.text) for diff in asked.changes):
         return rows
@@ -157,9 +155,9 @@ def _count(diff: Diff) -> Line:
 
 
 def lines_for_height(height: int) -> int:
-    """How many lines of a call leave room for the rest of the question; 0: any height.
+    """The lines of a call that leave room for the rest of the question; `height` 0: any.
 
-    The first line must stay on the screen, or the start of the call passes unread.
+    The first line must stay on the screen, or the start of the call goes unread.
     """
     return (
         max(min(MAX_CALL_LINES, height - _OTHER_LINES), _MIN_CALL_LINES)
@@ -171,7 +169,7 @@ def lines_for_height(height: int) -> int:
 def _remaining_arguments(
     values: dict[str, object], manner: RunConditions | None
 ) -> dict[str, object]:
-    """The arguments without `network` and `hosts`, if the line on the sandbox has them."""
+    """The arguments without `network` and `hosts`, if the sandbox line shows them."""
     is_shown = manner is not None and isinstance(values.get("network", False), bool)
     known = ("network", "hosts") if manner is not None and manner.filtered else ("network",)
     return {k: v for k, v in values.items() if not (is_shown and k in known)}
@@ -279,7 +277,7 @@ def _condition_lines(manner: RunConditions | None, room: int) -> Iterator[Line]:
             ("dim", "in the sandbox · "),
             ("warn" if manner.network else "dim", f"network: {_reach(manner)}"),
         )
-    else:  # what a weak one holds was said at the start
+    else:  # a warning at the start explained a weak sandbox
         yield from wrap_words(
             "no full sandbox: it sees your keys, and the network is not shut off",
             room,
@@ -355,7 +353,7 @@ def hint(asked: AskedQuestion) -> str:
 
 
 def parse_answer(typed: str, asked: AskedQuestion) -> str | None:
-    """The answer, in the words of the options. None if these numbers name no option."""
+    """The answer in the words of the options. None if a number names no option."""
     words = typed.strip()
     if not asked.options or not _NUMBERS_PATTERN.fullmatch(words):
         return words

@@ -19,8 +19,8 @@ from refold.views.styled import Line, Piece, Style, line
 from refold.views.wrap import cells, cut
 
 What: TypeAlias = Literal["conversation", "files", "both"]
-_MAX_PREVIEW_FILES = 30  # of a preview that are named
-_BAR_CELLS = 12  # signs for the lines of a file
+_MAX_PREVIEW_FILES = 30  # named in a preview
+_BAR_CELLS = 12  # for the changed lines of a file
 _CHANGE_LABELS: dict[str, tuple[Style, str]] = {
     "created": ("added", "restored"),
     "deleted": ("gone", "deleted"),
@@ -29,13 +29,13 @@ _CHANGE_LABELS: dict[str, tuple[Style, str]] = {
 
 
 class RewindPlan(Struct, frozen=True):
-    """What a rewind to before `seq` does. 0 and None: nothing to change there."""
+    """What a rewind to before `seq` does. `mark` 0 or no `checkpoint`: no change there."""
 
     seq: int
     what: What
     mark: int = 0  # of the conversation
     checkpoint: Checkpoint | None = None
-    stays: tuple[str, ...] = ()  # directories that it worked in since, and left
+    stays: tuple[str, ...] = ()  # directories with later changes that are not rewound
 
 
 class RewindPreview(Struct, frozen=True):
@@ -44,7 +44,7 @@ class RewindPreview(Struct, frozen=True):
     plan: RewindPlan
     changes: tuple[FileChange, ...] = ()
     drift: tuple[str, ...] = ()  # changed outside the session
-    left_alone: tuple[str, ...] = ()  # repositories that came since
+    left_alone: tuple[str, ...] = ()  # repositories added since then
 
 
 class RewindReport(Struct, frozen=True):
@@ -52,14 +52,14 @@ class RewindReport(Struct, frozen=True):
 
     preview: RewindPreview
     files: int = 0
-    undo: int = 0  # 0: nothing was done
+    undo: int = 0  # 0: nothing changed
 
 
 class RewindPoint(RewindTarget, frozen=True):
-    """A point, and the number of files that changed until the next; None: unknown."""
+    """A point. `files` is the number of files changed until the next; None: unknown."""
 
     files: int | None = None
-    in_conversation: bool = True  # false: the conversation was rewound to before it
+    in_conversation: bool = True  # False: the conversation was rewound to before it
 
 
 def point_lines(steps: Sequence[RewindPoint], room: int) -> list[Line]:
@@ -69,7 +69,7 @@ def point_lines(steps: Sequence[RewindPoint], room: int) -> list[Line]:
 
 
 def point_picker(steps: Sequence[RewindPoint]) -> Picker:
-    """At the newest point, with what goes back as its dial."""
+    """A picker at the newest point. Its dial chooses what to restore."""
     wide = max((len(str(step.seq)) for step in steps), default=0)
     items = tuple(
         PickerItem(str(step.seq), partial(_step, step, wide), step.text) for step in steps

@@ -29,7 +29,7 @@ from refold.views.screen.blocks import (
 from refold.views.screen.screen import Screen, screen_of
 from refold.views.wrap import cut
 
-_MAX_TITLE_CELLS = 90  # cells
+_MAX_TITLE_CELLS = 90
 _STAGE_LABELS: Mapping[Stage, str] = {
     "called": "not begun",
     "asked": "waits for a person",
@@ -63,10 +63,9 @@ class ExportOptions(Struct, frozen=True, kw_only=True):
 
 
 class Turn(Struct, frozen=True):
-    """`over` is None while it runs. Calls made by code are `within` the call that ran the
-    code.
+    """A turn. `over` is None while it runs; `within` has the calls made by code, by call.
 
-    `number` 0: what came after the last turn, such as a command that the user ran.
+    `number` 0 holds what came after the last turn, such as a command that the user ran.
     """
 
     number: int
@@ -82,7 +81,7 @@ class Turn(Struct, frozen=True):
 
 
 class ExportedSession(Struct, frozen=True):
-    """`screen` has all of it; `children` are the subagents, by the id of the call that started each."""
+    """`screen` has the whole session, `children` its subagents by starting call."""
 
     node: Node
     title: str
@@ -97,7 +96,7 @@ class ExportedSession(Struct, frozen=True):
 
     @property
     def orphan_sessions(self) -> tuple["ExportedSession", ...]:
-        """Subagents whose call is not shown: they go to the end."""
+        """The subagents whose call is not shown; they are put at the end."""
         blocks = (block for turn in self.turns for block in turn.blocks)
         shown_ids = {b.call.id for b in blocks if isinstance(b, CallBlock)}
         shown_ids |= {
@@ -125,7 +124,7 @@ def export_session(node: Node, options: ExportOptions) -> ExportedSession:
 
 
 def title_of(node: Node) -> str:
-    """One line, never empty."""
+    """A title of one line, never empty."""
     born = node.child and node.child.born
     if born is not None:
         return _short(f"{born.child}: {born.title or born.task}")
@@ -224,7 +223,7 @@ def call_outcome(block: CallBlock) -> str:
 
 
 def duration_text(block: CallBlock) -> str:
-    """The duration, if it is worth showing."""
+    """The duration of a call, or "" if it is short or unknown."""
     if not (block.began and block.ended) or block.ended - block.began < _MIN_SHOWN_SECONDS:
         return ""
     return duration(block.ended - block.began)

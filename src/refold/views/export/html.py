@@ -54,13 +54,13 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 CONTENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-_MIN_TABLE_TURNS = 3  # turns from which on there is a table of them
-_MIN_FOLDED_TURNS = 20  # turns from which on it is folded
+_MIN_TABLE_TURNS = 3  # fewer turns are not listed in a table
+_MIN_FOLDED_TURNS = 20  # a table of fewer turns is not folded
 _MAX_TIME_SECONDS = 253_402_300_799  # the end of the year 9999
-_MAX_IMAGE_BYTES = 8_000_000  # bytes
+_MAX_IMAGE_BYTES = 8_000_000
 _LINK_SCHEMES = ("http", "https", "mailto")
-_HEADING_OFFSET = 3  # of the headings of the page
-_MAX_PARSED_CHARS = 200_000  # characters; longer text is shown as it is
+_HEADING_OFFSET = 3  # puts headings below those of the page
+_MAX_PARSED_CHARS = 200_000  # longer text is shown as it is
 
 Prose = Callable[[str], Markup]
 
@@ -118,7 +118,7 @@ def _tame(tokens: Sequence["Token"]) -> None:
 
 
 def page(node: Node, options: ExportOptions) -> Iterator[str]:
-    """In pieces, to be written one after the other."""
+    """The HTML page in pieces, to be written one after the other."""
     session = export_session(node, options)
     yield _head(session.title)
     yield '<body>\n<a class="skip" href="#conversation">Skip to the conversation</a>\n<div class="page">\n'
@@ -144,7 +144,7 @@ class _PageRenderer(Struct):
     def turn(
         self, session: ExportedSession, turn: Turn, prefix: str, level: int = 2
     ) -> Markup:
-        """`prefix` makes the id of each turn its own in the whole page."""
+        """The element for a turn. `prefix` makes its id unique in the page."""
         name = f"{prefix}-{turn.number}"
         blocks = self._blocks(session, turn, name)
         if not turn.number:
@@ -166,7 +166,7 @@ class _PageRenderer(Struct):
         return element("details", summary, _facts(session), *turns, *lost, class_="child")
 
     def _blocks(self, session: ExportedSession, turn: Turn, name: str) -> Iterator[Markup]:
-        """The model is named where it changes."""
+        """The elements for the blocks, naming the model wherever it changes."""
         model = ""
         for block in turn.blocks:
             if isinstance(block, AnswerBlock) and block.model != model:

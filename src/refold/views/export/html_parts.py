@@ -43,14 +43,14 @@ def element(tag: str, *content: str, **attributes: str) -> Markup:
 
 
 def join_markup(*content: str) -> Markup:
-    """One after the other."""
+    """Concatenate the content; strings are escaped."""
     return Markup("".join(e if isinstance(e, Markup) else text(e) for e in content))
 
 
-_MAX_HIGHLIGHTED_CHARS = 50_000  # characters; more is shown without colours
-_MIN_SCROLLED_LINES = 30  # lines; more scroll within their box
+_MAX_HIGHLIGHTED_CHARS = 50_000  # longer code is shown without colours
+_MIN_SCROLLED_LINES = 30  # longer code scrolls within its box
 _DIFF_CLASSES = {"+": "added", "-": "gone", "@": "hunk", "\\": "dim"}
-# The few kinds that have a colour of their own, by the short names that pygments has.
+# The token kinds with a colour of their own, by pygments' short names.
 _NAME_KINDS = ("nf", "nc", "nd", "nt", "na", "nb", "fm")
 _CHANGE_KINDS = ("gi", "gd", "gh", "gu")
 
@@ -58,7 +58,7 @@ Highlight = Callable[[str, str], Markup]
 
 
 class _Kinds(Protocol):
-    """Which languages there are, as pygments has it."""
+    """The languages that pygments knows."""
 
     def values(self) -> Sequence[tuple[str, str, tuple[str, ...], object, object]]: ...
 
@@ -108,7 +108,7 @@ def _spans(content: str, lexer: "Lexer") -> list[Markup]:
     spans = list[Markup]()
     for kind, words in lexer.get_tokens(content):
         colour = _colour(STANDARD_TYPES.get(kind, ""))
-        # Our own classes, so that no kind is taken for one of the page's.
+        # Our own classes, so that none is confused with one of the page.
         spans.append(
             element("span", words, class_=f"k-{colour}") if colour else text(words)
         )
@@ -136,7 +136,7 @@ _TODO_LABELS: Mapping[Progress, str] = {
     "pending": "open", "in_progress": "at work", "done": "done", "cancelled": "left out",
 }  # fmt: skip
 _TOOL_LANGUAGES = {"bash": "bash", "python": "python"}
-_MAX_INLINE_CHARS = 200  # characters of an argument that stands on the line of its name
+_MAX_INLINE_CHARS = 200  # longer arguments do not share a line with their name
 
 
 class CallStyle(Struct, frozen=True):

@@ -45,16 +45,16 @@ from refold.views.styled import bare
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
-_MAX_INLINE_CHARS = 120  # characters of an argument that stands on the line of its name
+_MAX_INLINE_CHARS = 120  # longer arguments do not share a line with their name
 _SPECIAL_PATTERN = re.compile(r"([\\`*_\[\]<>#|~&])")
-_RULE_PATTERN = re.compile(r"\s*[-=]+\s*")  # makes a heading of the line before it
+_RULE_PATTERN = re.compile(r"\s*[-=]+\s*")  # turns the line before it into a heading
 _TAG_PATTERN = re.compile(r"<(?=[A-Za-z/!?])")
 _CODE_PATTERN = re.compile(
     r"(?<!`)(`+)(?!`)(?:.+?)(?<!`)\1(?!`)|^ {0,3}(```+|~~~+).*?^ {0,3}\2", re.S | re.M
 )
 _FENCE_PATTERN = re.compile(r"^ {0,3}(`{3,}|~{3,})", re.MULTILINE)
 _PROBE_TEXT = "after-all-of-it"
-_MAX_PARSED_CHARS = 200_000  # characters that are parsed; more stand in a fence
+_MAX_PARSED_CHARS = 200_000  # longer text is put into a fence
 
 
 Sanitize = Callable[[str], str]
@@ -84,7 +84,7 @@ def create_sanitizer() -> Sanitize:
 
 
 def code_fence(text: str, language: str = "") -> str:
-    """In a fence that no line of the text can close."""
+    """The text in a fence that none of its lines can close."""
     shown = text.rstrip("\n")
     longest = max((len(run) for run in re.findall(r"`+", shown)), default=0)
     fence = "`" * max(3, longest + 1)
@@ -104,7 +104,7 @@ def _candidates(text: str) -> Iterator[str]:
 
 
 def _harmless(text: str, parser: "MarkdownIt") -> bool:
-    """Is a paragraph after the text a paragraph of its own, and is there no HTML in the text?"""
+    """Whether the text has no HTML, and a paragraph after it stays separate."""
     tokens = parser.parse(f"{text}\n\n{_PROBE_TEXT}\n")
     last = tokens[-2:-1]
     alone = [(t.content, t.level) for t in last] == [(_PROBE_TEXT, 1)]
@@ -113,7 +113,7 @@ def _harmless(text: str, parser: "MarkdownIt") -> bool:
 
 
 def _without_tags(text: str) -> str:
-    """Tags become text; code is unchanged."""
+    """Escape tags outside code."""
     result, position = "", 0
     for code in _CODE_PATTERN.finditer(text):
         result += _TAG_PATTERN.sub(r"\\<", text[position : code.start()]) + code[0]
@@ -122,7 +122,7 @@ def _without_tags(text: str) -> str:
 
 
 def markdown(node: Node, options: ExportOptions) -> Iterator[str]:
-    """In pieces, to be written one after the other."""
+    """The session as Markdown, in pieces."""
     yield from _session(
         export_session(node, options), _Renderer(options, create_sanitizer()), 1
     )
@@ -241,7 +241,7 @@ def _fence(text: str, language: str = "") -> str:
 
 
 def _code(text: str) -> str:
-    """Inline code that none of its own backticks can end."""
+    """Inline code that its own backticks cannot end."""
     shown = on_one_line(text)
     longest = max((len(run) for run in re.findall(r"`+", shown)), default=0)
     marks = "`" * (longest + 1)
@@ -264,7 +264,7 @@ def _row(row: str) -> str:
 
 
 def _words(text: str) -> str:
-    """Escaped for Markdown, on one line."""
+    """The text on one line, escaped for Markdown."""
     return _SPECIAL_PATTERN.sub(r"\\\1", on_one_line(text))
 
 
@@ -273,7 +273,7 @@ def _markup(text: str) -> str:
 
 
 def plain(node: Node, options: ExportOptions) -> Iterator[str]:
-    """In pieces, to be written one after the other."""
+    """The session as plain text, in pieces."""
     yield from _plain_session(export_session(node, options), options)
 
 
@@ -292,7 +292,7 @@ def _plain_session(session: ExportedSession, options: ExportOptions) -> Iterator
 
 
 def _without_reports(screen: Screen, *, thoughts: bool) -> Screen:
-    """Without reports of subagents, which follow whole; and without thoughts, if so wished."""
+    """Drop reports of subagents, which follow whole, and thoughts unless `thoughts`."""
     blocks = type(screen.done)(
         [
             replace(block, found="") if isinstance(block, NoticeBlock) else block

@@ -18,9 +18,9 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 Kind: TypeAlias = Literal["words", "heading", "rule", "table", "fence", "code", "closed"]
-_MAX_CONTAINERS = 16  # containers; deeper marks are text
-_MAX_BLOCK_CHARS = 4_000  # characters of one block: what is longer is given out in parts
-_MAX_TABLE_CHARS = 64_000  # characters of one table
+_MAX_CONTAINERS = 16  # deeper marks are text
+_MAX_BLOCK_CHARS = 4_000  # longer blocks are returned in parts
+_MAX_TABLE_CHARS = 64_000
 _ITEM_PATTERN = re.compile(r" {0,3}([-+*]|\d{1,9}[.)])(?=[ \t]|$)")
 _FENCE_PATTERN = re.compile(r"( {0,3})(`{3,}(?=[^`]*$)|~{3,})")
 _HEADING_PATTERN = re.compile(r" {0,3}(#{1,6})(?=[ \t]|$)(.*)")
@@ -32,7 +32,7 @@ _LEADING_TAB_PATTERN = re.compile(r"[ \t>*+\-0-9.)]*\t")
 _DELIMITERS_PATTERN = re.compile(r" {0,3}(?:[|:]|-[-|:])[-|: \t]*$")
 _BAR_PATTERN = re.compile(r"(?<!\\)\|")
 _COLUMN_PATTERN = re.compile(r":?-+:?")
-CODE_INDENT = 4  # blanks before it that make a line code
+CODE_INDENT = 4  # spaces that make a line code
 
 
 class Container(Struct, frozen=True):
@@ -49,9 +49,9 @@ class Container(Struct, frozen=True):
 class Leaf(Struct, frozen=True):
     """A block without the marks of its containers.
 
-    "fence" is the line that opens code, each line of code is "code", and "closed" is the line that
-    ends it, or "". Indented code has no fence. `level` is that of a heading. `gap`: an empty line
-    comes before it, inside so many of its containers; -1: none.
+    "fence" is the line that opens code, each line of code is "code", and "closed" is the line
+    that ends it, or "". Indented code has no fence. `level` is for headings. `gap` is the
+    number of its containers that contain the empty line before it, or -1 without one.
     """
 
     kind: Kind
@@ -59,7 +59,7 @@ class Leaf(Struct, frozen=True):
     around: tuple[Container, ...] = ()
     level: int = 0
     gap: int = -1
-    headed: bool = True  # a table: its first line is the head, its second the rule below
+    headed: bool = True  # for a table: the lines begin with head and delimiter row
 
 
 class ListItem(Struct, frozen=True):
@@ -90,7 +90,7 @@ class Blocks:
         self._words: list[str] | None = None
         self._table: list[str] | None = None
         self._fence: Fence | None = None
-        self._blanks: int | None = None  # empty lines in code that is only indented
+        self._blanks: int | None = None  # empty lines within indented code
         self._size, self._headed = 0, True
         self._gap, self._begun = False, False
         self._leaves: list[Leaf] = []
@@ -102,7 +102,7 @@ class Blocks:
 
     @property
     def in_paragraph(self) -> bool:
-        """Could the next line continue a paragraph?"""
+        """Whether the next line could continue a paragraph."""
         return bool(self._words)
 
     def line(self, text: str) -> list[Leaf]:
@@ -223,7 +223,7 @@ class Blocks:
             self._add_words(rest)
 
     def _ends_words(self, words: list[str], rest: str) -> bool:
-        """Does this line turn the paragraph before it into a heading or a table?"""
+        """Whether this line turns the paragraph before it into a heading or a table."""
         if begins_table(words[-1], rest):
             head = words.pop()
             self._finish()
@@ -299,7 +299,7 @@ class Nesting:
 
     def __init__(self) -> None:
         self._open: list[_Open] = []
-        self._before: list[_Open] = []  # what was around the last leaf
+        self._before: list[_Open] = []  # containers of the last leaf
         self._lists: dict[int, ListItem] = {}  # the last item at each depth
 
     def __len__(self) -> int:
@@ -321,7 +321,7 @@ class Nesting:
         return len(self._open), rest
 
     def fill(self, count: int) -> None:
-        """The first so many containers have content now."""
+        """Mark the first `count` containers as having content."""
         for container in self._open[:count]:
             container.bare = False
 
@@ -344,7 +344,7 @@ class Nesting:
 
     @property
     def has_unprinted_item(self) -> bool:
-        """Is the innermost an item whose marker is not printed yet?"""
+        """Whether the innermost is an item whose marker is not printed yet."""
         return bool(self._open) and self._open[-1].begins
 
     def place(self) -> tuple[tuple[Container, ...], int]:
@@ -360,7 +360,7 @@ class Nesting:
         return around, shared
 
     def _forget(self, depth: int) -> None:
-        """The lists from that depth on have ended."""
+        """End the lists from this depth on."""
         for level in [level for level in self._lists if level >= depth]:
             del self._lists[level]
 
@@ -368,7 +368,7 @@ class Nesting:
 class _Open:
     def __init__(self, item: ListItem | None, sign: str) -> None:
         self.item, self.sign = item, sign
-        self.bare = item is not None and item.bare  # nothing stands in it yet
+        self.bare = item is not None and item.bare  # it has no content yet
         self.begins = item is not None
 
 
@@ -378,7 +378,7 @@ def _count_shared(before: Sequence[_Open], after: Sequence[_Open]) -> int:
 
 
 def _may_interrupt(list_item: ListItem, rest: str) -> bool:
-    """A paragraph is interrupted by an item with text, and only by a list that begins with 1."""
+    """Whether an item may interrupt a paragraph: with text, unnumbered or number 1."""
     return not list_item.bare and list_item.number in (None, 1) and not underline(rest)
 
 
@@ -397,7 +397,7 @@ def is_blank(line: str) -> bool:
 
 
 def quote(line: str) -> int:
-    """The length of a quote mark; 0: there is none."""
+    """The length of the quote mark, or 0."""
     match = _QUOTE_PATTERN.match(line)
     return match.end() if match else 0
 
@@ -409,7 +409,7 @@ def item(line: str) -> ListItem | None:
     rest = line[match.end() :].expandtabs(4)
     blanks = indent(rest)
     bare = is_blank(rest)
-    # More blanks than that before code; none before nothing.
+    # Before code, or without text, only one space belongs to the item.
     wide = 1 if bare or blanks > CODE_INDENT else blanks
     return ListItem(match[1], match.end() + wide, bare)
 
@@ -420,7 +420,7 @@ def fence(line: str) -> Fence | None:
 
 
 def heading(line: str) -> tuple[int, str] | None:
-    """Level and text."""
+    """The level and the text of a heading."""
     match = _HEADING_PATTERN.match(line)
     if match is None:
         return None
@@ -432,7 +432,7 @@ def is_rule(line: str) -> bool:
 
 
 def underline(line: str) -> int:
-    """The level of the heading that this line makes of the paragraph before; 0: none."""
+    """The level of the heading that this line makes of the paragraph before it, or 0."""
     match = _UNDERLINE_PATTERN.match(line)
     return 0 if match is None else 1 if match[1] else 2
 
@@ -457,5 +457,5 @@ def row(line: str) -> list[str]:
 
 
 def begins_leaf(line: str) -> bool:
-    """Does this line end a paragraph?"""
+    """Whether this line ends a paragraph."""
     return bool(heading(line) or is_rule(line) or fence(line))

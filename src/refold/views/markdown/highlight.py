@@ -1,8 +1,8 @@
 """Highlight code line by line as it arrives.
 
-The lexers are those of pygments. They read whole texts; here each line continues in the state
-that the last one ended in, so no line is read twice. What a lexer would find only with later
-lines, such as the end of a long comment, is found here or stays unstyled.
+The lexers are those of pygments. They read whole texts; here each line continues in the
+state in which the last one ended, so no line is read twice. Constructs that a lexer
+recognizes only with later lines, such as long comments, are found here or stay unstyled.
 """
 
 import re
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _Transition: TypeAlias = str | int | tuple[str, ...]
 _Match: TypeAlias = Callable[[str, int], re.Match[str] | None]
 _Table: TypeAlias = Mapping[str, list[tuple[_Match, Any, _Transition | None]]]
-_MAX_LINE_CHARS = 1_000  # characters; longer lines are not highlighted
+_MAX_LINE_CHARS = 1_000  # longer lines are not highlighted
 _MAX_STATES_PER_CHAR = 50  # states that a letter may lead through
 _NAME_PATTERN = re.compile(r"[\w+#.-]{1,30}")
 # By the dotted name of the kind of token, the nearest wins.
@@ -59,7 +59,7 @@ class Highlighter:
         return self._open_comment(text, pieces) if self._comments else pieces
 
     def _open_comment(self, text: str, pieces: list[Piece]) -> list[Piece]:
-        """A comment that this line begins and does not end."""
+        """Style a comment that this line begins and does not end."""
         start = text.rfind("/*")
         if start < 0 or "*/" in text[start + 2 :]:
             return pieces
@@ -97,7 +97,7 @@ def _lexer(info: str) -> "Lexer | None":
 
 
 def _has_comments(lexer: "Lexer") -> bool:
-    """Does /* begin a comment in this language?"""
+    """Whether /* begins a comment in this language."""
     try:
         pieces = _to_pieces(list(_read(lexer, "/* */\n", ["root"])))
     except Exception:

@@ -1,10 +1,10 @@
 """Print the text of a model as Markdown while it arrives.
 
-A paragraph is printed row by row, code line by line, any other block when it is finished, and
-nothing is ever taken back; the result does not depend on how the text was cut into pieces. A row is
-printed once nothing that follows can change it: no mark of emphasis, code or a link is open in
-it. The last row of a paragraph waits, because an underline can make it a heading. Text must have
-been escaped before (`escape`).
+A paragraph is printed row by row, code line by line, any other block when it is finished,
+and nothing is ever taken back; the result does not depend on how the text was cut into
+pieces. A row is printed once nothing that follows can change it: no mark of emphasis, code
+or a link is open in it. The last row of a paragraph waits, because an underline can make it
+a heading. Text must have been escaped before (`escape`).
 """
 
 from collections.abc import Callable, Iterator
@@ -20,20 +20,18 @@ from refold.views.markdown.tables import table
 from refold.views.styled import Line, Piece, Style
 from refold.views.wrap import StreamWrapper, hard_wrap, wrap
 
-MAX_PROSE_CELLS = (
-    100  # cells of prose: longer lines are hard to read; code and tables may be wider
-)
-_MAX_PENDING_CHARS = 4_000  # characters of a line that wait for its end
-_OPENING_CHARS = 60  # characters at the start of a line that decide which block it begins
-_MIN_TEXT_CELLS = 10  # cells for text, however deeply nested
-# What could follow an open mark and close it, behind a word and, for code, behind a blank. A row
-# that none of them changes is settled.
+MAX_PROSE_CELLS = 100  # longer lines are hard to read; code and tables may be wider
+_MAX_PENDING_CHARS = 4_000  # buffered of a line without an end
+_OPENING_CHARS = 60  # at the start of a line, which decide what block it begins
+_MIN_TEXT_CELLS = 10  # for text, however deeply nested
+# Text that could close an open mark, after a word and, for code, after a space. A row is
+# settled if none of these changes it.
 _MARK_CLOSERS = {
     "*": ("x*", "x**", "x***"), "_": ("x_", "x__"), "~": ("x~~",),
     "`": ("x`", "x``", "x```", "`", "``", "```"), "[": ("x](u)", "x](u", "x](<u>)"),
     "](": ("x)", "x))", 'x")', "x')", "x>)"),
 }  # fmt: skip
-_MAX_RULE_CELLS = 40  # cells
+_MAX_RULE_CELLS = 40
 _FEW_STOPS, _CHARS_FOR_STOP = 50, 8
 _LINE_END: Piece = ("plain", "\n")
 # By level; deeper ones look like the last. Without styles their marks are printed.
@@ -62,15 +60,15 @@ class MarkdownRenderer:
         self._blocks, self._spans = Blocks(), Spans(SpanOptions(styled, links))
         self._marks = self._spans if styled else Spans(SpanOptions())
         self._code: Highlighter | None = None
-        self._pending: list[str] = []  # of the line that has not ended
+        self._pending: list[str] = []  # of the unfinished line
         self._size, self._going_on = 0, False
         self._open: _OpenParagraph | None = None
-        self._unseen = 0  # characters since its rows were laid out
-        self._wait = 0  # characters until that is worth its time again
+        self._unseen = 0  # characters since its rows were last laid out
+        self._wait = 0  # characters until they are laid out again
 
     @property
     def whole_rows(self) -> bool:
-        """Are only whole rows printed, so that other output may come between them?"""
+        """Whether only whole rows are printed, so that other output may come between."""
         return self._flow is None
 
     @property
@@ -91,25 +89,23 @@ class MarkdownRenderer:
                 pieces += self._take_settled_rows()
             pieces += self._hold(part)
             self._unseen += len(part) + 1
-        row = min(
-            self._room() or MAX_PROSE_CELLS, MAX_PROSE_CELLS
-        )  # one more of them, about
+        row = min(self._room() or MAX_PROSE_CELLS, MAX_PROSE_CELLS)  # about one more row
         if self._unseen >= max(row, self._wait):
             pieces += self._take_settled_rows()
         return pieces
 
     def end(self) -> list[Piece]:
-        """Print what was held back."""
+        """Return what was held back."""
         if self._flow is not None:
             return self._flow.end()
         pieces = self._end_line() if self._pending else []
         return [*pieces, *self._render_leaves(self._blocks.end())]
 
     def rest(self) -> list[Piece]:
-        """What `end` would print now. Nothing is printed, and more may be added."""
+        """What `end` would return now; more text may still be added."""
         clone = copy(self)
         clone._blocks, clone._pending = deepcopy(self._blocks), [*self._pending]
-        clone._code = None  # its state belongs to whole lines
+        clone._code = None  # its state is for whole lines only
         return clone.end()
 
     def _hold(self, text: str) -> list[Piece]:
@@ -150,7 +146,7 @@ class MarkdownRenderer:
             if begun is None:
                 pieces += self._lay_out(leaf, self._room())
                 continue
-            # What is on the screen stays a paragraph, whatever an underline makes of it.
+            # Printed rows stay a paragraph even if an underline makes it a heading.
             kind = "words" if leaf.kind in ("heading", "table") else leaf.kind
             rows = self._lay_out(replace(leaf, kind=kind), begun.room, after=begun.rows)
             pieces += rows
@@ -161,7 +157,7 @@ class MarkdownRenderer:
     def _lay_out(
         self, leaf: Leaf, room: int, *, after: int = 0, before: int | None = None
     ) -> list[Piece]:
-        """Rows of a block, without the first `after`, which are printed, and from `before` on."""
+        """The rows of a block from `after`, the number of printed ones, to `before`."""
         pieces: list[Piece] = []
         around = _Margin(leaf, room, signs=self._signs)
         if leaf.gap >= 0 and not after:
@@ -178,7 +174,7 @@ class MarkdownRenderer:
         return len(_fill(self._spans.words(leaf.lines), wide))
 
     def _take_settled_rows(self) -> list[Piece]:
-        """Rows of the open paragraph that nothing can change any more."""
+        """The rows of the open paragraph that can no longer change."""
         self._unseen = self._wait = 0
         room = self._open.room if self._open else self._room()
         leaf = self._open_paragraph(room) if room else None
@@ -188,7 +184,7 @@ class MarkdownRenderer:
         wide = _Margin(leaf, room, signs=self._signs).left
         if sum(map(len, leaf.lines)) <= min(wide, MAX_PROSE_CELLS) and len(leaf.lines) == 1:
             return []
-        # A paragraph of marks is parsed again and again: the more work, the less often.
+        # The paragraph is parsed again each time: the more marks, the less often.
         many = stops("\n".join(leaf.lines)) - _FEW_STOPS
         self._wait = max(0, _CHARS_FOR_STOP * many)
         settled = self._count_settled(leaf, wide)
@@ -198,7 +194,7 @@ class MarkdownRenderer:
         return self._lay_out(leaf, room, after=printed, before=settled)
 
     def _open_paragraph(self, room: int) -> Leaf | None:
-        """The paragraph that is not finished, with the line that has not ended."""
+        """The unfinished paragraph, with the unfinished line."""
         pending = "".join(self._pending)
         if not pending and not self._blocks.in_paragraph:
             return None  # the usual case after a line of code or an empty one
@@ -208,7 +204,7 @@ class MarkdownRenderer:
             return None
         blocks = deepcopy(self._blocks)
         if pending and blocks.line(pending):
-            return None  # that line ends it, or is something else
+            return None  # the line ends it, or begins another block
         leaves = blocks.end()
         if not leaves or leaves[0].kind != "words" or leaves[0].lines[0].startswith("["):
             return None  # no paragraph, or one that may define a link
@@ -218,17 +214,17 @@ class MarkdownRenderer:
             last.partition("|")[0],
         )  # what follows may be cells of a table
         if not whole or last != leaves[0].lines[-1]:
-            # A word that has not ended may get too long for its row.
+            # An unfinished word may get too long for its row.
             last = last[: last.rfind(" ")] if " " in last else ""
         lines += [last] if last else []
         return replace(leaves[0], lines=tuple(lines)) if lines else None
 
     def _count_settled(self, leaf: Leaf, room: int) -> int:
-        """How many rows stay as they are, whatever follows."""
+        """The number of rows that stay the same, whatever follows."""
         rows = _fill(self._spans.words(leaf.lines), room)
         *lines, last = leaf.lines
         count = len(rows) - 1
-        # A mark that is closed is not seen any more.
+        # Closed marks are not in the parsed text.
         shown = "".join(
             text for style, text in self._marks.words(leaf.lines) if style != "code"
         )
@@ -299,7 +295,7 @@ class _Margin:
     def __init__(self, leaf: Leaf, room: int, *, signs: bool) -> None:
         self._bar, self._dot = ("│ ", "•") if signs else ("> ", "")
         rest = [self._before(container, first=False) for container in leaf.around]
-        hidden = 0  # where it is too deep for the room, the outer ones are not shown
+        hidden = 0  # outer containers that are not shown for lack of room
         while (
             len(rest) - hidden > 1
             and room

@@ -28,13 +28,13 @@ _STYLE_RANK: tuple[Style, ...] = ("strong", "emphasis", "dim")
 _PLAIN_STYLES = ("plain", "strong")
 _LINK_STYLES = ("plain", "strong", "emphasis")
 _SPECIAL_PATTERN = re.compile(r"[\\`*_\[\]<&~!]|://")
-# The parser stops at each of these, and tries what it knows.
+# At each of these the parser stops and tries its rules.
 _STOP_PATTERN = re.compile(r"[\n!#$%&*+\-:<=>@\[\\\]^_`{}~]")
 _MAX_PROTOCOL_CHARS = 6  # "https", and what stands before it
 _PROTOCOL_PATTERN = re.compile(r"(?<![A-Za-z0-9.+-])https?$", re.IGNORECASE)
 _ADDRESS_PATTERN = re.compile(r"://[^\s<>`|]*[^\s<>`|?!.,:;*_~'\"\])}]")
-_MAX_OPENERS = 200  # of what the parser searches an end for
-_MAX_STOPS = 1000  # in a block; more than a quarter of its characters
+_MAX_OPENERS = 200  # marks for which the parser searches an end
+_MAX_STOPS = 1000  # in a block
 _BREAK_PATTERN = re.compile(r"<br ?/?>", re.IGNORECASE)
 _SAFE_LINK_PATTERN = re.compile(r"(?:https?://|file://|mailto:)[!-~]{1,2000}")
 _HOST_PATTERN = re.compile(
@@ -58,7 +58,7 @@ class Spans:
         self._known: dict[str, object] = {}
 
     def words(self, lines: Sequence[str]) -> list[Piece]:
-        """A paragraph. Its link definitions stay as they were written."""
+        """Parse a paragraph. Its link definitions stay as written."""
         text = "\n".join(lines)
         if _is_simple(text):
             return [("plain", "\n".join(line.rstrip(" \t") for line in lines))]
@@ -100,14 +100,14 @@ class Spans:
 
 
 def _is_simple(text: str) -> bool:
-    """No marks; or so many that parsing would take seconds."""
+    """Whether to skip parsing: no marks, or so many that it would take seconds."""
     if not _SPECIAL_PATTERN.search(text) or sum(map(text.count, "[&<")) > _MAX_OPENERS:
         return True
     return stops(text) > _MAX_STOPS
 
 
 def stops(text: str) -> int:
-    """At how many places the parser stops: what its work depends on."""
+    """The number of places at which the parser stops, which determines its work."""
     return len(_STOP_PATTERN.findall(text))
 
 
@@ -192,7 +192,7 @@ class _Walk:
 
 
 def _address(state: "StateInline", silent: bool) -> bool:
-    """A URL without marks is a link, too, whatever marks its letters would be."""
+    """A parser rule: a bare URL is a link, even if it contains marks."""
     if not state.src.startswith("://", state.pos):
         return False
     before = _PROTOCOL_PATTERN.search(state.pending[-_MAX_PROTOCOL_CHARS:])
@@ -223,13 +223,13 @@ def safe_link(url: str) -> str:
 
 
 def shows_target(words: str, url: str) -> bool:
-    """Is the text of the link its target?"""
+    """Whether the text of a link is its target."""
     text, target = words.strip().rstrip("/"), url.rstrip("/")
     return text in (target, target.removeprefix("mailto:"))
 
 
 def is_misleading(words: str, url: str) -> bool:
-    """Does the text name a host that is not the target's?"""
+    """Whether the text of a link names another host than the target."""
     if shows_target(words, url) or not _HOST_PATTERN.search(words):
         return False
     try:

@@ -79,7 +79,7 @@ def _align(row: Line, wide: int, side: Side, *, last: bool) -> Iterator[Piece]:
 def _records(
     grid: Sequence[Sequence[list[Piece]]], room: int, *, headed: bool, rule: str
 ) -> Iterator[Line]:
-    """Each row by itself, one cell per line, after the header of its column."""
+    """Each row as a record: one cell per line, after the header of its column."""
     head: Sequence[list[Piece]] = grid[0] if headed else ()
     for number, fields in enumerate(grid[1 if headed else 0 :]):
         if number:
@@ -97,7 +97,7 @@ def _records(
 def _widths(
     grid: Sequence[Sequence[list[Piece]]], room: int, count: int
 ) -> list[int] | None:
-    """The width of each column; None: they do not fit side by side."""
+    """The width of each column, or None if they do not fit side by side."""
     wanted = [max(_wide(fields[column]) for fields in grid) for column in range(count)]
     between = 3 * (count - 1)
     if not room or sum(wanted) + between <= room:
@@ -115,7 +115,7 @@ def _widths(
 
 
 def _wide(text: Sequence[Piece]) -> int:
-    """The widest line of a cell."""
+    """The width of a cell's widest line."""
     whole = "".join(part for _, part in text)
     return max((cells(line.expandtabs(4)) for line in whole.split("\n")), default=0)
 

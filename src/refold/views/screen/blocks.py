@@ -1,4 +1,4 @@
-"""The blocks of a screen: each thing that was said or done, as data, and lines of some of them. Pure.
+"""The blocks of a screen: messages, calls and notices as data, and lines for some. Pure.
 
 The lines here look alike on every screen and in every export; otherwise the screen decides how a
 block looks.
@@ -32,19 +32,19 @@ class MessageBlock(Struct, frozen=True, kw_only=True, tag="heard"):
     at: float
     words: str
     sender: str = "person"
-    later: bool = False  # they were put off until the turn under way is over
-    key: str = ""  # the client key that they came with
+    later: bool = False  # delivered after the current turn
+    key: str = ""  # the client key of the message
     images: tuple[Image, ...] = ()
-    typed: str | None = None  # what the person wrote of them; None: all
+    typed: str | None = None  # the part that the person wrote; None: all
 
     @property
     def user_text(self) -> str:
-        """The part of a message that the user wrote, without that of a template or a pipe."""
+        """The part of a message that the user wrote, without template or piped text."""
         return self.typed or self.words
 
 
 class AnswerBlock(Struct, frozen=True, kw_only=True, tag="words"):
-    """What the model said. `partial`: it was cut off."""
+    """Text of a response. `partial`: it was cut off."""
 
     seq: int  # of the answer
     at: float
@@ -54,16 +54,16 @@ class AnswerBlock(Struct, frozen=True, kw_only=True, tag="words"):
 
 
 class DroppedBlock(Struct, frozen=True, kw_only=True, tag="dropped"):
-    """What had come of a response that failed: it was dropped, and the model asked again."""
+    """The received part of a failed response, which was dropped; the call is repeated."""
 
     seq: int
     at: float
-    text: str  # "": nothing that can be read
+    text: str  # "" if there was no text
     reason: str
 
     @property
     def mark(self) -> str:
-        """The sentence that stands below the text."""
+        """The sentence below the text."""
         return f"dropped, the model is asked again: {self.reason}"
 
 
@@ -74,21 +74,21 @@ class ThinkingBlock(Struct, frozen=True, kw_only=True, tag="thought"):
 
 
 class CallBlock(Struct, frozen=True, kw_only=True, tag="called"):
-    """A call, from when the model made it to what came of it."""
+    """A tool call, from the model's request to its result."""
 
     seq: int  # of the answer that holds it
     at: float
     call: ToolCall
     stage: Stage = "called"
-    reason: str = ""  # why it is asked about, or was denied by the rules
-    answered: str = ""  # what a person said to it: "yes", "no", "no: words"
-    changes: tuple[Diff, ...] = ()  # what the question showed that it would do to files
+    reason: str = ""  # for asking the user, or for the denial by rules
+    answered: str = ""  # the person's answer: "yes", "no", "no: words"
+    changes: tuple[Diff, ...] = ()  # the changes to files that the question showed
     began: float = 0.0  # 0: not yet
     ended: float = 0.0
-    tail: str = ""  # the last of what it prints while it runs
-    text: str = ""  # what the model saw of its result
+    tail: str = ""  # the end of its output while it runs
+    text: str = ""  # its result as the model saw it
     shown: tuple[Shown, ...] = ()
-    whole: str = ""  # the blob with all of it, where the model's text was cut
+    whole: str = ""  # the blob with the whole result, if `text` was cut
     images: tuple[Image, ...] = ()
     control: Control | None = None
     within: str = ""  # the call whose code made this one; "": the model's own
@@ -119,19 +119,19 @@ class TurnEndBlock(Struct, frozen=True, kw_only=True, tag="turn_over"):
     reason: str = ""
     seconds: float = 0.0
     spent: Spent = Spent()
-    last: Usage = Usage()  # of the newest answer: how full the window is
+    last: Usage = Usage()  # of the newest response: the context usage
     window: int = 0
-    model: str = ""  # who answered
-    asked: str = ""  # whom it was meant for
-    warnings: tuple[str, ...] = ()  # what a person should know, whatever the answer claims
-    unheard: str = ""  # words that nobody has heard, and what can be done about it
+    model: str = ""  # that answered
+    asked: str = ""  # the model that was called
+    warnings: tuple[str, ...] = ()  # for the person, whatever the answer claims
+    unheard: str = ""  # the notice on unsent messages
 
 
 class StreamingBlock(Struct, frozen=True, kw_only=True, tag="coming"):
     """A part of the response in progress. Its final blocks replace it."""
 
     kind: Literal["words", "thought", "call"]
-    text: Growing  # of a call only the name of the tool
+    text: Growing  # for a call, only the name of the tool
 
 
 Open: TypeAlias = MessageBlock | CallBlock
@@ -149,14 +149,14 @@ def result_rows(
             return []
         case outcome:
             end = Ended(block.call.id, outcome, block.text, block.shown)
-            # Why the rules refused it; what a person was asked is no reason.
+            # The reason of the rules; after an answer it is that of the question.
             denied = "" if block.answered else block.reason
             known_diffs = block.changes if block.answered else ()
             return result(end, room, directory, denied, fold, known_diffs)
 
 
 def is_plan(block: CallBlock) -> bool:
-    """Is it shown whole at once, as a plan to be judged?"""
+    """Whether the call made a plan, which is shown whole at once."""
     return isinstance(block.control, PlanReady)
 
 
@@ -165,7 +165,7 @@ CONTINUED_BY_ENTER = ("step_limit", "budget", "failed")
 
 
 def turn_rows(block: TurnEndBlock, *, usage: bool = True) -> list[Line]:
-    """How the turn ended, what should be known of it, and what it used."""
+    """How the turn ended, with warnings and usage."""
     rows = list[Line]()
     if outcome := outcome_line(block.outcome, block.reason):
         rows.append(outcome)
@@ -180,7 +180,7 @@ def turn_rows(block: TurnEndBlock, *, usage: bool = True) -> list[Line]:
 
 
 def interactive_turn_rows(block: TurnEndBlock, *, usage: bool = True) -> list[Line]:
-    """The same, for a person who can type."""
+    """As `turn_rows`, with hints for a person at the keyboard."""
     rows = turn_rows(block, usage=usage)
     if block.outcome == "failed" and not block.unheard:
         rows.append(line("Enter tries again", "dim"))

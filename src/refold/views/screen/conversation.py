@@ -38,7 +38,7 @@ from refold.views.screen.blocks import (
 EVENT_KINDS = frozenset((
     ModelAnswered, ModelFailed, Ended, Said, Delivered, MessageWithdrawn, Rewound, Imported,
 ))  # fmt: skip
-# Nothing more comes of the answer under way.
+# After these, the response in progress gets no more text.
 END_KINDS = frozenset(
     (ModelAsked, ModelAnswered, ModelFailed, Stopped, TurnEnded, Imported)
 )
@@ -58,7 +58,7 @@ def coming(so_far: tuple[StreamingBlock, ...], live: Live) -> tuple[StreamingBlo
 
 
 def answer_blocks(entry: Entry) -> Iterator[Block]:
-    """What an answer says, its calls left out. What a failed one had said stays, marked."""
+    """The texts of a response, without its calls. Texts of a failed one are marked."""
     match entry.event:
         case ModelAnswered(message) as answer:
             for part in _join_parts(message.parts):
@@ -80,7 +80,7 @@ def answer_blocks(entry: Entry) -> Iterator[Block]:
 
 
 def final_answer(entry: Entry, view: View) -> Iterator[Block]:
-    """The answer that a tool has said is the last one."""
+    """The block of a final answer that a tool gave."""
     match entry.event:
         case Ended(control=Final(answer)) if answer.strip():
             model = view.turn.model
@@ -117,7 +117,7 @@ def message_blocks(
 
 
 def waiting_messages(view: View) -> Iterator[MessageBlock]:
-    """Words that wait to be taken up."""
+    """The messages that wait for delivery, without those of subagents."""
     stopped = view.turn.stopped is not None
     for message in view.conversation.undelivered:
         if (message.said.when == "next" or stopped) and not from_child(message.said.sender):
@@ -160,7 +160,7 @@ def _longer(
 
 
 def _join_parts(parts: Sequence[Part]) -> Iterator[Part]:
-    """Consecutive thoughts as one, and texts: a provider may sign pieces of a thought."""
+    """Join consecutive thoughts, and texts: providers may sign pieces of a thought."""
     pending: Text | Thinking | None = None
     for part in parts:
         if isinstance(part, Thinking) and not part.text:

@@ -37,10 +37,10 @@ def message_lines(
     room: int = 0,
     edits: Mapping[int, str | None] = NO_EDITS,
 ) -> Iterator[Line]:
-    """Messages and answers. `last`: only the last so many messages; 0: all.
+    """Messages and responses. `last` limits the number of messages; 0: all.
 
-    `gone` are the numbers of messages that were rewound, `edits` what the user made of others
-    (None: deleted). `room` is the width of the screen; 0: no wrapping.
+    `gone` are the numbers of rewound messages, `edits` the new texts of edited ones (None:
+    deleted). `room` is the width of the screen; 0: no wrapping.
     """
     blocks = screen_of(entries).blocks
     heard = [index for index, candidate in enumerate(blocks) if _is_request(candidate)]
@@ -77,7 +77,7 @@ def _fate(seq: int, edits: Mapping[int, str | None]) -> str:
 def _block(
     block: Block, wide: int, room: int, fate: str, new: str | None
 ) -> Iterator[Line]:
-    """`fate`: "rewound", "deleted", "edited" (to `new`), or "" for a message as it was."""
+    """`fate` is "rewound", "deleted", "edited" (to `new`), or "" if unchanged."""
     gone = fate in ("rewound", "deleted")
     match block:
         case MessageBlock(words=words, typed=typed, images=images):
@@ -132,9 +132,9 @@ def recap(view: View, room: int, sign: str = "›", newest: int = 0) -> list[Lin
 
 
 def last_exchange(view: View, entries: Iterable[Entry]) -> Screen | None:
-    """The last message and all that came after it, from the `entries` since that message.
+    """The last message and all after it, from the `entries` since that message.
 
-    None where the conversation was rewound since: those entries tell what is no longer in it.
+    None if the conversation was rewound since: the entries then contain removed messages.
     """
     if any(isinstance(entry.event, Rewound) for entry in entries):
         return None
@@ -142,7 +142,7 @@ def last_exchange(view: View, entries: Iterable[Entry]) -> Screen | None:
 
 
 def last_message(view: View) -> int:
-    """The seq of the event with the last message of the user; 0: there is none."""
+    """The seq of the event with the user's last message, or 0."""
     newest = next(_newest(view.conversation.user_messages), None)
     return newest[0].seq if newest else 0
 

@@ -68,13 +68,13 @@ EVENT_KINDS = frozenset((
     Imported, Renamed, Tagged, BudgetSet, StepLimitSet, Stopped, TeamsSwitched, TracingSwitched, MailSent,
     ModelAnswered, ModelFailed, HookRan, BackgroundEnded, WorktreeEntered, WorktreeLeft,
 ))  # fmt: skip
-_MAX_QUOTE_CELLS = 60  # cells of words that are quoted
+_MAX_QUOTE_CELLS = 60
 
 
 def notice_blocks(
     entry: Entry, window: int, before: View, view: View
 ) -> Iterator[NoticeBlock]:
-    """`window` is what is assumed where that of the model is not known."""
+    """The notices of an event. `window` is assumed if the model's is unknown."""
     begins = report = ""
     match entry.event:
         case Compacted() as made:
@@ -86,7 +86,7 @@ def notice_blocks(
         case BackgroundEnded() as ended:
             notice = _background_ended(ended, view)
         case Stopped() if not view.turn.seq and (waits := unsent_notice(view)):
-            notice = line(waits, "dim")  # no end of a turn will tell it
+            notice = line(waits, "dim")  # there is no turn end to show it
         case Rewound(mark):
             notice = _rewound(before, view, mark)
         case ModelAnswered() | ModelFailed():
@@ -107,7 +107,7 @@ def notice_blocks(
 def turn_end_block(
     entry: Entry, end: TurnEnded, turn: Turn, earlier: float, view: View
 ) -> TurnEndBlock:
-    """`turn` as it was before its end, of which `earlier` seconds do not count."""
+    """`turn` is the state before the end; `earlier` seconds of it do not count."""
     return TurnEndBlock(
         seq=entry.seq, at=entry.at, outcome=end.outcome, reason=end.reason,
         seconds=max(0.0, turn.seconds(until=entry.at) - earlier), spent=view.turn.spent, last=view.account.last_usage,
@@ -170,7 +170,7 @@ def _team_line(entry: Entry) -> Line | None:
         case TracingSwitched(on):
             are = "are" if on else "are not"
             return line(f"Model requests {are} recorded from the next turn on.", "dim")
-        case MailSent(sender, to, text) if to != "lead":  # that one is a message here
+        case MailSent(sender, to, text) if to != "lead":  # else it is shown as a message
             words = cut(on_one_line(" ".join(text.split())), _MAX_QUOTE_CELLS)
             return line(
                 f"Mail from {on_one_line(sender)} to {on_one_line(to)}: {words}", "dim"
@@ -239,7 +239,7 @@ def _background_ended(end: BackgroundEnded, view: View) -> Line | None:
 
 
 def _rewound(before: View, view: View, mark: int) -> Line:
-    """The last message that is left, so that users know where they are."""
+    """The notice of a rewind, with the last remaining message for orientation."""
     if before.mark_at(mark) is None:
         return line(f"The conversation is unchanged: there is no event {mark}.", "dim")
     messages = view.conversation.user_messages

@@ -1,9 +1,9 @@
 """Folds events and live news into one value: what a screen shows. Pure.
 
-Every screen is drawn from this value: the line terminal prints what is new in it, an export writes
-all of it. A run that was watched live and the fold of its journal give the same value.
-`conversation` has the messages, `tool_calls` the calls, `notices` the one-line notices, `status`
-what is going on now.
+Every screen is drawn from this value: the line terminal prints what is new in it, an export
+writes all of it. A run that was watched live and the fold of its journal give the same
+value. `conversation` has the messages, `tool_calls` the calls, `notices` the one-line
+notices, `status` the current activity.
 """
 
 from collections.abc import Iterable
@@ -40,20 +40,19 @@ _BEGIN_KINDS = frozenset((TurnStarted, SessionResumed))
 
 
 class Screen(Struct, frozen=True):
-    """`done` blocks never change any more, and are in the order in which they were
-    finished.
+    """`done` blocks no longer change, and are in the order in which they were finished.
 
-    The `open` ones come after them: calls that have not ended, messages that wait. After
-    those comes the response in progress. `view` is the fold of the same events.
+    The `open` ones follow them: calls that have not ended, messages that wait. After those
+    comes the response in progress. `view` is the fold of the same events.
     """
 
     done: Log[Block] = field(default_factory=Log[Block])
     open: tuple[Open, ...] = ()
     coming: tuple[StreamingBlock, ...] = ()
     status: Status = Status()
-    moved: tuple[ChildMoved, ...] = ()  # the newest news of each child at work, newest last
+    moved: tuple[ChildMoved, ...] = ()  # latest of each child, newest last
     earlier: float = 0.0  # seconds of this turn before another process took it up
-    window: int = 32_000  # tokens, where that of the model is not known
+    window: int = 32_000  # tokens, if the model's is unknown
     view: View = field(default_factory=View)
 
     @property
@@ -62,7 +61,7 @@ class Screen(Struct, frozen=True):
 
 
 def apply_frame(screen: Screen, frame: Frame) -> Screen:
-    """The screen after this piece of news."""
+    """The screen after this event or live news."""
     match frame.item:
         case Entry() as entry:
             return _after(screen, entry)
@@ -79,7 +78,7 @@ def screen_of(entries: Iterable[Entry], start: Screen | None = None) -> Screen:
 
 
 def screen_at(view: View, window: int = 32_000) -> Screen:
-    """A screen that starts now: it has only the blocks that are still open."""
+    """A screen that starts now, with only the open blocks."""
     waiting = (*tool_calls.open_calls(view), *conversation.waiting_messages(view))
     return Screen(
         open=waiting, status=status.initial_status(waiting), window=window, view=view
@@ -115,7 +114,7 @@ def _after(screen: Screen, entry: Entry) -> Screen:
 def _blocks(
     open_: tuple[Open, ...], entry: Entry, view: View
 ) -> tuple[tuple[Open, ...], list[Block]]:
-    """What is open after this, and the blocks that will not change any more."""
+    """The open blocks after this event, and those that no longer change."""
     kind, new = type(entry.event), list[Block]()
     if kind in conversation.EVENT_KINDS:
         new += conversation.answer_blocks(entry)
@@ -132,7 +131,7 @@ def _blocks(
 def _meanwhile(screen: Screen, live: Live) -> Screen:
     match live:
         case TextCame() | ThinkingCame() | CallComing():
-            if screen.view.turn.stopped:  # what was said till then comes as an event
+            if screen.view.turn.stopped:  # an event brings the text up to the stop
                 return screen
             new_status = status.meanwhile(screen.status, live, screen.status.since)
             return replace(
@@ -147,7 +146,7 @@ def _meanwhile(screen: Screen, live: Live) -> Screen:
             others = (m for m in screen.moved if m.node != node)
             return replace(screen, moved=(*others, live))
         case SubagentDelta():
-            return screen  # what a child does is enough; what it says stands in its journal
+            return screen  # only a child's activity is shown, not its text
 
 
 def _below(moved: ChildMoved, child: str) -> bool:

@@ -37,15 +37,15 @@ _SIDE_CALL_PREFIX = "requesting a"
 
 
 class Status(Struct, frozen=True):
-    """`since` is the journal's time of the event that it came with or after."""
+    """`since` is the journal's time of the latest event."""
 
-    doing: str = ""  # "thinking", "running"; "": nothing, or it can be seen
+    doing: str = ""  # "thinking", "running"; "": idle, or visible anyway
     since: float = 0.0
-    reason: str = ""  # why nothing comes, while that is so
-    seconds: float = 0.0  # and how long until the model is asked again; 0: nobody knows
-    tries: int = 0  # how often that was so for this answer
-    attempt: int = 0  # the number of the next attempt; 0: they are not counted
-    attempts: int = 0  # the most there are; 0: not limited
+    reason: str = ""  # for waiting
+    seconds: float = 0.0  # until the next attempt; 0: unknown
+    tries: int = 0  # waits for this response
+    attempt: int = 0  # the number of the next attempt; 0: not counted
+    attempts: int = 0  # the maximum; 0: no limit
 
 
 def after(status: Status, entry: Entry, waiting: Sequence[Open]) -> Status:
@@ -89,7 +89,7 @@ def meanwhile(status: Status, live: Live, since: float) -> Status:
 
 
 def attempt_text(status: Status, left: float) -> str:
-    """Which attempt at a model call comes next, and in how many seconds."""
+    """The number of the next attempt at a model call, and the seconds until then."""
     total = f" of {status.attempts}" if status.attempts else ""
     return f"attempt {status.attempt}{total}, next in {ceil(max(left, 0.0))} s, Esc stops"
 

@@ -23,16 +23,14 @@ from refold.views.screen.blocks import CallBlock, Open, Stage
 EVENT_KINDS = frozenset((
     ModelAnswered, NestedCallMade, Judged, Answered, Started, Ended, Rewound, Imported,
 ))  # fmt: skip
-_MAX_TAIL_CHARS = (
-    1_000  # characters of what a call prints: no fewer come to whoever joins late
-)
+_MAX_TAIL_CHARS = 1_000  # of a call's output; as many as a client that joins late gets
 _STAGE_NAMES: dict[Stood, Stage] = {"asked": "asked", "started": "running"}
 
 
 def after(
     open_: tuple[Open, ...], entry: Entry, view: View
 ) -> tuple[tuple[Open, ...], tuple[CallBlock, ...]]:
-    """The open calls after this event, and those that ended with it."""
+    """The open calls after this event, and the calls that it ended."""
     match entry.event:
         case ModelAnswered(message):
             left, lost = _drop_lost_calls(open_, view)
@@ -54,7 +52,7 @@ def after(
 
 
 def add_output(open_: tuple[Open, ...], call_id: str, text: str) -> tuple[Open, ...]:
-    """The open blocks after a call has printed this."""
+    """Add output to the block of its call."""
     return tuple(
         replace(b, tail=(b.tail + text[-_MAX_TAIL_CHARS:])[-_MAX_TAIL_CHARS:])
         if isinstance(b, CallBlock) and b.call.id == call_id
@@ -126,7 +124,7 @@ def _end_call(
 
 
 def _end_block(block: CallBlock, entry: Entry, end: Ended) -> CallBlock:
-    if block.call.id != end.call_id:  # its code is no more there to hear of it
+    if block.call.id != end.call_id:  # its code has ended and cannot get the result
         return replace(block, stage="unknown", tail="", ended=entry.at)
     return replace(
         block, stage=end.outcome, tail="", ended=entry.at, text=end.text, shown=end.shown,
@@ -141,7 +139,7 @@ def _is_of(block: Open, call_id: str) -> bool:
 def _drop_lost_calls(
     open_: tuple[Open, ...], view: View
 ) -> tuple[tuple[Open, ...], tuple[CallBlock, ...]]:
-    """Calls that cannot end any more, because the conversation was rewound past them."""
+    """Separate calls that can no longer end because the conversation was rewound."""
     if not open_:
         return (), ()
     known = {c.call.id for c in (*view.conversation.calls, *view.conversation.nested)}

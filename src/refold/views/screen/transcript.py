@@ -28,8 +28,8 @@ from refold.views.screen.conversation import from_child
 from refold.views.screen.screen import Screen
 from refold.views.styled import bare
 
-_UNLIMITED_ROOM = sys.maxsize  # nothing is broken or cut for its width
-_DENSE_BLOCKS = (CallBlock, NoticeBlock, TurnEndBlock)  # these stand close to their like
+_UNLIMITED_ROOM = sys.maxsize  # neither wrapped nor cut
+_DENSE_BLOCKS = (CallBlock, NoticeBlock, TurnEndBlock)  # no empty line between these
 
 
 def _plain(call: ToolCall) -> str:
