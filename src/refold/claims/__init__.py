@@ -1,1 +1,1 @@
-"""What an answer claims, checked without a model: against what the journal says was read and run."""
+"""Checks the claims of an answer without a model, against the journal and the files."""

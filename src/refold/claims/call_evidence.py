@@ -1,7 +1,7 @@
-"""Evidence that names a call: whether it was made, ended, and printed that.
+"""Evidence that names a call: whether the call was made, ended, and printed the quote.
 
 A call is named by its id, or by the command line that was run. Errors never support a
-claim, and neither does what an agent said itself or got from its own subagent.
+claim, and neither does text of the agent itself or of its own subagents.
 """
 
 import re
@@ -14,7 +14,7 @@ from refold.claims.parse_claims import unquote
 from refold.claims.passages import MIN_QUOTE_WEIGHT, bare, passage, weight
 from refold.values.claims import Evidence, Finding, worst
 
-# What these print are words of an agent.
+# The output of these is text of an agent.
 _WORDS_ALONE = frozenset((
     "ask_user", "claim", "compact", "enter_plan_mode", "exit_plan_mode", "finish",
     "history_search", "memory_write", "task", "think", "todo_write", "task_create", "task_get",
@@ -24,13 +24,13 @@ _WORDS_ALONE = frozenset((
 _EXIT_PATTERN = re.compile(r"\(?exit(?:ed with)?(?: code| status)?:? (\d{1,3})\)?")
 _RUN_PATTERN = re.compile(r"\b(?:ran|run|runs|executed|called|exit(?:s|ed)?)\b")
 _EMPTY_RESULTS = {"grep": "Nothing was found.", "glob": "No file below "}
-_FOUND_NOTHING = (0, 1)  # how programs end that search
-_SMALL_OUTPUT_CHARS = 400  # characters of an output in which a short line says something
+_FOUND_NOTHING = (0, 1)  # exit codes of programs that search
+_SMALL_OUTPUT_CHARS = 400  # up to which a short line counts as evidence
 _ECHO_PATTERN = re.compile(r"\b(?:echo|printf|print|write)\b|<<")
 
 
 def call_finding(evidence: Evidence, claim: str, facts: ReadFiles) -> Finding:
-    """What the evidence comes to, by the journal."""
+    """The finding on this evidence, by the journal."""
     wanted = unquote(evidence.call.strip().removeprefix("$ "))
     runs = _find_calls(wanted, facts.calls)
     if not runs:
@@ -70,7 +70,7 @@ def _not_called(wanted: str, calls: Sequence[ObservedCall]) -> Finding:
 
 
 def _lines(call: ObservedCall) -> Iterator[str]:
-    """How the call may be written as a line."""
+    """The lines by which evidence may name the call."""
     if line := " ".join(call.command.split()):
         yield line
         yield from (" ".join(part.split()) for part in parts(call.command))
@@ -91,7 +91,7 @@ def _within(words: Sequence[str], line: Sequence[str]) -> bool:
 def _compare_run(
     call: ObservedCall, evidence: Evidence, claim: str, facts: ReadFiles
 ) -> Finding:
-    """One run held against the evidence and, as far as its exit code goes, the claim."""
+    """Compare one run with the evidence, and its exit code with the claim."""
     if call.outcome in ("", "stopped", "unknown"):
         return Finding("unknown", f"{call.id} has not ended")
     if call.tool in _WORDS_ALONE:
@@ -142,7 +142,7 @@ def _output_finding(call: ObservedCall, quote: str, facts: ReadFiles) -> Finding
 
 
 def _own_words(call: ObservedCall, quote: str, facts: ReadFiles) -> str:
-    """Why what it printed says no more than the agent itself did, or ""."""
+    """Why the quoted output is only the agent's own text, or ""."""
     if call.tool == "python" and any(text.holds(quote) for text in facts.said):
         return f"{call.id} printed what another model had said"
     says_it = call.tool in RUN_TOOLS and _ECHO_PATTERN.search(call.argument_text)
@@ -152,7 +152,7 @@ def _own_words(call: ObservedCall, quote: str, facts: ReadFiles) -> str:
 
 
 def _only_run(call: ObservedCall, claim: str) -> Finding:
-    """Nothing is quoted: the exit code alone speaks, and only of having run."""
+    """Without a quote: exit code 0 supports only that it ran or passed."""
     if call.output is None:
         return Finding("unknown", f"nothing is quoted of what {call.id} gave")
     if call.code != 0:
@@ -184,7 +184,7 @@ def _exit_finding(call: ObservedCall, code: int) -> Finding:
 
 
 def _success_finding(call: ObservedCall, claim: str, *, quoted: bool) -> Finding:
-    """What a claim of success comes to where the command failed, or may have."""
+    """The finding on a claim of success, by the exit code of the command."""
     fine = Finding("supported", f"{call.id} was run")
     if call.output is None:
         return fine
@@ -202,7 +202,7 @@ def _success_finding(call: ObservedCall, claim: str, *, quoted: bool) -> Finding
 
 
 def _hidden_failure(call: ObservedCall, claim: str, *, quoted: bool) -> Finding | None:
-    """Of success that an exit code of 0 does not show: it may be that of another program."""
+    """A finding if exit code 0 may be that of another program in the line."""
     if says(claim) not in ("passes", "unclear") or not hides_failures(call.command):
         return None
     if not quoted:
@@ -216,7 +216,7 @@ def _hidden_failure(call: ObservedCall, claim: str, *, quoted: bool) -> Finding 
 
 
 def _since(call: ObservedCall, claim: str, facts: ReadFiles) -> Finding | None:
-    """Of success: a later run that failed, or a change since, leaves it open."""
+    """A finding if a later run failed, or a file changed since: success is then stale."""
     if call.output is None or says(claim) not in ("passes", "unclear"):
         return None
     later = [d for d in facts.calls if d.order > call.order and d.command == call.command]
@@ -235,17 +235,17 @@ def _how(call: ObservedCall) -> str:
     return f"{call.id} ended with exit code {call.code}"
 
 
-# Not a shell parser: everything but a plain chain of `&&` is one command, and what may
-# hide a failure counts as hiding it.
+# Not a shell parser: everything but a plain chain of `&&` is one command, and anything that
+# may hide a failure is assumed to hide it.
 
 _TOKEN_PATTERN = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.|&&|\d?>&\d|&>|.""", re.DOTALL)
-_OTHER_SIGNS = frozenset(";|\n&()`#'\"")  # what else joins, hides or is left open
+_OTHER_SIGNS = frozenset(";|\n&()`#'\"")  # other joins and quotes
 _HIDING_PATTERN = re.compile(r"[;|&\n!`]|\$\(")
 _PLAIN_PATTERN = re.compile(r"&&|\d?>&\d|&>")
 
 
 def parts(command: str) -> Sequence[str]:
-    """The commands of `a && b`, each of which has ended well if all of it has."""
+    """The commands of `a && b`, each of which succeeded if the line did."""
     commands, current = list[str](), ""
     for token in _TOKEN_PATTERN.findall(command):
         if token in _OTHER_SIGNS:
@@ -259,17 +259,17 @@ def parts(command: str) -> Sequence[str]:
 
 
 def hides_failures(command: str) -> bool:
-    """May the line end with 0 though one of its commands did not?"""
+    """Whether the line may end with 0 although one of its commands failed."""
     return bool(_HIDING_PATTERN.search(_PLAIN_PATTERN.sub(" ", command)))
 
 
-# Whether a claim says that something passes: the only part of its meaning that is used.
+# The only meaning that is read from a claim is whether it says that something passes.
 # An exit code shows failure whatever the quote says. If the text may mean either, the
 # exit code has to support both.
 
 Says: TypeAlias = Literal["passes", "fails", "unclear", ""]
 
-_MAX_CLAIM_CHARS = 2_000  # characters that are looked at
+_MAX_CLAIM_CHARS = 2_000
 _A_FEW = r"(?:\w+ ){0,3}"
 _WORDS_BETWEEN = r"(?:(?!(?:no|not|zero|without|none|nothing|never|nor) )[^\W\d]\w* ){0,3}"
 _FAIL_WORDS = r"(?:fail(?:s|ed|ing|ures?)?|errors?|errored|broken|breaks|red)"
@@ -286,12 +286,12 @@ _NO_PASS = re.compile(
     rf"\b(?:no|not|none|never|cannot|nothing|doesn t|don t|didn t|won t|isn t|fails? to|failed to)"
     rf" {_A_FEW}{_PASS_WORDS}\b"
 )
-# Perhaps of success.
+# Possibly a claim of success.
 _FINE_PATTERN = re.compile(r"\b(?:ok|okay|works?|working|worked|fine|clean|healthy|good)\b")
 
 
 def says(claim: str) -> Says:
-    """What the text of a claim says about a run."""
+    """Whether a claim says that a run passes or fails."""
     text = _words(claim[:_MAX_CLAIM_CHARS])
     if _PLAINLY_FAILS.search(text):
         return "fails"
@@ -307,7 +307,7 @@ def says(claim: str) -> Says:
 
 
 def tells_of_failure(output: str) -> bool:
-    """Does a program say that something failed, with a number before it?"""
+    """Whether the output reports a number of failures."""
     return any(_PLAINLY_FAILS.search(_words(line)) for line in output.split("\n"))
 
 

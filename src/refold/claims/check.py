@@ -1,7 +1,7 @@
 """Checks the claims of an answer against the journal and the current files.
 
-No model is called and no meaning is judged: each piece of evidence is looked up where it
-says. All evidence of a claim has to hold; the worst decides. `refute` has the check by
+No model is called and no meaning is judged: each piece of evidence is looked up in its
+place. All evidence of a claim has to hold; the worst decides. `refute` has the check by
 another agent.
 """
 
@@ -26,9 +26,9 @@ from refold.values.control import Claimed
 
 
 class TurnClaims(Struct, frozen=True):
-    """A turn and what it claims. `entries` are all up to its end."""
+    """A turn and its claims. `entries` are all entries up to its end."""
 
-    turn: int  # the first is 1; 0: there was none
+    turn: int  # from 1; 0: there is none
     entries: Sequence[Entry]
     claims: tuple[Claim, ...] = ()
     ended: bool = False
@@ -36,7 +36,7 @@ class TurnClaims(Struct, frozen=True):
 
 
 def claims_in(entries: Sequence[Entry], turn: int = 0) -> TurnClaims:
-    """What the turn of that number claims; 0 is the last. Raises `LookupError`."""
+    """The claims of the turn with this number; 0: the last. Raises `LookupError`."""
     began = [
         index for index, entry in enumerate(entries) if isinstance(entry.event, TurnStarted)
     ]
@@ -59,7 +59,7 @@ def claims_in(entries: Sequence[Entry], turn: int = 0) -> TurnClaims:
 def check(
     claims: Sequence[Claim], facts: ReadFiles, today: CurrentFiles
 ) -> tuple[CheckedClaim, ...]:
-    """Each claim with what its evidence comes to."""
+    """Each claim with the findings on its evidence."""
     return tuple(_check_claim(claim, facts, today) for claim in claims)
 
 
@@ -76,7 +76,7 @@ def _check_claim(claim: Claim, facts: ReadFiles, today: CurrentFiles) -> Checked
 def finding_of(
     evidence: Evidence, claim: str, facts: ReadFiles, today: CurrentFiles
 ) -> Finding:
-    """What one piece of evidence comes to."""
+    """The finding on one piece of evidence."""
     findings = list[Finding]()
     if evidence.path:
         findings.append(file_finding(evidence, facts, today))
@@ -112,13 +112,13 @@ class Checking:
     async def check(self, claims: Sequence[Claim]) -> Sequence[CheckedClaim]:
         entries = await self._record.entries()
         work = partial(self._check, claims, entries)
-        # It only reads: whoever does not wait for it leaves nothing behind.
+        # It only reads, so it may be abandoned.
         return await to_thread.run_sync(work, abandon_on_cancel=True)
 
     def _check(
         self, claims: Sequence[Claim], entries: Sequence[Entry]
     ) -> Sequence[CheckedClaim]:
-        # Every start makes one of these, and few ever ask it.
+        # Imported here because it is rarely used, and would delay every start.
         from refold.claims.observed import SessionRecord, collect_facts
         from refold.claims.sources import CurrentFiles, records
 

@@ -1,8 +1,8 @@
 """Evidence that names a file: whether the quote is in the file as it was read.
 
-What the journal shows of a file comes first, with the hash of that content; the current
-file counts only if it has the same content. A file that was not read supports nothing,
-even if the claim is true.
+The journal's content of a file comes first, with its hash; the current file counts only if
+it has the same content. A file that was not read supports nothing, even if the claim is
+true.
 """
 
 import re
@@ -33,14 +33,14 @@ _ELLIPSIS_PATTERN = re.compile(r"\[?(?:\.\.\.|…)\]?")
 
 
 class QuoteToFind(Struct, frozen=True):
-    """A quote with single spaces, and the lines that it is said to be on."""
+    """A quote with single spaces, and the lines that the evidence names."""
 
     quote: str
     within: LineRange | None = None
 
 
 def file_finding(evidence: Evidence, facts: ReadFiles, today: CurrentFiles) -> Finding:
-    """What the evidence comes to, by the journal and the file."""
+    """The finding on this evidence, by the journal and the file."""
     try:
         paths = today.real(evidence.path, facts.directories)
     except ToolFailed as error:
@@ -61,7 +61,7 @@ def file_finding(evidence: Evidence, facts: ReadFiles, today: CurrentFiles) -> F
     )
     if (
         finding.state == "supported" and path in facts.changes
-    ):  # perhaps by these very words
+    ):  # the change may have added the quote
         return Finding(
             "supported", f"{finding.reason}; {facts.changes[path]} in this session"
         )
@@ -97,7 +97,7 @@ def _quote_finding(
 def _as_read(
     sought: QuoteToFind, readings: Sequence[FileRead], file: CurrentFile
 ) -> Finding | None:
-    """Look in the file as it was read or written here; None: the quote is not there."""
+    """Search the file as it was read or written here. None if the quote is not there."""
     was_there, elsewhere = False, list[LineRange]()
     for reading in readings:
         same = bool(file.sha256) and reading.sha256 == file.sha256
@@ -129,7 +129,7 @@ def _since(sought: QuoteToFind, file: CurrentFile) -> str:
 def _absent(
     sought: QuoteToFind, readings: Sequence[FileRead], file: CurrentFile
 ) -> Finding:
-    """The quote is in nothing that was read here."""
+    """The finding if the quote is not in anything that was read here."""
     same = any(file.sha256 and r.sha256 == file.sha256 for r in readings)
     known = same and file.words is not None
     if _ELLIPSIS_PATTERN.search(sought.quote) and _in_pieces(sought.quote, readings, file):
@@ -162,7 +162,7 @@ def _not_read(
 def _output_finding(
     ways: Sequence[QuoteToFind], path: str, file: CurrentFile, facts: ReadFiles
 ) -> Finding | None:
-    """A command that names the file printed it: that was reading it, too."""
+    """The finding if a command that names the file printed the quote, or None."""
     for call in reversed(facts.calls):
         if call.outcome != "done" or call.tool not in RUN_TOOLS or not _names(call, path):
             continue
@@ -193,7 +193,7 @@ _REASON_BY_KIND = {
 def _by_code(
     ways: Sequence[QuoteToFind], path: str, file: CurrentFile, facts: ReadFiles
 ) -> Finding | None:
-    """Python reads files and leaves no trace: then the file must be what it was."""
+    """The finding if Python code may have read the file, which must be unchanged since."""
     if not any(
         d.tool == "python" and d.outcome == "done" and _names(d, path) for d in facts.calls
     ):
@@ -212,7 +212,7 @@ def _by_code(
 
 
 def _change_finding(path: str, facts: ReadFiles, today: CurrentFiles) -> Finding:
-    """Was the file changed in this session?"""
+    """The finding on whether the file was changed in this session."""
     kind = facts.changes.get(path)
     if kind is None:
         if facts.doubtful:
@@ -240,14 +240,14 @@ def _ways(quote: str, within: LineRange | None) -> Iterator[QuoteToFind]:
 
 
 def _heavy(finding: Finding, ways: Sequence[QuoteToFind]) -> Finding:
-    """Whether the quote is long enough: a very short one is in every file."""
+    """The finding, unless the quote is too short to be specific."""
     if min(weight(sought.quote) for sought in ways) >= MIN_QUOTE_WEIGHT:
         return finding
     return Finding("unknown", "the quote is too short: quote more of it")
 
 
 def _lines(text: str) -> LineRange | None:
-    """Raises `ValueError` for what names no lines."""
+    """Parse line numbers. Raises `ValueError` for other text."""
     if not (compact := "".join(text.split())):
         return None
     match = _LINES_PATTERN.fullmatch(compact)
@@ -278,7 +278,7 @@ def _in_pieces(quote: str, readings: Sequence[FileRead], file: CurrentFile) -> b
 
 
 def _names(call: ObservedCall, path: str) -> bool:
-    """Does the call name the file, in what it was given or in what it printed?"""
+    """Whether the call names the file, in its arguments or in the output of Python."""
     name = path.rpartition("/")[2]
     printed = call.tool == "python" and name in call.text
     return name in call.argument_text or printed

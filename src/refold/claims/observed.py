@@ -1,8 +1,8 @@
-"""What a journal shows: which files were read, with which content, and which calls were made.
+"""The facts in a journal: the files that were read, their content, and the calls made.
 
 Pure; blobs come through a function. Calls of subagents count, with ids that begin with
-the subagent's name: "child-1/call-7". What an agent only said is not a fact, be it an
-answer, its thinking or the report of a subagent.
+the subagent's name: "child-1/call-7". Text of an agent is not a fact, be it an answer,
+thinking or the report of a subagent.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ _ROW_PATTERN = pattern(r"(\d{1,9})\t(.*)")
 _HIT_PATTERN = pattern(r"(\d{1,9})[:-] (.*)")
 _HUNK_PATTERN = pattern(r"@@ -(\d+),\d+ \+(\d+),\d+ @@")
 _CUT_MARK = "characters are left out here"  # of a result that was cut in the middle
-# Tools that may change files without telling which.
+# Tools that may change files without reporting them.
 RUN_TOOLS = ("bash", "python")
 
 
@@ -44,9 +44,9 @@ class SessionRecord(Struct, frozen=True):
     """The journal of a session, or of a child below it, and where its blobs come from."""
 
     entries: Sequence[Entry]
-    name: str = ""  # "child-1/child-2"; "" is the session that is asked about
+    name: str = ""  # "child-1/child-2"; "" is the session itself
     blob: Callable[[str], bytes | None] = lambda _: None
-    damage: str = ""  # what is wrong with the next event; there may be more after it
+    damage: str = ""  # of the next event; more events may follow it
 
 
 class ObservedCall(Struct, frozen=True):
@@ -58,7 +58,7 @@ class ObservedCall(Struct, frozen=True):
     order: tuple[float, int]
     outcome: str = ""
     text: str = ""
-    whole: bool = True  # is `text` all of it?
+    whole: bool = True  # `text` is complete
     output: Output | None = None
     rows: Passage = field(default_factory=lambda: passage(""))  # of a file that it showed
 
@@ -72,20 +72,20 @@ class ObservedCall(Struct, frozen=True):
 
     @property
     def argument_text(self) -> str:
-        """All that the call was given, as one text."""
+        """All arguments as one text."""
         return " ".join(str(value) for value in self.arguments.values())
 
 
 class FileRead(Struct, frozen=True):
-    """A file as it was shown or written. `sha256` "": the content is not known by hash."""
+    """A file as it was shown or written. `sha256` is "" if its hash is unknown."""
 
     sha256: str
     shown: Passage
-    whole: bool = True  # false: more of it may have been seen than `shown`
+    whole: bool = True  # False: more than `shown` may have been read
 
 
 class ReadFiles(Struct, frozen=True):
-    """All of that, of a session and those below it. Paths are real, and printable."""
+    """The facts of a session and its subagents. Paths are real and printable."""
 
     directories: tuple[str, ...] = ()
     began: float = 0.0
@@ -93,13 +93,13 @@ class ReadFiles(Struct, frozen=True):
     readings: Mapping[str, tuple[FileRead, ...]] = {}  # the newest first
     changes: Mapping[str, str] = {}  # "created", "changed", "deleted"
     originals: Mapping[str, str] = {}  # the sha256 of a file before its first change
-    edits: tuple[tuple[tuple[float, int], str], ...] = ()  # when a tool changed which
+    edits: tuple[tuple[tuple[float, int], str], ...] = ()  # order, and the changed path
     said: tuple[Passage, ...] = ()  # by models that code asked, and by children
-    doubtful: bool = False  # may commands have changed files that nobody looked at since?
+    doubtful: bool = False  # commands may have changed files unnoticed
 
 
 def collect_facts(records: Sequence[SessionRecord]) -> ReadFiles:
-    """What these journals show. The first is the session's own."""
+    """The facts in these journals. The first is the session's own."""
     gathering = _Gathering()
     for record in records:
         gathering.take(record)
@@ -233,7 +233,7 @@ class _Gathering:
                 if isinstance(content, str) and written
                 else passage_of_rows(after)
             )
-            # A hunk shows a part; the rest was seen before, at other lines perhaps.
+            # A hunk is a part; the rest was read before, perhaps at other lines.
             self._readings.append((path, FileRead(diff.after, shown, written), order))
 
 
@@ -247,7 +247,7 @@ def _observe(call: ToolCall, name: str, entry: Entry) -> ObservedCall:
 
 
 def _text(end: Ended, record: SessionRecord) -> tuple[str, bool]:
-    """What the call printed, and whether that is all of it."""
+    """The output of the call, and whether it is complete."""
     if end.full_blob:
         blob = record.blob(end.full_blob)
         if blob is not None:
@@ -276,7 +276,7 @@ def _hits(text: str, directory: str) -> Iterator[tuple[str, Passage]]:
         elif line != "--":
             if path and rows:
                 yield path, passage_of_rows(rows)
-            # Names are printable there: they are compared as such.
+            # `grep` prints escaped names, so these are compared.
             path, rows = escape_name(normpath(join(directory, line))) if line else "", []
 
 
@@ -296,7 +296,7 @@ def _sides(diff: str) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
             if line[0] != "-":
                 after.append((new, line[1:]))
                 new += 1
-        elif not line.startswith("\\"):  # the rest was cut off, and the line before may be
+        elif not line.startswith("\\"):  # cut off here, perhaps within the line before
             return before[:-1], after[:-1]
     return before, after
 
@@ -304,9 +304,9 @@ def _sides(diff: str) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
 def variable_files(
     event: VariableInjected, blob: Callable[[str], bytes | None]
 ) -> Iterator[tuple[str, str, Passage, bool]]:
-    """Each file of an injected variable with its hash and text, and whether the text is there.
+    """Each file of an injected variable with hash and text, and whether the text is known.
 
-    The user passed these files in whole, so they count as read.
+    The user passed these files whole, so they count as read.
     """
     files = event.files or _read_list(event.files_blob, blob)
     texts = _texts(event.blob, blob) if files else []
@@ -325,7 +325,7 @@ def _read_list(name: str, blob: Callable[[str], bytes | None]) -> Files:
 
 
 def _texts(name: str, blob: Callable[[str], bytes | None]) -> list[str]:
-    """Of one file, or of several by their names."""
+    """The text of one file, or the texts of several."""
     content = blob(name)
     try:
         value: object = msgspec.json.decode(content) if content else None

@@ -1,7 +1,7 @@
 """Finds the claims in an answer: JSON objects with `evidence`, or with a required `claim`.
 
 Evidence comes as models write it: a map, a line of text "path:12-14: quote", or a list of
-those. Evidence that cannot be parsed is kept and supports nothing; it is never left out.
+those. Evidence that cannot be parsed is kept as evidence that supports nothing.
 """
 
 import json
@@ -29,8 +29,8 @@ _A_CALL = re.compile(r"(?:child-\d+/)*(?:call-|c)\d+(?:\.\d+)*")
 _LINES_PATTERN = re.compile(r"[Ll]?(\d{1,7})(?:[-–—][Ll]?(\d{1,7}))?")
 _JSON_START_PATTERN = re.compile(r"[{\[](?=\s{0,200}[\"{\[])")
 _EVIDENCE_PATTERN = re.compile(r'"evidence"', re.IGNORECASE)
-_MOST_BLOCKS = 500  # places in one answer that may begin JSON
-_MAX_VALUES = 200_000  # values that are looked into
+_MOST_BLOCKS = 500  # starts of JSON in one answer
+_MAX_VALUES = 200_000  # searched in one answer
 UNREADABLE_CLAIM = "(the answer speaks of evidence in a form that cannot be read)"
 
 
@@ -61,7 +61,7 @@ def _one(value: object) -> Evidence:
         case dict():
             return _from_map(cast("Mapping[str, Any]", value))
         case _:
-            return Evidence()  # it says nothing, and is not left out
+            return Evidence()  # kept, but supports nothing
 
 
 def unquote(quote: str) -> str:
@@ -89,7 +89,7 @@ def _values(answer: str, rest: list[str]) -> Iterator[object]:
         position = begins.end()
         try:
             value, position = decoder.raw_decode(answer, begins.start())
-        except (ValueError, RecursionError):  # no JSON after all
+        except (ValueError, RecursionError):  # not JSON
             continue
         rest.append(answer[read : begins.start()])
         read = position
@@ -98,7 +98,7 @@ def _values(answer: str, rest: list[str]) -> Iterator[object]:
 
 
 def _objects(value: object) -> Iterator[Mapping[str, Any]]:
-    """Every object in it, the outer before the inner. No recursion: it may be deep."""
+    """All objects in a value, outer ones first. Not recursive: the value may be deep."""
     left, looked_at = [value], 0
     while left and looked_at < _MAX_VALUES:
         looked_at += 1
@@ -117,7 +117,7 @@ def _objects(value: object) -> Iterator[Mapping[str, Any]]:
 
 
 def _is_claim(item: Mapping[str, Any]) -> bool:
-    """Has it evidence, or does it say that it needs some?"""
+    """Whether the object has evidence, or is a claim that requires it."""
     return _key(item, "evidence") is not None or (
         isinstance(_key(item, "claim"), str) and _as_flag(_key(item, "required"))
     )
@@ -190,7 +190,7 @@ def _from_text(text: str) -> Evidence:
     path, lines = _split_lines(name)
     path = unquote(path)
     if not ("/" in path or "." in path) or path != "".join(path.split()):
-        return Evidence(quote=unquote(text))  # names no file
+        return Evidence(quote=unquote(text))  # not a file name
     return Evidence(path=path, lines=lines, quote=quote)
 
 

@@ -11,10 +11,10 @@ from unicodedata import normalize
 
 from refold.values.text import clean
 
-MIN_QUOTE_WEIGHT = 8  # letters and digits of a quote that can be told from chance
-_MOST_WORK = 5_000_000  # characters compared for a quote that occurs again within words
-_GAP_MARK = "\0"  # lines are missing here: no quote reaches across
-_WIDE_START = "\u2e80"  # from here on one letter is a syllable or a word
+MIN_QUOTE_WEIGHT = 8  # letters and digits; a shorter quote may match by chance
+_MOST_WORK = 5_000_000  # characters compared in a search for one quote
+_GAP_MARK = "\0"  # stands for missing lines; no quote crosses it
+_WIDE_START = "\u2e80"  # from here on a letter is a syllable or a word
 
 
 class LineRange(NamedTuple):
@@ -30,7 +30,7 @@ class LineRange(NamedTuple):
 
 
 class Passage:
-    """Build it with `passage` or `passage_of_rows`."""
+    """A searchable text; build it with `passage` or `passage_of_rows`."""
 
     def __init__(self, text: str, starts: Sequence[int], numbers: Sequence[int]) -> None:
         self._text, self._starts, self._numbers = text, starts, numbers
@@ -41,7 +41,7 @@ class Passage:
     def places(
         self, quote: str, within: LineRange | None = None, limit: int = 3
     ) -> list[LineRange]:
-        """Where `quote` (`bare`) is, or begins `within`. The first places only."""
+        """The first `limit` places of `quote` (`bare`) that begin `within` these lines."""
         ranges, position, work = list[LineRange](), self._start(within), 0
         end = self._end(within) + len(quote)
         while len(ranges) < limit and work < _MOST_WORK:
@@ -80,7 +80,7 @@ class Passage:
         return self._starts[index] if index < len(self._starts) else len(self._text)
 
     def _end(self, within: LineRange | None) -> int:
-        """After the last place where a quote may begin."""
+        """The end of the range in which a quote may begin."""
         if within is None:
             return len(self._text)
         index = bisect_right(self._numbers, within.last)
@@ -103,7 +103,7 @@ class _Later(Passage):
         self._make = text
 
     def __getattr__(self, name: str) -> object:
-        """Of what is not there yet; afterwards all of it is."""
+        """Build the passage when a field of it is first used."""
         if name not in ("_text", "_starts", "_numbers"):
             raise AttributeError(name)
         vars(self).update(vars(passage(self._make())))
@@ -111,7 +111,7 @@ class _Later(Passage):
 
 
 def passage_of_rows(rows: Iterable[tuple[int, str]]) -> Passage:
-    """Of lines with their numbers, in their order; where one is missing is a gap."""
+    """The passage of numbered lines, in order, with a gap for missing lines."""
     pieces, starts, numbers = list[str](), list[int](), list[int]()
     position, before = 0, None
     for number, line in rows:
@@ -128,12 +128,12 @@ def passage_of_rows(rows: Iterable[tuple[int, str]]) -> Passage:
 
 
 def passage(text: str) -> Passage:
-    """Of a whole text, LF alone."""
+    """The passage of a whole text, with LF line ends only."""
     return passage_of_rows(enumerate(text.split("\n"), 1))
 
 
 def later(text: Callable[[], str]) -> Passage:
-    """The same, built when it is first used: of many, few are ever searched."""
+    """As `passage`, built when first used, because few passages are searched."""
     return _Later(text)
 
 
@@ -148,5 +148,5 @@ def weight(quote: str) -> int:
 
 
 def _in_word(letter: str) -> bool:
-    # Scripts without blanks between words have no ends of words to be seen.
+    # Scripts without spaces between words have no visible word boundaries.
     return (letter.isalnum() and letter < _WIDE_START) or letter == "_"

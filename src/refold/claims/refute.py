@@ -56,7 +56,7 @@ VERDICTS_SCHEMA = Raw(
 
 
 class Verdict(Struct, frozen=True):
-    """What the other agent says of a claim."""
+    """The other agent's verdict on a claim."""
 
     id: str
     verdict: Literal["supported", "refuted", "unclear"]
@@ -71,7 +71,7 @@ class _Answer(Struct, frozen=True):
 
 
 def claims_to_recheck(checked: Sequence[CheckedClaim]) -> Mapping[str, CheckedClaim]:
-    """The claims that are worth a second look, by their numbers."""
+    """The claims that are not contradicted yet, by number."""
     numbered = enumerate(checked, 1)
     return {str(n): claim for n, claim in numbered if claim.state != "contradicted"}
 
@@ -86,9 +86,9 @@ def order(claims: Mapping[str, CheckedClaim]) -> str:
 
 
 def verdicts(answer: str) -> Mapping[str, Verdict]:
-    """Its verdicts by claim. Raises `ValueError` for an answer that is none.
+    """The verdicts in an answer, by claim. Raises `ValueError` for an invalid answer.
 
-    Two verdicts on one claim are none.
+    Two verdicts on one claim count as no verdict.
     """
     try:
         decoded = msgspec.convert(value_in(answer), _Answer, strict=False)
@@ -134,7 +134,7 @@ def _both(
 def _second(
     verdict: Verdict | None, facts: ReadFiles, today: CurrentFiles, problem: str
 ) -> Finding:
-    """What the verdict is worth: as much as its own evidence."""
+    """The finding of the second check: a verdict counts as much as its evidence."""
     if verdict is None:
         why = problem or "the second look said nothing of it"
         return Finding("unknown", f"not checked a second time: {why}")

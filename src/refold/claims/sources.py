@@ -1,4 +1,4 @@
-"""What claims are checked against: journals of the session and its subagents, and files.
+"""The sources for checking claims: journals of the session and its subagents, and files.
 
 Journals are read from the disk without a lock, while they may be written, and only those
 of subagents that a journal names. Only files that the journal names are opened, so that a
@@ -32,7 +32,7 @@ _MAX_SESSIONS = 1_000  # sessions
 def records(
     sessions: SessionIndex, session: str, entries: Sequence[Entry]
 ) -> list[SessionRecord]:
-    """Of the session with these entries, and of all below it."""
+    """The records of the session with these entries and of all its subagents."""
     result = [SessionRecord(entries, "", _blobs(sessions, session))]
     left = list(_born(sessions, session, entries))
     while left and len(result) < _MAX_SESSIONS:
@@ -51,7 +51,7 @@ def _born(
     """The name of each subagent, and the head of its journal if it ended."""
     ends = {e.event.child: e.event.head for e in entries if isinstance(e.event, ChildEnded)}
     born = [e.event.child for e in entries if isinstance(e.event, ChildBorn)]
-    # Those of the session that this one is a fork of are stored there.
+    # Subagents from before a fork are stored with the fork's source.
     stored = sessions.children(f"{session}/{name}" if name else session) if born else ()
     return [
         (f"{name}/{child}" if name else child, ends.get(child, (0, "")))
@@ -77,24 +77,24 @@ class CurrentFile(Struct, frozen=True):
     sha256: str = ""
     words: Passage | None = None
     why: str = ""
-    touched: float = 0.0  # when it was last changed or put here; no program can set that
+    touched: float = 0.0  # its ctime, which programs cannot set
 
 
 class CurrentFiles:
-    """Looks at each file once."""
+    """The current files; each is read once."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
         self._looked = dict[str, CurrentFile]()
 
     def real(self, path: str, directories: Sequence[str]) -> tuple[str, ...]:
-        """The files that a path may mean, printable. Raises `ToolFailed` for an invalid path."""
+        """The printable paths that `path` may mean. Raises `ToolFailed` if it is invalid."""
         bases = directories if not os.path.isabs(path) else ("/",)
         paths = [escape_name(self._files.real(os.path.join(base, path))) for base in bases]
         return tuple(dict.fromkeys(paths))
 
     def of(self, path: str) -> CurrentFile:
-        """`path` as `real` gives it."""
+        """The file at a path that `real` returned."""
         if path not in self._looked:
             self._looked[path] = self._look(path)
         return self._looked[path]
