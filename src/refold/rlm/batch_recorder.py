@@ -1,6 +1,6 @@
 """Record events of many concurrent tasks in batches.
 
-Otherwise hundreds of answers that arrive together would wait for the disk one after the other.
+Otherwise hundreds of answers that arrive together would wait for the disk one by one.
 Each task still decides on a view that contains the events before its own.
 """
 
@@ -19,7 +19,7 @@ from refold.values.messages import Image, ToolCall
 MakeEvents = Callable[[View], Sequence[Event]]
 
 
-# More would wake all waiting tasks at the same moment, so that they come back together.
+# A larger batch would wake all waiting tasks at once, and they would return together.
 _MAX_BATCH = 8
 
 
@@ -55,7 +55,7 @@ class BatchRecorder:
     ) -> bool:
         mine = _Append(make_events)
         self._waiting.append(mine)
-        # Shielded, as a recorder is: what was paid for is recorded even while the turn is cancelled.
+        # Shielded, as in a recorder: record paid answers even if the turn is cancelled.
         with anyio.CancelScope(shield=True):
             async with self._writing:
                 while not mine.done:
@@ -91,7 +91,7 @@ class BatchRecorder:
         failed: Exception | None = None
         try:
             await self._record.append_if(lambda view: _events_of(batch, view), by=self._by)
-        except Exception as error:  # of the disk: each task has to get it
+        except Exception as error:  # a disk error, which each task gets
             failed = error
         finally:
             for wish in batch:

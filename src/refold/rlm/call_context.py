@@ -39,7 +39,7 @@ class ModelReply(Struct, frozen=True):
 
 
 class NestedCall(Struct, frozen=True):
-    """A tool call made by code. `result` None: it has not ended."""
+    """A tool call made by code. `result` is None until it ends."""
 
     event: NestedCallMade
     result: ToolResult | None = None
@@ -49,7 +49,7 @@ EMPTY_MAPPING: Mapping[tuple[str, int], Any] = MappingProxyType({})
 
 
 class CallContext:
-    """`before` is the snapshot of the variables that the code began with, and `parts` its parts."""
+    """`before` is the snapshot of variables before the call, `parts` are its parts."""
 
     def __init__(
         self,
@@ -68,16 +68,16 @@ class CallContext:
         self._number = len(recorded)
 
     def n(self, key: str) -> int:
-        """How often the same was asked before in this call; each call of this counts one more."""
+        """How often this key was used before in this call. Each use counts."""
         self._many[key] += 1
         return self._many[key] - 1
 
     def answer(self, key: str, n: int) -> ModelReply | None:
-        """The answer of a model that was recorded before a crash."""
+        """The model's answer that was recorded before a crash, or None."""
         return self._answers.get((key, n))
 
     def next_call(self, key: str, name: str, arguments: Raw) -> NestedCall:
-        """The tool call that code makes now: a new one, or the recorded one from before a crash."""
+        """The next tool call of the code: a new one, or one recorded before a crash."""
         n = self.n(key)
         if (key, n) in self._made:
             return self._made[key, n]

@@ -36,7 +36,7 @@ from refold.tools.task import Report
 from refold.values.json_check import value_in
 from refold.values.tools import Effect
 
-FAILED_SLOT = "__failed__"  # marks the slot of a list in which nothing came
+FAILED_SLOT = "__failed__"  # marks a failed slot in a list
 
 
 class VariableSource(Protocol):
@@ -169,7 +169,7 @@ class HostFunctions:
         if snapshots is None:
             raise BadInput("there are no other sessions here")
         after = "" if turn is None else f"@{turn}"
-        # Now already, so that nothing is begun in vain.
+        # Checked now, before any work begins.
         attached_id = (await snapshots.of(f"{session}{after}")).session
         begins = InitialVariables(attached=f"{attached_id}{after}")
         return await self._child("attach_rlm", task, begins, _text({}))

@@ -1,4 +1,4 @@
-"""Model calls that code makes: the question, and its answer, reserved and settled like any model call.
+"""Model calls made by code, reserved and settled like any other model call.
 
 They are leaves of the session tree: question and answer are recorded in the journal of the
 session whose code asks, and never enter its conversation. A question that was answered before
@@ -60,7 +60,7 @@ class ModelQuestion(Struct, frozen=True):
     shape: Schema | None = None
 
     def key(self) -> str:
-        """Equal for equal questions."""
+        """A key that is equal for equal questions."""
         return key_of(
             "leaf", PROMPT_VERSION, self.text, self.query, bytes(self.schema).decode()
         )
@@ -229,7 +229,7 @@ class Leaves:
         raise LeafFailed(f"the answer does not match the schema: {problem}")
 
     async def _read_cache(self, asking: _LeafCall, aide: Model) -> str:
-        """A cached answer, or "". It costs nothing, and is recorded like any other."""
+        """A cached answer, or "". It is free, and recorded like any other."""
         memo = self._memo
         reply = await memo.get(aide.name, asking.key) if memo is not None else None
         if reply is None:
@@ -420,7 +420,7 @@ class PendingWatch:
         self._calls, self._over = calls, over
 
     async def another_ended(self) -> bool:
-        """Wait until one call has ended. False: no call is pending, and none has ended."""
+        """Wait until a call has ended. False if none is pending and none has ended."""
         if not self._calls and not self._over.is_set():
             return False
         await self._over.wait()

@@ -1,7 +1,7 @@
 """A cache of answers to questions of code, so that the same question is not paid for twice.
 
-It is off unless it is configured: a model that is asked twice may give two answers, and
-sometimes that is the purpose. The key contains all that makes two questions equal.
+It is off by default: a model may give two answers to the same question, and sometimes that
+is the purpose. The key contains everything that makes two questions equal.
 """
 
 from pathlib import Path

@@ -2,7 +2,7 @@
 
 A frame is two lengths, a JSON object and bytes. Code in the worker may have found its socket,
 so lengths are checked before anything is read, and only messages of the types below are
-accepted. `worker` decides what is sent and what becomes of a message.
+accepted. `worker` decides what is sent and handles the messages.
 """
 
 import math
@@ -29,24 +29,24 @@ from refold.rlm.worker_port import WorkerLost
 from refold.values.tools import Confinement
 
 FRAME_HEADER = struct.Struct("!II")
-MAX_MESSAGE_BYTES = 64 * 1024 * 1024  # bytes of a message of the worker's
-MAX_BLOB_BYTES = 264 * 1024 * 1024  # bytes of a snapshot, with its table and its parts
-_MAX_LENGTH = 1 << 32  # that a length can say
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024  # of one message from the worker
+MAX_BLOB_BYTES = 264 * 1024 * 1024  # of a snapshot, with its index and its parts
+_MAX_LENGTH = 1 << 32  # of the length fields
 _CHUNK_BYTES = 256 * 1024
 
 Pairs: TypeAlias = tuple[tuple[str, str], ...]
 CLOSED_REASON = "The Python worker was closed."
 
-_START_SECONDS = 30.0  # seconds for a process to come up on a busy machine
-_END_SECONDS = 3.0  # seconds until we hear how a process ended
+_START_SECONDS = 30.0  # enough on a busy machine
+_END_SECONDS = 3.0  # of waiting for the exit code, or for the last messages
 _MAX_PROCESSES = 128
 _MAX_GLANCES = 20
-# Each pool of memory that glibc makes for a thread reserves 64 to 128 MiB of addresses, and it
-# makes eight a core: on a large machine they alone would use up what code may reserve.
+# glibc reserves 64 to 128 MiB of addresses for each memory pool, and makes up to eight
+# pools per core: on a large machine these alone would exceed the memory limit of the code.
 _FEW_POOLS = "MALLOC_ARENA_MAX=2"
-_MAX_ERROR_CHARS = 300  # characters
-_MAX_WAITING_MESSAGES = 10_000  # messages to it that wait
-_BROKEN_CODE = 71  # the code of a worker whose connection was taken away
+_MAX_ERROR_CHARS = 300
+_MAX_WAITING_MESSAGES = 10_000  # to the worker
+_BROKEN_CODE = 71  # the exit code of a worker that lost its connection
 _SOURCE_ROOT = Path(__file__).parents[2]
 _WORKER_CODE = (
     f"import sys; sys.path.insert(0, {str(_SOURCE_ROOT)!r}); "
@@ -77,7 +77,7 @@ class Printed(
 
 
 class Finaled(Struct, frozen=True, tag_field="t", tag="final", forbid_unknown_fields=True):
-    """`value` is JSON, `text` what the cell had printed before."""
+    """FINAL was called. `value` is JSON, `text` what the cell had printed before."""
 
     value: str
     text: str
@@ -104,7 +104,7 @@ FromWorker: TypeAlias = Ready | HostCall | Printed | Finaled | Part | Done
 
 
 def frame(message: Mapping[str, object], blob: bytes = b"") -> bytes:
-    """Raises `ValueError` if it is too long for a frame."""
+    """Encode a frame. Raises `ValueError` if it is too long."""
     body = msgspec.json.encode(message)
     if max(len(body), len(blob)) >= _MAX_LENGTH:
         raise ValueError("a value for the Python worker has more than 4 GB")
@@ -170,7 +170,7 @@ class Frames:
 class Process:
     """The process in the sandbox, with a socket as its standard input.
 
-    `on_message` gets its messages, `used` its CPU time; `why` says why it ended.
+    `on_message` gets its messages, `used` its CPU time; `why` is the reason for its end.
     """
 
     def __init__(
@@ -196,7 +196,7 @@ class Process:
     async def begin(
         self, commands: Commands, cwd: str, memory: int, orders: Mapping[str, object]
     ) -> None:
-        """Raises `WorkerLost` if it does not start."""
+        """Start the process. Raises `WorkerLost` if it does not start."""
         self._group.start_soon(self._run, commands, cwd, memory)
         self._group.start_soon(self._receive_all)
         self._group.start_soon(self._send_all)
@@ -232,7 +232,7 @@ class Process:
             self._on_end()
 
     def close(self) -> None:
-        """Release the sockets, when no task of the process runs any more."""
+        """Release the sockets once no task of the process runs any more."""
         self._outgoing.close()
         self._to_send.close()
         for end in self._ends:
@@ -241,7 +241,7 @@ class Process:
     async def _run(self, commands: Commands, cwd: str, memory: int) -> None:
         extras = CommandExtras(
             stdin=self._ends[1].fileno(),
-            # Code is to get a MemoryError before all of it is ended.
+            # Code should get a MemoryError before the process is killed.
             limits=Limits(
                 processes=_MAX_PROCESSES, memory=memory * 5 // 4, glances=_MAX_GLANCES
             ),
@@ -275,7 +275,7 @@ class Process:
             while True:
                 message, blob = await self.frames.read()
                 if isinstance(message, Ready):
-                    # Only the worker needs the other end now.
+                    # From now on only the worker needs the other end.
                     self._ends[1].close()
                     self._ready.set()
                 else:
@@ -293,7 +293,7 @@ class Process:
             async for frame in self._to_send:
                 await self.frames.write(frame)
         except ConnectionClosed:
-            pass  # heard by whoever reads
+            pass  # the reading task reports it
 
 
 def _paths() -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""A limit of model calls per minute, for each provider: a call that comes too early waits."""
+"""A limit of model calls per minute for each provider: a call above it waits."""
 
 from collections import defaultdict, deque
 
@@ -8,7 +8,7 @@ _MINUTE_SECONDS = 60.0
 
 
 class RateLimit:
-    """Shared by all that call models. 0: no limit."""
+    """Shared by all code that calls models. 0: no limit."""
 
     def __init__(self, per_minute: int = 0) -> None:
         self._most = per_minute

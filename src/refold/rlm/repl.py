@@ -97,7 +97,7 @@ class Repl:
         self._one = anyio.Lock()
         self._holds: str | None = None  # the snapshot that the process is a copy of
         self._known: set[str] = set()  # parts of variables that the disk has
-        self._cut = False  # was a call broken off in the middle?
+        self._cut = False  # a call was interrupted in the middle
         self._reported: frozenset[tuple[str, str]] = frozenset()
 
     async def run(
@@ -120,7 +120,7 @@ class Repl:
                 notes += await self._keep(context, worker)
             except WorkerLost as error:
                 run.add_loss(GONE_TEXT.format(why=error))
-            except JournalError as error:  # a full disk loses no answer
+            except JournalError as error:  # a full disk must not lose the answer
                 run.add_loss(UNKEPT_TEXT.format(why=error))
             self._cut = False
             return run.result(notes)
@@ -246,7 +246,7 @@ class _Run:
         self._texts.append(text or ("FINAL" if self._final else "(nothing was printed)"))
 
     def add_loss(self, why: str) -> None:
-        """The process ended, in a cell or while its variables were stored; or the disk failed."""
+        """Record that the process ended, or that the disk failed."""
         if self._final is None:
             self._failed = True
         self._texts.append(why)

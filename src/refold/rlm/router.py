@@ -11,11 +11,11 @@ from msgspec import Struct
 
 Way: TypeAlias = Literal["flat", "recursive"]
 
-WINDOW_PARTS = 3  # a flat call gets at most one part in so many of the window
-# What a model takes in at a glance, whatever is asked.
-_PAGE_TOKENS, _PAGE_FILES = 2_000, 10  # tokens, files
+WINDOW_PARTS = 3  # a flat call gets at most a third of the window
+# Material that a model can read at once, whatever the question.
+_PAGE_TOKENS, _PAGE_FILES = 2_000, 10
 
-# Questions over all of the material. A model that reads it guesses; code counts.
+# Questions about all of the material. A model that reads it guesses; code counts.
 _OVER_ALL_PATTERN = re.compile(
     r"""
     \b how \s+ (?:many|often|frequently) \b
@@ -38,8 +38,8 @@ _OVER_ALL_PATTERN = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-# What only sounds like it: what has to be read and summarized, a property of one thing, so many
-# things that the text itself says how many.
+# Questions that only look like those: to read and summarize, a property of one thing, or
+# a number of things that the text itself states.
 _LOOKUP_PATTERN = re.compile(
     r"""
     \b how \s+ (?:many|much) \s+ [\w\s-]{1,40}? \s+ (?:does|do|did|has|had|can) \s+

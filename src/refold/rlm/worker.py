@@ -39,16 +39,16 @@ from refold.rlm.worker_port import (
 )
 from refold.rlm.worker_side.signatures import PRIMITIVE_SIGNATURES
 
-_GRACE_SECONDS = 2.0  # seconds for interrupted code to stop
-_MAX_WAITING_CALLS = 1_000  # calls of one cell that may be under way
-_MAX_CALLS = 100_000  # calls of one cell
+_GRACE_SECONDS = 2.0  # for interrupted code to stop
+_MAX_WAITING_CALLS = 1_000  # concurrent calls of one cell
+_MAX_CALLS = 100_000  # of one cell
 _MAX_VARIABLES, _MAX_NAME_CHARS, _MAX_ABOUT_CHARS = (
     10_000,
     200,
     500,
-)  # variables; characters of one, and about it
-_SLACK_CHARS = 500  # characters that an observation may be longer than was asked
-_MIN_WAIT_SECONDS = 0.01  # seconds between two looks at the clock
+)  # the last two: of one variable
+_SLACK_CHARS = 500  # by which an observation may exceed its limit
+_MIN_WAIT_SECONDS = 0.01  # between checks of the clock
 
 
 class PythonWorkers:
@@ -107,7 +107,7 @@ class PythonWorker:
             return self._result(running, request)
 
     async def _leave(self, cell: "_Cell", request: "_Request") -> None:
-        """There is a result, or the caller was cancelled; code may still be running."""
+        """Stop code that still runs after a result or a cancellation."""
         if request.over.is_set():
             return
         if cell.final is not None:
@@ -123,7 +123,7 @@ class PythonWorker:
         wanted = {"t": "persist", "known": list(known)}
         request = await self._send_and_wait(wanted, longest=MAX_BLOB_BYTES)
         names = request.done.parts
-        # No other blob of the session is to be read by naming it here.
+        # The worker must not get other blobs of the session by naming them.
         if any(name not in request.parts and name not in known for name in names):
             raise WorkerLost("The Python worker named a part that does not exist.")
         new = {name: request.parts[name] for name in names if name in request.parts}
@@ -151,7 +151,7 @@ class PythonWorker:
             self.process.frames.longest_blob = longest
             request = self._ask(message, blob)
             try:
-                # Code of the variables runs in there, too.
+                # Pickling may run code of the variables, so time is limited.
                 with anyio.move_on_after(self._limits.seconds):
                     await request.over.wait()
             finally:
@@ -177,7 +177,7 @@ class PythonWorker:
         self.process.check()
 
     async def _see_through(self, cell: "_Cell", request: "_Request") -> None:
-        """Wait for a result, for the end of the process, or until it must be ended."""
+        """Wait for a result or the end of the process; stop a cell that runs too long."""
         try:
             async with anyio.create_task_group() as calls:
                 cell.calls, self._cell = calls, cell
@@ -202,7 +202,7 @@ class PythonWorker:
         return Cell(self._cut(request.done.text), request.done.failed, seconds=seconds)
 
     def _cut(self, text: str) -> str:
-        """Cut text that code wrote around the limit; other text is short already."""
+        """Cut text if code bypassed the limit of the worker."""
         return text[: self._limits.output + _SLACK_CHARS]
 
     async def _stop(self, request: "_Request", why: str) -> None:
@@ -241,10 +241,10 @@ class PythonWorker:
             case Finaled(value, text) if cell and cell.final is None:
                 cell.give(_check_json(value), text)
             case _:
-                pass  # from a thread of a cell that is over
+                pass  # from a thread of a cell that has ended
 
     def _add_part(self, name: str, part: bytes) -> None:
-        """All parts together are limited to the size of one snapshot."""
+        """Store a part. The sum of all parts is limited to the size of one snapshot."""
         request = self._request
         if request.over.is_set() or not part or len(request.parts) >= _MAX_VARIABLES:
             return
@@ -310,7 +310,7 @@ class _Cell:
         self.waiting = self.called = 0
         self._spent, self._since = 0.0, time.monotonic()
         self._counted, self._looked = 0.0, self._since
-        self._at_look: float | None = None  # all that was computed until then
+        self._at_look: float | None = None  # seconds computed until then
 
     @property
     def spent(self) -> float:
@@ -323,10 +323,10 @@ class _Cell:
         self.called += change > 0
 
     def computes(self, seconds: float) -> None:
-        """`seconds`: all that the process has computed so far, in all cells."""
+        """Update the clock. `seconds` is the CPU time of the process so far."""
         now, spent, before = time.monotonic(), self.spent, self._at_look
         gone, counted = now - self._looked, spent - self._counted
-        if before is not None:  # several at once count as one
+        if before is not None:  # parallel threads count once
             self._spent += max(0.0, min(seconds - before, gone) - counted)
         self._looked, self._counted, self._at_look = now, self.spent, seconds
 
@@ -343,7 +343,7 @@ def _clip(pairs: Pairs) -> Pairs:
 
 
 def _check_json(value: str) -> Raw:
-    """Make sure that it is valid JSON."""
+    """Validate that `value` is JSON."""
     try:
         return Raw(msgspec.json.encode(msgspec.json.decode(value)))
     except (msgspec.DecodeError, RecursionError) as error:

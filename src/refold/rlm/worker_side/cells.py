@@ -52,7 +52,7 @@ class Cells:
         self._name = self._value = ""
 
     def run(self, source: str) -> tuple[str, bool]:
-        """The observation, and whether the cell failed."""
+        """Run a cell. Returns the observation, and whether the cell failed."""
         # The same code fails with the same words; and no number means two cells, when
         # functions come back in another process.
         name = f"<cell {sha256(source.encode(errors='replace')).hexdigest()[:16]}>"
@@ -66,7 +66,7 @@ class Cells:
             self._interrupter.run(lambda: self._do(source, name))
         except Stopped as stopped:
             error = self._stop_text(stopped)
-        except BaseException as raised:  # what code raises is for its author to read
+        except BaseException as raised:  # errors of the code are reported to its author
             error = self._error(raised)
         finally:
             sys.settrace(None)

@@ -1,6 +1,6 @@
 """Interrupts the code of a cell: with an exception that is repeated until the code ends.
 
-If code does not end all the same, the host ends the process.
+If the code still does not end, the host ends the process.
 """
 
 import signal

@@ -233,7 +233,7 @@ def _read(index: Bytes) -> list[_Row]:
                 rows.append((str(name), str(kind), bytes(index[offset : offset + place])))
                 offset += place
         return rows
-    except Exception as error:  # whatever there is that is wrong with it
+    except Exception as error:  # whatever is wrong with it
         raise ValueError(
             f"the snapshot could not be read ({_error_text(error)})"
         ) from error

@@ -46,7 +46,7 @@ class Link:
         self._out.put((self._frame(message, blob), None))
 
     def send_now(self, message: Mapping[str, object]) -> None:
-        """Returns when the kernel has it, or after a second."""
+        """Send a message. Returns when the kernel has it, or after a second."""
         lock = Lock()
         lock.acquire()
         self._out.put((self._frame(message, b""), lock.release))
@@ -97,7 +97,7 @@ class Link:
                         box.put(message)
                 else:
                     on_message(message, blob)
-                del body, blob  # the next one may be long in coming
+                del body, blob  # the next one may arrive much later
         except BaseException:  # the host is gone, or code has closed what is ours
             self._exit(_BROKEN_CODE)
 
