@@ -27,7 +27,7 @@ _KNOWN_KEYS = frozenset(["allow", "ask", "deny", "defaultMode", "additionalDirec
 
 
 class ImportedRules(Struct, frozen=True):
-    """Rule texts of ours. `left` says in a sentence each what was left out or changed."""
+    """Rule texts of ours. Each sentence in `left` reports what was left out or changed."""
 
     allow: tuple[str, ...] = ()
     ask: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class ImportedRules(Struct, frozen=True):
 
 
 def convert_rules(permissions: Mapping[str, object]) -> ImportedRules:
-    """`permissions` is the object of that name in a `settings.json`, as JSON gives it."""
+    """Convert `permissions`, the object of that name in a `settings.json`."""
     left = [
         f"{key!r} is not supported here" for key in permissions if key not in _KNOWN_KEYS
     ]
@@ -113,7 +113,7 @@ def _command(pattern: str, verdict: Verdict, written: str, left: list[str]) -> s
     words = pattern.split()
     if all("*" not in word for word in words[:-1]) and words[-1] == "*":
         return f"bash({pattern})"
-    # There a star may stand for several words, here for a part of one.
+    # A star matches several words there, but only part of one here.
     if verdict == "allow":
         left.append(f"{written!r} matches whole words here: a * in it matches no spaces")
         return f"bash({pattern})"

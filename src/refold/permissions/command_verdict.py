@@ -45,12 +45,12 @@ from refold.values.path_names import below, is_steering
 from refold.values.tools import Confinement
 
 _EDITOR_OPTIONS = {"-i", "--interactive", "--edit-todo"}  # of git rebase
-# A sandboxed command has these for itself, or they hold nothing.
+# A sandboxed command has its own copies of these, or they contain nothing.
 _OF_EVERY_COMMAND = (
     "/tmp", "/var/tmp", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom",
     "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/fd", "/dev/tty",
 )  # fmt: skip
-# Programs and what they need: each sandbox shows them, to read.
+# Programs and what they need: readable in each sandbox.
 _OF_THE_SYSTEM = (
     "/bin",
     "/etc",
@@ -67,16 +67,16 @@ _A_FILE_HERE = re.compile(f"[\\w.+{STAR}{QUERY}{BRACKET}\\]-]+")
 
 
 class _Command(Struct, frozen=True):
-    """What was found out about a command, once for all that judge it."""
+    """The analysis of a command, shared by all checks."""
 
     access: Access
     cwd: str
     found: NestedCommands
     files: tuple[NamedFile, ...]
     looked: tuple[SurveyedCommand, ...]
-    granted: tuple[str, ...] = ()  # files outside that it names and a rule allows to read
-    unread: str = ""  # why it could not be read for certain, and which part of it
-    hosts: tuple[str, ...] = ()  # that it is known to want
+    granted: tuple[str, ...] = ()  # outside files that a rule allows to read
+    unread: str = ""  # why it could not be parsed with certainty, and which part
+    hosts: tuple[str, ...] = ()  # hosts that it is known to need
     network: NetworkRules = NetworkRules()
 
     @property
@@ -95,7 +95,7 @@ class _Command(Struct, frozen=True):
 
 
 def _part_problem(command: SurveyedCommand, every: Sequence[SurveyedCommand]) -> str:
-    """Its problem, and which part it is where there are several."""
+    """The problem of a part, which is named if there are several."""
     where = "" if len(every) == 1 else f", in {short_text(command.part.text)}"
     return f"{command.problem}{where}"
 
@@ -135,7 +135,7 @@ def decide_command(
     unseen = decision.verdict == "allow" and not _steers_git(command)
     settings = confines.opened
     if unseen or not _changes_git_settings(command):
-        # The user does not see what git is about to write, or it writes nothing of this.
+        # The user does not see what git will write, or git writes no settings.
         confines = structs.replace(confines, opened=(), of_git=settings)
     if settings and not unseen and _edits_rebase(command):
         listed = _in_git(command, facts, ".git/rebase-merge")
@@ -167,7 +167,7 @@ def _examine(access: Access, rules: Sequence[Rule], facts: Facts) -> _Command:
 
 
 def _unread(text: str, nested: NestedCommands, looked: Sequence[SurveyedCommand]) -> str:
-    """Why it is not certain what this runs, and which part of it; "" if it is."""
+    """Why it is uncertain what the script runs, and which part; "" if it is certain."""
     if not text.strip():
         return "it is empty"
     if problem := split_script(text).problem:
@@ -186,7 +186,7 @@ def _unread(text: str, nested: NestedCommands, looked: Sequence[SurveyedCommand]
 
 
 def _mismatch(looked: Sequence[SurveyedCommand], script: Script) -> SurveyedCommand | None:
-    """The first command that the strict reading and the grammar do not see alike."""
+    """The first command that the strict parser and the grammar parse differently."""
     theirs = [[word.text for word in simple.words] for simple in script.commands]
     for index, command in enumerate(looked):
         if index >= len(theirs) or not _same(command.part, theirs[index]):
@@ -199,7 +199,7 @@ def _same(part: SimpleCommand, theirs: Sequence[str]) -> bool:
     if mine[0] == theirs[0] == "[":
         return True
     marks = [loop.mark for loop in part.loops]
-    # What the words of a loop stand for is known here only.
+    # Only the strict parser knows the words of a loop.
     return len(mine) == len(theirs) and all(
         expected == actual or any(mark in expected for mark in marks)
         for expected, actual in zip(mine, theirs, strict=True)
@@ -214,7 +214,7 @@ def _by_rules(
     *,
     sure: bool = False,
 ) -> Decision | None:
-    """If a rule may apply to a hidden part, the user is asked at least."""
+    """The verdict of a matching rule. If it may apply to a hidden part, ask the user."""
     unsure: Rule | None = None
     for rule, match in _matching_rules(command, verdict, rules, facts):
         if match == "yes":
@@ -288,7 +288,7 @@ def _protected_paths(command: _Command, facts: Facts) -> Iterator[str]:
 
 
 def _is_shared(real: str, facts: Facts) -> bool:
-    """The sandbox keeps it from being written."""
+    """Whether it is in a directory that the sandbox makes read-only."""
     return facts.sandboxed and any(below(real, shared) for shared in facts.shared)
 
 
@@ -303,7 +303,7 @@ def _steers_git(command: _Command) -> str:
 def _planning(
     command: _Command, mode: Mode, rules: Sequence[Rule], facts: Facts
 ) -> Decision | None:
-    """Said before anything is asked about; only a deny rule that surely holds comes first."""
+    """The verdict of plan mode. Only a deny rule that matches for certain comes before it."""
     if mode != "plan" or command.looks:
         return None
     why = f"plan mode runs only read-only commands, and {command.problem}"
@@ -344,7 +344,7 @@ def _by_allow(command: _Command, rules: Sequence[Rule], mode: Mode) -> Decision 
 
 
 def whole_script(access: Access, facts: Facts) -> bool:
-    """May a rule that repeats this script cover it?"""
+    """Whether a rule that repeats this script may cover it."""
     return _is_repeatable(_examine(access, (), facts), facts)
 
 
@@ -357,7 +357,7 @@ def _is_repeatable(command: _Command, facts: Facts) -> bool:
 
 
 def _by_script(command: _Command, rules: Sequence[Rule], facts: Facts) -> Decision | None:
-    """Allowed by a rule that repeats the whole script."""
+    """Allow a script that a rule repeats as a whole."""
     from refold.permissions.shell.whole_scripts import has_unknown_arguments
 
     text = command.access.subject.strip()
@@ -372,7 +372,7 @@ def _by_script(command: _Command, rules: Sequence[Rule], facts: Facts) -> Decisi
 def _reaching(
     command: _Command, decision: Decision | None, facts: Facts
 ) -> Decision | None:
-    """What a rule for the command says, if the rules for hosts cover what it names."""
+    """The verdict of a rule for the command; ask if no rule for hosts covers its hosts."""
     if decision is None or not command.network.allowed or not facts.filters_hosts:
         return decision
     if not (missing := command.network.without_allow_rule(command.hosts)):
@@ -391,7 +391,7 @@ def _covering(part: SurveyedCommand, allow_rules: Sequence[Rule]) -> Rule | None
 
 
 def _in_sandbox(command: _Command, mode: Mode, facts: Facts) -> Decision | None:
-    """In mode `sandbox`: allowed, if the sandbox holds all that it does."""
+    """In mode `sandbox`: allow a command if the sandbox covers all that it does."""
     if mode != "sandbox":
         return None
     if reason := _leaves_sandbox(command, facts):
@@ -425,7 +425,7 @@ def _leaves_sandbox(command: _Command, facts: Facts) -> str:
 
 
 def _records_hidden(command: _Command, facts: Facts) -> str:
-    """Git must see a file to record what is in it, or that it has not changed."""
+    """Why git cannot record a hidden file, or "": it must see the content to compare it."""
     runs = any(w[0].text.rsplit("/", 1)[-1] == "git" for w in command.found.commands)
     if command.looks or not runs or not (path := facts.tracked_keys()):
         return ""
@@ -445,7 +445,7 @@ def _reason_not_judged(command: _Command) -> str:
 
 
 def _is_elsewhere(file: NamedFile, facts: Facts) -> bool:
-    """Outside the workspace, and not what every sandboxed command has."""
+    """Whether it is outside the workspace, and not a path that all sandboxed commands have."""
     real = file.real
     if not real.startswith("/"):
         return False
@@ -467,7 +467,7 @@ def _confines(command: _Command, mode: Mode, facts: Facts) -> Confinement:
 
 
 def _for_git(command: _Command, facts: Facts) -> tuple[str, ...]:
-    """git writes its own settings and hooks, if no other program runs with it."""
+    """The settings and hooks that git may write, if no other program runs with it."""
     only_git = bool(command.looked) and all(
         p.part.values[0] == "git" or not p.problem for p in command.looked
     )
@@ -487,7 +487,7 @@ def _changes_git_settings(command: _Command) -> bool:
 
 
 def _edits_rebase(command: _Command) -> bool:
-    """Does git note for a rebase what the user saw, which may be programs to run later?"""
+    """Whether the command edits the list of a rebase, which may name programs to run later."""
     values = [part.part.values for part in command.looked]
     return any(
         v[0] == "git" and "rebase" in v and (steers(v) or not _EDITOR_OPTIONS.isdisjoint(v))

@@ -34,7 +34,7 @@ from refold.values.tools import Confinement, Effect
 
 
 def decide(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> Decision:
-    """`rules` may be in any order; of several with one verdict the first is named."""
+    """Decide on a call. Of several matching rules with one verdict the first is named."""
     decision = _decide(access, mode, rules, facts)
     if decision.verdict != "ask":
         return decision
@@ -51,7 +51,7 @@ def decide(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> D
 
 def _decide(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> Decision:
     if is_command(access):
-        # Not wanted where no command is ever judged: a grammar is loaded.
+        # Imported late, because it loads a grammar.
         from refold.permissions.command_verdict import decide_command
 
         return decide_command(access, mode, rules, facts)
@@ -73,7 +73,7 @@ def _decide(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> 
 def readable(real: str, rules: Sequence[Rule], facts: Facts) -> bool:
     """Whether a tool that was given a folder may show the content of this file.
 
-    For every walk: a search, a list of files, an attached folder.
+    It applies to searches, lists of files and attached folders.
     """
     return may_read(real, rules, facts) and not is_protected(real, facts, writes=False)
 
@@ -86,12 +86,12 @@ def unreadable(real: str, rules: Sequence[Rule], facts: Facts) -> str:
 
 
 def unreadable_as_a_whole(rules: Sequence[Rule], facts: Facts) -> set[str]:
-    """Files and folders, anywhere on the disk, that deny rules on reading name literally."""
+    """Files and folders, anywhere on disk, that deny rules on reading name literally."""
     return {path for rule in _never_read(rules) for path in whole(rule, facts)}
 
 
 def folders_with_unreadable(rules: Sequence[Rule], facts: Facts) -> set[str]:
-    """Folders, anywhere, below which deny rules on reading may mean some of the files."""
+    """Folders, anywhere on disk, with files that deny rules on reading may match."""
     return {folder for rule in _never_read(rules) for folder in beginnings(rule, facts)}
 
 
@@ -126,7 +126,7 @@ def _after_outside_text(access: Access, facts: Facts) -> Decision | None:
 
 
 def _private(access: Access, rules: Sequence[Rule]) -> Decision | None:
-    """Addresses inside are refused in every mode, unless a rule permits them for the host."""
+    """Refuse private addresses in every mode, unless a rule permits them for the host."""
     if access.tool not in WEB_TOOLS:
         return None
     from refold.values.web_address import host_of, is_inside_name

@@ -1,4 +1,4 @@
-"""What a call would access, what is known of the workspace, and which files are protected.
+"""What a call would access, the facts about the workspace, and which files are protected.
 
 A decision depends on these alone; the caller collects them. Protected files hold secrets or decide
 what runs, and are asked about in every mode. They are recognized by name, whether they exist or not:
@@ -16,13 +16,13 @@ from refold.values.modes import Verdict
 from refold.values.path_names import KEYS_REASON, below, guard_reason
 from refold.values.tools import Confinement, Effect
 
-# Commands make these all the time, so no sandbox keeps them from it.
+# Commands create these all the time, so no sandbox prevents it.
 _KEY_FILES = r".+\.(?:pem|key|p12|pfx|ppk|kdbx|keystore|jks)"
 _RUN_LATER = ("/.husky/", "/library/launchagents/")
 
 
 class Target(Struct, frozen=True):
-    """A file that a call names, and where that leads: absolute, links followed."""
+    """A file that a call names, and its real path: absolute, links followed."""
 
     path: str
     real: str
@@ -41,24 +41,24 @@ class Access(Struct, frozen=True):
     subject: str = ""
     files: tuple[Target, ...] = ()
     cwd: str = ""
-    network: bool = False  # a command that is to reach the network
-    hosts: tuple[str, ...] = ()  # of which it names these: patterns of `values.hosts`
-    private: bool = False  # the host of a web address leads to a private IP address
+    network: bool = False  # a command that needs the network
+    hosts: tuple[str, ...] = ()  # the hosts that it names: patterns of `values.hosts`
+    private: bool = False  # the host of a web address resolves to a private IP address
     command: bool = False
 
 
 def as_written(path: str) -> str:
-    """For places without links."""
+    """Normalize a path for file systems without links."""
     return normpath(join("/", path))
 
 
 def no_urls() -> Sequence[str]:
-    """As if no repository had a remote: for `Facts.git_urls`."""
+    """The default of `Facts.git_urls`: no repository has a remote."""
     return ()
 
 
 def no_part(paths: Sequence[str]) -> str:
-    """As if no directory were a repository: for `Facts.git_part`."""
+    """The default of `Facts.git_part`: no directory is a repository."""
     return ""
 
 
@@ -93,12 +93,12 @@ class Facts(Struct, frozen=True):
     git_urls: Callable[[], Sequence[str]] = no_urls
 
     def outside(self, real: str) -> bool:
-        """Is this path, links followed, outside of all roots?"""
+        """Whether this path, links followed, is outside of all roots."""
         return not any(below(real, root) for root in self.roots)
 
 
 class Decision(Struct, frozen=True):
-    """A verdict. `rule` in `source` decided, or, if that is "", what `reason` says.
+    """A verdict. `rule` in `source` decided, or, if that is "", the cause in `reason`.
 
     With `once`, the user may allow only this one call. `outside`: it asks because the model
     has read text from outside.
@@ -114,7 +114,7 @@ class Decision(Struct, frozen=True):
 
 
 def is_protected(path: str, facts: Facts, *, writes: bool) -> bool:
-    """Is this file asked about in every mode? `path` is absolute."""
+    """Whether every mode asks about this file. `path` is absolute."""
     theirs = any(below(path, tree) for tree in facts.trees)
     if not theirs and any(below(path, own) for own in facts.own):
         return True

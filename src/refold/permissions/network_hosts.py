@@ -35,7 +35,7 @@ from refold.values.web_address import web_address
 
 _URL_PATTERN = r"https?://[^\s'\"<>|;()]+"
 _USER_PATTERN = r"(?<=:)//[^/?#]*@"
-# The preset of a program's registry. `git` has remotes of its own.
+# The preset of a program's registry. `git` has its own remotes.
 _REGISTRY_HOSTS = {
     name: preset
     for preset, names in {
@@ -58,7 +58,7 @@ _PYTHON_NAME = re.compile(r"python[0-9.]*")
 
 
 class NetworkRules(Struct, frozen=True):
-    """What the rules say of hosts, as patterns, and the rules themselves."""
+    """The patterns of hosts in the rules, and the rules themselves."""
 
     allowed: tuple[str, ...] = ()
     asked: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ class NetworkRules(Struct, frozen=True):
     rules: tuple[Rule, ...] = ()
 
     def without_allow_rule(self, named: Sequence[str]) -> tuple[str, ...]:
-        """Which of these patterns no allow rule covers."""
+        """Those of these patterns that no allow rule covers."""
         if EVERY_HOST in self.allowed:
             return ()
         plain = ReachableHosts(self.allowed)
@@ -75,9 +75,9 @@ class NetworkRules(Struct, frozen=True):
     def about(
         self, access: Access, named: Sequence[str], verdict: Verdict
     ) -> Decision | None:
-        """What a deny or ask rule says of hosts that a call spells, or a URL in it.
+        """The verdict of a deny or ask rule for hosts that a call or a URL in it names.
 
-        Of the hosts of a registry a program may need only some.
+        Hosts of a registry do not count: a program may need only some of them.
         """
         spelled = [n for n in named if n in access.hosts or not preset_of(n)]
         for rule in self.rules:
@@ -101,7 +101,7 @@ def network_rules(rules: Sequence[Rule]) -> NetworkRules:
 def hosts_of_command(
     access: Access, nested: NestedCommands, facts: Facts
 ) -> tuple[str, ...]:
-    """Patterns of the hosts that a command is known to want, those of the call first."""
+    """Patterns of the hosts that a command is known to need, those of the call first."""
     if not access.network:
         return ()
     wanted = (*access.hosts, *_in_commands(nested.commands, facts))
@@ -123,13 +123,13 @@ def reachable_hosts(
 
 
 def _is_shown(asked: str, named: Sequence[str]) -> bool:
-    """Does a question name a host that an ask rule is about?"""
+    """Whether the question names a host that this ask rule matches."""
     rule = ReachableHosts((), (asked,))
     return any(n == EVERY_HOST or rule.denies(place_of(n)[0]) for n in named)
 
 
 def in_words(hosts: ReachableHosts | None) -> str:
-    """For a question: these hosts, which are all that the command reaches."""
+    """Text for a question: the hosts that the command can reach."""
     if hosts is None:
         return "every host"
     if hosts.allowed == EVERY_PUBLIC_HOST.allowed:
@@ -138,9 +138,9 @@ def in_words(hosts: ReachableHosts | None) -> str:
 
 
 def rules_for(named: Sequence[str]) -> tuple[str, ...]:
-    """Rules that let a command reach these hosts: a preset for those that it has.
+    """Rules that let a command reach these hosts, with presets where they match.
 
-    None for every host: that is a choice of its own.
+    None for every host: that needs a choice of its own.
     """
     if EVERY_HOST in named:
         return ()
@@ -179,7 +179,7 @@ def _hosts_in(text: str) -> Iterator[str]:
             port = "" if place.port in DEFAULT_PORTS else f":{place.port}"
             host = f"[{place.host}]" if ":" in place.host else place.host
             (pattern,) = expand_hosts(host + port)
-        except ValueError:  # a variable stands in it
+        except ValueError:  # it contains a variable
             continue
         if pattern != EVERY_HOST and covers_place(pattern, place.host, place.port):
             yield pattern

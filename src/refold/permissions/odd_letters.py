@@ -1,6 +1,6 @@
-"""Names that a user may take for others: they mix alphabets, or are hosts in another alphabet.
+"""Finds misleading names: they mix alphabets, or are hosts in another alphabet.
 
-Only for what a question says. A name decides nothing by how it looks: rules compare its letters.
+Only for the text of questions: rules compare the letters of a name, not its looks.
 Invisible characters are escaped elsewhere (`values.text`).
 """
 
@@ -9,7 +9,7 @@ import unicodedata
 
 from refold.values.web_address import host_of
 
-# Letters of other alphabets with the looks of Latin ones.
+# Letters of other alphabets that look like Latin ones.
 _CYRILLIC_LOOKALIKES = "\u0430\u0441\u0435\u043e\u0440\u0445\u0443\u0456\u0458\u0455\u04bb\u0501\u051b\u051d\u0475\u04cf\u0410\u0412\u0415\u041a\u041c\u041d\u041e\u0420\u0421\u0422\u0425\u0423\u0406\u0408\u0405"  # fmt: skip
 _GREEK_LOOKALIKES = "\u03bf\u03bd\u03b1\u03b9\u03ba\u03c1\u03c5\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7"  # fmt: skip
 _OTHER_LOOKALIKES = (
@@ -18,12 +18,12 @@ _OTHER_LOOKALIKES = (
 _LOOKS_LATIN = frozenset(_CYRILLIC_LOOKALIKES + _GREEK_LOOKALIKES + _OTHER_LOOKALIKES)
 _WORD_PATTERN = re.compile(r"[^\W\d_]+")
 _ADDRESS_PATTERN = re.compile(r"\bhttps?://[^\s'\"<>|;)]+", re.IGNORECASE)
-_MAX_TEXT_CHARS = 10_000  # characters that are looked at
+_MAX_TEXT_CHARS = 10_000  # of a text that are checked
 _MAX_SHOWN_CHARS = 60
 
 
 def odd_letter(text: str) -> str:
-    """A clause about the first such name in `text`, or "" if there is none."""
+    """A clause about the first misleading name in `text`, or "" if there is none."""
     if text.isascii():
         return ""
     for match in _ADDRESS_PATTERN.finditer(text, 0, _MAX_TEXT_CHARS):

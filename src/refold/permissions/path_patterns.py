@@ -20,14 +20,14 @@ _WILD_CHARACTERS = re.compile(r"[*?\[\\]")
 
 
 def allows(pattern: str, real: str, facts: Facts) -> bool:
-    """`real` is absolute, links followed."""
+    """Whether an allow rule covers `real`, which is absolute, links followed."""
     return any(
         _regex(start, rest).fullmatch(real) for start, rest in _anchored(pattern, facts)
     )
 
 
 def forbids(pattern: str, path: str, facts: Facts) -> Held:
-    """`path` is absolute and may contain marks for unknown text."""
+    """Whether a deny or ask rule matches. `path` is absolute and may contain marks."""
     hidden, answer = bool(MARK_PATTERN.search(path)), "no"
     for start, rest in _anywhere(pattern, facts):
         if hidden:
@@ -47,7 +47,7 @@ def whole(pattern: str, facts: Facts) -> Iterator[str]:
 
 
 def beginnings(pattern: str, facts: Facts) -> Iterator[str]:
-    """The folders that a forbidding pattern begins in, if it is no one file.
+    """The folders in which a forbidding pattern begins, unless it names one file.
 
     None for a pattern that applies anywhere: a whole disk cannot be searched.
     """
@@ -62,7 +62,7 @@ def beginnings(pattern: str, facts: Facts) -> Iterator[str]:
 
 
 def problem(pattern: str) -> str:
-    """Why it makes no sense as a path, or ""."""
+    """Why the pattern is invalid as a path, or ""."""
     try:
         regex(pattern, across=True)
     except ValueError as error:
@@ -98,7 +98,7 @@ def _everywhere(pattern: str, facts: Facts) -> Iterator[tuple[str, str]]:
         return
     for start, rest in _anchored(stripped, facts):
         yield start, rest
-        # A link in the pattern leads to the files that are meant.
+        # The pattern means the files that a link in it leads to.
         if name := literal_name(rest):
             real = facts.follow(f"{start}/{name}")
             if real != f"{start}/{name}":
@@ -113,7 +113,7 @@ def _everywhere(pattern: str, facts: Facts) -> Iterator[tuple[str, str]]:
 
 def _is_below(start: str, rest: str, path: str) -> bool:
     exact, wide = _wide_regexes(start, rest)
-    # A slash at the end: `secret/**` speaks of the folder too.
+    # With a slash at the end: `secret/**` matches the folder, too.
     return any(
         regex.fullmatch(name) or regex.fullmatch(f"{name}/")
         for regex, name in ((exact, path), (wide, path.casefold()))
@@ -127,7 +127,7 @@ def _regex(start: str, rest: str) -> re.Pattern[str]:
 
 @lru_cache(maxsize=512)
 def _wide_regexes(start: str, rest: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """For the path as it is, and for one without a difference between cases."""
+    """Expressions for the path as it is, and for the path with its case folded."""
     exact = f"{_regex(start, rest).pattern}(?:/.*)?"
     folded = re.escape(start.casefold() + "/") + regex(rest.casefold(), across=True)
     ignoring = re.DOTALL | re.IGNORECASE

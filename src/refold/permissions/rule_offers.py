@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from refold.permissions.shell.plain_script import SimpleCommand
 
 _UNUSUAL_CHARACTERS = set("*?[]{}\\")
-# What these change holds for the commands after them, whichever a rule for them is used with.
+# These affect all later commands, whichever command a rule for them is used with.
 _STATEFUL_PROGRAMS = frozenset((
     "export", "declare", "typeset", "local", "readonly", "unset", "set", "shopt", "alias",
     "unalias", "source", ".", "read", "mapfile", "readarray", "getopts", "trap", "enable", "hash",
     "umask", "ulimit", "exec", "eval", "let", "cd", "pushd", "popd",
 ))  # fmt: skip
-MAX_RULES = 6  # of a set: more are not read before they are confirmed
+MAX_RULES = 6  # of a set: users do not read more before they confirm
 
 
 def offers(access: Access, facts: Facts) -> tuple[str, ...]:
-    """Rules each of which covers this call: the most useful, then the narrowest.
+    """Rules that each cover this call: the most useful, then the narrowest.
 
-    None where no rule can: `rule_set` may have several that do together, and a name that
-    holds `*` cannot be written as one.
+    None if no rule can: `rule_set` may have several that do together, and a name with `*`
+    cannot be written as a rule.
     """
     if is_command(access):
         parts = _acting(access, facts)
@@ -54,7 +54,7 @@ def offers(access: Access, facts: Facts) -> tuple[str, ...]:
 def rule_set(access: Access, facts: Facts) -> tuple[str, ...]:
     """Rules that cover a command together, one for each part that needs one.
 
-    () where one rule covers all of it, or some part has none.
+    () if one rule covers all of it, or if a part has none.
     """
     if not is_command(access):
         return ()
@@ -63,7 +63,7 @@ def rule_set(access: Access, facts: Facts) -> tuple[str, ...]:
 
 
 def with_hosts(rules: tuple[str, ...], access: Access, facts: Facts) -> tuple[str, ...]:
-    """These rules, and those for the hosts that a command wants; () if they are too many."""
+    """These rules, and those for the hosts that a command needs; () if there are too many."""
     if not (access.network and facts.filters_hosts and rules and is_command(access)):
         return rules
     from refold.permissions.network_hosts import hosts_of_command, rules_for
@@ -75,7 +75,7 @@ def with_hosts(rules: tuple[str, ...], access: Access, facts: Facts) -> tuple[st
 
 
 def narrowest(access: Access, facts: Facts) -> str:
-    """The rule that covers this call and as little else as can be, or ""."""
+    """The rule that covers this call and as little else as possible, or ""."""
     if is_command(access):
         parts = _acting(access, facts)
         return _exact(parts[0]) if len(parts) == 1 else ""
@@ -126,7 +126,7 @@ def _folder(access: Access, facts: Facts) -> str:
 
 
 def _of_parts(parts: "Sequence[SimpleCommand]") -> tuple[str, ...]:
-    """Rules each of which covers all of `parts`."""
+    """Rules that each cover all of `parts`."""
     from refold.permissions.shell.command_patterns import covers
 
     if len(parts) == 1:
@@ -152,7 +152,7 @@ def _whole(access: Access, facts: Facts) -> str:
 
 
 def _acting(access: Access, facts: Facts) -> "tuple[SimpleCommand, ...]":
-    """The commands that do more than look; none if one of them has patterns."""
+    """The commands that do more than read; none if one of them has patterns."""
     from refold.permissions.shell.read_only import survey
 
     looked = survey(
@@ -173,7 +173,7 @@ def _acting(access: Access, facts: Facts) -> "tuple[SimpleCommand, ...]":
 
 
 def _useful(part: "SimpleCommand") -> str:
-    """The program, its subcommand and whatever follows."""
+    """A rule for the program and its subcommand with any further words."""
     from refold.permissions.shell.command_patterns import covers
     from refold.permissions.shell.everyday_programs import beginning_of
 

@@ -27,16 +27,16 @@ from refold.values.path_names import is_steering
 from refold.values.tools import Effect
 
 COMMAND_TOOLS = frozenset(("bash", "background_run", "monitor"))
-CODE_TOOLS = frozenset(("python",))  # only walls around it keep it to looking
+CODE_TOOLS = frozenset(("python",))  # only a sandbox can make it read-only
 EDIT_TOOLS = frozenset(
     ("edit_file", "write_file", "multi_edit", "apply_patch", "notebook_edit")
 )
 LOOK_TOOLS = frozenset(("read_file", "grep", "glob", "list_files", "tree"))
 WEB_TOOLS = frozenset(("web_fetch",))
-# They only read, though on the network.
+# They only read, but from the network.
 OUTSIDE_TOOLS = frozenset(("web_fetch", "web_search", "mcp__read_resource"))
 OUTSIDE_TEXT_REASON = "the model has read text from outside since your last message"
-NETWORK_RULE = "net"  # no tool: the hosts of commands
+NETWORK_RULE = "net"  # not a tool: the hosts of commands
 LATER_TOOLS = frozenset(("schedule",))  # runs without a user
 DOMAIN_PREFIX = "domain:"
 PRIVATE_PREFIX = "private:"  # a host that may be in a private network
@@ -60,7 +60,7 @@ class Rule(Struct, frozen=True):
     verdict: Verdict
     tool: str
     pattern: str = ""  # "": every call of the tool
-    source: str = ""  # where it was written
+    source: str = ""  # where it was defined
     match: tuple[str, ...] = ()
     not_match: tuple[str, ...] = ()
 
@@ -128,7 +128,7 @@ def _no_host(pattern: str) -> str:
 
 
 def check_examples(rule: Rule) -> Rule:
-    """The rule itself. Raises `BadInput` where it breaks its own examples."""
+    """Return the rule. Raises `BadInput` if it contradicts its own examples."""
     for example in (*rule.match, *rule.not_match):
         wanted = example in rule.match
         if _holds(rule, example) is not wanted:
@@ -175,7 +175,7 @@ def _holds(rule: Rule, example: str) -> bool:
 
 
 def deny_host_patterns(rules: Sequence[Rule]) -> tuple[str, ...]:
-    """Patterns of hosts that no command may reach, whatever else is said of it."""
+    """Patterns of hosts that no command may reach, whatever other rules allow."""
     named = [r.pattern for r in rules if r.tool == NETWORK_RULE and r.verdict == "deny"]
     if not named:
         return ()
@@ -202,7 +202,7 @@ def _as_path(example: str, facts: Facts) -> str:
 
 
 def kind_of(tool: str, effect: Effect) -> _Kind:
-    """What the pattern of a rule is compared with, for calls of this tool."""
+    """What the pattern of a rule is matched against, for calls of this tool."""
     if tool in COMMAND_TOOLS:
         return "command"
     if tool in WEB_TOOLS:
@@ -215,17 +215,17 @@ def kind_of(tool: str, effect: Effect) -> _Kind:
 
 
 def ours(name: str) -> str:
-    """The name of a tool here, as rules of other agents and short forms say it."""
+    """Our name of a tool for a short form or another agent's name."""
     return _TOOL_ALIASES.get(name, name)
 
 
 def is_command(access: Access) -> bool:
-    """Is the call judged by the command line that it runs?"""
+    """Whether the call is judged by the command line that it runs."""
     return access.command or access.tool in COMMAND_TOOLS
 
 
 def is_about(written: str, tool: str, effect: Effect, *, command: bool = False) -> bool:
-    """Does a rule for `written` speak of calls of `tool`? `command`: it runs command lines."""
+    """Whether a rule for `written` applies to `tool`. `command`: it runs command lines."""
     name = ours(written)
     if fnmatchcase(tool, name):
         return True
@@ -237,14 +237,14 @@ def is_about(written: str, tool: str, effect: Effect, *, command: bool = False) 
         return tool in LOOK_TOOLS or (
             effect is Effect.LOOK and not tool.startswith("mcp__")
         )
-    # A whole server, written without its tools.
+    # The name of a server applies to all its tools.
     return (
         name.startswith("mcp__") and name.count("__") == 1 and tool.startswith(f"{name}__")
     )
 
 
 def is_elsewhere(written: str) -> bool:
-    """Does it name a tool that this session may not have, and others do?"""
+    """Whether it names a tool that other sessions have, even if this one does not."""
     return ours(written) in (*_TOOL_ALIASES.values(), NETWORK_RULE) or written.startswith(
         "mcp__"
     )
@@ -262,7 +262,7 @@ def writes(written: str) -> bool:
 def forbidding(
     access: Access, verdict: Verdict, rules: Sequence[Rule], facts: Facts
 ) -> Decision | None:
-    """What a deny or ask rule says. Not for commands."""
+    """The verdict of a deny or ask rule. Not for commands."""
     for rule in rules_about(rules, verdict, access):
         if not rule.pattern or _forbids(rule, access, facts):
             return decision_of(rule)
@@ -270,7 +270,7 @@ def forbidding(
 
 
 def allowing(access: Access, rules: Sequence[Rule], facts: Facts) -> Decision | None:
-    """What an allow rule says, if rules cover the whole of the call. Not for commands."""
+    """The verdict of an allow rule, if rules cover the whole call. Not for commands."""
     allow_rules = list(rules_about(rules, "allow", access))
     if not access.files:
         match = next((r for r in allow_rules if _allows(r, access)), None)
@@ -284,7 +284,7 @@ def allowing(access: Access, rules: Sequence[Rule], facts: Facts) -> Decision | 
 
 
 def may_read(real: str, rules: Sequence[Rule], facts: Facts) -> bool:
-    """Does no deny or ask rule that names files speak against reading this one?"""
+    """Whether no deny or ask rule with a pattern may match the reading of this file."""
     from refold.permissions import path_patterns
 
     return not any(
@@ -344,29 +344,29 @@ def _covers_url(pattern: str, url: str) -> bool:
 
 
 def _may_cover_url(pattern: str, url: str) -> bool:
-    """A host includes those below it; what is no URL may be any."""
+    """Whether a pattern may match. A host covers its subdomains; an invalid URL may be any."""
     from refold.values.web_address import covers_below, host_of, web_address
 
     host, wanted = host_of(url), _host_in(pattern)
     if wanted is not None or not host:
         return not host or covers_below(wanted or "", host)
     plain = str(web_address(url)).casefold()
-    read = unquote(plain)  # as a server may read it
+    read = unquote(plain)  # as a server may decode it
     spelled = (url.casefold(), plain, read, re.sub(r"(?<!:)//+", "/", read))
     return any(fnmatchcase(spelling, pattern.casefold()) for spelling in spelled)
 
 
 def _host_in(pattern: str) -> str | None:
-    """The host that a rule for web addresses names; None for one that is about URLs."""
+    """The host that a rule for web addresses names; None for a rule about URLs."""
     kind, colon, host = pattern.partition(":")
     return host if f"{kind}{colon}" in (DOMAIN_PREFIX, PRIVATE_PREFIX) else None
 
 
 def permits_private(access: Access, rules: Sequence[Rule]) -> bool:
-    """Does an allow rule say that the host of this call may be at a private address?
+    """Whether an allow rule permits a private address for the host of this call.
 
-    `private:` says it of a name. `domain:` does not: whoever owns the name decides where it
-    leads, unless it is an address itself, or a name of no public network, as `localhost`.
+    `private:` permits it for a name. `domain:` does not, because the owner of a name decides
+    where it leads, unless it is an address or a local name, such as `localhost`.
     """
     from refold.values.web_address import host_of, is_inside_name
 
@@ -382,12 +382,12 @@ def permits_private(access: Access, rules: Sequence[Rule]) -> bool:
 
 
 def _allows_target(rule: Rule, target: Target, access: Access, facts: Facts) -> bool:
-    """Changes of files that steer agents have to be named: `src/**` does not mean them."""
+    """Whether a rule allows the file. A wildcard such as `src/**` excludes steering files."""
     wide = bool(set(rule.pattern.rpartition("/")[2]) & set("*?["))
     if wide and access.effect is Effect.CHANGE and is_steering(target.real.split("/")):
         return False
     if not rule.pattern:
-        # A tool as a whole is allowed in the workspace; what lies outside has to be named.
+        # A rule for a whole tool applies in the workspace; files outside must be named.
         return not facts.outside(target.real)
     from refold.permissions import path_patterns
 

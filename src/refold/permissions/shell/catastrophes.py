@@ -86,7 +86,7 @@ _DEVICE_PATTERN = re.compile(
     r"(?:.*[=@])?/dev/(?:sd|hd|vd|xvd|nvme|mmcblk|dm-|md\d|loop|nbd|disk/|mapper/|mem$|kmem$|"
     r"port$|sg\d|rdisk|kmsg|watchdog)|/proc/sysrq-trigger$"
 )
-# Nothing but a glob: it may be every name there is.
+# Only a glob: it may match every name.
 _ANY_NAME = re.compile(f"(?:[*{STAR}{QUERY}]|{BRACKET}[^/]*])+")
 _HOME_OF_USER = re.compile(r"~[A-Za-z_][\w-]*(?:/+(?:\*|\.\*)?)?")
 _PROGRAMS_REMOVE = re.compile(
@@ -95,7 +95,7 @@ _PROGRAMS_REMOVE = re.compile(
 
 
 def catastrophe(nested: NestedCommands, cwd: str, facts: Facts) -> str:
-    """What is so grave about it, as in "it removes /"; "" if nothing is."""
+    """A clause about the damage, such as "it removes /", or ""."""
     if nested.bomb:
         return "it starts itself again without end"
     places = places_of(nested, cwd, facts)
@@ -191,7 +191,7 @@ def _target(value: str, places: tuple[str, ...], facts: Facts) -> str:
         return value
     value = value.replace(DIRECTORY_MARK, ".").replace(HOME_MARK, facts.home or "/")
     if UNKNOWN_GAP in value:
-        # What is empty by mistake leaves the rest: `"$X"/` and `$X/*`.
+        # A variable that is empty by mistake leaves the rest: `"$X"/` and `$X/*`.
         value = value.replace(UNKNOWN_GAP, "")
         if not re.fullmatch(rf"/+(?:[*{STAR}]|\.[*{STAR}])?", value):
             return ""

@@ -1,4 +1,4 @@
-"""Does a rule for commands match? Allow rules are narrow, deny and ask rules are wide.
+"""Matches rules for commands: allow rules narrowly, deny and ask rules widely.
 
 An allow rule covers one simple command, and only what it spells, word by word. A last ` *`
 or `:*` matches further words, except dangerous ones: options that write or run, and
@@ -66,7 +66,7 @@ def covers(pattern: str, part: SimpleCommand) -> bool:
 
 
 class _Pattern(Struct, frozen=True):
-    """A pattern for each word, and what a command must have besides its words."""
+    """A pattern for each word, and the outputs and settings that a command must have."""
 
     words: tuple[str, ...]
     outputs: tuple[Output, ...] = ()
@@ -75,7 +75,7 @@ class _Pattern(Struct, frozen=True):
 
 @lru_cache(maxsize=512)
 def _read_pattern(pattern: str) -> _Pattern:
-    """Quoted text in a rule is literal."""
+    """Parse a rule's pattern. Quoted text in it is literal."""
     spread = re.sub(r":\*$", " *", pattern)
     parts = plain(spread)
     if len(parts) != 1 or not parts[0].bare:
@@ -120,7 +120,7 @@ def _may_write(outputs: Sequence[Output], nested: NestedCommands) -> bool:
 def _matches(wanted: Sequence[str], command: tuple[Word, ...]) -> Held:
     value = command[0].value
     if MARK_PATTERN.search(value) and _without_name(wanted, command):
-        # Its name is hidden, and all that is to be seen is as the rule says.
+        # Its name is hidden, and all that is visible matches the rule.
         return "yes"
     last = value.rsplit("/", 1)[-1]
     names = {value, last, last.casefold()}
@@ -162,7 +162,7 @@ def _words(
 
 
 def could(pattern: str, value: str) -> bool:
-    """Can `value`, whose marks may be any text, match `pattern`?"""
+    """Whether `value`, whose marks may be any text, can match `pattern`."""
     if not MARK_PATTERN.search(value):
         return fnmatchcase(value, pattern)
     return meets(
@@ -222,7 +222,7 @@ def _fixes_program(name: str, words: Sequence[str], free: int) -> bool:
 
 
 def _own_words(words: Sequence[str]) -> Sequence[int]:
-    """The places of a subcommand: a word after an option may be its value, or the subcommand."""
+    """Indexes of possible subcommands: a word after an option may be its value instead."""
     indexes = list[int]()
     for index, word in enumerate(words[1:], 1):
         if not word.startswith("-"):
@@ -244,7 +244,7 @@ def _is_listed_either_way(word: str, listed: Sequence[str]) -> bool:
 
 
 def _to_nowhere(words: Sequence[str]) -> Sequence[int]:
-    """`-o /dev/null`, perhaps with other letters before the `o`."""
+    """Indexes of `-o` before `/dev/null`, perhaps with other letters before the `o`."""
     return [
         index
         for index, word in enumerate(words[:-1])
@@ -254,9 +254,7 @@ def _to_nowhere(words: Sequence[str]) -> Sequence[int]:
 
 
 def _is_listed(word: str, listed: Sequence[str]) -> bool:
-    """Whether `word` is one of these, a beginning of one, or short options with one among
-    them.
-    """
+    """Whether `word` is one of these, a prefix of one, or short options that include one."""
     if word.startswith("--"):
         start = word.partition("=")[0]
         if start in WHOLE_OPTIONS:
@@ -284,7 +282,7 @@ def _git(words: Sequence[str], free: int) -> bool:
     while index < len(words) and words[index].startswith("-"):
         if index >= free and words[index] not in GIT_HARMLESS_FIRST:
             return True
-        # An option with a value of its own; the rule has spelt both or it is not covered.
+        # An option with a value: the rule has spelled both, or it is not covered.
         index += 2 if words[index] in ("-C", "-c") else 1
     command = words[index] if index < len(words) else ""
     if index >= free and command in GIT_SUBCOMMANDS:
@@ -304,7 +302,7 @@ def _git(words: Sequence[str], free: int) -> bool:
 
 
 def _shell(words: Sequence[str], free: int) -> bool:
-    """A script by its name may be run; one in the words, or one that comes later, may not."""
+    """Whether a shell may run other code than a script file that the rule spells."""
     script = next(
         (index for index, w in enumerate(words) if index and not w.startswith("-")), 0
     )
@@ -321,7 +319,7 @@ def _is_fixed_wrapper(words: Sequence[str], free: int) -> bool:
 
 
 def _runs(name: str, words: Sequence[str], free: int) -> bool:
-    """A program that the words name further on, which has dangerous words of its own."""
+    """Whether the words run another program with dangerous words of its own."""
     if name in ("python", "python2", "pypy") and "-m" in words[1:-1]:
         start = words.index("-m") + 1
     elif tuple(words[:2]) in RUNNING_OPTIONS or (name, *words[1:2]) in RUNNING_OPTIONS:
@@ -330,7 +328,7 @@ def _runs(name: str, words: Sequence[str], free: int) -> bool:
         start = 1
     else:
         return False
-    # Who wrote `uv run *` meant whatever there is, but not all that may be said to it.
+    # `uv run *` allows every program, but not its dangerous options.
     return bool(start) and dangerous(words[start:], max(1, free - start))
 
 
@@ -360,7 +358,7 @@ def _date(words: Sequence[str], free: int) -> bool:
 
 
 def _pytest(words: Sequence[str], free: int) -> bool:
-    """A plug-in is code that is run; `no:` leaves one out."""
+    """Whether it loads a plug-in, which is code that runs; `no:` disables one."""
     after = zip(words[free:], [*words[free + 1 :], ""], strict=True)
     return any(w == "-p" and not value.startswith("no:") for w, value in after) or any(
         re.match(r"-p(?!no:).|--debug=", w) for w in words[free:]

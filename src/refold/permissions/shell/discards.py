@@ -18,7 +18,7 @@ _DESTROYING_PROGRAMS = frozenset(
     {"shred", "srm", "rimraf", "trash", "trash-put", "wipe", "dd"}
 )
 _REMOVING_PROGRAMS = frozenset({"rm", "rmdir", "unlink", *_DESTROYING_PROGRAMS})
-# What builds and tools make anew.
+# What builds and tools generate again.
 _GENERATED_NAMES = frozenset(
     [
         "build",
@@ -52,8 +52,8 @@ _MADE_ENDINGS = (".egg-info", ".pyc", ".o", ".class", ".log", ".tmp")
 _REMOVES_TREES = re.compile(
     r"rmtree|rmSync|rmdirSync|removeSync|remove_dir_all|deltree|os\.removedirs|FileUtils\.rm"
 )
-# git's subcommands that keep changes, branches and history, except with one of these words.
-# Any other may lose them: an alias, too.
+# git's subcommands that preserve changes, branches and history, except with one of these
+# words. Any other may lose them, including aliases.
 _GIT_DISCARDS: dict[str, tuple[str, ...]] = {
     "add": (),
     "am": ("--abort", "--skip", "--quit"),
@@ -106,7 +106,7 @@ _NOT_KEPT = re.compile(r"(?:/var)?/tmp(?:/|$)|(?:.*/)?\.git(?:/|$)")  # by check
 
 
 def discards(nested: NestedCommands) -> str:
-    """What it would discard, as in "it deletes directories"; "" if nothing is seen."""
+    """A clause about what it would discard, such as "it deletes directories", or ""."""
     for command in nested.commands:
         name, values = name_of(command), [word.value for word in command[1:]]
         if reason := _of(name, values):
@@ -162,7 +162,7 @@ def _operands(values: list[str]) -> list[str]:
 
 
 def _is_generated(value: str) -> bool:
-    """Does a build or a tool make it again? A name with unknown parts is not known."""
+    """Whether a build or a tool generates it again. Names with unknown parts do not count."""
     last = value.rstrip("/").rpartition("/")[2]
     return ".." not in value and (last in _GENERATED_NAMES or last.endswith(_MADE_ENDINGS))
 
@@ -190,12 +190,12 @@ def _keeps(word: str, arguments: list[str]) -> bool:
             )
         case "rm":
             return "--cached" in arguments
-        case "diff" | "log" | "show":  # they read, and write where `--output` says
+        case "diff" | "log" | "show":  # they read, and write to the file of `--output`
             return not any(
                 argument.startswith("--o") or MARK_PATTERN.search(argument)
                 for argument in arguments
             )
-        case "commit":  # of which most words are a message
+        case "commit":  # most of their words are a message
             return not any(_is_abbreviation(argument, "--amend") for argument in arguments)
         case _:
             return word in _GIT_DISCARDS and not any(
@@ -204,7 +204,7 @@ def _keeps(word: str, arguments: list[str]) -> bool:
 
 
 def _switches(arguments: list[str]) -> bool:
-    """Does `git checkout` go to a branch? What looks like a file may be one."""
+    """Whether `git checkout` switches branches. Anything that looks like a file may be one."""
     if any(_is(argument, (*_OVERWRITING_OPTIONS, "--", ".")) for argument in arguments):
         return False
     if any(argument in _NEW_BRANCH for argument in arguments):
@@ -218,7 +218,7 @@ def _switches(arguments: list[str]) -> bool:
 
 
 def _is(word: str, worst: tuple[str, ...]) -> bool:
-    """Also `-fd` for `-f` and `--del` for `--delete`; unknown parts may be any of them."""
+    """Whether it is one of these: `-fd` has `-f`, `--del` is `--delete`, marks may be any."""
     short = {
         candidate[1] for candidate in worst if len(candidate) == 2 and candidate[0] == "-"
     }
@@ -235,7 +235,7 @@ def _is_abbreviation(word: str, option: str) -> bool:
     return len(word) > 3 and word.startswith("--") and option.startswith(word)
 
 
-# By program: what it loses, and whether it does with these words.
+# By program: what it loses, and whether it does so with these words.
 _LOSING_COMMANDS: dict[str, tuple[str, Callable[[list[str]], bool]]] = {
     "rm": ("it deletes directories", _removes_trees),
     "find": ("it deletes what it finds", _removes_found),

@@ -1,11 +1,11 @@
 """Programs of everyday development: after these words, a rule may end in ` *`.
 
-What dangerous options a ` *` never covers is in `command_patterns`.
+`command_patterns` has the dangerous options that a ` *` never covers.
 """
 
 from collections.abc import Sequence
 
-# How such a command begins; `?` stands for any word.
+# The first words of such commands; `?` stands for any word.
 _FIRST_WORDS = tuple(
     tuple(beginning.split())
     for beginning in """
@@ -27,7 +27,7 @@ _FIRST_WORDS = tuple(
 
 
 def beginning_of(words: Sequence[str]) -> tuple[str, ...]:
-    """The words before the free ones, if it is a command of everyday development, or ()."""
+    """The fixed first words of a command of everyday development, or ()."""
     for known in _FIRST_WORDS:
         if len(words) >= len(known) and all(
             want in (word, "?") for want, word in zip(known, words, strict=False)

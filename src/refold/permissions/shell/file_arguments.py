@@ -19,21 +19,21 @@ from refold.permissions.shell.sed_and_awk import files_of_test, only_computes, o
 from refold.permissions.shell.words import UNKNOWN_GAP
 
 _COUNTING_FORMAT = re.compile(r"%[^A-Za-z%]*n")  # as a format of printf
-# Here words after `--` are no operands, or a glob could make them something else.
+# For these, words after `--` are not operands, or a glob could change their meaning.
 STRICT_ABOUT_GLOBS = frozenset(
     ("sed", "awk", "gawk", "mawk", "jq", "find", "date", "test", "[", "printf", "type")
 )
 
 
 class FileArguments(Struct, frozen=True):
-    """The places in a command where its words are files, or why it is not read-only."""
+    """The indexes of a command's words that are files, or why it is not read-only."""
 
     at: Sequence[int] = ()
     problem: str = ""
 
 
 def files_of(part: SimpleCommand, facts: Facts) -> FileArguments:
-    """Its words that are files, if it is a command of the table in a known form."""
+    """The words of a command that are files, if its form is in the table."""
     name, words = part.values[0], part.values[1:]
     if len(words) == 1 and _tells(name, words[0], facts):
         return FileArguments()
@@ -68,13 +68,13 @@ def _list_files(part: SimpleCommand, facts: Facts) -> FileArguments:
 
 
 def _follows(name: str, options: ParsedOptions, facts: Facts) -> bool:
-    """In a sandbox, links lead to nothing that is not visible anyway."""
+    """Whether it follows links. In a sandbox, they lead only to what is visible anyway."""
     follows = program_forms.FOLLOWING_OPTIONS.get(name, frozenset[str]())
     return not facts.sandboxed and bool(options.options & follows)
 
 
 def _tells(name: str, word: str, facts: Facts) -> bool:
-    """Does it only say what it is?"""
+    """Whether the command only prints its version or help."""
     if word in program_forms.VERSION_QUESTIONS.get(name, ()):
         return facts.sandboxed
     known = (
@@ -176,9 +176,9 @@ def _xargs(words: Sequence[str], facts: Facts) -> FileArguments:
 def _files_of_inner_command(
     words: Sequence[str], start: int, end: int, facts: Facts
 ) -> FileArguments:
-    """A command whose arguments come from its input. Its program must be harmless then.
+    """A command whose arguments come from its input: its program must be harmless.
 
-    The names can lead anywhere: that it can be kept to the workspace is what counts.
+    The names can lead anywhere, so a sandbox is required.
     """
     if not facts.sandboxed:
         return FileArguments(problem="it is given files that are not known before it runs")
@@ -257,7 +257,7 @@ def _command(words: Sequence[str], _facts: Facts) -> FileArguments:
 def _files_of_package_manager(
     name: str, forms: Mapping[str, str], words: Sequence[str], facts: Facts
 ) -> FileArguments:
-    """What is installed, said by a program that reads settings of the project."""
+    """Lists of installed packages, from programs that read settings of the project."""
     if not words or words[0] not in forms:
         return FileArguments(
             problem=f"{' '.join((name, *words[:1]))} may do more than read"
@@ -290,13 +290,13 @@ def _archive(words: Sequence[str], facts: Facts) -> FileArguments:
 
 
 def _tee(words: Sequence[str], _facts: Facts) -> FileArguments:
-    """Without files, it passes its input on."""
+    """tee: without files, it only passes its input on."""
     files = [word for word in words if word not in ("-a", "-i", "-ai")]
     return FileArguments() if set(files) <= {"/dev/null"} else _unknown("tee")
 
 
 def _env(words: Sequence[str], _facts: Facts) -> FileArguments:
-    """Without arguments, it prints what commands are given anyway."""
+    """env: without arguments, it prints the variables that all commands get."""
     return _unknown("env") if words else FileArguments()
 
 

@@ -96,7 +96,7 @@ READ_ONLY_COMMANDS: dict[str, str] = {
     "--null --global --local --system --worktree --type= --bool --int --bool-or-int --includes "
     "--no-includes --default=",
 }
-# Of these only some have a next word that does not change anything.
+# These change nothing only with one of these next words.
 _FIRST_ARGUMENTS = {
     "reflog": ("show",),
     "stash": ("list", "show"),
@@ -111,12 +111,12 @@ _LISTING_OPTIONS = frozenset(("-l", "--list"))
 _GLOBAL_OPTIONS = frozenset(
     ("--no-pager", "-P", "--no-optional-locks", "--literal-pathspecs")
 )
-# Placeholders that have a signature checked, by whatever program is configured.
+# Placeholders that check a signature, with whatever program is configured.
 _SIGNATURE_WORDS = ("%G", "signature")
 
 
 def parse_git(words: Sequence[str]) -> tuple[int, ParsedOptions]:
-    """Where the words after the subcommand begin, and what they are."""
+    """The index of the first word after the subcommand, and the parsed options."""
     index = 1
     while index < len(words) and words[index] in _GLOBAL_OPTIONS:
         index += 1
@@ -143,7 +143,7 @@ def parse_git(words: Sequence[str]) -> tuple[int, ParsedOptions]:
 
 
 def _changes(command: str, arguments: Sequence[str], options: ParsedOptions) -> bool:
-    """With other words these subcommands change what they otherwise print."""
+    """Whether these words make a listing subcommand change something."""
     if command == "config":
         return not _asks_settings(arguments)
     if command == "diff" and "--no-index" in options.options:
@@ -176,7 +176,7 @@ _READS_SETTINGS = frozenset(("--get", "--get-all", "--get-regexp"))
 
 
 def steers(words: Sequence[str]) -> str:
-    """The word that makes git run something else, or "". Every mode asks about it."""
+    """The word that makes git run another program, or "". Every mode asks about it."""
     index = 1
     while index < len(words) and words[index].startswith("-"):
         if words[index].startswith("-c") or _begins(words[index]):
@@ -208,7 +208,7 @@ def _asks_settings(words: Sequence[str]) -> bool:
         return not others
     if options.options & _READS_SETTINGS:
         return 0 < len(others) <= 2
-    # Later versions have words for what to do; a name of a setting holds a dot.
+    # Later versions have subcommands; the name of a setting has a dot.
     match others:
         case ["list"] | ["get", _]:
             return True
@@ -218,7 +218,7 @@ def _asks_settings(words: Sequence[str]) -> bool:
             return False
 
 
-# These write to the history, and to no settings, hooks or list of submodules.
+# These write to the history, but no settings, hooks or list of submodules.
 _NO_SETTINGS = frozenset((
     *READ_ONLY_COMMANDS, "add", "am", "apply", "archive", "bundle", "checkout-index", "cherry-pick", "clean",
     "commit", "commit-tree", "fsck", "gc", "merge", "merge-tree", "read-tree", "rebase", "repack",
@@ -227,7 +227,7 @@ _NO_SETTINGS = frozenset((
 
 
 def writes_no_settings(words: Sequence[str]) -> bool:
-    """Whether it is known that this command does not change what git itself reads."""
+    """Whether the command is known to write no settings, hooks or list of submodules."""
     index = 1
     while index < len(words) and words[index] in _GLOBAL_OPTIONS:
         index += 1

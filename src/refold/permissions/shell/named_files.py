@@ -54,14 +54,14 @@ _WRITING_PROGRAMS = frozenset(
 _PATH_SEPARATORS = re.compile(r"[=:@,]")
 _HOST_PATTERN = re.compile(
     r"(?!file:)\b[A-Za-z][\w+.-]*://[^/\s?#]+"
-)  # of an address; no file
+)  # of an address, not a file
 
 
 class NamedFile(Struct, frozen=True):
-    """A file: as named and as followed, absolute; both may hold marks.
+    """A file: the name, and the absolute path with links followed; both may have marks.
 
-    `looks` says that the command only looks at it, `writes` that it may be written for
-    all we know of the program. With `deep` all that is below is meant.
+    `looks`: the command only reads it. `writes`: the program may write it. `deep`: the file
+    stands for all that is below it.
     """
 
     path: str
@@ -80,9 +80,9 @@ def targets(text: str, cwd: str, facts: Facts) -> tuple[str, ...]:
 
 def named_files(nested: NestedCommands, cwd: str, facts: Facts) -> Iterator[NamedFile]:
     places = places_of(nested, cwd, facts)
-    # Whether git may be trusted is not asked here, only which words are files.
+    # Only the file words matter here, not whether git can be trusted.
     facts = structs.replace(facts, sandboxed=True)
-    # A command that runs others stands in the list whole and in parts.
+    # A command that runs others is listed as a whole and in parts.
     seen = set[NamedFile]()
     for command in nested.commands:
         for name in _of(command, places, facts):
@@ -155,7 +155,7 @@ def _path(value: str, place: str, facts: Facts) -> tuple[str, str]:
 
 
 def places_of(nested: NestedCommands, cwd: str, facts: Facts) -> tuple[str, ...]:
-    """Where any part of the script may run."""
+    """The directories in which a part of the script may run."""
     places = [cwd]
     for command in nested.commands:
         goes = name_of(command) in ("cd", "pushd") and len(command) > 1

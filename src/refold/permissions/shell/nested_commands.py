@@ -16,10 +16,10 @@ from refold.permissions.shell.script import Redirect, Script, read
 from refold.permissions.shell.sed_and_awk import only_prints
 from refold.permissions.shell.words import UNKNOWN_GAP, Word
 
-_MOST_WORDS = 200  # of a command that runs others; with more it counts as hidden
-_MAX_DEPTH = 8  # scripts inside of scripts
+_MOST_WORDS = 200  # of a command that runs others; longer ones count as hidden
+_MAX_DEPTH = 8  # of scripts inside scripts
 
-# Any word of these may begin the command they run.
+# Any word of these may be the start of the command that they run.
 _PREFIX_PROGRAMS = frozenset({
     "sudo", "doas", "pkexec", "run0", "env", "nohup", "time", "nice", "ionice", "chrt",
     "timeout", "xargs", "parallel", "command", "exec", "builtin", "setsid", "stdbuf",
@@ -34,7 +34,7 @@ _PREFIX_PROGRAMS = frozenset({
     "cpulimit", "valgrind", "capsh", "sem", "coreutils", "expect", "rtx", "ts", "cgexec",
     "compgen", "hash", "enable", "mosh", "tmux", "screen", "npx", "uvx", "pnpx", "bunx",
 })  # fmt: skip
-# These run commands only for some of their first words.
+# These run commands only with some first words.
 _RUNNER_PROGRAMS = {
     **dict.fromkeys(("docker", "podman", "nerdctl", "kubectl", "oc", "docker-compose"),
                     ("exec", "run")),
@@ -50,7 +50,7 @@ _COPYING_PROGRAMS = frozenset(("cp", "ln", "mv", "install", "hash"))
 _SYSTEM_PROGRAM = re.compile(r"/(?:usr/)?(?:local/)?s?bin/[^/]+")
 SHELL_PROGRAMS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "csh", "tcsh",
                     "rbash", "yash", "elvish", "nu", "pwsh"})  # fmt: skip
-# Texts handed to these are scripts.
+# Texts passed to these are scripts.
 _SCRIPT_READERS = SHELL_PROGRAMS | {
     "eval", "trap", "ssh", "su", "runuser", "script", "watch", "parallel", "at", "batch",
     "xargs", "source", ".", "busybox", "env", "sudo", "flock", "tmux", "screen", "mapfile",
@@ -79,7 +79,7 @@ _OPTIONS_BEFORE_SCRIPTS = {
     "split": ("--filter",), "zip": ("-TT", "--unzip-command"), "env": ("-S", "--split-string"),
     "gdb": ("-ex", "--eval-command"), "ssh": ("-o",), "scp": ("-o", "-S"), "sftp": ("-o", "-S"),
 }  # fmt: skip
-# In their programs, what stands in quotes may be a command.
+# In their programs, a quoted text may be a command.
 _INTERPRETER_PATTERN = re.compile(
     r"(python|pypy|perl|ruby|node|php|lua|awk|gawk|mawk|nawk|deno|bun|tclsh|vim?|nvim|ex|ed|emacs|"
     r"make|gmake|sqlite3|expect|osascript|psql|mysql|sed|dc|gdb|less|tsx|ts-node|Rscript|julia)[\d.]*"
@@ -87,7 +87,7 @@ _INTERPRETER_PATTERN = re.compile(
 _QUOTED_PATTERN = re.compile(
     r"""(["'`])((?:(?!\1).)+)\1|(?:%[qQwx]|\bq[qwx])\s*[({\[<]()([^)}\]>]+)""", re.DOTALL
 )
-# How such programs are told to run a command without quotes.
+# How such programs run a command without quotes.
 _CODE_PATTERN = re.compile(
     r"(?:^|[\s;:/}+]|\d)(?:!|\\!|\.?shell\s|\.?system\s|spawn\s|exec\s|e\s)\s*(.+)|:;(.+)"
 )
@@ -107,7 +107,7 @@ _GIT_TAKES = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace", "
 
 
 class NestedCommands(Struct, frozen=True):
-    """With `hidden`, a shell in it reads a script that is not known yet."""
+    """With `hidden`, a shell among the commands reads a script that is not known yet."""
 
     commands: tuple[tuple[Word, ...], ...] = ()
     redirects: tuple[Redirect, ...] = ()
@@ -123,7 +123,7 @@ def running(text: str) -> NestedCommands:
 
 
 def name_of(command: tuple[Word, ...]) -> str:
-    """The program, without the directory it was called by."""
+    """The name of the program, without its directory."""
     return command[0].value.rsplit("/", 1)[-1]
 
 
@@ -155,7 +155,7 @@ def _collect(text: str, depth: int) -> NestedCommands:
 
 
 def _programs(commands: list[tuple[Word, ...]], script: Script) -> list[str]:
-    """What may be a program of another language, or a word of one."""
+    """Texts that may be a program in another language, or a part of one."""
     programs = [
         w.text for c in commands if _INTERPRETER_PATTERN.fullmatch(name_of(c)) for w in c
     ]
@@ -163,7 +163,7 @@ def _programs(commands: list[tuple[Word, ...]], script: Script) -> list[str]:
 
 
 def _inside(words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
-    """A command, and each that it runs."""
+    """A command, and each command that it runs."""
     while words and _ASSIGNMENT_PATTERN.match(words[0].value):
         words = words[1:]
     if not words:
@@ -221,7 +221,7 @@ def _without_options(words: tuple[Word, ...]) -> tuple[Word, ...]:
 
 
 def _scripts_of(command: tuple[Word, ...]) -> Iterator[str]:
-    """The texts that this command takes for a script."""
+    """The arguments that this command runs as a script."""
     name, values = name_of(command), [w.text for w in command[1:]]
     if name in _SCRIPT_READERS:
         bare = [_OPTION_PATTERN.sub("", v) if v.startswith("-") else v for v in values]
@@ -268,14 +268,14 @@ def _in_program(text: str) -> Iterator[str]:
 
 
 def _texts_for_listeners(script: Script, commands: list[tuple[Word, ...]]) -> Iterator[str]:
-    """The texts that what listens may run. `xargs` alone asks no shell what `*` means."""
+    """Texts that script readers may run. If only `xargs` reads, no shell expands `*`."""
     readers = {name_of(c) for c in commands} & _SCRIPT_READERS
     texts = _loose_texts(script)
     return filterfalse(_BEGINS_OPEN.match, texts) if readers == {"xargs"} else texts
 
 
 def _loose_texts(script: Script) -> Iterator[str]:
-    """The texts that a shell in this script may read: any text of it."""
+    """The texts that a shell in this script may read: all its texts."""
     yield from script.texts
     for command in script.commands:
         values = [w.text for w in command.words]

@@ -226,7 +226,7 @@ GIT_SHORT = {
 }
 GIT_HARMLESS_FIRST = frozenset(("--no-pager", "-P", "--no-optional-locks", "--version",
                                  "--literal-pathspecs", "--help"))  # fmt: skip
-# These run the command their words make; a rule has to name that command too.
+# These run the command in their words; a rule must name that command, too.
 WRAPPER_PROGRAMS = frozenset({
     "sudo", "doas", "su", "pkexec", "run0", "env", "nohup", "nice", "ionice", "chrt",
     "timeout", "xargs", "parallel", "command", "exec", "builtin", "setsid", "stdbuf",
@@ -239,7 +239,7 @@ WRAPPER_PROGRAMS = frozenset({
     "dbus-run-session", "faketime", "cgexec", "chpst", "softlimit", "expect", "coreutils", "proot",
     "logsave", "sem", "mosh", "capsh", "sg", "cpulimit", "socat",
 })  # fmt: skip
-# Built-ins that evaluate their words, or change what later words mean.
+# Built-ins that evaluate their words, or change the meaning of later ones.
 EVALUATING_PROGRAMS = frozenset({
     "eval", ".", "source", "trap", "let", "declare", "typeset", "local", "readonly", "export",
     "unset", "read", "mapfile", "readarray", "wait", "getopts", "set", "shopt", "enable",
@@ -248,7 +248,7 @@ EVALUATING_PROGRAMS = frozenset({
 })  # fmt: skip
 AWK_PROGRAMS = frozenset(("awk", "gawk", "mawk", "nawk", "original-awk"))
 WRITING_PROGRAMS = frozenset(("tee", "sponge", "dd", "install", "truncate", "patch"))
-# Words by which a program is told to run or write something.
+# Words that make a program run or write something.
 CODE_OPTIONS = {
     "sqlite3": r"(?i)\s*\.(?!tables|schema|dump|help|headers|mode)|"
     r".*(?:load_extension|writefile|readfile|edit\s*\(|fts3_tokenizer|attach\b)",
@@ -259,13 +259,13 @@ CODE_OPTIONS = {
     **dict.fromkeys(("gcc", "cc", "clang", "javac", "rustc", "java"), r"@|-Wl,-.*plugin"),
     "yq": r".*\b(?:load|import|include)", "rsync": r"[^/]*::",
 }  # fmt: skip
-# Their options begin with one dash or two, whichever one likes, and may be long with one.
+# Their options may begin with one dash or two, long ones, too.
 ONE_DASH = frozenset((
     "go", "java", "javac", "terraform", "openssl", "sqlite3", "gdb", "find", "latexmk",
     "pdflatex", "xelatex", "lualatex", "ffmpeg", "gcc", "cc", "clang", "ghc", "mvn", "tcpdump",
     "nmap",
 ))  # fmt: skip
-# After these words stands a program with words of its own.
+# These words are followed by a program with its own words.
 RUNNING_OPTIONS = frozenset((
     ("uv", "run"), ("poetry", "run"), ("pipenv", "run"), ("hatch", "run"), ("pdm", "run"),
     ("rye", "run"), ("bundle", "exec"), ("npm", "exec"), ("pnpm", "exec"), ("yarn", "exec"),
@@ -273,11 +273,11 @@ RUNNING_OPTIONS = frozenset((
     ("yarn", "run"), ("pnpm", "run"), ("yarn", "dlx"), ("pnpm", "dlx"), ("uv", "x"),
     ("coverage", "run"), ("composer", "exec"),
 ))  # fmt: skip
-# Run by name by yarn and pnpm, if a project has them.
+# yarn and pnpm run these by name if a project has them.
 PROJECT_TOOLS = frozenset((
     "eslint", "jest", "vitest", "mocha", "ava", "prettier", "stylelint", "tsc", "ts-node", "tsx",
     "rollup", "webpack", "vite", "babel", "node",
 ))  # fmt: skip
-# Options of their own, though a dangerous one begins like them.
+# Harmless options with the same beginning as a dangerous one.
 WHOLE_OPTIONS = frozenset(("--cache", "--coverage", "--cov", "--exclude", "--partial", "--run", "--filter",
                    "--co", "--extra", "--out", "--file", "--link"))  # fmt: skip

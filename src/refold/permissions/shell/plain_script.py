@@ -19,7 +19,7 @@ from msgspec import Struct, structs
 from refold.permissions.shell.quoting import NotPlain, ShellWord, not_read, short_text, word
 from refold.permissions.shell.words import UNKNOWN_GAP
 
-MAX_SCRIPT_CHARS = 10_000  # characters that are still looked at
+MAX_SCRIPT_CHARS = 10_000  # of a script that is still parsed
 
 _BLANK_OR_COMMENT = re.compile(r"[ \t]*(?:#[^\n]*)?")
 _SPACE_PATTERN = re.compile(r"[ \t]+")
@@ -57,7 +57,7 @@ SHELL_KEYWORDS = frozenset({
     "case", "esac", "select", "function", "time", "coproc", "[[", "]]", "!", "(", ")",
 })  # fmt: skip
 
-# What may be set for one command, and to what: it changes how something is said.
+# Variables that may be set for one command, and their values: they only change output.
 _LOCALE_PATTERN = r"(?:C|POSIX|C\.(?:UTF-8|utf8)|[a-z]{2,3}_[A-Z]{2}(?:\.(?:UTF-8|utf8))?)?"
 _COUNT, _CAT = r"\d{0,5}", r"(?:cat)?"
 _HARMLESS_SETTINGS = {
@@ -71,8 +71,8 @@ _HARMLESS_SETTINGS = {
     **dict.fromkeys(("PAGER", "GIT_PAGER", "MANPAGER"), _CAT),
     **dict.fromkeys(("GIT_OPTIONAL_LOCKS", "GIT_TERMINAL_PROMPT"), "0"),
 }  # fmt: skip
-# What a rule can cover by spelling it. It changes what programs do, but names no program,
-# and no directory outside the workspace.
+# Settings that a rule can cover by spelling them. They change what programs do, but name no
+# program, and no directory outside the workspace.
 _INNER_PATH = r"(?:\.|(?!\.\.)[\w.-]+)(?:/(?!\.\.)[\w.-]+)*/?"
 _SPELLED_SETTINGS = {
     "CI": r"(?:true|false|\d)?",
@@ -101,10 +101,10 @@ class Output(Struct, frozen=True):
 class SimpleCommand(Struct, frozen=True):
     """A simple command, and the operator before it ("" for the first).
 
-    `reads` are files that it gets as input, `fed` a text; its output goes to `outputs`.
-    `before` is what a grammar takes for its first words, `settings` are those before it;
-    a rule covers those in `spelt` only if it has them, too. With `apart`, a group or an `if`
-    has ended or begun since the command before: it says nothing about where this one runs.
+    `reads` are files that it gets as input; with `fed` it gets a text. `outputs` get its
+    output. `before` are words that the grammar counts as its first, `settings` come before it;
+    a rule must have those in `spelt` to cover it. With `apart`, a group or an `if`
+    has ended or begun since the last command, which then does not tell where this one runs.
     """
 
     words: tuple[ShellWord, ...]
@@ -125,7 +125,7 @@ class SimpleCommand(Struct, frozen=True):
 
     @property
     def bare(self) -> bool:
-        """Whether a rule can spell all of it: each word is known, and nothing is read."""
+        """Whether a rule can spell the whole command: each word is known, and it has no input."""
         has_redirection = self.reads or self.fed or self.loops
         return not has_redirection and not any(
             _CONTROL_CHARACTERS.search(v.replace(UNKNOWN_GAP, "")) for v in self.values
@@ -159,7 +159,7 @@ def split_script(text: str) -> PlainScript:
 
 
 class _WordReader:
-    """Reads words, and what stands between them, from the beginning of a script on."""
+    """Reads words and separators from the beginning of a script."""
 
     def __init__(self, text: str) -> None:
         self._text, self._at = text, 0
@@ -171,7 +171,7 @@ class _WordReader:
         self._apart = False
 
     def _blanks(self) -> int:
-        """Past blanks, and past a comment where one can begin."""
+        """Skip blanks, and a comment where one can begin."""
         if self._at and self._text[self._at - 1] not in " \t\n;|&":
             match = _SPACE_PATTERN.match(self._text, self._at)
         else:
@@ -226,7 +226,7 @@ class _WordReader:
         return Output(operator, file)
 
     def _next(self) -> ShellWord:
-        """The next word. It may not cross the end of a line where a here-document follows."""
+        """The next word. It must not cross a line end that is followed by a here-document."""
         start = self._at
         marks = {name: loop.mark for name, loop in self._loops}
         grouped = self._groups > 0
@@ -236,7 +236,7 @@ class _WordReader:
         return piece
 
     def _document(self, end: str, *, tabs: bool, literal: bool) -> None:
-        """Past the lines of a here-document."""
+        """Skip the lines of a here-document."""
         while self._at < len(self._text):
             line, newline, _ = self._text[self._at :].partition("\n")
             self._at += len(line)
@@ -259,7 +259,7 @@ class _WordReader:
 
 
 class _Reader(_WordReader):
-    """Reads the commands of a script to its end, once."""
+    """Reads all commands of a script once."""
 
     def script(self) -> tuple[SimpleCommand, ...]:
         self._list("", frozenset())
@@ -268,8 +268,8 @@ class _Reader(_WordReader):
         return tuple(self._parts)
 
     def _list(self, opened: str, ends: frozenset[str]) -> str:
-        """Commands and what joins them, up to one of `ends` or to the end. Which was it?"""
-        after, has_command = "", False  # was there a command since `after`?
+        """Read commands and operators. Return which of `ends` was reached, or "" at the end."""
+        after, has_command = "", False  # a command followed the operator `after`
         while self._blanks() < len(self._text):
             if ")" in ends and self._text[self._at] == ")":
                 self._not_open(after, has_command=has_command)
@@ -308,7 +308,7 @@ class _Reader(_WordReader):
             self._simple(after)
 
     def _group(self, after: str) -> None:
-        """`( … )`: what it changes ends with it."""
+        """Read `( … )`: its changes end with it."""
         start, first = self._at, len(self._parts)
         self._at += 1
         if self._text[self._at : self._at + 1] == "(":
@@ -320,7 +320,7 @@ class _Reader(_WordReader):
         self._end_of_compound(start, first, after)
 
     def _choice(self, after: str) -> None:
-        """`if …; then …; fi`: any of its commands may run."""
+        """Read `if …; then …; fi`: any of its commands may run."""
         start, first = self._at, len(self._parts)
         self._at += len("if")
         word, groups, self._groups = "if", self._groups, 0
@@ -420,7 +420,7 @@ class _Reader(_WordReader):
         self._apart = False
 
     def _loop(self, after: str) -> None:
-        """`for name in words; do … done`."""
+        """Read `for name in words; do … done`."""
         start = self._at
         self._at += len("for")
         self._blanks()

@@ -39,7 +39,7 @@ class ParsedOptions(Struct, frozen=True):
 
     options: frozenset[str]
     values: tuple[str, ...]
-    others: tuple[int, ...]  # where in the command the words stand that are no options
+    others: tuple[int, ...]  # indexes of the words that are not options
     problem: str = ""  # the first word that the form does not allow
 
 
@@ -125,7 +125,7 @@ def _short(word: str, takes: ProgramForm) -> tuple[Iterable[str], list[str], int
 
 
 def _misread(names: Sequence[str], tail: str, takes: ProgramForm) -> bool:
-    """Would the program itself take something else for the value?"""
+    """Whether the program would parse another word as the value."""
     number = not tail or tail.isdecimal()
     return ("@digits" in takes.ways and not number) or (
         "@apart" in takes.ways and len(names) > 1
@@ -251,7 +251,7 @@ _GREP_OPTIONS = (
     "--dereference-recursive @rest"
 )
 
-# The first word is a pattern, unless an option has given it.
+# The first word is a pattern, unless an option has the pattern.
 SEARCH_PROGRAMS: dict[str, str] = {
     "grep": _GREP_OPTIONS,
     "egrep": _GREP_OPTIONS,
@@ -284,7 +284,7 @@ SED_OPTIONS = (
     "--expression= --posix --sandbox @rest"
 )
 
-# These lead out of the workspace where a link does: only where nothing else can be seen.
+# These may follow a link out of the workspace, so they need a sandbox.
 FOLLOWING_OPTIONS = {
     "diff": frozenset(("-r", "--recursive")),
     "ls": frozenset(("-L", "--dereference")),
@@ -316,13 +316,13 @@ PS_OPTIONS = (
 )
 TAR_LISTS = re.compile(r"-?(?=[a-zJ]*t)[tvzjJ]+f")
 
-# Neither writing nor running is among their options, whichever a glob may find.
+# None of their options writes or runs anything, whatever a glob matches.
 HARMLESS_INNER_PROGRAMS = frozenset({
     "echo", "ls", "cat", "head", "wc", "stat", "cut", "nl", "tac", "rev", "du", "grep", "egrep", "fgrep",
     "md5sum", "sha1sum", "sha256sum", "sha512sum", "basename", "dirname", "realpath", "readlink",
 })  # fmt: skip
-# They may say which version they are. Not those that a project can make run something of
-# its own first (rustup, yarn, pnpm, go).
+# They may print their version. Not programs with which a project can first run its own
+# code (rustup, yarn, pnpm, go).
 VERSION_QUESTIONS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("python", "python3", "pypy3"), ("--version", "-V")),
     **dict.fromkeys(("node", "ruby", "perl", "php", "make", "gcc", "g++", "cc", "clang"),
@@ -337,7 +337,7 @@ VERSION_QUESTIONS: dict[str, tuple[str, ...]] = {
 
 AWK_OPTIONS = "-F: -v: @rest"
 
-# How find may look; what it is told to do with its finds is to print them.
+# Options of find that only search and print.
 FIND_ALONE = frozenset(["-print", "-print0", "-ls", "-prune", "-depth", "-mount", "-xdev", "-empty", "-executable", "-readable", "-writable", "-true", "-false", "-not", "-a", "-and", "-o", "-or", "-daystart", "-noleaf", "-nouser", "-nogroup", "-quit", ",", "(", ")", "!"])  # fmt: skip
 FIND_WITH = frozenset(["-name", "-iname", "-path", "-wholename", "-ipath", "-iwholename", "-regex", "-iregex", "-lname", "-ilname", "-type", "-xtype", "-size", "-mtime", "-atime", "-ctime", "-mmin", "-amin", "-cmin", "-maxdepth", "-mindepth", "-perm", "-user", "-group", "-uid", "-gid", "-links", "-inum", "-regextype", "-printf", "-fstype", "-newermt", "-used"])  # fmt: skip
 FIND_WITH_FILE = frozenset(("-newer", "-anewer", "-cnewer", "-samefile"))

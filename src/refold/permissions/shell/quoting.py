@@ -1,8 +1,8 @@
 """Parses one word of a plain script: quotes, escapes, and variables with known values.
 
-A word may contain marks for what only the place knows: HOME and HERE (`words`), one for
-each loop that it is in, and a GAP for what is only printed. If the word is not plain, the
-reason is given. `read_only` replaces the marks, `plain_script` combines words to commands.
+A word may contain marks for values that depend on the session: HOME and HERE (`words`),
+one for each loop that it is in, and a GAP for values that are only printed. If the word is
+not plain, the reason is raised. `read_only` replaces the marks, `plain_script` combines words to commands.
 """
 
 import re
@@ -15,17 +15,17 @@ from refold.permissions.shell.words import DIRECTORY_MARK, HOME_MARK, UNKNOWN_GA
 _BARE_WORD = re.compile(r"[A-Za-z0-9_./:,@%+=^#~*?\[\]-]+")
 _SINGLE_QUOTED = re.compile(r"'([^']*)'")
 _IN_DOUBLE = re.compile(r'[^"\\$`]+|\\[^\n]')
-# A `$` before these is nothing but itself.
+# A `$` before these is literal.
 _LITERAL_DOLLAR = re.compile(r'\$(?=[ \t\n"|)\\.,;:/%^+])')
 _ESCAPED_IN_DOUBLE = re.compile(r'\\([$`"\\])')
-# Whole words: what find, test and xargs are told.
+# Whole words: arguments of find, test and xargs.
 _LITERAL_CHARACTER = re.compile(r"\\[()!;](?=[ \t\n;]|$)|!(?=[ \t])")
 _LITERAL_BRACES = re.compile(r"(?<=@)\{[A-Za-z0-9-]+\}|\{\}")  # as in `HEAD@{1}` and `-I{}`
 _VARIABLE_PATTERN = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*)|(\?))", re.ASCII)
-# Only after a letter is a tilde certain to be itself, and a `#` no comment.
+# A tilde is certain to be literal, and a `#` not a comment, only after a letter.
 _UNSURE_PATTERN = re.compile(r"(?<![A-Za-z0-9_^])~|[=:][^/]*~|^#")
 _GLOB_PATTERN = re.compile(r"[*?\[]")
-# What they stand for is nobody's secret, and only printed.
+# Their values are not secret, and only printed.
 _PRINTED_VARIABLES = frozenset(
     [
         "USER",
@@ -61,7 +61,7 @@ _PRINTED_VARIABLES = frozenset(
         "UID",
     ]
 )
-_MAX_SHOWN_CHARS = 60  # characters of a part that is named
+_MAX_SHOWN_CHARS = 60  # of a part in a message
 _WORD_END = re.compile(r"[ \t\n;|&]|$")
 _ENDS_IN_GROUP = re.compile(r"[ \t\n;|&)]|$")
 
@@ -69,8 +69,8 @@ _ENDS_IN_GROUP = re.compile(r"[ \t\n;|&)]|$")
 class ShellWord(Struct, frozen=True):
     """A word that the shell passes on unchanged, except for globs if `glob`.
 
-    With `loose` a glob comes first: the name of a file could look like an option. `split`
-    are marks outside of quotes: the shell parses what they stand for again.
+    With `loose` it begins with a glob: a file's name could look like an option. `split` are
+    marks outside of quotes: the shell splits their values into words.
     """
 
     value: str
@@ -80,14 +80,14 @@ class ShellWord(Struct, frozen=True):
 
 
 class NotPlain(Exception):
-    """Why a script cannot be read: the part of it, and what is the matter with that."""
+    """A script is not plain: the part of it, and the reason."""
 
     def __init__(self, part: str, why: str) -> None:
         super().__init__(f"{short_text(part)} {why}")
 
 
 def short_text(part: str) -> str:
-    """A part of a command as it is named in a sentence: short, on one line."""
+    """A part of a command for a message: short, on one line."""
     line = " ".join(part.split())
     line = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in line)
     return f"`{line if len(line) <= _MAX_SHOWN_CHARS else line[:_MAX_SHOWN_CHARS] + '…'}`"
@@ -96,7 +96,7 @@ def short_text(part: str) -> str:
 def word(
     text: str, index: int, loops: Mapping[str, str], *, grouped: bool = False
 ) -> tuple[ShellWord, int]:
-    """The word that begins at `at`, and where it ends. `loops` are their marks by name.
+    """The word that begins at `index`, and its end. `loops` has the mark of each variable.
 
     If `grouped`, a closing parenthesis ends it, too.
     """
@@ -122,7 +122,7 @@ def word(
         else:
             break
         index = match.end()
-    # Digits before a redirection are no word.
+    # Digits before a redirection are not a word.
     ends = (_ENDS_IN_GROUP if grouped else _WORD_END).match(text, index) or (
         text[index] in "<>" and not text[start:index].isdigit()
     )
@@ -165,7 +165,7 @@ def _mark(match: re.Match[str], loops: Mapping[str, str]) -> str:
     raise NotPlain(match[0], "is replaced by a text that is not known before it runs")
 
 
-# How what cannot be read begins, the longer first.
+# Beginnings of what is not parsed, the longer first.
 _REASONS_NOT_READ = (
     ("$((", "is computed while it runs"),
     ("$(", "inserts the output of another command"),
@@ -195,7 +195,7 @@ _SUBSTITUTION = re.compile(r"`[^`]*`?|\$\(\([^)]*\)\)|[$<>]\([^)]*\)?")
 
 
 def _unread(text: str, start: int, index: int) -> NotPlain:
-    """The operator at `at`, which ends the word from `start` on."""
+    """The error for what stands at `index`, in the word from `start` on."""
     why = next(
         (why for begins, why in _REASONS_NOT_READ if text.startswith(begins, index)), ""
     )
@@ -207,5 +207,5 @@ def _unread(text: str, start: int, index: int) -> NotPlain:
 
 
 def not_read(text: str, index: int) -> NotPlain:
-    """Why nothing plain begins at `at`: no word, no operator, no redirection."""
+    """The error for a text at `index` that is no word, operator or redirection."""
     return _unread(text, index, index)

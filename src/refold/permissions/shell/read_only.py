@@ -1,4 +1,4 @@
-"""Is a command read-only, and which files does it read?
+"""Decides whether a command is read-only, and which files it reads.
 
 It is if every simple command in it is a program of the table in a known form, and every
 file that it names may be read freely. First the home, the directory and the words of loops
@@ -25,8 +25,8 @@ _MOST_PLACES = 16
 _HARMLESS_FILES = ("/dev/null", "-")
 _HIDDEN_GLOB = re.compile(r"(?:^|/)\.[^/]*[*?\[]")
 _GLOB_PATTERN = re.compile(r"[*?\[]")
-_MAX_COMMANDS = 200  # commands that the loops around one may make of it
-# One word for a shell that reads it again, and no other file's name.
+_MAX_COMMANDS = 200  # that loops may make of one command
+# One word even when a shell parses it again, and not a glob.
 _PLAIN_WORD = re.compile(r"[A-Za-z0-9_./:,@%+^-]+")
 
 
@@ -35,9 +35,9 @@ class SurveyedCommand(Struct, frozen=True):
 
     part: SimpleCommand
     problem: str = ""
-    goes: bool = False  # it only goes to another directory
+    goes: bool = False  # it only changes the directory
     at_home: bool = True  # no `cd` came before
-    strays: bool = False  # its output may go to a file that no rule for commands covers
+    strays: bool = False  # its output may go to a file that command rules do not cover
 
 
 def survey(
@@ -49,10 +49,10 @@ def survey(
     """
     parts = plain(text)
     surveyed: list[SurveyedCommand] = []
-    # Where a command may run: `sure` if all joined to it by `&&` went well.
+    # Where a command may run; `sure` if all before it in the `&&` list succeeded.
     every: tuple[str, ...] = (posixpath.normpath(cwd),)
     sure = every
-    lost = False  # it may be in a directory that is not known
+    lost = False  # the directory may be unknown
     for index, part in enumerate(parts):
         directories = sure if part.after == "&&" and not part.apart else every
         piped = part.after == "|" or (
@@ -88,7 +88,7 @@ def _strays(part: SimpleCommand, directories: Sequence[str], facts: Facts) -> bo
 def _directories_after(
     part: SimpleCommand, directories: Sequence[str], facts: Facts
 ) -> tuple[str, ...]:
-    """Where `cd` may lead: bash follows names, the system links. () if outside."""
+    """Where `cd` may lead: bash resolves `..` by name, the system by links. () if outside."""
     if part.loops or part.settings or part.outputs:
         return ()
     try:
@@ -117,7 +117,7 @@ def _problem(
     *,
     piped: bool,
 ) -> str:
-    """Why it is not known that this command only looks, wherever and however often it runs."""
+    """Why the command may do more than read, wherever and however often it runs, or ""."""
     if part.values[0] == "xargs" and not (piped or part.reads or part.fed):
         return "xargs is given nothing to read"
     try:
@@ -169,7 +169,7 @@ def _output_to_show(part: SimpleCommand) -> str:
 
 
 def where(word: ShellWord, place: str, facts: Facts) -> str:
-    """The real path of a file that a word names, up to a glob. "" if that is uncertain."""
+    """The real path of a file that a word names, up to a glob; "" if uncertain."""
     value = word.value
     if value in _HARMLESS_FILES:
         return place
@@ -190,13 +190,13 @@ def _after_dashes(part: SimpleCommand) -> bool:
 
 
 class NotKnown(Exception):
-    """Why it cannot be said what a command will be."""
+    """A command is not known before it runs, with the reason."""
 
 
 def run_in_directories(
     part: SimpleCommand, directories: Sequence[str], facts: Facts
 ) -> Iterator[SimpleCommand]:
-    """What `part` may be when it runs in one of the directories `directories`. Raises `NotKnown`."""
+    """Forms that `part` may have when it runs in `directories`. Raises `NotKnown`."""
     marked = "".join(word.value for word in (*part.words, *part.reads))
     known = [(HOME_MARK, _place(facts.home, "HOME"))] if HOME_MARK in marked else []
     if DIRECTORY_MARK in marked:
@@ -236,7 +236,7 @@ def _put(word: ShellWord, put: Sequence[tuple[str, ShellWord]]) -> ShellWord:
         if meant.glob:
             if word.value != mark:
                 raise NotKnown("a file's name becomes a part of another word")
-            # Outside of quotes a name with a blank in it becomes two.
+            # Outside of quotes a name with a blank becomes two words.
             glob, loose = True, meant.loose or splits_again
         elif splits_again and not _PLAIN_WORD.fullmatch(meant.value):
             raise NotKnown("a word without quotes may become several")

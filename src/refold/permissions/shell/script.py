@@ -32,11 +32,11 @@ _NAMES_PROGRAM = re.compile(
     r"WRAPPER|LAUNCHER|DIFF|TRACE)|LESS\w+|PS[0-4]"
 )
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-# More than this is no argument the system would hand to a shell.
+# The system passes no longer argument to a shell.
 MAX_SCRIPT_BYTES = 131_071
 
 
-_QUICK_BYTES = 4_000  # bytes that are read in no time, whatever they are
+_QUICK_BYTES = 4_000  # parsed quickly whatever their content is
 _MAX_EFFORT = 3_000  # hundreds of steps: some longer texts would take minutes
 
 
@@ -55,7 +55,7 @@ class Redirect(Struct, frozen=True):
 
 
 class Script(Struct, frozen=True):
-    """With `broken`, the grammar could not read all of it.
+    """The commands of a script. With `broken`, the grammar could not parse all of it.
 
     `texts` are the literal texts in it, any of which may be meant for another shell.
     """
@@ -70,11 +70,11 @@ class Script(Struct, frozen=True):
 
 @lru_cache(maxsize=64)
 def read(text: str) -> Script:
-    """Everything that `text` may run, in bash or in a shell that reads it later."""
+    """All that `text` may run, in bash or in a shell that reads it later."""
     script = _read(text)
     if "\\\n" not in text:
         return script
-    # A line that goes on: joined, unless the grammar sees a comment where bash does too.
+    # Continued lines are joined, unless the grammar and bash both see a comment.
     joined = _read(_GOES_ON.sub(r"\1", text))
     return Script(
         script.commands + joined.commands,
@@ -162,7 +162,7 @@ def _setting(node: "Node", known: Known) -> Iterator[str]:
 
 
 def _known_variables(nodes: list["Node"]) -> Known:
-    """Variables that the script gives one literal text, and never another."""
+    """Variables to which the script assigns one literal text and no other."""
     found = dict[str, set[str]]()
     for node in nodes:
         if node.type == "variable_assignment":
@@ -196,7 +196,7 @@ def _doubles(node: "Node") -> bool:
 
 
 def parse(source: bytes) -> "Tree | None":
-    """The tree of a script; None where reading it takes too long."""
+    """The tree of a script; None if parsing takes too long."""
     parser = _parser()
     if len(source) <= _QUICK_BYTES:
         return parser.parse(source)
@@ -219,7 +219,7 @@ def parse(source: bytes) -> "Tree | None":
 
 @cache
 def _parser() -> "Parser":
-    # Not wanted at the start of the program: it takes some 30 ms.
+    # Imported late: it takes some 30 ms.
     import tree_sitter_bash
     from tree_sitter import Language, Parser
 

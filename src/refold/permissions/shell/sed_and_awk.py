@@ -18,7 +18,7 @@ _COMMAND_PATTERN = re.compile(
     rf"[ \t]*(?:{_ADDRESS_PATTERN})?(?:[pPdDlhHgGxnN=]|[qQ](?:[ ]?\d+)?|{_SUBSTITUTE_PATTERN})?[ \t]*(?=[;\n]|$)"
 )
 
-# Those that take no word after them.
+# Options without a separate value.
 _SED_OPTION = re.compile(
     r"-[nErsuz]*(?:i(?:\.\w+)?)?|--(?:quiet|silent|regexp-extended|separate|unbuffered|"
     r"null-data|in-place(?:=\.\w+)?)"
@@ -53,7 +53,7 @@ _NUMBER_PATTERN = re.compile(r"[+-]?\d{1,18}")
 
 
 def only_prints(script: str) -> bool:
-    """Is this a script for sed that neither writes, reads nor runs anything?"""
+    """Whether a sed script only prints: it writes, reads and runs nothing else."""
     index = 0
     while index <= len(script):
         match = _COMMAND_PATTERN.match(script, index)
@@ -64,7 +64,7 @@ def only_prints(script: str) -> bool:
 
 
 def sed_scripts(words: Sequence[str]) -> set[int]:
-    """Which words after `sed` are its scripts, and not files; none if that is not certain."""
+    """Indexes of the words after `sed` that are scripts; none if that is uncertain."""
     indexes, index, has_script = set[int](), 0, False
     while index < len(words) and words[index].startswith("-"):
         if words[index] in ("-e", "--expression"):
@@ -78,8 +78,8 @@ def sed_scripts(words: Sequence[str]) -> set[int]:
     return indexes if has_script else {*indexes, index}
 
 
-# What reads or runs other things than the files that are named, wherever it stands: where
-# a string or a pattern begins is not looked for.
+# Words that read or run other things than the named files. They count in strings and
+# patterns, too, which are not parsed.
 _AWK_REACHES = re.compile(
     r"system|getline|close|flush|ARG[VC]|ENVIRON|PROCINFO|FUNCTAB|SYMTAB|@|\binclude|\bload|\\\n"
 )
@@ -87,7 +87,7 @@ _AWK_SENDS = re.compile(r"\|(?!\|)|>(?!=)")
 
 
 def only_computes(script: str) -> bool:
-    """Is this a program for awk that prints what it makes of its input, and no more?"""
+    """Whether an awk program only computes and prints its input."""
     before, prints, after = script.partition("print")
     sends = bool(prints and _AWK_SENDS.search(after.replace("||", "")))
     return not _AWK_REACHES.search(before + prints + after) and not sends

@@ -1,4 +1,4 @@
-"""May a rule that repeats a whole script cover it?
+"""Decides whether a rule that repeats a whole script may cover it.
 
 Such a rule is for scripts that no rule can cover part by part: loops, assignments and
 inserted output. It allows exactly this text, and only where the text shows what may run and
@@ -18,7 +18,7 @@ from refold.permissions.shell.script import read
 from refold.permissions.shell.words import MARK_PATTERN, Word
 from refold.values.path_names import below, is_steering
 
-MAX_SCRIPT_CHARS = 300  # more than this is not read before it is confirmed
+MAX_SCRIPT_CHARS = 300  # users do not read more before they confirm
 # Variables that decide what runs. Their values may be printed, but nothing may set them.
 _DECISIVE_CHARACTERS = re.compile(
     r"(?<![A-Za-z0-9_])(?<!\$)(?<!\$\{(?=\w+\}))"
@@ -35,7 +35,7 @@ _DISCARDING_TARGETS = ("/dev/null", "/dev/stdout", "/dev/stderr")
 def is_repeatable(
     text: str, nested: NestedCommands, files: Sequence[NamedFile], facts: Facts
 ) -> bool:
-    """`found` and `files` are what `text` may run and name."""
+    """Whether a rule may repeat `text`, which runs `nested` and names `files`."""
     parts = plain(text)
     if len(text) > MAX_SCRIPT_CHARS or not (text.isascii() and text.isprintable()):
         return False
@@ -57,15 +57,15 @@ def is_repeatable(
 
 
 def has_unknown_arguments(nested: NestedCommands) -> bool:
-    """Whether what is read is known only when it runs; then only the workspace may be read."""
+    """Whether its files are known only when it runs; then only the workspace may be read."""
     words = [word for command in nested.commands for word in command]
     files = [redirect.target for redirect in nested.redirects]
     return any(MARK_PATTERN.search(word.value) for word in (*words, *files))
 
 
 def _is_spelt_out(command: tuple[Word, ...]) -> bool:
-    """Its program is known, and its arguments are, too, where they could do more than name
-    what it reads, compiles or tests.
+    """Whether its program is known, and its arguments, too, unless they can only name what
+    it reads, compiles or tests.
     """
     values = [word.text for word in command]
     unknown = next(

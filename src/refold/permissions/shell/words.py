@@ -1,4 +1,4 @@
-"""Words of a script, as far as they are known before it runs, and patterns on them.
+"""Words of a script, as far as known before it runs, and how patterns match them.
 
 A part that only the running shell knows is a mark in the text, so that a rule can still be
 compared with the rest. `meets` says whether such a text could match a pattern. Rules for
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 
-# Marks. No command that can be run holds these characters; `script` sees to it.
+# Marks. `script` ensures that no command contains these characters.
 UNKNOWN_GAP = "\x00"  # some unknown text
 HOME_MARK = "\x05"
 DIRECTORY_MARK = "\x0e"  # the directory that a command runs in
@@ -42,25 +42,25 @@ _ANSI_ESCAPE = re.compile(
 )
 _ESCAPE_LETTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b",
             "f": "\f", "v": "\v"}  # fmt: skip
-_MOST_WORDS = 500  # that braces may make
+_MOST_WORDS = 500  # from one brace expansion
 
 _PWD_SUBSTITUTION = re.compile(r"\$\(\s*pwd\s*\)|`\s*pwd\s*`")
 _CHECKED_VARIABLE = re.compile(r"\w+(?=:?\?)|(?:HOME|PWD)(?=:?-)")  # ${NAME:?said if unset}
 
-Known = Mapping[str, str]  # variables with the one text the script gives them
+Known = Mapping[str, str]  # variables with the only text that the script assigns
 
 
-# What may stand in the text of a variable: globs and homes are read again where it is used.
+# Marks that the value of a variable must not have; its globs are parsed where it is used.
 OPEN_PATTERN = re.compile(f"[{UNKNOWN_GAP}{_BLANK_MARK}{_OPEN}{_COMMA}{_CLOSE}]")
 
 
 def with_gaps(value: str) -> str:
-    """`value` with gaps for all that it leaves open."""
+    """`value` with a gap for each mark and glob."""
     return MARK_PATTERN.sub(UNKNOWN_GAP, _GLOB_PATTERN.sub(UNKNOWN_GAP, value))
 
 
 class Word(Struct, frozen=True):
-    """`value` may hold marks. With `many` it may be any number of words."""
+    """A word. `value` may have marks. With `many` it may be any number of words."""
 
     value: str
     many: bool = False
@@ -80,7 +80,7 @@ class Word(Struct, frozen=True):
 
 
 def words(node: "Node", known: Known) -> Iterator[Word]:
-    """The words that a shell makes of this one."""
+    """The words into which a shell expands this one."""
     value = _value(node, known, quoted=False)
     for spread in _spread(value):
         for piece in spread.split(_BLANK_MARK):
@@ -129,7 +129,7 @@ def _value(node: "Node", known: Known, *, quoted: bool) -> str:
 
 
 def _join(node: "Node", known: Known, *, quoted: bool) -> str:
-    """Children, and what the grammar left out between them."""
+    """The text of the child nodes, and the text between them."""
     whole, offset, pieces = node.text or b"", node.start_byte, list[str]()
     for child in node.children:
         if child.start_byte > offset:
@@ -216,7 +216,7 @@ Held: TypeAlias = Literal["no", "maybe", "yes"]
 
 @lru_cache(maxsize=1024)
 def meets(pattern: tuple[str, ...], value: str) -> bool:
-    """Is there a text for both? A gap in `value` is any text; `pattern` is of shell globs."""
+    """Whether a text can match both. A gap in `value` is any text; `pattern` has shell globs."""
     reached = {0}
     reached = _past_stars(pattern, reached)
     for char in value:
