@@ -40,7 +40,7 @@ _NO_TEXT = DiffText("@@ the file was not text @@", 0, 0)
 
 
 def files_of_patch(arguments: Mapping[str, object]) -> tuple[str, ...]:
-    """Every file that a patch would make, change, move or remove."""
+    """Every file that a patch would create, change, move or remove."""
     from refold.tools.patch_format import read_patch
 
     sections = read_patch(str(arguments.get("patch", "")))
@@ -81,7 +81,7 @@ def _apply(patch: str, files: Files, known: Mapping[str, str]) -> Reply:
 
 
 class _PlannedChanges:
-    """What is to be put, shown and said, section by section."""
+    """The planned writes, diffs and notes, section by section."""
 
     def __init__(self, files: Files, known: Mapping[str, str]) -> None:
         self._files, self._known = files, known
@@ -183,16 +183,16 @@ def _apply_hunks(
 
 
 def _with_values(hunk: "Hunk", secrets: Secrets) -> "Hunk":
-    """The hunk with the secrets of the file. A line that stays or goes may have had none."""
+    """The hunk with the secrets of the file. In kept and removed lines unknown masks stay."""
     rows = list[tuple[str, str]]()
     for sign, text in hunk.rows:
         line = secrets.unmask(text) if sign == "+" else secrets.as_in_file(text)
-        rows += ((sign, part) for part in line.split("\n"))  # a key may have several lines
+        rows += ((sign, part) for part in line.split("\n"))  # a key may span several lines
     headers = tuple(map(secrets.as_in_file, hunk.headers))
     return replace(hunk, rows=tuple(rows), headers=headers)
 
 
-_MAX_LISTED_PLACES = 10  # places in a sentence
+_MAX_LISTED_PLACES = 10  # listed in a message
 
 
 class _Splice(Struct, frozen=True):
@@ -362,7 +362,7 @@ class _Search:
 
 def _starts(lines: Sequence[str], old: Sequence[str]) -> list[int]:
     starts, wanted, index = list[int](), list(old), -1
-    with suppress(ValueError):  # there is no further line like the first
+    with suppress(ValueError):  # no further line is like the first
         while True:
             index = lines.index(wanted[0], index + 1)
             if lines[index : index + len(wanted)] == wanted:

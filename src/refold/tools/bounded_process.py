@@ -1,7 +1,7 @@
 """Runs a function of ours over some bytes in a process of its own, with bounds of time and memory.
 
-For libraries that read what others wrote: a few kilobytes can take gigabytes, for ever, or the
-process with them. Commands of a model run in `place`.
+For libraries that read untrusted files: a few kilobytes can take gigabytes, run forever or crash
+the process. Commands of a model run in `place`.
 """
 
 import sys
@@ -22,7 +22,7 @@ _CANNOT_READ = 3
 
 
 class LimitExceeded(Exception):
-    """It takes more memory or time than it may, or it crashed."""
+    """The process exceeded its memory or time limit, or crashed."""
 
 
 class CannotRead(Exception):
@@ -30,9 +30,9 @@ class CannotRead(Exception):
 
 
 def run_bounded(function: Callable[[str], None], content: bytes, argument: str) -> str:
-    """What `function(argument)` prints, with `content` as its input.
+    """Return what `function(argument)` prints, with `content` as its standard input.
 
-    It is a function of a module, which is imported in the new process.
+    It must be a function of a module: the new process imports it.
     """
     with TemporaryFile() as file:
         file.write(content)
@@ -54,6 +54,6 @@ def run_bounded(function: Callable[[str], None], content: bytes, argument: str) 
 
 
 def exit_unreadable(why: str) -> None:
-    """End this process: the input is not what it should be."""
+    """End this process, because the input is invalid."""
     sys.stderr.write(" ".join(why.split()))
     sys.exit(_CANNOT_READ)

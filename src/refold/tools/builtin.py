@@ -1,4 +1,4 @@
-"""Tools of entry points: the built-in ones, and how those of packages are loaded.
+"""Loads tools from entry points: the built-in ones, and those of packages.
 
 The built-in tools are in `entry_points.txt`, in the order in which a model reads them. The
 profile of an agent selects some of them; rules limit what they may access.
@@ -18,7 +18,7 @@ TOOLS_GROUP = "refold.tools"  # the group of entry points
 @cache
 def builtin() -> tuple[Tool, ...]:
     tools, problems = load_tools(own_plugins(TOOLS_GROUP))
-    assert not problems, problems  # then the installation is damaged
+    assert not problems, problems  # the installation is damaged
     return tools
 
 
@@ -59,7 +59,7 @@ def _tools(plugin: Plugin) -> Iterator[Tool]:
             raise plugin.error_about(
                 f"names like {item.name!r} are of tools of MCP servers"
             )
-        if not plugin.ours:  # reading the types of all would make each start slower
+        if not plugin.ours:  # importing all types would make each start slower
             _read_types(plugin, item)
         yield item
 

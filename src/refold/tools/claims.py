@@ -16,12 +16,12 @@ from refold.values.display import Note
 from refold.values.printable_names import shorten
 from refold.values.tools import Effect
 
-_MAX_NAME_CHARS = 60  # characters of a claim, to know it by
+_MAX_NAME_CHARS = 60  # of a claim, to recognize it
 
 
 class Checks(Protocol):
     async def check(self, claims: Sequence[Claim]) -> Sequence[CheckedClaim]:
-        """What the record of this session has to say of them, in their order."""
+        """Check the claims, in order, against the record of this session."""
         ...
 
 

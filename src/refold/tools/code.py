@@ -17,12 +17,12 @@ from refold.values.printable_names import shorten
 from refold.values.text import clean
 from refold.values.tools import Effect
 
-_MAX_ANSWER_LINES = 300  # lines of one answer
+_MAX_ANSWER_LINES = 300  # of one answer
 _MAX_LINE_CHARS, _MAX_MESSAGE_CHARS = (
     200,
     600,
-)  # characters of a line of code, and of what is wrong
-_MAX_SYMBOL_CHARS = 200  # characters of a symbol
+)  # of a line of code, and of a problem's message
+_MAX_SYMBOL_CHARS = 200
 
 
 class Symbol(Struct, frozen=True):
@@ -36,7 +36,7 @@ class Symbol(Struct, frozen=True):
 
 
 class Mention(Struct, frozen=True):
-    """A place where a symbol is. `text` is the line, "" if it may not be shown."""
+    """A place that mentions a symbol. `text` is the line, "" if it may not be shown."""
 
     path: str
     line: int
@@ -52,7 +52,7 @@ class Problem(Struct, frozen=True):
 
 
 class CodeAnswer(Struct, frozen=True):
-    """Who answered, and sentences about what the answer lacks."""
+    """The source of the answer, and sentences about what is missing."""
 
     by: str
     notes: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class Mentions(CodeAnswer, frozen=True):
 
 
 class Problems(CodeAnswer, frozen=True):
-    """`files` are those that were looked at."""
+    """The problems found. `files` are the files that were checked."""
 
     files: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
@@ -90,7 +90,7 @@ class SourceCode(Protocol):
         ...
 
     async def problems(self, files: Sequence[Real]) -> Problems:
-        """What is wrong with these files. Those of other languages are left out."""
+        """The problems of these files. Files of other languages are left out."""
         ...
 
 
@@ -164,7 +164,7 @@ async def diagnostics(
 
 
 def problem_line(problem: Problem, files: Files) -> str:
-    """`src/a.py:3: error: …`"""
+    """A problem as one line: `src/a.py:3: error: …`"""
     code = f" ({one_line(problem.code, _MAX_SYMBOL_CHARS)})" if problem.code else ""
     message = one_line(problem.message, _MAX_MESSAGE_CHARS)
     location = f"{files.display_name(Real(problem.path))}:{problem.line}"
@@ -194,7 +194,7 @@ def _mention(mention: Mention, files: Files) -> str:
 
 
 def one_line(text: str, max_chars: int) -> str:
-    """What another program says, so that it cannot be taken for a line of ours."""
+    """Text of another program on one line, so that it cannot imitate our lines."""
     return shorten(" ".join(clean(text).split()), max_chars)
 
 

@@ -2,7 +2,7 @@
 
 Parameters before the `*` are filled by the model and make the JSON Schema. Parameters
 after it are dependencies: the engine supplies them by name and never shows them to the
-model; with a `Context` they are all that a tool can reach. The first paragraph of the docstring is the
+model; with a `Context` they are the only access that a tool has. The first paragraph of the docstring is the
 description that the model reads. The function returns a `Reply`, text, or a
 value that JSON can express.
 """
@@ -27,7 +27,7 @@ from refold.values.tools import Effect, ToolSpec
 
 
 class ReadRange(Struct, frozen=True):
-    """The call showed the model this file, whose whole content has this sha256."""
+    """A file that a call showed to the model, with the sha256 of its whole content."""
 
     path: str
     sha256: str
@@ -42,14 +42,14 @@ class ImageData(Struct, frozen=True):
 
 
 class FittedImage(Struct, frozen=True):
-    """An image as providers take it. `note` says to a model what was done to it, or ""."""
+    """An image as providers accept it. `note` tells the model what was changed, or is ""."""
 
     image: ImageData
     note: str = ""
 
 
 class Context(Struct, frozen=True):
-    """What any tool can have: a parameter of this type is filled in, and not in the schema.
+    """Services for every tool: a parameter of this type is filled in, and not in the schema.
 
     `directory` is where the session works. `progress` shows text while the call runs. A call is
     stopped by cancelling its task.
@@ -64,7 +64,7 @@ class Context(Struct, frozen=True):
     async def ask(self, question: str, options: Sequence[str] = ()) -> str:
         """Ask the user, and return the answer. Raises `ToolFailed` if the session is unattended.
 
-        Question and answer are recorded: a call that is repeated after a crash has them again.
+        Question and answer are recorded: a call that is repeated after a crash reuses them.
         """
         return await self.put(
             AskedQuestion(question, [Option(option) for option in options])
@@ -87,7 +87,7 @@ class Reply(Struct, frozen=True):
     """The result of a tool: `text` for the model, `shown` for the screen.
 
     `whole` is false if the output was longer than `text` and the rest is lost. `outside`: this
-    text is of strangers, though other results of the tool are not.
+    text comes from outside, even if other results of the tool do not.
     """
 
     text: str
@@ -100,7 +100,7 @@ class Reply(Struct, frozen=True):
 
 
 class CommandLine(Struct, frozen=True):
-    """What a call runs in a shell. `network`: it must reach the network."""
+    """The shell command of a call. `network`: it needs the network."""
 
     text: str
     network: bool = False
@@ -109,11 +109,11 @@ class CommandLine(Struct, frozen=True):
 
 _DRY_RUN_DEPENDENCIES = frozenset(
     {"files", "known", "unread"}
-)  # what a tool may need in one
+)  # dependencies that a dry run can supply
 
 
 class Signature(Struct, frozen=True):
-    """What a call is given: `arguments` by the model, `needs` and `context` by the engine.
+    """The parameters of a tool: `arguments` from the model, the rest from the engine.
 
     `schema` is the JSON Schema of the arguments, `context` the name of the parameter that is a
     `Context`. `subject` names the parameter that rules match on and labels show.
@@ -127,25 +127,25 @@ class Signature(Struct, frozen=True):
 
 
 class Tool(Struct, frozen=True):
-    """`signature` is made when it is asked for: most tools of a start are never offered.
+    """A tool. `signature` is computed on first use: most tools are never offered.
 
     `path` names the parameter that is a file, if there is one; `paths` finds the files that
     a call names in another way. The seam checks whether they are inside the workspace, and
     never runs two changes of one file at the same time.
 
-    `dry_run` says that all it does goes through `files`. It is then run on a copy in memory
-    before the user is asked, to show what would change.
+    `dry_run`: all its effects go through `files`. It is first run on a copy in memory, to show
+    the user what would change.
 
-    `command` gives the command line that a call runs, and raises `ToolFailed` if there can be
-    none. It is judged and confined like one of `bash`. Only agents that name the tool have it.
+    `command` returns the command line that a call runs, or raises `ToolFailed`. It is judged
+    and confined like a command of `bash`. Only agents that name the tool have it.
 
-    `rewrite` spells checked arguments in another way, before anything is decided about them.
+    `rewrite` rewrites checked arguments before permissions are decided.
 
     `check` raises `ToolFailed` for a call that cannot work, before the user is asked about it.
-    It only looks at files, and is called in a thread.
+    It only reads files, and is called in a thread.
 
-    `outside` says that its result is text of strangers, which may hold instructions. That of a
-    tool with the effect NET is.
+    `outside`: its result is text from outside, which may contain instructions. The result of
+    a tool with the effect NET always is.
     """
 
     name: str
@@ -199,7 +199,7 @@ class Tool(Struct, frozen=True):
         return tuple(self.arguments.__struct_fields__)
 
     def subject_of(self, arguments: Mapping[str, object]) -> str:
-        """What rules match and labels show of a call: a path, a command line."""
+        """The subject that rules match and labels show: a path, a command line."""
         if self.paths is None and self.command is None:
             return str(arguments.get(self.subject, ""))
         try:
@@ -257,7 +257,7 @@ def arguments_object(raw: bytes | Raw) -> dict[str, object]:
 
 
 def _decode_problem(raw: bytes | Raw, error: Exception) -> str:
-    """What is wrong with them. Arguments that are no JSON are recorded as a string."""
+    """The problem of invalid arguments. Arguments that are not JSON are recorded as a string."""
     try:
         written = msgspec.json.decode(raw, type=str)
         msgspec.json.decode(written)
@@ -322,9 +322,9 @@ def tool(
 def _parameters(
     function: ToolFunction,
 ) -> tuple[Mapping[str, Any], tuple[str, ...], tuple[str, ...]]:
-    """Its annotations, the names before the `*`, and those after it.
+    """The annotations of a function, the names before the `*`, and those after it.
 
-    `inspect.signature` is slow, and all tools are looked at in every start.
+    `inspect.signature` is slow, and every start reads all tools.
     """
     code = inspect.unwrap(function).__code__
     after = code.co_argcount + code.co_kwonlyargcount
@@ -355,14 +355,14 @@ def _signature(function: ToolFunction, subject: str) -> Signature:
 
 
 def _with_reply(function: ToolFunction) -> Callable[..., Awaitable[Reply]]:
-    """`function` as an async one that returns a `Reply`."""
+    """Wrap `function` as an async function that returns a `Reply`."""
 
     @wraps(function)
     async def run(**arguments: object) -> Reply:
         if inspect.iscoroutinefunction(function):
             result = await function(**arguments)
         else:
-            from anyio import to_thread  # names of agents are completed without it
+            from anyio import to_thread  # completing agent names does not need it
 
             result = await to_thread.run_sync(partial(function, **arguments))
         match result:
@@ -390,8 +390,8 @@ def schema_of(arguments: type[Struct]) -> dict[str, Any]:
 
 
 def _inline_references(node: Any, parts: Mapping[str, Any]) -> Any:
-    # Several providers refuse `$ref`; titles only cost tokens. What is no text under
-    # that name is a parameter. Every start does this for every tool: no `match` here,
+    # Several providers refuse `$ref`; titles only cost tokens. A value of that
+    # name that is not text is a parameter. Every start does this for every tool: no `match` here,
     # which takes five times as long.
     if isinstance(node, dict):
         schema = typing.cast("dict[str, Any]", node)

@@ -106,7 +106,7 @@ def print_pdf(_name: str) -> None:
 
 
 def notebook_text(content: bytes) -> str | None:
-    """The cells of a Jupyter notebook with their outputs; None: it is none."""
+    """The cells of a Jupyter notebook with their outputs; None if it is not one."""
     try:
         book = msgspec.json.decode(content)
         cells = [_cell(n, cell) for n, cell in enumerate(book["cells"], 1)]

@@ -34,11 +34,11 @@ from refold.values.tools import Effect
 
 _NO_TEXT = DiffText("", 0, 0)
 _LINE_NUMBERS_PATTERN = r"(?m)^\d+\t"
-_MAX_SHOWN_LINES = 30  # lines of the nearest text
-_MAX_LISTED_LINES = 10  # line numbers in a sentence
-_MIN_LIKENESS_PERCENT = 55.0  # per cent; below this a hint misleads
-_MAX_ANCHORS = 5  # lines most like the longest line wanted
-_MAX_COMPARED_CHARS = 20_000  # characters of each side
+_MAX_SHOWN_LINES = 30  # of the nearest text
+_MAX_LISTED_LINES = 10  # line numbers in a message
+_MIN_LIKENESS_PERCENT = 55.0  # below this a hint would mislead
+_MAX_ANCHORS = 5  # lines most like the longest wanted line
+_MAX_COMPARED_CHARS = 20_000  # of each side
 
 
 @tool(Effect.CHANGE, path="path", dry_run=True)
@@ -129,7 +129,7 @@ def _edit(
 def _as_before(content: str, was: EditableText | None) -> tuple[bytes, str]:
     """`content` with the line ends and the encoding of the file it replaces.
 
-    With it comes which encoding became which, or "".
+    The second value reports which encoding became which, or is "".
     """
     if was is None:
         return content.encode(), "binary data to UTF-8"
@@ -137,7 +137,7 @@ def _as_before(content: str, was: EditableText | None) -> tuple[bytes, str]:
     text = content if "\r" in content else was.with_ends(content)
     try:
         return was.encode(text), ""
-    except UnicodeEncodeError:  # the old encoding has no such letter; UTF-8 has all
+    except UnicodeEncodeError:  # the old encoding lacks a character
         return text.encode(), f"{was.encoding_name} to UTF-8"
 
 

@@ -19,14 +19,12 @@ from refold.errors import ToolFailed
 
 Number: TypeAlias = Fraction | Decimal  # a Decimal is an approximation
 
-_MAX_EXPRESSION_CHARS = 1_000  # characters
+_MAX_EXPRESSION_CHARS = 1_000
 _MAX_DEPTH = 500  # levels of an expression
 _MAX_BITS = 14_000  # of a numerator or denominator: about 4,200 digits
-_PRECISION_DIGITS = 50  # that are calculated with
+_PRECISION_DIGITS = 50  # of intermediate results
 _SHOWN_DIGITS = 15
-_MAX_DECIMAL_PLACES = (
-    30  # digits after the point of an exact result; more are shown as a fraction
-)
+_MAX_DECIMAL_PLACES = 30  # of an exact result; longer ones are shown as a fraction
 _MAX_COUNT = 3_000  # for factorial, comb and perm
 _DECIMAL_CONTEXT = decimal.Context(
     prec=_PRECISION_DIGITS,
@@ -101,7 +99,7 @@ class _Calculation:
         return _check_bounds(function(numbers))
 
     def _literal(self, node: ast.Constant) -> Number:
-        """The number as it is written: what Python makes of 0.1 is another one."""
+        """The number as written, exactly: Python's float of 0.1 differs."""
         written = ast.get_source_segment(self._text, node) or ""
         if type(node.value) not in (int, float):
             raise ValueError(_unknown_name(written))
@@ -138,7 +136,7 @@ def _exact_or_decimal(
     exact: Callable[[Fraction, Fraction], Fraction | int],
     near: Callable[[Decimal, Decimal], Decimal],
 ) -> Callable[[Number, Number], Number]:
-    """Exactly, if both numbers are exact."""
+    """Compute exactly if both numbers are exact, else with decimals."""
 
     def operate(left: Number, right: Number) -> Number:
         if isinstance(left, Fraction) and isinstance(right, Fraction):
@@ -181,7 +179,7 @@ def _root(numbers: Sequence[Number]) -> Number:
 
 
 def _logarithm(numbers: Sequence[Number]) -> Number:
-    """The natural one, or to a base."""
+    """The natural logarithm, or the logarithm to a base."""
     logarithm = _DECIMAL_CONTEXT.ln(_decimal(numbers[0]))
     if len(numbers) == 1:
         return logarithm
@@ -257,7 +255,7 @@ _OPERATOR_FUNCTIONS: Mapping[type[ast.operator], Callable[[Number, Number], Numb
     })
 )  # fmt: skip
 _MAX_ARGUMENTS = 1_000
-# Each with the least and the most numbers that it takes.
+# Each with its minimum and maximum number of arguments.
 _FUNCTION_TABLE: Mapping[str, tuple[Callable[[Sequence[Number]], Number], int, int]] = (
     MappingProxyType({
         "sqrt": (_root, 1, 1),
@@ -305,7 +303,7 @@ def _decimal_text(number: Decimal) -> str:
 
 
 def _short_decimal(number: Fraction) -> str | None:
-    """The decimal that is exactly this number, if it has one that is short."""
+    """The short decimal that equals this number exactly, or None."""
     for digits in range(1, _MAX_DECIMAL_PLACES + 1):
         if not 10**digits % number.denominator:
             whole = abs(number.numerator) * 10**digits // number.denominator

@@ -1,7 +1,6 @@
-"""What to say of a file that is not there: which names near it are.
+"""Suggestions for a missing file: similar names near it.
 
-A model that misremembers a name gets the right one, instead of asking for it in a call
-of its own. Only names inside the workspace are listed.
+A model that misremembers a name gets the right one without another call. Only names inside the workspace are listed.
 """
 
 import posixpath
@@ -11,11 +10,11 @@ from refold.place.port import Files, Real
 from refold.values.printable_names import escape_name
 from refold.values.similar_names import similar
 
-_MAX_LISTED_FILES = 8  # files that are named though none is near
+_MAX_LISTED_FILES = 8  # files listed if no name is similar
 
 
 def names_there(files: Files, real: Real) -> str:
-    """A sentence with the names that may be meant, or ""; `real` is not there."""
+    """A sentence with names that the missing file `real` may mean, or ""."""
     above = Real(posixpath.dirname(real))
     if files.outside(real) is not None or files.kind(above) != "directory":
         return ""

@@ -76,12 +76,12 @@ def to_diff(
 
 
 _CONTEXT_LINES = 3  # lines of context
-_MAX_COMPARED_LINES = 4000  # lines, old and new together, that are compared
-_MAX_DIFF_CHARS = 20_000  # characters of a diff that is shown
+_MAX_COMPARED_LINES = 4000  # old and new together
+_MAX_DIFF_CHARS = 20_000  # of a shown diff
 
 
 def compare_texts(before: str, after: str) -> DiffText:
-    """What became of `before`. Line ends are LF in both."""
+    """The diff from `before` to `after`. Line ends are LF in both."""
     old, new = _lines(clean(before)), _lines(clean(after))
     first = _common_length(old, new)
     last = _common_length(old[first:][::-1], new[first:][::-1])
@@ -90,7 +90,7 @@ def compare_texts(before: str, after: str) -> DiffText:
         return DiffText(
             f"@@ {gone:,} lines became {come:,}: too many to show @@", come, gone
         )
-    # What is equal on both sides need not be compared, but for the context.
+    # Equal lines at both ends are not compared, except for the context.
     start, tail = max(0, first - _CONTEXT_LINES), max(0, last - _CONTEXT_LINES)
     rows = list(_rows(old[start : len(old) - tail], new[start : len(new) - tail], start))
     plus = sum(row.startswith("+") for row in rows)
@@ -127,7 +127,7 @@ def _rows(old: list[str], new: list[str], before: int) -> Iterator[str]:
 
 
 def _range(start: int, count: int) -> str:
-    # An empty range names the line before it: that is the format's rule.
+    # The format requires that an empty range names the line before it.
     return f"{start + 1 if count else start},{count}"
 
 

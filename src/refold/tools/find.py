@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 _MAX_ITEMS = 500
 _MAX_FOUND = 200
-_TIMEOUT_SECONDS = 60.0  # seconds
-_MAX_PATTERN_SHOWN_CHARS = 200  # characters of a pattern that makes no sense
-_MAX_NAMED = 20  # files of which nothing is shown
+_TIMEOUT_SECONDS = 60.0
+_MAX_PATTERN_SHOWN_CHARS = 200  # of an invalid pattern
+_MAX_NAMED = 20  # hidden files in a message
 _COMPLAINT_PATTERN = re.compile(rb"(?:rg: )?(.+): ([^:]+) \(os error \d+\)")
 _RIPGREP_COMMAND = (
     "rg", "--no-config", "--hidden", "--glob", "!.git", "--no-ignore-global",
@@ -88,7 +88,7 @@ async def glob(
 
 
 def not_shown(left_out: Mapping[str, str], called: Callable[[str], str]) -> str:
-    """A sentence on paths of which nothing is shown, each with why; "": more lines."""
+    """A sentence on paths that are not shown, with reasons. The path "" stands for lines."""
     names = [
         f"{called(path) if path else 'more lines'} ({why})"
         for path, why in left_out.items()
@@ -100,7 +100,7 @@ def not_shown(left_out: Mapping[str, str], called: Callable[[str], str]) -> str:
 def _count_ignored(
     directory_path: str, matches: Callable[[str], bool], files: Files
 ) -> str:
-    """What is to be added about files that match and are left out."""
+    """A clause about matching files that are ignored, or ""."""
     from refold.place.file_walk import all_files
 
     count = sum(
@@ -113,7 +113,7 @@ def _count_ignored(
 
 
 def find_directory(path: str, files: Files) -> tuple[Real, str]:
-    """A directory as its real path and as it is called. Raises where it is none."""
+    """The real path and the display name of a directory. Raises if it is not one."""
     real = files.real(path)
     name = files.display_name(real)
     match files.kind(real):
@@ -126,20 +126,20 @@ def find_directory(path: str, files: Files) -> tuple[Real, str]:
 
 
 def ripgrep(directory_path: str) -> tuple[str, ...]:
-    """How ripgrep is called so that it finds what our own walk finds."""
+    """The command line with which ripgrep finds what our own walk finds."""
     from refold.place.file_walk import in_repository
 
-    # Outside of a repository it would not look at .gitignore at all. Inside, without
-    # this, it stops at the top of the repository, as git does.
+    # Outside of a repository it would ignore .gitignore. Inside, without this, it stops at
+    # the top of the repository, as git does.
     anywhere = () if in_repository(directory_path) else ("--no-require-git",)
     own = ("--ignore-file", "/dev/stdin") if excludes_input(directory_path) else ()
     return (*_RIPGREP_COMMAND, *anywhere, *own)
 
 
 def excludes_input(directory_path: str) -> str:
-    """What ripgrep is to read as its input there: the user's own exclude file.
+    """The input for ripgrep in this directory: the user's own exclude file.
 
-    It takes such lines as relative to `where`, git as relative to the repository.
+    ripgrep reads them relative to `directory_path`, git relative to the repository.
     """
     from refold.place.file_walk import top_of, user_excludes
 
@@ -213,7 +213,7 @@ def _size(size: int) -> str:
 async def run_search(
     line: Sequence[str], directory_path: str, commands: Commands
 ) -> Finished:
-    """Run ripgrep, or our own program. What it complains of comes last, on lines of its own."""
+    """Run ripgrep, or our own program. Its complaints come last, on lines of their own."""
     from shlex import join
 
     excludes = "--ignore-file" in line
@@ -271,18 +271,18 @@ def _sort_by_age(directory_path: str, paths: list[str], files: Files) -> list[st
     def age(path: str) -> tuple[float, str]:
         try:
             return -os.lstat(os.path.join(directory_path, path)).st_mtime, path
-        except OSError:  # gone since
+        except OSError:  # deleted since
             return 0.0, path
 
     return sorted(shown, key=age)
 
 
 _BRACES_PATTERN = r"(?s)\\.|\[!?\]?[^\]/]*\]|[{},]"
-_MAX_ALTERNATIVES = 256  # patterns that braces stand for
+_MAX_ALTERNATIVES = 256  # patterns from one brace expansion
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """A test on relative paths. Raises `ToolFailed` for a pattern with no sense."""
+    """A test for relative paths. Raises `ToolFailed` for an invalid pattern."""
     plain = pattern.removeprefix("./")
     whole = "/" in plain
     try:

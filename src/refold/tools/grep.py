@@ -43,7 +43,7 @@ _WALK_SCRIPT = (
 
 
 class GrepQuery(Struct, frozen=True):
-    """What is searched for. This is also what `grep_walk` is given, as JSON."""
+    """A search. `grep_walk` gets it as JSON."""
 
     pattern: str
     path: str
@@ -127,7 +127,7 @@ def _by_walking(_where: str, wanted: GrepQuery) -> Sequence[str]:
     from refold.place.file_walk import user_excludes
 
     wanted = msgspec.structs.replace(wanted, excludes=user_excludes())
-    # -I: nothing that lies in the workspace may be taken for a module of Python's.
+    # -I: no file in the workspace may be imported as a module.
     path = ":".join(p for p in sys.path if os.path.isabs(p))
     return (
         sys.executable,
@@ -142,7 +142,7 @@ def _by_walking(_where: str, wanted: GrepQuery) -> Sequence[str]:
 def _parse_output(
     result: Finished, pattern: str
 ) -> tuple[list[MatchedLine], dict[str, str]]:
-    """The lines that were printed, by path and number, and files without lines, each with why."""
+    """The printed lines by path and number, and files without lines, with reasons."""
     if result.timed_out:
         raise ToolFailed(
             f"The search took longer than {_TIMEOUT_SECONDS:.0f} s: give a narrower path "
@@ -167,7 +167,7 @@ def _parse_output(
 async def _files_without_lines(
     line: Sequence[str], shown: set[str], directory_path: str, commands: Commands
 ) -> dict[str, str]:
-    """The files that match and of which no line was kept. "": there were more lines."""
+    """Matching files of which no line was kept. "" stands for more lines."""
     if "--json" not in line:
         return _MORE_LINES
     names = [word for word in line if word != "--json"]
@@ -190,7 +190,7 @@ def _parse_line(line: bytes) -> tuple[str, dict[str, Any]] | None:
         record = msgspec.json.decode(line)
         return record["type"], record["data"]
     except (msgspec.DecodeError, TypeError, KeyError):
-        return None  # cut in the middle of very long output
+        return None  # cut by the limit of very long output
 
 
 def _line(kind: str, data: dict[str, Any]) -> MatchedLine:
@@ -199,7 +199,7 @@ def _line(kind: str, data: dict[str, Any]) -> MatchedLine:
 
 
 def _text(field: dict[str, str]) -> str:
-    """ripgrep gives what is no UTF-8 as base64."""
+    """The text of a field. ripgrep encodes text that is not UTF-8 as base64."""
     if "text" in field:
         return field["text"]
     return os.fsdecode(binascii.a2b_base64(field["bytes"]))
@@ -211,7 +211,7 @@ def _line_text(field: dict[str, str]) -> str:
 
 
 def _all_ignored(directory_path: str) -> bool:
-    """Is there no file to search in, though there are files?"""
+    """Whether all files in the directory are ignored."""
     from refold.place.file_walk import all_files, walk
 
     return (
@@ -221,14 +221,14 @@ def _all_ignored(directory_path: str) -> bool:
 
 
 def _unreadable_paths(paths: set[str], directory_path: str, files: Files) -> set[str]:
-    """What may not be read, whichever program has read it."""
+    """The paths whose content may not be shown, whichever program has read it."""
     return {p for p in paths if p and files.unshown(Real(os.path.join(directory_path, p)))}
 
 
 def _with_left_out(
     reply: Reply, left_out: dict[str, str], called: Callable[[str], str]
 ) -> Reply:
-    """The same, with the files of which it says nothing."""
+    """The reply with a sentence on the files that are not shown."""
     if not left_out:
         return reply
     sentence = not_shown(left_out, called)

@@ -58,7 +58,7 @@ def _paths(directory: str, asked: GrepQuery, files: Files) -> Iterator[str]:
 
 
 def _content(real: Real, files: Files) -> tuple[bytes, str]:
-    """The file, through the same door as any other, or why it cannot be read."""
+    """The content of a file, or why it cannot be read."""
     try:
         return files.read(real), ""
     except ToolFailed as error:

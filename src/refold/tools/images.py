@@ -1,8 +1,8 @@
 """Images for models: what may be sent, and how an image is made to fit.
 
-`fit_image` is on the way of every image: of a tool, of an MCP server, attached or pasted
-(`session.recorder` calls it). It
-decodes the file in a process with bounds of memory and time, and scales what is too large.
+Every image passes `fit_image`: of a tool, of an MCP server, attached or pasted
+(`session.recorder` calls it). It decodes the file in a process with bounds of memory and
+time, and scales what is too large.
 `provider.image_fallback` leaves out an image that a provider refuses all the same.
 
 The limits are the same for every provider: the journal holds what is sent, a session can
@@ -25,16 +25,16 @@ VISIBLE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 MAX_FILE_BYTES = 30_000_000
 # A third more in base64: Anthropic takes 5 MB of it, Gemini and OpenAI more.
 MAX_SENT_BYTES = 3_700_000
-# Anthropic takes no larger ones where a request has many; OpenAI and Gemini scale to less.
+# Anthropic accepts no larger ones in a request with many; OpenAI and Gemini scale to less.
 MAX_SIDE_PIXELS = 2_000
-_MAX_UNSCALED_SIDE_PIXELS = 8_000  # that Anthropic takes where a request has few images
+_MAX_UNSCALED_SIDE_PIXELS = 8_000  # that Anthropic accepts in a request with few images
 _MAX_PIXELS = 100_000_000  # that are decoded
-_SMALLEST_SIDE_PIXELS = 250  # to which an image is scaled for its bytes
+_SMALLEST_SIDE_PIXELS = 250  # to which an image with too many bytes is scaled
 _INSTALL_HINT = "pip install 'refold[images]' for refold to scale images"
 
 
 class _Printed(Struct, frozen=True):
-    """What the process says: the type, the size it was and is, and the new file, if any."""
+    """The output of the process: the type, the old and new size, and the new file, if any."""
 
     kind: str
     was: tuple[int, int]
@@ -45,7 +45,7 @@ class _Printed(Struct, frozen=True):
 def image_data(content: bytes, name: str, size: int = 0) -> ImageData:
     """An image of a type that models see. Raises `BadInput` for anything else.
 
-    `size` is how long it is, where `content` may be only the beginning.
+    `size` is the full length if `content` is only the beginning.
     """
     size = size or len(content)
     kind = image_type(content)
@@ -62,7 +62,7 @@ def image_data(content: bytes, name: str, size: int = 0) -> ImageData:
 
 
 def image_file(path: Path, name: str) -> ImageData:
-    """The image in a file. Raises `BadInput` where there is none to be shown."""
+    """The image in a file. Raises `BadInput` if it has none that can be shown."""
     try:
         content, size = read_regular(path, MAX_FILE_BYTES + 1)
     except OSError as error:
@@ -71,9 +71,9 @@ def image_file(path: Path, name: str) -> ImageData:
 
 
 def fit_image(image: ImageData) -> FittedImage:
-    """`image` as every provider takes it. Raises `BadInput` for one that cannot be shown.
+    """`image` as every provider accepts it. Raises `BadInput` for one that cannot be shown.
 
-    Its type is what its bytes are, whatever it was called.
+    Its type follows from its bytes, not from its name.
     """
     name = image.name or "the image"
     image = image_data(image.content, name)
@@ -102,7 +102,7 @@ def fit_image(image: ImageData) -> FittedImage:
 
 
 def _check_unscaled(image: ImageData) -> ImageData:
-    """The same without Pillow: what is too large cannot be shown."""
+    """Check an image without Pillow. Raises `BadInput` if it is too large."""
     width, height = pixel_size(image.content) or (0, 0)
     if max(width, height) > _MAX_UNSCALED_SIDE_PIXELS:
         raise BadInput(
@@ -134,7 +134,7 @@ def print_fitted(_name: str) -> None:
 
     from refold.tools.bounded_process import exit_unreadable
 
-    simplefilter("ignore")  # of damage that does not matter, which would be printed
+    simplefilter("ignore")  # of harmless damage, which would be printed
     Image.MAX_IMAGE_PIXELS = None  # the sizes are compared here
     content, mended = sys.stdin.buffer.read(), False
     try:
@@ -143,7 +143,7 @@ def print_fitted(_name: str) -> None:
         except OSError:
             if not (mended := content.endswith(_PNG_END)):
                 raise
-            # Only the checksum of a part that is not shown is wrong, such as a colour profile.
+            # Only the checksum of an invisible part, such as a colour profile, is wrong.
             ImageFile.LOAD_TRUNCATED_IMAGES = True
             picture = Image.open(BytesIO(content), formats=_OPEN_FORMATS)
         was, kind = picture.size, Image.MIME.get(picture.format or "", "")
@@ -158,7 +158,7 @@ def print_fitted(_name: str) -> None:
         smallest = min(_SMALLEST_SIDE_PIXELS, side)
         clear = picture.has_transparency_data
         picture = picture.convert("RGBA" if clear else "RGB")
-        # PNG keeps the letters of a screenshot sharp; WebP holds a photograph as well.
+        # PNG keeps the letters of a screenshot sharp; WebP suits photographs.
         formats = ("JPEG",) if kind == "image/jpeg" else ("PNG", "WEBP")
         while side >= smallest:
             picture.thumbnail((side, side), Image.Resampling.LANCZOS)

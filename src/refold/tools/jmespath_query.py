@@ -16,12 +16,12 @@ from refold.tools.bounded_process import (
     run_bounded,
 )
 
-_MAX_EXPRESSION_CHARS = 1_000  # characters of an expression
-_MAX_RESULT_CHARS = 2_000_000  # characters of a result
+_MAX_EXPRESSION_CHARS = 1_000
+_MAX_RESULT_CHARS = 2_000_000
 
 
 def query(content: bytes, expression: str, name: str) -> str:
-    """The result as indented JSON. Raises `ToolFailed`."""
+    """Return the result as indented JSON. Raises `ToolFailed`."""
     if len(expression) > _MAX_EXPRESSION_CHARS:
         raise ToolFailed(f"An expression has at most {_MAX_EXPRESSION_CHARS:,} characters.")
     if "\0" in expression:
@@ -37,7 +37,7 @@ def query(content: bytes, expression: str, name: str) -> str:
 
 
 def print_query(expression: str) -> None:
-    """The query over the JSON on standard input."""
+    """Print the result of the query over the JSON on standard input."""
     import jmespath  # pyright: ignore[reportMissingTypeStubs] - it has none
     from jmespath.exceptions import (  # pyright: ignore[reportMissingTypeStubs]
         JMESPathError,

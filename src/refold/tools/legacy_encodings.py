@@ -1,4 +1,4 @@
-"""Which legacy encoding a file has that is not UTF-8: what it declares, its language, or its letters.
+"""Finds the legacy encoding of a file: by its declaration, its language or its letters.
 
 An encoding is only named if the whole content decodes and encodes to the same bytes. Where
 the evidence is weak, as in a file of two words, the answer is windows-1252 or Latin-1: every
@@ -24,7 +24,7 @@ DISPLAY_NAMES = {
     "euc_jp": "EUC-JP",
     "cp949": "EUC-KR",
 }
-# Bytes with which everyday characters begin, their number, and their share of a text.
+# First bytes of everyday characters, the number of these, and their share of a text.
 _EVERYDAY_RANGES = {
     "gb18030": ((0xA1, 0xA3, 100, 0.1), (0xB0, 0xD7, 3755, 0.85)),
     "big5": ((0xA1, 0xA3, 100, 0.1), (0xA4, 0xC6, 5401, 0.85)),
@@ -33,12 +33,12 @@ _EVERYDAY_RANGES = {
     "cp932": ((0x81, 0x81, 100, 0.1), (0x82, 0x83, 170, 0.45), (0x88, 0x97, 2965, 0.4)),
 }
 _RARE_SHARE = 0.05 / 10_000  # the share of any other character
-_FEWEST_CHARS = 4  # that tell an encoding of many bytes
+_FEWEST_CHARS = 4  # that identify a multi-byte encoding
 _COMMON_SHARE = 0.85  # of the characters beyond ASCII
-_MIN_LEAD = log(20)  # by which the best must be more likely than the next
-_COHERENCE, _CHAOS = 0.2, 0.1  # of charset-normalizer: from and up to which it is believed
+_MIN_LEAD = log(20)  # the required lead over the next likely one
+_COHERENCE, _CHAOS = 0.2, 0.1  # the minimum and the maximum for charset-normalizer
 _SAMPLE_BYTES = 65_536
-_DECLARED_WITHIN = 1_024  # bytes
+_DECLARED_WITHIN = 1_024  # bytes from the start
 # PEP 263, Emacs and Vim, XML and HTML.
 _DECLARATION_PATTERN = re.compile(
     rb"(?:coding|charset)\s*[:=]\s*[\"']?\s*([A-Za-z][\w.:-]{1,40})", re.IGNORECASE
@@ -105,7 +105,7 @@ def _of_language(sample: bytes) -> str:
     best = max(matches, key=lambda match: match.coherence, default=None)
     if best is None or best.coherence < _COHERENCE or best.chaos > _CHAOS:
         return ""
-    # Latin-1 is the same text, and holds bytes that windows-1252 leaves out.
+    # Latin-1 gives the same text, and has bytes that windows-1252 lacks.
     return "" if best.encoding == "cp1252" else best.encoding
 
 
@@ -122,13 +122,13 @@ def _of_letters(sample: bytes) -> str:
 
 
 def _likely(sample: bytes) -> Iterator[tuple[float, str, float]]:
-    """The logarithm of how likely the text is, the encoding, the share of everyday characters."""
+    """The log likelihood of the text, the encoding, and the share of everyday characters."""
     for name in _EVERYDAY_RANGES:
         if not holds(name, sample):
             continue
         runs = _BEYOND_ASCII.findall(sample.decode(name))
         text = "".join(runs)
-        # An accent or a dash between letters of ASCII reads as a character that stands alone.
+        # An accent or a dash between ASCII letters would decode as a single character.
         alone = sum(len(run) == 1 for run in runs)
         if len(text) < _FEWEST_CHARS:
             continue

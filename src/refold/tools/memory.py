@@ -19,7 +19,7 @@ class Notebook(Protocol):
     """Notes that outlive the session."""
 
     async def write(self, section: str, text: str, replaces: str) -> str:
-        """Save a note, and say in one line what was done.
+        """Save a note, and return a line on what was done.
 
         Raises `ToolFailed` if the user has not said it, or `replaces` is not a note.
         """

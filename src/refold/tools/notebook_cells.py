@@ -24,7 +24,7 @@ from refold.tools.file_versions import (
 from refold.tools.text_files import EditableText, check_sendable, decode_text
 from refold.values.text import restore_invisible
 
-_CELL_DEPTH = 2  # of a cell in the object that a notebook is
+_CELL_DEPTH = 2  # of a cell in the notebook's JSON
 _WITH_IDS = (4, 5)  # the first format whose cells have ids
 
 
@@ -39,7 +39,7 @@ class Layout(Struct, frozen=True):
     """`unit` is one step of indentation, None if all is on one line."""
 
     unit: str | None
-    plain: bool  # letters beyond ASCII stand as they are
+    plain: bool  # letters beyond ASCII are not escaped
     tight: bool  # no blank after "," and ":" on one line
 
     def text(self, value: Any, depth: int) -> str:
@@ -63,7 +63,7 @@ class _Notebook(Struct, frozen=True):
     cells: Sequence[Span]
     array: Span
     layout: Layout
-    ids: bool  # do its cells have ids?
+    ids: bool  # its cells have ids
 
     def cell(self, number: int) -> dict[str, Any]:
         span = self.cells[number]
@@ -125,12 +125,12 @@ def _parse_notebook(content: bytes, name: str) -> tuple[EditableText, _Notebook]
         RecursionError,
     ) as e:
         raise ToolFailed(f"{name} is not a Jupyter notebook with cells.") from e
-    assert was is not None  # or there would have been no JSON
+    assert was is not None  # it parsed as JSON
     return was, _Notebook(text, cells, top, layout(text), ids)
 
 
 def _sources(book: _Notebook) -> str:
-    """The text of all cells, as a model reads it."""
+    """The text of all cells, as shown to a model."""
     cells = (book.cell(number)["source"] for number in range(len(book.cells)))
     return "\n".join(
         source if isinstance(source, str) else "".join(source) for source in cells
@@ -138,7 +138,7 @@ def _sources(book: _Notebook) -> str:
 
 
 def _number(book: _Notebook, cell: str | int, name: str) -> int:
-    """Which cell is meant, from 0."""
+    """The index of the cell, from 0."""
     ids = [book.cell(number).get("id") for number in range(len(book.cells))]
     if isinstance(cell, str) and ids.count(cell) == 1:
         return ids.index(cell)
@@ -167,7 +167,7 @@ def _replace_source(book: _Notebook, number: int, edit: CellEdit) -> str:
         values |= {k: v for k, v in _empty_outputs(kind).items() if k in cell}
     text = book.text
     parts = members(text, span.start)
-    # From the end on, so that what stands before keeps its place.
+    # From the end, so that earlier offsets stay valid.
     for key in sorted(values, key=lambda key: -parts[key].start):
         if values[key] != cell[key]:
             new = book.layout.text(values[key], _CELL_DEPTH + 1)
@@ -203,7 +203,7 @@ def _delete_cell(book: _Notebook, number: int) -> str:
 def _separator(book: _Notebook) -> str:
     if len(book.cells) > 1:
         return book.text[book.cells[0].end : book.cells[1].start]
-    # What stands before the only cell stands between two.
+    # The white space before the only cell is used between two.
     before = book.text[book.array.start + 1 : book.cells[0].start]
     return f",{before}" if before or book.layout.tight else ", "
 
@@ -216,7 +216,7 @@ def _only_cell_text(book: _Notebook, text: str) -> str:
 
 
 def _source(source: str, like: object) -> str | list[str]:
-    """Jupyter keeps lines, each with its end; some programs keep one text."""
+    """Jupyter stores a list of lines; some programs store one text."""
     source = source.replace("\r\n", "\n")
     if isinstance(like, str):
         return source
@@ -268,7 +268,7 @@ def elements(text: str, start: int) -> list[Span]:
 
 
 def layout(text: str) -> Layout:
-    """How an object is laid out, as its beginning shows."""
+    """The layout of an object, derived from its beginning."""
     top = _skip_white_space(text, 0)
     before = text[top + 1 : _skip_white_space(text, top + 1)]
     unit = before.rpartition("\n")[2] if "\n" in before else None

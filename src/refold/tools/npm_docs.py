@@ -21,7 +21,7 @@ from refold.tools.package_symbols import (
 )
 
 _NAME_PATTERN = re.compile(r"(?:@[a-z0-9._~-]+/)?[A-Za-z0-9._~-]+")
-_MAX_TOTAL_CHARS, _MAX_FILES = 8_000_000, 400  # characters of all declarations, and files
+_MAX_TOTAL_CHARS, _MAX_FILES = 8_000_000, 400  # of all declarations together
 _MAX_DEPTH = 6
 _MAX_ROWS = 12  # of one declaration
 _DECLARATION_PATTERN = re.compile(
@@ -36,7 +36,7 @@ _CONTAINER_KINDS = ("class", "interface", "namespace")
 
 
 def find_package(files: Files, package: str, query: str) -> PackageDocs | None:
-    """None: there is no such folder in node_modules."""
+    """The documentation of a package; None without its folder in node_modules."""
     if not _NAME_PATTERN.fullmatch(package):
         return None
     folder = f"node_modules/{package}"
@@ -87,7 +87,7 @@ def _declarations(files: Files, folder: str, depth: int) -> Iterator[str]:
 
 
 def _parse_declarations(rows: Sequence[str], path: str) -> Iterator[Symbol]:
-    """Declarations, and the members of the class or interface that is open."""
+    """Declarations, and the members of classes and interfaces."""
     inside, comment, started = "", list[str](), False
     for number, row in enumerate(rows):
         stripped = row.strip()

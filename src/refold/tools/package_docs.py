@@ -20,8 +20,8 @@ from refold.values.printable_names import shorten
 from refold.values.text import from_outside
 
 NAME_PATTERN = re.compile(r"@?[A-Za-z0-9][A-Za-z0-9._/-]{0,100}")
-_MAX_WHOLE_SYMBOLS = 3  # symbols that are shown with all their documentation
-_MAX_DOC_CHARS = 2_000  # characters of one symbol's documentation
+_MAX_WHOLE_SYMBOLS = 3  # shown with their whole documentation
+_MAX_DOC_CHARS = 2_000  # of one symbol
 _MAX_README_CHARS, _MAX_SECTION_CHARS, _MAX_SECTIONS = 8_000, 2_000, 3
 _MAX_LINE_CHARS = 160
 
@@ -53,7 +53,7 @@ DOCUMENTATION_SITES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = Map
 
 
 def lookup(files: Files, package: str, query: str) -> Reply:
-    """Raises `ToolFailed` if the name cannot be one."""
+    """Look a package up. Raises `ToolFailed` for an invalid name."""
     name = package.strip()
     if not NAME_PATTERN.fullmatch(name) or ".." in name or len(query) > 200:
         raise ToolFailed(
@@ -127,7 +127,7 @@ def _cut(text: str, max_chars: int) -> str:
 
 
 def _sites(files: Files, name: str, query: str) -> str:
-    """Addresses for the languages of this workspace, or, if it has none, for all."""
+    """Addresses for the languages of this workspace, or for all if it has none."""
     names = {item.name for item in files.items(files.real("."))}
     own = {
         language: sites

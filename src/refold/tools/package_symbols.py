@@ -1,4 +1,4 @@
-"""What is known of an installed package, and which of its symbols a query means.
+"""Facts about an installed package, and which of its symbols match a query.
 
 `python_docs` and `npm_docs` fill it in, and `package_docs` writes it down.
 """
@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from refold.errors import ToolFailed
 from refold.place.port import Files
 
-_MAX_SYMBOLS = 10  # that are shown
-_MAX_FILE_BYTES = 1_000_000  # bytes; longer ones are left out
+_MAX_SYMBOLS = 10  # shown
+_MAX_FILE_BYTES = 1_000_000  # longer files are left out
 
 
 class Symbol(Struct, frozen=True):
@@ -26,7 +26,7 @@ class Symbol(Struct, frozen=True):
 
 
 class PackageDocs(Struct, frozen=True):
-    """What is installed of a package; `names` are those that it offers at its top."""
+    """An installed package. `names` are its public names at the top level."""
 
     name: str
     version: str
@@ -39,12 +39,12 @@ class PackageDocs(Struct, frozen=True):
 
 
 def words_of(query: str) -> tuple[str, ...]:
-    """The words of a query, in small letters: `Client.get` is two."""
+    """The words of a query in lower case: `Client.get` is two."""
     return tuple(re.findall(r"\w+", query.casefold()))
 
 
 def best_matches(symbols: Iterable[Symbol], query: str) -> tuple[Symbol, ...]:
-    """Those that the query means, the best first."""
+    """The symbols that match the query, the best first."""
     scored = [(score, symbol) for symbol in symbols if (score := _score(symbol, query)) > 0]
     scored.sort(
         key=lambda pair: (-pair[0], not pair[1].doc, len(pair[1].name), pair[1].name)
@@ -74,7 +74,7 @@ def with_query(docs: PackageDocs, symbols: Iterable[Symbol], query: str) -> Pack
 
 
 def names_in(files: Files, folder: str) -> Sequence[tuple[str, str]]:
-    """Name and kind of what is in a folder; nothing if it is none or may not be read."""
+    """Names and kinds of the entries of a folder; empty if it is missing or unreadable."""
     try:
         real = files.real(folder)
         if files.kind(real) != "directory":
@@ -85,7 +85,7 @@ def names_in(files: Files, folder: str) -> Sequence[tuple[str, str]]:
 
 
 def text_of(files: Files, path: str) -> str:
-    """Empty if it is not there, is too long, or may not be read without a question."""
+    """The text of a file; "" if it is missing, too long, or not readable without asking."""
     try:
         real = files.real(path)
         if files.unshown(real):

@@ -1,4 +1,4 @@
-"""A page of the web as text for a model: its character set, its format, and what is odd about it.
+"""Makes text for a model from a web page: its character set, its format, its oddities.
 
 `document_text` reads HTML and PDF. The text is marked as coming from outside.
 """
@@ -20,21 +20,19 @@ from refold.values.printable_names import shorten
 from refold.values.text import from_outside
 
 _HTML_TYPES = ("text/html", "application/xhtml+xml")
-# Possessive: a page of comments and nothing more must not be tried in every other way.
+# Possessive: a page with nothing but comments must not cause backtracking.
 _HTML_START = re.compile(rb"\s*+(?:<\?xml[^>]*+>\s*+)?(?:<!--(?:(?!-->).)*+-->\s*+)*+"
                      rb"<(?:!doctype\s+html|html)\b", re.IGNORECASE | re.DOTALL)  # fmt: skip
 _CHARSET_PATTERN = re.compile(
     rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.IGNORECASE
 )
-_MAX_HEAD_BYTES = 4_096  # bytes in which a page says how it is written
-_MIN_BODY_CHARS = (
-    80  # characters: a page with scripts and no more text is probably made by them
-)
+_MAX_HEAD_BYTES = 4_096  # in which a page declares its encoding
+_MIN_BODY_CHARS = 80  # a page with scripts and less text is probably built by them
 _FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)  # title and description
-# What browsers read them as.
+# How browsers decode them.
 _BROWSER_ENCODINGS = {"iso-8859-1": "windows-1252", "latin-1": "windows-1252", "us-ascii": "windows-1252",
           "ascii": "windows-1252", "gb2312": "gb18030", "gbk": "gb18030"}  # fmt: skip
-# Codecs of Python that no page is written in, or that turn text into something else.
+# Codecs of Python that no page uses, or that are not text encodings.
 _NO_CHARSET = (
     "utf_7",
     "idna",
@@ -50,13 +48,13 @@ _BY_JAVASCRIPT = (
 
 
 class WebPage(Struct, frozen=True):
-    """A page as it came: `url` is where the redirects led, `kind` is like "text/html"."""
+    """A page as received: `url` is the last one after redirects, `kind` is like "text/html"."""
 
     url: str
     kind: str
     charset: str
     content: bytes
-    whole: bool = True  # false: it is longer than what is read of a page
+    whole: bool = True  # false: it was cut at the limit
     redirects: tuple[str, ...] = ()
     index: str = ""  # the address of the site's index for language models, if it has one
 
@@ -99,7 +97,7 @@ def _line(text: str, max_chars: int) -> str:
 
 
 def page_reply(page: WebPage) -> Reply:
-    """Raises `ToolFailed` where it has no text."""
+    """A page as a reply. Raises `ToolFailed` if it has no text."""
     note = (
         Note(f"read {page.url}, {page.kind or 'no type'}, {len(page.content):,} bytes"),
     )
@@ -157,7 +155,7 @@ def _is_binary(page: WebPage) -> bool:
 
 
 def decode(page: WebPage) -> tuple[str, tuple[str, ...]]:
-    """The text, and a sentence if it is not written as the server says."""
+    """The text, and a sentence if the encoding is not the one that the server declares."""
     content = page.content
     for mark, name in (
         (codecs.BOM_UTF8, "utf-8"),
@@ -191,7 +189,7 @@ def _decode_as(content: bytes, name: str, *, whole: bool) -> str | None:
     ):
         return None
     try:
-        # The end of what was cut off may be half a character.
+        # A cut page may end within a character.
         return codecs.getincrementaldecoder(codec.name)().decode(content, final=whole)
     except UnicodeDecodeError:
         return None

@@ -26,7 +26,7 @@ Row: TypeAlias = tuple[str, str]  # " ", "+" or "-", and the line without it
 
 
 class Hunk(Struct, frozen=True):
-    """Lines that stay, go and come. `line` is where in the patch it begins, from 1.
+    """Kept, removed and added lines. `line` is where in the patch it begins, from 1.
 
     `headers` are lines somewhere before it, the outermost first; `at` is the
     line number it claims, or 0. `final` says how the last line ends from now on: with a
@@ -46,7 +46,7 @@ class Hunk(Struct, frozen=True):
 
 
 class Section(Struct, frozen=True):
-    """What becomes of one file. `content` is that of a new one."""
+    """The change of one file. `content` is for a new file."""
 
     kind: Literal["add", "update", "delete"]
     path: str
@@ -57,7 +57,7 @@ class Section(Struct, frozen=True):
 
 
 def read_patch(patch: str) -> tuple[Section, ...]:
-    """Raises `ToolFailed` for what cannot be read to its end."""
+    """Parse a patch. Raises `ToolFailed` unless it can be parsed to its end."""
     lines = patch.replace("\r\n", "\n").split("\n")
     starts = [index for index, line in enumerate(lines) if line.rstrip() == BEGIN]
     sections = _parse_marked(lines, starts[0] + 1) if starts else parse_unified(lines)
@@ -70,7 +70,7 @@ def read_patch(patch: str) -> tuple[Section, ...]:
 
 
 def without_blank_end(rows: Sequence[Row], blanks: int) -> tuple[Row, ...]:
-    """`rows` without the last lines, up to `blanks`, that are empty and only stay."""
+    """`rows` without up to `blanks` empty context lines at the end."""
     many = len(rows)
     while blanks and many and rows[many - 1] == (" ", ""):
         many, blanks = many - 1, blanks - 1
@@ -168,7 +168,7 @@ def _hunks(body: Sequence[tuple[int, str]]) -> tuple[Hunk, ...]:
                 headers.append(header)
         elif line.startswith(_END_OF_FILE):
             close(at_end=True)
-        elif not line.startswith("\\"):  # "\ No newline at end of file": kept anyway
+        elif not line.startswith("\\"):  # skip "\ No newline at end of file"
             begun = begun or number
             rows.append(_row(number, line))
             blanks = 0 if line else blanks + 1
@@ -199,11 +199,11 @@ def _row(number: int, line: str) -> Row:
 _HEAD_PATTERN = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 _NO_FILE = "/dev/null"
 _SAME_NAME = re.compile(r"diff --git a/(.*) b/\1")
-_UNKNOWN_COUNT = 1_000_000_000  # lines may still come
+_UNKNOWN_COUNT = 1_000_000_000  # the number of lines is unknown
 
 
 class _File(Struct):
-    """One file of the diff, as far as it was read. `old` and `new` None: nothing there."""
+    """One file of the diff while it is parsed. `old` or `new` None: no file."""
 
     line: int
     old: str | None = ""
@@ -249,7 +249,7 @@ def _names(lines: Sequence[str], index: int) -> bool:
 
 
 def _read_extended_header(line: str, file: _File) -> bool:
-    """What git says between the names and the first hunk."""
+    """Read git's lines between the names and the first hunk."""
     word = " ".join(line.split(" ")[:2])
     match word:
         case "rename from":
@@ -286,7 +286,7 @@ def _both(old: str, new: str) -> tuple[str | None, str | None]:
 def _name(text: str) -> str | None:
     text = text.partition("\t")[0].strip()
     if len(text) > 1 and text[0] == text[-1] == '"':
-        # git writes strange names with octal numbers for bytes.
+        # git escapes unusual names with octal numbers for bytes.
         plain = re.sub(r'\\(["\\])', r"\1", text[1:-1])
         octal = re.sub(
             rb"\\([0-3][0-7]{2})", lambda m: bytes([int(m[1], 8)]), plain.encode()
@@ -300,7 +300,7 @@ def _hunk(lines: Sequence[str], index: int) -> tuple[Hunk, int]:
     start = int(head[1]) if head else 0
     left = [int(head[n] or 1) if head else _UNKNOWN_COUNT for n in (2, 3)]
     begun, rows, blanks = index + 1, list[Row](), 0
-    bare = {"+": False, "-": False}  # does the last line on that side lack its end?
+    bare = {"+": False, "-": False}  # the last line on that side has no line end
     index += 1
     while index < len(lines) and not _ends(lines, index, left):
         line = lines[index]
@@ -317,7 +317,7 @@ def _hunk(lines: Sequence[str], index: int) -> tuple[Hunk, int]:
     hunk_rows = without_blank_end(rows, blanks) if max(left) > 0 else tuple(rows)
     if not hunk_rows:
         raise unclear(begun, lines[begun - 1], "is followed by no lines.")
-    # Where nothing is taken away, the number is that of the line before.
+    # If no line is removed, the number is that of the line before.
     start += bool(head) and not any(sign != "+" for sign, _ in hunk_rows)
     return Hunk(begun, hunk_rows, at=start, final=final), index
 
@@ -327,7 +327,7 @@ def _ends(lines: Sequence[str], index: int, left: Sequence[int]) -> bool:
     full = max(left) <= 0
     if line.startswith("\\"):
         return False
-    if not line or line == "-- ":  # the second is how mails with patches end
+    if not line or line == "-- ":  # "-- " ends a patch in a mail
         return full or (not line and not any(lines[index:]))
     if line[0] not in " +-":
         return True

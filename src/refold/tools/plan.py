@@ -1,6 +1,6 @@
 """The tools for planning: enter and leave plan mode, and ask the user a question.
 
-They change nothing but the session. Rules keep plan mode read-only; clients show plans
+They change only the session. Rules keep plan mode read-only; clients show plans
 and questions.
 """
 

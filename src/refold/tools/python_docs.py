@@ -25,7 +25,7 @@ _ENVIRONMENT_NAMES = (".venv", "venv", "env")
 _MAX_TOTAL_CHARS, _MAX_FILES = (
     12_000_000,
     2_000,
-)  # characters of all source files, and how many
+)  # of all source files, and their number
 _IGNORED_PATHS = re.compile(r"(?:^|/)(?:tests?|testing|_vendor|vendor|examples?)/")
 
 
@@ -36,7 +36,7 @@ class _Distribution(Struct, frozen=True):
 
 
 def find_package(files: Files, package: str, query: str) -> PackageDocs | None:
-    """None: it is not installed in any environment of the workspace."""
+    """The documentation of a package; None if no environment of the workspace has it."""
     for site in _sites(files):
         if (distribution := _distribution(files, site, package)) is not None:
             return _read(files, distribution, package, query)
@@ -56,7 +56,7 @@ def _distribution(files: Files, site: str, package: str) -> _Distribution | None
     for info in infos:
         if _normal(info.partition("-")[0]) == wanted:
             return _Distribution(site, info, _modules(files, site, info))
-    # Perhaps it is the name that is imported: yaml is of PyYAML.
+    # Perhaps it is an import name: yaml is a module of PyYAML.
     for info in infos:
         modules = _modules(files, site, info)
         if any(item.startswith((f"{package}/", f"{package}.py")) for item in modules):
@@ -105,7 +105,7 @@ def _read(
 def _symbols(
     files: Files, distribution: _Distribution, words: Sequence[str]
 ) -> Iterator[Symbol]:
-    """All that is defined in the files that hold every word, until the limits."""
+    """The definitions in files that contain every word, up to the limits."""
     left = _MAX_TOTAL_CHARS
     for path in distribution.modules:
         if _IGNORED_PATHS.search(path):

@@ -17,7 +17,7 @@ TOOL_NAME = "python"
 
 
 class PythonResult(Struct, frozen=True):
-    """What the model reads of the cells that ran; `final`, if the code ended the turn."""
+    """The output of the cells for the model. `final` is set if the code ended the turn."""
 
     text: str
     final: Control | None = None

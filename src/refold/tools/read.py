@@ -24,7 +24,7 @@ BLOB_PREFIX = "blob:"
 
 
 class BlobReader(Protocol):
-    """What was cut from long outputs, by name. Raises `JournalError` for others."""
+    """Reads cut outputs by name. Raises `JournalError` for other names."""
 
     async def get(self, name: str) -> bytes: ...
 
@@ -79,7 +79,7 @@ def _reply_with_image(
 
 
 def _text(content: bytes, name: str) -> tuple[str, str]:
-    """The text, with LF alone, and what is odd about it."""
+    """The text with LF alone, and a note on its oddities."""
     from refold.tools.document_text import (
         binary_kind,
         notebook_text,

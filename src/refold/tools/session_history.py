@@ -1,4 +1,4 @@
-"""The tool `history_search`: what was said and done earlier in this session.
+"""The tool `history_search`: searches earlier messages and calls of this session.
 
 It also finds messages that were compacted. The port reads the journal.
 """
@@ -15,15 +15,15 @@ from refold.values.display import Note
 from refold.values.messages import SearchHit
 from refold.values.tools import Effect
 
-_EXCERPT_CHARS = 160  # characters of a hit on each side
-_MAX_PAGE_CHARS = 12_000  # characters of one event
-_MAX_QUERY_CHARS = 500  # characters
+_EXCERPT_CHARS = 160  # on each side of a hit
+_MAX_PAGE_CHARS = 12_000  # of one event
+_MAX_QUERY_CHARS = 500
 _OWN_SUFFIX = " of history_search"
 
 
 class SessionHistory(Protocol):
     async def all_hits(self) -> Sequence[SearchHit]:
-        """All that this session has said and done, oldest first."""
+        """All messages and calls of this session, oldest first."""
         ...
 
 
@@ -62,7 +62,7 @@ async def history_search(
 def _hits(all_hits: Sequence[SearchHit], phrase: str) -> Sequence[SearchHit]:
     """Hits, newest first; those with the exact phrase come before all others.
 
-    What this tool was asked and what it found is left out: it holds any query.
+    Calls of this tool and their results are left out: they contain every query.
     """
     words = phrase.split()
     texts = [

@@ -25,13 +25,13 @@ from refold.values.display import Note, Output
 from refold.values.kept_output import Printed
 from refold.values.tools import Confinement, Effect
 
-_MAX_SHOWN_CHARS = 10_000  # characters, for the person
+_MAX_SHOWN_CHARS = 10_000  # shown to the person
 _COLOURS_AND_MOVES = r"\x1b\[[0-?]*[ -/]*[@-~]"
-# To the clipboard, to the title, to the keyboard: nobody misses these, but they are told.
+# Sequences for the clipboard, the title or the keyboard: replaced by a mark.
 _TERMINAL_ORDERS = r"\x1b(?:[\]P^_X][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\])"
 _TERMINAL_ORDER_MARK = "[an order to the terminal]"
 
-_SEARCHED_CHARS = 20_000  # characters at the end, where programs say why they failed
+_SEARCHED_CHARS = 20_000  # at the end, where programs report why they failed
 _NO_NETWORK = (
     r"resolve host|name resolution|name or service not known|network is unreachable|"
     r"no address associated|getaddrinfo|failed to lookup address|nodename nor servname|"
@@ -43,7 +43,7 @@ _NO_PROXY = (
     "program seems not to use it: give it the proxy, or ask for every host with "
     'hosts=["all"]'
 )
-_CURL_NETWORK_CODES = (6, 7)  # and with -s it says nothing
+_CURL_NETWORK_CODES = (6, 7)  # and prints nothing with -s
 _NO_MODE = r"(?:chmod|mode|permissions)\b[^\n]*operation not permitted"
 _NOT_WRITABLE = r"(?i:read-only file system|EROFS)|Device or resource busy"
 
@@ -59,7 +59,7 @@ Hosts: TypeAlias = Annotated[
 
 
 class BackgroundRequest(Struct, frozen=True):
-    """A command, and where and how confined it is to run."""
+    """A command, with its directory and its confinement."""
 
     command: str
     directory: str
@@ -75,7 +75,7 @@ class BackgroundOutput(Struct, frozen=True):
     ended: str = ""
     code: int | None = None
     whole: bool = True
-    outside: bool = False  # it was to reach the network
+    outside: bool = False  # it needed the network
 
 
 class BackgroundRunner(Protocol):
@@ -157,7 +157,7 @@ async def bash(  # noqa: PLR0913 - the parameters are the schema
 
 
 def _reply_moved(so_far: Finished, command: str, name: str) -> Reply:
-    """The result of a call whose command goes on without it."""
+    """The result of a call whose command continues in the background."""
     text, whole = so_far.read()
     text = readable(text)
     body = text.rstrip("\n") if text.strip() else "(no output so far)"
@@ -250,10 +250,10 @@ async def monitor(  # noqa: PLR0913 - the parameters are the schema
 
 
 def _with_tail_command(arguments: dict[str, object]) -> dict[str, object]:
-    """A file is watched by a command, and so judged, confined and shown like one.
+    """Watch a file with a command, so that it is judged, confined and shown like one.
 
-    `tail` follows the name: a file that is rotated, cut short or made later. What it says
-    about that is no part of the log.
+    `tail` follows the name, even if the file is rotated, truncated or created later. Its
+    messages about that are not part of the log.
     """
     command, file = arguments.get("command", ""), str(arguments.get("file", ""))
     if not file:
@@ -281,7 +281,7 @@ monitor = replace(monitor, rewrite=_with_tail_command, check=_check_watch)
 
 
 def _check_log(file: str, files: Files) -> None:
-    """Raises `ToolFailed` for what is no file, or may not be read."""
+    """Raise `ToolFailed` for a path that is not a file or may not be read."""
     if outside := files.outside(file):
         raise ToolFailed(
             f"{files.display_name(outside)} lies outside the workspace: watch it with a command, "
@@ -335,7 +335,7 @@ def _line(command: BackgroundCommand) -> str:
 
 
 def readable(text: str) -> str:
-    """Without colours, with a placeholder for other control sequences, and without NUL."""
+    """`text` without colours and NUL, with a placeholder for other control sequences."""
     if "\x1b" in text:
         text = re.sub(
             _TERMINAL_ORDERS, _TERMINAL_ORDER_MARK, re.sub(_COLOURS_AND_MOVES, "", text)
@@ -383,11 +383,11 @@ def _remarks(result: Finished, seconds: int, location: str) -> list[str]:
 def _restriction_remarks(
     result: Finished, text: str, command: str, *, network: bool
 ) -> list[str]:
-    """Why something may have failed that works elsewhere."""
+    """Remarks on failures that the sandbox may have caused."""
     remarks = list[str]()
     silent = result.code in _CURL_NETWORK_CODES and not text.strip()
     if result.filtered:
-        pass  # `host_remarks` says what there is to say
+        pass  # `host_remarks` covers it
     elif result.offline and (silent or re.search(_NO_NETWORK, text, re.IGNORECASE)):
         remarks.append(
             "the network was off all the same: it was not allowed"
@@ -406,7 +406,7 @@ def _restriction_remarks(
 
 
 def host_remarks(result: Finished) -> list[str]:
-    """Which hosts it reached and which it may not, and how to ask for those."""
+    """The hosts that it reached, those that were refused, and how to ask for these."""
     if not result.filtered:
         return []
     from refold.values.hosts import in_rule
@@ -449,11 +449,11 @@ def _shorten(text: str, result: Finished) -> str:
     return f"{text[:half]}\n[{left} are not shown]\n{text[-half:]}"
 
 
-_NO_CLOBBER = "set -C; export SHELLOPTS; "  # also in the bash that a command starts
+_NO_CLOBBER = "set -C; export SHELLOPTS; "  # also for a bash that a command starts
 
 
 def careful(tool: Tool) -> Tool:
-    """`tool`, if it is the shell with nothing overwritten by a redirection."""
+    """`tool`; a shell tool is wrapped so that redirections overwrite nothing."""
     if tool.name not in ("bash", "background_run", "monitor"):
         return tool
 

@@ -16,12 +16,11 @@ from refold.tools.text_files import decode_text
 from refold.values.display import Note
 from refold.values.tools import Effect
 
-_MAX_LIST_CHARS = 28_000  # characters: below the length at which the seam cuts
+_MAX_LIST_CHARS = 28_000  # below the length at which the seam cuts
 
 
 class Skills(Protocol):
-    """The skills around one directory. All methods may block on a disk: call them from a
-    thread.
+    """The skills around one directory. Methods may block on a disk: call them from a thread.
 
     `matching` returns names and descriptions of those that contain every word. `text_of`
     returns the text of a skill, with its folder and its files; `content` one of these

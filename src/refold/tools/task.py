@@ -44,7 +44,7 @@ class Report(Struct, frozen=True):
 
 class ChildStarter(Protocol):
     async def run(self, call_id: str, request: TaskRequest) -> Report:
-        """Run a child, once for a call, however often the call is resumed. Raises `ToolFailed`."""
+        """Run a child, once for each call, even if the call is resumed. Raises `ToolFailed`."""
         ...
 
 
@@ -109,14 +109,14 @@ def report_text(report: Report) -> str:
 
 
 def task_for(agents: Sequence[AgentChoice]) -> Tool:
-    """The tool, with the available agents in its description."""
+    """The tool `task` with the available agents in its description."""
     listed = "\n".join(f"- {agent.name}: {agent.description}" for agent in agents)
     return replace(task, description=f"{task.description}\nThe agents are:\n{listed}")
 
 
 class Schedules(Protocol):
     async def add(self, call: str, prompt: str, when: str, every: str) -> str:
-        """Keep it, and say when it runs. Raises `ToolFailed`.
+        """Store the work and return when it runs. Raises `ToolFailed`.
 
         `call` is the id of the call: one that is repeated after a crash adds nothing again.
         """

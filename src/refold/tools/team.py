@@ -48,11 +48,11 @@ class Team(Protocol):
         ...
 
     def inbox(self) -> Sequence[str]:
-        """The mail that this member has got, oldest first, each as text."""
+        """The mail that this member has received, oldest first, as texts."""
         ...
 
     def describe(self) -> Sequence[str]:
-        """A line for each teammate: name, state, what was asked of it."""
+        """A line for each teammate: name, state, task."""
         ...
 
 

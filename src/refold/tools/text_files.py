@@ -20,11 +20,11 @@ _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 _ASCII_BYTES = bytes(range(128))
-_MAX_HEAD_BYTES = 8192  # bytes in which a NUL means: no text
+_MAX_HEAD_BYTES = 8192  # in which a NUL marks binary data
 
 
 class EditableText(Struct, frozen=True):
-    """The text of a file, line ends as they are, and how it becomes bytes."""
+    """The text of a file with its original line ends, and how to encode it."""
 
     text: str
     encoding: str = "utf-8"
@@ -37,7 +37,7 @@ class EditableText(Struct, frozen=True):
 
     @property
     def crlf(self) -> bool:
-        """Do most lines end in CRLF?"""
+        """Whether most lines end in CRLF."""
         return self.text.count("\r\n") * 2 > self.text.count("\n")
 
     @property
@@ -93,7 +93,7 @@ class EditableText(Struct, frozen=True):
 
 
 def decode_text(content: bytes) -> EditableText | None:
-    """The text that `content` is, or None: it is no text."""
+    """The text of `content`; None if it is not text."""
     for mark, encoding in _BYTE_ORDER_MARKS:
         if content.startswith(mark):
             return _decode_exactly(content, encoding, mark)
@@ -103,7 +103,7 @@ def decode_text(content: bytes) -> EditableText | None:
         return EditableText(content.decode())
     except UnicodeDecodeError:
         text = content.decode(errors="surrogateescape")
-        # More good UTF-8 than bad bytes: a UTF-8 file with damage. Else an older encoding.
+        # More valid UTF-8 than bad bytes: a damaged UTF-8 file. Otherwise an older encoding.
         good = text.encode(errors="ignore")
         if len(good.translate(None, _ASCII_BYTES)) > len(content) - len(good):
             return EditableText(text)
@@ -114,7 +114,7 @@ def decode_text(content: bytes) -> EditableText | None:
 
 
 def check_sendable(text: str, name: str) -> None:
-    """Raise where a model wrote half a character."""
+    """Raise if a model wrote a lone surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -144,8 +144,8 @@ def _returns(text: str) -> Iterator[int]:
         offset = text.find("\r\n", offset + 2)
 
 
-MAX_LINE_CHARS = 2000  # characters
-MAX_PIECE_CHARS = 28_000  # characters: below the length at which the seam cuts
+MAX_LINE_CHARS = 2000
+MAX_PIECE_CHARS = 28_000  # below the length at which the seam cuts
 
 
 class Piece(Struct, frozen=True):
@@ -165,7 +165,7 @@ class Piece(Struct, frozen=True):
 
     @property
     def extent(self) -> str:
-        """The same, and how to read on, for a model."""
+        """The same with a hint how to continue, for a model."""
         if self.last < self.first or self.last == self.total:
             return self.where
         return f"{self.where}; continue with first={self.last + 1}"
@@ -186,7 +186,7 @@ def piece(text: str, first: int, count: int) -> Piece:
 
 
 def fold_lines(text: str, width: int = MAX_LINE_CHARS) -> str:
-    """`text` with its long lines broken, so that each part can be asked for."""
+    """`text` with long lines broken, so that each part can be requested."""
     if all(len(line) <= width for line in text.split("\n")):
         return text
     return "\n".join(
@@ -197,7 +197,7 @@ def fold_lines(text: str, width: int = MAX_LINE_CHARS) -> str:
 
 
 def _lines_from(text: str, first: int) -> Iterator[str]:
-    # Not by splitting it all: a big file must not become a million strings.
+    # Without `split`: a big file must not become a million strings.
     offset = 0
     for _ in range(first - 1):
         offset = text.find("\n", offset) + 1
@@ -212,7 +212,7 @@ def _lines_from(text: str, first: int) -> Iterator[str]:
 
 
 def shorten_line(line: str, chars: int = MAX_LINE_CHARS) -> str:
-    """At most so many characters of a line, and the number of those that are left out."""
+    """At most `chars` characters of a line, and the number that is left out."""
     line = clean(line)
     left = len(line) - chars
     return line if left <= 0 else f"{line[:chars]} [{left:,} more characters]"

@@ -19,8 +19,8 @@ from refold.values.printable_names import shorten
 from refold.values.tools import CALLER_TOOL, Effect
 
 _SELECT_PREFIX = "select:"
-_MAX_LIST_CHARS = 700  # characters of the list of names; a description may have 1,024
-_MAX_GIST_CHARS = 60  # of what is told of each
+_MAX_LIST_CHARS = 700  # of the list of names; a description may have 1,024
+_MAX_GIST_CHARS = 60  # of the summary of each tool
 _MAX_RESULTS = 20
 _MIN_SCORE, _MIN_LIKENESS = 50.0, 80.0  # of 100
 _CALL_HINT = f"Call one as {CALLER_TOOL}(name, arguments)."
@@ -58,7 +58,7 @@ async def tool_call(
 def search_tools(deferred: Sequence[Tool], more: str = "") -> tuple[Tool, ...]:
     """The two tools that reach the `deferred` ones, with their names. Empty if there are none.
 
-    `more` is a sentence about tools that are still to come.
+    `more` is a sentence about tools that are not loaded yet.
     """
     if not deferred and not more:
         return ()
@@ -88,7 +88,7 @@ def _rank(query: str, deferred: Sequence[Tool]) -> list[Tool]:
 
 
 def _score(words: Sequence[str], tool: Tool) -> float:
-    """How much a tool is about these words: the mean of each one's likeness to it."""
+    """How well a tool matches these words: the mean of their scores."""
     from rapidfuzz import fuzz, process
 
     name = tool.name.casefold().replace("_", " ").split()
@@ -113,7 +113,7 @@ def _describe(tool: Tool) -> str:
 
 
 def _list_names(tools: Sequence[Tool]) -> Iterator[str]:
-    """Each with its gist while there is room, then names, then how many more."""
+    """Names with a gist while there is room, then names, then the number of the rest."""
     room = _MAX_LIST_CHARS
     for index, item in enumerate(tools):
         gist = f"{item.name} ({_gist(item.description)})"

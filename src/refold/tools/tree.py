@@ -1,7 +1,7 @@
 """The tool `tree`: the names below a directory, indented, to a depth.
 
-It lists each directory as `list_files` does, from the top down, so that what is cut off is what
-lies deepest. Links are not followed. `glob` finds files by name.
+It lists each directory as `list_files` does, from the top down, so that the limit cuts off the
+deepest entries. Links are not followed. `glob` finds files by name.
 """
 
 import os
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from refold.place.file_walk import DirectoryIgnores
 
 _MAX_NAMES = 500
-_MAX_NAMES_OF_ONE = 100  # directory
+_MAX_NAMES_OF_ONE = 100  # in one directory
 _UNREADABLE_SHOWN = 5
 
 
@@ -55,7 +55,7 @@ def _tree(path: str, depth: int, files: Files) -> Reply:
 
     real, name = find_directory(path, files)
     top = _Directory(real, ignoring(real), depth)
-    top_items = items_in_order(real, top.rules, files)  # fails where the whole call fails
+    top_items = items_in_order(real, top.rules, files)  # a failure here fails the call
     _fill(top, top_items, _MAX_NAMES)
     opened, unreadable = _fill_below(top, files)
     lines = list(_lines(top, ""))

@@ -1,7 +1,7 @@
 """The tools `compact`, `think`, `notify` and `finish`: they touch no file and run nothing.
 
 `compact` asks the engine to compact the conversation. `think` does nothing: it is room to think
-between two calls. `notify` has the person called: each client does that in its own way. `finish` ends a turn with its answer, for small models, which go on calling
+between two calls. `notify` notifies the person, each client in its own way. `finish` ends a turn with its answer, for small models, which go on calling
 until a call means "done"; a policy ends the turn.
 """
 

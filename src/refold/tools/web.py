@@ -19,19 +19,19 @@ from refold.values.tools import Effect
 if TYPE_CHECKING:
     from refold.tools.page_text import SearchHits, WebPage
 
-_MAX_QUERY_CHARS = 400  # characters
+_MAX_QUERY_CHARS = 400
 
-# What permissions say of a URL; true: its host leads to a private address.
+# The decision on a URL. True: its host resolves to a private address.
 Judge = Callable[[str, bool], Decision]
 
 
 class Web(Protocol):
     async def fetch(self, url: str, judge: Judge) -> "WebPage":
-        """Follows redirects that `judge` allows. Raises `ToolFailed`."""
+        """Fetch a page, with redirects that `judge` allows. Raises `ToolFailed`."""
         ...
 
     async def search(self, query: str, count: int) -> "SearchHits":
-        """Asks the service that is set. Raises `ToolFailed`."""
+        """Search with the configured service. Raises `ToolFailed`."""
         ...
 
 

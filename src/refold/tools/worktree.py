@@ -19,13 +19,13 @@ _NO_USER = "Not removed: {tree} has {loss}. {why} Commit the work, or call exit_
 
 
 class WorktreeSwitch(Protocol):
-    """Where a session works. All raise `ToolFailed`, with nothing changed.
+    """Changes where a session works. All methods raise `ToolFailed`, with nothing changed.
 
     `call` is the id of the call, which must be the only one that is open.
     """
 
     async def enter(self, name: str, branch: str, call: str) -> str:
-        """Work there from the next step on. A sentence that says where that is."""
+        """Work there from the next step on. Return a sentence on where that is."""
         ...
 
     async def loss(self) -> tuple[str, str]:
@@ -33,7 +33,7 @@ class WorktreeSwitch(Protocol):
         ...
 
     async def leave(self, *, remove: bool, call: str) -> str:
-        """Work in the session's own directory again. A sentence that says what became of it."""
+        """Work in the session's own directory again. Return what became of the worktree."""
         ...
 
 

@@ -16,9 +16,9 @@ from refold.values.display import Note
 from refold.values.printable_names import escape_name
 
 _MAX_PARSED_CHARS = 1_000_000
-_MAX_YAML_CHARS = 100_000  # its parser takes about a second for that
+_MAX_YAML_CHARS = 100_000  # parsing this takes about a second
 _MAX_ERROR_CHARS = 200
-_MIN_LINES = 20  # of a file that an overwrite must not halve unseen
+_MIN_LINES = 20  # of a file that an overwrite must not halve unread
 
 
 def add_syntax_note(reply: Reply, name: str, before: str, after: str) -> Reply:
@@ -32,7 +32,7 @@ def add_syntax_note(reply: Reply, name: str, before: str, after: str) -> Reply:
 def syntax_note(name: str, before: str, after: str) -> str:
     """A sentence if `before` could be parsed and `after` cannot; "" otherwise.
 
-    The ending of `name` says as what. A file that did not parse before is left alone: it may
+    The suffix of `name` selects the parser. A file that did not parse before is left alone: it may
     be a template, or have a dialect that is not known here.
     """
     parse = _parser(name)
@@ -86,7 +86,7 @@ def _parse_python(text: str) -> None:
     import ast
     import warnings
 
-    # Warnings about escapes and the like would be printed onto the screen.
+    # Warnings, for example about escapes, would be printed on the screen.
     warnings.filterwarnings("ignore", module=r"<changed file>\Z")
     ast.parse(text, "<changed file>")
 
@@ -106,5 +106,5 @@ def _error(parse: Callable[[str], object], text: str) -> str:
     except (ValueError, SyntaxError) as error:
         return " ".join(str(error).split())[:_MAX_ERROR_CHARS].rstrip(".")
     except (RecursionError, MemoryError):
-        return ""  # nested too deeply for the parser, which says nothing about the file
+        return ""  # nested too deeply for the parser; the file may be valid
     return ""
