@@ -43,7 +43,7 @@ class CallDisplay(Struct, frozen=True):
 def call_display(
     name: str, arguments: object, tool: Tool | None, directory: str
 ) -> CallDisplay:
-    """`directory` is where the session works: editors want absolute paths."""
+    """Return how an editor shows a call. `directory` makes its paths absolute."""
     call = ToolCall("", name, Raw(msgspec.json.encode(arguments)))
     effect = tool.effect if tool is not None else Effect.SELF
     kind = _EDITOR_KINDS.get(name, _OF_EFFECT[effect] if tool is not None else "other")
@@ -53,7 +53,7 @@ def call_display(
 def edits(
     path: str, kind: str, text: str, directory: str
 ) -> Sequence[FileEditToolCallContent]:
-    """The hunks of a unified diff without its head, each as old and new text."""
+    """Return the hunks of a unified diff without its head, each as old and new text."""
     where = str(Path(directory, path))
     return [
         FileEditToolCallContent(

@@ -1,4 +1,4 @@
-"""Slash commands that are typed in an editor: what they show is told, what they ask is asked there.
+"""Slash commands typed in an editor: their output and their questions go to the editor.
 
 Templates, skills and prompts of servers are messages: `open_session` sends them.
 """
@@ -31,7 +31,7 @@ _MAX_ROW_CHARS = 80  # characters of a row
 
 
 class TurnRunner(Protocol):
-    """What runs the turns that a command begins, each until its end."""
+    """Runs the turns that a command begins, each until its end."""
 
     conversation: Conversation
 
@@ -43,12 +43,12 @@ class TurnRunner(Protocol):
 
 
 def is_command(typed: str) -> bool:
-    """`exit` and `!ls` are messages here."""
+    """Return True for a slash command; `exit` and `!ls` are messages here."""
     return typed.lstrip().startswith("/") and command_in(typed) is not None
 
 
 def available_commands(session: Session) -> list[AvailableCommand]:
-    """Which commands a prompt may begin with. Waits for a disk: call it in a thread."""
+    """Return the commands a prompt may begin with. Reads the disk: call it in a thread."""
     return [
         AvailableCommand(
             name=each.name,
@@ -64,7 +64,7 @@ def available_commands(session: Session) -> list[AvailableCommand]:
 async def run_command(
     typed: str, turns: TurnRunner, person: Person, host: Host
 ) -> PromptResponse:
-    """Run it; the response is that of the last turn, if it began one."""
+    """Run a command. Return the response of its last turn, if it began one."""
     here = _EditorContext(turns, person, host)
     await run_typed(here, typed)
     await here.tell()
@@ -80,7 +80,7 @@ class _EditorContext(HostedContext):
         self.response = PromptResponse(stop_reason="end_turn")
 
     async def tell(self) -> None:
-        """Tell the editor what was shown since the last time."""
+        """Send the editor what was shown since the last call."""
         shown, self.documents = self.documents, list[Document]()
         if shown:
             await self._turns.tell(answer_chunk(f"{_as_markdown(shown)}\n\n"))
@@ -115,7 +115,7 @@ class _EditorContext(HostedContext):
 
 
 def _as_markdown(documents: Sequence[Document]) -> str:
-    """One row is a sentence; several keep their columns in a block."""
+    """Return documents as Markdown: one row is text, several are a block."""
     parts, rows = list[str](), list[Line]()
 
     def end_rows() -> None:

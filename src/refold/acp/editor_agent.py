@@ -63,7 +63,7 @@ from refold.views.escape import on_one_line
 from refold.views.session_list import SessionDocument
 
 PROTOCOL_VERSION = 1  # of the protocol
-DELETE_METHOD = "session/delete"  # the SDK has its types, and does not route it
+DELETE_METHOD = "session/delete"  # the SDK has its types, but does not route it
 _McpServer: TypeAlias = HttpMcpServer | SseMcpServer | AcpMcpServer | McpServerStdio
 _INVALID, _FAILED = -32602, -32603
 _PAGE_SESSIONS = 50  # sessions of a list
@@ -74,7 +74,7 @@ _Method: TypeAlias = Callable[Concatenate["EditorAgent", P], Awaitable[T]]
 
 
 def _in_protocol(method: _Method[P, T]) -> _Method[P, T]:
-    """Our errors as those of the protocol, with the sentence as their message."""
+    """Raise refold's errors as the protocol's, with the sentence as their message."""
 
     @wraps(method)
     async def call(self: "EditorAgent", *args: P.args, **kwargs: P.kwargs) -> T:
@@ -93,14 +93,14 @@ _MAX_ID_CHARS = 60  # of a session's id
 
 
 class EditorAgent:
-    """For one editor. `group` has the tasks of its sessions."""
+    """The agent for one editor. `group` runs the tasks of its sessions."""
 
     def __init__(self, host: Host, group: TaskGroup) -> None:
         self._host, self._group = host, group
         self._open = dict[str, OpenSession]()
         self._editor: Client | None = None
         self._can = EditorCan()
-        self.person = ""  # as what it does is recorded: the name of the editor
+        self.person = ""  # recorded as the origin of what it does: the name of the editor
         self._fs: FileSystemCapabilities | None = None
 
     def on_connect(self, conn: Client) -> None:
@@ -240,7 +240,7 @@ class EditorAgent:
 
     @_in_protocol
     async def delete_session(self, session_id: str) -> DeleteSessionResponse:
-        """One that does not exist is deleted already. A subagent goes with its parent."""
+        """Delete a session, with its subagents. Deleting a missing one succeeds."""
         if "/" not in session_id and await to_thread.run_sync(
             self._host.stored.exists, session_id
         ):
@@ -288,7 +288,7 @@ class EditorAgent:
                 await found.cancel()
 
     def _cards(self, cwd: str | None) -> Sequence[SessionDocument]:
-        """Those of a directory, or all; the last used first."""
+        """Return the sessions of a directory, or all, the last used first."""
         found = self._host.stored.cards()
         real = os.path.realpath(cwd) if cwd else ""
         return [card for card in found if not cwd or card.directory == real]
@@ -344,7 +344,7 @@ class EditorAgent:
 
 
 def _servers(servers: Sequence[_McpServer] | None) -> Mapping[str, object]:
-    """By names that tools can have."""
+    """Return the servers by names that tools can have."""
     found = dict[str, object]()
     for server in servers or ():
         name, said = _server(server)
@@ -355,13 +355,13 @@ def _servers(servers: Sequence[_McpServer] | None) -> Mapping[str, object]:
 
 
 def _name(given: EditorConversation, session: str) -> None:
-    """Requests about the files of the editor name the session, known only by now."""
+    """Set the session's id, which requests about the editor's files contain."""
     if isinstance(given.editor, EditorBuffers):
         given.editor.session = session
 
 
 def _server(server: _McpServer) -> tuple[str, Mapping[str, object]]:
-    """A server as .mcp.json says it, under a name that tools can have."""
+    """Return a server as in .mcp.json, under a name that tools can have."""
     match server:
         case McpServerStdio(command=command, args=args, env=env):
             values = {each.name: each.value for each in env}

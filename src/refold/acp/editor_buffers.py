@@ -19,15 +19,15 @@ from anyio.lowlevel import current_token
 from refold.errors import ToolFailed
 from refold.values.path_names import below
 
-_ANSWER_SECONDS = 20.0  # seconds for one answer; a person may have to unlock something
+_ANSWER_SECONDS = 20.0  # for one answer; a person may have to unlock something
 T = TypeVar("T")
 
 
 class EditorBuffers:
-    """Of one session, whose id is set as `session` when it is known.
+    """The files of one session, whose id is set as `session` when it is known.
 
     `directories` are the paths by which the editor knows those of the session. An editor
-    that lets a request wait for `patience` seconds is not asked again.
+    that does not answer within `patience` seconds is not asked again.
     """
 
     def __init__(
@@ -93,14 +93,14 @@ class EditorBuffers:
 def buffers_of(
     editor: Client, fs: FileSystemCapabilities | None, directories: Sequence[str]
 ) -> EditorBuffers | None:
-    """None for an editor that does not read files: it is not known then what a write replaces."""
+    """Return the buffers; None without reading: what a write replaces is unknown."""
     if fs is None or not fs.read_text_file:
         return None
     return EditorBuffers(editor, writes=bool(fs.write_text_file), directories=directories)
 
 
 def _names(directories: Sequence[str]) -> list[tuple[str, str]]:
-    """Where each directory is, and its name, if no command can lead that elsewhere."""
+    """Return real path and name of each directory that no command can redirect."""
     real = [os.path.realpath(each) for each in directories]
     return [
         (where, name)

@@ -1,7 +1,7 @@
 """The requests of a session that the editor shows now: each is put once, and answered once.
 
-`person` words a request and reads what was chosen. Another client may answer first; then
-the editor's answer no longer counts.
+`person` words a request and reads the choice. Another client may answer first; then the
+editor's answer no longer counts.
 """
 
 from collections.abc import Awaitable, Callable
@@ -26,7 +26,7 @@ class _Shown(Struct, frozen=True):
 
 
 class OpenRequests:
-    """`send` carries out an order; `show` says how a call looks."""
+    """`send` carries out an order; `show` returns how a call looks."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class OpenRequests:
         self._shown = dict[str, _Shown]()
 
     async def put_all(self) -> None:
-        """Put what waits for an answer and was not put yet."""
+        """Put the requests that wait for an answer and were not put yet."""
         for document in await self._session.waiting():
             if isinstance(document, documents.ToolApprovalRequest | documents.Question):
                 self.put(document)
@@ -56,14 +56,14 @@ class OpenRequests:
             self._group.start_soon(self._put, document)
 
     def settle(self, id_: str) -> bool:
-        """It is answered, here or in another client. True if a subagent had asked."""
+        """Close a request that any client answered. True if a subagent had asked."""
         shown = self._shown.pop(id_, None)
         if shown is not None:
             shown.scope.cancel()
         return shown is not None and shown.of_child
 
     def forget(self) -> None:
-        """The turn is over: no answer counts any more."""
+        """Close all requests: the turn is over, and no answer counts any more."""
         for id_ in tuple(self._shown):
             self.settle(id_)
 
@@ -80,6 +80,6 @@ class OpenRequests:
             if isinstance(document, documents.Question):
                 return await self._person.answers(document)
             return await self._person.permission(document, self._show, directory)
-        except ValueError as error:  # an answer that fits no model of the SDK
+        except ValueError as error:  # an answer that fits none of the SDK's models
             reason = f"the editor sent an invalid answer: {error}"
             return ApprovalResponse(document.call_id, False, document.hash, reason)

@@ -1,7 +1,7 @@
-"""One session that an editor has open: tells it what happens, and runs its prompts.
+"""One session that an editor has open: sends the editor its updates, and runs its prompts.
 
-It follows the documents of the session as any client does. `session_updates` says what of
-them an editor is told, `person` asks; `editor_agent` has the sessions by their ids.
+It follows the documents of the session as any client does. `session_updates` makes updates
+of them, `person` asks; `editor_agent` has the sessions by their ids.
 """
 
 import logging
@@ -58,7 +58,7 @@ from refold.views.stream_json.snapshot import (
 
 
 class _Place(Struct, frozen=True):
-    """Where a document stands, if it has a place."""
+    """The place of a document, if it has one."""
 
     id: str = ""
 
@@ -75,11 +75,11 @@ _REPORTED_OUTCOMES = (
     "stuck",
     "budget",
     "step_limit",
-)  # outcomes whose reason a person is told
+)  # outcomes whose reason the person sees
 
 
 class EditorCan(Struct, frozen=True):
-    """What of the protocol's options the editor has."""
+    """The options of the protocol that the editor supports."""
 
     forms: bool = False
     draws: bool = False  # terminals of an agent, from metadata, as several editors do
@@ -90,10 +90,10 @@ class _Turn:
 
     def __init__(self) -> None:
         self.key, self.message = f"acp-{uuid4().hex}", 0
-        # A turn has the message; it is to be stopped; it was, before it began.
+        # A turn has the message; it is being stopped; it was stopped before it began.
         self.begun = self.cancelled = self.dropped = False
         self.empty = False  # there was nothing to do
-        self.answer = ""  # how the newest response stopped
+        self.answer = ""  # why the newest response stopped
         self.result: documents.Result | None = None
         self.error = ""
         self.over = anyio.Event()
@@ -123,12 +123,12 @@ class OpenSession:
             self.session, self._person, self._show, self._order, group
         )
         self._turn: _Turn | None = None
-        self._own = set[str]()  # the keys of messages that the editor has shown already
+        self._own = set[str]()  # the keys of messages that the editor shows already
         self.started = anyio.Event()
         self.closed = False
 
     async def follow(self, after: Cursor | None) -> None:
-        """Tell what follows `after` (None: what happens), until the session is closed."""
+        """Send what follows `after` (None: what is new), until the session is closed."""
         try:
             while True:
                 last = await self._follow(after)
@@ -147,7 +147,7 @@ class OpenSession:
                 self._turn.end(None, _SESSION_CLOSED)
 
     async def leave(self) -> None:
-        """Tell no more of it; the session stays open."""
+        """Send no more updates; the session stays open."""
         self._follower.close()
 
     async def prompt(self, message: PromptMessage, host: Host) -> PromptResponse:
@@ -204,7 +204,7 @@ class OpenSession:
             self._turn = None
 
     async def cancel(self) -> None:
-        """Stop the turn, also one that is only about to begin."""
+        """Stop the turn, even one that has not begun yet."""
         if self._turn is not None:
             self._turn.cancelled = True
         await self._order(Cancel())
@@ -222,7 +222,7 @@ class OpenSession:
         )
 
     async def _follow(self, after: Cursor | None) -> Cursor | None:
-        """The place of the last document that was told."""
+        """Send documents until cut off. Return the place of the last one."""
         last = None
         follower = self._follower = await self.conversation.join(after)
         try:
@@ -250,12 +250,12 @@ class OpenSession:
             await self._end_turn(document)
 
     async def _now(self, document: Document) -> None:
-        """What only counts when it happens, and not when it is told again."""
+        """Handle what counts only when it happens, and not when it is repeated."""
         match document:
             case documents.ToolApprovalRequest() | documents.Question():
                 self._requests.put(document)
             case documents.ToolApprovalResult(call_id=id_, verdict=verdict):
-                if self._requests.settle(id_):  # nothing else is told of that call
+                if self._requests.settle(id_):  # nothing else is sent about that call
                     done = "completed" if verdict == "allow" else "failed"
                     await self.tell(progress(id_, done))
             case ModeChanged(mode=mode):
@@ -304,7 +304,7 @@ class OpenSession:
         turn.end(result)
 
     async def _carry_out(self, plan: documents.WaitingPlan, turn: _Turn) -> bool:
-        """Is the plan carried out? Then its turn has begun."""
+        """Ask about the plan. Return True if it is carried out: its turn has begun."""
         order = await self._person.plan(plan)
         if order is None or turn.cancelled:
             return False
@@ -321,7 +321,7 @@ class OpenSession:
             await self._order(Cancel())
 
     async def _order(self, order: Order) -> None:
-        """Problems come back as documents, with the key of their order."""
+        """Send an order. Problems come back as documents with its key."""
         if not order.client_key:
             order = msgspec.structs.replace(order, client_key=f"acp-{uuid4().hex}")
         await self.conversation.take(msgspec.json.encode(order), self._follower)

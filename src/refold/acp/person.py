@@ -60,7 +60,7 @@ _PLAN_CHOICES: Mapping[str, tuple[str, _Kind, ModeAfterPlan]] = {
 
 
 class Person:
-    """At one editor, about one session. `forms`: it can show a form."""
+    """The person at one editor, about one session. `forms`: it can show a form."""
 
     def __init__(self, editor: Client, session: str, *, forms: bool) -> None:
         self._editor, self._session, self._forms = editor, session, forms
@@ -89,8 +89,9 @@ class Person:
     async def answers(
         self, asked: documents.Question
     ) -> QuestionResponse | ApprovalResponse:
-        """To the model's own questions: by a form, or by one choice after the other. To the
-        form of an MCP server: by that form, or as the editor can.
+        """Ask the questions of the model, by a form or by one choice after the other.
+
+        The form of an MCP server is shown as it is, if the editor can.
         """
         try:
             if isinstance(form := asked.questions[0].form, Form):
@@ -105,7 +106,7 @@ class Person:
         return QuestionResponse(asked.call_id, found, asked.hash)
 
     async def plan(self, plan: documents.WaitingPlan) -> PlanApproval | None:
-        """None: it is not decided, and the plan waits."""
+        """Ask about a plan. Returns None if it was not decided: the plan waits."""
         options = [
             _option(id_, name, kind) for id_, (name, kind, _) in _PLAN_CHOICES.items()
         ]
@@ -123,7 +124,7 @@ class Person:
         return PlanApproval(plan.id, False) if chosen == _NO else None
 
     async def choose(self, title: str, options: Sequence[tuple[str, str]]) -> str:
-        """The id of the option that was chosen, of pairs of id and name; "": none was."""
+        """Return the id of the option chosen from pairs of id and name; "" for none."""
         call = ToolCallUpdate(
             tool_call_id=f"command-{uuid4().hex}",
             title=title,
@@ -137,7 +138,7 @@ class Person:
             raise BadInput(_CANNOT_ASK.format(reason=error)) from error
 
     async def text(self, prompt: str) -> str:
-        """What was typed into a form; "": nothing was."""
+        """Return what was typed into a form; "" for nothing."""
         if not self._forms:
             raise BadInput(f"the editor cannot ask for a text: {prompt}")
         field = ElicitationStringPropertySchema(type="string", title=prompt)
@@ -150,7 +151,7 @@ class Person:
         return _as_text((said or {}).get("text", ""))
 
     async def _choose(self, call: ToolCallUpdate, options: list[PermissionOption]) -> str:
-        """The id of the chosen option; "": none was."""
+        """Return the id of the chosen option; "" for none."""
         given = await self._editor.request_permission(
             session_id=self._session, tool_call=call, options=options
         )
@@ -194,7 +195,7 @@ class Person:
         accept: tuple[PermissionOption, ...],
         content: Mapping[str, FormValue] = MappingProxyType({}),
     ) -> FormAnswer:
-        """Where the editor has no form for it. Closing the question cancels."""
+        """Ask by a choice, for editors without forms. Closing the question cancels."""
         options = [*accept, _option(_NO, "Decline", "reject_once")]
         call = ToolCallUpdate(
             tool_call_id=call_id, title=said, kind="other", status="pending"
@@ -273,7 +274,7 @@ def _call(
 
 
 def _code(arguments: object) -> str:
-    """The command or the code of a call, as it is run."""
+    """Return the command or the code of a call, as it is run."""
     if not isinstance(arguments, dict):
         return ""
     given = cast("dict[str, object]", arguments)

@@ -32,7 +32,7 @@ ContentBlock: TypeAlias = (
     | EmbeddedResourceContentBlock
 )
 _CODE_FENCE = "```"
-# Which lines of a file are meant, as editors write it: L3, L3-7, L3-L7, L3:7, lines=3-7.
+# How editors write the lines of a file: L3, L3-7, L3-L7, L3:7, lines=3-7.
 _LINE_FRAGMENT = re.compile(r"(?:L|lines?=)(\d+)(?:C\d+)?(?:[-:,]L?(\d+)(?:C\d+)?)?")
 
 
@@ -49,7 +49,7 @@ class PromptMessage(Struct, frozen=True):
 
 
 def message_of(blocks: Sequence[ContentBlock]) -> PromptMessage:
-    """Raises `BadInput` for content that no model of ours can be given."""
+    """Return the message. Raises `BadInput` for content that our models cannot read."""
     typed, attached = list[str](), list[str]()
     images = list[ImageData]()
     for block in blocks:
@@ -71,7 +71,7 @@ def message_of(blocks: Sequence[ContentBlock]) -> PromptMessage:
 
 
 def name_of(uri: str) -> str:
-    """How a message names what stands at this address, with the lines that it points to."""
+    """Return how a message names the resource at this address, with its lines."""
     parts = urlsplit(uri)
     if parts.scheme != "file":
         return uri
@@ -85,7 +85,7 @@ def name_of(uri: str) -> str:
 
 
 def to_code_block(text: str) -> str:
-    """As a block of Markdown that nothing in the text ends."""
+    """Return a Markdown block whose fence does not occur in the text."""
     fence = _CODE_FENCE
     while fence in text:
         fence += "`"

@@ -1,8 +1,8 @@
 """Serves one editor: from the first line of stdin to its end, or to a signal.
 
-The process around the protocol, and its messages as JSON lines on stdin and stdout. What a
-message means is decided by the SDK and `editor_agent`. A line that is no message is answered
-here with an error, and the next line counts.
+The process around the protocol, and its messages as JSON lines on stdin and stdout. The SDK
+and `editor_agent` interpret messages. A line that is no message is answered here with an
+error, and reading continues.
 """
 
 import os
@@ -20,12 +20,12 @@ from refold.acp.editor_agent import DELETE_METHOD, EditorAgent
 from refold.client.host import Host
 
 _EDITOR_ENDED = "the editor ended refold"
-_AT_ONCE = 4096  # bytes that a pipe takes without waiting, once it can be written to
+_AT_ONCE = 4096  # bytes that a pipe takes without waiting, once it is writable
 _PARSE_ERROR, _INVALID_REQUEST = -32700, -32600
 
 
 async def serve(host: Host, lines: AsyncIterator[bytes | None], out: int) -> None:
-    """Returns when stdin has ended, or at SIGINT or SIGTERM; turns are stopped then."""
+    """Serve until stdin has ended, or SIGINT or SIGTERM; then turns are stopped."""
     transport = LineTransport(lines, out)
     async with host.running(why=_EDITOR_ENDED), anyio.create_task_group() as group:
         group.start_soon(_until_a_signal, group.cancel_scope)
@@ -50,16 +50,16 @@ async def _until_a_signal(scope: anyio.CancelScope) -> None:
 
 
 class LineTransport:
-    """A `Transport` of the SDK. `out` is a file descriptor that only this object writes to.
+    """A `Transport` of the SDK. Only this object writes to the file descriptor `out`.
 
-    `lines` gives None for a line that is too long. `run` writes: a task that sends may be
-    cancelled, and its message is then written whole, or not at all.
+    `lines` gives None for a line that is too long. `run` does the writing: if a task that
+    sends is cancelled, its message is written completely, or not at all.
     """
 
     def __init__(self, lines: AsyncIterator[bytes | None], out: int) -> None:
         self._lines, self._out = lines, out
         self._queue, self._queued = anyio.create_memory_object_stream[bytes](0)
-        self._gone = False  # the reader of our output has left
+        self._gone = False  # the reader of our output is gone
 
     async def run(self) -> None:
         """Write what is sent, until this is cancelled."""
@@ -70,7 +70,7 @@ class LineTransport:
                     data = data[await self._write(data[:_AT_ONCE]) :]
 
     async def receive(self) -> dict[str, Any] | None:
-        """The next message; None at the end."""
+        """Return the next message; None at the end."""
         async for line in self._lines:
             if self._gone:
                 return None
@@ -92,7 +92,7 @@ class LineTransport:
         return None
 
     async def send(self, message: dict[str, Any]) -> None:
-        """Returns once it is being written. Raises `ConnectionError` after the end."""
+        """Send a message. Raises `ConnectionError` after the end."""
         try:
             await self._queue.send(msgspec.json.encode(message, enc_hook=str) + b"\n")
         except (anyio.ClosedResourceError, anyio.BrokenResourceError) as error:

@@ -1,6 +1,6 @@
 """What a person may choose for a session in an editor: its mode, model, and effort.
 
-Each is told twice, as a mode and as a configuration option: editors know one or the other.
+Each is sent twice, as a mode and as a configuration option: editors know one or the other.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from refold.errors import BadInput
 from refold.values.modes import MODE_MEANINGS, Effort
 
 MODE, MODEL, EFFORT = "mode", "model", "effort"
-_PROVIDERS_OWN = "default"  # the effort "", for editors that want a value
+_PROVIDERS_OWN = "default"  # the effort "", for editors that need a value
 
 
 def modes(session: Session) -> SessionModeState:
@@ -63,7 +63,7 @@ def options(
 
 
 async def choose(session: Session, option: str, value: str | bool) -> None:
-    """Raises `BadInput` for what cannot be chosen."""
+    """Make a choice. Raises `BadInput` if it is not available."""
     from refold.client.protocol import SetEffort, SetMode, SetModel
 
     efforts: dict[str, Effort] = {each or _PROVIDERS_OWN: each for each in get_args(Effort)}

@@ -1,8 +1,8 @@
 """The documents of a session as updates of the protocol.
 
-Nothing is sent here, and nothing is asked: `open_session` does both. Text comes in pieces
-and once more complete; it is told once, whatever of it came. This is version 1 of the
-protocol; another version would be another module like this one.
+Nothing is sent or asked here: `open_session` does both. Text arrives in pieces and then
+complete; each part of it is sent once. This is version 1 of the protocol; another version
+would be another module like this one.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ Update: TypeAlias = (
 Show: TypeAlias = Callable[[str, object], CallDisplay]
 _Status: TypeAlias = Literal["pending", "in_progress", "completed", "failed"]
 
-_MAX_TAIL_CHARS = 4_000  # characters of what a running command has printed
+_MAX_TAIL_CHARS = 4_000  # of what a running command has printed
 _TODO_STATES: Mapping[str, Literal["pending", "in_progress", "completed"]] = {
     "pending": "pending", "in_progress": "in_progress", "done": "completed",
     "cancelled": "completed",
@@ -52,7 +52,7 @@ _TODO_STATES: Mapping[str, Literal["pending", "in_progress", "completed"]] = {
 
 
 class SessionUpdates:
-    """Of one session. `show` says how a call looks; `directory` is where it works.
+    """Updates of one session. `show` returns how a call looks, for `directory`.
 
     With `terminals` the editor draws the output of commands as that of a terminal.
     """
@@ -65,11 +65,11 @@ class SessionUpdates:
         self._said, self._answered = _SeenText(), 0
         self._printed = dict[
             str, tuple[int, str]
-        ]()  # characters and the last, of running calls
+        ]()  # characters so far and the last one, of running calls
         self._edits = dict[str, list[FileEditToolCallContent]]()
 
     def of(self, document: Document) -> Iterator[Update]:
-        """The updates that tell this document."""
+        """Yield the updates for this document."""
         match document:
             case documents.UserMessage():
                 yield user_chunk(
@@ -117,7 +117,7 @@ class SessionUpdates:
                     field_meta=_of_terminal("info", id_, cwd=self._directory) if drawn else None,
                 )  # fmt: skip
             case documents.ToolStart(call_id=id_):
-                # A question about the call has shown something else in the meantime.
+                # The question about the call has replaced what the editor shows.
                 yield progress(
                     id_, "in_progress", [_terminal(id_)] if id_ in self._drawn else None
                 )
@@ -152,7 +152,7 @@ class SessionUpdates:
         thinking = isinstance(document, live_documents.ThinkingDelta)
         piece = document.piece
         late = document.after < self._answered or 0 < piece.message < self._answered
-        if late:  # news and events come by two ways
+        if late:  # live pieces and events arrive by two ways
             return
         if new := self._said.new(thinking, piece):
             yield _chunk(new, thinking, f"answer-{piece.message}")
@@ -190,13 +190,13 @@ class SessionUpdates:
 
 
 class _SeenText:
-    """How much of one answer was told: of its text, and of what the model thought."""
+    """How much of one response was sent: of its text, and of its thinking."""
 
     def __init__(self) -> None:
         self.message, self._seen = 0, {True: 0, False: 0}
 
     def new(self, thinking: bool, piece: Piece) -> str:
-        """The part of this piece that was not told yet."""
+        """Return the part of this piece that was not sent yet."""
         if piece.message != self.message:
             self.message, self._seen = piece.message, {True: 0, False: 0}
         new = piece.after(self._seen[thinking])
@@ -211,7 +211,7 @@ def user_chunk(text: str, id_: str) -> UserMessageChunk:
 
 
 def answer_chunk(text: str) -> AgentMessageChunk:
-    """A sentence of refold, and not of the model."""
+    """Return a sentence of refold, not of the model."""
     return AgentMessageChunk(session_update="agent_message_chunk", content=text_block(text))
 
 
@@ -243,7 +243,7 @@ def _terminal(id_: str) -> TerminalToolCallContent:
 
 
 def _of_terminal(what: str, id_: str, **more: object) -> dict[str, object]:
-    """What editors that draw terminals of an agent read in the metadata of an update."""
+    """Return metadata for editors that draw an agent's terminals."""
     return {f"terminal_{what}": {"terminal_id": id_, **more}}
 
 

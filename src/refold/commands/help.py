@@ -47,7 +47,7 @@ _SHORT_KEYS = (
 )
 _AT_WORK = "While it works: Enter sends at the next step, Alt+Enter after this turn, Ctrl+C or Esc stops."
 _HALF_CELLS = 34  # of a key and its meaning, where two are in a row
-_TWO_COLUMNS = 60  # of screen width from which two fit
+_TWO_COLUMNS = 60  # cells from which two are in a row
 _MAX_LEFT_CELLS = 24  # of the left column, at most
 AT_ONCE = "While a turn runs, it runs at once."
 LATER_HINT = "While a turn runs, it waits until the turn is over."

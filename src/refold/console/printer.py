@@ -16,7 +16,7 @@ from refold.views.styled import Line, Piece, Style, join_pieces
 from refold.views.wrap import cells, cut, of_one_width, wrap_line
 
 _FIRST_COLUMN = re.compile(r"(?:\* | ) *\S+(?: \S+)*  +")  # of a list
-_FAR_IN = 16  # between columns: text after them is a second column
+_FAR_IN = 16  # cells: text that starts there is a second column
 
 
 class Printer:

@@ -22,8 +22,8 @@ from refold.errors import RefoldError
 from refold.values.kept_output import Printed
 from refold.views.strip_escapes import render_lines
 
-_AT_ONCE = 65_536  # read at once
-_EACH_END = 256 * 1024  # of output that are kept
+_AT_ONCE = 65_536  # bytes read at once
+_EACH_END = 256 * 1024  # bytes of output that are kept
 _TAIL_BYTES = 4_096  # of output that show where the cursor is
 _SCREEN_LEFT = re.compile("\x1b\\[\\?(?:47|1047|1049)l")
 _DRAIN_SECONDS = 0.2  # seconds for the rest of the output after the command has ended

@@ -1,12 +1,13 @@
-"""Repairs an answer of a server before the SDK reads it, so that one bad part costs that part alone.
+"""Repairs an answer of a server before the SDK reads it: a bad part costs only itself.
 
-The SDK refuses a whole answer for one tool, prompt or block that is not as the protocol says, and the
-server with it. Here a schema that it would refuse is put where it does not look (`as_tools` decides about
-it), a part of a result that is unknown becomes a text that says so, and an entry of a list that cannot be
-read is left out with a sentence. `message_limits` bounds a message, and `results` makes a reply of it.
+The SDK refuses a whole answer, and the server, for one tool, prompt or block that is
+invalid. Here a schema that it would refuse is moved where the SDK does not look (`as_tools`
+judges it), an unknown part of a result becomes a text that says so, and an unreadable entry
+of a list is dropped with a notice. `message_limits` bounds a message, and `results` makes a
+reply of it.
 
-Pins are hashes of what the server sent, so a tool that was accepted stays accepted. Lists
-are not parsed without the SDK: two parsers of one protocol would differ.
+Pins are hashes of what the server sent, so an accepted tool stays accepted. Lists are not
+parsed without the SDK: two parsers of one protocol would differ.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +17,7 @@ from typing import Any, cast
 import mcp_types as types
 from pydantic import TypeAdapter, ValidationError
 
-# Where a schema is that the SDK would refuse. Its value is what the server sent.
+# Holds a schema that the SDK would refuse, as the server sent it.
 AS_SENT = "x-refold-schema-as-sent"
 _LIST_KINDS: Mapping[str, tuple[str, Any]] = {
     "tools": ("tool", types.Tool),
@@ -28,7 +29,7 @@ _LIST_KINDS: Mapping[str, tuple[str, Any]] = {
 def repair(
     message: types.JSONRPCMessage, say: Callable[[str], None]
 ) -> types.JSONRPCMessage:
-    """The same message, or one that the SDK can read. `say` gets a sentence of what is left out."""
+    """Return a message that the SDK can read. `say` is called with each loss."""
     if not isinstance(message, types.JSONRPCResponse):
         return message
     result: dict[str, Any] = message.result
@@ -50,7 +51,7 @@ def repair(
 
 
 def schema_as_sent(schema: Mapping[str, Any]) -> object:
-    """The schema of a tool as its server sent it."""
+    """Return the schema of a tool as its server sent it."""
     return schema.get(AS_SENT, schema)
 
 
@@ -74,7 +75,7 @@ def _repair_list(
 
 
 def _repair_tool(entry: object) -> object:
-    """Without what refold does not use, if that is wrong, and with a schema that can be read."""
+    """Drop invalid fields that refold does not use, and replace an unreadable schema."""
     if not isinstance(entry, dict):
         return entry
     tool = dict(cast("dict[str, Any]", entry))
@@ -95,7 +96,7 @@ def _repair_tool(entry: object) -> object:
 
 
 def _is_sound(schema: object) -> bool:
-    """Whether the SDK reads this as the schema of an object."""
+    """Return True if the SDK reads this as the schema of an object."""
     if not isinstance(schema, dict):
         return False
     found = cast("dict[str, object]", schema)

@@ -1,8 +1,8 @@
 """Makes tools of what servers offer: `mcp__server__tool`, which always run and never only look.
 
-Hints of a server ("read only") decide nothing. A description is text of another program: its
-length is bounded, invisible characters are written out. Two tools whose names would be the
-same are both refused, in whichever order they came. `connections` makes the calls.
+Hints of a server ("read only") decide nothing. A description is another program's text: its
+length is bounded, invisible characters are written out. Two tools with the same name are
+both refused, in whichever order they came. `connections` makes the calls.
 """
 
 import json
@@ -54,7 +54,7 @@ class McpTool(Tool, frozen=True):
         return tuple(schema["properties"])
 
     def subject_of(self, arguments: Mapping[str, object]) -> str:
-        """All of them: a rule could not see what is left out."""
+        """Return all arguments: a rule could not match what is left out."""
         return json.dumps(arguments["arguments"], ensure_ascii=False)
 
     def label(self, arguments: Mapping[str, object]) -> str:
@@ -69,7 +69,7 @@ class ServerTools(Struct, frozen=True):
 
 
 def as_tools(offers: Mapping[str, Sequence[RemoteTool]], call: Call) -> ServerTools:
-    """`offers` are the tools of each server, by its name."""
+    """Make the tools. `offers` has the tools of each server, by its name."""
     found, refused = list[McpTool](), list[str]()
     for server in sorted(offers):
         named = dict[str, list[RemoteTool]]()
@@ -91,7 +91,7 @@ def as_tools(offers: Mapping[str, Sequence[RemoteTool]], call: Call) -> ServerTo
 
 
 def tool_name(server: str, remote: str) -> str:
-    """The name by which the model and the rules know it; a long one ends with its hash."""
+    """Return the name of a tool for model and rules; a long one ends with its hash."""
     name = f"{NAME_PREFIX}{server}__{_UNUSUAL_CHARACTERS.sub('_', remote)}"
     if len(name) <= _LONGEST_NAME:
         return name
@@ -100,7 +100,7 @@ def tool_name(server: str, remote: str) -> str:
 
 
 def resource_tool(read: Callable[[str, str], Awaitable[Reply]]) -> Tool:
-    """The tool that reads resources, which messages name as `@server:uri`."""
+    """Return the tool that reads resources, which messages name as `@server:uri`."""
 
     @tool(Effect.NET, subject="uri")
     async def mcp__read_resource(
@@ -114,7 +114,7 @@ def resource_tool(read: Callable[[str, str], Awaitable[Reply]]) -> Tool:
 
 
 def size(tools: Iterable[Tool]) -> int:
-    """The characters that these tools take up in each request."""
+    """Return how many characters these tools take up in each request."""
     return sum(
         len(t.name) + len(t.description) + len(bytes(t.signature().schema)) for t in tools
     )
@@ -145,7 +145,7 @@ class _Arguments(Struct, frozen=True):
 
 
 def _parameters(remote: RemoteTool) -> Raw:
-    """Its schema as providers take it. Raises `BadInput` where it cannot be sent."""
+    """Return the schema as providers accept it. Raises `BadInput` if it cannot be sent."""
     if len(remote.schema) > _MAX_SCHEMA_CHARS:
         raise BadInput(
             f"its schema has {len(remote.schema):,} characters, at most {_MAX_SCHEMA_CHARS:,} are sent"
@@ -161,14 +161,14 @@ def _parameters(remote: RemoteTool) -> Raw:
         )
     _check_references(schema)
     sent = portable(_escape(schema))
-    _check_references(sent)  # one may lead to what is not sent
+    _check_references(sent)  # a reference may name a part that is not sent
     return Raw(msgspec.json.encode(sent))
 
 
 def _escape(part: Any) -> Any:
-    """A part of a schema with all its texts as a user would see them.
+    """Return a part of a schema with all its texts escaped as users see them.
 
-    Raises `BadInput` for a name that is not: the model could not call the tool by it.
+    Raises `BadInput` for a name that escaping changes: the model could not call by it.
     """
     match part:
         case str():
@@ -188,7 +188,7 @@ def _escape(part: Any) -> Any:
 
 
 def _check_references(schema: Mapping[str, Any]) -> None:
-    """Raises `BadInput` for one that providers refuse, with every other tool of the request."""
+    """Raise `BadInput` for references for which providers refuse the whole request."""
     parts, level = list[object]([schema]), 0
     while parts:
         if level > _MAX_SCHEMA_DEPTH:
@@ -217,7 +217,7 @@ def _reference(part: object) -> str:
 
 
 def _leads_somewhere(reference: str, schema: Mapping[str, Any]) -> bool:
-    """Whether it ends at a part of the schema that is no reference itself."""
+    """Return True if the reference ends at a part of the schema that is no reference."""
     seen = set[str]()
     while reference.startswith("#") and reference not in seen:
         seen.add(reference)

@@ -1,9 +1,9 @@
-"""The way from the thread of the servers to the session whose call is running.
+"""Passes news from the servers' thread to the session whose call is running.
 
-Progress and questions of a server go through the channel of a call; the answer to a question is
-given back by a function. Nothing of the SDK is imported: the thread of the servers imports it, and
-two threads that do so at once get halves of it. `server_requests` fills channels, and
-`connections` reads them.
+Progress and questions of a server go through the channel of a call; a function returns the
+answer to a question. Nothing of the SDK is imported: the servers' thread imports it, and
+two threads that do so at once get half-initialized modules. `server_requests` fills
+channels, and `connections` reads them.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ class Elicitation(Struct, frozen=True):
 
 
 class Sampling(Struct, frozen=True):
-    """A model call that a server asks for. `answer` as of an `Elicitation`."""
+    """A model call that a server asks for. `answer` as in `Elicitation`."""
 
     server: str
     params: Any
@@ -33,7 +33,7 @@ News: TypeAlias = str | Elicitation | Sampling | None  # progress, a question, o
 
 
 class Channel:
-    """What a call says to the session while it runs, from one thread to the other."""
+    """News of a running call for the session, from one thread to another."""
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[News] = SimpleQueue()
@@ -42,5 +42,5 @@ class Channel:
         self._queue.put(news)
 
     def get(self) -> News:
-        """Wait for the next, in a thread. None: there is no more."""
+        """Wait for the next news, in a thread. None: there is no more."""
         return self._queue.get()

@@ -51,21 +51,19 @@ from refold.values.text import escape_marks, escape_outside
 
 State: TypeAlias = Literal["waiting", "connecting", "connected", "failed"]
 
-_MAX_SHORT_CONNECTIONS = (
-    5  # connections in a row that end soon, before a server is given up
-)
-_SHORT_SECONDS = 30.0  # seconds: a connection that lived longer was good
+_MAX_SHORT_CONNECTIONS = 5  # short connections in a row, after which a server is given up
+_SHORT_SECONDS = 30.0  # longer connections count as good
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds before it is tried again
 _LISTS_AT_ONCE, _BETWEEN_LISTS = 5, 2.0  # readings of its lists, then seconds between two
 _LOG_LINES = 50
-_LISTEN_PAUSE = 2.0  # seconds: a session that ends at once asks for no changes
+_LISTEN_PAUSE = 2.0  # seconds before listening: a session may end at once
 
 
 class Environment(Struct, frozen=True):
     """What a connection needs besides its configuration."""
 
     commands: Callable[[PreparedServer], Commands]
-    # With values of variables and installed packages; calls the function before it installs.
+    # Fills in variables and installs packages; calls the function before it installs.
     prepare: Callable[[ServerConfig, Callable[[], None]], Awaitable[PreparedServer]]
     log: Callable[[Level, str], None]
     store: Callable[[ServerConfig, Manifest], None]
@@ -73,11 +71,11 @@ class Environment(Struct, frozen=True):
     environ: Mapping[str, str] = {}
     report: Callable[[str], None] = lambda _: None  # a sentence that the user should read
     addresses: resolver.Resolve = resolver.resolve  # of a host
-    no_namespaces: bool = False  # does the sandbox refuse them to programs?
+    no_namespaces: bool = False  # whether the sandbox refuses them to programs
 
 
 class Connection:
-    """`manifest` is what is known of the server; it is replaced when the server is met."""
+    """A connection. `manifest` is what is known of the server, renewed when it connects."""
 
     def __init__(
         self, config: ServerConfig, manifest: Manifest, environment: Environment
@@ -89,13 +87,13 @@ class Connection:
         self.environment, self._server = environment, PreparedServer(config)
         self._client: Client | None = None
         self._failure: BaseException | None = None  # of the last connection
-        self._lost_why = ""  # why the last one ended, if it had been connected
+        self._lost_why = ""  # why the last connection ended, if there was one
         self._ending = ConnectionEnd()
         self._settled, self._wanted = anyio.Event(), anyio.Event()
         self._requests = ServerRequests(config.name, lambda why: self._ending.stop(why))
 
     async def run(self) -> None:
-        """Keep it connected, until cancelled."""
+        """Keep the server connected, until cancelled."""
         failures = 0
         while True:
             began = anyio.current_time()
@@ -126,13 +124,13 @@ class Connection:
                 self._settled = anyio.Event()
 
     async def wait_until_settled(self) -> None:
-        """Return when it is connected, or could not be."""
+        """Wait until the server is connected, or could not be."""
         await self._settled.wait()
 
     async def call(
         self, tool: str, arguments: Mapping[str, object], channel: Channel
     ) -> Reply:
-        """Raises `ToolFailed`."""
+        """Call a tool. Raises `ToolFailed`."""
         client = await self._connect()
         with anyio.move_on_after(self.config.connect_seconds):
             await self._ending.listed.wait()  # no call slips in before a change is seen
@@ -152,7 +150,7 @@ class Connection:
             return await self._answer_in_time(work)
 
     async def read(self, uri: str) -> Reply:
-        """What a resource holds. Raises `ToolFailed`."""
+        """Return the content of a resource. Raises `ToolFailed`."""
         client = await self._connect()
 
         async def work() -> Reply:
@@ -162,7 +160,7 @@ class Connection:
         return await self._answer_in_time(work)
 
     async def prompt(self, name: str, arguments: Mapping[str, str]) -> str:
-        """The text of a prompt template. Raises `ToolFailed`."""
+        """Return the text of a prompt template. Raises `ToolFailed`."""
         client = await self._connect()
 
         async def work() -> Reply:
@@ -185,7 +183,7 @@ class Connection:
         self._wanted.set()
 
     async def _live(self) -> str:
-        """From connecting until the connection is lost; why it was."""
+        """Run one connection until it is lost. Return the reason."""
         why = ""
         try:
             self._server = await self.environment.prepare(self.config, self._install)
@@ -195,7 +193,7 @@ class Connection:
         finally:
             self.installing = False
         config = self._server.config
-        # A server of the older kind refuses what a newer one is sent first.
+        # A server of the older kind refuses the first message of the newer transport.
         for transport in (
             ("http", "sse") if config.transport == "http" else (config.transport,)
         ):
@@ -241,11 +239,11 @@ class Connection:
         return ending.why or "the connection was closed"
 
     async def _watch(self, client: Client, ending: ConnectionEnd) -> None:
-        """Read its lists again when they have changed, until the connection ends."""
+        """Read the lists again when they have changed, until the connection ends."""
         readings = 0
         while not ending.ended:
             await ending.news.wait()
-            if readings >= _LISTS_AT_ONCE:  # it may change them without end
+            if readings >= _LISTS_AT_ONCE:  # it may change them endlessly
                 await anyio.sleep(_BETWEEN_LISTS)
             ending.news = anyio.Event()
             if (changes := ending.changes) and not ending.ended:
@@ -287,7 +285,7 @@ class Connection:
                 self.log("info", f"reports changes no longer: {error}")
 
     async def _set_log_level(self, client: Client) -> None:
-        """Say what is wanted of its log. In the newest protocol each request says so."""
+        """Set the server's log level. In the newest protocol each request contains it."""
         older = client.protocol_version not in MODERN_PROTOCOL_VERSIONS
         if client.server_capabilities.logging is None or not older:
             return
@@ -335,7 +333,7 @@ class Connection:
         return self.config.protocol or self.manifest.protocol
 
     def _older_version(self) -> str:
-        """The version to try instead; "" if it would not help, or the user has chosen one."""
+        """Return the version to try instead; "" if none would help, or one is set."""
         failure, self._failure = self._failure, None
         return "" if self.config.protocol else older_version(failure, self._protocol)
 
@@ -368,7 +366,7 @@ class Connection:
         return answer
 
     def _login(self, config: ServerConfig) -> ServerLogin | None:
-        """None where the file has a header for it."""
+        """Return the login, or None if the file has a header for it."""
         if any(name.lower() == "authorization" for name, _ in config.headers):
             return None
         outside = self.environment
@@ -411,7 +409,7 @@ class Connection:
         return self._client
 
     async def _answer_in_time(self, work: Callable[[], Awaitable[Reply]]) -> Reply:
-        """What the server answers in time. Raises `ToolFailed`."""
+        """Return the server's answer within the time limit. Raises `ToolFailed`."""
         name, ending = self.config.name, self._ending
         try:
             with self._requests.limit(self.config.call_seconds):
@@ -428,7 +426,7 @@ class Connection:
             raise ToolFailed(why) from error
         except ToolFailed as error:
             raise ToolFailed(self._server.with_advice(str(error))) from error
-        except Exception as error:  # of the SDK: it must not take the other servers along
+        except Exception as error:  # of the SDK: it must not end the other servers
             ending.because(transports.reason(error))
             raise ToolFailed(f"The MCP server {name} failed: {ending.why}.") from error
 
@@ -449,7 +447,7 @@ class Connection:
     async def _message(self, message: object) -> None:
         if isinstance(message, _LIST_CHANGES):
             self._ending.change()
-        elif isinstance(message, ValidationError):  # a call may wait for what it was
+        elif isinstance(message, ValidationError):  # a call may be waiting for this message
             self._ending.because(transports.reason(message))
 
     def _renew(self) -> None:
@@ -483,13 +481,13 @@ _LIST_CHANGES = (
 
 
 def _progress_line(progress: float, total: float | None, message: str | None) -> str:
-    """As "3 of 4: reading"; a task says only what it does."""
+    """Return a line like "3 of 4: reading"; a task has only the message."""
     share = f"{progress:g} of {total:g}" if total else f"{progress:g}" if progress else ""
     return ": ".join(filter(None, (share, message))) or "0"
 
 
 def _why(error: BaseException) -> str:
-    """Why a connection ended, in words that follow a colon."""
+    """Return why a connection ended, in words that follow a colon."""
     import httpx2
 
     if isinstance(error, httpx2.ConnectError):

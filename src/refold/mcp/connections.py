@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
 _CONNECTIONS_CLOSED = "The MCP servers have been closed. Nothing was done."
 _AT_ONCE = 64  # calls that wait for an answer
-_MAX_QUESTIONS = 20  # of a server, that one call puts to the user
+_MAX_QUESTIONS = 20  # questions of a server in one call that are put to the user
 _MAX_REFUSALS = 3  # in one call, after which the user is not asked again
 _MAX_REPORTS = 100  # sentences about servers, in one start
 
 
 class ServerStatus(Struct, frozen=True):
-    """A server as a person is shown it. `why` says what is wrong, or is empty."""
+    """A server as shown to a person. `why` is what is wrong, or ""."""
 
     config: ServerConfig
     state: str
@@ -54,7 +54,7 @@ class ServerStatus(Struct, frozen=True):
 
     @property
     def blocked_sentence(self) -> str:
-        """A sentence about its tools that are blocked, or ""."""
+        """A sentence about its blocked tools, or ""."""
         if self.manifest.damaged or not self.manifest.blocked_tools:
             return self.manifest.damaged
         return (
@@ -75,7 +75,7 @@ class ServerStatus(Struct, frozen=True):
 def explain_missing(
     name: str, statuses: Sequence[ServerStatus], refused: Sequence[str]
 ) -> str:
-    """Why a tool is not there, for the model that called it, or "". `refused` as of `as_tools`."""
+    """Explain why a tool is missing, or return "". `refused` is from `as_tools`."""
     from refold.mcp.as_tools import tool_name
 
     for status in statuses:
@@ -104,11 +104,11 @@ class McpContext(Struct, frozen=True):
     grants: GrantStore = NoGrants()
     environ: Mapping[str, str] = {}
     addresses: resolver.Resolve = resolver.resolve  # of a host
-    no_namespaces: bool = False  # does the sandbox refuse them to programs?
+    no_namespaces: bool = False  # whether the sandbox refuses them to programs
 
 
 class Connections:
-    """`close` it, in a thread: servers are ended then."""
+    """The connections. `close` them in a thread: it ends the servers."""
 
     def __init__(
         self, servers: Sequence[ServerConfig], manifests: Manifests, outside: McpContext
@@ -120,11 +120,11 @@ class Connections:
         self._portal: BlockingPortal | None = None
         self._limit: anyio.CapacityLimiter | None = None
         self._closed = False
-        self.reports = list[str]()  # sentences that the user should read, each once
+        self.reports = list[str]()  # sentences for the user, each once
         self._logins: dict[str, Future[None]] = {}
 
     def manifest(self, name: str) -> Manifest:
-        """What is known of a server by now."""
+        """Return what is known of a server by now."""
         found = self._by_name.get(name)
         return found.manifest if found else self._known[name]
 
@@ -138,7 +138,7 @@ class Connections:
         return tuple(name for name, m in known if not m.known and not m.failed)
 
     def begin(self) -> None:
-        """Start connecting, without waiting. Does nothing the second time."""
+        """Start connecting, without waiting. Later calls do nothing."""
         with self._lock:
             if self._portal is not None or self._closed or not self.servers:
                 return
@@ -168,7 +168,7 @@ class Connections:
         context: Context,
         complete: Complete | None = None,
     ) -> Reply:
-        """Call a tool of a server, which may ask for model calls if there is `complete`.
+        """Call a tool of a server. With `complete`, the server may ask for model calls.
 
         Raises `ToolFailed`.
         """
@@ -198,7 +198,7 @@ class Connections:
         return await self._over(work)
 
     async def restart(self, name: str) -> ServerStatus:
-        """Connect to a server again; how it is then."""
+        """Connect to a server again. Return its new status."""
 
         async def work(_: Channel) -> None:
             connection = await self._find(name)
@@ -209,9 +209,10 @@ class Connections:
         return next(one for one in self.statuses() if one.config.name == name)
 
     async def log_in(self, name: str) -> str:
-        """Begin a login in the browser; the address of its page.
+        """Start a login in the browser. Return the address of its page.
 
-        It goes on in the thread, and the server is connected then. Raises `ToolFailed`.
+        The login continues in the thread, which then connects the server. Raises
+        `ToolFailed`.
         """
         from concurrent.futures import Future
 
@@ -231,18 +232,18 @@ class Connections:
         return await anyio.to_thread.run_sync(page.result, abandon_on_cancel=True)
 
     def log_out(self, name: str) -> bool:
-        """Whether there was a login. Waits for a disk. Raises `BadInput`."""
+        """Log out. Return whether there was a login. Reads the disk. Raises `BadInput`."""
         config = next(one for one in self.servers if one.name == name)
         config = resolve(config, self._outside.environ)
         return self._outside.grants.remove(name, config.url)
 
     def log_lines(self, name: str) -> tuple[str, ...]:
-        """What a server has logged last."""
+        """Return the newest log lines of a server."""
         found = self._by_name.get(name)
         return tuple(found.lines) if found else ()
 
     def accept(self, name: str) -> None:
-        """A person has seen how the tools of this server differ, and takes them."""
+        """Accept the server's tools as they are now: a person saw the differences."""
         config = next(one for one in self.servers if one.name == name)
         taken = self.manifest(name).after_acceptance()
         if name in self._by_name:
@@ -251,7 +252,7 @@ class Connections:
         self._manifests.write(config, taken)
 
     def report(self, sentence: str) -> None:
-        """Remember it for the user, and log it."""
+        """Keep the sentence for the user, and log it."""
         self._outside.log("warning", sentence)
         if len(self.reports) < _MAX_REPORTS:
             self.reports.append(sentence)
@@ -270,7 +271,7 @@ class Connections:
         return ServerStatus(config, found.state, manifest, found.why)
 
     async def _connect(self) -> None:
-        """In the thread: import the SDK, and connect to all at once."""
+        """In the thread: import the SDK, and connect to all servers at once."""
         from refold.mcp.connection import Connection, Environment
         from refold.mcp.library_log import library_log
 
@@ -318,7 +319,7 @@ class Connections:
         context: Context | None = None,
         complete: Complete | None = None,
     ) -> Any:
-        """Run it in the thread; what it says meanwhile is heard here. Raises `ToolFailed`."""
+        """Run work in the thread, and handle its news here. Raises `ToolFailed`."""
         self.begin()
         if self._portal is None:
             raise ToolFailed(_CONNECTIONS_CLOSED)
@@ -375,7 +376,7 @@ class _Questions:
 
 
 class _Sampler:
-    """Answers what a server asks of the model during one call. The SDK is there by then."""
+    """Makes the model calls of one call's server. The SDK is imported by then."""
 
     def __init__(self, context: Context | None, complete: Complete | None) -> None:
         self._of = context, complete

@@ -1,7 +1,7 @@
-"""Finds in what a program printed the line that says why it ended. Pure.
+"""Finds the line in a program's output that explains why it ended. Pure.
 
-Node prints the error above its trace and ends with its own version; Python prints the exception
-below its trace. `transports` has the programs of servers.
+Node prints the error above its trace and ends with its own version; Python prints the
+exception below its trace. `transports` runs the programs of servers.
 """
 
 import re
@@ -16,11 +16,11 @@ _ERROR_LINE = re.compile(
 )
 _EXCEPTION_GROUP = re.compile(r"[\w.]*ExceptionGroup:")
 _NODE_VERSION = re.compile(r"Node\.js v\d")
-_FRAME_MARKS = " |+-"  # what an exception group of Python has in front of its lines
+_FRAME_MARKS = " |+-"  # what Python puts in front of an exception group's lines
 
 
 def failure_line(printed: str) -> str:
-    """The error of the last trace, or the last line; "" where nothing was printed."""
+    """Return the error of the last trace, or the last line; "" without output."""
     lines = [line for line in printed.splitlines() if line.strip()]
     trace = next(
         (n for n in reversed(range(len(lines))) if _TRACE_LINE.match(lines[n])), None
@@ -36,10 +36,10 @@ def failure_line(printed: str) -> str:
 
 
 def _python_error(lines: list[str]) -> str:
-    """The exception below a trace; of a group, the one that is in it."""
+    """Return the exception below a trace; of a group, the one in it."""
     bare = [line.strip(_FRAME_MARKS) for line in lines[1:]]
     if lines[0].lstrip().startswith("Traceback"):
-        # Lines of the trace are indented, and those of the exception are not.
+        # Lines of the trace are indented, those of the exception are not.
         indent = len(lines[0]) - len(lines[0].lstrip())
         ends = (line for line in lines[1:] if len(line) - len(line.lstrip()) <= indent)
         return next((line.strip() for line in ends), "")

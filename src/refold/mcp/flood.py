@@ -1,8 +1,8 @@
-"""Limits on how many messages a server sends without being asked: notices, progress, changes.
+"""Limits how many unasked messages a server sends: notices, progress, changes.
 
-Each kind has a number that may come at once and a rate. What is more is left out, and one sentence
-says so. Nothing is lost that counts: progress and log messages are only shown, and that a list has
-changed is noted without the message. `message_limits` bounds each message, and `answer_repair` repairs it.
+Each kind has a burst and a rate. What exceeds them is dropped, with one notice. Nothing
+important is lost: progress and log messages are only shown, and a changed list is noted
+without the message. `message_limits` bounds each message, and `answer_repair` repairs it.
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -24,7 +24,7 @@ Streams = tuple[
 
 
 class Allowance(Struct, frozen=True):
-    """`at_once` messages, and `each_second` from then on. `what` they are, for a sentence."""
+    """A limit: `at_once` messages, then `each_second`. `what` names them in a sentence."""
 
     what: str
     at_once: int
@@ -46,14 +46,14 @@ _ALLOWANCE_OF_METHOD = {
 
 
 class FloodGate:
-    """Of one connection. `say` gets a sentence, `changed` is called for a change left out."""
+    """The limits of one connection. `say` gets a notice, `changed` a dropped change."""
 
     def __init__(self, say: Callable[[str], None], changed: Callable[[], None]) -> None:
         self.say, self._changed = say, changed
         self._buckets = dict[str, _Bucket]()
 
     def passes(self, message: types.JSONRPCMessage) -> bool:
-        """Whether the session gets it. Answers to requests always pass."""
+        """Return True if the session gets the message. Answers to requests always pass."""
         match message:
             case types.JSONRPCNotification():
                 allowance = _ALLOWANCE_OF_METHOD.get(message.method, _NOTICES_ALLOWANCE)
@@ -79,7 +79,7 @@ class FloodGate:
 async def screen_streams(
     transport: AbstractAsyncContextManager[Streams], gate: FloodGate
 ) -> AsyncGenerator[Streams]:
-    """The streams of a transport, without what is more than a session should get."""
+    """Return the streams of a transport, without the messages beyond the limits."""
     async with transport as (read, write):
         forward, incoming = anyio.create_memory_object_stream[_Incoming](0)
         async with anyio.create_task_group() as group:

@@ -1,8 +1,8 @@
-"""What a login at an MCP server leaves behind: its tokens, and how they are renewed.
+"""The result of a login at an MCP server: its tokens, and how they are renewed.
 
-A grant counts for one name and one address: a server that is configured at another address
-gets nothing. `config.mcp_tokens` stores grants, `oauth_login` obtains one, and `oauth_session`
-uses it. Nothing here is imported from the SDK.
+A grant is valid for one name and one address: a server that is configured at another
+address gets nothing. `config.mcp_tokens` stores grants, `oauth_login` obtains one, and
+`oauth_session` uses it. Nothing here is imported from the SDK.
 """
 
 from contextlib import AbstractContextManager
@@ -14,8 +14,8 @@ from msgspec import Struct
 class Grant(Struct, frozen=True, omit_defaults=True):
     """The tokens of one server, and what is needed to get the next ones.
 
-    `expires` is in seconds since 1970, 0 where it is not known. `wanted` is a scope that the
-    server has asked for since, which the next login asks for.
+    `expires` is in seconds since 1970, 0 if unknown. `wanted` is a scope that the server
+    has asked for since, which the next login requests.
     """
 
     access: str
@@ -26,7 +26,7 @@ class Grant(Struct, frozen=True, omit_defaults=True):
     resource: str = ""
     client_id: str = ""
     client_secret: str = ""
-    client_auth: str = ""  # how the client says who it is: client_secret_basic, …
+    client_auth: str = ""  # how the client authenticates: client_secret_basic, …
     wanted: str = ""
 
     def __repr__(self) -> str:
@@ -34,27 +34,27 @@ class Grant(Struct, frozen=True, omit_defaults=True):
 
 
 class GrantStore(Protocol):
-    """Where grants are kept. All of it waits for a disk or a keyring: call it in a thread."""
+    """Where grants are kept. Reads a disk or a keyring: call it in a thread."""
 
     def read(self, name: str, url: str) -> Grant | None:
-        """Raises `BadInput` where the store cannot be read."""
+        """Return the grant. Raises `BadInput` if the store cannot be read."""
         ...
 
     def write(self, name: str, url: str, grant: Grant) -> None:
-        """Where the one before it was, if there was one. Raises `BadInput`."""
+        """Store a grant where an earlier one was, if any. Raises `BadInput`."""
         ...
 
     def remove(self, name: str, url: str) -> bool:
-        """Whether there was one. Raises `BadInput`."""
+        """Remove a grant. Return whether there was one. Raises `BadInput`."""
         ...
 
     def alone(self) -> AbstractContextManager[None]:
-        """While one process renews tokens, no other does. Raises `OSError`."""
+        """Lock out other processes while tokens are renewed. Raises `OSError`."""
         ...
 
 
 class NoGrants:
-    """A store for those that never log in."""
+    """A store without logins."""
 
     def read(self, name: str, url: str) -> Grant | None:
         return None
@@ -72,5 +72,5 @@ class NoGrants:
 
 
 def union(*scopes: str) -> str:
-    """The scopes of all, each once, in their order."""
+    """Return all scopes, each once, in their order."""
     return " ".join(dict.fromkeys(word for each in scopes for word in each.split()))

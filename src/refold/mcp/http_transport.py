@@ -1,7 +1,7 @@
-"""HTTP to an MCP server: what the SDK sends goes over refold's own HTTP client.
+"""HTTP to an MCP server: the SDK's requests go over refold's own HTTP client.
 
-The SDK writes the requests. The name of the server is resolved for each of them, and judged: the
-user named the server, so it may be at private addresses, but not at public and private ones.
+The SDK writes the requests. The server's name is resolved for each of them, and checked:
+the user named the server, so its addresses may be private, but not both public and private.
 `oauth_network` does the same for logins, whose addresses others name.
 """
 
@@ -27,7 +27,7 @@ _BODY_SEPARATORS = {"application/json": b"", "text/event-stream": b"\n"}
 _MAX_MESSAGE = 16 * 1024 * 1024  # bytes
 _DEFAULT_PORTS = {"https": 443, "http": 80}
 _CONNECT_SECONDS, _READ_SECONDS = 30.0, 300.0  # as the SDK has them
-_MAX_IDLE_CONNECTIONS = 4  # connections that wait for the next request
+_MAX_IDLE_CONNECTIONS = 4  # connections kept for the next request
 _NOT_SENT = frozenset(
     ("host", "content-length", "transfer-encoding", "connection", "accept-encoding")
 )
@@ -45,7 +45,7 @@ class JudgedTransport(httpx2.AsyncBaseTransport):
         self._client = HttpClient(environ, keep=_MAX_IDLE_CONNECTIONS)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Raises `httpx2.ConnectError` and `httpx2.ReadError`."""
+        """Send a request. Raises `httpx2.ConnectError` and `httpx2.ReadError`."""
         seconds: Mapping[str, float | None] = request.extensions.get("timeout", {})
         connect, read = (seconds.get(name) or math.inf for name in ("connect", "read"))
         bounds = Bounds(connect, read, size=math.inf)
@@ -81,7 +81,7 @@ async def send(
     bounds: Bounds,
     explain: Explain,
 ) -> httpx2.Response:
-    """Send a request of the SDK. Its answer is read unpacked, whatever its headers said."""
+    """Send a request of the SDK. Its answer is decoded already, despite its headers."""
     headers = [(n, v) for n, v in request.headers.items() if n not in _NOT_SENT]
     headers.append(("accept-encoding", "identity"))
     body = await request.aread() if request.method in ("POST", "PUT") else None
@@ -124,7 +124,7 @@ def http_client(
     timeout: httpx2.Timeout | None = None,
     auth: httpx2.Auth | None = None,
 ) -> httpx2.AsyncClient:
-    """A client that uses this transport alone: no proxy of the environment, no redirects."""
+    """Return a client that uses only this transport: no proxy variables, no redirects."""
     timeout = timeout or httpx2.Timeout(_CONNECT_SECONDS, read=_READ_SECONDS)
     return httpx2.AsyncClient(
         headers=headers, timeout=timeout, auth=auth, transport=transport, trust_env=False

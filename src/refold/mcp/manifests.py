@@ -1,9 +1,9 @@
 """What a server offers, remembered: its tools, prompts and resources, pinned by hash.
 
-The first manifest of a server is accepted, because a person configured the server. From then
-on a tool counts only as it was pinned: one whose name, description or schema is new is
-blocked until a person has seen the difference. A server that is configured in another way is
-another server. `connections` brings manifests, and `as_tools` makes tools of them.
+The first manifest of a server is accepted, because a person configured the server. From
+then on only pinned tools are usable: one whose name, description or schema is new is
+blocked until a person has seen the difference. A changed configuration makes another
+server. `connections` gets manifests, and `as_tools` makes tools of them.
 """
 
 import json
@@ -32,7 +32,7 @@ class RemoteTool(Struct, frozen=True):
 
     @property
     def pin(self) -> str:
-        """Of all that the model reads of it."""
+        """The hash of all that the model reads of the tool."""
         schema = json.dumps(json.loads(self.schema), sort_keys=True)
         return sha256(
             json.dumps([self.name, self.description, schema]).encode()
@@ -57,7 +57,7 @@ class RemoteResource(Struct, frozen=True):
 
 
 class ServerListing(Struct, frozen=True):
-    """What a server says that it has, at one moment."""
+    """What a server offers at one moment."""
 
     tools: tuple[RemoteTool, ...] = ()
     prompts: tuple[RemotePrompt, ...] = ()
@@ -66,17 +66,17 @@ class ServerListing(Struct, frozen=True):
 
 
 class Manifest(Struct, frozen=True):
-    """What is known of a server. `accepted` are its tools as a person took them.
+    """What is known of a server. `accepted` are its tools as a person accepted them.
 
-    `failed` says why the last connection failed, "" if it did not. `damaged` says that the
-    file of the server was, until its tools are accepted again. `protocol` is the version that
-    is spoken with it from now on, once a newer one has failed.
+    `failed` is why the last connection failed, or "". `damaged` says that the server's file
+    was damaged, until its tools are accepted again. `protocol` is the version to use from
+    now on, once a newer one has failed.
     """
 
-    config: str = ""  # fingerprint of how it is configured
+    config: str = ""  # fingerprint of its configuration
     offer: ServerListing = ServerListing()
     accepted: tuple[RemoteTool, ...] = ()
-    known: bool = False  # has it ever been connected?
+    known: bool = False  # whether it was ever connected
     failed: str = ""
     damaged: str = ""
     protocol: str = ""
@@ -93,7 +93,7 @@ class Manifest(Struct, frozen=True):
         return tuple(tool for tool in self.offer.tools if not accepted(tool))
 
     def why_not_usable(self, server: str, tool: str) -> str:
-        """Why a tool is not called, as sentences for a model; "" if it is usable."""
+        """Explain to a model why a tool is not called; "" if it is usable."""
         name = f"The tool {tool!r} of the MCP server {server}"
         if any(each.name == tool for each in self.usable):
             return ""
@@ -114,31 +114,32 @@ class Manifest(Struct, frozen=True):
         return f"{tools}, {blocked} blocked" if blocked else tools
 
     def _is_accepted(self) -> Callable[[RemoteTool], bool]:
-        # A list may have a name twice. Then both are known, and `as_tools` uses neither.
+        # A list may have a name twice. Then both tools count as known, and `as_tools` uses
+        # neither.
         before = dict[str, list[RemoteTool]]()
         for each in self.accepted:
             before.setdefault(each.name, []).append(each)
 
         def is_accepted(tool: RemoteTool) -> bool:
             known = before.get(tool.name, [])
-            # Most are the very same: each start asks, and a hash costs.
+            # Most tools are identical: each start compares them, and a hash costs time.
             return tool in known or any(each.pin == tool.pin for each in known)
 
         return is_accepted
 
     def after_listing(self, offer: ServerListing) -> "Manifest":
-        """After a connection on which the server offered this."""
+        """Return the manifest after a connection on which the server offered this."""
         accepted = self.accepted if self.known else offer.tools
         return replace(self, offer=offer, accepted=accepted, known=True, failed="")
 
     def after_acceptance(self) -> "Manifest":
-        """After a person has seen the differences and taken them."""
+        """Return the manifest after a person has accepted the differences."""
         now = {tool.name for tool in self.offer.tools}
         gone = (tool for tool in self.accepted if tool.name not in now)
         return replace(self, accepted=(*gone, *self.offer.tools), damaged="")
 
     def differences(self) -> tuple[str, ...]:
-        """The changes since the tools were accepted, as lines of a diff."""
+        """Return the changes since the tools were accepted, as lines of a diff."""
         before = {tool.name: tool for tool in self.accepted}
         return tuple(
             line
@@ -148,13 +149,13 @@ class Manifest(Struct, frozen=True):
 
 
 class Manifests:
-    """The manifests on the disk, a file for each server, in a directory of refold's."""
+    """The manifests on the disk, one file per server, in a directory of refold's."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def read(self, server: ServerConfig) -> Manifest:
-        """What is known of this server; nothing, if it was configured in another way then."""
+        """Return what is known of this server; nothing if its configuration has changed."""
         fresh = Manifest(config=fingerprint(server))
         lost = (
             f"the tools of the MCP server {server.name} are blocked until you have seen and "
@@ -169,7 +170,7 @@ class Manifests:
         return known if known and known.config == fresh.config else fresh
 
     def write(self, server: ServerConfig, manifest: Manifest) -> None:
-        """Raises `BadInput` where it cannot be written."""
+        """Store a manifest. Raises `BadInput` if it cannot be written."""
         content = msgspec.json.encode(manifest)
         if len(content) > _MAX_FILE_BYTES:
             raise BadInput(
@@ -184,23 +185,24 @@ class Manifests:
             ) from error
 
     def _file(self, server: ServerConfig) -> Path:
-        # A project's server is not the person's of the same name, nor another project's.
+        # A project's server differs from the user's of the same name, and from other
+        # projects'.
         mark = sha256(server.source.encode(errors="surrogateescape")).hexdigest()[:12]
         return self._directory / f"{server.name}-{mark}.json"
 
 
 def _parse_manifest(content: bytes) -> Manifest:
-    """Raises `ValueError` for what `write` cannot have written: a file has been met."""
+    """Parse a manifest. Raises `ValueError` for what `write` cannot have written."""
     known = msgspec.json.decode(content, type=Manifest)
     if not (known.config and known.known):
         raise ValueError("it does not say which tools were accepted")
     for tool in known.accepted:
-        _ = tool.pin  # each has a schema
+        _ = tool.pin  # raises if the schema is not JSON
     return known
 
 
 def fingerprint(server: ServerConfig) -> str:
-    """Of all that decides which program or address a server is."""
+    """Return a hash of all that decides which program or address a server is."""
     said = (server.transport, server.command, server.cwd, server.url)
     return sha256(msgspec.json.encode(said)).hexdigest()
 

@@ -1,10 +1,10 @@
 """Limits on one message of a server, before it is parsed: levels, values, parts of a result.
 
-Parsers give up on JSON that is nested deeply, and say so to no one: the call would wait to its time
-limit. A small message of many empty values takes a hundred times its size in memory. So a result
-beyond a limit becomes an error that answers the same request, and in a list of tools what is too
-deep is cut out: `as_tools` then refuses that tool, and the others work. `flood` limits how many
-messages there are, and `transports` how long one is.
+Parsers fail on deeply nested JSON without an error to the caller: the call would wait for
+its time limit. A small message of many empty values takes a hundred times its size in
+memory. So a result beyond a limit becomes an error that answers the same request, and in a
+list of tools what is too deep is cut out: `as_tools` then refuses that tool, and the others
+work. `flood` limits how many messages there are, and `transports` how long one is.
 """
 
 import json
@@ -23,16 +23,16 @@ _ID_VALUE = re.compile(rb'\s*+:\s*+(-?[0-9]{1,18}|"[^"\\]{0,200}")')
 _LAST_ID = re.compile(
     rb'"id"\s*+:\s*+(-?[0-9]{1,18}|"[^"\\]{0,200}")\s*+(?:,\s*+"jsonrpc"\s*+:\s*+"2.0"\s*+)?\}\s*+\Z'
 )
-_ID_TAIL_BYTES = 400  # bytes, in which a message that ends with its id has it
+_ID_TAIL_BYTES = 400  # from the end, in which a message whose id is last has it
 _LIST_NAMES = frozenset((b'"tools"', b'"prompts"', b'"resources"', b'"resourceTemplates"'))
 _LEFT_OUT = b'"[left out: it is nested too deeply]"'
 _INTERNAL_ERROR = -32603
 
 
 def readable(message: bytes) -> bytes:
-    """The same message if it is within the limits, or one that takes its place.
+    """Return the same message if it is within the limits, or a replacement.
 
-    Empty for a message that answers nothing, as a notice that is nested too deeply.
+    Empty for a message that answers nothing, like a notice that is nested too deeply.
     """
     if message.count(b"{") + message.count(b"[") <= MAX_LEVELS:
         return message
@@ -47,7 +47,7 @@ def readable(message: bytes) -> bytes:
 
 
 def with_few_parts(message: types.JSONRPCMessage) -> types.JSONRPCMessage:
-    """The same message, with at most `MAX_PARTS` parts of a result, and a part that says so."""
+    """Return the message with at most `MAX_PARTS` parts of a result, and a note."""
     if not isinstance(message, types.JSONRPCResponse):
         return message
     result: dict[str, Any] = message.result
@@ -80,7 +80,7 @@ def _scan(message: bytes) -> _Scan:
             case 0x7B | 0x5B:  # { [
                 level += 1
                 values += 1
-                if values > MAX_VALUES:  # the rest is not looked at: it may be long
+                if values > MAX_VALUES:  # the rest is not scanned: it may be long
                     last = _LAST_ID.search(message, max(0, len(message) - _ID_TAIL_BYTES))
                     return _Scan(values, request or (last[1] if last else b""))
                 if level == MAX_LEVELS + 1:

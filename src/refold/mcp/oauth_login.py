@@ -1,8 +1,8 @@
 """The login at an MCP server: a page in the browser, and its redirect to this machine.
 
-The SDK does the protocol: it finds the authorization server, registers refold there, and checks
-the issuer, the state and PKCE. Here is what it leaves open: which hosts may be asked
-(`oauth_network`), the port that waits for the redirect, and the errors in a sentence.
+The SDK does the protocol: it finds the authorization server, registers refold there, and
+checks the issuer, the state and PKCE. This module adds which hosts may be asked
+(`oauth_network`), the port that waits for the redirect, and readable errors.
 `oauth_session` uses the tokens afterwards. Nothing here starts a browser: `browse` does.
 
 Only `refold mcp login` opens a browser and registers a client. An MCP server names its
@@ -40,7 +40,7 @@ from refold.mcp.servers import ServerConfig
 from refold.provider.resolver import Resolve, resolve
 from refold.values.web_address import is_local_name, web_address
 
-_LOGIN_SECONDS = 300.0  # seconds that the user has in the browser
+_LOGIN_SECONDS = 300.0  # that the user has in the browser
 _MAX_REQUEST_BYTES = 16_384  # bytes of the browser's request that are read
 _REGISTER_ADVICE = (
     "(it registers no clients by itself: register one there, and name it in the server's file "
@@ -57,7 +57,7 @@ _PAGE_HEAD = (
     "Content-Length: {length}\r\nContent-Security-Policy: default-src 'none'\r\n"
     "Referrer-Policy: no-referrer\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"
 )
-# What a server that asks for logins refuses without one; some answer the first all the same.
+# Requests that a server with logins refuses without one; some still answer the first.
 _PROBE_REQUESTS: tuple[Mapping[str, Any], ...] = (
     {
         "method": "initialize",
@@ -82,8 +82,8 @@ async def log_in(
 ) -> Grant:
     """Log in, with a page that `browse` shows the user. Raises `BadInput` in a sentence.
 
-    `config` has the values of its variables. `before` is the grant that is replaced: it says
-    which scopes the server has asked for since.
+    `config` has the values of its variables. `before` is the grant that is replaced: it has
+    the scopes that the server has asked for since.
     """
     _check(config)
     network = OAuthNetwork(config.url, environ, resolve)
@@ -102,7 +102,7 @@ async def log_in(
         raise BadInput(
             f"no login at the MCP server {config.name}: {_reason(first(error))}"
         ) from None
-    assert found is not None  # or it would have raised
+    assert found is not None  # otherwise it would have raised
     return found
 
 
@@ -154,7 +154,7 @@ class _Redirect:
                     return
 
     def _take(self, target: str) -> str:
-        """What the page says. Another request than ours changes nothing."""
+        """Take the redirect; return the page's text. Other requests change nothing."""
         parts = urlsplit(target)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         ours = self.state and query.get("state") == self.state
@@ -166,7 +166,7 @@ class _Redirect:
 
 
 async def _target(browser: SocketStream) -> str:
-    """The address of the request, "" if it is none."""
+    """Return the address of the request, or ""."""
     read = b""
     while b"\r\n\r\n" not in read and len(read) < _MAX_REQUEST_BYTES:
         read += await browser.receive()
@@ -181,7 +181,7 @@ def _page(text: str) -> bytes:
 
 
 class _Page:
-    """What the SDK calls to have the user asked in the browser."""
+    """The SDK's callbacks that ask the user in the browser."""
 
     def __init__(self, browse: Browse, redirect: _Redirect, before: Grant | None) -> None:
         self.browse, self.redirect, self.before = browse, redirect, before
@@ -194,7 +194,7 @@ class _Login(OAuthClientProvider):
         self, config: ServerConfig, network: OAuthNetwork, port: int, page: _Page
     ) -> None:
         said = config.oauth
-        # A client that was registered by hand was registered with the name, as a rule.
+        # Clients registered by hand usually have localhost in their redirect.
         host = "localhost" if said.client_id else "127.0.0.1"
         metadata = OAuthClientMetadata(
             redirect_uris=[AnyUrl(f"http://{host}:{port}{_CALLBACK_PATH}")],
@@ -229,7 +229,7 @@ class _Login(OAuthClientProvider):
 
     def _grant_of(self, tokens: OAuthToken) -> Grant:
         client = self.context.client_info
-        assert client is not None  # or there would be no tokens
+        assert client is not None  # otherwise there would be no tokens
         return Grant(
             tokens.access_token,
             tokens.refresh_token or "",
@@ -248,7 +248,7 @@ class _Login(OAuthClientProvider):
         return context.get_resource_url() if wanted else ""
 
     async def _show(self, url: str) -> None:
-        """Show the user the page of the authorization server, which is checked before."""
+        """Check the page of the authorization server, and show it to the user."""
         await self._network.check(url)
         self._check_server()
         before, parts = self._page.before, urlsplit(url)
@@ -293,7 +293,7 @@ _ACCEPT_HEADERS = {"Accept": "application/json, text/event-stream"}
 
 
 class _Nothing:
-    """A store of the SDK that forgets: `Grant` is what is kept."""
+    """A store for the SDK that keeps nothing: `Grant` is what is kept."""
 
     def __init__(self, known: OAuthClientInformationFull | None) -> None:
         self._known = known
@@ -314,7 +314,7 @@ class _Nothing:
 def _configured_client(
     config: ServerConfig, metadata: OAuthClientMetadata
 ) -> OAuthClientInformationFull | None:
-    """The client that the file names, if it names one."""
+    """Return the client that the file names, or None."""
     said = config.oauth
     if not said.client_id:
         return None
@@ -327,7 +327,7 @@ def _configured_client(
 
 
 def _reason(error: BaseException) -> str:
-    """The reason on one line. What a server sent in answer to a secret is not repeated."""
+    """Return the reason on one line. It never quotes an answer to a secret."""
     if isinstance(error, ValidationError) or "nvalid token response" in str(error):
         return "its authorization server sent an invalid response"
     if isinstance(error, OAuthRegistrationError):
@@ -344,7 +344,7 @@ def _one_line(error: BaseException) -> str:
 
 @contextmanager
 def _quiet() -> Generator[None]:
-    """The SDK logs a traceback of what is raised here as well."""
+    """Silence the SDK, which logs a traceback of errors that are raised here."""
     log = logging.getLogger("mcp.client.auth.oauth2")
     before = log.disabled
     log.disabled = True

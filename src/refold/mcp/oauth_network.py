@@ -42,7 +42,7 @@ class OAuthNetwork(httpx2.AsyncBaseTransport):
         return httpx2.AsyncClient(transport=self, timeout=None)
 
     async def check(self, url: str) -> None:
-        """Raises `BadInput` where the authorization server leads where it must not."""
+        """Check an address. Raises `BadInput` for one that must not be asked."""
         try:
             where = web_address(url)
         except ValueError as error:
@@ -53,7 +53,7 @@ class OAuthNetwork(httpx2.AsyncBaseTransport):
             raise self._explain(where, error) from error
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Raises `BadInput` in one sentence."""
+        """Send a request. Raises `BadInput` in one sentence."""
         explain = partial(self._explain, address_of(request))
         return await send(self._client, request, self._addresses, _NETWORK_BOUNDS, explain)
 
@@ -69,7 +69,7 @@ class OAuthNetwork(httpx2.AsyncBaseTransport):
         return addresses
 
     def _pin(self, addresses: Sequence[str]) -> None:
-        """What the MCP server is counts from its first answer to the end of the login."""
+        """Fix the server's kinds of address, from its first answer to the login's end."""
         host = self._server.host
         check_addresses(host, addresses, kinds_of_users_host(host))
         kinds = kinds_of(addresses)
@@ -81,7 +81,7 @@ class OAuthNetwork(httpx2.AsyncBaseTransport):
             )
 
     async def _near(self) -> frozenset[AddressKind]:
-        """The kinds of private addresses that the MCP server itself has."""
+        """Return the kinds of private addresses that the MCP server itself has."""
         if not self._server_kinds:
             host, port = self._server.host, self._server.port
             try:

@@ -1,8 +1,8 @@
 """Sends the token of an MCP server with its requests, and renews it when it has expired.
 
-No browser is opened and nothing is registered from here: where only a login helps, the
-connection is told so in one sentence. Of several processes one renews the tokens, the others
-take what it got. `oauth_login` is the login; `grants` has what it leaves behind.
+No browser is opened and nothing is registered from here: if only a login helps, the
+connection gets one sentence about it. Of several processes one renews the tokens, the
+others use the result. `oauth_login` is the login; `grants` has its result.
 """
 
 import time
@@ -24,14 +24,14 @@ from refold.mcp.oauth_network import OAuthNetwork
 from refold.mcp.servers import ServerConfig
 from refold.provider.resolver import Resolve, resolve
 
-_RENEW_EARLY_SECONDS = 30.0  # seconds before its end that a token is renewed
+_RENEW_EARLY_SECONDS = 30.0  # before its end that a token is renewed
 _FORM_TYPE = "application/x-www-form-urlencoded"
 _MAX_REASON_CHARS = 200  # characters of what a server says
 _PRINTABLE_SCOPE = 500
 
 
 class ServerLogin(httpx2.Auth):
-    """`stopped` is called with a sentence, once the server takes no token of ours."""
+    """Authenticates requests. `stopped` gets a sentence when only a login helps."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class ServerLogin(httpx2.Auth):
         return await self._renew(grant) or grant
 
     async def _renew(self, old: Grant) -> Grant | None:
-        """The tokens after `old`, or None. A server that cannot be reached changes nothing."""
+        """Return the tokens after `old`, or None. An unreachable server changes nothing."""
         async with self._lock:
             if self._grant is not None and self._grant.access != old.access:
                 return self._grant
@@ -117,7 +117,7 @@ class ServerLogin(httpx2.Auth):
             return None
 
     async def _forbidden(self, response: httpx2.Response, grant: Grant | None) -> None:
-        """The token is good for less than this call needs: the next login asks for more."""
+        """Note the missing scope after a refusal, for the next login."""
         if extract_field_from_www_auth(response, "error") != "insufficient_scope":
             return
         scope = (extract_field_from_www_auth(response, "scope") or "")[:_PRINTABLE_SCOPE]
@@ -142,7 +142,7 @@ class _Tokens(Struct):
 
 
 def refresh_request(grant: Grant) -> httpx2.Request:
-    """Asks for the tokens after these."""
+    """Return the request for the next tokens."""
     form = {
         "grant_type": "refresh_token",
         "refresh_token": grant.refresh,
@@ -161,7 +161,7 @@ def refresh_request(grant: Grant) -> httpx2.Request:
 
 
 def grant_from_response(old: Grant, response: httpx2.Response) -> Grant:
-    """What the authorization server answered. Raises `BadInput`, which quotes no token."""
+    """Parse the authorization server's answer. Raises `BadInput`, which quotes no token."""
     if response.status_code != 200:
         raise BadInput(f"the authorization server answered with {response.status_code}")
     try:

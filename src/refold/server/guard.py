@@ -32,7 +32,7 @@ App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LONGEST_JSON = 1024 * 1024  # bytes of a body
 LONGEST_UPLOAD = 10 * 1024 * 1024
-LONGEST_SIGNED = 64 * 1024  # read from the sender
+LONGEST_SIGNED = 64 * 1024  # bytes, from any sender
 _NO_TOKEN = "no token: open the link that was printed, or, as a program, send the token"
 _OWN_SITE = ("same-origin", "none")  # none: typed, or from a bookmark
 _SAFE_METHODS = frozenset({"GET", "HEAD"})

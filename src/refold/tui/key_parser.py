@@ -17,7 +17,7 @@ from refold.tui.messages import Key, Message, Mouse, Paste, Typed
 _LETTERS_PATTERN = re.compile(r"[^\x00-\x1f\x7f]+")
 _CSI_PATTERN = re.compile(r"\x1b\[([0-?]*)([ -/]*)([@-~])")
 _CSI_BEGUN = re.compile(r"\x1b\[[0-?]*[ -/]*")
-_RXVT_PATTERN = re.compile(r"\x1b\[(\d+)\$")  # Shift+Tab, in a form of its own
+_RXVT_PATTERN = re.compile(r"\x1b\[(\d+)\$")  # a key with Shift, as rxvt sends it
 _REPLY_PATTERN = re.compile(r"\x1b(?:\]\d|P[\d>!|$]|_G)")  # to a query of another program
 _REPLY_END = re.compile(r"\x07|\x1b\\")
 _MAX_REPLY_CHARS = 4_096

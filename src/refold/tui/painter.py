@@ -17,7 +17,7 @@ from refold.views.wrap import cells
 
 _ERASE_LINE = "\x1b[K"
 _BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
-_KEEP, _BACK = "\x1b7", "\x1b8"  # moves the cursor
+_KEEP, _BACK = "\x1b7", "\x1b8"  # save and restore the cursor
 _MIN_SCROLLED_ROWS = 3  # moved rows from which scrolling costs less
 
 
