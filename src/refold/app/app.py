@@ -69,9 +69,9 @@ class App:
         paths: Paths,
         environ: Mapping[str, str],
         options: LaunchOptions,
-        before: Models | None = None,  # of another place, if one comes from there
+        before: Models | None = None,  # of the app that this one replaces
     ) -> None:
-        if not options.keep:  # then nothing is left behind, not in the log either
+        if not options.keep:  # nothing is stored, not even a log
             settings = replace(settings, log_level="off")
         self.settings, self.paths, self.options = settings, paths, options
         self.environ = environ
@@ -91,7 +91,7 @@ class App:
         self.mcp = self._mcp_servers()
         self.hooks = _hooks(self)
         self.traces = _live_traces(self)
-        # Those in worktrees that sessions enter. Most starts need none.
+        # The workspaces in worktrees that sessions enter. Most starts need none.
         self.workspaces = cache(partial(_workspaces, self))
         self._shared = SharedResources(
             settings, options, self.models, self.workspace, self.tools, self.agents, self.mcp,
@@ -99,7 +99,7 @@ class App:
         )  # fmt: skip
         self._rate = RateLimit(settings.python.calls_per_minute)
         self._snapshots: dict[str, Snapshots | None] = {}
-        self._opened: MovingTurnContext | None = None  # the newest
+        self._opened: MovingTurnContext | None = None  # the newest session's
 
     @cached_property
     def system_prompt(self) -> SystemPromptBuilder:
@@ -107,7 +107,7 @@ class App:
         return self._system_prompt()
 
     def reread_instructions(self) -> None:
-        """The user trusts another version of them: the next turn has it."""
+        """Use newly trusted versions of the instructions from the next turn on."""
         self.system_prompt.reread()
         if self._opened is not None:
             self._opened.reread_instructions()
@@ -118,7 +118,7 @@ class App:
 
     @cached_property
     def agents(self) -> Registry:
-        """Those that may work here, as they work under these settings."""
+        """The agents available here, adapted to these settings."""
         known = partial(_names, (*builtin(), *self.tools))
         return registry(
             self._resources, known, code_settings(self.settings), self.options.agents
@@ -145,13 +145,13 @@ class App:
 
     @cached_property
     def remembering(self) -> "ProjectMemory":
-        """The notes of this project. A start that has none does without the import."""
+        """The notes of this project. Only a start that has notes imports them."""
         from refold.app.project_memory import ProjectMemory
 
         return ProjectMemory(self.paths.data, self.directory, self.home, self.models.masks)
 
     async def start(self) -> tuple[str, Session]:
-        """A new session in the wished directory, and its id."""
+        """Start a session in the directory of the options, and return it with its id."""
         id_ = self.home.new_id(time.time())
         session = await self._open(
             id_, self.home.store if self.options.keep else _forgetful()
@@ -161,9 +161,8 @@ class App:
         return id_, session
 
     async def resume(self, id_: str, *, look: bool = False) -> Session:
-        """Take up a session. Raises `Held` while another process writes it.
-
-        `look`: the first event that is recorded takes it up.
+        """Resume a session. Raises `Held` while another process writes it. `look`: resume
+        it only with the first event that is recorded.
         """
         root, slash, _ = id_.partition("/")
         if slash:
@@ -174,9 +173,8 @@ class App:
         return await self._open(id_, self.home.store, look=look)
 
     async def fork(self, id_: str, at: int | None = None) -> "Fork":
-        """A session that begins as a copy of this one up to event `at`, not opened yet.
-
-        Raises `BadInput` where there is no such event, or nothing is kept.
+        """Copy a session up to event `at` to a new one, which is not opened yet. Raises
+        `BadInput` if there is no such event, or sessions are not saved.
         """
         if not self.options.keep:
             raise BadInput("this session is not saved, so there is nothing to fork")
@@ -187,7 +185,7 @@ class App:
         return self.home.resolve(LAST_SESSION, self.options.directory).id
 
     def model_of(self, view: View) -> str:
-        """The model of the next turn: chosen, or as before, or what the settings say."""
+        """The model of the next turn: chosen, as before, or from the settings."""
         return model_of(self.models, view, agent_of(view, self.agents))
 
     @property
@@ -205,15 +203,15 @@ class App:
         return self.settings.permission_mode
 
     def facts(self) -> Facts:
-        """What calls are judged by, besides the rules."""
+        """The facts by which calls are judged, besides the rules."""
         return self.workspace.facts()
 
     def unread(self, path: str) -> str:
-        """Why a deny rule keeps this file from being read, or ""."""
+        """The reason why a deny rule forbids reading this file, or ""."""
         return self.workspace.unread(path)
 
     def notices(self) -> tuple[str, ...]:
-        """What a person should know at the start: above all, which protection is missing."""
+        """Notices for the start: above all, which protection is missing."""
         kept = (snapshots.notice for snapshots in self._snapshots.values() if snapshots)
         for missing in self.workspace.notices():
             self.log("warning", missing)
@@ -232,7 +230,7 @@ class App:
         )
 
     def snapshots(self, session: str) -> Snapshots | None:
-        """How files of its own directory are taken back; None: they cannot be."""
+        """The snapshots of the session's own directory; None if it cannot be restored."""
         if session not in self._snapshots:
             kept = self.workspace.snapshots(session) if self.options.keep else None
             self._snapshots[session] = kept
@@ -244,7 +242,7 @@ class App:
         return self.settings.memory and self.options.keep and not self.models.has_script
 
     def put_down(self, session: str) -> None:
-        """Notes are to be made of this session when it has been left."""
+        """Queue this session for notes, to be made after it is closed."""
         if self.learns:
             PendingSessions(notes_directory(self.paths.data, self._project)).put(session)
 
@@ -255,7 +253,7 @@ class App:
     async def aclose(self) -> None:
         for id_ in self._snapshots:
             self.log("info", "left", id_)
-        # First, and without a wait in which this could be cancelled: a sandbox may stand there.
+        # First, and without a wait that could be cancelled: a sandbox may be there.
         self.workspace.close()
         if self.workspaces.cache_info().currsize:
             self.workspaces().close()
@@ -267,15 +265,15 @@ class App:
 
     @property
     def every_tool(self) -> tuple[Tool, ...]:
-        """The tools that a session may have, those of MCP servers as known by now."""
+        """The tools that a session may have, with the known tools of MCP servers."""
         return (*self.tools, *(self.mcp.tools if self.mcp else ()))
 
     def turn_context(self, record: Recorder, id_: str) -> TurnContext:
-        """What each turn of a session would be given now. It need not be open."""
+        """The context that a turn of this session would get now. It need not be open."""
         return self._opener(self.home.store).turn_context(record, id_)
 
     def _opener(self, store: Callable[[str], Store]) -> SessionOpener:
-        # Each session has its own look: what another finds must not change its words.
+        # Each session reads the folders itself: a later read must not change its prompt.
         system_prompt = self._system_prompt() if self._opened else self.system_prompt
         notes = has_notes(self.paths.data, self.directory, self._project)
         project = notes_directory(self.paths.data, self._project)
@@ -304,7 +302,7 @@ class App:
         return session
 
     def _mcp_servers(self) -> "McpServers | None":
-        """None where no server is configured: then nothing of it is imported."""
+        """The MCP servers. None, without an import, if no server is configured."""
         given = self.options.mcp_servers
         if not given and not has_mcp_files(self.directory, self.paths):
             return None
@@ -325,7 +323,7 @@ class App:
 
 
 def _workspace(app: App) -> Workspace:
-    """The one that the session is started in."""
+    """The workspace in which the session starts."""
     where = WorkspaceDirectories(app.options.directory, app.options.more_roots)
     find = app.models.masks.pieces
     workspace = Workspace(app.settings, app.paths, app.environ, where, find_secrets=find)
@@ -334,7 +332,7 @@ def _workspace(app: App) -> Workspace:
 
 
 def _learn_secrets(app: App) -> None:
-    """Mask the values of variables whose names say that they are secret, and passwords in others."""
+    """Mask the values of variables with secret names, and passwords in the others."""
     around = home(app.environ), app.directory
     app.models.masks.learn(
         *secrets_by_name(app.environ.items(), around), *passwords_in(app.environ.values())
@@ -342,13 +340,13 @@ def _learn_secrets(app: App) -> None:
 
 
 def workspace_of(app: App, view: View) -> Workspace:
-    """The workspace that a session works in by now."""
+    """The workspace in which a session works now."""
     session = view.session
     return app.workspaces().at(session) if session.worktree else app.workspace
 
 
 def snapshots_of(app: App, view: View) -> Snapshots | None:
-    """How files are taken back where this session works by now; None: they cannot be."""
+    """The snapshots of the place where a session works now; None if there are none."""
     session = view.session
     if session.worktree is None or not app.options.keep:
         return app.snapshots(session.id)
@@ -364,9 +362,9 @@ def _workspaces(app: App) -> "Workspaces":
 def _of_packages(
     options: LaunchOptions, own: Sequence[Tool], log: WriteLog
 ) -> tuple[tuple[Tool, ...], tuple[Policy, ...], tuple[str, ...]]:
-    """The tools and policies of packages, and sentences about those that were left out.
+    """The tools and policies of packages, and sentences about omitted ones.
 
-    A program that says which tools there are gets those, and nothing that is installed.
+    A program that passes its own tools gets nothing from installed packages.
     """
     found = find_plugins(TOOLS_GROUP, POLICY_GROUP) if options.tools is None else ()
     tools, no_tools = load_tools(of_group(TOOLS_GROUP, found), _names(own))
@@ -375,7 +373,7 @@ def _of_packages(
 
 
 def _hooks(app: App) -> "ConfiguredHooks | None":
-    """None where no file or program has a hook: then nothing of it is imported."""
+    """The hooks. None, without an import, if no file or program has any."""
     if not (app.options.hooks or has_hook_files(app.directory, app.paths)):
         return None
     from refold.app.session_hooks import ConfiguredHooks, load_hooks
@@ -391,7 +389,7 @@ def _hooks(app: App) -> "ConfiguredHooks | None":
 
 
 def _live_traces(app: App) -> "LiveTraces | None":
-    """None where nothing is configured: then nothing of it is imported."""
+    """The exporter of traces. None, without an import, if it is not configured."""
     otel = app.settings.otel
     if not otel.endpoint or not app.options.keep:
         return None
@@ -425,13 +423,13 @@ def _names(tools: Sequence[Tool]) -> frozenset[str]:
 
 
 def _forgetful() -> Callable[[str], Store]:
-    """Stores of a session and its children that end with this process."""
+    """Stores in memory for a session and its children."""
     stores = dict[str, Store]()
     return lambda id_: stores.setdefault(id_, MemoryStore())
 
 
 def code_settings(settings: Settings) -> CodeSettings:
-    """What the settings say of agents that write code."""
+    """The settings for agents that write code."""
     own = settings.python
     code_limits = CodeLimits(
         own.fan_out, own.max_concurrent, own.rlm_depth, own.cell_seconds, own.call_seconds

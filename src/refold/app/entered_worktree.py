@@ -57,11 +57,9 @@ class Workspaces:
         self._snapshots = dict[tuple[str, str], Snapshots | None]()
 
     def at(self, session: SessionInfo) -> Workspace:
-        """The workspace in the worktree that the session has entered.
-
-        Each root that is in the repository is replaced by the same folder of the worktree;
-        the others stay. One that is a link out of the worktree there is left out. Nothing
-        more can be written than before.
+        """The workspace in the worktree that the session has entered. Each root in the
+        repository is replaced by the same folder of the worktree, unless that is a link out
+        of it; other roots stay. Nothing else becomes writable.
         """
         tree = session.worktree
         assert tree is not None
@@ -89,8 +87,8 @@ class Workspaces:
 class SessionWorktree:
     """The worktree of the session with the journal `record`, whose own directory is `directory`.
 
-    `enter`, `loss` and `leave` are for a tool (`tools.worktree.WorktreeSwitch`), the others for
-    a person, and raise `BadInput` too.
+    `enter`, `loss` and `leave` are for a tool (`tools.worktree.WorktreeSwitch`), the others
+    for a person; these raise `BadInput`, too.
     """
 
     def __init__(
@@ -135,15 +133,15 @@ class SessionWorktree:
         return [(each, await self._trees.state(each)) for each in there]
 
     async def enter_now(self, name: str, branch: str = "") -> None:
-        """Between two turns: the next one works there."""
+        """Enter a worktree between two turns."""
         await self._enter(name, branch, "")
 
     async def leave_now(self) -> None:
         await self._leave("", remove=False)
 
     async def remove(self, name: str, *, force: bool) -> str:
-        """Remove the worktree of this name ("": the one the session works in, after it has
-        left it). What became of it, in a sentence.
+        """Remove the worktree of this name ("": leave and remove the current one). Return
+        the result as a sentence.
 
         Without `force`, raises `BadInput` if something would be lost.
         """
@@ -191,7 +189,7 @@ class SessionWorktree:
         )
 
     def _check(self, view: View, call: str) -> None:
-        """Raises `BadInput` where the session cannot change its place now."""
+        """Raise `BadInput` if the session cannot change its place now."""
         open_calls = [each.call.id for each in view.conversation.calls if not each.result]
         if call and open_calls != [call]:
             raise BadInput(_NOT_ALONE)
@@ -201,7 +199,7 @@ class SessionWorktree:
             raise BadInput(_SUBAGENTS_RUNNING)
 
     def _check_unused(self, tree: str) -> None:
-        """Raises `BadInput` where a background command runs in it."""
+        """Raise `BadInput` if a background command runs in it."""
         running = self._record.view.background.running
         names = [
             command.name for command in running if below(command.started.directory, tree)
@@ -225,7 +223,7 @@ class SessionWorktree:
 
 
 def missing_worktree_event(session: SessionInfo) -> WorktreeLeft | None:
-    """The event that a session has to have if its worktree is not there any more."""
+    """The event to record if the worktree of a session no longer exists."""
     tree = session.worktree
     if tree is None:
         return None

@@ -18,7 +18,7 @@ _FIRST_COMMAND_PATTERN = re.compile(
 _DIRECTORY_PATTERN = re.compile(
     r"""("?)\$(?:\{(?:CLAUDE|REFOLD)_PROJECT_DIR\}|(?:CLAUDE|REFOLD)_PROJECT_DIR\b)(?(1)("?))"""
 )
-# They fail at once without the script that they are given.
+# Interpreters that fail at once without the script in their arguments.
 _INTERPRETER_PATTERN = re.compile(r"(?:ba|da|z)?sh|python[\d.]*|node|ruby|perl|bun|deno")
 _SHELL_BUILTINS = """
     . : [ alias bg bind break builtin caller cd command compgen complete compopt continue
@@ -37,7 +37,7 @@ def missing_programs(
 ) -> Iterator[str]:
     """A sentence for each hook whose program, script or entry point is missing.
 
-    `has` says whether there is a program of that name, `entry_points` are those of packages.
+    `has` tells whether a program exists, `entry_points` are those of packages.
     """
     for hook in hooks:
         if hook.function is not None:

@@ -1,13 +1,13 @@
 """Sends the spans and metrics of each turn when it has ended, where the settings name a collector.
 
-It listens to the journals of a session and its subagents, and projects what came since the
-turn before (`views.traces`, `views.metrics`). Projecting and sending are done in a thread that
-no turn waits for; leaving waits for it a moment. A collector that does not answer is told once.
+It subscribes to the journals of a session and its subagents, and projects the entries since
+the last turn (`views.traces`, `views.metrics`). A thread projects and sends; no turn waits
+for it, and closing waits only briefly. A collector that does not answer is reported once.
 `refold sessions export --otlp` sends sessions that have ended, and what was lost here.
 
 The variables of OpenTelemetry alone switch nothing on: refold runs in shells where they are
 set for the service that is worked on, and a session shows more than a service does. Spans
-wait for the end of the turn, because a call whose turn never ends would hang below nothing.
+wait for the end of the turn, because a call needs the span of its turn as parent.
 """
 
 import os
@@ -57,13 +57,13 @@ if TYPE_CHECKING:
     from refold.session.recorder import Recorder
 
 FROM_ENVIRONMENT = "environment"
-_MAX_WAITING_TURNS = 16  # turns that are not sent yet
-_MAX_CLOSE_SECONDS = 2.0  # seconds that leaving waits for what is not sent
+_MAX_WAITING_TURNS = 16  # unsent turns
+_MAX_CLOSE_SECONDS = 2.0  # seconds that closing waits for unsent turns
 _TEMPORALITY_VARIABLE = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
 
 
 class TraceTargets(Struct, frozen=True):
-    """None: that is not sent."""
+    """The collectors of each signal; None: the signal is not sent."""
 
     traces: Collector | None
     metrics: Collector | None
@@ -71,7 +71,7 @@ class TraceTargets(Struct, frozen=True):
 
 
 def targets(otel: Otel, environ: Mapping[str, str]) -> TraceTargets | None:
-    """Where to send; None: nowhere. Raises `BadInput` for what is no address."""
+    """The collectors; None if there are none. Raises `BadInput` for a bad address."""
     given = "" if otel.endpoint == FROM_ENVIRONMENT else otel.endpoint
 
     def of(signal: Signal) -> Collector | None:
@@ -84,21 +84,21 @@ def targets(otel: Otel, environ: Mapping[str, str]) -> TraceTargets | None:
 
 
 class LiveTraces:
-    """Of the sessions of one start. All but the thread's part runs in the event loop."""
+    """Sends the traces of one start. All but the sender's thread runs in the event loop."""
 
     def __init__(self, to: TraceTargets, *, content: bool, log: WriteLog) -> None:
-        self._seen = dict[str, list[Entry]]()  # by session, what is not sent yet
-        self._steps = dict[str, int]()  # of each session before those
-        self._sent = dict[str, set[str]]()  # by root, of what is kept longer than a turn
+        self._seen = dict[str, list[Entry]]()  # by session: unsent entries
+        self._steps = dict[str, int]()  # by session: steps before those entries
+        self._sent = dict[str, set[str]]()  # by root: spans whose entries outlive a turn
         self._sender = _Sender(to, content=content, log=log)
 
     def listen(self, session: str, record: "Recorder") -> None:
-        """Before the session is opened: its entries from now on."""
+        """Subscribe to the entries of a session that is about to be opened."""
         self._seen[session] = []
         record.hub.subscribe(partial(self._on_event, session))
 
     async def catch_up(self, session: str, record: "Recorder") -> None:
-        """After it was opened: what of its journal belongs to a turn that goes on."""
+        """Add earlier entries of an opened session that belong to an unfinished turn."""
         new = self._seen[session]
         if record.view.seq == len(new):
             return
@@ -170,7 +170,7 @@ class LiveTraces:
 
 
 def _entries_for_next_turn(entries: Sequence[Entry]) -> list[Entry]:
-    """What the spans of the next turn need of those before it."""
+    """The entries that the spans of the next turn need of earlier turns."""
     delivered = set[int]()
     settled = set[int]()
     prompt = 0
@@ -237,7 +237,7 @@ class _Sender:
                 self._thread.start()
 
     def finish(self, seconds: float) -> None:
-        """Wait for what is not sent. Waits for a thread."""
+        """Wait for unsent turns. Blocks until the thread ends."""
         with self._lock:
             thread = self._thread
         if thread is not None:
@@ -288,7 +288,7 @@ class _Sender:
             self._tell(str(error))
 
     def _tell(self, problem: str) -> None:
-        """Once: each turn would say the same."""
+        """Report a problem once: each turn would have the same."""
         if not self.problem:
             self.problem = f"OpenTelemetry: {problem}"
             self._log("warning", self.problem)

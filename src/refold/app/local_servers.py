@@ -1,7 +1,7 @@
 """The user's own model servers: which of them run on this machine, and where others may be.
 
-Each is asked once, at its usual address or the one in its environment variable, and has
-half a second to answer. `provider.local` is the embedded model, which refold runs itself.
+Each gets one request, at its usual address or the one in its environment variable, and half
+a second to answer. `provider.local` is the embedded model, which refold runs itself.
 """
 
 import json

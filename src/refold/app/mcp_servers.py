@@ -2,8 +2,8 @@
 
 The user's own servers stand in refold's configuration directory; those of a folder count only
 if the folder is trusted, and only until their file changes. Without such a file nothing of
-`refold.mcp` is imported. A turn is offered what the servers had the last time; they are
-connected while the model answers the first request.
+`refold.mcp` is imported. A turn is offered the tools of the last connection; the servers
+connect while the model answers the first request.
 """
 
 import json
@@ -159,8 +159,8 @@ def project_servers(directory: Path, paths: Paths) -> tuple[ServerConfig, ...]:
 def variables_to_allow(
     server: ServerConfig, paths: Paths, environ: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """What a project's server would have, and the user has not allowed it: variables that are
-    set, and directories that it may change.
+    """What a project's server would get without the user's consent: variables that are set,
+    and directories that it may change.
     """
     names = [name for name in server.variables if name in environ] + [*server.writable]
     if not names:
@@ -172,7 +172,7 @@ def variables_to_allow(
 def _check_variables(
     server: ServerConfig, paths: Paths, environ: Mapping[str, str], *, trust: bool
 ) -> None:
-    """Raises `BadInput` for a project's server that would get what the user did not allow it.
+    """Raise `BadInput` for a project's server that would get what the user did not allow.
 
     `trust`: the user trusts the folder for this start, without having seen what it names.
     """
@@ -194,7 +194,7 @@ def _check_variables(
 
 
 class McpServers:
-    """Close it in a thread. `learn` takes what no journal should hold."""
+    """Close it in a thread. `learn` receives secrets that no journal should hold."""
 
     def __init__(
         self,
@@ -217,7 +217,7 @@ class McpServers:
         self.programs = ServerPrograms(workspace, paths, environ)
         self.remote = RemoteServers(here.remote, environ)
         self._offered: tuple[object, ServerTools] | None = None
-        self._told = set[str]()  # sentences that the user has got
+        self._told = set[str]()  # sentences that were reported to the user
 
     @cached_property
     def connections(self) -> "Connections":
@@ -246,21 +246,21 @@ class McpServers:
         return found
 
     def _not_usable(self, *, lost: bool = False) -> tuple[str, ...]:
-        """A sentence about each tool, and with `lost` each server, that cannot be used."""
+        """A sentence about each unusable tool, and with `lost` each unusable server."""
         statuses = self.connections.statuses()
         gone = (*self.connections.reports, *(each.lost_sentence for each in statuses))
         blocked = (each.blocked_sentence for each in statuses)
         return (*self._now().refused, *filter(None, (*blocked, *(gone if lost else ()))))
 
     def _news(self) -> str:
-        """What of that the user has not got yet."""
+        """The sentences of `_not_usable` that were not reported yet."""
         news = [each for each in self._not_usable(lost=True) if each not in self._told]
         self._told.update(news)
         return "; ".join(news)
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """The tools of all servers, as they are known by now."""
+        """The known tools of all servers."""
         found = self._now()
         if not any(
             self.connections.manifest(s.name).offer.resources for s in self._here.servers
@@ -295,15 +295,15 @@ class McpServers:
         return self._with_pending(offered, pending, allowed)
 
     def around(self, provider: Provider, turn: RemoteTurn | None) -> Provider:
-        """The same provider; once it has been asked, the servers are connected. In a turn that
-        may have those in remote mode, its requests name them.
+        """Wrap a provider: its first request also connects the servers. In a turn that may
+        use servers in remote mode, its requests name them.
         """
         news = self._news if turn else lambda: ""
         found = _Connecting(provider, self.connections.begin, news)
         return self.remote.around(found, turn) if turn else found
 
     def explain_missing(self, name: str) -> str:
-        """Why a tool of a server is not there, for the model that called it, or ""."""
+        """Why a tool of a server is missing, for the model that called it, or ""."""
         from refold.mcp.connections import explain_missing
 
         return explain_missing(name, self.connections.statuses(), self._now().refused)
@@ -313,7 +313,7 @@ class McpServers:
         return self.connections.statuses()
 
     def prompts(self) -> tuple[ServerPrompt, ...]:
-        """The prompt templates of all servers, as they are known by now."""
+        """The known prompt templates of all servers."""
         from refold.mcp.as_tools import tool_name
 
         return tuple(
@@ -364,9 +364,8 @@ class McpServers:
             raise BadInput(str(error)) from error
 
     def accept(self, name: str) -> None:
-        """The user has seen what changed in the tools of this server, and takes it.
-
-        Waits for a disk. Raises `BadInput` where there is no such server.
+        """Accept the changed tools of this server, which the user has seen. Waits for a
+        disk. Raises `BadInput` if there is no such server.
         """
         if name not in {one.name for one in self._here.servers}:
             raise BadInput(f"there is no MCP server {name!r} here")
@@ -379,7 +378,7 @@ class McpServers:
     def _with_pending(
         self, given: OfferedTools, pending: Sequence[str], allowed: Callable[[str], bool]
     ) -> OfferedTools:
-        """With a search that waits for the servers that were never connected."""
+        """Add a search that waits for the servers that were never connected."""
         there = {tool.name for tool in (*given.active, *given.deferred)}
 
         def later() -> tuple[Tool, ...]:
@@ -439,7 +438,7 @@ class _Files(Struct, frozen=True):
 
 
 def _files(directory: str, paths: Paths, *, trust: bool) -> _Files:
-    """The files that count here, by name, the user's own first."""
+    """The configuration files that count here, by name, the user's own first."""
     own, content, notices = user_file(paths), list[tuple[str, bytes]](), list[str]()
     try:
         content.append((str(own), read_regular(own, MAX_SETTINGS_BYTES)[0]))
@@ -484,7 +483,7 @@ class _Connecting:
 
 
 class _Growing(Sequence[Tool]):
-    """Deferred tools of which more may come while a turn runs."""
+    """Deferred tools, to which more may be added during a turn."""
 
     def __init__(self, known: Sequence[Tool], later: Callable[[], Sequence[Tool]]) -> None:
         self._known, self._later = known, later

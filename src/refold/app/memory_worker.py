@@ -76,7 +76,7 @@ def leave(
             env={**environ, NO_BACKGROUND: "1"},
             start_new_session=True,
         )
-    except OSError:  # no more processes: the next start does it
+    except OSError:  # no process could be started: the next start does it
         return None
     Thread(target=started.wait, daemon=True).start()  # so that it leaves no zombie
     return started
@@ -84,13 +84,13 @@ def leave(
 
 def note_down(home: SessionIndex) -> None:
     """Index the session in the catalogue, so that the next list need not wait."""
-    with suppress(RefoldError):  # whoever asks it is told
+    with suppress(RefoldError):  # readers of the catalogue get the error
         home.catalogue().freshen(_MAX_FRESHEN_SECONDS)
 
 
 def finish(directory: str) -> int:
     """The background process itself: make notes of the waiting sessions, silently."""
-    signal.alarm(MAX_LIFE_SECONDS)  # ends it even where nothing else would
+    signal.alarm(MAX_LIFE_SECONDS)  # ends the process even if it hangs
     with suppress(OSError):
         os.nice(10)
     with suppress(RefoldError):
@@ -116,23 +116,22 @@ async def _finish(app: App, remembering: ProjectMemory) -> None:
 
 
 async def _read(app: App, remembering: ProjectMemory, session: str) -> None:
-    """Make notes of one session. It is struck off unless this raises."""
+    """Make notes of one session. It leaves the list unless this raises."""
     pending = remembering.pending
 
     def aide(view: View) -> Model | None:
         return aide_for(app, view) if pending.try_(session) else None
 
-    if remembering.home.exists(session):  # else it was deleted, or never begun
+    if remembering.home.exists(session):  # otherwise it was deleted, or never begun
         await remembering.learn_of(session, aide)
         await find_title(app, session, partial(aide_for, app))
     pending.remove(session)
 
 
 def aide_for(app: App, view: View, *, asked: bool = False) -> Model | None:
-    """Who makes notes of a session: the small model that is set, or the one it had.
-
-    So a conversation goes to no provider that was not chosen. Unless the user `asked` for it,
-    scripts are not used up for notes, nor this machine for an embedded model.
+    """The model that makes notes of a session: the small model of the settings, or its own.
+    So no conversation reaches a provider that was not chosen. Unless the user `asked` for
+    it, neither a script nor an embedded model is used for notes.
     """
     own, named = view.conversation.system_prompt.model, app.options.model
     if named:
@@ -165,10 +164,9 @@ def open_project(
     return app, app.remembering
 
 
-# A title for a session whose first words are too long for one: found when it was left.
-#
-# One short question to the model that makes notes, paid for like those. Whoever comes back
-# meanwhile is not kept waiting. A name that a person gave needs no title beside it.
+# A title for a session whose first message is too long for one, made after it is closed.
+# It takes one short request to the model that makes notes. A user who resumes the session
+# meanwhile does not wait for it. A session that the user named needs no title.
 async def find_title(app: App, session: str, aide_for: AideFor) -> str:
     """Record a title for a session that is not open; "": it needs none, or got none.
 
@@ -200,14 +198,14 @@ async def find_title(app: App, session: str, aide_for: AideFor) -> str:
 
 
 def needs_title(view: View) -> bool:
-    """Is the title only the first words, cut off?"""
+    """Whether the title is only the cut beginning of the first message."""
     about = view.session
     found = about.titled or about.name or len(about.title) < MAX_TITLE_CHARS
     return not found and bool(view.account.spent.answers)
 
 
 def title_in(answer: str) -> str:
-    """The first line that says something, as a title."""
+    """The first line with any text, as a title."""
     for row in answer.splitlines():
         words = " ".join(row.split()).strip(_QUOTE_CHARS).rstrip(".")
         clean = "".join(letter for letter in words if letter.isprintable())

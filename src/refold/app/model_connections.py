@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 LOCAL_PREFIX = "local/"
 SCRIPT_PREFIX = "script/"
-NO_BACKGROUND = "REFOLD_NO_BACKGROUND"  # set: no process outlives ours
-_SHORT_KEEP_SECONDS = 1.0  # seconds that the server of an embedded model then stays
+NO_BACKGROUND = "REFOLD_NO_BACKGROUND"  # if set, no process outlives ours
+_SHORT_KEEP_SECONDS = 1.0  # seconds after which the server of an embedded model then ends
 NO_MODEL_TEXT = (
     "no model is configured: set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, "
     "start Ollama, run "
@@ -66,7 +66,7 @@ class Connections:
         *,
         timed: bool = False,
     ) -> None:
-        """`timed`: whoever asks ends the turn after a time of their own."""
+        """`timed`: the caller limits the time of each turn."""
         self._settings, self._paths, self._environ = settings, paths, environ
         self._script, self._timed = script, timed
         self.known = _provider_specs(settings)
@@ -75,7 +75,7 @@ class Connections:
         held = (
             environ.get(name, "") for name in (*settings.secret_variables, *self._secrets)
         )
-        # Every key that we hold, once we hold it.
+        # All known keys.
         self.masks = Redactor((*held, *keys.values()), self._mask_key)
         self.log = Logbook(paths.state, settings.log_level, self.masks.mask)
         self.keys = Keys(settings.providers, environ, keys, self.masks.learn)
@@ -89,7 +89,7 @@ class Connections:
         return read_mask_key(self._paths.data)
 
     def provider(self, name: str, form: Format | Literal[""] = "") -> Provider:
-        """Who answers for `name`. Never raises; the answer may be why not."""
+        """The provider for `name`. Never raises: the provider may fail with the reason."""
         try:
             return self.connect(name, form)
         except BadInput as error:
@@ -106,7 +106,7 @@ class Connections:
         return self._open[key]
 
     def check(self, name: str) -> None:
-        """Raises `BadInput` if the model cannot be used. Waits for a key that takes long."""
+        """Raise `BadInput` if the model cannot be used. May wait for its key."""
         self.connect(name)
         if name in self._late:
             self._late[name].connect_now()
@@ -141,7 +141,7 @@ class Connections:
         )
 
     def window_of_embedded(self, name: str) -> int:
-        """The tokens that an embedded model can read at once."""
+        """The context window of an embedded model, in tokens."""
         from refold.provider.local.models import ModelDirectory, default_directory
         from refold.provider.local.server import (
             DEFAULT_CONTEXT_TOKENS,
@@ -156,7 +156,7 @@ class Connections:
         return context_tokens(model, machine_memory())
 
     def go_on_after(self, before: "Connections") -> None:
-        """A script goes on where those had come to in it."""
+        """Continue scripts at the position that `before` had reached."""
         self._open |= {
             key: provider
             for key, provider in before._open.items()
@@ -254,7 +254,7 @@ class Connections:
         try:
             address = catalog.address(spec, self._environ)
         except BadInput:
-            address = ""  # it cannot be asked anything
+            address = ""  # it cannot be used
         return TextCallModels(self._paths.state, spec.name, address)
 
     def _connect_spec(self, spec: ProviderSpec, window: int) -> ConnectedProvider:
@@ -329,7 +329,7 @@ class Connections:
 
 
 class NamedModel(Struct, frozen=True):
-    """What a name of a model means."""
+    """The provider and model that a name stands for."""
 
     spec: "ProviderSpec | CommandSpec | PluginProvider"
     model: str
@@ -340,7 +340,7 @@ class NamedModel(Struct, frozen=True):
 
 
 class Unconnected:
-    """A provider that only says why no model can be asked."""
+    """A provider that fails with the reason why no model is available."""
 
     def __init__(self, why: str) -> None:
         self._why = why
@@ -351,7 +351,7 @@ class Unconnected:
 
 
 def _provider_specs(settings: Settings) -> tuple[ProviderSpec, ...]:
-    """The built-in providers, changed and added to as the settings say."""
+    """The built-in providers, with the changes and additions of the settings."""
     found = {spec.name: spec for spec in catalog.providers()}
     for name, own in settings.providers.items():
         base = found.get(name)

@@ -1,4 +1,4 @@
-"""What users are shown of models before they choose one: names, figures, problems.
+"""Shows models to users before they choose one: names, figures, problems.
 
 It sends no request. `models` resolves names and decides which models can be used.
 """

@@ -43,7 +43,7 @@ NOT_REPLAYED = frozenset({"system", "session"})
 
 
 class ModelRequest(Protocol):
-    """What was wished for, as far as it decides on models."""
+    """The options of a start that decide on models."""
 
     @property
     def model(self) -> str: ...
@@ -60,7 +60,7 @@ class ModelRequest(Protocol):
 
 
 class ModelTraits(Struct, frozen=True):
-    """How a model is talked to. `small` ones get few words and few tools."""
+    """How to prompt a model. `small` models get short texts and few tools."""
 
     window: int = 0
     small: bool = False
@@ -102,28 +102,28 @@ class Models:
         lists = directory_in(paths.state)
         self.figures = ModelFigures(environ, settings.prices, windows, lists)
         self._chains: dict[tuple[str, str], Provider] = {}
-        # Those that call tools in words, by name, way and format.
+        # Providers that call tools as text, by name, way and format.
         self._talking: dict[tuple[str, Acting, str], Provider] = {}
         self._fixed: Provider | None = asked.provider
         self._tape: CassetteWriter | None = None
-        if before is not None:  # a script and a cassette are of one start of refold
+        if before is not None:  # a script and a cassette belong to the whole start
             self._fixed, self._tape = before._fixed, before._tape
             self.connections.go_on_after(before.connections)
         elif asked.record or asked.replay:
             self._fixed, self._tape = _from_cassettes(asked, self.masks)
-        self._offline: tuple[str, ...] | None = None  # what no key at hand is needed for
+        self._offline: tuple[str, ...] | None = None  # models that need no known key
         self._of_ollama: tuple[str, ...] = ()
-        self._first_models = dict[str, str]()  # by the server that lists them
+        self._first_models = dict[str, str]()  # by server
         self._fallback = tuple(map(self.full, settings.fallback_models))
 
     def has_model_choice(self) -> bool:
-        """Is there a model that the user chose, if only by a key or by installing it?"""
+        """Whether the user chose a model, if only by a key or by installing one."""
         found = self.default()
         return bool(found) and found not in self._of_ollama
 
     @property
     def has_script(self) -> bool:
-        """Do the answers come from the caller, and not from a model by name?"""
+        """Whether responses come from the caller, and not from a model by name."""
         return bool(self._asked.provider or self._asked.script)
 
     def default(self, role: str = "main") -> str:
@@ -137,7 +137,7 @@ class Models:
     def full(self, name: str) -> str:
         """`name` as provider/model; a role becomes the model that is set for it.
 
-        Raises `BadInput` for a name that no model can have.
+        Raises `BadInput` for an impossible name.
         """
         roles = self._settings.models
         if name in ROLE_NAMES:
@@ -170,14 +170,14 @@ class Models:
             raise
 
     def check(self, name: str) -> str:
-        """`name` in full. Raises `BadInput` where it could not be asked anything."""
+        """The full form of `name`. Raises `BadInput` if the model cannot be used."""
         found = self.full(name)
         if self._asked.replay is None and self._asked.provider is None:
             self.connections.check(found)
         return found
 
     def names(self) -> tuple[str, ...]:
-        """What can be offered: of the roles, of each provider that is likely to answer."""
+        """The models to offer: of the roles, and of each provider likely to answer."""
         connections, roles = self.connections, self._settings.models
         found = [name for role in ROLE_NAMES if (name := getattr(roles, role))]
         found += [
@@ -217,11 +217,11 @@ class Models:
         return ModelTraits(self.figures.window(found.spec, found.model))
 
     def calls_in_text(self, name: str, acting: Acting = "native") -> bool:
-        """Is it known that this model calls tools in words?"""
+        """Whether this model is known to call tools as text."""
         return acting == "text" or self.connections.calls_in_text(name)
 
     def price(self, name: str, usage: Usage) -> float | None:
-        """What that much of a model costs, in US dollars; None: not known."""
+        """The cost of this usage in US dollars; None: unknown."""
         if name.startswith(SCRIPT_PREFIX):
             return None
         if name.startswith(LOCAL_PREFIX):
@@ -254,14 +254,15 @@ class Models:
 
     @property
     def masks(self) -> Redactor:
-        """What must never be written: every key that we have now or get later."""
+        """The masks of secrets: every key that is known now or later."""
         return self.connections.masks
 
     async def aclose(self) -> None:
         await self.connections.aclose()
 
     def _in_words(self, name: str, found: Provider, acting: Acting, form: str) -> Provider:
-        # A cassette holds what was asked above; an embedded model has a way of its own.
+        # A cassette holds the requests above this; an embedded model calls tools its own
+        # way.
         if self._asked.replay is not None:
             return found
         small = self.traits(name).small
@@ -275,7 +276,7 @@ class Models:
         return self._talking[key]
 
     def _chain(self, name: str, form: Format | Literal[""]) -> Provider:
-        """The model, and behind it those to be asked while it is down."""
+        """The model, followed by the fallback models."""
         others = [each for each in self._fallback if each != name]
         if not others or not name or name.startswith(SCRIPT_PREFIX):
             return self.connections.provider(name, form)
@@ -288,7 +289,7 @@ class Models:
         return self._chains[name, form]
 
     def _while_overloaded(self, chain: Provider) -> Provider:
-        """The chain, asked again after an overload of all, where a task has a limit of its own."""
+        """The chain, retried after an overload of all if the task has a time limit."""
         http = self._settings.http
         if not (self._asked.timed and http.retries):
             return chain
@@ -298,7 +299,7 @@ class Models:
         return RetryingProvider(chain, backoff, write_log=self.connections.log)
 
     def _of_family(self, alias: str) -> str:
-        """The model that an alias means: of a provider with a key, or else of any; or ""."""
+        """The model of an alias: of a provider with a key, or else of any; or ""."""
         if alias.lower() not in MODEL_ALIASES:
             return ""
         known, at_hand = self.connections.known, self.connections.keys.at_hand
@@ -309,11 +310,11 @@ class Models:
         return ""
 
     def _of_server(self, name: str) -> str:
-        """The first model of a server of the user's own, where only the server is named; or ""."""
+        """The first model of the user's own server, if only the server is named; or ""."""
         spec = find_by_name(name.lower(), self.connections.known)
         if spec is None or spec.model or not spec.own:
             return ""
-        if spec.name not in self._first_models:  # asked once, as in `_default_name`
+        if spec.name not in self._first_models:  # requested once, as in `_default_name`
             from refold.app.local_servers import server_models
 
             listed = server_models(spec, self._environ)
@@ -337,7 +338,7 @@ class Models:
         )
 
     def _matching_names(self, name: str) -> list[str]:
-        """What a name without a provider may be: a role, or a model of one provider."""
+        """Possible meanings of a name without a provider: a role, or a provider's model."""
         if "/" in name:
             return []
         from refold.provider.prices import find
@@ -350,14 +351,14 @@ class Models:
         )
 
     def _default_name(self) -> str:
-        """What there is a key for, then Ollama, then an embedded model."""
+        """The first model with a key, then one of Ollama, then an embedded one."""
         keys = self.connections.keys
         for spec in self.connections.known:
             if spec.wire == "openai-responses" and self._has_own_address(spec):
-                continue  # a server that only resembles OpenAI's speaks Chat
+                continue  # compatible servers have the Chat API
             if spec.model and keys.at_hand(spec):
                 return f"{spec.name}/{spec.model}"
-        if self._offline is None:  # asked once: nobody is kept waiting twice
+        if self._offline is None:  # requested once: a second wait is not worth it
             from refold.app.local_servers import ollama_models
 
             self._of_ollama = ollama_models(self._environ)
@@ -379,7 +380,7 @@ class Models:
 def _from_cassettes(
     asked: ModelRequest, masks: Redactor
 ) -> "tuple[Provider | None, CassetteWriter | None]":
-    """Who answers instead of a model, and what is written along."""
+    """The provider that replaces the model, and the recorder of calls, if any."""
     from refold.provider.cassette import CassetteWriter, Replaying
 
     fixed = asked.provider
@@ -408,7 +409,7 @@ def mcp_host(models: Models, name: str) -> str:
         return ""
     try:
         spec = models.connections.resolve(name).spec
-    except BadInput:  # its provider says so
+    except BadInput:  # its provider reports it
         return ""
     return spec.name if isinstance(spec, ProviderSpec) and spec.hosts_mcp else ""
 
@@ -420,7 +421,7 @@ def answering(
     acting: Acting = "native",
     form: Format | Literal[""] = "",
 ) -> Provider:
-    """Who answers for `name` in this role. If it takes no such temperature, the answer is why."""
+    """The provider for `name` in this role. It fails if the temperature is not allowed."""
     if not models.has_script and (
         why := _too_warm(models.connections, name, role.temperature)
     ):
@@ -429,12 +430,12 @@ def answering(
 
 
 def _too_warm(connections: Connections, name: str, temperature: float | None) -> str:
-    """Why this temperature cannot be asked of a model, or ""."""
+    """The reason why a model does not accept this temperature, or ""."""
     if temperature is None or not name or name.startswith((SCRIPT_PREFIX, LOCAL_PREFIX)):
         return ""
     try:
         spec = connections.resolve(name).spec
-    except BadInput:  # its provider says so
+    except BadInput:  # its provider reports it
         return ""
     if isinstance(spec, ProviderSpec):
         hot = spec.wire == "anthropic" and temperature > 1

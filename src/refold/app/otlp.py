@@ -2,8 +2,8 @@
 
 `views.traces` makes the spans, `views.metrics` the metrics; `live_traces` sends them while
 sessions run. The addresses and headers come from the command line, the settings or the
-variables that every OpenTelemetry program reads. There is no SDK: it makes spans while
-things happen, and these are made of a journal.
+variables that every OpenTelemetry program reads. No SDK is used: it makes spans as things
+happen, but these are made from a journal.
 """
 
 import re
@@ -39,22 +39,22 @@ Signal: TypeAlias = Literal["traces", "metrics"]
 
 
 class Collector(Struct, frozen=True):
-    """Where spans are sent, or metrics."""
+    """An address for spans or metrics."""
 
     url: str
     headers: tuple[tuple[str, str], ...] = ()
-    environ: Mapping[str, str] = {}  # what says how to connect
+    environ: Mapping[str, str] = {}  # variables for proxies and certificates
 
     @property
     def display_address(self) -> str:
-        """Its address without what may be a key."""
+        """The address without its query, which may hold a key."""
         return self.url.partition("?")[0]
 
 
 def collector(
     endpoint: str, environ: Mapping[str, str], signal: Signal = "traces"
 ) -> Collector:
-    """The one at `endpoint`, or the one that the environment names. Raises `BadInput`."""
+    """The collector at `endpoint`, or the one in the environment. Raises `BadInput`."""
     own = f"OTEL_EXPORTER_OTLP_{signal.upper()}"
     whole = environ.get(f"{own}_ENDPOINT", "").strip()
     base = endpoint or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip()
@@ -75,7 +75,7 @@ def collector(
 
 
 def is_named(environ: Mapping[str, str], signal: Signal) -> bool:
-    """Does the environment name a collector for this?"""
+    """Whether the environment names a collector for this signal."""
     names = (f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
     return any(environ.get(name, "").strip() for name in names)
 
@@ -86,7 +86,7 @@ def encode_spans(spans: Sequence[TraceSpan]) -> bytes:
 
 
 async def send(spans: Sequence[TraceSpan], to: Collector) -> list[str]:
-    """Send them. Gives what the collector did not take. Raises `RefoldError`."""
+    """Send them. Return what the collector refused. Raises `RefoldError`."""
     refused = list[str]()
     for some in _requests(spans):
         answer = await _post(_request(some), to)
@@ -98,13 +98,13 @@ async def send(spans: Sequence[TraceSpan], to: Collector) -> list[str]:
 class MetricSums(Struct, frozen=True):
     """Metrics from `start` to `end`, in nanoseconds since 1970, of this process.
 
-    `whole`: since its start; else since the last ones.
+    `whole`: since its start; otherwise since the last metrics.
     """
 
     found: Sequence[tuple[Metric, Sequence[Point]]]
     start: int
     end: int
-    instance: str  # what tells processes apart
+    instance: str  # identifies the process
     whole: bool = True
 
 
@@ -129,7 +129,7 @@ def encode_metrics(sums: MetricSums) -> bytes:
 
 
 async def send_metrics(sums: MetricSums, to: Collector) -> list[str]:
-    """Send them. Gives what the collector did not take. Raises `RefoldError`."""
+    """Send them. Return what the collector refused. Raises `RefoldError`."""
     said = _refusal(await _post(encode_metrics(sums), to))
     return [f"{to.display_address} {said}"] if said else []
 
@@ -288,7 +288,7 @@ class _Answer(Struct, rename="camel"):
 
 
 def _refusal(answer: bytes) -> str:
-    """What the answer says was not taken. One that is not JSON says nothing of it."""
+    """The refusal in an answer of the collector; "" if the answer is not JSON."""
     try:
         partly = msgspec.json.decode(answer, type=_Answer).partial_success
     except (msgspec.DecodeError, UnicodeDecodeError):

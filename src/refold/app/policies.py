@@ -52,8 +52,8 @@ def policies(
     """The policies of a turn, first to last.
 
     `steps` limits a turn, too: the stricter limit applies. `lent` has the prices if the
-    budget is a grant (a subagent). `coded`: the agent acts by writing code. `watched`: a person
-    looks on, and no limit of steps is needed. Raises `BadInput` for an invalid `schema`.
+    budget is a grant (a subagent). `coded`: the agent acts by writing code. `watched`: a
+    person watches, so steps need no limit. Raises `BadInput` for an invalid `schema`.
     """
     limits, compaction = settings.limits, compact_when_full(shares(settings))
     return (
@@ -103,14 +103,14 @@ def policies(
 
 
 def _stricter(*limits: int) -> int:
-    """The least of the limits; 0 is none."""
+    """The lowest of the limits; 0 means no limit."""
     return min(filter(None, limits), default=0)
 
 
 def load_policies(
     found: Iterable[Plugin], log: WriteLog
 ) -> tuple[tuple[Policy, ...], tuple[str, ...]]:
-    """The policies of these entry points, and sentences about those that were left out."""
+    """The policies of these entry points, and sentences about omitted ones."""
     loaded, problems = list[Policy](), list[str]()
     for plugin in found:
         try:
@@ -123,7 +123,7 @@ def load_policies(
 def _until_it_raises(
     plugin: Plugin, function: Callable[..., object], log: WriteLog
 ) -> Policy:
-    """The policy; once it has raised, it is not asked again in this process."""
+    """Wrap a policy that is skipped in this process once it has raised."""
     broken = False
 
     def policy(view: View) -> Action | Note | None:
@@ -161,7 +161,7 @@ def _schema_policies(schema: Raw | None, corrections: int) -> tuple[Policy, ...]
 
 
 def shares(settings: Settings) -> CompactionShares:
-    """When the conversation is compacted, by the settings."""
+    """The thresholds of compaction, from the settings."""
     own = settings.context
     return CompactionShares(
         own.default_window_tokens,
@@ -174,7 +174,7 @@ def shares(settings: Settings) -> CompactionShares:
 
 
 def budget(settings: Settings) -> Budget:
-    """What one turn may use up, as the settings have it; there 0 is no limit."""
+    """The budget of one turn, from the settings, in which 0 means no limit."""
     own = settings.budget
     dollars, tokens = own.dollars or None, own.tokens or None
     return Budget(dollars, tokens, own.calls or None, own.seconds or None)

@@ -1,4 +1,4 @@
-"""Memory: what is remembered from one session to the next.
+"""Memory: notes that are kept across sessions.
 
 It connects the notes (`memory`) with the journals: it reads the user's messages from a
 journal, a small model proposes notes, code checks them, and an event records how far the
@@ -71,7 +71,7 @@ FORBIDDEN_TEXT = (
     'Not replaced: "{text}" forbids something, and this is about something else. Only the '
     "person can take it away (refold memory forget)."
 )
-# Words that somebody gives as a password; "passwords are hashed" gives none.
+# Text that states a password; "passwords are hashed" does not.
 _PASSWORD_PATTERN = re.compile(
     r"\b(?:pass(?:word|wort|phrase|code)|kennwort|mot de passe|contraseña|senha|wachtwoord"
     r"|пароль|pin|api[ _-]?key|api[ _-]?schlüssel|(?:access |auth |secret )?token|secret)\b"
@@ -82,7 +82,7 @@ SECRET_TEXT = "Not saved: it seems to contain a key or a password."
 
 
 class LearnResult(Struct, frozen=True):
-    """What came of one session. `why` says in words why nothing was asked."""
+    """The result for one session. `why` is the reason why no model was called."""
 
     session: str
     changes: tuple[NoteChange, ...] = ()
@@ -90,7 +90,7 @@ class LearnResult(Struct, frozen=True):
 
 
 class ProjectMemory:
-    """The memory of sessions in `directory`. `masks` are what must never be written."""
+    """The memory of sessions in `directory`. `masks` are secrets that no note may hold."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class ProjectMemory:
         return notes_text(self._text("project"), self._text("person"), theirs)
 
     def note(self, words: str) -> str:
-        """Save a note that the user wrote, and say so. Raises `BadInput`."""
+        """Save a note that the user wrote. Return a confirmation. Raises `BadInput`."""
         text = one_line(words, MAX_LINE_CHARS)
         if not text:
             raise BadInput("the note is empty: write #, then what to remember")
@@ -131,14 +131,14 @@ class ProjectMemory:
         return f"remembered under {section}: {text}"
 
     def notebook(self, session: str) -> "Notebook":
-        """What the tool `memory_write` reaches in this session."""
+        """The notes for the tool `memory_write` in this session."""
         return Notebook(self, session)
 
     def notice(self) -> str:
         """The notes that were added and removed since the last notice, on one line; they
         count as shown.
         """
-        with suppress(BadInput):  # what cannot be read is no news
+        with suppress(BadInput):  # unreadable notes are not reported here
             if news := self.memory.news():
                 self.memory.mark_seen()
                 return _in_a_line(news)
@@ -147,10 +147,10 @@ class ProjectMemory:
     async def learn(
         self, session: str, record: Record, aide: Model, *, again: bool = False
     ) -> LearnResult:
-        """Make notes of what was said in a session since that was done last; or `again`, of all.
+        """Make notes of the messages since the last notes, or of all with `again`.
 
-        Raises `ProviderError` or `BadInput`; then it is as if nothing had been tried,
-        but what the model used is recorded.
+        Raises `ProviderError` or `BadInput`; then nothing changes, but the usage is
+        recorded.
         """
         entries = await anyio.to_thread.run_sync(self.entries, session)
         since = 0 if again else record.view.session.memory_up_to
@@ -201,7 +201,7 @@ class ProjectMemory:
             await record.close()
 
     def ended(self, session: str, view: View) -> bool:
-        """A session was left. Is there something in it that could be learned?"""
+        """Whether a closed session has new messages. If not, it leaves the queue."""
         said = view.conversation.user_messages
         new = bool(said) and said[-1].seq > view.session.memory_up_to
         if new and view.account.spent.answers:
@@ -210,14 +210,14 @@ class ProjectMemory:
         return False
 
     def entries(self, session: str) -> tuple[Entry, ...]:
-        """The entries of a session's journal. Raises `JournalError` where it is damaged."""
+        """The entries of a session's journal. Raises `JournalError` if it is damaged."""
         entries, damage = self.home.entries(session)
         if damage:
             raise JournalError(damage)
         return tuple(entries)
 
     def in_the_folder(self, text: str) -> bool:
-        """Does `.agent/memory.md` say this, too?"""
+        """Whether `.agent/memory.md` contains this text, too."""
         return normal(text) in normal(self._of_the_folder())
 
     def holds_secret(self, text: str) -> bool:
@@ -226,15 +226,14 @@ class ProjectMemory:
         )
 
     def _is_of_here(self, directory: str) -> bool:
-        """Whether that session was about this project.
-
-        A working tree may have been removed.
+        """Whether a session in `directory` was about this project. Removed directories
+        count: they may have been worktrees.
         """
         gone = not os.path.isdir(directory)
         return gone or project_of(directory) == self.memory.project
 
     def _text(self, whose: str) -> str:
-        with suppress(BadInput):  # a session goes on without
+        with suppress(BadInput):  # a session works without notes
             return self.memory.text("person" if whose == "person" else "project")
         return ""
 
@@ -272,12 +271,12 @@ class UnlockedModel:
             self._set_back = self._remember()
 
     def as_it_was(self) -> None:
-        """The journal is as old as it was before we wrote in it."""
+        """Restore the journal's modification time from before our records."""
         self._set_back()
 
 
 class Notebook:
-    """The notes as a tool may write them: in the words of this session's person."""
+    """Writes notes for a tool, based on the messages of this session's user."""
 
     def __init__(self, of: ProjectMemory, session: str) -> None:
         self._of, self._session = of, session
@@ -328,11 +327,11 @@ class Notebook:
 def heard_in(
     entries: Iterable[Entry], after: int, here: Callable[[str], bool] = lambda _: True
 ) -> tuple[PersonWords, ...]:
-    """The user's messages after that event, as far as the user wrote them.
+    """The user's messages after the event `after`, as far as the user wrote them.
 
     Answers to questions count; the text of a template, and of an approved plan, does not. A
-    message that was sent while the session worked elsewhere is not `here`. What precedes an
-    import was said by another user, and what precedes a fork belongs to the original.
+    message that was sent while the session worked elsewhere is not `here`. Messages before
+    an import are by another user, those before a fork belong to the original.
     """
     found: list[PersonWords] = []
     private, elsewhere = False, False
@@ -392,7 +391,7 @@ def _request(words: str, aide: Model) -> Request:
 
 
 def _origin(session: str, text: str, heard: Sequence[PersonWords]) -> Origin:
-    """The messages that a note is based on: all that share a word with it."""
+    """The messages on which a note is based: all that share a word with it."""
     mine = stems(text)
     from_ = [each for each in heard if mine & stems(each.text)] or list(heard)
     seqs = tuple(each.seq for each in from_)

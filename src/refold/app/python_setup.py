@@ -31,7 +31,7 @@ _MIB = 1024**2
 
 
 class PythonSetup(Struct, frozen=True):
-    """What the Python processes of one start share. `kept` is the memory of a project."""
+    """Shared by the Python processes of one start. `kept` is the memory of a project."""
 
     settings: Python
     directory: str
@@ -43,7 +43,7 @@ class PythonSetup(Struct, frozen=True):
 class SessionPython:
     """Implements `tools.python_tool.Repl` for the session `id_`. Call `at` when a turn begins.
 
-    `begins` are the variables that a child begins with; `depth` counts the code above it.
+    `begins` are the initial variables of a child; `depth` counts the code above it.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class SessionPython:
         self._agent: Profile | None = None
 
     def at(self, world: World, agent: Profile) -> None:
-        """`agent` is as it works under these settings: its code_limits holds."""
+        """Set the world and the agent of a turn. The agent's `code_limits` apply."""
         self._world, self._agent = world, agent
 
     @asynccontextmanager
@@ -132,5 +132,5 @@ class SessionPython:
 
 
 def memo_directory(data: Path, project: str) -> Path:
-    """Where answers of models are remembered for a project."""
+    """The directory in which responses of models are cached for a project."""
     return data / "memo" / sha256(project.encode(errors="surrogateescape")).hexdigest()[:16]

@@ -1,11 +1,12 @@
 """The MCP servers that the user has handed over to the provider of the model (remote mode).
 
-They are named in the requests of a turn, if everything there is for it: the provider, the mode, the
-rules, the hooks and the agent. Otherwise they are left out, and the reason is a notice.
+They are named in the requests of a turn if the provider, the mode, the rules, the hooks and
+the agent all allow it. Otherwise they are left out, and the reason is a notice.
 Their calls are made by the provider while the model answers, so no rule is asked about one of
 them. That is why only the user's own file can choose it, and why a server of which any rule denies
-or asks about a tool is not handed over at all. `mcp.servers` reads the files, `mcp_servers` has
-those that refold connects, and `provider.hosted_mcp` says them to a provider.
+or asks about a tool is not handed over at all. `mcp.servers` reads the files, `mcp_servers`
+has the servers that refold connects, and `provider.hosted_mcp` encodes servers for a
+provider.
 """
 
 from collections.abc import (
@@ -37,8 +38,8 @@ _BEARER_PREFIX = "bearer "
 
 
 class RemoteTurn(Struct, frozen=True):
-    """What decides in a turn. `host` is the name of the provider if it connects to MCP servers
-    itself, and "" if it does not. `named` are the tools of --tools, if it was given.
+    """The conditions in a turn. `host` is the name of the provider if it connects to MCP
+    servers itself, otherwise "". `named` are the tools of --tools, or None.
     """
 
     model: str
@@ -55,12 +56,12 @@ class RemoteServers:
         self.servers, self._environ = tuple(servers), environ
 
     def around(self, provider: Provider, turn: RemoteTurn) -> Provider:
-        """The same provider; its requests name the servers that this turn may have."""
+        """Wrap a provider whose requests name the servers that this turn may use."""
         given = tuple(found for found, why in self._servers(turn) if not why)
         return _HandingOver(provider, given, turn.mode) if given else provider
 
     def notices(self, turn: RemoteTurn) -> tuple[str, ...]:
-        """Which servers this turn does not have, and why. Subagents have none at all."""
+        """The servers that this turn cannot use, and why. Subagents have none at all."""
         return tuple(
             f"the MCP server {found.name} is in remote mode and not used: {why}"
             for found, why in self._servers(turn)
@@ -96,7 +97,7 @@ def _why_not(server: HostedServer, turn: RemoteTurn) -> str:
 
 
 def _hook_about(any_tool: str, hooks: Sequence[Hook]) -> str:
-    """A hook that may forbid a call of the server. What a matcher with mcp means is not known."""
+    """A hook that may forbid a call of the server. Any matcher with mcp may match it."""
     before = matching(hooks, "PreToolUse", any_tool)
     named = (h for h in hooks if h.on == "PreToolUse" and "mcp" in h.matcher)
     return next((hook.name for hook in (*before, *named)), "")
@@ -114,7 +115,7 @@ class _HandingOver:
         self._provider, self._servers, self._mode = provider, servers, mode
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        # A request without tools is a summary, or has to end the turn.
+        # A request without tools is for a summary, or must end the turn.
         calls = request.tools and request.tool_choice == "auto"
         if calls and self._mode() in _MODES:
             request = replace(request, hosted=self._servers)
@@ -127,7 +128,7 @@ class _HandingOver:
 
 
 def to_hosted(server: ServerConfig) -> HostedServer:
-    """What the provider is told of a server whose variables are replaced. Raises `BadInput`."""
+    """The form of a server for the provider, with variables replaced. Raises `BadInput`."""
     if not server.url.startswith("https://"):
         raise BadInput(
             f"the MCP server {server.name!r} cannot be remote: a provider connects to https "
@@ -155,7 +156,7 @@ def blocking_rule(name: str, rules: Iterable[Rule]) -> str:
 
 
 def _may_name(written: str, prefix: str) -> bool:
-    """Can a rule's name, which may contain `*`, mean a tool that begins like this?"""
+    """Whether a rule's name, which may contain `*`, can match a tool with this prefix."""
     fixed = written.partition("*")[0]
     if fixed == written:
         return written.startswith(prefix)

@@ -1,9 +1,10 @@
 """A command line whose own tools cannot be switched off, as a provider in a read-only sandbox.
 
-It sees the system's programs and an empty directory, but neither the home nor the workspace; it
-can write only to a /tmp that is deleted at its end, and may use the network to reach its model. What it
-does with its tools is not in the journal, which the response says. `provider.command` runs programs
-that have no tools, or none switched on, and needs no sandbox for them.
+It sees the system's programs and an empty directory, but neither the home nor the
+workspace; it can write only to a /tmp that is deleted at its end, and may use the network
+to reach its model. The journal lacks its own tool calls, and the response says so.
+`provider.command` runs programs that have no tools, or none switched on, and needs no
+sandbox for them.
 """
 
 import os
@@ -28,12 +29,10 @@ from refold.provider.command.spec import CommandSpec, ConversationFormat
 from refold.provider.port import Delta, Request, TextDelta, ThinkingDelta
 from refold.values.tools import Confinement
 
-# Where its server is, and its model.
+# The address of its server, and its model.
 _SETTING_VARIABLES = ("OPENAI_BASE_URL", "OPENAI_MODEL", "CORO_BASE_URL", "CORO_MODEL")
-_TIMEOUT_SECONDS = 900.0  # it works by itself before it answers
-_MAX_ARGUMENT_BYTES = (
-    120 * 1024
-)  # bytes of an argument that the system takes, with its quotes
+_TIMEOUT_SECONDS = 900.0  # it works on its own before it responds
+_MAX_ARGUMENT_BYTES = 120 * 1024  # of one argument with its quotes, as the system allows
 _OUTSIDE_TEXT = (
     "{label} has tools of its own and works in a read-only sandbox; what it does there is "
     "not in the journal."
@@ -41,7 +40,7 @@ _OUTSIDE_TEXT = (
 
 
 class SandboxedProgram:
-    """One program and model. Raises `BadInput` if it is not installed or cannot be held."""
+    """One program and model. Raises `BadInput` if it is missing or cannot be sandboxed."""
 
     def __init__(
         self,
@@ -103,7 +102,7 @@ class SandboxedProgram:
                 f"the conversation is too long for {spec.label}, which takes it as an argument: "
                 "compact it, or set context_mode to sliding"
             )
-        # Only its output is the response; what it says of a failure, and of tokens, is needed as well.
+        # Only stdout is the response, but stderr reports failures and token counts.
         failed = "{ code=$?; cat /tmp/errors; exit $code; }"
         return f"{command} 2>/tmp/errors || {failed}; echo {mark}; tail -c 4000 /tmp/errors"
 

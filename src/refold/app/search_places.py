@@ -19,13 +19,13 @@ USER_HOOKS_FILE = "hooks.json"
 
 
 def has_mcp_files(directory: str, paths: Paths) -> bool:
-    """Whether any file may configure an MCP server here. Every start asks."""
+    """Whether any file may configure an MCP server here. Every start calls it."""
     below = (os.path.join(directory, name) for name in MCP_FILES)
     return any(map(os.path.lexists, (str(paths.config / USER_MCP_FILE), *below)))
 
 
 def has_hook_files(directory: str, paths: Paths) -> bool:
-    """Whether any file may configure a hook here. Every start asks."""
+    """Whether any file may configure a hook here. Every start calls it."""
     below = (os.path.join(directory, name) for name in HOOK_FILES)
     return any(map(os.path.lexists, (str(paths.config / USER_HOOKS_FILE), *below)))
 
@@ -53,9 +53,8 @@ def skill_scope(
 def scope_with_trust(
     directory: Path | str, paths: Paths, environ: Mapping[str, str], *, trust: bool = False
 ) -> tuple[SkillScope, Callable[[], Sequence[str]]]:
-    """The same with the versions that a session here uses, and notices of what differs from them.
-
-    A notice is about a file that was read by then. With `trust`, files count as they are.
+    """The same with the versions that a session here uses, and a function for notices about
+    changed files that were read. With `trust`, files count as they are.
     """
     from refold.config.trusted_folders import TrustedFolders
     from refold.config.trusted_versions import TrustedVersions
@@ -75,7 +74,7 @@ def scope_with_trust(
     def notices() -> Sequence[str]:
         if versions is None:
             return ()
-        # What is left out is one of the problems of the list.
+        # Omitted files are among the problems of the list.
         new = [each.path for each in versions.changes if each.trusted is None]
         return versions.notices(real, () if trust else new)
 

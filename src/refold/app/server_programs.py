@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class ServerPrograms:
-    """Of one workspace."""
+    """Prepares the servers of one workspace."""
 
     def __init__(
         self, workspace: Workspace, paths: Paths, environ: Mapping[str, str]
@@ -47,13 +47,13 @@ class ServerPrograms:
         return server_home(self._paths.data, server.name, server.source)
 
     def launch_to_install(self, server: ServerConfig) -> PackageLaunch | None:
-        """What is to be installed before this server can start; None: nothing."""
+        """The packages to install before this server can start; None if there are none."""
         if server.transport != "stdio" or (launch := self.launch(server)) is None:
             return None
         return None if installation(self.home(server), launch) else launch
 
     def launch(self, server: ServerConfig) -> PackageLaunch | None:
-        """The packages that the server consists of, if its command names packages."""
+        """The packages of the server, if its command names packages."""
         return launch_of(self._fill(server).command)
 
     def installing(self, servers: Sequence[ServerConfig]) -> Iterator[str]:
@@ -68,7 +68,7 @@ class ServerPrograms:
     async def prepare(
         self, server: ServerConfig, begin: Callable[[], None] = lambda: None
     ) -> "PreparedServer":
-        """The server as it can be started; `begin` is called before packages are installed.
+        """Prepare the server to start. `begin` is called before packages are installed.
 
         Raises `BadInput`.
         """
@@ -130,7 +130,7 @@ class ServerPrograms:
         return replace(config, cwd=os.path.normpath(cwd))
 
     def _writable(self, config: ServerConfig) -> Iterator[str]:
-        """The directories that the entry opens, which are created. Raises `BadInput`."""
+        """Create the directories that the entry makes writable. Raises `BadInput`."""
         from refold.place.sandbox_rules import key_paths
 
         ours = (self._paths.config, self._paths.data, self._paths.state)

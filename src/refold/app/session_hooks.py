@@ -60,8 +60,8 @@ from refold.values.tools import Confinement
 
 HOOK_GROUP = "refold.hooks"  # of entry points
 # Its input and output are a socket of ours. It gets pipes, for programs that open /dev/stdin.
-# When the hook has exited, its status follows what it printed, and no child that still has
-# the pipe is waited for. The shell then stays until we close our end: all has arrived.
+# When the hook has exited, its status follows its output, without a wait for children that
+# hold the pipe. The shell then stays until we close our end: all output has arrived.
 _HOOK_SCRIPT = """exec 3<&0 </dev/null
 exec 4> >(exec cat >&3) 5< <(exec head -c {size} <&3 4>&-)
 bash --noprofile --norc -c {command} <&5 >&4 3<&- 4>&- 5<&-
@@ -73,7 +73,7 @@ cat <&3 >/dev/null
 exit "$status"
 """
 _AT_ONCE = 64 * 1024
-_LAST_CHARS = 4_000  # of its output that are searched for why it failed
+_LAST_CHARS = 4_000  # of its output that are searched for the reason of a failure
 
 
 class SessionHooks(Struct, frozen=True):
@@ -162,7 +162,7 @@ class SessionHooks(Struct, frozen=True):
 
 
 class ConfiguredHooks(Struct, frozen=True):
-    """The hooks that count in one start, for each session to have."""
+    """The hooks that count in one start; `at` makes those of a session."""
 
     file: HookFile
     environ: Mapping[str, str]
@@ -170,11 +170,11 @@ class ConfiguredHooks(Struct, frozen=True):
 
     @property
     def list_hooks(self) -> tuple[tuple[str, str], ...]:
-        """What each does, and the file that has it, for a screen."""
+        """A description of each hook, and its file, for display."""
         return tuple((describe(hook), hook.source) for hook in self.file.hooks)
 
     def notices(self, brought: Sequence[Tool], directory: str) -> tuple[str, ...]:
-        """What a person should know of the files. `brought` are tools that are not built in."""
+        """Notices about the files. `brought` are tools that are not built in."""
         from refold.app.hook_programs import missing_programs
 
         hooks = self.file.hooks
@@ -191,8 +191,8 @@ class ConfiguredHooks(Struct, frozen=True):
 
 
 def tool_names(brought: Sequence[Tool]) -> frozenset[str]:
-    """Our names of all tools that hooks may be run for, without those of MCP servers."""
-    from refold.tools.builtin import builtin  # most hooks name none that is not there
+    """Our names of all tools for which hooks may be run, without those of MCP servers."""
+    from refold.tools.builtin import builtin  # most starts have no matcher to check
     from refold.tools.team import TEAM_TOOLS
     from refold.tools.tool_search import tool_call, tool_search
 
@@ -254,10 +254,11 @@ class _HookOutput:
                 self._take_status()
         self.ended.set()
         if self.status is None:
-            scope.cancel()  # what is still sent is not read
+            scope.cancel()  # further output is not read
 
     def _take_status(self) -> None:
-        # The line of the shell has the mark without the colon: who prints it ends nothing.
+        # The shell's line has the mark without the colon, so printing that line ends
+        # nothing.
         text, _, rest = self.printed.partition(f"{self.mark}:".encode())
         status, whole, _of_a_child = rest.partition(b"\n")
         if whole:

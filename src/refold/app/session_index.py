@@ -1,4 +1,4 @@
-"""Where the sessions of a start are stored: the only choice of an adapter."""
+"""Chooses the adapter that stores the sessions of a start, in one place."""
 
 from refold.config.paths import Paths
 from refold.journal.home import JournalDirectory

@@ -40,15 +40,15 @@ from refold.tools.contract import FittedImage, ImageData
 
 
 class Storage(Struct, frozen=True):
-    """Where a start keeps things. `store` gives the lines of a session, by its id: of one of
-    `sessions`, or of one that ends with this process.
+    """The storage of a start. `store` returns the store of a session by its id: one of
+    `sessions`, or one that ends with this process.
     """
 
     paths: Paths
     environ: Mapping[str, str]
     sessions: SessionIndex
     store: Callable[[str], Store]
-    rate: RateLimit  # of the models that code asks
+    rate: RateLimit  # of the models that code calls
 
 
 class SessionOpener:
@@ -101,7 +101,7 @@ class SessionOpener:
         snapshots: Snapshots | None = None,
         child: ChildSpec | None = None,
     ) -> TurnContext:
-        """What each turn of a session is given now. It need not be open."""
+        """The context of a turn of this session now. It need not be open."""
         shared, site = self._shared, self._site
         settled = shared.settings.subagents
         position = TreePosition(
@@ -149,7 +149,7 @@ class SessionOpener:
 
     @asynccontextmanager
     async def _child(self, opening: ChildSpec) -> AsyncGenerator[Session]:
-        # What a person chose holds for a child through its parent, at each moment.
+        # The user's choices apply to a child through its parent, at any time.
         session_options = SessionOptions(
             question=self._shared.settings.limits.question_seconds or None, remember=False
         )
@@ -160,7 +160,7 @@ class SessionOpener:
             return
         workspace = self._elsewhere(opening)
         try:
-            # What is trusted here is trusted there.
+            # A file trusted here is trusted there.
             trusted = bool(self._resources.system_prompt.trust_root)
             opener = self._at(workspace, trusted=trusted)
             kept = self._shared.options.keep

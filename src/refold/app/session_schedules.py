@@ -1,8 +1,8 @@
 """The rights of scheduled runs: saved from a session or a start, and applied to a later start.
 
-A run never has more than what was saved, and never more than what the folder's settings deny or
-forbid on its day: of two limits the stricter counts. `schedules.schedule_book` keeps what is saved,
-`cli.scheduled_run` runs it.
+A run never has more rights than were saved, and the folder's settings on its day can
+restrict them further: of two limits the stricter counts. `schedules.schedule_book` stores
+schedules, `cli.scheduled_run` runs them.
 """
 
 import time
@@ -43,7 +43,7 @@ _NO_BYPASS = (
 
 
 class SessionSchedules:
-    """What the tool `schedule` of the session `id_` does."""
+    """Implements the tool `schedule` for the session `id_`."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class SessionSchedules:
         return text if self._options.attended else f"{text}; {_NOT_HERE}"
 
     def _rights(self, view: View) -> SavedRights:
-        """Those of the session; what only --trust made count does not stay."""
+        """The rights of the session, without those that only --trust granted."""
         settings, options, rights = self._settings, self._options, view.rights
         flags = as_flags(options.given)
         lasting = load_here(options.directory, self._places, self._environ, flags).settings
@@ -126,7 +126,7 @@ def addition_text(schedule: Schedule) -> str:
 
 
 def rights_of(settings: Settings, options: LaunchOptions) -> SavedRights:
-    """Those of a start. Raises `BadInput` for the mode bypass."""
+    """The rights of a start. Raises `BadInput` for the mode bypass."""
     if settings.permission_mode == "bypass":
         raise BadInput(_NO_BYPASS)
     rules, sandbox = settings.permissions, settings.sandbox
@@ -146,7 +146,7 @@ def rights_of(settings: Settings, options: LaunchOptions) -> SavedRights:
 
 
 def narrow(settings: Settings, saved: SavedRights) -> Settings:
-    """The settings of today for a run with these rights."""
+    """Narrow today's settings to these rights."""
     rules, sandbox, own = settings.permissions, settings.sandbox, settings.budget
     profile = min(saved.sandbox, sandbox.profile, key=_PROFILES_BY_STRICTNESS.index)
     limit, steps = saved.budget, settings.limits.turn_steps(watched=False)

@@ -59,10 +59,10 @@ if TYPE_CHECKING:
     from refold.config.trusted_versions import TrustedVersions
     from refold.journal.events.kinds import InstructionsFound
 
-SHELL_NAME = "bash"  # that is what commands run in
+SHELL_NAME = "bash"  # commands run in it
 _PROMPTS_FOLDER = "prompts"
 _SECRET_REASON = "it may contain secrets"
-_NO_FACTS = Facts()  # what is protected by its name alone
+_NO_FACTS = Facts()  # protected by its name alone
 _SECRET_WORDS = frozenset(
     (".git", ".git-credentials", ".npmrc", ".yarnrc", ".yarnrc.yml", ".envrc")
 )
@@ -88,15 +88,15 @@ class PromptParts(Struct, frozen=True, kw_only=True):
     """The parts of the system prompt that other packages supply. `window` is in tokens."""
 
     preset: str = "coding"
-    prompt: str = ""  # of an agent that has one, instead of the preset's
-    own: str = ""  # the person's, instead of both
+    prompt: str = ""  # an agent's own, replaces that of the preset
+    own: str = ""  # the user's, replaces both
     memory: str = ""
     skills: str = ""
     agents: str = ""
-    more: str = ""  # what the person adds
+    more: str = ""  # added by the user
     schema: Raw | None = None
     small: bool = False
-    window: int = 0  # 0: not known
+    window: int = 0  # 0: unknown
 
 
 class _Found(Struct, frozen=True):
@@ -107,7 +107,7 @@ class _Found(Struct, frozen=True):
 
 
 class SystemPromptBuilder:
-    """Made anew when a session is opened, or goes to work somewhere else."""
+    """Builds system prompts. One is made for each opened session and each place of work."""
 
     def __init__(
         self,
@@ -139,16 +139,16 @@ class SystemPromptBuilder:
 
     @property
     def like(self) -> str:
-        """The directory whose trusted versions count in a worktree of it; "": --trust was given."""
+        """The directory whose trusted versions count in its worktrees; "" with --trust."""
         return self._ground.like or ("" if self._ground.trust else self._directory)
 
     def reread(self) -> None:
-        """The user trusts other versions: the next text is made of those."""
+        """Read the files again for the next text: the user trusts other versions."""
         self._found, self._searched = None, frozenset[str]()
         vars(self).pop("versions", None)
 
     def check(self) -> None:
-        """Raises `BadInput` where the settings name a preset that there is not."""
+        """Raise `BadInput` if the settings name a preset that does not exist."""
         if self._settings.preset not in BUILT_IN:
             self.preset(self._settings.preset)
 
@@ -189,18 +189,18 @@ class SystemPromptBuilder:
         return self._look().notices
 
     def preset(self, name: str) -> Preset:
-        """Raises `BadInput` where there is none of this name, or it cannot be used."""
+        """The preset of this name. Raises `BadInput` if it is missing or cannot be used."""
         return preset(name, self._shelves(self.trust_root))
 
     def has_preset(self, name: str) -> bool:
-        """Is there one of this name that can be used here?"""
+        """Whether a preset of this name can be used here."""
         try:
             return name in BUILT_IN or bool(self.preset(name))
         except BadInput:
             return False
 
     def presets(self) -> tuple[tuple[Preset, ...], tuple[str, ...]]:
-        """All that can be chosen here, and a sentence for each that cannot."""
+        """All presets that can be chosen here, and a sentence for each unusable one."""
         return presets(self._shelves(self.trust_root))
 
     def _prompt(self, material: PromptParts) -> str:
@@ -241,7 +241,7 @@ class SystemPromptBuilder:
         own = os.path.join(self._paths.config, OWN_FILE)
         mine = Instructions()
         if os.path.lexists(own):
-            # A person's own file may bring in what is theirs, wherever it lies.
+            # The user's own file may import any file of the user.
             read_own = read([InstructionFile(own, "/")], self._home, _secret)
             pieces = tuple(replace(piece, own=True) for piece in read_own.pieces)
             mine = Instructions(pieces, read_own.notices)
@@ -260,7 +260,7 @@ class SystemPromptBuilder:
 
     @cached_property
     def versions(self) -> "TrustedVersions | None":
-        """Which versions of the folder's instructions count; None: none is recorded for it."""
+        """The trusted versions of the folder's instructions; None if none are recorded."""
         ground = self._ground
         place = ground.like or self._directory
         root = root_of(place)
@@ -288,13 +288,13 @@ class SystemPromptBuilder:
         return versions
 
     def trusted_text(self, real: str, now: str) -> str | None:
-        """The version of a text in the folder that may instruct the model; None: no version."""
+        """The version of a text in the folder that the model may get; None if there is none."""
         if self.versions is not None:
             return self.versions.text_to_send(real, now)
         return None if self._damaged else now
 
     async def approve(self, changes: Sequence[Diff]) -> None:
-        """The user was shown these changes of files, and allowed them."""
+        """Record that the user saw and allowed these changes of files."""
         if not (changes and self.trust_root and self.versions):
             return
         from refold.app.workspace_instructions import approve
@@ -304,7 +304,7 @@ class SystemPromptBuilder:
     async def below(
         self, files: Sequence[str], known: Collection[str]
     ) -> "InstructionsFound | None":
-        """The instructions of the folders of these files, but for those of the system prompt."""
+        """The instructions for the folders of these files that the system prompt lacks."""
         if not (self.trust_root and self._settings.instructions):
             return None
         top = chain(self._directory, self.root)
@@ -334,12 +334,12 @@ class SystemPromptBuilder:
         return replace(found, notices=(*found.notices, *more))
 
     def _unread_now(self, real: str) -> str:
-        """Without recorded versions, a file that came after the start may be of a command."""
+        """Without recorded versions, a file newer than the start may be from a command."""
         try:
             if self.versions is None and os.stat(real).st_ctime > self._started:
                 return "it was written since this start"
         except OSError:
-            pass  # reading it says so
+            pass  # reading it reports the error
         return self._unread(real)
 
     def _version_notices(self, trusted: str) -> tuple[str, ...]:
@@ -393,9 +393,9 @@ def _secret(real: str, facts: Facts = _NO_FACTS) -> str:
 
 
 def _holds_tokens(way: str) -> str:
-    """Text that the model may read when it needs it; it is not in the prompt."""
+    """The reason to keep a file that may hold secrets out of the prompt, or ""."""
     parts = way.casefold().split("/")
-    if is_protected(f"/{parts[-1]}", Facts(), writes=False):  # whatever it lies in
+    if is_protected(f"/{parts[-1]}", Facts(), writes=False):  # in any folder
         return _SECRET_REASON
     return (
         _SECRET_REASON

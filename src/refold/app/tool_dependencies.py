@@ -66,13 +66,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _OF_SKILLS = ("list_skills", "read_skill")
 _OF_MEMORY = ("memory_write",)
-# Of the session that a person talks to.
+# For the user's own session.
 _OF_PERSON = ("schedule", "enter_worktree", "exit_worktree")
 _OF_BOARD = ("task_create", "task_get", "task_update", "task_list", "task_claim")
 
 
 class SharedResources(Struct, frozen=True):
-    """What all sessions of one start share."""
+    """Shared by all sessions of one start."""
 
     settings: Settings
     options: LaunchOptions
@@ -90,17 +90,17 @@ class SharedResources(Struct, frozen=True):
 
 
 class SessionResources(Struct, frozen=True):
-    """What one session has for itself."""
+    """The resources of one session."""
 
     system_prompt: SystemPromptBuilder
     skills: Catalogue
-    remembering: "Callable[[], ProjectMemory]"  # costs an import
-    remembers: bool  # is anything remembered here?
-    project: Path  # the directory with what is kept of it
-    snapshots: Snapshots | None = None  # None: files cannot be taken back
+    remembering: "Callable[[], ProjectMemory]"  # called late: it needs an import
+    remembers: bool  # whether any notes exist here
+    project: Path  # the directory for its notes and tasks
+    snapshots: Snapshots | None = None  # None: files cannot be restored
     python: SessionPython | None = None
-    sessions: SessionIndex | None = None  # where it is stored, if it is kept
-    background: "LazyBackground | None" = None  # that it had in another place
+    sessions: SessionIndex | None = None  # where it is stored, if it is saved
+    background: "LazyBackground | None" = None  # from its former workspace
 
 
 class LazyNotebook:
@@ -178,7 +178,7 @@ class LazyWeb:
 class LazyCode:
     """The source code of a workspace, for sessions that ask about it.
 
-    `files` are those of the agent: what it may not read is not in the answers.
+    `files` are the agent's: answers omit what it may not read.
     """
 
     def __init__(self, shared: SharedResources, files: Files) -> None:
@@ -347,7 +347,7 @@ class LazyChecks:
 
 
 class ToolDependencies:
-    """Of the session `id_`, whose journal is `record`. `child`: as a child it has no more."""
+    """Dependencies of the session `id_` with the journal `record`. `child` limits a subagent."""
 
     def __init__(
         self,
@@ -374,14 +374,14 @@ class ToolDependencies:
         children.board = self._board
 
     def place(self, reading: Sequence[Rule] = ()) -> tuple[Files, Commands]:
-        """Files and commands of the workspace, with what these rules deny left out."""
+        """Files and commands of the workspace, without what these rules deny."""
         workspace = self._shared.workspace
         if not reading:
             return workspace.files, workspace.commands
         return workspace.heeding(reading)
 
     def by_name(self, files: Files, *, teams: bool) -> Mapping[str, object]:
-        """What else tools may ask for by name; `files` is what they can read."""
+        """Further dependencies of tools by name; `files` is what they can read."""
         found = (
             {**self._all_dependencies, "team": self._team}
             if teams
@@ -428,7 +428,7 @@ class ToolDependencies:
         }
 
     def edit_checks(self, files: Files) -> LazyCode:
-        """Finds what an edit has broken; `files` is what this session may read."""
+        """Finds errors after an edit; `files` is what this session may read."""
         return LazyCode(self._shared, files)
 
     @cached_property

@@ -51,7 +51,7 @@ MAIN_AGENT = "main"
 GONE_TEXT = "the agent {agent!r} of this session no longer exists: main is used instead"
 GONE_PRESET = "the preset {gone!r} of this session no longer exists: {now} is used instead"
 SINCE_TEXT = "since this session was left: {what}"
-# The parts of a system text that are not others every day.
+# The parts of a system text that do not change daily.
 _LASTING_PARTS = ("prompt", "instructions", "skills", "agents", "tools")
 _LEAST_RESULT = 1_000  # characters
 _READ_SKILL = "read_skill"
@@ -59,9 +59,8 @@ _MAX_LIST_CHARS = 4_000  # characters of the list of skills
 
 
 class TurnContext:
-    """`record` is of the session. Call it at the beginning of each turn.
-
-    `children` are those it may have; `child` says whose it is itself, if it is one.
+    """Builds the context of a turn: call it at the beginning of each. `record` is the
+    session's. `children` are its subagents; `child` is set if it is a subagent itself.
     """
 
     def __init__(
@@ -82,7 +81,7 @@ class TurnContext:
         self._trace = Trace()
         self._call_locks = Shared()
         self._policies: dict[tuple[int, bool], tuple[Policy, ...]] = {}
-        self._since: str | None = None  # what is new since the session was left
+        self._since: str | None = None  # changes since the session was left
 
     @property
     def background(self) -> LazyBackground:
@@ -94,9 +93,7 @@ class TurnContext:
         return self._record.view.session
 
     def notices(self) -> tuple[str, ...]:
-        """What a user should know about this session: what does not fit, or no longer
-        exists.
-        """
+        """Notices about this session: things that do not fit, or no longer exist."""
         view, models = self._record.view, self._shared.models
         agent, preset = view.session.agent, self._preset(view)
         now = agent_of(view, self._shared.agents)
@@ -117,7 +114,7 @@ class TurnContext:
         return (*told, *remote, *filter(None, (gone, lost, unused, since)))
 
     def _preset(self, view: View) -> str:
-        """The preset that was chosen, or that of the settings where it no longer exists."""
+        """The chosen preset, or that of the settings if it no longer exists."""
         chosen = view.session.preset
         exists = chosen and self._resources.system_prompt.has_preset(chosen)
         return chosen if exists else self._shared.settings.preset
@@ -134,7 +131,7 @@ class TurnContext:
 
     def __call__(self, view: View) -> World:
         world = self._world(view)
-        if self._since is None:  # the model is about to read it, and then nothing is new
+        if self._since is None:  # the model will read it, so nothing is new any more
             self._since = self._new(view, lambda: world)
         self._children.begin_turn(world)
         if self._resources.python is not None:
@@ -142,18 +139,18 @@ class TurnContext:
         return world
 
     def _new(self, view: View, world: Callable[[], World]) -> str:
-        """What is not as it was when this session was left, in a sentence."""
+        """The changes since this session was left, in a sentence."""
         before, version = view.conversation.system_prompt, view.session.version_before
         found = [f"refold {version}, now {view.session.version}"] if version else []
         if (
             before != SystemPromptSet()
-        ):  # a world takes long to make, and a start waits for it
+        ):  # building a world takes long, and a start waits for it
             found += self._differences(before, world().system_prompt())
         return SINCE_TEXT.format(what="; ".join(found)) if found else ""
 
     def _differences(self, before: SystemPromptSet, now: SystemPromptSet) -> Sequence[str]:
-        """What changed of the system prompt. The person chose another model or agent, and date and
-        notes change with every turn: neither is reported.
+        """The changes of the system prompt. A new model or agent is the user's choice, and
+        date and notes change with every turn: neither is reported.
         """
         if (before.agent, before.model) != (now.agent, now.model):
             return ()
@@ -234,7 +231,7 @@ class TurnContext:
         )
 
     def _render(self, agent: Profile, traits: ModelTraits, view: View) -> RenderedPrompt:
-        """The system text of the next turn, and what of it had no room."""
+        """The system text of the next turn, and the parts that did not fit."""
         options = self._shared.options
         material = PromptParts(
             preset=self._preset(view),
@@ -259,7 +256,7 @@ class TurnContext:
 
     @property
     def _schema(self) -> Raw | None:
-        """What final answers have to match: of a child, what its parent asked for."""
+        """The schema for final responses; for a child the one that its parent requested."""
         return self._child.schema if self._child else self._shared.options.schema
 
     @cached_property
@@ -297,7 +294,7 @@ class TurnContext:
             own = policies(
                 shared.settings, self._schema, steps, lent, coded=coded, watched=watched
             )
-            # No rank of theirs is another's where the order could matter.
+            # They have different ranks wherever the order could matter.
             self._policies[key] = (
                 _enforceable(shared),
                 *own,
@@ -326,7 +323,7 @@ class TurnContext:
         self._resources.system_prompt.reread()
 
     async def at_end(self) -> None:
-        """The session is being closed, and a turn of it was run here."""
+        """Run the SessionEnd hooks. Called when the session closes after a turn."""
         if self._hooks is not None:
             from refold.engine.run_hooks import run_session_end
 
@@ -346,10 +343,8 @@ def _enforceable(shared: SharedResources) -> Policy:
 
 
 class MovingTurnContext:
-    """The turn context of a session, wherever it works at the moment.
-
-    `own` is that in its own directory; `entered` makes another one when the session has
-    entered a worktree, which ends with the stay there.
+    """The turn context of a session in its current workspace. `own` is for its own
+    directory; `entered` makes one for a worktree, which ends when the session leaves it.
     """
 
     def __init__(
@@ -429,7 +424,7 @@ def agent_of(view: View, agents: Registry) -> Profile:
 
 
 def model_of(models: Models, view: View, agent: Profile) -> str:
-    """The model of the next turn: chosen, or as before, or what the settings say."""
+    """The model of the next turn: chosen, as before, or from the settings."""
     if models.has_script:
         return models.default()
     briefed = view.conversation.system_prompt
@@ -439,12 +434,12 @@ def model_of(models: Models, view: View, agent: Profile) -> str:
 
 
 def _longest(settled: int, window: int) -> int:
-    """Characters of one result: at most about a quarter of what a small window holds."""
+    """The limit for one result in characters: about a quarter of a small window."""
     return min(settled, max(_LEAST_RESULT, window)) if window else settled
 
 
 def _together(*every: Background) -> Background:
-    """Enter all of them for the time of a turn; leave them in the opposite order."""
+    """Enter all of them for a turn, and leave them in reverse order."""
 
     @asynccontextmanager
     async def all_of_them() -> AsyncGenerator[None, None]:

@@ -57,13 +57,13 @@ _MIB = 1024 * 1024
 _UNCONFINED = (
     "language servers run only in a sandbox, and there is none here (refold doctor)"
 )
-_MAX_OTHER_PATHS = 5_000  # paths that are looked at outside the workspace
-# What others wrote, in such numbers that a command would have to wait for the look.
+_MAX_OTHER_PATHS = 5_000  # examined outside of the workspace
+# Folders of third-party files, too many to examine before a command.
 _SKIP_DIRS = frozenset((".git", "node_modules", ".venv", "venv", "__pycache__", ".tox"))
 
 
 class WorkspaceDirectories(Struct, frozen=True):
-    """The directories of a workspace. The first is where relative paths begin."""
+    """The directories of a workspace. Relative paths start at the first."""
 
     directory: Path
     more: tuple[Path, ...] = ()
@@ -74,10 +74,10 @@ class WorkspaceDirectories(Struct, frozen=True):
 
 
 class Workspace:
-    """`close` it: commands keep things there for each other.
+    """The files and commands of a session. Must be closed: commands share resources in it.
 
-    `main` is the one that this is a working tree of: what may not be read there is not
-    read from here either.
+    `main` is the workspace of which this is a worktree: its unreadable files stay
+    unreadable.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Workspace:
         )
         self.find_secrets = main.find_secrets if main else find_secrets
         self._code: CodeWorkspace | None = None
-        self._code_lock = Lock()  # two sessions may ask first at once
+        self._code_lock = Lock()  # two sessions may be first at once
         self._filter = _LazyFilter(environ)
         self.rules: Sequence[Rule] = rules_of(settings.permissions)
         hides = _hide(self.rules)
@@ -124,7 +124,7 @@ class Workspace:
         )
 
     def open_in(self, editor: "Editor | None") -> None:
-        """From now on this editor's unsaved text counts, and it makes the changes."""
+        """Use this editor from now on: for its unsaved text, and to make changes."""
         if editor is not None and isinstance(self.files, DiskFiles):
             from refold.place.editor_files import EditorFiles, EditorGate
 
@@ -133,7 +133,7 @@ class Workspace:
 
     @cached_property
     def sandbox(self) -> "Sandbox":
-        from refold.place.sandbox import find  # found out while the model is asked
+        from refold.place.sandbox import find  # computed while the model responds
         from refold.place.sandbox_rules import SandboxConfig
 
         sandbox = self._settings.sandbox
@@ -189,7 +189,7 @@ class Workspace:
 
     @property
     def reads_only(self) -> bool:
-        """May commands change no file at all?"""
+        """Whether commands cannot change any file."""
         return self._settings.sandbox.profile == "read-only"
 
     def code(self, log: WriteLog) -> "CodeWorkspace":
@@ -203,35 +203,35 @@ class Workspace:
 
     @property
     def reads_code(self) -> bool:
-        """Whether anything was asked about its code."""
+        """Whether its code was queried."""
         return self._code is not None
 
     def facts(self) -> Facts:
-        """What calls are judged by. The first time it tries what the machine can do."""
+        """The facts by which calls are judged. The first call tests the sandbox."""
         return self._facts
 
     def snapshots(self, session: str) -> Snapshots | None:
-        """How files are taken back; None where the settings want none."""
+        """The snapshots to restore files; None if the settings disable them."""
         if not self._settings.checkpoints:
             return None
         where, paths, environ = self._where.real, self._paths, self._environ
         return LazySnapshots(lambda: checkpoints(where, paths, environ, session))
 
     def notices(self) -> tuple[str, ...]:
-        """The protection that is missing, as sentences for the user."""
+        """Missing protection, as sentences for the user."""
         undone = (f"{one.sentence(escape_name(one.path))}." for one in self.sandbox.undone)
         return (*filter(None, (self.sandbox.notice,)), *undone)
 
     def always(self, *rules: str) -> None:
-        """From now on `rules` allow calls in this folder, in every session to come."""
+        """Store `rules` that allow calls in this folder from now on, in all sessions."""
         TrustedFolders(self._paths.folders).always(self._where.directory, *rules)
 
     def unread(self, path: str) -> str:
-        """Why a deny rule keeps this file, absolute, from being read, or ""."""
+        """The reason why a deny rule forbids reading this absolute path, or ""."""
         return self._unread(Real(os.path.realpath(path)))
 
     def heeding(self, rules: Sequence[Rule]) -> tuple[Files, Commands]:
-        """Its files and commands, where what these rules say of reading holds besides."""
+        """Its files and commands, with these rules about reading applied, too."""
         files = self.files.heeding(
             lambda real: self._denial(real, rules),
             lambda real: _unshown(real, rules, self._facts),
@@ -254,7 +254,7 @@ class Workspace:
             self._code.servers.close()
         self.commands.close()
         self._filter.close()
-        if "sandbox" in self.__dict__:  # it was asked for
+        if "sandbox" in self.__dict__:  # only if it was created
             self.sandbox.close()
 
     def _code_asked(self, log: WriteLog) -> "CodeWorkspace":
@@ -283,7 +283,7 @@ class Workspace:
 
     @cached_property
     def _facts(self) -> Facts:
-        # What an earlier refold left behind when it was killed is ended meanwhile.
+        # Processes left by a killed refold are ended meanwhile.
         Thread(target=_tidy, daemon=True).start()
         return Facts(
             roots=self._where.real,
@@ -325,10 +325,9 @@ class Workspace:
         return _unshown(real, self.rules, self._facts)
 
     def _all_unread(self, rules: Sequence[Rule]) -> Sequence[str]:
-        """What no command may read, as it is now.
-
-        In the workspace that is every file that a rule means; elsewhere what a rule names,
-        and what it means in the nearest folders below where its pattern begins.
+        """The paths that no command may read now. In the workspace these are all files that
+        match a rule; elsewhere paths that a rule names, and matches in the nearest folders
+        below the start of its pattern.
         """
         from refold.permissions.decide import (
             folders_with_unreadable,
@@ -351,7 +350,7 @@ class Workspace:
 
 
 def check_tools(rules: Sequence[Rule], tools: Sequence[Tool]) -> None:
-    """Raises `BadInput` for a rule about a tool there is not.
+    """Raise `BadInput` for a rule about an unknown tool.
 
     A deny rule with a typo in its name would silently forbid nothing.
     """
@@ -367,13 +366,13 @@ def check_tools(rules: Sequence[Rule], tools: Sequence[Tool]) -> None:
 
 
 def _temporary(environ: Mapping[str, str]) -> str:
-    """As `tempfile` finds it, which takes long to load."""
+    """The directory that `tempfile` would find; importing that takes long."""
     named = (environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
     return next(filter(None, named), "/tmp")
 
 
 class _LazyFilter:
-    """The filter of commands with named hosts: its parts are loaded with the first of these."""
+    """The filter of commands with named hosts, loaded with the first such command."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ, self._lock = environ, Lock()
@@ -399,7 +398,7 @@ class _LazyFilter:
 
 
 class LazySnapshots:
-    """Snapshots that are opened when one is wanted: after the first request to a model."""
+    """Snapshots that are opened at first use, after the first request to a model."""
 
     def __init__(self, open_snapshots: Callable[[], Snapshots]) -> None:
         self._open, self._opened = open_snapshots, False
@@ -446,7 +445,7 @@ class LazySnapshots:
 def checkpoints(
     roots: Sequence[Path | str], paths: Paths, environ: Mapping[str, str], session: str
 ) -> "Checkpoints":
-    """Where the files of these directories are kept for this session."""
+    """The store for snapshots of these directories in this session."""
     from refold.place.checkpoints import Checkpoints
 
     ours = (paths.config, paths.data, paths.state)
@@ -477,7 +476,7 @@ def _tidy() -> None:
 
 
 def _nearest(folder: str, without: Sequence[str]) -> Iterator[str]:
-    """What is below it, level by level."""
+    """The paths below `folder`, level by level."""
     waiting = deque([folder])
     while waiting:
         with suppress(OSError), os.scandir(waiting.popleft()) as entries:

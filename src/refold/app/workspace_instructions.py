@@ -1,4 +1,4 @@
-"""What a call of a session means for the instructions of its folder.
+"""The effect of a session's calls on the instructions of its folder.
 
 A change of instructions that the user approved, with the change before their eyes, is known to
 them: from then on that version counts. A file that is read or edited has the instructions of its
@@ -21,7 +21,7 @@ _MAX_CHARS = 16_000  # of one folder's instructions, which enter the conversatio
 
 
 def approve(changes: Sequence[Diff], versions: TrustedVersions, root: str) -> None:
-    """Record the new texts of instructions among these files, if they are as they were shown."""
+    """Record the new texts of instructions among these files, if they are as shown."""
     known = frozenset(versions.paths)
     news = [
         TextVersion(change.path, None, text)
@@ -33,13 +33,13 @@ def approve(changes: Sequence[Diff], versions: TrustedVersions, root: str) -> No
         try:
             versions.accept(news)
         except BadInput:
-            return  # it is asked about at the next start
+            return  # the next start asks about it
 
 
 def instructions_of(
     folders: Sequence[str], directory: str, root: str, known: Collection[str], read: Read
 ) -> tuple[InstructionsFound, frozenset[str]]:
-    """The instructions of these folders that are not `known`; and the folders that have none."""
+    """The instructions of these folders that are not `known`, and folders without any."""
     files, notices, empty = list[tuple[str, str]](), list[str](), set[str]()
     for folder in folders:
         paths = of_folder(folder) if root_of(folder) == root else ()
@@ -55,7 +55,7 @@ def instructions_of(
         if text:
             files.append((file.real, _cut(text, file.display_name)))
         else:
-            empty.add(folder)  # it is told once what was wrong with it
+            empty.add(folder)  # its problem is reported once
     return InstructionsFound(tuple(files), tuple(notices)), frozenset(empty)
 
 

@@ -1,6 +1,6 @@
 """Which certificates are trusted: the system's, or those that variables of the environment name.
 
-`connect` uses this for every request of refold. Errors are raised as `SetupFault`, with a complete message.
+`connect` uses this for every request. Errors are `SetupFault`s with a complete message.
 """
 
 import os
