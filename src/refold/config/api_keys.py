@@ -1,4 +1,4 @@
-"""Where a provider's key comes from, and in which order the sources are tried.
+"""The sources of a provider's key, and the order in which they are tried.
 
 First the environment, then the `key_command` of the settings, then the keyring of the
 operating system, then `credentials.toml`. The two in the middle may take long and ask the
@@ -40,7 +40,7 @@ class FoundKey(Struct, frozen=True):
 
     @property
     def text_for_wire(self) -> str:
-        """What a wire needs to be given; it reads the environment itself."""
+        """The key to pass to a wire; "" if the wire reads it from the environment."""
         return "" if self.source == "environment" else self.key
 
     def __repr__(self) -> str:
@@ -60,18 +60,18 @@ class Keys:
         self._own, self._environ, self._stored = providers, environ, stored
         self._learn, self._lock = learn, Lock()
         self._found: dict[str, FoundKey] = {}
-        self.trouble = ""  # that the keyring made when it was last asked
+        self.trouble = ""  # the error of the last access to the keyring
 
     def need_key(self, spec: ProviderSpec) -> bool:
-        """Does a key do anything there?"""
+        """Whether a key has any effect for this provider."""
         return bool(spec.key_env) or spec.name in self._own or spec.name in self._stored
 
     def at_hand(self, spec: ProviderSpec) -> bool:
-        """Is a key known to exist, without asking a key store?"""
+        """Whether a key is known to exist, without access to a key store."""
         return bool(self.in_environment(spec) or self.command(spec) or self.in_file(spec))
 
     def takes_asking(self, spec: ProviderSpec) -> bool:
-        """Must a program or the keyring be asked before we know?"""
+        """Whether only a program or the keyring can tell if there is a key."""
         if spec.name in self._found or self.in_environment(spec):
             return False
         return bool(self.command(spec)) or self._may_be_in_keyring(spec)
@@ -79,7 +79,7 @@ class Keys:
     def find(self, spec: ProviderSpec) -> FoundKey | None:
         """The key. May block for long: call it in a worker thread.
 
-        Raises `BadInput` where the key cannot be had, though there may be one.
+        Raises `BadInput` if a source fails that may have the key.
         """
         if held := self.in_environment(spec):
             return held
@@ -101,18 +101,18 @@ class Keys:
         return FoundKey(key, "file") if key else None
 
     def command(self, spec: ProviderSpec) -> tuple[str, ...]:
-        """The program that prints the key; () if none was set."""
+        """The program that prints the key; () if none is set."""
         own = self._own.get(spec.name)
         return own.key_command if own else ()
 
     def find_quietly(self, spec: ProviderSpec) -> FoundKey | None:
-        """As `find`, for many in a row: a keyring that made trouble is then left alone."""
+        """Like `find`, for many in a row: a keyring that failed is not tried again."""
         if self.trouble and not self.command(spec):
             return self.in_environment(spec) or self.in_file(spec)
         return self.find(spec)
 
     def first_in_keyring(self, specs: Iterable[ProviderSpec]) -> ProviderSpec | None:
-        """Never raises, and does not ask again a keyring that gave no answer."""
+        """The first provider with a key in the keyring. A failure ends the search."""
         if keyring.is_installed():
             with suppress(BadInput):
                 return next((spec for spec in specs if keyring.get(spec.name)), None)
@@ -146,7 +146,7 @@ class Keys:
 
 
 def wrong(key: str) -> str:
-    """What is wrong with a supposed key, without quoting it; "" if nothing."""
+    """What is wrong with a supposed key, without quoting it, or ""."""
     if not key.strip():
         return "it is blank"
     if any(ord(letter) < 32 or ord(letter) == 127 for letter in key):
@@ -182,7 +182,7 @@ _LAST_WORDS = 1000  # characters of standard error in a message
 def run_key_command(
     command: Sequence[str], environ: Mapping[str, str], within: float = MAX_COMMAND_SECONDS
 ) -> str:
-    """The first line it prints. Raises `BadInput` that names the program."""
+    """The first line that it prints. Raises `BadInput` that names the program."""
     program = command[0]
     home = environ.get("HOME", "")
     try:
@@ -193,7 +193,7 @@ def run_key_command(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            start_new_session=True,  # no terminal to ask on, and a group to end
+            start_new_session=True,  # no terminal for prompts, and a process group to kill
         )
     except OSError as error:
         why = reason_of(error)
@@ -234,7 +234,7 @@ def _end(started: subprocess.Popen[bytes]) -> None:
 
 
 def _failure_text(words: str, key: str) -> str:
-    """What it said, on one line; some programs say their secrets there too."""
+    """Its error output on one line, masked: some programs print secrets there."""
     masked = Redactor((key,)).mask(words.encode()).decode("utf-8", "replace")
     masked = masked.replace(key, SECRET_MASK) if key else masked
     line = " ".join(masked.split())[-_LAST_WORDS:]

@@ -16,17 +16,17 @@ def read(file: Path) -> dict[str, str]:
 
 
 def store(file: Path, provider: str, key: str) -> None:
-    """Add or replace one key. Raises `BadInput` where the file cannot be written."""
+    """Add or replace one key. Raises `BadInput` if the file cannot be written."""
     _change(file, provider, key)
 
 
 def remove(file: Path, provider: str) -> bool:
-    """Whether there was one; it is removed. Raises `BadInput` as `store` does."""
+    """Remove a key; False if there was none. Raises `BadInput` as `store` does."""
     return _change(file, provider, None)
 
 
 def open_to_others(file: Path) -> str:
-    """What others may do in the directory of the file, and the way out; "" if nothing."""
+    """A warning if others can look into the directory of the file, or ""."""
     try:
         found = file.parent.stat().st_mode & 0o077
     except FileNotFoundError:
@@ -35,7 +35,7 @@ def open_to_others(file: Path) -> str:
 
 
 def quote_toml(text: str) -> str:
-    """`text` as a string of TOML: one of JSON, but for DEL and what is outside ASCII."""
+    """`text` as a TOML string: like JSON, except for DEL and non-ASCII characters."""
     import json
 
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
@@ -77,7 +77,7 @@ def _change(file: Path, provider: str, key: str | None) -> bool:
                 return False
             after = _change_line(before, provider, key)
             wished = keys if key is None else keys | {provider: key}
-            if not _holds(after, wished):  # in a way that we cannot mend line by line
+            if not _holds(after, wished):  # a change of lines cannot repair it
                 after = "".join(
                     f"{quote_toml(n)} = {quote_toml(v)}\n" for n, v in wished.items()
                 )

@@ -25,7 +25,7 @@ from refold.views.escape import on_one_line
 class FolderSettings(Struct, frozen=True):
     """The settings, and notices about those of the folder itself.
 
-    `texts` would instruct the model, and are not in a trusted folder.
+    `texts` would instruct the model, but are outside of trusted folders.
     """
 
     loaded: Loaded
@@ -39,18 +39,18 @@ class FolderSettings(Struct, frozen=True):
 
     @property
     def limits_of_flags(self) -> RunLimits:
-        """What only flags say."""
+        """The limits that come from flags."""
         return limits_from_flags(self.loaded)
 
     @property
     def reason_ignored(self) -> str:
-        """Which settings are ignored, and why; "" if none are."""
+        """The ignored settings and the reason; "" if there are none."""
         ignored = reason_settings_ignored(self.project, self.state)
         return "; ".join(filter(None, (ignored, *self.loaded.unknown)))
 
 
 def reason_settings_ignored(found: Project, state: State, named: str = "") -> str:
-    """Which settings of a folder are ignored, and why; "" if none are.
+    """The ignored settings of a folder and the reason; "" if there are none.
 
     `named`: the file of agents that this start names, which counts.
     """
@@ -85,9 +85,9 @@ def load_here(
     trust: bool = False,
     managed: Path = MANAGED_FILE,
 ) -> FolderSettings:
-    """Every layer. With `trust` the folder's own settings count, this time.
+    """Load every layer. With `trust` the folder's own settings count for this start.
 
-    Raises `BadInput`; of a folder that is not trusted nothing does.
+    Raises `BadInput`, but never because of files in an untrusted folder.
     """
     folders = TrustedFolders(places.folders)
     found, state = project_here(directory, places, trust=trust)
@@ -104,9 +104,8 @@ def load_here(
 def project_here(
     directory: Path, places: Paths, *, trust: bool = False
 ) -> tuple[Project, State]:
-    """The files of the folder, and whether they count; with `trust` they do, this time.
-
-    Raises `BadInput` for files that are to be trusted and make no sense.
+    """The files of the folder, and whether they count; with `trust` they do for this start.
+    Raises `BadInput` if `trust` is set and a file is invalid.
     """
     found = project(directory, places.settings)
     if trust and found.problem:
@@ -116,7 +115,7 @@ def project_here(
 
 
 def texts_without_trust(directory: Path | str, folders: TrustedFolders) -> FolderTexts:
-    """What instructs the model, and is ignored."""
+    """Texts that would instruct the model, but are ignored without trust."""
     there = texts(directory)
     trusted = folders.find_trusted_above(os.path.realpath(directory), there.root)
     new = (t for t in there.found if not (trusted and below(t.folder, trusted)))
@@ -128,7 +127,7 @@ _DOLLARS, _TOKENS = "budget.dollars", "budget.tokens"
 
 
 def limits_from_flags(loaded: Loaded) -> RunLimits:
-    """What of the settings comes from flags, and from them alone."""
+    """The settings that come from flags, without those of any other layer."""
     settings = loaded.settings
     flagged = {key for key, found in loaded.origins.items() if is_flag(found.origin)}
     rules = settings.permissions
@@ -144,7 +143,7 @@ def limits_from_flags(loaded: Loaded) -> RunLimits:
 
 
 def as_flags(given: RunLimits) -> dict[str, object]:
-    """The same as `load_here` takes it."""
+    """The limits in the form that `load_here` accepts."""
     return {
         "permissions.allow": given.allow,
         "permissions.ask": given.ask,

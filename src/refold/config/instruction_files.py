@@ -1,6 +1,6 @@
 """Reads all files of a trusted folder that instruct the model, to compare them with what is trusted.
 
-It has one list for all kinds: AGENTS.md and the like with what they import, skills, templates,
+It has one list for all kinds: files like AGENTS.md with their imports, skills, templates,
 commands, presets, agents, and the notes of the folder. The packages that use the texts parse them;
 `trusted_versions` says which version counts.
 """
@@ -18,9 +18,9 @@ from refold.values.path_names import below
 from refold.values.text import TrustedText
 
 _TEXT_SUFFIXES = (".md", ".yml", ".yaml")
-_MAX_FILE_BYTES = 256 * 1024  # bytes of one file; the same as of a skill
+_MAX_FILE_BYTES = 256 * 1024  # of one file; the same as of a skill
 _MOST_FILES = 2_000
-_MOST_FOLDERS = 20_000  # that are searched below a folder
+_MOST_FOLDERS = 20_000  # searched below a folder
 _MAX_SKILL_DEPTH = 5  # folders within a folder of skills
 _SKIP_DIRECTORIES = frozenset(("node_modules", "__pycache__", "venv", "site-packages"))
 
@@ -28,7 +28,7 @@ _SKIP_DIRECTORIES = frozenset(("node_modules", "__pycache__", "venv", "site-pack
 def read_here(
     directory: str, root: str, trusted: str, home: str, text: TrustedText
 ) -> None:
-    """Pass what counts in `directory` to `text`. All are real paths."""
+    """Pass the instructions that count in `directory` to `text`. All are real paths."""
     folders = [each for each in chain(directory, root) if below(each, trusted)]
     _read(folders, root, home, text)
 
@@ -39,7 +39,7 @@ def read_all(root: str, trusted: str, home: str, text: TrustedText) -> None:
 
 
 def read_files(paths: Iterable[str], root: str, home: str, text: TrustedText) -> None:
-    """The same for these files, whatever they are."""
+    """The same for these files, of any kind."""
     for path in paths:
         if os.path.basename(path) in _FILE_BASENAMES:
             read([InstructionFile(path, root)], home, _unread, text)
@@ -69,13 +69,13 @@ def folders_below(top: str) -> Iterator[str]:
 
 
 def of_folder(folder: str) -> tuple[str, ...]:
-    """The file of instructions that counts of this folder, if there is one: the first."""
+    """The file of instructions that counts in this folder, if any: the first."""
     paths = (os.path.join(folder, name) for name in FILE_NAMES)
     return tuple(path for path in paths if os.path.lexists(path))[:1]
 
 
 def instructs(path: str) -> bool:
-    """Whether a file of this path is one of those that are read here, not only by an import."""
+    """Whether a file of this path is read here directly, not only by an import."""
     return path.endswith(_PATH_ENDS) or any(
         f"/{folder}/" in path and path.endswith(_TEXT_SUFFIXES) for folder in TEXT_FOLDERS
     )
@@ -115,7 +115,7 @@ def _read_file(path: str, root: str, text: TrustedText) -> None:
         if content.size <= _MAX_FILE_BYTES and not _unread(real):
             text(real, text_of(content))
     except (FileNotFoundError, Unreadable):
-        return  # who uses it says so
+        return  # its users report that
 
 
 def _unread(real: str) -> str:
@@ -131,7 +131,7 @@ def _others(folder: str) -> Iterator[str]:
 
 
 def _texts_below(top: str) -> Iterator[str]:
-    """Folders may be links, as installers of skills make them; a circle ends at the depth."""
+    """The texts below `top`. Folders may be links; the limit of depth ends a cycle."""
     for folder, names, files in os.walk(top, followlinks=True):
         depth = os.path.relpath(folder, top).count(os.sep) + 1
         names[:] = sorted(n for n in names if n[:1] != "." and depth < _MAX_SKILL_DEPTH)

@@ -18,7 +18,7 @@ MAX_KEYRING_SECONDS = 30.0  # seconds; a person may have to unlock it
 
 
 class _Keyring(Protocol):
-    """What the package offers, as far as we use it."""
+    """The part of the package that we use."""
 
     def get_password(self, service_name: str, username: str) -> str | None: ...
     def set_password(self, service_name: str, username: str, password: str) -> None: ...
@@ -32,20 +32,20 @@ def is_installed() -> bool:
 
 
 def get(provider: str, within: float = MAX_KEYRING_SECONDS) -> str:
-    """The key kept for `provider`; "" if there is none. Raises `BadInput`."""
+    """The stored key for `provider`; "" if there is none. Raises `BadInput`."""
     return (
         _ask_in_thread(lambda ring: ring.get_password(SERVICE_NAME, provider), within) or ""
     )
 
 
 def put(provider: str, key: str, within: float = MAX_KEYRING_SECONDS) -> None:
-    """Keep `key`, instead of the one that may be there. Raises `BadInput`."""
+    """Store `key`, in place of any former one. Raises `BadInput`."""
 
     def store(ring: _Keyring) -> bool:
         ring.set_password(SERVICE_NAME, provider, key)
         return (
             ring.get_password(SERVICE_NAME, provider) == key
-        )  # one that is off keeps nothing
+        )  # a disabled keyring stores nothing
 
     if not _ask_in_thread(store, within):
         raise BadInput(
@@ -54,7 +54,7 @@ def put(provider: str, key: str, within: float = MAX_KEYRING_SECONDS) -> None:
 
 
 def remove(provider: str, within: float = MAX_KEYRING_SECONDS) -> bool:
-    """Remove it; False if there was none. Raises `BadInput` if the keyring fails."""
+    """Remove the key; False if there was none. Raises `BadInput` if the keyring fails."""
 
     def delete(ring: _Keyring) -> bool:
         if ring.get_password(SERVICE_NAME, provider) is None:
@@ -76,10 +76,10 @@ def _ask_in_thread(ask: Callable[[_Keyring], T], within: float) -> T:
             found.append(ask(cast("_Keyring", import_module("keyring"))))
         except ImportError as error:
             failed.append(f"the package `keyring` cannot be loaded ({error}): install it")
-        except Exception as error:  # whatever the program behind it raises
+        except Exception as error:  # backends may raise anything
             kind = type(error).__name__
             said = " ".join(str(error).split()) or kind
-            if kind == "NoKeyringError":  # it explains at length how to write a keyring
+            if kind == "NoKeyringError":  # its own message is a long text for developers
                 said = "this machine has none that can be opened from here"
             failed.append(f"the keyring cannot be used: {said}")
 

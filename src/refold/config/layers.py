@@ -18,7 +18,7 @@ from refold.errors import BadInput, reason_of
 from refold.permissions.rules import Rule, check_examples, parse
 from refold.values.modes import Verdict
 
-MANAGED_FILE = Path("/etc/refold/config.toml")  # of whoever looks after the machine
+MANAGED_FILE = Path("/etc/refold/config.toml")  # of the machine's administrator
 COMMAND_LINE = "command line"
 VARIABLE_LAYER = "environment variable"
 _LAYER_OWNERS = ("user", "managed", "project", "project-local")
@@ -46,12 +46,12 @@ class Origin(Struct, frozen=True):
 
     value: object
     origin: str
-    text: str = ""  # of the file, where it is one
+    text: str = ""  # of the file, if it is from one
     path: tuple[str, ...] = ()  # of the setting in it
 
     @property
     def line(self) -> int:
-        """Where in the file; 0: it is none. Counted when it is asked, which is seldom."""
+        """The line in the file; 0 without one. Computed on access, which is rare."""
         if not self.text:
             return 0
         from refold.config.toml_text import line_of, lines_of
@@ -60,18 +60,18 @@ class Origin(Struct, frozen=True):
 
     @property
     def before_error(self) -> str:
-        """`place: `, or "" for a value that the user has just given."""
+        """`place: `, or "" for a value from the command line."""
         return "" if self.origin == COMMAND_LINE else f"{self.place}: "
 
     @property
     def place(self) -> str:
-        """The same for the beginning of an error: of a file, its name and the line."""
+        """The origin for the beginning of an error; for a file its name and line."""
         whose, _, file = self.origin.partition(" ")
         return self._with_line(file) if whose in _LAYER_OWNERS else self.origin
 
     @property
     def where(self) -> str:
-        """All of it, for a list: with the line where it is a file's."""
+        """The whole origin for a list, with the line in a file."""
         return self._with_line(self.origin)
 
     def _with_line(self, text: str) -> str:
@@ -84,12 +84,12 @@ def is_flag(origin: str) -> bool:
 
 
 Layer: TypeAlias = Iterable[tuple[str, Origin]]
-BYTE_ORDER_MARK = "\ufeff"  # some editors begin a file with it
+BYTE_ORDER_MARK = "\ufeff"  # some editors write it first
 
 
 def from_file(file: Path, whose: str) -> Layer:
     text = text_of(file)
-    if not text and file.exists():  # as a file whose content was lost
+    if not text and file.exists():  # like a file whose content was lost
         raise BadInput(
             f"{file} is empty, so refold cannot know which rules you set: restore the file, or "
             "delete it to start without settings"
@@ -117,7 +117,7 @@ def text_of(file: Path) -> str:
 
 def from_text(text: str, name: str, origin: str) -> Layer:
     """The settings in a text of TOML. Raises `BadInput` that begins with `name`."""
-    import tomllib  # only who has a file pays for it
+    import tomllib  # imported only if there is a file
 
     text = text.removeprefix(BYTE_ORDER_MARK)
     try:
@@ -180,7 +180,7 @@ def _flatten(
 
 
 def _no_toml(name: str, text: str, error: Exception) -> str:
-    """`tomllib` says at the end of its sentence where it is."""
+    """The error, with the position that `tomllib` puts at its end."""
     said = str(error)
     what, _, place = said.partition(" (at ")
     if found := re.fullmatch(r"line (\d+), column (\d+)\)", place):
@@ -196,7 +196,7 @@ SETTINGS_SOURCE = "settings"  # the source of a rule that came from no file and 
 
 
 def rules_of(permissions: Permissions, place: str = "") -> tuple[Rule, ...]:
-    """Raises `BadInput` for a rule that is none, or that breaks its own examples.
+    """Parse the rules. Raises `BadInput` if one is invalid or breaks its examples.
 
     It begins with `place`, or else with the source of the rule.
     """
@@ -209,7 +209,7 @@ def rules_of(permissions: Permissions, place: str = "") -> tuple[Rule, ...]:
 
 
 def rules_with_source(items: Iterable[object], origin: Origin) -> tuple[RuleWithCases, ...]:
-    """Rules with the place where they are written."""
+    """Rules, each with its source."""
     return tuple(_rule_with_source(each, origin) for each in items)
 
 

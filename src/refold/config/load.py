@@ -76,7 +76,7 @@ RENAMED_SETTINGS: Mapping[str, str] = MappingProxyType({
     "backend.window": "backend.window_messages",
 })  # fmt: skip
 _RULES_PREFIX = "permissions."
-_NO_UTF8 = r"[\ud800-\udfff]"  # bytes of a variable or a flag that are none
+_NO_UTF8 = r"[\ud800-\udfff]"  # bytes of a variable or flag that are not UTF-8
 _MAX_VALUE_CHARS = 300  # letters of a value in an error
 
 
@@ -85,7 +85,7 @@ class UnknownSetting(BadInput):
 
 
 class Loaded(Struct, frozen=True):
-    """The settings, and where each value that is no default came from.
+    """The settings, and the origin of each value that is not the default.
 
     `unknown` are sentences about environment variables that name no setting.
     """
@@ -102,10 +102,10 @@ def load(
     between: Sequence[Layer] = (),
     managed: Path = MANAGED_FILE,
 ) -> Loaded:
-    """Read every layer. Raises `BadInput` for the first thing that is wrong.
+    """Read every layer. Raises `BadInput` for the first error.
 
     The layers `between` win over the user's file and nothing else. A variable that names no
-    setting is left out: it may be another program's, or a secret that a server is to get.
+    setting is skipped: it may belong to another program, or be a secret for a server.
     """
     known, unknown = _split_variables(environ)
     layers = layers_of(file, known, flags, between, managed)
@@ -115,7 +115,7 @@ def load(
 def _split_variables(
     environ: Mapping[str, str],
 ) -> tuple[Mapping[str, str], tuple[str, ...]]:
-    """The variables without those that name no setting, and a sentence for each of these."""
+    """The variables that name a setting, and a sentence for each of the others."""
     unknown = dict[str, str]()
     for name in environ:
         if name.startswith("REFOLD_"):
@@ -124,7 +124,7 @@ def _split_variables(
             except UnknownSetting as error:
                 unknown[name] = str(error)
             except BadInput:
-                pass  # it is reported with its layer
+                pass  # its layer reports it
     if not unknown:
         return environ, ()
     known = {name: text for name, text in environ.items() if name not in unknown}
@@ -162,8 +162,8 @@ def combine(layers: Iterable[Layer]) -> Loaded:
         origins[key] = found
     settings = msgspec.convert(_to_tables(origins), Settings, strict=False)
     if settings.budget.dollars and _DOLLARS in origins and _TOKENS not in origins:
-        # A limit in dollars was chosen: the default in tokens must not pass for it where the
-        # price is not known. `engine.policies.budget` refuses such a model.
+        # A limit in dollars was chosen: the default in tokens must not replace it if the
+        # price is unknown. `engine.policies.budget` refuses such a model.
         settings = replace(settings, budget=replace(settings.budget, tokens=0))
     rules_of(settings.permissions)
     return Loaded(settings, origins)
@@ -181,7 +181,7 @@ def in_order(layers: Iterable[Layer]) -> Layer:
 
 
 def check_layer(layer: Layer) -> Layer:
-    """Each setting of a layer, checked. Raises `BadInput`; for unknown tables, too."""
+    """Each setting of a layer, checked. Raises `BadInput`, also for unknown tables."""
     for given, found in layer:
         if found.value == {} and is_table(canonical(given)):
             continue
@@ -301,7 +301,7 @@ def _check(key: str, found: Origin, given: str) -> None:
 
 
 def _as_written(key: str, found: Origin) -> str:
-    """The key, or the environment variable for it, in the form in which `found` was given."""
+    """The key, or its environment variable if `found` is from the environment."""
     variable = found.origin.startswith(VARIABLE_LAYER)
     return "REFOLD_" + key.upper().replace(".", "__") if variable else key
 
@@ -341,7 +341,7 @@ def _items(value: object) -> tuple[object, ...]:
 
 
 def choices(whole: "type[Struct]", path: Sequence[str]) -> tuple[str, ...]:
-    """The values that the setting of this path in the class `whole` can have, or ()."""
+    """The choices of the setting at this path in the class `whole`, or ()."""
     import msgspec.inspect as inspect
 
     found = _inside(inspect.type_info(whole), path)
@@ -373,7 +373,7 @@ def _values(kind: "Type") -> tuple[str, ...]:
         case inspect.BoolType():
             return ("true", "false")
         case inspect.UnionType(types):
-            # A choice and any text is any text.
+            # A choice or any text means any text.
             each = [_values(one) for one in types]
             return tuple(value for values in each for value in values) if all(each) else ()
         case inspect.Metadata(inner):

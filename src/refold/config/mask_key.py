@@ -14,8 +14,8 @@ _KEY_BYTES = 32
 
 
 def read_mask_key(data: Path) -> bytes:
-    """The key in the data directory. Where none can be stored, one for this process."""
-    from secrets import token_bytes  # few starts mask anything
+    """The key in the data directory. If it cannot be stored, one for this process."""
+    from secrets import token_bytes  # rarely needed
 
     file = data / KEY_FILE
     with suppress(OSError):

@@ -1,7 +1,8 @@
-"""The tokens of MCP servers, kept as API keys are: in a file for the user alone, or the keyring.
+"""Stores the tokens of MCP servers like API keys: in a private file, or the keyring.
 
 They have a file of their own beside the one of the keys. A token stays where its login put
-it; each that is read or written is masked from then on. `mcp.grants` says what is kept.
+it; each that is read or written is masked from then on. `mcp.grants` defines the stored
+data.
 """
 
 from collections.abc import Callable
@@ -17,17 +18,17 @@ from refold.mcp.grants import Grant
 from refold.place.private_files import file_lock
 
 _TOKENS_FILE = "mcp_tokens.toml"
-_IN_KEYRING = "keyring"  # in the file, in place of what is in the keyring
+_IN_KEYRING = "keyring"  # in the file, for an entry in the keyring
 
 
 class StoredGrants:
-    """`learn` is called with each secret that is read or written. Waits: call it in a thread."""
+    """`learn` is called with each secret that is read or written. Blocks: use a thread."""
 
     def __init__(self, paths: Paths, learn: Callable[..., None]) -> None:
         self.file, self._learn = paths.config / _TOKENS_FILE, learn
 
     def read(self, name: str, url: str) -> Grant | None:
-        """Raises `BadInput` where others can read the file."""
+        """The stored login, if any. Raises `BadInput` if others can read the file."""
         entry = _entry(name, url)
         text = credentials.read(self.file).get(entry, "")
         if text == _IN_KEYRING:
@@ -47,7 +48,7 @@ class StoredGrants:
     def write(
         self, name: str, url: str, grant: Grant, *, in_keyring: bool | None = None
     ) -> None:
-        """`in_keyring` None: where the one before it is. Raises `BadInput`."""
+        """Store a login. `in_keyring` None: where the former one is. Raises `BadInput`."""
         self._mask(grant)
         entry, text = _entry(name, url), msgspec.json.encode(grant).decode()
         was = credentials.read(self.file).get(entry, "") == _IN_KEYRING
@@ -59,14 +60,14 @@ class StoredGrants:
         credentials.store(self.file, entry, text)
 
     def remove(self, name: str, url: str) -> bool:
-        """Whether there was a login. Raises `BadInput`."""
+        """Remove a login; False if there was none. Raises `BadInput`."""
         entry = _entry(name, url)
         if credentials.read(self.file).get(entry) == _IN_KEYRING:
             keyring.remove(entry)
         return credentials.remove(self.file, entry)
 
     def alone(self) -> AbstractContextManager[None]:
-        # Another lock than that of the file, which `write` takes.
+        # Not the lock of the file, which `write` takes.
         return file_lock(self.file.with_suffix(".renewing"))
 
     def _mask(self, grant: Grant) -> None:
@@ -74,5 +75,5 @@ class StoredGrants:
 
 
 def _entry(name: str, url: str) -> str:
-    """An address may hold a key, so only its hash is in the name."""
+    """The name of an entry. An address may hold a key, so the name has only its hash."""
     return f"mcp {name} {sha256(url.encode(errors='surrogatepass')).hexdigest()[:16]}"

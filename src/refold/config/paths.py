@@ -33,7 +33,7 @@ class Paths(Struct, frozen=True):
 
     @property
     def server(self) -> Path:
-        """Of the server. Conversations with a workspace of their own have it in `workspaces`."""
+        """The server's files; workspaces of conversations are in `workspaces`."""
         return self.state / "server"
 
     @property
@@ -46,7 +46,7 @@ def paths(environ: Mapping[str, str]) -> Paths:
     if home := environ.get("REFOLD_HOME"):
         try:
             whole = Path(home).expanduser().absolute()
-        except RuntimeError as error:  # ~somebody who is not there
+        except RuntimeError as error:  # ~NAME of an unknown user
             raise BadInput(f"REFOLD_HOME is {home!r}: {error}") from error
         return Paths(whole, whole, whole)
     return Paths(
@@ -57,8 +57,8 @@ def paths(environ: Mapping[str, str]) -> Paths:
 
 
 def login_name() -> str:
-    """The user of this process, as the system calls it; "" for one without a name."""
-    from pwd import getpwuid  # few systems are without it
+    """The login name of this process's user; "" if there is none."""
+    from pwd import getpwuid  # missing on some systems
 
     try:
         return getpwuid(os.getuid()).pw_name
@@ -67,10 +67,9 @@ def login_name() -> str:
 
 
 def user_trees(paths: Paths, roots: Sequence[str]) -> tuple[str, ...]:
-    """Directories in ours with files of the user, for a session that works in these `roots`.
-
-    They are worktrees, and the workspace that the server made for this conversation; those
-    of other conversations are none. Links are followed.
+    """Directories within ours that hold the user's files, for a session with these `roots`.
+    They are worktrees, and the workspace that the server made for this conversation, but
+    not those of others. Links are followed.
     """
     made = os.path.realpath(paths.server / "workspaces")
     own = (root for root in roots if os.path.dirname(root) == made)
@@ -78,8 +77,8 @@ def user_trees(paths: Paths, roots: Sequence[str]) -> tuple[str, ...]:
 
 
 def home(environ: Mapping[str, str]) -> str:
-    """The person's home directory, links followed."""
-    import pwd  # only who has no HOME needs it
+    """The user's home directory, links followed."""
+    import pwd  # only needed without HOME
 
     try:
         found = environ.get("HOME") or pwd.getpwuid(os.geteuid()).pw_dir

@@ -1,6 +1,6 @@
 """Reads the settings and texts of a folder with caution: another user may have written them.
 
-They are read once, and what was read is shown, trusted and used. They may set little:
+They are read once, and that content is shown, trusted and used. They may set little:
 nothing that sends a key elsewhere, runs a program or loosens the sandbox.
 `folder_settings` decides whether they count.
 """
@@ -34,7 +34,7 @@ TOOLS_DIRECTORY = f"{PROJECT_DIRECTORY}/tools"  # files of tools
 AGENT_FILES = ("agents.toml", "agents.yaml", "agents.json")  # `declared` reads them
 # Other programs have files of these names, too.
 _AGENTS_PATTERN = rb'(?m)^\s*\[agents\.|^agents\s*:|^\s*\{?\s*"agents"\s*:'
-# Any value will do.
+# Settings with any value.
 _FREE_SETTINGS = frozenset({
     "models.main", "models.small", "models.big", "models.judge", "effort", "fallback_models",
     "permissions.allow", "permissions.ask", "permissions.deny",
@@ -42,7 +42,7 @@ _FREE_SETTINGS = frozenset({
     "limits.repeated_calls", "limits.repeated_searches", "limits.refused_responses", "limits.result_chars", "limits.output_tokens",
     "preset", "instructions",
 })  # fmt: skip
-# Only these values.
+# Settings with only these values.
 _BOUND_SETTINGS: Mapping[str, tuple[object, ...]] = {
     "permission_mode": ("default", "accept-edits", "plan", "rules-only"),
     "sandbox.profile": ("read-only",),
@@ -98,7 +98,7 @@ def project(directory: Path, own: Path) -> Project:
 
 
 def in_words(found: Project) -> tuple[str, ...]:
-    """What the files say, a line for each setting, fit for a screen."""
+    """The content of the files, a line for each setting, safe to display."""
     lines = list[str]()
     for file in found.files:
         lines.append(f"{on_one_line(file.name)}:")
@@ -131,7 +131,7 @@ def in_words(found: Project) -> tuple[str, ...]:
 
 def _files(folder: str, own: Path) -> Iterator[ProjectFile]:
     def is_own(found: os.stat_result) -> bool:
-        """Refold's own home may be this folder."""
+        """Whether this folder is refold's own home."""
         with suppress(OSError):
             return os.path.samestat(found, own.stat())
         return False
@@ -175,7 +175,7 @@ def _tool_files(
 def _hook_files(
     folder: str, is_own: Callable[[os.stat_result], bool]
 ) -> Iterator[ProjectFile]:
-    """Files with hooks, checked: one that makes no sense might have refused something."""
+    """Files with hooks, checked: an invalid one may be meant to refuse something."""
     for name in HOOK_FILES:
         top, _, file = name.partition("/")
         for called, content in small_files(folder, top, (file,), is_own).items():
@@ -193,7 +193,7 @@ def hook_files_in(found: Project) -> dict[str, bytes]:
 
 
 def any_agent_file(directory: Path, config: Path) -> bool:
-    """Is there a file of agents in one of the usual places?"""
+    """Whether there is a file of agents in one of the usual places."""
     tops = (directory, directory / ".refold", config)
     return any(os.path.lexists(top / name) for top in tops for name in AGENT_FILES)
 
@@ -227,7 +227,7 @@ def tools_in(found: Project) -> dict[str, bytes]:
 
 
 def read(called: str, whose: str, content: bytes) -> ProjectFile:
-    """What such a file says. Raises `BadInput` for what makes no sense, or must not be."""
+    """Parse such a file. Raises `BadInput` for invalid or forbidden content."""
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -242,7 +242,7 @@ def read(called: str, whose: str, content: bytes) -> ProjectFile:
 
 
 def check_allowed(key: str, origin: Origin) -> tuple[str, Origin]:
-    """What came in, if a project may say so. Raises `BadInput`."""
+    """Return the setting if a project may have it. Raises `BadInput`."""
     if key in _FREE_SETTINGS:
         return key, origin
     bound = _BOUND_SETTINGS.get(key, ())
@@ -298,14 +298,14 @@ class FolderTexts(Struct, frozen=True):
 
     @property
     def names(self) -> str:
-        """Some of them, for a sentence."""
+        """Some of the names, for a sentence."""
         named = ", ".join(each.called for each in self.found[:_MOST_NAMES])
         more = len(self.found) - _MOST_NAMES
         return f"{named} and {more} more" if more > 0 else named
 
 
 def texts(directory: str | os.PathLike[str]) -> FolderTexts:
-    """Raises nothing that a folder could cause."""
+    """The texts of a folder. The content of a folder cannot make it raise."""
     real = os.path.realpath(directory)
     root = root_of(real)
     found = list[FolderText]()
@@ -318,12 +318,12 @@ def texts(directory: str | os.PathLike[str]) -> FolderTexts:
 
 
 def describe_texts(found: FolderTexts) -> tuple[str, ...]:
-    """A line for each, fit for a screen."""
+    """A line for each text, safe to display."""
     return tuple(f"{each.called} ({each.about})" for each in found.found)
 
 
 def _folder(path: str, directory: str, root: str) -> str:
-    """The folder of the chain that the file counts for: .refold/x is the one above."""
+    """The folder of the chain for which the file counts: for .refold/x its parent."""
     folders = chain(directory, root)
     found: str = os.path.dirname(path)
     while found not in folders:
@@ -362,7 +362,7 @@ def _size(path: str) -> str:
 # Reading small files: no link is followed, no pipe waited for, and nothing large read.
 # Every failure is one sentence.
 
-MAX_SETTINGS_BYTES = 64 * 1024  # bytes; settings are short, and a person has to read them
+MAX_SETTINGS_BYTES = 64 * 1024  # settings are short, and a person has to read them
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 

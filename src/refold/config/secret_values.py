@@ -22,7 +22,7 @@ _SECRET_NAME = re.compile(
     r"|[_.-](?:PASS|PWD|PASSPHRASE|PAT)$|^(?:PGPASSWORD|SSHPASS)$",
     re.IGNORECASE,
 )
-# Headers that say it in another way.
+# Headers that are secret by other names.
 _SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie"})
 _LONGEST_WORD = 14  # letters
 _WORD_PATTERN = re.compile(r"[a-z]+|[A-Z]+|[A-Z][a-z]+")
@@ -35,7 +35,7 @@ _LOGIN_PATTERN = re.compile(r"(?<=://)[^/@\s]+(?=@)")  # user:password@ of an ad
 
 
 def masks_of(environ: Mapping[str, str], places: Paths | None) -> Redactor:
-    """Never raises: keys that cannot be read cannot be shown either."""
+    """The masks of known secrets. Never raises: unreadable keys cannot be shown either."""
     values = list(secrets_by_name(environ.items(), ()))
     if places is not None:
         with suppress(BadInput):
@@ -84,7 +84,7 @@ def _can_be_secret(value: str) -> bool:
 
 
 def _is_word(value: str) -> bool:
-    """Whether it looks like a word of a language: one case, not long, and speakable."""
+    """Whether it looks like a word: one case, not long, and pronounceable."""
     speakable = not _UNSPEAKABLE_PART.search(value)
     return (
         len(value) <= _LONGEST_WORD and bool(_WORD_PATTERN.fullmatch(value)) and speakable
@@ -94,8 +94,8 @@ def _is_word(value: str) -> bool:
 def may_be_secret(name: str, value: str, masks: Redactor) -> bool:
     """Whether a variable should not go to another program unless the user said so.
 
-    Wider than `is_secret`, which masks what is shown: a name that only sounds so counts, a
-    credential in the value, and a password in an address.
+    Wider than `is_secret`, which masks what is shown: names that only suggest a secret
+    count, and credentials in the value or in an address.
     """
     content = value.encode("utf-8", "replace")
     return bool(

@@ -1,7 +1,7 @@
 """Security profiles: a mode, a sandbox and rules under one name, as a layer of settings.
 
-A profile has no power of its own: it sets what a user could have set one by one. It counts
-where it is chosen, so a later layer still wins. `config.load` combines the layers.
+A profile only sets what a user could set one by one. It counts in the layer that chooses
+it, so a later layer still wins. `config.load` combines the layers.
 
 Below all layers a profile would lose to one old line of a settings file; above all of them
 it would override the administrator. Only the one that was chosen last is expanded, because
@@ -15,7 +15,7 @@ from refold.config.layers import Origin
 
 PROFILE_SETTING = "security_profile"
 
-# What may hold a key or a password.
+# Files that may hold a key or a password.
 _SECRET_FILES = (
     "read_file(**/.env)",
     "read_file(**/.env.*)",
@@ -23,7 +23,7 @@ _SECRET_FILES = (
     "read_file(**/id_rsa*)",
     "read_file(**/id_ed25519*)",
 )
-_OUTSIDE_TOOLS = ("web_fetch", "web_search", "mcp__*")  # what leaves the machine
+_OUTSIDE_TOOLS = ("web_fetch", "web_search", "mcp__*")  # tools that send data out
 
 SECURITY_PROFILES: Mapping[str, Mapping[str, object]] = MappingProxyType({
     "open": {
@@ -56,10 +56,10 @@ SECURITY_PROFILES: Mapping[str, Mapping[str, object]] = MappingProxyType({
 def with_profile(
     layers: Iterable[Iterable[tuple[str, Origin]]],
 ) -> list[list[tuple[str, Origin]]]:
-    """The layers, checked before, with the settings of the profile that was chosen last.
+    """The checked layers, with the settings of the profile that was chosen last.
 
-    They come first in the layer that chose it: its own settings win over them, and they
-    win over those of the layers before.
+    These come first in the layer that chose it: its own settings win over them, and they
+    win over earlier layers.
     """
     found = [list(layer) for layer in layers]
     chosen = [(n, origin) for n, layer in enumerate(found) for key, origin in layer

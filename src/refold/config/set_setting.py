@@ -49,7 +49,7 @@ class SettingsFile(Struct, frozen=True):
         )
 
     def check(self, text: str) -> None:
-        """Raises `BadInput` for the first thing that is wrong in `text`."""
+        """Raise `BadInput` for the first error in `text`."""
         if self.whose == "user":
             combine([from_text(text, self.display_name, f"user {self.path}")])
         else:
@@ -69,7 +69,7 @@ def file_of(whose: Whose, folder: Path, places: Paths) -> SettingsFile:
 
 
 def set_value(file: SettingsFile, key: str, text: str) -> object:
-    """Write `key` as what `text` says, and give that. Raises `BadInput`."""
+    """Set `key` to the value of `text`, and return that value. Raises `BadInput`."""
     from refold.config.toml_edit import with_value  # tomlkit takes 30 ms
 
     value = _convert(key, text)
@@ -107,7 +107,7 @@ def remember(places: Paths, key: str, value: str) -> None:
 def _change(
     file: SettingsFile, key: str, change: Callable[[str, tuple[str, ...]], str]
 ) -> bool:
-    """Did that change anything?"""
+    """Change the file. Return True if its text differs now."""
     with _file_lock(file):
         whole = file.text()
         before = whole.removeprefix(BYTE_ORDER_MARK)
@@ -133,7 +133,7 @@ def _file_lock(file: SettingsFile) -> Generator[None]:
 
 def _write(file: SettingsFile, text: str) -> None:
     if file.whose == "user":
-        # An empty file counts as one that was damaged.
+        # An empty file counts as damaged.
         write(file.path, text or "# No setting is set.\n")
         return
     if file.path.is_symlink() or file.path.parent.is_symlink():
@@ -150,7 +150,7 @@ def _write(file: SettingsFile, text: str) -> None:
 
 
 def _convert(key: str, text: str) -> object:
-    """The value in the type that the setting has."""
+    """Convert the value to the type of the setting."""
     given: object = text
     if text.lstrip().startswith(("[", "{")):
         try:
@@ -170,7 +170,7 @@ def _convert(key: str, text: str) -> object:
 
 
 def _as_written(file: SettingsFile, text: str, key: str) -> tuple[str, ...]:
-    """The path of the setting as the file has it, or as it was given."""
+    """The path of the setting as spelled in the file, or else as passed."""
     wanted = canonical(key)
     written = from_text(text, file.display_name, "")
     same = (origin.path for name, origin in written if canonical(name) == wanted)

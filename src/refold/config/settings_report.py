@@ -1,7 +1,7 @@
-"""The value of each setting in every layer, and every problem: for display and repair.
+"""Reports the value of each setting in every layer, and every problem.
 
 `load` stops at the first error, because a start must not guess. Here all errors are
-collected, and all other settings still count.
+collected, and the other settings still count.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -39,7 +39,7 @@ from refold.views.settings_list import LayerValue, Setting, lines
 
 
 class SettingOrigins(Struct, frozen=True):
-    """`chain`: the values of a key in order; the last wins. Rules of all count."""
+    """`chain` has the values of a key in order; the last wins, but all rules count."""
 
     settings: Settings
     chain: Mapping[str, tuple[Origin, ...]]
@@ -60,7 +60,7 @@ def origins_report(
     flags: Mapping[str, object] | None = None,
     managed: Path = MANAGED_FILE,
 ) -> SettingOrigins:
-    """All settings of `directory` with their origins. Raises nothing because of their content."""
+    """All settings of `directory` with their origins. No content makes it raise."""
     problems = list[str]()
     folders = TrustedFolders(places.folders)
     found = project(directory, places.settings)
@@ -131,7 +131,7 @@ async def in_words(
 def settings_without_secrets(
     found: SettingOrigins, masks: Redactor, keys: tuple[str, ...] = ()
 ) -> tuple[Setting, ...]:
-    """Those of `keys`, or all, without secrets. Raises `BadInput` for a key that is none."""
+    """The settings of `keys`, or all, without secrets. Raises `BadInput` if unknown."""
     values = found.values
     wanted = [each for key in keys for each in settings_of_key(key, values).items()]
     shown = wanted if keys else values.items()

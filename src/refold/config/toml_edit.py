@@ -65,7 +65,7 @@ def _edit(
             after = after.removesuffix(line_end)
         if _without_empty_tables(tomllib.loads(after)) == _without_empty_tables(wanted):
             return after
-    except (TOMLKitError, ValueError):  # tomlkit cannot write what is valid in this place
+    except (TOMLKitError, ValueError):  # tomlkit cannot write a valid value here
         pass
     raise BadInput(
         f"{'.'.join(path)} is written there in a form that can only be edited by hand: "
@@ -148,7 +148,7 @@ def _new_table(path: Names, value: Item) -> Table:
 def _insert(
     body: list[tuple[Key | None, Item]], path: Names, value: Item, *, at_top: bool = False
 ) -> None:
-    """Insert behind the last key: `tomlkit` would do so behind the next table's comment."""
+    """Insert after the last key: `tomlkit` would insert after the next table's comment."""
     at = 0
     for place, (name, item) in enumerate(body):
         if name is not None and (name.is_dotted() or not isinstance(item, Table | AoT)):
@@ -160,7 +160,7 @@ def _insert(
 
 
 def _header_end(body: list[tuple[Key | None, Item]]) -> int:
-    """Behind the comment at the top that a blank line, or nothing, follows."""
+    """The index after the comment at the top that ends with a blank line or the file."""
     end = 0
     while end < len(body) and isinstance(body[end][1], Comment):
         end += 1

@@ -31,7 +31,7 @@ _RULE_VERDICTS: tuple[Verdict, ...] = ("allow", "ask", "deny")
 
 
 class TrustedFolders:
-    """`file` is created when there is something to store. All may raise `BadInput`."""
+    """`file` is created when needed. All methods may raise `BadInput`."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -43,13 +43,13 @@ class TrustedFolders:
         if not found.files:
             return "nothing"
         entry = self._entry(found.folder)
-        # A folder may be trusted for its instructions, its settings never shown.
+        # A folder may be trusted for its instructions before its settings were shown.
         if not entry.get("trusted") or "shown" not in entry:
             return "new"
         return "trusted" if entry.get("shown") == found.hashes else "changed"
 
     def trust(self, found: Project) -> None:
-        """A person has seen these settings, and wants them."""
+        """Trust these settings, which the user has seen."""
         if found.problem:
             raise BadInput(found.problem)
 
@@ -59,7 +59,7 @@ class TrustedFolders:
         self._change(found.folder, change)
 
     def trust_texts(self, folder: Path | str) -> None:
-        """The user trusts the texts of this folder: instructions, prompts, skills."""
+        """Trust the texts of this folder: instructions, prompts, skills."""
 
         def change(entry: _Document) -> None:
             entry["trusted"] = True
@@ -95,7 +95,7 @@ class TrustedFolders:
         return {name: _hashes_of(e) for name, e in entries.items() if e.get("trusted")}
 
     def always(self, folder: Path | str, *rules: str) -> None:
-        """From now on these rules allow calls in this folder. Raises `BadInput`."""
+        """Store rules that allow calls in this folder. Raises `BadInput`."""
         self.add(folder, {"allow": rules})
 
     def add(self, folder: Path | str, rules: _Verdicts) -> None:
@@ -113,7 +113,7 @@ class TrustedFolders:
         self._change(os.path.realpath(folder), change)
 
     def allow_variables(self, folder: Path | str, marks: Iterable[str]) -> None:
-        """The user lets servers of this folder's files have variables: `variable_mark`s."""
+        """Allow variables, as `variable_mark`s, for servers of this folder's files."""
 
         def change(entry: _Document) -> None:
             before = _texts(entry, "variables")
@@ -126,7 +126,7 @@ class TrustedFolders:
         return frozenset(_texts(self._entry(os.path.realpath(folder)), "variables"))
 
     def allow_namespaces(self, folder: Path | str) -> None:
-        """The user lets the commands in this folder make namespaces, if the settings say so."""
+        """Allow namespaces for commands in this folder, if the settings enable them."""
 
         def change(entry: _Document) -> None:
             entry["user_namespaces"] = True
@@ -166,7 +166,7 @@ class TrustedFolders:
     def _read(self) -> _Document:
         try:
             about = self._file.stat()
-        except OSError:  # it is not there, or `read_decisions` says what is wrong
+        except OSError:  # it is missing, or `read_decisions` reports the error
             about = None
         if about and (about.st_mode & 0o022 or about.st_uid not in (os.geteuid(), 0)):
             raise BadInput(
@@ -202,7 +202,7 @@ class TrustedFolders:
 
 
 def _parse_toml(content: bytes) -> _Document:
-    import tomllib  # only who has a file pays for it
+    import tomllib  # imported only if there is a file
 
     try:
         return tomllib.loads(content.decode())

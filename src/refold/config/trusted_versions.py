@@ -21,13 +21,13 @@ from refold.values.printable_names import escape_name
 from refold.values.text import clean
 
 _RECORD_DIRECTORY = "trusted_texts"
-_MAX_RECORD_BYTES = 32 * 1024 * 1024  # bytes of a record
-_MOST_TEXT = 8 * 1024 * 1024  # characters that are recorded when a folder is trusted
+_MAX_RECORD_BYTES = 32 * 1024 * 1024  # of a record
+_MOST_TEXT = 8 * 1024 * 1024  # recorded when a folder is trusted
 _MOST_NOTICES = 8
 
 
 class TextVersion(Struct, frozen=True):
-    """A file that instructs the model. `trusted` is what the user knows of it, None: nothing.
+    """A file that instructs the model. `trusted` is the version the user knows, or None.
 
     `declined`: the user has seen the change, and keeps the trusted version.
     """
@@ -39,7 +39,7 @@ class TextVersion(Struct, frozen=True):
 
 
 class _Record(Struct, frozen=True):
-    """Texts by the paths of their files from the folder; hashes of changes that the user declined."""
+    """Texts by paths relative to the folder; hashes of changes that the user declined."""
 
     folder: str
     files: dict[str, str]
@@ -47,9 +47,9 @@ class _Record(Struct, frozen=True):
 
 
 class TrustedVersions:
-    """Of the trusted folder `folder`. Where nothing was recorded, what is read is trusted.
-
-    `base` is the folder that holds the files, if that is another: the same folder in a worktree.
+    """The versions of the trusted folder `folder`. If none are recorded, the files are
+    trusted as read. `base` is the folder with the files, if it differs: the same folder in
+    a worktree.
     With `present`, files count as they are, and changes are only listed.
     """
 
@@ -68,12 +68,12 @@ class TrustedVersions:
 
     @property
     def changes(self) -> Sequence[TextVersion]:
-        """The files read by now that are not as the user knows them."""
+        """The files read so far that differ from the versions that the user knows."""
         return tuple(self._changes.values())
 
     @property
     def paths(self) -> Sequence[str]:
-        """The files of which a version is trusted."""
+        """The files with a trusted version."""
         files = self._record.files if self._record else ()
         return tuple(os.path.normpath(os.path.join(self._base, each)) for each in files)
 
@@ -95,9 +95,8 @@ class TrustedVersions:
         return now if self._present else known
 
     def notices(self, directory: str, but: Collection[str] = ()) -> tuple[str, ...]:
-        """A sentence about each change, which names the file from `directory`.
-
-        None of the changes of the paths in `but`.
+        """A sentence about each change, with the path relative to `directory`. Changes of
+        the paths in `but` are left out.
         """
         news = (each for each in self.changes if each.path not in but)
         said = [self._notice(each, directory) for each in news]
@@ -108,7 +107,7 @@ class TrustedVersions:
         return tuple(said)
 
     def record_first(self) -> None:
-        """After the first reading: what was read is what the user trusts."""
+        """Record what was read as trusted, after the first reading."""
         if self._record is None:
             room, files = _MOST_TEXT, dict[str, str]()
             for name, text in self._first.items():
@@ -118,7 +117,7 @@ class TrustedVersions:
             self._write(lambda _: _Record(self._folder, files))
 
     def accept(self, changes: Sequence[TextVersion]) -> None:
-        """The user has seen these changes, and wants them."""
+        """Trust these changes, which the user has seen."""
         new = {self._name(each.path): _plain(each.now) for each in changes}
 
         def change(record: _Record) -> _Record:
@@ -130,7 +129,7 @@ class TrustedVersions:
             self._changes.pop(each.path, None)
 
     def decline(self, changes: Sequence[TextVersion]) -> None:
-        """The user has seen these changes, and does not want them."""
+        """Record that the user has seen these changes and declined them."""
         seen = {self._name(each.path): _hash(each.now) for each in changes}
         self._write(lambda r: _Record(self._folder, r.files, r.declined | seen))
 
@@ -172,7 +171,7 @@ class TrustedVersions:
             ) from error
 
     def _write(self, change: Callable[[_Record], _Record]) -> None:
-        """Another process may have changed the record meanwhile."""
+        """Change the current record, which another process may have written meanwhile."""
         try:
             with file_lock(self._file):
                 record = change(self._read() or _Record(self._folder, {}))
@@ -183,13 +182,13 @@ class TrustedVersions:
 
 
 def forget_versions(data: Path, folder: str) -> None:
-    """The folder is not trusted any more: once it is again, what is there then counts."""
+    """Remove the record of a distrusted folder. If trusted again, its files then count."""
     with suppress(OSError):
         _file(data, folder).unlink(missing_ok=True)
 
 
 def _plain(text: str) -> str:
-    """As every reader sees it, whichever way it opens the file."""
+    """The text without differences that depend on how a file is opened."""
     return clean(text.removeprefix("\ufeff").replace("\r\n", "\n"))
 
 
