@@ -1,7 +1,7 @@
-"""What a hook answered, of its exit status and what it printed, or of what it returned.
+"""Parses the answer of a hook from its exit status and output, or its return value.
 
-The protocol is that of Claude Code. A hook can deny, ask and add. Its "allow" means that it
-has no objection, and nothing more: what runs without asking, the rules and the mode decide.
+The protocol is that of Claude Code. A hook can deny, ask and add. Its "allow" only means
+that it has no objection: the rules and the mode decide what runs without asking.
 Pure.
 """
 
@@ -17,21 +17,21 @@ from refold.values.printable_names import shorten
 from refold.values.text import escape_outside
 
 BLOCKING_STATUS = 2  # the exit status
-MAX_OUTPUT_BYTES = 1024 * 1024  # that a hook may print
+MAX_OUTPUT_BYTES = 1024 * 1024  # that a hook may output
 _MAX_CONTEXT_CHARS = 10_000  # for the model
 _MAX_REASON_CHARS = 1_000  # of a reason
-# What these print, if it is not JSON, is text for the model.
+# The output of these, if it is not JSON, is text for the model.
 _TEXT_EVENTS = ("UserPromptSubmit", "SessionStart")
-# Fields of an object, of which each says whether something may go on.
+# Fields of an object that decide whether something may continue.
 _DECISION_FIELDS = frozenset(
     ("decision", "permissionDecision", "hookSpecificOutput", "continue")
 )
 
 
 class HookAnswer(Struct, frozen=True):
-    """`arguments` replace those of the call; None: they stay. `stop` ends the turn.
+    """A hook's answer. `arguments` replace those of the call, unless None. `stop` ends the turn.
 
-    `by_failure`: it blocks because it failed, and not because it objects.
+    `by_failure`: it blocks because it failed, not because it objects.
     """
 
     outcome: Literal["passed", "blocked", "failed"] = "passed"
@@ -86,7 +86,7 @@ def _decides(text: str) -> bool:
 
 
 def of_document(hook: Hook, document: object) -> HookAnswer:
-    """The answer as an object; None says nothing."""
+    """The answer from an object; None is an empty answer."""
     if document is None:
         return HookAnswer()
     if not isinstance(document, dict):
@@ -129,7 +129,7 @@ def of_document(hook: Hook, document: object) -> HookAnswer:
 def _decision(
     on: HookEvent, fields: Mapping[str, object], inner: Mapping[str, object]
 ) -> object:
-    """In the words of PreToolUse. For all other events `decision` is block or nothing."""
+    """The decision, in PreToolUse's words. For other events `decision` is block or absent."""
     words = {"approve": "allow", "block": "deny", "allow": "allow", "deny": "deny"}
     permission = inner.get("permissionDecision") if on == "PreToolUse" else None
     if permission is not None:
@@ -141,7 +141,7 @@ def _decision(
 def _misplacement(
     on: HookEvent, fields: Mapping[str, object], inner: Mapping[str, object]
 ) -> str:
-    """Where a decision stands that is not read there, or ""."""
+    """A sentence about a decision in a field where it is not read, or ""."""
     if on not in GUARD_EVENTS:
         return ""
     if "permissionDecision" in fields:
@@ -164,5 +164,5 @@ def _cut(text: str, max_chars: int) -> str:
 def _first(text: str) -> str:
     lines = text.strip().splitlines()
     if lines and lines[0].startswith("Traceback (most recent call last)"):
-        lines = lines[-1:]  # which says what was raised
+        lines = lines[-1:]  # its message names the exception
     return _cut(lines[0], 300) if lines else ""

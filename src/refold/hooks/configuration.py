@@ -1,8 +1,8 @@
 """Hooks as they are configured: reads `hooks.json` and the settings files of Claude Code.
 
 A file is an object from events to lists of `{"matcher": …, "hooks": […]}`, alone or under the
-key `hooks`. What cannot be understood is an error and not left out: a hook that is missing
-may be one that was meant to refuse something. Pure. `app.session_hooks` finds the files and
+key `hooks`. An entry that cannot be parsed is an error and not skipped: the hook may be
+meant to refuse something. Pure. `app.session_hooks` finds the files and
 runs the hooks.
 
 Functions of a program (`Agent(hooks=…)`) become hooks here and stand before those of the
@@ -26,16 +26,16 @@ from refold.values.printable_names import shorten
 from refold.values.similar_names import similar
 
 HOOK_EVENTS: tuple[HookEvent, ...] = get_args(HookEvent)
-# What waits for the consent of these does not go on without it.
+# Events whose hooks can block a call or message.
 GUARD_EVENTS: tuple[HookEvent, ...] = ("PreToolUse", "UserPromptSubmit")
 _DEFAULT_SECONDS: Mapping[str, float] = {"SessionEnd": 5.0, "Notification": 10.0}
 _USUAL_SECONDS, _MAX_SECONDS = 60.0, 600.0  # seconds
-_MAX_END_SECONDS = 30.0  # that leaving may take, at most
+_MAX_END_SECONDS = 30.0  # for closing, at most
 _MATCH_ALL = ("", "*")
 _SERVER_TOOL_PATTERN = re.compile(
     "mcp|__"
-)  # in a matcher: it may fit a tool that is not known yet
-_PROGRAM_SOURCE = "this program"  # where a function is from
+)  # in a matcher: may match a tool that is unknown yet
+_PROGRAM_SOURCE = "this program"  # the source of a function
 _MAX_NAME_CHARS = 40  # of a command
 _FIELD_BY_TYPE = {"command": "command", "python": "entry_point"}  # what each type needs
 _GROUP_KEYS = ("matcher", "hooks")
@@ -60,20 +60,20 @@ class Hook(Struct, frozen=True, dict=True):
     sandbox: bool = True
     required: bool = True
     source: str = ""
-    title: str = ""  # what its user calls it
-    of_claude: bool = False  # its file is written for another program
+    title: str = ""  # its name from the user
+    of_claude: bool = False  # from a file for another program
     function: Callable[[Mapping[str, object]], object] | None = None
-    hosts: tuple[str, ...] = ()  # that it reaches, as patterns of `values.hosts`
+    hosts: tuple[str, ...] = ()  # that it may reach, as patterns of `values.hosts`
 
     @property
     def name(self) -> str:
-        """What its user calls it, or what is run, on one line, perhaps cut."""
+        """Its name from the user, or its command, on one line, cut if long."""
         label = self.title or self.command or self.entry_point
         return shorten(" ".join(label.split()), _MAX_NAME_CHARS)
 
     @cached_property
     def key(self) -> str:
-        """Tells it apart from other hooks, as long as it is not changed."""
+        """An identifier of the hook, until it is changed."""
         parts = (self.on, self.matcher, self.command, self.entry_point, self.source)
         return sha256("\0".join(parts).encode(errors="replace")).hexdigest()[:16]
 
@@ -82,21 +82,21 @@ class Hook(Struct, frozen=True, dict=True):
         return re.compile(self.matcher)
 
     def fits(self, names: Sequence[str]) -> bool:
-        """Whether it is run for what has one of these names; without names always."""
+        """Whether the matcher accepts one of these names; True without names."""
         if self.matcher in _MATCH_ALL or not names:
             return True
         return any(self._pattern.fullmatch(name) for name in names)
 
 
 def matching(hooks: Sequence[Hook], on: HookEvent, *names: str) -> tuple[Hook, ...]:
-    """The hooks of an event, in their order. A tool is found by all its names."""
+    """The hooks of an event, in their order. A tool matches by any of its names."""
     if on in ("PreToolUse", "PostToolUse"):
         names = tuple(alias for name in names for alias in names_of(name))
     return tuple(hook for hook in hooks if hook.on == on and hook.fits(names))
 
 
 class HookFile(Struct, frozen=True):
-    """What a file says. `problems` are sentences about hooks that are not run."""
+    """The content of a file. `problems` are sentences about hooks that are not run."""
 
     hooks: tuple[Hook, ...] = ()
     problems: tuple[str, ...] = ()
@@ -156,7 +156,7 @@ def of_functions(functions: Mapping[str, object]) -> tuple[Hook, ...]:
                 raise BadInput(f"hooks[{event!r}]: {candidate!r} is not a function")
             function = cast("Callable[[Mapping[str, object]], object]", candidate)
             title = str(getattr(function, "__name__", type(candidate).__name__))
-            source = f"{_PROGRAM_SOURCE} ({len(hooks) + 1})"  # tells two of one name apart
+            source = f"{_PROGRAM_SOURCE} ({len(hooks) + 1})"  # for two of one name
             seconds = _DEFAULT_SECONDS.get(event, _USUAL_SECONDS)
             hooks.append(
                 Hook(event, seconds=seconds, source=source, title=title, function=function)
@@ -170,7 +170,7 @@ def _no_event(place: str, event: str) -> str:
 
 
 def unfit_matchers(hooks: Sequence[Hook], tools: Collection[str]) -> Iterator[str]:
-    """Sentences about matchers that fit none of these tools, and no tool of an MCP server."""
+    """Sentences about matchers that match none of these tools and no MCP tool."""
     names = [name for tool in tools for name in names_of(tool)]
     matchers = {
         hook.matcher: hook
@@ -186,12 +186,12 @@ def unfit_matchers(hooks: Sequence[Hook], tools: Collection[str]) -> Iterator[st
 
 
 def in_words(file: HookFile) -> tuple[str, ...]:
-    """A line for each hook and problem, for a screen."""
+    """A line for each hook and problem, for display."""
     return (*map(describe, file.hooks), *file.problems)
 
 
 def describe(hook: Hook) -> str:
-    """When it is run, and what is run."""
+    """A text about when the hook runs, and what it runs."""
     if hook.entry_point or hook.function:
         return f"{_when(hook)} calls: {hook.entry_point or hook.name}"
     suffix = "" if hook.sandbox else " (outside the sandbox)"

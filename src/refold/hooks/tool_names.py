@@ -1,12 +1,12 @@
 """Tools and their inputs by the names that hooks of Claude Code expect, and back.
 
-So that hooks which people have already are run for our tools and understand their calls. Our
-own names work, too. Pure.
+With these, existing hooks are run for our tools and understand their calls. Our own names
+work, too. Pure.
 """
 
 from collections.abc import Mapping
 
-# The first name is the one that a hook is told.
+# The first name is the one that is passed to a hook.
 _HOOK_NAMES: Mapping[str, tuple[str, ...]] = {
     "bash": ("Bash",), "background_run": ("Bash", "bash"), "monitor": ("Bash", "bash"),
     "edit_file": ("Edit",), "multi_edit": ("MultiEdit", "Edit"),
@@ -34,12 +34,12 @@ def names_of(tool: str) -> tuple[str, ...]:
 
 
 def our_name(name: str) -> str:
-    """Our name of the tool that a hook is told by this name; any other name stays."""
+    """Our name of the tool that has this name in a hook; any other name stays."""
     return next((tool for tool, names in _HOOK_NAMES.items() if name in names), name)
 
 
 def name_for_hook(tool: str) -> str:
-    """The name that a hook is told."""
+    """The name that is passed to a hook."""
     return _HOOK_NAMES.get(tool, (tool,))[0]
 
 
@@ -53,9 +53,9 @@ def input_for_hook(tool: str, arguments: Mapping[str, object]) -> dict[str, obje
 def input_of(
     tool: str, before: Mapping[str, object], changed: Mapping[str, object]
 ) -> dict[str, object]:
-    """Our arguments, of an input that a hook changed. `before` were those of the call.
+    """Convert an input that a hook changed. `before` are the arguments of the call.
 
-    Where both names of a parameter are there, the changed one counts.
+    If both names of a parameter are present, the changed one counts.
     """
     theirs = _HOOK_PARAMETERS.get(tool, {})
     arguments = {name: value for name, value in changed.items() if name not in theirs}
