@@ -1,1 +1,1 @@
-"""A task without a terminal: a prompt or orders in, answers out; and it always ends."""
+"""Tasks without a terminal: a prompt or orders in, answers out. A task always ends."""

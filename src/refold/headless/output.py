@@ -1,7 +1,7 @@
 """The output of a task without a terminal, in each format. docs/headless.md documents it.
 
-However the task ends, the last thing on stdout is its result; also if there never was a
-session, or its journal cannot be written any more.
+However the task ends, the last output on stdout is its result, even without a session or if
+the journal cannot be written any more.
 """
 
 import select
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from refold.views.stream_json.encode import Document, MakeRequest
 
 STREAM_FORMAT = "stream-json"
-MAX_WAITING_NEWS = 1_024  # pieces of news, behind a reader who is slow or stuck
-_MAX_DENIALS_SHOWN = 5  # that are told one by one
+MAX_WAITING_NEWS = 1_024  # frames that wait for a slow reader
+_MAX_DENIALS_SHOWN = 5  # listed one by one
 _MAX_CALL_CHARS = 100  # of a call
 _ALLOW_HINT = "allow them with --allow, --permission-mode or --yolo; "
 _REASONS_HINT = "--output-format json has the reasons"
 _UNREAD_REASON = "the program that read the output has ended"
 _GOOD_OUTCOMES = ("answered", "final", "plan_ready")
-_READER_TIMEOUT_SECONDS = 2.0  # for a reader who reads nothing, once we are to end
-# All that is told of the news to those who do not read them: as documents of `Notice`, `Retry`.
+_READER_TIMEOUT_SECONDS = 2.0  # for a stuck reader, once the task must end
+# The only news that are printed without stream-json, as documents of `Notice`, `Retry`.
 _NOTICE_TYPES = (Waiting, events.JournalRepaired)
 _MAX_WRITE_BYTES = select.PIPE_BUF if hasattr(select, "PIPE_BUF") else 512  # bytes
 
@@ -51,7 +51,7 @@ _MAX_WRITE_BYTES = select.PIPE_BUF if hasattr(select, "PIPE_BUF") else 512  # by
 class StreamWriter:
     """`live`: pieces of responses are written, too.
 
-    `make_request` makes the document of a question.
+    `make_request` makes the document for a question.
     """
 
     def __init__(self, format_: str, *, live: bool) -> None:
@@ -62,14 +62,14 @@ class StreamWriter:
         self._session: Session | None = None
         self._id = ""
         self._last = ""  # the type of the newest document
-        self._results: list[Result] = []  # of the turns that have ended here
+        self._results: list[Result] = []  # of the turns that ended in this run
 
     def bind(self, session: Session) -> None:
         """Set the session whose output is printed."""
         self._session, self._id = session, session.id
 
     def on_event(self, entry: Entry) -> None:
-        """For each event, at once."""
+        """Handle each event at once."""
         if isinstance(entry.event, events.ModelAsked):
             self.model_asked.set()
         elif isinstance(entry.event, events.TurnEnded):
@@ -97,8 +97,8 @@ class StreamWriter:
     ) -> None:
         """Print the news. If the reader closes the pipe, the turn is stopped.
 
-        `after` gives one more document behind those of an event. `first` is printed before
-        all news: requests that were open when the session was left.
+        `after` returns one more document to print after those of an event. `first` is
+        printed before all news: requests that were open when the session was left.
         """
         live = self._live or self._format != STREAM_FORMAT
         if self._format == STREAM_FORMAT:
@@ -107,7 +107,7 @@ class StreamWriter:
             await self.lines([init(session.view, self._id, __version__), *first])
         left = False
         async for frame in frames:
-            if self._format != STREAM_FORMAT:  # no other news come: see `only`
+            if self._format != STREAM_FORMAT:  # no other news arrive: see `only`
                 _notices(self._documents(frame, live))
                 continue
             documents = [*self._documents(frame, live), *self._estimate_notice(frame)]
@@ -115,7 +115,7 @@ class StreamWriter:
             if added is not None:
                 documents.append(added)
             await self.lines(documents)
-            # Tried again at each event: there may have been nothing to stop yet.
+            # Repeated at each event: there may have been nothing to stop yet.
             if self.reader_left and not left:
                 left = await session.cancel(_UNREAD_REASON)
         self.finished.set()
@@ -138,7 +138,7 @@ class StreamWriter:
         return [Notice(seq=frame.seq, text=ESTIMATED_NOTICE)]
 
     async def end(self, document: "Result") -> None:
-        """The last word. Raises `ReaderGone` or `RefoldError` where it did not go out."""
+        """Print the result. Raises `ReaderGone` or `RefoldError` if it was not written."""
         if self._format == "text":
             await self._text(document)
         else:
@@ -196,7 +196,7 @@ class StreamWriter:
         try:
             write(_line(document))
         except (ReaderGone, RefoldError):
-            return  # the first error is the one to be told
+            return  # report the first error
 
     async def lines(self, documents: "Iterable[Document]") -> None:
         for document in documents:
@@ -224,9 +224,9 @@ def _why(error: BaseException) -> str:
 
 
 def _report_denials(session: Session) -> None:
-    """A user who could not be asked must know which calls were denied."""
+    """Report denied calls to the user, who could not be asked."""
     turn = session.view.turn
-    if not turn.denials or turn.outcome == "plan_ready":  # to plan is to be denied
+    if not turn.denials or turn.outcome == "plan_ready":  # in plan mode denials are normal
         return
     from refold.views.call_summary import is_hook_refusal, label
     from refold.views.wrap import cut
@@ -236,7 +236,7 @@ def _report_denials(session: Session) -> None:
         print_error(f"denied: {call_text}")
     omitted = len(turn.denials) - _MAX_DENIALS_SHOWN
     also = f"{omitted} more were denied; " if omitted > 0 else ""
-    # What a hook refuses, no option allows.
+    # No option allows what a hook refuses.
     by_hooks = all(is_hook_refusal(denied.reason) for denied in turn.denials)
     print_error(
         f"{also}{'a hook refused this; ' if by_hooks else _ALLOW_HINT}{_REASONS_HINT}"
@@ -257,11 +257,10 @@ def _notices(documents: "Iterable[Document]") -> None:
             print_error(f"{document.reason}{retry_text}")
 
 
-# Standard output for a task that must go on, and end, whoever reads it.
-#
-# A reader may be slow or stuck: what does not go out at once is written by a thread, so
-# that signals and the clock are heard meanwhile. One that has left, or a full disk, is no
-# error here but `reader_left`; who runs the turn stops it then.
+# Standard output for a task that must continue and end, whatever its reader does.
+# A reader may be slow or stuck: output that would block is written by a thread, so that
+# signals and timeouts still work. A closed pipe or a full disk is no error here but
+# `reader_left`; the code that runs the turn stops it then.
 class StdoutWriter:
     """`reader_left`: the reader has closed the pipe."""
 
@@ -273,18 +272,18 @@ class StdoutWriter:
         self._hurried = False
 
     def hurry(self) -> None:
-        """We are to end: do not wait for a stuck reader any longer."""
+        """Limit the wait for a stuck reader, because the task must end."""
         self._hurried = True
         if self._writing is not None:
             self._writing.deadline = anyio.current_time() + _READER_TIMEOUT_SECONDS
 
     def settle(self) -> None:
-        """Raises what kept it from going out, where that is an error."""
+        """Raise the error that prevented a write, if there was one."""
         if self._trouble is not None:
             raise self._trouble
 
     async def put(self, text: str) -> bool:
-        """Write it whole. False if it did not go out, or not all of it."""
+        """Write all of `text`. False if it was not written completely."""
         data = text.encode("utf-8", errors="replace")
         async with self._alone:
             if self.reader_left:
@@ -298,8 +297,8 @@ class StdoutWriter:
                         )
                     went = await self._out(data)
             finally:
-                # If it was cut short, nobody knows how much went out. While it is under
-                # way the reader is only slow, and others must not take them for gone.
+                # After a cancelled write it is unknown how much was written. During a write
+                # the reader is only slow, and must not count as gone.
                 self.reader_left, self._writing = not went, None
         return went
 
@@ -318,7 +317,7 @@ class StdoutWriter:
 
 
 def _ready() -> bool:
-    """Can that much be written without waiting? What is no pipe says yes."""
+    """Whether a short write would not block; True for anything but a pipe."""
     with suppress(OSError, ValueError, AttributeError):
         if hasattr(select, "poll"):
             watch = select.poll()

@@ -1,7 +1,7 @@
 """One task without a terminal: a prompt in, the answer out, an exit code.
 
-stdout has what the chosen format promises (docs/headless.md) and nothing else; notices go
-to stderr. No user can be asked: a call that would need approval is denied.
+stdout has only the output of the chosen format (docs/headless.md); notices go to stderr. No
+user can be asked, so a call that would need approval is denied.
 """
 
 import select
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from refold.views.stream_json.documents import Result
 
 _MAX_STDIN_BYTES = 32 * 2**20  # of words
-_STDIN_SECONDS = 3.0  # in which stdin has to begin, beside a prompt on the command line
+_STDIN_SECONDS = 3.0  # for stdin to begin, if the command line has a prompt, too
 
 
 def run(task: Task, stops: StopSignals | None = None) -> int:
@@ -61,7 +61,7 @@ def run(task: Task, stops: StopSignals | None = None) -> int:
                 return over_stdio(task, writer, stops)
             words = words_of(task)
             return anyio.run(_Run(task, words, task.images(), writer, stops).run)
-    except BaseException as error:  # whatever it is, the last word on stdout is ours
+    except BaseException as error:  # after any error the last output on stdout is a result
         writer.report_crash(first(error))
         raise
 
@@ -89,14 +89,14 @@ class _Run:
             finally:
                 await close_launch(launch)
                 writer.report_after_close()
-        # It was stopped where there was no turn to stop, or for the second time.
+        # It was stopped while no turn was running, or for the second time.
         await writer.end(replace(self._document(), outcome="interrupted", reason=stops.why))
         return INTERRUPTED_CODE
 
     async def _run_task(self, launch: Launch) -> int:
         task, writer, stops = self._task, self._writer, self._stops
         if not task.resumes:
-            launch.check_model()  # before there is a session to -c
+            launch.check_model()  # before a session exists, which -c would find
         words, typed = await launch.expand(task.text, self._words)
         session = await task.open(launch)
         writer.bind(session)
@@ -110,13 +110,13 @@ class _Run:
                 print_error(problem)
             message = HeadlessPrompt(words, (*self._images, *named.images), typed)
             late = await turn(session, message, writer, task.timeout, stops)
-            writer.model_asked.set()  # or none was
+            writer.model_asked.set()  # or no model was asked
         from refold.views.stream_json.turn_result import exit_code  # loaded by then
 
         document = self._document()
         if late:
             document = replace(document, outcome="cancelled", reason=late)
-            if task.output_format != "text":  # which says it with the result
+            if task.output_format != "text":  # that format prints it with the result
                 print_error(late)
         code = TIMED_OUT_CODE if late else exit_code(session.view)
         if task.verify:
@@ -127,9 +127,7 @@ class _Run:
             document = replace(document, claims=claims_of(report.checked))
             code = code or report.code
         await writer.end(document)
-        return code or int(
-            writer.reader_left
-        )  # an answer that did not get out is no success
+        return code or int(writer.reader_left)  # an unwritten answer is no success
 
     def _document(self) -> "Result":
         document = self._writer.result(time.monotonic() - self._began)
@@ -152,7 +150,7 @@ async def tell_notices(
 ) -> None:
     """Print notices about the sandbox, which is examined while the model answers.
 
-    `asked` is set when it is asked, or will not be.
+    `asked` is set once the model was asked, or if it will not be.
     """
     if asked is not None:
         await asked.wait()
@@ -161,7 +159,7 @@ async def tell_notices(
 
 
 class HeadlessPrompt(Struct, frozen=True):
-    """The prompt. `typed` is the part that the user wrote; a pipe may add anything."""
+    """A prompt. `typed` is the part that the user wrote; a pipe may add anything."""
 
     words: str
     shown: Sequence[ImageData] = ()
@@ -171,7 +169,7 @@ class HeadlessPrompt(Struct, frozen=True):
 class TurnOutput(Protocol):
     """Prints what happens in a turn. `finished` is set when everything was printed.
 
-    `only` are the kinds of news that it wants; empty: all.
+    `only` are the kinds of news to print; empty: all.
     """
 
     finished: anyio.Event
@@ -190,10 +188,10 @@ async def turn(
     limit: float | None,
     stops: StopSignals | None = None,
 ) -> str:
-    """Run the turn while its news are printed, and those that background commands begin.
+    """Run a turn, and those that background commands begin, and print their news.
 
-    Returns why it was stopped if it took too long, or "". Signals stop it, unless the caller
-    handles them and passes `stops`.
+    Returns the reason if it was stopped for its time limit, or "". Signals stop it, unless
+    the caller handles them and passes `stops`.
     """
     if stops is None:
         stops = StopSignals()
@@ -225,7 +223,7 @@ async def turn(
 
 
 async def _attend_background(session: Session, clock: "_Clock", limit: float | None) -> str:
-    """Run the turns that background commands begin. Returns why it waits no longer, or ""."""
+    """Run the turns that background commands begin. Returns why it stops waiting, or ""."""
     from refold.views.notices import waiting_commands  # loaded by then
 
     shown = ""
@@ -242,7 +240,7 @@ async def _attend_background(session: Session, clock: "_Clock", limit: float | N
 
 
 class _Clock:
-    """Stops the turn when its time is over: as an event first, like any stop."""
+    """Stops the turn when its time is over, by an event first, like any stop."""
 
     def __init__(self, seconds: float | None, stops: StopSignals) -> None:
         self._seconds, self._stops, self.ran_out = seconds, stops, False
@@ -264,15 +262,15 @@ class _Clock:
         self.ran_out = await session.cancel("out of time")
 
 
-# The words of a task: those of the command line, and below them what stands on stdin.
+# The prompt of a task: the text of the command line, followed by that of stdin.
 #
 # A program that starts refold may leave it a pipe that is never written to and never closed.
-# So beside a prompt on the command line stdin has some seconds to begin.
+# So with a prompt on the command line stdin has only some seconds to begin.
 def words_of(task: Task) -> str:
-    """Raises `BadInput` if there is no prompt, and no turn to continue either."""
+    """The prompt. Raises `BadInput` if there is none, and no session to continue."""
     piped = "" if sys.stdin.isatty() else _stdin(task.text)
     if task.text.strip():
-        piped = escape_own(piped)  # material of the prompt, as a file would be
+        piped = escape_own(piped)  # material for the prompt, like a file
     words = "\n\n".join(part for part in (task.text, piped) if part.strip())
     if not words and not task.resumes:
         raise BadInput('the task is missing: give it as refold -p "…" or on stdin')
@@ -297,4 +295,4 @@ def _stdin(text: str) -> str:
         )
     return content.decode(
         "utf-8-sig", errors="replace"
-    )  # some systems put a mark before it
+    )  # some systems add a byte order mark

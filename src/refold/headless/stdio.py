@@ -85,20 +85,20 @@ class StdioClient:
         self._session, self._writer = session, writer
         writer.make_request = session.request
         self.answer_seconds = session.settings.limits.answer_seconds
-        # Stdin has ended; we have to go; a turn was run.
+        # Stdin has ended; the program must end; a turn was run.
         self._closed = self._leaving = self._ran = False
         self._code, self._began = 0, 0.0
-        self._why = ""  # we have to go
-        self._seconds: float | None = None  # the limit of all of it
+        self._why = ""  # the reason to end
+        self._seconds: float | None = None  # the limit of the whole run
         self._waits_for = ""  # the background commands, once stdin has ended
-        self._first_error = ""  # what was wrong with the first line that made no sense
+        self._first_error = ""  # the error of the first invalid line
         self._results: dict[int, Result] = {}  # by the seq of their turn's end
-        self._news = anyio.Event()  # set, and another one, with each thing that happens
+        self._news = anyio.Event()  # set and replaced at each change
 
     async def run(
         self, text: str, images: Sequence[ImageData], seconds: float | None
     ) -> int:
-        """Until stdin has ended and nothing is left to do. The exit code comes back."""
+        """Run until stdin has ended and nothing is left to do. Return the exit code."""
         self._seconds = seconds
         watch = self._session.watch(live=MAX_WAITING_NEWS)
         forget = self._session.on_event(self._on_event)
@@ -123,7 +123,7 @@ class StdioClient:
         return self._code or int(self._writer.reader_left)
 
     async def leave(self, code: int, why: str) -> bool:
-        """Stop what is running, and end."""
+        """Stop what is running, and end the program."""
         self._leaving, self._code, self._why = True, code, why
         self._session.forget_orders()
         if code == TIMED_OUT_CODE:
@@ -153,7 +153,7 @@ class StdioClient:
                 await news.wait()
 
     async def _await(self, waiting: str, news: anyio.Event) -> None:
-        """Wait for a background command that is to wake the agent, after stdin has ended."""
+        """After stdin ends, wait for a background command that will wake the agent."""
         if waiting != self._waits_for:
             print_error(WAITING_TEXT.format(waiting))
             self._waits_for = waiting
@@ -172,12 +172,12 @@ class StdioClient:
         ]
 
     async def _deny_all(self, reason: str) -> None:
-        """Deny every call that waits. A plan stays open for another start."""
+        """Deny every waiting call. A plan stays open for another start."""
         for request in self._open_requests():
             await self._session.answer(request.id, False, reason)
 
     async def _attend(self) -> None:
-        """Deny a request if no answer comes in time, or can come any more.
+        """Deny a request if no answer arrives in time, or can arrive any more.
 
         It runs beside the turn, because a turn that waits for a subagent continues while
         the subagent asks.
@@ -244,8 +244,8 @@ class StdioClient:
         self._stir()
 
     async def _last_word(self) -> None:
-        """If the program ends while no turn runs, or none ran because of errors, a result
-        says so.
+        """Print a result if the program ends while no turn runs, or none ran because of
+        errors.
         """
         waited = waiting_commands(self._session.view)
         if self._leaving and (self._writer.last != "result" or waited):
@@ -286,10 +286,10 @@ class StdioClient:
         await self.leave(TIMED_OUT_CODE, _LATE_REASON)
 
 
-# The lines of stdin, as they come, for a program at the other end. What stands in one
-# is read in `client.protocol`.
+# The lines of stdin, as they arrive from the program at the other end. `client.protocol`
+# decodes them.
 async def lines() -> AsyncGenerator[bytes | None]:
-    """Each without its end; None for one that is too long. The last may have no end."""
+    """Yield lines without their ends; None for one that is too long."""
     source, left, too_long = sys.stdin.fileno(), bytearray(), False
     while piece := await _piece(source):
         begun, *others = piece.split(b"\n")
@@ -306,7 +306,7 @@ async def _piece(source: int) -> bytes:
     try:
         await anyio.wait_readable(source)
         return os.read(source, _PIECE_BYTES)
-    except PermissionError:  # a file is always readable, and cannot be waited for
+    except PermissionError:  # a file is always readable, and cannot be polled
         return await to_thread.run_sync(os.read, source, _PIECE_BYTES)
-    except OSError:  # whoever held the other end is gone
+    except OSError:  # the other end is closed
         return b""

@@ -1,6 +1,6 @@
 """The signals that end a task without a terminal, handled from its start.
 
-Before there is a session a signal is noted, or raised as an exception if the process is
+Before a session exists a signal is recorded, or raised as an exception if the process is
 waiting. Afterwards the code that runs the turn stops it as a user would; a second signal
 does not wait for that. A signal that was ignored when the process started stays ignored, as
 `nohup` and `&` in scripts expect.
@@ -32,7 +32,7 @@ def signal_text(number: int) -> str:
 class StopSignals:
     """`why` names the last signal; "" if there was none.
 
-    `gently` asks a turn to end, and is true if one will. `hurry` is called at each signal.
+    `gently` asks a turn to end; True if one will. `hurry` is called at each signal.
     """
 
     def __init__(self) -> None:
@@ -43,12 +43,12 @@ class StopSignals:
         self._scope: anyio.CancelScope | None = None
 
     def listen(self) -> None:
-        """From here on a signal is noted. It costs nothing: call it first of all."""
+        """Record signals from now on. It is cheap: call it first."""
         for number in signals_not_ignored():
             signal.signal(number, self._note)
 
     def raise_interrupts(self) -> None:
-        """From here on it raises `KeyboardInterrupt`; at once, if one came before."""
+        """Raise `KeyboardInterrupt` at signals from now on, at once after an earlier one."""
         self._raises = True
         if self.why:
             raise KeyboardInterrupt(self.why)
@@ -56,7 +56,7 @@ class StopSignals:
     @asynccontextmanager
     async def handle(self) -> AsyncGenerator[None]:
         """Cancel the block at a signal if `gently` has nothing to stop."""
-        import anyio  # not before signals are noted: it takes its time
+        import anyio  # late, after `listen`: the import is slow
 
         with anyio.open_signal_receiver(*signals_not_ignored()) as news:
             async with anyio.create_task_group() as group:

@@ -15,11 +15,11 @@ import msgspec
 from refold.errors import RefoldError
 from refold.views.escape import exact, on_one_line, visible
 
-_QUIET_SECONDS = 1.0  # before a wait for the catalogue is told
+_QUIET_SECONDS = 1.0  # before a wait for the catalogue is reported
 
 
 class ReaderGone(Exception):
-    """Whoever read our output has left."""
+    """The reader of our output has closed the pipe."""
 
 
 def write(text: str) -> None:
@@ -28,25 +28,24 @@ def write(text: str) -> None:
 
 
 def answer_text(text: str) -> str:
-    """What `answer` writes of it."""
+    """The text as it is printed: visible characters only, on a terminal."""
     return (visible(text) if sys.stdout.isatty() else text).rstrip() + "\n"
 
 
 def report_end(outcome: object, reason: object) -> None:
-    """Tell on stderr why there is no whole answer."""
+    """Report on stderr why there is no complete answer."""
     print_error(f"{outcome}: {on_one_line(str(reason))}")
 
 
 def print_error(words: object) -> None:
-    """An error or a notice on stderr, under our name."""
+    """Print an error or a notice on stderr, under our name."""
     print_note(f"refold: {words}")
 
 
 def print_note(words: object) -> None:
-    """A line on stderr that is neither: what was done, or that there is nothing.
-
-    What no screen shows is written out, and no line but the first begins at its left: names
-    of files and directories are in these, and their authors may be hostile.
+    """Print a line on stderr that is neither: what was done, or that there is nothing.
+    Invisible characters are escaped, and all lines but the first are indented: names of
+    files are in these, and their authors may be hostile.
     """
     first, *others = str(words).split("\n")
     indented = (line if line.startswith("  ") else f"  {line}" for line in others)
@@ -54,7 +53,7 @@ def print_note(words: object) -> None:
 
 
 class WaitNotice:
-    """Says once, on stderr, that the catalogue indexes journals, if that takes long."""
+    """Reports once, on stderr, that the catalogue indexes journals, if that takes long."""
 
     def __init__(self) -> None:
         self._began, self._said = time.monotonic(), False
@@ -70,7 +69,7 @@ class WaitNotice:
 
 
 def explain_stdin(command: str, starter: str) -> None:
-    """Where a terminal is at stdin: that a program is meant to write there."""
+    """If stdin is a terminal, print that a program should write there."""
     if sys.stdin.isatty():
         print_note(
             f"{command} speaks JSON-RPC on stdin: {starter} starts it. Ctrl+C ends it."
@@ -78,17 +77,17 @@ def explain_stdin(command: str, starter: str) -> None:
 
 
 def print_lines(text: str) -> None:
-    """Several lines on stderr, as they are but for what no screen shows."""
+    """Print several lines on stderr, with invisible characters escaped."""
     sys.stderr.write(f"{exact(text)}\n")
 
 
 def print_document(document: object) -> None:
-    """A document for programs, on a line of its own."""
+    """Print a document for programs, on its own line."""
     write(msgspec.json.encode(document).decode() + "\n")
 
 
 def write_bytes(data: bytes) -> None:
-    """The same for bytes, exactly as they are."""
+    """Write bytes unchanged, and flush. Raises like `write`."""
     left, stdout = memoryview(data), sys.stdout.buffer
     try:
         while True:
@@ -98,7 +97,7 @@ def write_bytes(data: bytes) -> None:
                 stdout.flush()
                 return
             except BlockingIOError as error:
-                # Whoever shares it with us has made it one that does not wait.
+                # A process that shares stdout has made it non-blocking.
                 left = left[error.characters_written :]
                 select.select((), (stdout,), ())
     except BrokenPipeError as error:

@@ -15,12 +15,12 @@ from refold.values.modes import AWAITED_SECONDS
 TIMED_OUT_CODE = 3  # exit codes
 INTERRUPTED_CODE = 130
 WAITING_TEXT = "waits for {}, which is to wake the agent"
-_CLOSE_TIMEOUT_SECONDS = 5.0  # to close what is open, at most
+_CLOSE_TIMEOUT_SECONDS = 5.0  # for closing, at most
 
 
 class Task(Struct, frozen=True, kw_only=True):
-    """What the command line asks for. Whatever may fail there is called, so that the last
-    word on stdout is that of the chosen format all the same.
+    """A task from the command line. Steps that may fail are callables, so that the last
+    output on stdout has the chosen format even then.
     """
 
     text: str
@@ -32,7 +32,7 @@ class Task(Struct, frozen=True, kw_only=True):
     resumes: bool
     inside: Callable[[], AbstractContextManager[object]]  # a working tree of its own
     images: Callable[[], Sequence[ImageData]]
-    launch: Callable[[bool], Launch]  # is anybody there to be asked?
+    launch: Callable[[bool], Launch]  # whether a user can be asked
     open: Callable[[Launch], Awaitable[Session]]
 
 
@@ -46,6 +46,6 @@ def long_wait_reason(waiting: str) -> str:
 
 
 async def close_launch(launch: Launch) -> None:
-    """Close what it has open, also where we are stopped, and in a bounded time."""
+    """Close what `launch` has open, even when cancelled, within a limited time."""
     with anyio.move_on_after(_CLOSE_TIMEOUT_SECONDS, shield=True):
         await launch.aclose()
