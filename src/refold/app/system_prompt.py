@@ -288,7 +288,7 @@ class SystemPromptBuilder:
         return versions
 
     def trusted_text(self, real: str, now: str) -> str | None:
-        """The version of a text in the folder that the model may get; None if there is none."""
+        """The version of a text in the folder that the model may get, or None."""
         if self.versions is not None:
             return self.versions.text_to_send(real, now)
         return None if self._damaged else now

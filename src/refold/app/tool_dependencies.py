@@ -347,7 +347,7 @@ class LazyChecks:
 
 
 class ToolDependencies:
-    """Dependencies of the session `id_` with the journal `record`. `child` limits a subagent."""
+    """Dependencies of the session `id_` with the journal `record`; `child` limits them."""
 
     def __init__(
         self,

@@ -48,7 +48,7 @@ class StopSignals:
             signal.signal(number, self._note)
 
     def raise_interrupts(self) -> None:
-        """Raise `KeyboardInterrupt` at signals from now on, at once after an earlier one."""
+        """Raise `KeyboardInterrupt` at signals from now on; now if there was one."""
         self._raises = True
         if self.why:
             raise KeyboardInterrupt(self.why)

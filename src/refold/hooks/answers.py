@@ -29,7 +29,7 @@ _DECISION_FIELDS = frozenset(
 
 
 class HookAnswer(Struct, frozen=True):
-    """A hook's answer. `arguments` replace those of the call, unless None. `stop` ends the turn.
+    """A hook's answer. `arguments`, if any, replace those of the call. `stop` ends the turn.
 
     `by_failure`: it blocks because it failed, not because it objects.
     """
@@ -129,7 +129,7 @@ def of_document(hook: Hook, document: object) -> HookAnswer:
 def _decision(
     on: HookEvent, fields: Mapping[str, object], inner: Mapping[str, object]
 ) -> object:
-    """The decision, in PreToolUse's words. For other events `decision` is block or absent."""
+    """The decision, in PreToolUse's words. Other events have only `decision`: block."""
     words = {"approve": "allow", "block": "deny", "allow": "allow", "deny": "deny"}
     permission = inner.get("permissionDecision") if on == "PreToolUse" else None
     if permission is not None:
