@@ -29,7 +29,7 @@ from refold.skills.front_matter import BadFrontMatter, Fields, fields, yaml_of
 from refold.values.printable_names import escape_name
 from refold.values.text import TrustedText
 
-MAX_FILE_BYTES = 64 * 1024  # bytes of one file
+MAX_FILE_BYTES = 64 * 1024  # of one file
 MAX_FOLDER_AGENTS = 100  # agents of one folder
 _FILE_SUFFIX = ".md"
 _PROMPT, _META, _TOOLS = (

@@ -37,7 +37,7 @@ _FORWARDED_EVENTS = (
     Judged, Answered, Started, Ended, Stopped, TurnEnded, ChildAsked, ChildAnswered, ChildEnded,
 )  # fmt: skip
 _COST_EVENTS = (ModelAnswered, Settled, ChildEnded)
-_MAX_LABEL_CHARS = 80  # characters
+_MAX_LABEL_CHARS = 80
 
 
 class Relay:

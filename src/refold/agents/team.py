@@ -20,7 +20,7 @@ from refold.values.printable_names import shorten
 from refold.values.text import between_tags, clean
 
 MAX_TEAMMATES = 5  # teammates at a time
-MAX_MAIL_CHARS = 8_000  # characters of one mail
+MAX_MAIL_CHARS = 8_000  # of one mail
 _INBOX_MAILS = 20  # mails that `inbox` gives
 _MAX_QUOTED_MAILS, _MAX_QUOTED_CHARS = 5, 200  # unread mails that an end quotes
 _NAME_PATTERN = re.compile(r"[a-z][a-z0-9_-]{0,19}")

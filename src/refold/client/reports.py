@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from refold.client.verify import VerifyReport
 
 
-_MAX_OUTPUT_BYTES = 256 * 1024  # bytes of the output of a background command
+_MAX_OUTPUT_BYTES = 256 * 1024  # of the output of a background command
 
 
 class Reports:

@@ -21,7 +21,7 @@ _STATE_STYLES: dict[str, Style] = {
     "supported": "good", "contradicted": "bad", "stale": "warn", "unknown": "dim",
 }  # fmt: skip
 _COLUMN_CELLS = 14  # cells before a claim
-_MAX_CHARS = 300  # characters of a claim, a reason or a quote on the screen
+_MAX_CHARS = 300  # of a claim, a reason or a quote on the screen
 
 
 class SecondCheck(Struct, frozen=True):
@@ -102,7 +102,7 @@ def _claim(number: int, checked: CheckedClaim) -> documents.Claim:
 
 
 def claims_of_turn(entries: Sequence[Entry], turn: int = 0) -> TurnClaims:
-    """What that turn claims, or the last one. Raises `BadInput` where there is none."""
+    """The claims of that turn, or of the last one. Raises `BadInput` if there is none."""
     try:
         return claims_in(entries, turn)
     except LookupError as error:

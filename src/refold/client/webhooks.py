@@ -27,7 +27,7 @@ from refold.journal.schedules.schedule_book import ScheduleBook
 
 _WEBHOOKS_FILE = "webhooks.toml"
 _SECRET_BYTES = 32
-_AT_ONCE = 2  # requests that are checked: whoever sends them is not known yet
+_AT_ONCE = 2  # checked at once: their sender is not known yet
 _NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _STAMP_PATTERN = re.compile(r"[0-9]{1,12}")
 _SIGNATURE_PATTERN = re.compile(r"sha256=[0-9a-f]{64}")
@@ -35,7 +35,7 @@ HookRefusal: TypeAlias = Literal["unknown", "out of order"] | CallRefusal
 
 
 class SignedCall(Struct, frozen=True):
-    """A request as it came: nothing of it is checked."""
+    """A request as received, unchecked."""
 
     name: str
     stamp: str
@@ -44,7 +44,7 @@ class SignedCall(Struct, frozen=True):
 
 
 class Webhooks:
-    """Of one server. `called` is called after each call that is recorded."""
+    """The webhooks of one server. `called` is called after each recorded call."""
 
     def __init__(self, environ: Mapping[str, str], called: Callable[[], None]) -> None:
         self._environ, self._called = environ, called
@@ -52,10 +52,10 @@ class Webhooks:
         self._room = anyio.CapacityLimiter(_AT_ONCE)
 
     async def call(self, request: SignedCall) -> HookCalled | HookRefusal:
-        """Record the call, which is then due, or say why not."""
+        """Record the call, so that its run is due, or return why not."""
         try:
             result = await to_thread.run_sync(self._call, request, limiter=self._room)
-        except (RefoldError, OSError):  # it names files, which no stranger needs to know
+        except (RefoldError, OSError):  # it names files, which strangers must not learn
             return "out of order"
         if isinstance(result, HookCalled):
             self._called()
@@ -82,7 +82,7 @@ class Webhooks:
 
 
 def check(name: str, book: ScheduleBook, id_: int = 0) -> None:
-    """Raises `BadInput` for what cannot be the name of a webhook of this schedule."""
+    """Raise `BadInput` if the schedule cannot have a webhook of this name."""
     if not _NAME_PATTERN.fullmatch(name):
         raise BadInput(
             f"{name!r} cannot be the name of a webhook: write at most 64 of a-z, 0-9 and -, and no "
@@ -95,7 +95,7 @@ def check(name: str, book: ScheduleBook, id_: int = 0) -> None:
 
 
 def make(places: Paths, book: ScheduleBook, id_: int, name: str) -> str:
-    """Give the schedule this webhook. Returns its new secret, which is shown nowhere again.
+    """Add a webhook to the schedule. Returns its new secret, which is never shown again.
 
     Raises `BadInput`.
     """
@@ -110,7 +110,7 @@ def make(places: Paths, book: ScheduleBook, id_: int, name: str) -> str:
 
 
 def forget(places: Paths, name: str) -> None:
-    """Delete the secret of a webhook that is no more. Raises `BadInput`."""
+    """Delete the secret of a removed webhook. Raises `BadInput`."""
     if name:
         credentials.remove(places.config / _WEBHOOKS_FILE, name)
 

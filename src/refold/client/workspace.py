@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from refold.session.upload import Upload
     from refold.views.rewind_points import RewindPoint, RewindPreview, RewindReport, What
 
-_LISTING_SECONDS = 20.0  # seconds of listing
+_LISTING_SECONDS = 20.0
 _MENTION_PATTERN = r"(?<![^\s(\[])@(?:\"([^\"]+)\"|(\S+))"
 _IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 
@@ -44,7 +44,7 @@ class Attachments(Struct, frozen=True):
 
 
 class SessionWorkspace:
-    """Of one session, in the directories that it has now."""
+    """The workspace of one session, in its present directories."""
 
     def __init__(self, app: App, engine: Engine, send: SendOrder) -> None:
         self._app, self._engine, self._send = app, engine, send
@@ -55,7 +55,7 @@ class SessionWorkspace:
 
     @property
     def branch(self) -> str:
-        """The branch that is checked out; "" where none is, or no repository."""
+        """The branch that is checked out; "" if there is none, or no repository."""
         from refold.prompts.repository import git_state, root_of
 
         state = git_state(root_of(self.directory)) if self.directory else None
@@ -86,22 +86,22 @@ class SessionWorkspace:
 
     @property
     def files(self) -> Files:
-        """Its files, where the rules let them be read."""
+        """Its files, as far as the rules let them be read."""
         return workspace_of(self._app, self._engine.view).files
 
     @property
     def checkpoints(self) -> bool:
-        """Are files checkpointed here, so that they can be restored?"""
+        """Whether files are checkpointed here, so that they can be restored."""
         return self._snapshots is not None
 
     def images_in(self, text: str) -> Attachments:
-        """The images that a message names, as @screenshot.png, and what is wrong with one."""
+        """The images that a message names, like @screenshot.png, and their problems."""
         return find_images(
             text, self.directory, workspace_of(self._app, self._engine.view).unread
         )
 
     async def points(self) -> "tuple[RewindPoint, ...]":
-        """Where the session can go back to, oldest first."""
+        """The points to which the session can be rewound, oldest first."""
         from refold.session.rewind import steps
 
         view = self._engine.view
@@ -127,7 +127,7 @@ class SessionWorkspace:
     async def diff(self) -> tuple[Diff, ...]:
         """What has changed in the workspace since the session first changed anything.
 
-        Raises `BadInput` where no files are checkpointed.
+        Raises `BadInput` if no files are checkpointed.
         """
         snapshots, taken = self._snapshots, self._engine.view.checkpoints.checkpoints
         if snapshots is None:
@@ -137,7 +137,7 @@ class SessionWorkspace:
         if not taken:
             return ()
         try:
-            snapshots.forget()  # anything may have changed since
+            snapshots.forget()  # files may have changed since
             snapshot = await snapshots.take()
             diffs = await anyio.to_thread.run_sync(
                 snapshots.patch, taken[0].trees, snapshot.trees
@@ -147,8 +147,8 @@ class SessionWorkspace:
         return tuple(Diff(change.path, change.kind, text) for change, text in diffs)
 
     def refusal(self, path: str) -> str:
-        """Why the user's clients may not write this file, or "": it is protected, or a rule
-        forbids it. No question is asked there that could allow it.
+        """Why clients may not write a file: it is protected, or a rule forbids it; or "".
+        Clients cannot be asked to allow it.
         """
         from refold.permissions.decide import decide
         from refold.permissions.facts import Access, Target, is_protected
@@ -163,7 +163,7 @@ class SessionWorkspace:
         return decision.reason if decision.verdict == "deny" else ""
 
     async def upload(self, wanted: "Upload") -> str:
-        """Put a file of the user there, with checkpoints around it; gives its path.
+        """Put a file of the user into it, with checkpoints around it; returns the path.
 
         Raises `BadInput` with nothing written; for what `refusal` refuses, `Protected`.
         """
@@ -180,8 +180,8 @@ class SessionWorkspace:
     ) -> "RewindReport":
         """Go back to before event `seq`: the conversation, the files or both.
 
-        Raises `BadInput`, with nothing done, where a file that another program changed
-        would be lost; `force` checkpoints and changes it all the same.
+        Raises `BadInput`, with nothing done, if changes by another program would be lost;
+        with `force` they are checkpointed and then overwritten.
         """
         result = await self._send(Rewind(seq, what, force))
         assert result.rewound is not None, "every sink reports what was rewound"
@@ -207,7 +207,7 @@ async def rewind(app: App, engine: Engine, order: Rewind) -> "RewindReport":
 
 
 def _conversation(what: "What") -> "What":
-    """Without checkpoints only the conversation can go back."""
+    """What to rewind without checkpoints: only the conversation. Raises `BadInput`."""
     if what == "files":
         raise BadInput(
             "no files are checkpointed here, so only the conversation can be rewound"
@@ -218,8 +218,8 @@ def _conversation(what: "What") -> "What":
 def find_images(text: str, directory: str, unread: Callable[[str], str]) -> Attachments:
     """The images that `text` names, relative to `directory`.
 
-    What looks like the name of an image and cannot be shown is a problem, and not sent.
-    `unread` says why a file may not be read, or "": a rule holds here, too.
+    A name that looks like an image but cannot be shown is a problem, and not sent.
+    `unread` returns why a rule forbids reading a file, or "".
     """
     images: list[ImageData] = []
     problems: list[str] = []
@@ -285,7 +285,7 @@ def _by_walking(root: str) -> Iterator[str]:
     def on_step() -> None:
         if time.monotonic() > until:
             raise TimeoutError
-        time.sleep(0.0005)  # a key that was pressed meanwhile comes first
+        time.sleep(0.0005)  # a key pressed meanwhile has priority
 
     for path in walk(root, on_step):
         yield path[len(root) :].lstrip("/")

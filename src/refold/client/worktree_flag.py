@@ -29,7 +29,7 @@ class WorktreeLocation(Struct, frozen=True):
 class _OpenWorktree(Struct, frozen=True):
     trees: Worktrees
     tree: Worktree
-    ours: bool  # was it made here?
+    ours: bool  # whether it was created here
 
 
 class StartWorktrees:
@@ -57,7 +57,7 @@ class StartWorktrees:
         )
 
     def leave(self) -> Sequence[str]:
-        """Remove those that hold nothing new. A sentence about each."""
+        """Remove the trees with nothing new. Returns a sentence about each."""
         lines = list[str]()
         while self._begun:
             _, begun = self._begun.popitem()

@@ -37,7 +37,7 @@ MAX_RESPONSE_CHARS = 2 * 1024 * 1024  # several times what any model writes
 ENDLESS_RESPONSE = (
     f"refold ended the response: it has more than {MAX_RESPONSE_CHARS:,} characters"
 )
-MAX_HOSTED_CALLS = 256  # calls that a provider makes itself while it answers
+MAX_HOSTED_CALLS = 256  # that a provider makes itself while it answers
 TOO_MANY_HOSTED_CALLS = (
     f"the answer was ended by refold: it has more than {MAX_HOSTED_CALLS} calls of its own"
 )

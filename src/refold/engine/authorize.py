@@ -32,7 +32,7 @@ REPORT_ADVICE = "say in your report what should be changed or run"
 
 _STRICTNESS_RANK: dict[Verdict, int] = {"allow": 0, "ask": 1, "deny": 2}
 
-_MAX_PREPARED_CALLS = 64  # calls that are only checked, not run, are never dropped
+_MAX_PREPARED_CALLS = 64  # calls that are only checked are never dropped
 
 
 class PolicyContext(Protocol):

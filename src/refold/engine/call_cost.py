@@ -23,11 +23,11 @@ _MAX_CHARS_PER_TOKEN = (
     32  # characters of a token, on average over a whole answer, that we believe
 )
 _MIN_CHARS_PER_TOKEN = 0.25  # of a rare script, a character may be four tokens
-_UNCOUNTED_SENT_CHARS = 40_000  # characters that a provider may leave out of its count
+_UNCOUNTED_SENT_CHARS = 40_000  # that a provider may leave out of its count
 _UNCOUNTED_RECEIVED_CHARS = 400
-_MAX_INPUT_TOKENS = 10_000_000  # tokens: more than any model reads at once
-_MAX_HIDDEN_TOKENS = 1_000_000  # tokens of an answer that we are not shown
-_MAX_AGENT_TOKENS = 1_000_000_000  # tokens of all requests of an agent's own program
+_MAX_INPUT_TOKENS = 10_000_000  # more than any model reads at once
+_MAX_HIDDEN_TOKENS = 1_000_000  # of an answer, that refold is not shown
+_MAX_AGENT_TOKENS = 1_000_000_000  # of all requests of an agent's own program
 _MAX_COST_DOLLARS = 1e6  # US dollars for one answer
 
 

@@ -17,9 +17,9 @@ _SOURCE_NOTE = (
     "history_search finds anything that was said or done before, and shows an event whole."
 )
 _SPEAKER_LINES = {True: "The person said:", False: "You were told:"}
-_MIN_CHARS = 200  # characters of words that are cut
+_MIN_CHARS = 200  # of a text that is cut
 _TODOS_SHARE, _PLAN_SHARE, _FILES_SHARE = 0.25, 0.25, 0.15  # of the room, at most
-_MAX_TODO_CHARS = 300  # characters of a todo
+_MAX_TODO_CHARS = 300  # of a todo
 _MAX_FILES = 40
 
 

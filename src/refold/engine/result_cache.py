@@ -23,7 +23,7 @@ from refold.tools.contract import Reply, Tool
 from refold.values.display import Note
 
 _CACHED_TOOLS = ("read_file", "grep", "json_query")
-_MAX_RESULTS = 200  # results
+_MAX_RESULTS = 200
 _CACHE_NOTE = Note("from the cache: the file is unchanged")
 
 

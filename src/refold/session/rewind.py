@@ -26,7 +26,7 @@ from refold.views.rewind_points import (
     What,
 )
 
-_MAX_NAMED_FILES = 10  # files that a sentence names
+_MAX_NAMED_FILES = 10  # in one sentence
 
 
 def plan(view: View, seq: int, what: What) -> RewindPlan:

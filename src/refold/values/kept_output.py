@@ -6,7 +6,7 @@ One thread may add to it while another reads.
 from collections import deque
 from threading import Lock
 
-MAX_END_BYTES = 8 * 1024 * 1024  # bytes
+MAX_END_BYTES = 8 * 1024 * 1024
 
 
 class Printed:

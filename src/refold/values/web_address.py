@@ -12,7 +12,7 @@ from urllib.parse import quote, urljoin, urlsplit
 from msgspec import Struct
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-_MAX_URL_CHARS = 4_000  # characters
+_MAX_URL_CHARS = 4_000
 _SAFE_CHARS = "/?#[]@!$&'()*+,;=:%-._~"  # what `quote` leaves as it is
 # Addresses of this machine's hypervisor, which count as public elsewhere.
 _METADATA_ADDRESSES = frozenset(("168.63.129.16", "192.0.0.192", "fd00:ec2::254"))

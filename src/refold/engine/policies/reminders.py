@@ -32,7 +32,7 @@ FOLDER_INSTRUCTIONS = (
     "before those of the folders above:\n{text}</reminder>"
 )
 _MAX_LISTED_ITEMS = 20  # todos, files or commands
-_MAX_TAIL_CHARS = 400  # characters of the output of an ended command
+_MAX_TAIL_CHARS = 400  # of the output of an ended command
 
 
 def reminder_policies(every: int = 10) -> tuple[Policy, ...]:

@@ -37,7 +37,7 @@ REPEATED_SEARCHES = (
 )
 
 NEUTRAL_TOOLS = frozenset(("think",))  # changes nothing, so it makes no difference
-LONG_CALL_SECONDS = 5.0  # seconds: a call that takes so long, and succeeds, may be waiting
+LONG_CALL_SECONDS = 5.0  # a successful call of this length may be waiting
 
 _WAIT_PATTERN = (
     r"(?:^|[\s;&|(])(?:sleep|wait|watch|inotifywait)(?=[\s;)]|$)"
