@@ -43,10 +43,10 @@ from refold.values.display import HostAttempt
 from refold.values.hosts import ReachableHosts
 from refold.values.web_address import WebAddress, is_inside_name
 
-MAX_CONNECTIONS = 128  # of one command; the next wait until one has ended
-MAX_ATTEMPTS = 100  # reached places of one command that are remembered, and refused ones
+MAX_CONNECTIONS = 128  # of one command; further ones wait until one has ended
+MAX_ATTEMPTS = 100  # stored per command: reached places, and as many refused ones
 _HEAD_SECONDS, _CONNECT_SECONDS, _IDLE_SECONDS = 30.0, 30.0, 600.0
-_LINGER_SECONDS = 1.0  # for a program that reads an answer only when it has sent all
+_LINGER_SECONDS = 1.0  # for a program that reads the answer only after it has sent all
 _PIECE_BYTES = 64 * 1024
 _LOST_CONNECTION = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream)
 
@@ -56,7 +56,7 @@ Dial: TypeAlias = Callable[[str, int, Sequence[str]], Awaitable[ByteStream]]
 
 
 class _Ways(Struct, frozen=True):
-    """How names become connections, and how long these may say nothing."""
+    """How to resolve and connect, and how long connections may be idle."""
 
     environ: Mapping[str, str]
     resolve: Resolve
@@ -65,9 +65,9 @@ class _Ways(Struct, frozen=True):
 
 
 class HostFilter:
-    """Of one workspace: it serves its commands in a thread of its own, begun by the first.
+    """Serves the commands of one workspace in its own thread, which the first one starts.
 
-    Implements `place.port.NetworkFilter`. `environ` may name a proxy, which it then goes through.
+    Implements `place.port.NetworkFilter`. If `environ` names a proxy, it connects through that.
     """
 
     def __init__(
@@ -86,21 +86,21 @@ class HostFilter:
         with self._lock:
             if self._portal is None:
                 self._ready.clear()
-                # Nothing waits for it when the program ends.
+                # A daemon: the end of the program does not wait for it.
                 Thread(target=anyio.run, args=(self._live,), daemon=True).start()
                 self._ready.wait()
 
     def open(
         self, listener: socket.socket, hosts: ReachableHosts
     ) -> Callable[[], tuple[HostAttempt, ...]]:
-        """Serve one command until the function is called, which returns what it tried."""
+        """Serve one command until the returned function is called, which returns its attempts."""
         served = _Served(hosts, self._ways)
         assert self._portal is not None  # `begin` came first
         running = self._portal.start_task_soon(served.serve, listener)
         return partial(_end, running, served)
 
     def close(self) -> None:
-        """All connections end."""
+        """End all connections."""
         with self._lock:
             portal, self._portal = self._portal, None
         if portal is not None:
@@ -120,7 +120,7 @@ def _end(running: "Future[None]", served: "_Served") -> tuple[HostAttempt, ...]:
 
 
 class _Served:
-    """One command, and what it has tried so far."""
+    """One command and its attempts so far."""
 
     def __init__(self, hosts: ReachableHosts, ways: _Ways) -> None:
         self._hosts, self._ways = hosts, ways
@@ -147,7 +147,7 @@ class _Served:
             async with client:
                 await self._answer(client)
         except (*_LOST_CONNECTION, OSError):
-            pass  # one end has gone
+            pass  # one end is closed
         finally:
             release()
 
@@ -171,7 +171,7 @@ class _Served:
                 await self._carry(request, rest, client, server)
 
     async def _connect(self, request: ProxyRequest) -> ByteStream:
-        """A connection to a judged address. Raises `OSError`, and of these `AddressRefused`."""
+        """A connection to a judged address. Raises `OSError`, for example `AddressRefused`."""
         place, hosts = request.place, self._hosts
         try:
             if why := hosts.refusal(place.host, place.port):
@@ -205,7 +205,7 @@ class _Served:
         except AddressRefused:
             raise
         except OSError:
-            if proxy:  # perhaps it knows the name
+            if proxy:  # the proxy may resolve the name
                 return ()
             raise
         if address := next(filter(self._hosts.denies, addresses), ""):
@@ -216,7 +216,7 @@ class _Served:
 
     def _count(self, place: WebAddress, why: str) -> None:
         key = (place.host, place.port, why)
-        # Refused places, however many, leave room for those that were reached.
+        # Refused and reached places are counted apart, so that both have room.
         alike = sum(bool(known) == bool(why) for _, _, known in self._times)
         if key in self._times or alike < MAX_ATTEMPTS:
             self._times[key] = self._times.get(key, 0) + 1
@@ -244,7 +244,7 @@ class _Served:
 
 
 async def _receive(client: SocketStream) -> tuple[ProxyRequest, bytes]:
-    """A request, and what came after its head. Raises `Unreadable`."""
+    """A request, and the bytes after its head. Raises `Unreadable`."""
     data = b""
     while HEADERS_END not in data:
         if len(data) > MAX_HEAD_BYTES:
@@ -264,9 +264,9 @@ async def _send(
     left: int | None,
     over: Callable[[], None],
 ) -> None:
-    """What the command sends: `left` bytes of a body and no second request, or None for all.
+    """Pass on what the command sends: `left` bytes of a body, or all if that is None.
 
-    A server that takes no more may still answer; with a client that has gone, all is `over`.
+    A server that accepts no more may still answer; `over` is called if the client is gone.
     """
     try:
         if data:
@@ -286,7 +286,7 @@ async def _send(
 
 
 async def _copy(source: ByteStream, target: ByteStream, alive: Callable[[], None]) -> bool:
-    """Until one end has ended. Was the source cut off?"""
+    """Copy until one end is closed. Return whether the source was cut off."""
     while True:
         try:
             data = await source.receive(_PIECE_BYTES)

@@ -1,7 +1,7 @@
 """How the filter reads what a command asks of its proxy: the head of one HTTP request. Pure.
 
-It takes one form of everything and refuses the rest: what two programs may read in two ways could be
-judged as one place and sent to another. `filter` judges and connects.
+It accepts one form of everything and refuses the rest: a request that two programs parse differently
+could be judged as one place and sent to another. `filter` judges and connects.
 """
 
 import ipaddress
@@ -22,7 +22,7 @@ _HEADER_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t\x20-\x7e\x
 _AUTHORITY_PATTERN = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._-]+):(\d{1,5})")
 _HOST_NAME = re.compile(r"(?=.{1,253}\Z)[0-9a-z_-]+(\.[0-9a-z_-]+)*")
 _NUMERIC_HOST = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
-# About this connection and this proxy alone: the server gets words of our own.
+# Only for this connection and this proxy: the server gets our own headers.
 _OF_ONE_HOP = frozenset(
     (
         b"connection", b"proxy-connection", b"keep-alive", b"proxy-authorization", b"te",
@@ -32,7 +32,7 @@ _OF_ONE_HOP = frozenset(
 
 
 class ProxyRequest(Struct, frozen=True):
-    """Where a command wants to go. `head` is what the server is sent first; a tunnel has none.
+    """The target of a command. `head` is sent to the server first; a tunnel has none.
 
     `body` are the bytes that belong to the request after it.
     """
@@ -44,7 +44,7 @@ class ProxyRequest(Struct, frozen=True):
 
 
 class Unreadable(ValueError):
-    """A request that is not passed on. `status` answers it, and the message says why."""
+    """A request that is not passed on. `status` answers it, and the message has the reason."""
 
     def __init__(self, why: str, status: int = 400) -> None:
         super().__init__(why)
@@ -81,7 +81,7 @@ def proxy_request(head: bytes) -> ProxyRequest:
 
 
 def _headers(lines: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
-    """Each header: its name in small letters, and its line."""
+    """Each header: its name in lower case, and its line."""
     if len(lines) > MAX_HEADERS:
         raise Unreadable(f"it has more than {MAX_HEADERS} headers", 431)
     read = list[tuple[bytes, bytes]]()
@@ -111,7 +111,7 @@ def _absolute(target: str) -> WebAddress:
 def _read(url: str) -> WebAddress:
     try:
         place = web_address(url)
-        # An address has one spelling: programs read 010.0.0.1 and 0x7f.1 in several ways.
+        # Only one spelling of an address is accepted: programs parse 010.0.0.1 differently.
         if ":" in place.host or _NUMERIC_HOST.fullmatch(place.host):
             ipaddress.ip_address(place.host)
         elif not _HOST_NAME.fullmatch(place.host):
@@ -122,7 +122,7 @@ def _read(url: str) -> WebAddress:
 
 
 def _check_host(headers: Sequence[tuple[bytes, bytes]], place: WebAddress) -> None:
-    """The header names the host that the first line names: a server goes by either."""
+    """Check that the Host header matches the first line: a server may use either."""
     named = [_value(line) for name, line in headers if name == b"host"]
     if len(named) > 1:
         raise Unreadable("it has more than one Host header")
@@ -142,7 +142,7 @@ def _value(line: bytes) -> str:
 
 
 def _sizes(headers: Sequence[tuple[bytes, bytes]]) -> int:
-    """The length of the body. Two that differ, and pieces, would hide a second request."""
+    """The length of the body. Two lengths, or chunks, could hide a second request."""
     if any(name == b"transfer-encoding" for name, _ in headers):
         raise Unreadable(
             "plain HTTP with a body in pieces (Transfer-Encoding) is not passed on: use https, "
