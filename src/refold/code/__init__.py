@@ -1,1 +1,1 @@
-"""What the source code of a workspace says: asks language servers, and parses with grammars."""
+"""Analyses source code of a workspace with language servers and grammars."""

@@ -1,4 +1,4 @@
-"""The files of a workspace as an agent may read them: their texts, their lines, what changed.
+"""The files of a workspace that an agent may read: their texts, lines and changes.
 
 What a rule keeps from the agent is left out here, whatever a server says about it.
 `source_code` asks servers and grammars.
@@ -17,8 +17,8 @@ from refold.place.port import Files, Real
 from refold.tools.code import Mention
 from refold.values.path_names import below
 
-_MAX_FILES = 20_000  # of a workspace that are looked at
-_WALK_SECONDS = 5.0  # seconds to list them
+_MAX_FILES = 20_000  # of a workspace
+_WALK_SECONDS = 5.0  # to list them
 _MAX_RESULTS = 1_000
 
 
@@ -29,7 +29,7 @@ class CodeFiles:
         self._roots, self._files = roots, files
 
     def texts(self, paths: Sequence[Real]) -> Mapping[str, str]:
-        """Their text, without those that are gone, or may not be read."""
+        """The texts of files, without those that are missing or may not be read."""
         texts = dict[str, str]()
         for path in paths:
             with suppress(ToolFailed):
@@ -51,7 +51,7 @@ class CodeFiles:
     def to_mentions(
         self, *several: Sequence[wire.Location]
     ) -> Sequence[tuple[Mention, ...]]:
-        """Each as places with their lines, without those that the agent may not read."""
+        """The locations with their lines, without those that the agent may not read."""
         lines = dict[str, Sequence[str]]()
         return [tuple(self._mentions(locations, lines)) for locations in several]
 
@@ -65,7 +65,7 @@ class CodeFiles:
             path, line = os.path.realpath(location.path or "/"), location.line
             if len(places) >= _MAX_RESULTS or (path, line) in places or not location.path:
                 continue
-            if not self.inside(path):  # what is elsewhere is named, and not shown
+            if not self.inside(path):  # outside the workspace only the place is shown
                 places.add((path, line))
                 yield Mention(path, line)
             elif self.may_show(path):
@@ -97,7 +97,7 @@ class CodeFiles:
         return sorted(files), left_out
 
     def states(self, spec: ServerSpec) -> Mapping[str, object]:
-        """The files of a server's languages, each with what is another after a change."""
+        """The files of a server's languages, each with a value that differs after a change."""
         states = dict[str, object]()
         for path in self.list_files()[0]:
             language = language_of(path)

@@ -1,7 +1,7 @@
-"""What an edit has newly broken: compares the problems of its files before and after.
+"""Finds what an edit has broken: compares the problems of its files before and after.
 
-Lines move with an edit, so a problem is known by its words. Both looks are bounded in time; a
-server that is not ready says nothing, and the edit does not wait for it. The seam calls it
+Lines move with an edit, so a problem is identified by its words. Both checks are bounded in time;
+the edit does not wait for a server that is not ready. The seam calls it
 (`engine/execute.py`), and `source_code` asks the server.
 """
 
@@ -20,7 +20,7 @@ from refold.place.port import Files, Real
 from refold.tools.code import Problem, problem_line
 
 _BEFORE, _AFTER = 1.5, 3.0  # seconds
-_FILES, _SHOWN = 5, 10  # files of one edit that are looked at; problems that are told
+_FILES, _SHOWN = 5, 10  # checked files of one edit; reported problems
 _LATE_NOTE = (
     "{by} did not check this edit within {seconds:g} s: call diagnostics for its errors."
 )
@@ -32,15 +32,15 @@ _Asked = tuple[ServerSpec, list[Real]]
 
 
 class EditChecks:
-    """Of one session. `starts`: a server may be started for an edit."""
+    """The checks of one session. `starts`: an edit may start a server."""
 
     def __init__(self, code: SourceCode, files: Files, *, starts: bool) -> None:
         self._code, self._files, self._starts = code, files, starts
-        self._missed = 0  # looks in a row that were not over in time
+        self._missed = 0  # consecutive checks that timed out
 
     async def before(self, changing: Sequence[str]) -> Callable[[], Awaitable[str]] | None:
-        """Look at files that are to be changed. Call the result after the edit: it gives what
-        is new. None: no server knows them, or it has been too slow some times.
+        """Check files before a change. Call the result after the edit: it returns the new
+        problems. None: no server has the language, or it was too slow several times.
         """
         by_server = self._by_server(changing)
         if not by_server or self._missed >= _MOST_MISSED:
@@ -91,7 +91,7 @@ class EditChecks:
     async def _problems(
         self, spec: ServerSpec, files: Sequence[Real], seconds: float
     ) -> Sequence[Problem] | None:
-        """Of those that are there. None: the server did not say."""
+        """The problems of existing files. None if the server did not report them."""
         existing = [
             path for path in files if await to_thread.run_sync(os.path.isfile, path)
         ]

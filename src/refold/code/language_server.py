@@ -1,4 +1,4 @@
-"""One language server: its requests, the documents it has open, what it says is wrong with them.
+"""One language server: its requests, its open documents, and the problems that it reports.
 
 Everything here runs in the thread of `language_servers`, which starts a server again and ends
 it. `server_process` is its program, and `wire` has the messages.
@@ -20,24 +20,24 @@ from refold.errors import ToolFailed
 from refold.tools.code import one_line
 
 T = TypeVar("T")
-_MAX_DOCUMENTS = 60  # that are open; the one that was asked about the longest ago is closed
-_MAX_PROBLEMS = 1_000  # of one file that are kept
-_MAX_TOKENS = 100  # of what it says it is doing
-_MAX_STALLS = 2  # questions in a row without an answer, before it is ended
+_MAX_DOCUMENTS = 60  # open ones; the least recently used is closed
+_MAX_PROBLEMS = 1_000  # stored for one file
+_MAX_TOKENS = 100  # of its progress
+_MAX_STALLS = 2  # consecutive requests without a response, before it is ended
 _TO_END = 2.0  # seconds
-_YOUNG_SECONDS = 3.0  # seconds after its start in which an empty answer is asked for again
-_MAX_ERROR_CHARS = 500  # characters of why it could not do something
-_CALM_SECONDS = 0.5  # seconds without news that mean that no more will come
+_YOUNG_SECONDS = 3.0  # after its start, in which an empty answer is requested again
+_MAX_ERROR_CHARS = 500  # of its error message
+_CALM_SECONDS = 0.5  # without news, after which no more is expected
 
 
 class _Document(Struct):
     text: str
     version: int = 1
-    since: int = 0  # the number of the change that it is of
+    since: int = 0  # the number of the change with this text
 
 
 class _Documents:
-    """The files that a server has open, and what it says is wrong with files."""
+    """The files that a server has open, and the problems that it published."""
 
     def __init__(self, notify: Callable[[str, object], None]) -> None:
         self._notify, self.change = notify, 0
@@ -45,7 +45,7 @@ class _Documents:
         self._problems = dict[str, tuple[int, Sequence[Diagnostic]]]()
 
     def show(self, path: str, text: str) -> None:
-        """Open the document, or tell what it is by now."""
+        """Open the document, or send its current text."""
         known = self.open.pop(path, None)
         if known is not None and known.text == text:
             self.open[path] = known
@@ -68,7 +68,7 @@ class _Documents:
         )
 
     def close(self, gone: Sequence[str]) -> None:
-        """Close these, and the oldest of too many."""
+        """Close these documents, and the oldest above the limit."""
         to_close = [path for path in self.open if path not in gone]
         for path in (*gone, *to_close[: max(0, len(to_close) - _MAX_DOCUMENTS)]):
             del self.open[path]
@@ -77,7 +77,7 @@ class _Documents:
             self._notify("textDocument/didClose", item)
 
     def publish(self, news: wire.Published) -> None:
-        """Keep what it says of an open file, unless that is about an older text."""
+        """Store the problems of an open file, unless they are for an older text."""
         path = wire.path_of(news.uri)
         document = self.open.get(path)
         if document is None or (
@@ -93,7 +93,7 @@ class _Documents:
         return self._problems.get(path, (0, ()))[1]
 
     def late(self, path: str) -> bool:
-        """Whether nothing was published of the file as it is now."""
+        """Whether nothing was published for the current text of an open file."""
         document = self.open.get(path)
         return (
             document is not None and self._problems.get(path, (-1, ()))[0] < document.since
@@ -101,7 +101,7 @@ class _Documents:
 
 
 class _Waiting:
-    """A request whose response has not come."""
+    """A request that waits for its response."""
 
     def __init__(self) -> None:
         self.over, self.message = anyio.Event(), RpcMessage()
@@ -117,7 +117,7 @@ class LanguageServer:
         )
         self._launch, self._can = launch, wire.Capabilities()
         self._ready, self._started = anyio.Event(), 0.0
-        self._pulls = False  # whether it is asked for problems, or tells them itself
+        self._pulls = False  # it must be asked for problems, and does not publish them
         self._waiting = dict[int, _Waiting]()
         self._last_id = self._stalls = 0
         self._documents = _Documents(self._notify)
@@ -131,7 +131,7 @@ class LanguageServer:
             group.cancel_scope.cancel()
 
     async def leave(self) -> None:
-        """Ask it to end, as the protocol has it, and end it."""
+        """Ask it to end, as the protocol requires, then end it."""
         with anyio.move_on_after(_TO_END):
             if self._ready.is_set() and not self.process.ended.is_set():
                 try:
@@ -143,7 +143,7 @@ class LanguageServer:
         self.process.stop("the session was closed")
 
     async def request(self, method: str, params: object, type_: type[T]) -> Sequence[T]:
-        """What it answers: a list, one alone, or nothing."""
+        """Send a request. The result is a sequence, also for a single value or null."""
         await self._until_ready()
         response = await self._ask(method, params)
         if response.error is not None:
@@ -155,10 +155,10 @@ class LanguageServer:
             raise ToolFailed(f"{self.name}: {error}") from error
 
     async def sync(self, texts: Mapping[str, str], changed: Mapping[str, int]) -> None:
-        """Tell it how files are now. `texts` are those that are to be open.
+        """Send it the current state of files. `texts` are those that must be open.
 
-        `changed` are files of the workspace that it may know otherwise, with the numbers that
-        the protocol has for created, changed and deleted.
+        `changed` are changed files of the workspace, with the protocol's numbers for created,
+        changed and deleted.
         """
         await self._until_ready()
         self._documents.change += bool(changed)
@@ -171,11 +171,11 @@ class LanguageServer:
 
     @property
     def open(self) -> Sequence[str]:
-        """The files that it has open, the one that was shown first at first."""
+        """The files that it has open, the least recently shown first."""
         return tuple(self._documents.open)
 
     async def wait_until_indexed(self) -> None:
-        """Wait until it has read the workspace. Raises `ToolFailed` where it takes too long."""
+        """Wait until it has read the workspace. Raises `ToolFailed` if that takes too long."""
         await self._until_ready()
         with anyio.move_on_after(self._launch.seconds):
             if not self._began:
@@ -190,7 +190,7 @@ class LanguageServer:
                         await self._until_news()
 
     async def may_know_more(self) -> bool:
-        """Whether it has started only now; then some time has passed when this returns."""
+        """Whether it has just started; then this waits a moment for news."""
         if anyio.current_time() - self._started > _YOUNG_SECONDS:
             return False
         with anyio.move_on_after(_CALM_SECONDS):
@@ -199,7 +199,7 @@ class LanguageServer:
 
     @property
     def busy(self) -> bool:
-        """Whether it says that it still reads the workspace."""
+        """Whether it reports that it still reads the workspace."""
         return bool(self._busy)
 
     def column(self, line: str, index: int) -> int:
@@ -208,9 +208,9 @@ class LanguageServer:
     async def problems(
         self, paths: Sequence[str], seconds: float = 0.0
     ) -> Mapping[str, Sequence[Diagnostic]]:
-        """What is wrong with these files, which are open.
+        """The problems of these files, which must be open.
 
-        Raises `ToolFailed` if it does not say so in `seconds`, or in the time of a question.
+        Raises `ToolFailed` after `seconds`, or after the time for a request if that is 0.
         """
         await self._until_ready()
         try:
@@ -232,9 +232,9 @@ class LanguageServer:
         return [item for report in reports for item in report.items][:_MAX_PROBLEMS]
 
     async def _wait_for_news(self, paths: Sequence[str]) -> None:
-        """Wait until it has published something of each file as it is now, and is calm.
+        """Wait until it has published the current problems of each file, and sends no more.
 
-        A server may say only now that it is to be asked, and then publishes nothing.
+        A server may report only now that it must be asked, and then publishes nothing.
         """
         while not self._pulls:
             self._living()
@@ -284,7 +284,7 @@ class LanguageServer:
             raise ToolFailed(f"{self.name} has ended: {self.process.why}")
 
     async def _ask(self, method: str, params: object) -> RpcMessage:
-        """The response. One that does not come in time counts against the server."""
+        """Send a request and return its response. A timeout counts against the server."""
         self._living()
         self._last_id += 1
         id_, waiting = self._last_id, _Waiting()
@@ -351,19 +351,19 @@ class LanguageServer:
             self._busy.discard(progress.token)
 
     def _wake(self) -> None:
-        """It has ended: who waits for it finds that out."""
+        """Wake all waiting requests, because the server has ended."""
         self._news.set()
         for waiting in self._waiting.values():
             waiting.over.set()
         self._ready.set()
 
     async def _until_news(self) -> None:
-        """Wait until it tells something, or ends."""
+        """Wait until it sends news, or ends."""
         await self._news.wait()
 
 
 def _reply(message: RpcMessage, launch: ServerLaunch) -> bytes:
-    """To a request of the server. Nothing that changes anything is granted."""
+    """The reply to a request of the server. Requests to change anything are refused."""
     match message.method:
         case "workspace/configuration":
             asked = wire.read(message.params, wire.ConfigurationAsked)
@@ -389,7 +389,7 @@ def _reply(message: RpcMessage, launch: ServerLaunch) -> bytes:
 
 
 def _setting(settings: object, section: str) -> object:
-    """What the table has for it: `python.analysis` is in `python`."""
+    """The setting of a section: `python.analysis` is in the table `python`."""
     value = settings
     for name in filter(None, section.split(".")):
         if not isinstance(value, Mapping):

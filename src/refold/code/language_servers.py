@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
 T = TypeVar("T")
-_MOST_ENDS = 2  # of a server in one session; after that it is not started again
-_STOP_SECONDS = 3.0  # seconds for all servers to end
+_MOST_ENDS = 2  # of a server in one session, until it is not started again
+_STOP_SECONDS = 3.0  # for all servers to end
 
 
 class ServerContext(Struct, frozen=True):
-    """What all servers of a workspace have. `find` gives the absolute path of a program, or ""."""
+    """Context of all servers of a workspace. `find` returns a program's absolute path, or ""."""
 
     root: str
     commands: Commands
@@ -44,7 +44,7 @@ class ServerContext(Struct, frozen=True):
 
 
 class _Slot:
-    """The place of one server. `known` is how it last saw the files of the workspace."""
+    """One server, if it runs. `known` is the state of the workspace's files that it last got."""
 
     def __init__(self) -> None:
         self.server: LanguageServer | None = None
@@ -64,7 +64,7 @@ class LanguageServers:
         self._closed = False
 
     def runs(self, spec: ServerSpec) -> bool:
-        """Whether this server has been started and is there."""
+        """Whether this server has been started and still runs."""
         slot = self._slots.get(spec.program)
         return bool(slot and slot.server and not slot.server.process.ended.is_set())
 
@@ -74,10 +74,10 @@ class LanguageServers:
         files: Mapping[str, object],
         work: Callable[[LanguageServer, Mapping[str, int]], Awaitable[T]],
     ) -> T:
-        """What `work` has from this server, one question at a time. Raises `ToolFailed`.
+        """Run `work` with this server, one call at a time. Raises `ToolFailed`.
 
-        `files` are the files of its languages, each with a value that is another when the file
-        was changed. `work` gets those that changed since the server was last asked.
+        `files` are the files of its languages, each with a value that differs after a change.
+        `work` gets those that changed since the server was last asked.
         """
         portal = await to_thread.run_sync(self._start)
         future: Future[T] = portal.start_task_soon(self._ask, spec, files, work)
@@ -119,7 +119,7 @@ class LanguageServers:
                 for slot in self._slots.values():
                     if slot.server is not None:
                         group.start_soon(slot.server.leave)
-        assert self._group is not None  # a portal has it
+        assert self._group is not None  # the portal runs in it
         self._group.cancel_scope.cancel()
 
     async def _ask(
@@ -144,14 +144,14 @@ class LanguageServers:
                     return result
 
     def _server(self, slot: _Slot, spec: ServerSpec) -> LanguageServer:
-        """The one that runs, or a new one. Raises `ToolFailed` where it is given up."""
+        """The running server, or a new one. Raises `ToolFailed` if it failed too often."""
         if slot.server is not None and slot.server.process.ended.is_set():
             self._drop(slot, slot.server)
         if slot.ends >= _MOST_ENDS:
             raise _give_up_error(spec.program, slot.why)
         if slot.server is None:
             around, group = self._around, self._group
-            assert group is not None  # this runs beside it
+            assert group is not None  # this runs in it
             launch = ServerLaunch(
                 spec,
                 around.root,
@@ -167,7 +167,7 @@ class LanguageServers:
     def _drop(
         self, slot: _Slot, server: LanguageServer, error: ToolFailed | None = None
     ) -> None:
-        """It has ended. Raises `ToolFailed` if it is not to be started again."""
+        """Remove an ended server. Raises `ToolFailed` if it must not be started again."""
         slot.server, slot.why = None, server.process.why
         slot.ends = _MOST_ENDS if server.process.hung else slot.ends + 1
         self._around.log("warning", f"{server.name} has ended: {server.process.why}")
@@ -187,7 +187,7 @@ _CREATED, _CHANGED, _DELETED = 1, 2, 3  # as the protocol numbers them
 def _find_changes(
     known: Mapping[str, object] | None, files: Mapping[str, object]
 ) -> dict[str, int]:
-    """How `files` differ from what a server knows. One that has just started reads them."""
+    """How `files` differ from what a server knows; empty for a new one, which reads them."""
     if known is None or known is files:
         return {}
     versions = {

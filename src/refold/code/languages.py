@@ -1,4 +1,4 @@
-"""Which files are of which language, and which server and grammar know it. Data, and pure.
+"""The languages of files, with their servers and grammars. Data, and pure.
 
 `language_server` talks to a server, and `tree_sitter` parses with a grammar.
 """
@@ -12,7 +12,7 @@ from msgspec import Struct
 
 
 class ServerSpec(Struct, frozen=True):
-    """A language server: how it is started, what it is told, how it is installed.
+    """A language server: its command, its settings, how to install it.
 
     `settings` are what it gets when it asks for its configuration, and `packages` directories
     that it reads beside the workspace. `indexes`: seconds in which it begins to say that it
@@ -133,12 +133,12 @@ def language_of(path: str) -> Language | None:
 
 
 def language_id(path: str) -> str:
-    """The name that servers have for the language of this file."""
+    """The protocol's name for the language of this file."""
     suffix = os.path.splitext(path)[1].lower()
     return _BY_SUFFIX[suffix].suffixes[suffix]
 
 
-# The kinds of symbols, by the numbers that the protocol has for them.
+# The kinds of symbols, by their numbers in the protocol.
 SYMBOL_KINDS = (
     "", "file", "module", "namespace", "package", "class", "method", "property", "field",
     "constructor", "enum", "interface", "function", "variable", "constant", "string",

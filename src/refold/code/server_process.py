@@ -28,20 +28,20 @@ from refold.values.log_level import WriteLog
 from refold.values.tools import Confinement
 
 _AT_ONCE = 256 * 1024
-_MOST_UNSENT = 20_000  # messages that wait to be sent
-_MAX_LOGGED_LINES = 200  # lines for the log
+_MOST_UNSENT = 20_000  # messages in the queue
+_MAX_LOGGED_LINES = 200
 _TO_END = 2.0  # seconds
 
 
 class ServerLaunch(Struct, frozen=True):
-    """Where and how a server is started. `log` takes what it prints."""
+    """Where and how a server is started. `log` gets what it prints."""
 
     spec: ServerSpec
     root: str
     commands: Commands
     log: WriteLog
     program: str  # its absolute path
-    seconds: float = 30.0  # for one question
+    seconds: float = 30.0  # for one request
 
 
 class ServerProcess:
@@ -71,7 +71,7 @@ class ServerProcess:
                     group.start_soon(self._run, its)
                     group.start_soon(self._send, connection)
                     await self._receive(connection)
-                    with anyio.move_on_after(_TO_END):  # the program says why it ended
+                    with anyio.move_on_after(_TO_END):  # the program's end has the reason
                         await self.ended.wait()
                     group.cancel_scope.cancel()
         finally:
@@ -80,13 +80,13 @@ class ServerProcess:
             self._outgoing.close()
 
     def stop(self, why: str, *, hung: bool = False) -> None:
-        """End it at once. The first reason counts."""
+        """End it at once. Only the first reason is stored."""
         self.hung = self.hung or hung
         self._end(why)
         self._scope.cancel()
 
     def put(self, data: bytes) -> None:
-        """Send it, after what is sent already."""
+        """Queue `data` to be sent."""
         try:
             self._to_send.send_nowait(data)
         except anyio.WouldBlock:
@@ -95,7 +95,7 @@ class ServerProcess:
             pass  # it has ended
 
     def log_output(self, text: str) -> None:
-        """For the log, which gets the first lines."""
+        """Write output to the log, up to `_MAX_LOGGED_LINES`."""
         for line in text.splitlines():
             if line.strip() and self._logged < _MAX_LOGGED_LINES:
                 self._logged += 1
@@ -129,7 +129,7 @@ class ServerProcess:
             async for data in self._outgoing:
                 await connection.send(data)
         except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
-            pass  # its end is told by the program
+            pass  # the end of the program reports it
 
     async def _receive(self, connection: SocketStream) -> None:
         try:
@@ -149,7 +149,7 @@ class ServerProcess:
 
 
 def _how(finished: Finished) -> str:
-    """How a program ended that should have stayed, with the last it printed."""
+    """How a program ended unexpectedly, with its last output."""
     lines = finished.text.strip().splitlines()
     last = f": {one_line(lines[-1], 300)}" if lines else ""
     if finished.stopped:
@@ -158,7 +158,7 @@ def _how(finished: Finished) -> str:
 
 
 def _visible_paths(spec: ServerSpec, program: str) -> tuple[str, ...]:
-    """Where its parts are: its directory, an environment around that, and what it reads."""
+    """Paths that it needs: its directory, an environment around that, and what it reads."""
     paths = [os.path.expanduser(path) for path in spec.packages]
     for name in (program, os.path.realpath(program)):
         folder = os.path.dirname(name)

@@ -32,10 +32,10 @@ from refold.errors import ToolFailed
 from refold.place.port import Files, Real
 from refold.tools.code import Mentions, Problem, Problems, Symbol, Symbols
 
-_PARSE_SECONDS = 10.0  # seconds to parse files for a name
-_MAX_LANGUAGES = 3  # that are asked for a name, those with the most files first
+_PARSE_SECONDS = 10.0  # to parse files for a name
+_MAX_LANGUAGES = 3  # asked for a name, those with the most files first
 _MAX_RESULTS = 1_000
-_MAX_PROBLEM_FILES = 40  # files that are looked at for problems in one question
+_MAX_PROBLEM_FILES = 40  # files checked for problems in one request
 _SEVERITY_NAMES = {1: "error", 2: "warning", 3: "information", 4: "hint"}
 _WARNING_LEVEL = 2
 _INDEXING_NOTE = "{name} still reads the workspace, so something may be missing: ask again"
@@ -44,7 +44,7 @@ Work: TypeAlias = Callable[[LanguageServer, Mapping[str, int]], Awaitable[T]]
 
 
 class CodeWorkspace(Struct, frozen=True):
-    """`refused` is why no server may run here, or ""; `find` gives a program, or ""."""
+    """`refused` is why no server may run here, or ""; `find` returns a program, or ""."""
 
     roots: tuple[str, ...]
     servers: LanguageServers
@@ -122,7 +122,7 @@ class SourceCode:
                 "position": {"line": row, "character": column},
             }
             defined = await server.request("textDocument/definition", asked, wire.Location)
-            # Without the declaration, some leave out the place that was asked about.
+            # Without the declaration, some servers leave out the requested place.
             asked = {**asked, "context": {"includeDeclaration": True}}
             used = await server.request("textDocument/references", asked, wire.Location)
             return defined, used, server.busy
@@ -140,9 +140,7 @@ class SourceCode:
             self._require_server(
                 _language(files[0], self._files), "diagnostics", "a command"
             )
-            await to_thread.run_sync(
-                self._code.text, files[0]
-            )  # it says why it cannot be read
+            await to_thread.run_sync(self._code.text, files[0])  # raises with the reason
         chosen, notes = dict[str, tuple[ServerSpec, list[Real]]](), list[str]()
         for file in files:
             language = language_of(file)
@@ -194,7 +192,7 @@ class SourceCode:
         ]
 
     def server_of(self, file: str, *, running: bool) -> ServerSpec | None:
-        """The server for a file, if there is one; `running`: if it was started already."""
+        """The server for a file, or None; with `running` only if it was started already."""
         language = language_of(file)
         spec = self._server(language)[0] if language else None
         return (
@@ -223,7 +221,7 @@ class SourceCode:
         async def work(
             server: LanguageServer, changed: Mapping[str, int]
         ) -> tuple[Sequence[wire.SymbolInformation], bool]:
-            # Some know a workspace only once a file of it is open.
+            # Some servers read a workspace only once a file of it is open.
             await self._tell(server, changed, [] if server.open else [first])
             await server.wait_until_indexed()
             asked = {"query": query}
@@ -231,7 +229,7 @@ class SourceCode:
                 result = await server.request(
                     "workspace/symbol", asked, wire.SymbolInformation
                 )
-                # One that has just started may not have listed the files yet, and not say so.
+                # A new server may not have listed all files yet, and does not report that.
                 if result or not await server.may_know_more():
                     return result, server.busy
 
@@ -258,7 +256,7 @@ class SourceCode:
     async def _tell(
         self, server: LanguageServer, changed: Mapping[str, int], asked: Sequence[Real]
     ) -> None:
-        """Show the server how files are now: those it has open, and those it is asked about."""
+        """Send the server the current texts of its open files and of those in the request."""
         paths = (*(Real(p) for p in server.open if p not in asked), *asked)
         texts = await to_thread.run_sync(self._code.texts, paths)
         await server.sync(texts, changed)
@@ -290,7 +288,7 @@ class SourceCode:
     def _parse_files(
         self, paths: Sequence[str], query: str
     ) -> tuple[Sequence[Symbol], bool]:
-        """The symbols of these files by name, and whether there was time for all of them."""
+        """The symbols of these files by name, and whether the time sufficed for all."""
         until, symbols = time.monotonic() + _PARSE_SECONDS, list[Symbol]()
         for path in paths:
             if time.monotonic() > until:
@@ -313,7 +311,7 @@ def _language(file: Real, files: Files) -> Language:
 
 
 def _by_language(files: Iterable[str]) -> Sequence[tuple[Language, Sequence[str]]]:
-    """The one with the most files first."""
+    """Group files by language, the one with the most files first."""
     groups = dict[str, tuple[Language, list[str]]]()
     for path in files:
         if (language := language_of(path)) is not None:
@@ -327,14 +325,14 @@ def _holding(symbols: Iterable[Symbol], query: str) -> Iterator[Symbol]:
 
 
 def _rank(query: str, symbol: Symbol) -> tuple[int, str, str, int]:
-    """The name itself first, then those that begin with it."""
+    """Sort key: the name itself first, then names that begin with it."""
     name, wanted = symbol.name.casefold(), query.casefold()
     quality = 0 if name == wanted else 1 if name.startswith(wanted) else 2
     return quality, name, symbol.path, symbol.line
 
 
 def _place(text: str, line: int, symbol: str, file: str) -> tuple[int, int]:
-    """Where the symbol is: the line, from 0, that is nearest to `line`, and the character."""
+    """The place of the symbol nearest to `line`: the line, from 0, and the character."""
     last = symbol.strip().rpartition(".")[2]
     if not last:
         raise ToolFailed("The symbol is empty: give a name that is in the file.")

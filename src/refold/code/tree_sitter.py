@@ -15,10 +15,10 @@ from msgspec import Struct
 from refold.code.languages import Language
 from refold.tools.code import Symbol
 
-_MAX_FILE_BYTES = 2 * 1024 * 1024  # bytes of a file
-_MAX_SYMBOLS = 5_000  # symbols of one
+_MAX_FILE_BYTES = 2 * 1024 * 1024
+_MAX_SYMBOLS = 5_000  # of one file
 _DEFINITION_PREFIX = "definition."
-# A method is told from a function by where it stands, and a struct is a class to a query.
+# A method differs from a function by its place; a query reports a struct as a class.
 _BASE_LANGUAGES = {"typescript": "javascript", "tsx": "javascript", "cpp": "c"}
 _SUFFIX_LANGUAGES = {
     **dict.fromkeys((".js", ".mjs", ".cjs", ".jsx"), "javascript"),
@@ -35,7 +35,7 @@ class _Grammar(Struct, frozen=True):
 
 
 def missing(language: Language, path: str) -> str:
-    """Why there are no symbols of this file, in a clause; "" if there are."""
+    """A clause on why symbols of this file are unavailable, or ""."""
     if not language.grammar:
         return f"there is no grammar for {language.name}"
     try:
@@ -46,7 +46,7 @@ def missing(language: Language, path: str) -> str:
 
 
 def symbols(language: Language, path: str, content: bytes) -> Sequence[Symbol]:
-    """In the order of the file. Call it in a thread, and only if nothing is `missing`."""
+    """Symbols in file order. Call it in a thread, and only if `missing` returns ""."""
     if len(content) > _MAX_FILE_BYTES:
         return ()
     grammar = _grammar(_grammar_name(language, path))
@@ -58,7 +58,7 @@ def symbols(language: Language, path: str, content: bytes) -> Sequence[Symbol]:
             for name in captures.get("name", ())[:1]:
                 key = (name.start_byte, name.end_byte)
                 before = definitions.get(key)
-                # The same name as a method says more than as a function.
+                # If a name is captured twice, the method is more precise than the function.
                 if before is None or kind.endswith("method"):
                     definitions[key] = nodes[0], kind.removeprefix(_DEFINITION_PREFIX)
         if len(definitions) >= _MAX_SYMBOLS:
@@ -71,7 +71,7 @@ def _nest(
     content: bytes,
     path: str,
 ) -> Iterator[Symbol]:
-    around = list[tuple[int, str]]()  # where each definition ends that this one is in
+    around = list[tuple[int, str]]()  # the ends of the enclosing definitions
     for (start, end), (node, kind) in definitions:
         while around and around[-1][0] <= start:
             around.pop()
@@ -109,7 +109,7 @@ def _grammar(name: str) -> _Grammar:
 
 
 def _of_base(name: str, compiled: Any) -> str:
-    """The query of the language that this one extends, if it fits."""
+    """The query of the base language, if it fits."""
     from tree_sitter import Query, QueryError
 
     tags: str = importlib.import_module(f"tree_sitter_{name}").TAGS_QUERY

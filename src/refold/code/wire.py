@@ -16,16 +16,16 @@ from msgspec import Raw, Struct
 
 from refold.errors import ToolFailed
 
-MAX_MESSAGE_BYTES = 32 * 1024 * 1024  # bytes of one message
-LONGEST_NAME, _SAID = 200, 1_000  # characters of an id or a name, and of what is wrong
-_MAX_HEADER_BYTES = 4096  # bytes of its header
+MAX_MESSAGE_BYTES = 32 * 1024 * 1024  # of one message
+LONGEST_NAME, _SAID = 200, 1_000  # of an id or a name, and of a message
+_MAX_HEADER_BYTES = 4096  # of its header
 _NULL_JSON = Raw(b"null")
 _METHOD_NOT_FOUND = -32601
 T = TypeVar("T")
 
 
 class RpcError(Struct, frozen=True):
-    """Why a server did not do what it was asked."""
+    """The error in a server's response."""
 
     code: int = 0
     message: str = ""
@@ -54,7 +54,7 @@ class Range(Struct, frozen=True):
 
 
 class Location(Struct, frozen=True, rename="camel"):
-    """A place in a file, in both of the forms that there are. Some leave the range out."""
+    """A place in a file, in both forms of the protocol. Some servers omit the range."""
 
     uri: str = ""
     range: Range | None = None
@@ -99,7 +99,7 @@ class Diagnostic(Struct, frozen=True):
 
 
 def shorten_all(diagnostics: Sequence[Diagnostic]) -> Sequence[Diagnostic]:
-    """The same, of a size that can be kept."""
+    """The diagnostics, shortened for storage."""
     return [
         msgspec.structs.replace(
             diagnostic,
@@ -114,7 +114,7 @@ def shorten_all(diagnostics: Sequence[Diagnostic]) -> Sequence[Diagnostic]:
 
 
 class Published(Struct, frozen=True):
-    """All that is wrong with a file, of its own accord."""
+    """The problems of a file, as a server publishes them."""
 
     uri: str
     diagnostics: tuple[Diagnostic, ...]
@@ -122,7 +122,7 @@ class Published(Struct, frozen=True):
 
 
 class Pulled(Struct, frozen=True):
-    """The same, asked for."""
+    """The problems of a file, as a server returns them on request."""
 
     items: tuple[Diagnostic, ...] = ()
 
@@ -149,7 +149,7 @@ class Registration(Struct, frozen=True):
 
 
 class RegisteredCapabilities(Struct, frozen=True):
-    """What a server says later that it can do."""
+    """Capabilities that a server registers later."""
 
     registrations: tuple[Registration, ...] = ()
 
@@ -170,13 +170,13 @@ class Initialized(Struct, frozen=True):
 
 
 class Frames:
-    """Bytes of a server, in pieces as they come, to messages."""
+    """Splits the bytes of a server, which arrive in pieces, into messages."""
 
     def __init__(self) -> None:
         self._rest, self._wanted = bytearray(), -1
 
     def feed(self, data: bytes) -> Iterable[RpcMessage]:
-        """Raises `ToolFailed` for what is no message: nothing after it can be read."""
+        """Raises `ToolFailed` for an invalid message: nothing after it can be read."""
         self._rest += data
         while (body := self._next()) is not None:
             try:
@@ -240,7 +240,7 @@ def unknown_method(to: RpcMessage) -> bytes:
 
 
 def read(raw: Raw, type_: type[T]) -> T:
-    """What a server said, as a value. Raises `ToolFailed`."""
+    """Decode a value from a server. Raises `ToolFailed`."""
     try:
         return msgspec.json.decode(raw, type=type_)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -248,7 +248,7 @@ def read(raw: Raw, type_: type[T]) -> T:
 
 
 def read_all(raw: Raw, type_: type[T]) -> Sequence[T]:
-    """The same for several: a list, one alone, or null. Raises `ToolFailed`."""
+    """Decode several: a list, a single value, or null. Raises `ToolFailed`."""
     text = bytes(raw).lstrip()
     if text == b"null":
         return ()
@@ -264,7 +264,7 @@ def uri_of(path: str) -> str:
 
 
 def path_of(uri: str) -> str:
-    """The path that a URI names; "" for one that is no file, or that no file can have."""
+    """The path of a URI; "" if it is not that of a possible file."""
     if not uri.startswith("file:///"):
         return ""
     path = unquote_to_bytes(uri.removeprefix("file://"))
@@ -272,7 +272,7 @@ def path_of(uri: str) -> str:
 
 
 def column(text: str, index: int, encoding: str) -> int:
-    """The position in a line of the character `at`, as this encoding counts."""
+    """The position of the character `index` in a line, in units of this encoding."""
     match encoding:
         case "utf-32":
             return index
@@ -288,7 +288,7 @@ def _garbage(data: bytes | bytearray) -> ToolFailed:
     )
 
 
-# What refold can do, as a server is told. Names that a server must not ask for are left out.
+# Our capabilities for a server, without requests that a server must not send.
 CLIENT_CAPABILITIES: dict[str, Any] = {
     "general": {"positionEncodings": ["utf-32", "utf-16"]},
     "window": {"workDoneProgress": True},
