@@ -254,7 +254,7 @@ class Connections:
         try:
             address = catalog.address(spec, self._environ)
         except BadInput:
-            address = ""  # it cannot be used
+            address = ""  # without a usable address
         return TextCallModels(self._paths.state, spec.name, address)
 
     def _connect_spec(self, spec: ProviderSpec, window: int) -> ConnectedProvider:

@@ -132,7 +132,7 @@ def _until_it_raises(
             return None
         try:
             return cast("Action | Note | None", function(view))
-        except Exception as error:  # its bug must not take the session with it
+        except Exception as error:  # its bug must not end the session
             broken = True
             log("warning", str(plugin.error_about(f"{type(error).__name__}: {error}")))
             return None

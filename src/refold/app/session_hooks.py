@@ -192,7 +192,7 @@ class ConfiguredHooks(Struct, frozen=True):
 
 def tool_names(brought: Sequence[Tool]) -> frozenset[str]:
     """Our names of all tools for which hooks may be run, without those of MCP servers."""
-    from refold.tools.builtin import builtin  # most starts have no matcher to check
+    from refold.tools.builtin import builtin  # most starts have no hooks
     from refold.tools.team import TEAM_TOOLS
     from refold.tools.tool_search import tool_call, tool_search
 
@@ -323,7 +323,7 @@ async def _by_function(hook: Hook, document: Mapping[str, object]) -> HookAnswer
         )
     except BadInput as error:
         return failure_answer(hook, str(error))
-    except (Exception, SystemExit) as error:  # its bug must not take the session with it
+    except (Exception, SystemExit) as error:  # its bug must not end the session
         return failure_answer(hook, f"it raised {type(error).__name__}: {error}")
     return of_document(hook, found)
 

@@ -201,7 +201,7 @@ class SessionOpener:
         return SessionOpener(self._shared, resources, self._site)
 
     def _at(self, workspace: Workspace, *, trusted: bool) -> "SessionOpener":
-        """The same, but for where its sessions work."""
+        """A copy of this opener whose sessions work in `workspace`."""
         shared, site = self._shared, self._site
         ground = SessionGround(
             roots=workspace.roots,

@@ -29,7 +29,7 @@ _DECISION_FIELDS = frozenset(
 
 
 class HookAnswer(Struct, frozen=True):
-    """A hook's answer. `arguments`, if any, replace those of the call. `stop` ends the turn.
+    """A hook's answer. `arguments`, if any, replace the call's. `stop` ends the turn.
 
     `by_failure`: it blocks because it failed, not because it objects.
     """

@@ -33,7 +33,7 @@ _NAME_PATTERNS: Mapping[str, str] = {
 def newest_model(alias: str, provider: str, listed: Iterable[str] = ()) -> str:
     """The newest model of a family that this provider has; "" if it has none.
 
-    `listed` are further models, which the provider itself reported.
+    `listed` are further models that the provider reported.
     """
     pattern = _FAMILY_PATTERNS.get(alias.lower())
     if pattern is None:
@@ -48,14 +48,14 @@ def newest_model(alias: str, provider: str, listed: Iterable[str] = ()) -> str:
     candidates = [
         (_version(match), -len(name), name)
         for name in (*known, *listed)
-        # A provider that sells models of others puts their maker before a slash.
+        # A provider that sells other makers' models puts the maker before a slash.
         if (match := re.fullmatch(pattern, name.rpartition("/")[2]))
     ]
     return max(candidates)[2] if candidates else ""
 
 
 def model_names(provider: str) -> Iterator[str]:
-    """The models on the list of this provider, by names that its API accepts; new ones first."""
+    """The listed models of this provider, by names that its API accepts; new ones first."""
     vendor = vendor_name(provider)
     spelling = _NAME_PATTERNS.get(vendor, "")
     names = list[str]()

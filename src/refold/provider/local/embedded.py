@@ -232,7 +232,7 @@ FINISH_TOOL = ToolSpec(
 _REPLY_FORMAT = 'Reply with one JSON object: {"tool": NAME, "arguments": {...}}'
 _NEXT_STEP = "If the task is done call finish with the answer, else call the next tool."
 _MAX_RESULT_CHARS = 4_000  # a hundred seconds of reading on two cores
-# The end as a command: "finish('three')". Behind so many characters it would have begun.
+# The end as a command: "finish('three')". After this many characters it would have begun.
 _END_AS_ARGUMENT_PATTERN = re.compile(
     r'\s*\{\s*"\w+"\s*:\s*"\s*finish(?:\s*\(|\s*"|\s+(?:\\")?\')'
 )
