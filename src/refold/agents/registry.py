@@ -104,7 +104,7 @@ def registry(
 ) -> Registry:
     """All agents of this workspace. `known` returns the names of all tools.
 
-    `given` are profiles of a program; one in a folder with the same name is ignored. Raises
+    `profiles` are those of a program; one in a folder with the same name is ignored. Raises
     `BadInput` if one has the name of a built-in agent, or two have the same.
     """
     names = [profile.name for profile in profiles]

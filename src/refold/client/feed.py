@@ -113,7 +113,7 @@ class Follower:
         self._news.set()
 
     def put(self, data: bytes, cursor: Cursor | None = None) -> None:
-        """Queue a frame. `at` is the position of an event's document, if it is one."""
+        """Queue a frame; `cursor` is its position if it is an event's document."""
         if self.closed or (cursor is not None and cursor <= self._told):
             return
         self._size += len(data)

@@ -111,7 +111,7 @@ class FollowedJournal(Recorder):
 
 
 class FollowedEngine(Engine):
-    """`made` has calls as the model made them, by their ids, where the journal masks them."""
+    """`whole_calls` has unmasked calls by their ids, for those that the journal masks."""
 
     def __init__(
         self, journal: FollowedJournal, whole_calls: Mapping[str, ToolCall]

@@ -89,7 +89,7 @@ class Piece(Struct, frozen=True):
         return self.offset + len(self.text)
 
     def after(self, length: int) -> str:
-        """The part of it after the first `seen` characters of the text."""
+        """The part of it after the first `length` characters of the text."""
         return self.text[max(length - self.offset, 0) :]
 
 

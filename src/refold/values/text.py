@@ -269,7 +269,7 @@ def _shows(letter: str, before: str, after: str) -> bool:
 
 
 def _in_a_flag(text: str, index: int) -> bool:
-    """Whether the tag at `at` is part of a flag emoji of a region."""
+    """Whether the tag at `index` is part of a flag emoji of a region."""
     start = text.rfind("\U0001f3f4", max(index - 6, 0), index)
     return start >= 0 and any(
         text.startswith(flag, start + 1) and index <= start + len(flag)
