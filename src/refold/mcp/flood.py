@@ -1,4 +1,4 @@
-"""Limits how many unasked messages a server sends: notices, progress, changes.
+"""Limits the messages that a server sends by itself: notices, progress, changes.
 
 Each kind has a burst and a rate. What exceeds them is dropped, with one notice. Nothing
 important is lost: progress and log messages are only shown, and a changed list is noted

@@ -34,7 +34,7 @@ from refold.values.tools import Confinement
 
 INSTALL_SECONDS = 900.0
 _HOSTS_OF_KIND: Mapping[Kind, tuple[str, ...]] = {
-    # Some packages get a built program from a release, or headers to build one.
+    # Some packages download a built program from a release, or headers to build one.
     "node": (*HOST_PRESETS["npm"], *HOST_PRESETS["github"], "nodejs.org"),
     "python": (*HOST_PRESETS["pypi"], *HOST_PRESETS["github"]),
 }
@@ -46,8 +46,8 @@ _HARMLESS_NPMRC = re.compile(r"\s*((@[^:=\s]+:)?registry|cafile|ca|strict-ssl)\s
 _URL_PATTERN = re.compile(
     r"https?://(?:[^/\s@\"']*@)?([A-Za-z0-9.-]+|\[[0-9a-fA-F:.]+\])(:\d+)?"
 )
-# Files that are newer than the installation, and that the new one does not have. They have to
-# be newer than the new one, too: by that, the next update and `remove` tell them from its code.
+# Files newer than the installation that the new one lacks. They have to be newer than the
+# new one, too: by that, the next update and `remove` tell them from its code.
 _CARRY_OVER = """
 find . -name node_modules -prune -o -type f -newermt @{seconds} -exec sh -c '
 for file; do
@@ -61,10 +61,10 @@ _MAX_REASON_CHARS = 400
 
 
 class Installer(Struct, frozen=True):
-    """What an installation needs. `hosts` are patterns of more hosts that it may reach; None: all.
+    """Installs packages. `hosts` are patterns of more hosts it may reach; None: all.
 
-    `commands` makes those that write in these directories alone. All that touches what a package
-    may have put there runs in their sandbox: a link there could lead anywhere.
+    `commands` makes commands that write in these directories alone. Everything that touches
+    a package's files runs in their sandbox: a link there could lead anywhere.
     """
 
     home: ServerHome
@@ -74,14 +74,15 @@ class Installer(Struct, frozen=True):
     hosts: tuple[str, ...] | None = ()
 
     async def install(self, launch: PackageLaunch) -> Installation:
-        """Install it beside what is there, and record nothing. Raises `BadInput`."""
+        """Install beside the present one, and record nothing. Raises `BadInput`."""
         try:
             self.home.create()
             directory = self._new_directory()
             try:
                 finished, refused = await self._run(launch, directory), ""
                 if launch.kind == "node" and finished.code != 0:
-                    # Scripts of packages want browsers and the like, which few servers need.
+                    # Packages download browsers and the like in scripts, which few servers
+                    # need.
                     refused = next((a.host for a in finished.attempts if a.refused), "")
                 if (
                     refused
@@ -104,15 +105,15 @@ class Installer(Struct, frozen=True):
     async def find_or_install(
         self, launch: PackageLaunch, begin: Callable[[], None]
     ) -> Installation:
-        """What is installed for it, by us or by another refold. `begin` is called before it is.
+        """Return the installation for this launch. `begin` is called before one is made.
 
-        Raises `BadInput`.
+        Another refold process may have made it. Raises `BadInput`.
         """
         from refold.mcp.packages import installation
 
         lock = file_lock(self.home.record)
         try:
-            # Another refold may install the same for minutes.
+            # Another refold process may take minutes to install the same.
             await anyio.to_thread.run_sync(lock.__enter__, abandon_on_cancel=True)
         except OSError as error:
             raise BadInput(
@@ -129,7 +130,7 @@ class Installer(Struct, frozen=True):
             lock.__exit__(None, None, None)
 
     async def take(self, made: Installation) -> None:
-        """From now on the server runs this. Raises `BadInput`."""
+        """Make the server run this installation from now on. Raises `BadInput`."""
         before = read_record(self.home)
         if before is not None and before.name == made.name and made.kind == "node":
             await self._carry_over(before, made)
@@ -139,14 +140,14 @@ class Installer(Struct, frozen=True):
             raise BadInput(
                 f"what was installed cannot be noted in {self.home.record}: {reason_of(error)}"
             ) from error
-        # A session may still run the one before.
+        # A session may still run the old one.
         current = {made.directory, before.directory if before else ""}
         for directory in self.home.packages.iterdir():
             if str(directory) not in current:
                 shutil.rmtree(directory, ignore_errors=True)
 
     def drop(self, made: Installation) -> None:
-        """It was not wanted."""
+        """Delete an installation that was not wanted."""
         shutil.rmtree(made.directory, ignore_errors=True)
 
     def _new_directory(self) -> Path:
@@ -181,7 +182,7 @@ class Installer(Struct, frozen=True):
             commands.close()
 
     async def _carry_over(self, before: Installation, made: Installation) -> None:
-        """Files that a server of Node.js wrote beside its code are its state."""
+        """Copy the state that a Node.js server wrote beside its code."""
         commands = self.commands((before.directory, made.directory))
         seconds, new = int(before.installed) + 1, shlex.quote(made.own)
         try:
@@ -259,13 +260,13 @@ class Installer(Struct, frozen=True):
         return self.commands(()).has(program)
 
     def _harmless_npmrc(self) -> Iterator[str]:
-        """The lines of the user's file that say where packages are, and hold no key."""
+        """Yield the lines of the user's .npmrc that name registries, and hold no key."""
         for line in _read_text(os.path.join(self.user_home, ".npmrc")).splitlines():
             if _HARMLESS_NPMRC.match(line):
                 yield f"{line}\n"
 
     def _own_registries(self) -> Iterator[str]:
-        """Hosts that the user's own configuration names, which may be in their network."""
+        """Yield hosts of the user's own configuration, which may be private."""
         texts = [self.environ.get(name, "") for name in _REGISTRY_VARIABLES.split()]
         texts += self._harmless_npmrc()
         texts += [
@@ -293,7 +294,7 @@ def _read_text(path: str) -> str:
 
 
 def _examine(launch: PackageLaunch, directory: Path) -> Installation:
-    """What was installed there. Raises `BadInput` where it has no program to run."""
+    """Examine what was installed. Raises `BadInput` if it has no program to run."""
     examine = _examine_node if launch.kind == "node" else _examine_python
     return msgspec.structs.replace(examine(launch, directory), installed=time.time())
 
@@ -332,7 +333,7 @@ def _choose(programs: Mapping[str, str], wanted: str) -> str:
 
 
 def _command(path: str) -> tuple[str, ...]:
-    """As the first line of the script says; the shell of npm would do nothing else."""
+    """Return the command of a script by its first line, without npm's shell wrapper."""
     with open(path, "rb") as file:
         first = file.readline(200).strip()
     plain = path.endswith((".js", ".mjs", ".cjs")) and not first.startswith(b"#!")
@@ -354,7 +355,7 @@ def _examine_python(launch: PackageLaunch, directory: Path) -> Installation:
         ):
             continue
         lines = _read_text(str(about / "RECORD")).splitlines()
-        # Without what differs from one installation to the next.
+        # Ignore what differs from one installation to the next.
         content = "\n".join(x for x in lines if ".dist-info/" not in x and x[:3] != "../")
         return Installation(
             launch=launch.fingerprint,
@@ -386,7 +387,7 @@ def _why(launch: PackageLaunch, finished: Finished) -> str:
     lines = [line.strip() for line in finished.text.splitlines() if line.strip()]
     reason = _reason(lines) if not finished.stopped else finished.stopped
     refused = [attempt for attempt in finished.attempts if attempt.refused]
-    if refused:  # the installer knows only that something is missing
+    if refused:  # the installer reports only that something is missing
         host, why = refused[0].host, refused[0].refused
         private = PRIVATE_PREFIX if "private network" in why else ""
         reason = f"{why}; the rule net({private}{host}) in permissions.allow permits it"
@@ -397,7 +398,7 @@ def _why(launch: PackageLaunch, finished: Finished) -> str:
 
 
 def _reason(lines: list[str]) -> str:
-    """What the installer says is wrong, without its codes."""
+    """Return the installer's reason, without its codes."""
     npm = [
         line.removeprefix("npm error ") for line in lines if line.startswith("npm error")
     ]

@@ -1,7 +1,8 @@
-"""The packages that the command of an MCP server names, as `npx -y NAME` and `uvx NAME` do.
+"""The packages that the command of an MCP server names, like `npx -y NAME` and `uvx NAME`.
 
-They are installed once, and each later start runs the installed program directly, without a look
-at the network. Here is what a command means and what is installed; `package_install` installs.
+They are installed once, and each later start runs the installed program directly, without
+network. This module parses commands and reads what is installed; `package_install`
+installs.
 """
 
 import os
@@ -24,9 +25,9 @@ _LOCAL_PREFIXES = (".", "/", "~", "file:")
 
 
 class PackageLaunch(Struct, frozen=True):
-    """What a command wants: packages, and the program of them that it runs.
+    """What a command needs: packages, and the program of them that it runs.
 
-    `program` "": the one that the first package has. `python`: the version that it asks for.
+    `program` "": that of the first package. `python`: the version that it asks for.
     """
 
     kind: Kind
@@ -48,9 +49,10 @@ class PackageLaunch(Struct, frozen=True):
 class Installation(Struct, frozen=True):
     """What is installed for a server. `command` starts it, without its arguments.
 
-    `integrity` is what npm says of the package (its hash, or its commit), or the sha256 of the
-    list of its files and their hashes. `own` is the directory of the first package itself; `installed` is in seconds since 1970.
-    `refused` is a host that its scripts wanted: then they were not run.
+    `integrity` is npm's hash or commit of the package, or the sha256 of the list of its
+    files and their hashes. `own` is the directory of the first package itself; `installed`
+    is in seconds since 1970. `refused` is a host that its scripts wanted: then they were
+    not run.
     """
 
     launch: str  # its fingerprint
@@ -66,7 +68,7 @@ class Installation(Struct, frozen=True):
 
 
 def launch_of(command: tuple[str, ...]) -> PackageLaunch | None:
-    """What the command wants to have installed; None for any other, or one not understood."""
+    """Return what the command needs installed; None for others, or unknown options."""
     words = (os.path.basename(command[0]), *command[1:]) if command else ()
     for beginning, parse in _LAUNCHER_PARSERS.items():
         if words[: len(beginning)] == beginning:
@@ -77,7 +79,7 @@ def launch_of(command: tuple[str, ...]) -> PackageLaunch | None:
 
 
 def installation(home: ServerHome, launch: PackageLaunch) -> Installation | None:
-    """What is installed for it; None: nothing, or something else."""
+    """Return the installation for this launch, or None."""
     if (known := read_record(home)) is None or known.launch != launch.fingerprint:
         return None
     return known if all(map(os.path.exists, known.command[-1:])) else None
@@ -92,13 +94,13 @@ def read_record(home: ServerHome) -> Installation | None:
 
 
 class _Options(Struct, frozen=True):
-    """The options of a launcher: those with a value, by what it is, and those without."""
+    """The options of a launcher: those with a value, by meaning, and those without."""
 
     values: Mapping[str, str]
     flags: frozenset[str]
 
     def split(self, words: list[str]) -> tuple[dict[str, list[str]], list[str]] | None:
-        """The values, and what follows the options. None: there is one that is not known."""
+        """Split option values from the words after them. None: an option is unknown."""
         values = dict[str, list[str]]()
         while words and words[0].startswith("-"):
             word = words.pop(0)

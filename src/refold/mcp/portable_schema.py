@@ -1,9 +1,10 @@
-"""Writes the schema of a tool as every provider takes it.
+"""Writes the schema of a tool so that every provider accepts it.
 
-JSON Schema allows more than providers do, and one refuses a whole request for it: alternatives and
-references at the top of the arguments, and lists that do not say what is in them. Alternatives become one
-object with the properties of all, whose description has them as they were; the server still checks
-the arguments. `as_tools` refuses what cannot be sent at all. Pure.
+JSON Schema allows more than providers do, and some refuse a whole request for it:
+alternatives and references at the top of the arguments, and lists without an item type.
+Alternatives become one object with the properties of all, and the description keeps them as
+they were; the server still checks the arguments. `as_tools` refuses what cannot be sent at
+all. Pure.
 """
 
 import json
@@ -15,7 +16,7 @@ from refold.errors import BadInput
 
 _UNUSED_KEYS = frozenset(("$schema", "title"))
 _ALTERNATIVE_KEYS = ("anyOf", "oneOf")
-# What no provider takes at the top. `$ref` is replaced by what it names.
+# Keys that no provider accepts at the top. `$ref` is replaced by its target.
 _NOT_AT_THE_TOP = frozenset(
     (
         *_ALTERNATIVE_KEYS,
@@ -46,17 +47,17 @@ _PART_KEYS = frozenset(
         "propertyNames",
     )
 )
-_MAX_ALTERNATIVES_CHARS = 1_000  # characters of the alternatives in the description
+_MAX_ALTERNATIVES_CHARS = 1_000  # of the alternatives in the description
 _MOST_LEVELS = 8  # of alternatives in alternatives
-_MOST_PARTS = 200  # that are joined: references can name one another over and over
+_MOST_PARTS = 200  # that are joined: references can name one another endlessly
 
 Schema = Mapping[str, Any]
 
 
 def portable(schema: Schema) -> dict[str, Any]:
-    """The schema of an object. Raises `BadInput` for properties that are none.
+    """Return the schema of an object. Raises `BadInput` for invalid properties.
 
-    And for too many alternatives and references.
+    Also for too many alternatives and references.
     """
     kept = {key: value for key, value in schema.items() if key not in _UNUSED_KEYS}
     special = {key: kept.pop(key) for key in tuple(kept) if key in _NOT_AT_THE_TOP}
@@ -74,7 +75,7 @@ def portable(schema: Schema) -> dict[str, Any]:
 
 
 def _properties(schema: Schema) -> dict[str, Any]:
-    """Raises `BadInput` for what are none."""
+    """Return the properties. Raises `BadInput` for invalid ones."""
     properties: object = schema.get("properties", {})
     if not isinstance(properties, dict):
         raise BadInput("the properties of its schema are not an object")
@@ -92,7 +93,7 @@ def _properties(schema: Schema) -> dict[str, Any]:
 
 
 def _merge(part: Schema, whole: Schema, levels: int, left: Iterator[int]) -> dict[str, Any]:
-    """`properties` and `required` of an object with its alternatives.
+    """Merge `properties` and `required` of an object with its alternatives.
 
     `left` counts the parts that may still be joined.
     """
@@ -130,7 +131,7 @@ def _parts(value: object) -> list[Schema]:
 
 
 def _target(reference: str, whole: Schema) -> Schema:
-    """What a reference into the same schema names."""
+    """Return the target of a reference into the same schema."""
     found: object = whole
     for name in unquote(reference).split("/")[1:]:
         step = name.replace("~1", "/").replace("~0", "~")
@@ -152,7 +153,7 @@ def _is_list_of_names(value: object) -> bool:
 
 
 def _with_items(part: Any) -> Any:
-    """With `items` for every list: providers want to know what is in it."""
+    """Add `items` to every list: providers need its item type."""
     if not isinstance(part, dict):
         return part
     found = dict[str, Any]()

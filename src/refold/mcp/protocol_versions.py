@@ -1,9 +1,9 @@
-"""Which version of the protocol is spoken with a server, and when an older one is tried.
+"""Which version of the protocol is used with a server, and when an older one is tried.
 
-The SDK offers the newest version, and takes the one with which a server answers. Two kinds of server
-need more: one that refuses a version that it does not know, and one that takes the newest and then
-fails at what only older ones have, such as questions that it asks while a tool runs. `connection`
-connects again with the version from here, and `manifests` remembers it.
+The SDK offers the newest version, and accepts the one with which a server answers. Two
+kinds of server need more: one that refuses unknown versions, and one that accepts the
+newest and then fails at what only older ones have, like questions during a tool call.
+`connection` connects again with the version from here, and `manifests` remembers it.
 """
 
 import re
@@ -23,7 +23,7 @@ from pydantic import BaseModel, ValidationError
 
 from refold.mcp.flood import Streams
 
-# What SDKs say when a tool asks something over a version that has no requests of servers.
+# Errors of SDKs when a tool asks something over a version without server requests.
 _CANNOT_ASK = re.compile(
     r"no back-channel for server-initiated requests"
     r"|server-initiated requests (?:is|are) (?:unavailable|not available|not supported)",
@@ -33,14 +33,14 @@ _MAX_SEARCHED_CHARS = 4_000
 
 
 def mode_for(version: str) -> str:
-    """The `mode` of the SDK's client for this version; "" is whatever the server takes."""
+    """Return the `mode` of the SDK's client for a version; "" negotiates it."""
     if not version:
         return "auto"
     return version if version in MODERN_PROTOCOL_VERSIONS else "legacy"
 
 
 def older_version(error: BaseException | None, version: str) -> str:
-    """The version to try after a server refused this one with that error; "" if there is none."""
+    """Return the version to try after this refusal; "" if there is none."""
     if not isinstance(error, MCPError):
         return ""
     try:
@@ -52,7 +52,7 @@ def older_version(error: BaseException | None, version: str) -> str:
 
 
 def needs_older(version: str, answer: types.CallToolResult | MCPError) -> bool:
-    """Whether a call failed because the server cannot ask anything over this version."""
+    """Return True if a call failed because the server cannot ask over this version."""
     if version not in MODERN_PROTOCOL_VERSIONS:
         return False
     if isinstance(answer, MCPError):
@@ -69,9 +69,9 @@ def needs_older(version: str, answer: types.CallToolResult | MCPError) -> bool:
 async def offering(
     transport: AbstractAsyncContextManager[Streams], version: str
 ) -> AsyncGenerator[Any]:
-    """The streams of a transport; what asks for a connection asks for this version.
+    """Return the streams of a transport, with this version in the `initialize` request.
 
-    The SDK always asks for the newest that it can.
+    The SDK always requests the newest that it can.
     """
     async with transport as (read, write):
         if version in HANDSHAKE_PROTOCOL_VERSIONS and version != LATEST_HANDSHAKE_VERSION:

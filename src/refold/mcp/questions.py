@@ -1,8 +1,8 @@
-"""Puts what a server asks to the user: a form to fill in, or an address to open.
+"""Puts a server's questions to the user: a form to fill in, or an address to open.
 
-The schema of the form is read here, leniently and within limits; a field of a kind that the protocol
-does not have is left out unless it is required. What comes back was checked against the same form,
-or the question is put again. No address is opened here. `connection` has the answer that goes back.
+The schema of the form is read here, leniently and within limits; a field of an unknown kind
+is dropped unless it is required. An answer is checked against the same form, or the
+question is put again. No address is opened here. `connection` sends the answer back.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from refold.values.text import escape_outside
 
 _MAX_FIELDS, _MAX_OPTIONS = 100, 500
 _MAX_CHARS = 1_000  # of a message, a name, an option or an address
-_MAX_TRIES = 5  # answers that do not fit, before the question counts as cancelled
+_MAX_TRIES = 5  # invalid answers, before the question counts as cancelled
 _FIELD_KINDS: Mapping[str, FieldKind] = {
     "string": "text", "integer": "integer", "number": "number", "boolean": "boolean",
 }  # fmt: skip
@@ -46,7 +46,7 @@ def cancel_result() -> types.ElicitResult:
 
 
 async def ask(server: str, params: types.ElicitRequestParams, context: Context) -> Asked:
-    """Put it to the user. Runs where the session runs."""
+    """Put the question to the user. Runs in the session's thread."""
     form, question = read_form(server, params), in_words(server, params)
     for _ in range(_MAX_TRIES):
         try:
@@ -69,7 +69,7 @@ _NO_ANSWER = "(no answer)"  # as `ask_user` says it
 
 
 def in_words(server: str, params: types.ElicitRequestParams) -> str:
-    """What the server asks, for a client that shows no forms, and for a notice."""
+    """Describe the question, for a client that shows no forms, and for a notice."""
     message = escape_outside(params.message[:_MAX_CHARS])
     if isinstance(params, types.ElicitRequestURLParams):
         url = escape_outside(params.url[:_MAX_CHARS])
@@ -80,7 +80,7 @@ def in_words(server: str, params: types.ElicitRequestParams) -> str:
 
 
 def read_form(server: str, params: types.ElicitRequestParams) -> Form:
-    """The question as the user is shown it: all text of the server is escaped."""
+    """Return the question as shown to the user: all text of the server is escaped."""
     message = escape_outside(params.message[:_MAX_CHARS])
     if isinstance(params, types.ElicitRequestURLParams):
         return _read_address(Form(server, message), params.url)
@@ -124,7 +124,7 @@ def _properties(schema: object) -> dict[str, Any]:
 
 
 def _as_object(value: object) -> dict[str, Any]:
-    """A part of a schema; the SDK may have made a model of it."""
+    """Return a part of a schema as a dict; the SDK may have made a model of it."""
     if isinstance(value, dict):
         return cast("dict[str, Any]", value)
     dump: Any = getattr(value, "model_dump", None)
@@ -132,7 +132,7 @@ def _as_object(value: object) -> dict[str, Any]:
 
 
 def _read_field(name: str, said: Mapping[str, Any]) -> FormField:
-    """Raises `BadInput`, in words that follow the name of the field."""
+    """Read a field. Raises `BadInput`, in words that follow the name of the field."""
     kind, options = _read_kind(said)
     if len(name) > _MAX_CHARS or escape_outside(name) != name:
         raise BadInput("has a name that cannot be shown")
@@ -162,7 +162,7 @@ def _read_kind(said: Mapping[str, Any]) -> tuple[FieldKind | None, tuple[FormOpt
 
 
 def _read_options(said: Mapping[str, Any]) -> tuple[FormOption, ...]:
-    """Of `enum`, with or without `enumNames`, and of `oneOf` or `anyOf` with titles."""
+    """Read options from `enum`, with or without `enumNames`, or from `oneOf` or `anyOf`."""
     titled = said.get("oneOf") or said.get("anyOf")
     if isinstance(titled, list):
         entries = [_as_object(each) for each in cast("list[object]", titled)]
@@ -188,7 +188,7 @@ def _is_value(value: object) -> bool:
 
 
 def _raw(params: types.ElicitRequestParams, name: str, value: Any) -> Any:
-    """The choice as the schema has it: some servers offer numbers."""
+    """Return the choice with the schema's type: some servers offer numbers."""
     if isinstance(params, types.ElicitRequestURLParams):
         return value
     values = _as_object(_properties(params.requested_schema).get(name)).get("enum")
@@ -199,7 +199,7 @@ def _raw(params: types.ElicitRequestParams, name: str, value: Any) -> Any:
 
 
 def _default(field: FormField, value: object) -> Any:
-    """A default counts only if it fits, and is shown whole."""
+    """Return a default if it is valid and can be shown completely."""
     if field.kind == "choice" and _is_value(value):
         value = str(value)
     try:

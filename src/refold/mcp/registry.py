@@ -26,7 +26,7 @@ _TRANSPORT_NAMES = {"streamable-http": "http", "http": "http", "sse": "sse"}
 
 
 class Input(Struct, frozen=True, rename="camel"):
-    """A value that a server takes: a variable, a header, or an argument."""
+    """A value that a server needs: a variable, a header, or an argument."""
 
     name: str = ""
     description: str = ""
@@ -70,7 +70,7 @@ class RegistryServer(Struct, frozen=True, rename="camel"):
 
     @property
     def ways(self) -> "dict[str, Package | Remote]":
-        """What can be used of it, by kind, in the order of `PACKAGE_KINDS`."""
+        """Return the usable ways by kind, in the order of `PACKAGE_KINDS`."""
         found = dict[str, Package | Remote]()
         for package in self.packages or ():
             if package.transport.type in ("", "stdio"):
@@ -85,7 +85,7 @@ class SearchResult(Struct, frozen=True):
     more: bool
 
 
-# The value of an input, by the name that a person knows it by; "" if there is none.
+# Returns the value of an input, by the name that a person knows it by; "" for none.
 Answer: TypeAlias = Callable[[str, Input], str]
 
 
@@ -99,7 +99,7 @@ def server_url(registry: str, name: str) -> str:
 
 
 def parse_search(content: bytes) -> SearchResult:
-    """Raises `BadInput`. A server that is not described as it should be is left out."""
+    """Parse a search result; invalid servers are left out. Raises `BadInput`."""
     page = _decode(content, _Page)
     servers = list[RegistryServer]()
     for raw in page.servers or ():
@@ -111,24 +111,24 @@ def parse_search(content: bytes) -> SearchResult:
 
 
 def parse_server(content: bytes) -> RegistryServer:
-    """Raises `BadInput`."""
+    """Parse one server. Raises `BadInput`."""
     return _server(msgspec.Raw(content))
 
 
 def is_registry_name(name: str) -> bool:
-    """Is it a name as io.github.user/server?"""
+    """Return True for a name like io.github.user/server."""
     space, slash, rest = name.partition("/")
     return bool(slash and rest and "." in space and "://" not in name) and "/" not in rest
 
 
 def local_name(name: str) -> str:
-    """The name of a server in a file, made of its name in a registry."""
+    """Return the name of a server in a file, made of its name in a registry."""
     last = name.rpartition("/")[2]
     return _NOT_A_NAME.sub("-", last)[:_MAX_NAME_CHARS].strip("-") or "server"
 
 
 def entry(way: Package | Remote, answer: Answer) -> dict[str, Any]:
-    """What a file says of this server. Raises `BadInput` where a value is missing."""
+    """Return the entry for a file. Raises `BadInput` if a value is missing."""
     return _remote(way, answer) if isinstance(way, Remote) else _package(way, answer)
 
 
@@ -142,7 +142,7 @@ class _Row(Struct):
 
 
 def _server(raw: msgspec.Raw) -> RegistryServer:
-    # Registries before v0.1 have the server itself, and not in an object with what they say of it.
+    # Registries before v0.1 return the server itself, not an object with metadata.
     content = bytes(raw)
     return _decode(content, _Row).server or _decode(content, RegistryServer)
 
@@ -219,14 +219,14 @@ def _value(label: str, wanted: Input, answer: Answer) -> str:
 
 
 def _plain(text: str) -> str:
-    """Raises `BadInput` for a text of a registry that names a variable of the user."""
+    """Raise `BadInput` if a text of a registry names a variable of the user."""
     if "${" in text:
         raise BadInput(f"the registry has {text!r}, which names a variable of yours")
     return text
 
 
 def _fill(text: str, variables: Mapping[str, Input] | None, answer: Answer) -> str:
-    """With the values of what stands in {braces}."""
+    """Replace the variables in {braces} by their values."""
     named = variables or {}
 
     def fill(match: re.Match[str]) -> str:

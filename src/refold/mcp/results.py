@@ -1,7 +1,7 @@
-"""Makes a reply of what a server returned: text, images, and what was left out, within limits.
+"""Makes a reply of what a server returned: text, images, and what was left out.
 
-The seam cuts what the model reads and keeps the rest; the limit here is for what one result may
-take in memory. Pure.
+The seam shortens what the model reads and keeps the rest; the limit here bounds the memory
+of one result. Pure.
 """
 
 import base64
@@ -17,7 +17,7 @@ from refold.values.namespaces import NAMESPACES_REFUSED, reports_no_namespaces
 from refold.values.text import escape_marks
 
 _MAX_RESULT_CHARS = 2_000_000  # characters of one result
-_LAST_CHARS = 10_000  # of what a server says, searched for why it failed
+_LAST_CHARS = 10_000  # of a server's error, searched for why it failed
 _IMAGES, _IMAGE_BYTES = 5, 5 * 1024 * 1024
 _IMAGE_TYPES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 
@@ -25,7 +25,7 @@ _IMAGE_TYPES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 def reply(
     server: str, result: types.CallToolResult, *, no_namespaces: bool = False
 ) -> Reply:
-    """Raises `ToolFailed` with what the server says of its failure.
+    """Return the reply. Raises `ToolFailed` with the server's error.
 
     With `no_namespaces` the server runs in a sandbox that refuses them.
     """
@@ -51,13 +51,13 @@ def reply(
 def contents(
     server: str, found: Iterable[types.TextResourceContents | types.BlobResourceContents]
 ) -> Reply:
-    """What a resource holds."""
+    """Return the content of a resource."""
     text, whole = _shorten([_resource(server, each) for each in found])
     return Reply(text or "(The resource is empty.)", whole=whole)
 
 
 def block_text(server: str, block: types.ContentBlock) -> str:
-    """A piece of a result or of a prompt, as text."""
+    """Return a piece of a result or of a prompt, as text."""
     match block:
         case types.TextContent():
             return block.text

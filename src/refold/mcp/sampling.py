@@ -1,11 +1,12 @@
-"""A server asks for a call of the user's model: the user sees what it would send, and decides.
+"""A server asks for a call of the user's model: the user sees the prompt, and decides.
 
-The model gets what the server sent and nothing of the conversation, has no tools, and its response
-goes back to the server. The engine pays for the call from the budget of the turn and records it.
-`server_requests` limits how often a server may ask, `questions` has its other questions.
+The model gets what the server sent and nothing of the conversation, has no tools, and its
+response goes back to the server. The engine pays for the call from the budget of the turn
+and records it. `server_requests` limits how often a server may ask, `questions` has its
+other questions.
 
 It is offered only where a user is attending, while a tool of that server runs: the prompt
-is text of another program, the user pays, and some servers ask without end.
+is another program's text, the user pays, and some servers ask endlessly.
 """
 
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ from refold.values.messages import Message, StoredMessage, Text
 _REJECTED_CODE = -1  # the code of the specification for a user who refuses
 _MAX_RESPONSE_TOKENS = 4_096  # of a response, at most
 _MAX_REQUEST_CHARS = 100_000  # characters of what a server sends to the model
-_MAX_SHOWN_CHARS = 1_500  # of which the user is shown these
+_MAX_SHOWN_CHARS = 1_500  # of which the user sees these
 _ALLOW, _ALLOW_CALL, _REFUSE = "allow", "allow for this tool call", "refuse"
 
 
@@ -45,7 +46,7 @@ class Sampler:
     async def sample(
         self, server: str, params: types.CreateMessageRequestParams
     ) -> types.CreateMessageResult | types.ErrorData:
-        """Runs where the session runs."""
+        """Make the model call. Runs in the session's thread."""
         context, complete = self._context, self._complete
         if context is None or complete is None or self._refused:
             return Refusal("the user rejected it").as_error()
@@ -101,7 +102,7 @@ def _text(message: types.SamplingMessage) -> str:
 
 
 def _question(server: str, request: Request) -> str:
-    """Each line of the server is marked, so that none can be taken for ours."""
+    """Return the question. Each line of the server is marked: none can pass for ours."""
     text = "\n".join(_lines(request))
     more = (
         f"\n  (and {len(text) - _MAX_SHOWN_CHARS:,} characters more)"

@@ -1,4 +1,4 @@
-"""Adds servers to a file, and removes them, in whichever shape the file has.
+"""Adds servers to a file, and removes them, in either shape of the file.
 
 Everything else in the file stays as it is. `servers` reads such files.
 """
@@ -15,11 +15,11 @@ from refold.place.private_files import file_lock, write
 from refold.safe_open import read_regular
 
 _SERVERS_KEY = "mcpServers"
-_MAX_FILE_BYTES = 64 * 1024  # bytes, as for all settings
+_MAX_FILE_BYTES = 64 * 1024  # as for all settings
 
 
 def add(file: Path, name: str, said: dict[str, Any], *, replace: bool = False) -> None:
-    """Raises `BadInput` for a server that makes no sense, or a name that is taken."""
+    """Add a server. Raises `BadInput` if it is invalid, or its name is taken."""
     server(name, said, str(file))
     with _editing(file) as servers:
         if name in servers and not replace:
@@ -30,7 +30,7 @@ def add(file: Path, name: str, said: dict[str, Any], *, replace: bool = False) -
 
 
 def remove(file: Path, name: str) -> bool:
-    """Was it there? It is gone now. Raises `BadInput` where the file cannot be changed."""
+    """Remove a server. Return whether it was there. Raises `BadInput`."""
     if not file.exists():
         return False
     with _editing(file) as servers:
@@ -41,7 +41,7 @@ def remove(file: Path, name: str) -> bool:
 
 @contextmanager
 def _editing(file: Path) -> Generator[dict[str, Any]]:
-    """The servers in the file, to be changed. It is written if they were."""
+    """Yield the servers in the file, and write it if they were changed."""
     try:
         with file_lock(file):
             document = _read(file)

@@ -1,8 +1,8 @@
 """The data directory of one MCP server: its home, and its packages.
 
-A server may write here whatever it may not write elsewhere, and no command of an agent sees it.
-`installed.json` beside both says what is installed; the server cannot write that. `packages` reads
-it, and `package_install` fills the directory.
+A server may write here but not elsewhere, and no command of an agent can see it.
+`installed.json` beside both has what is installed; the server cannot write that. `packages`
+reads it, and `package_install` fills the directory.
 """
 
 import os
@@ -37,7 +37,7 @@ _CACHE_VARIABLES = {
     "BUN_INSTALL_CACHE_DIR": ".bun/install/cache",
     "DENO_DIR": ".cache/deno",
 }
-# What programs look for in the home directory of the user, who installed it there.
+# What programs expect in the home directory, because the user installed it there.
 _TOOL_VARIABLES = {
     "PYENV_ROOT": ".pyenv",
     "RBENV_ROOT": ".rbenv",
@@ -54,7 +54,7 @@ _TOOL_VARIABLES = {
 
 
 class ServerHome(Struct, frozen=True):
-    """Where one server keeps things. `directory` is absolute, links resolved."""
+    """The directories of one server. `directory` is absolute, links resolved."""
 
     directory: Path
 
@@ -71,15 +71,15 @@ class ServerHome(Struct, frozen=True):
         return self.directory / "installed.json"
 
     def create(self) -> None:
-        """Raises `OSError`."""
+        """Create the directories. Raises `OSError`."""
         for each in (self.home, self.packages):
             make_directories(each)
 
     def remove(self, *, data: bool, beside_code: str = "", since: float = 0.0) -> bool:
-        """Remove its packages, and with `data` all that it stored. Is something kept?
+        """Remove its packages, and with `data` all files. Return True if some remain.
 
-        Some servers store things in `beside_code`, the directory of their package: files there
-        that are newer than `since` keep the packages.
+        Some servers store things in `beside_code`, the directory of their package: files
+        there that are newer than `since` keep the packages.
         """
         stored = [self.home] if any(_files(self.home)) else []
         stored += [self.packages] * any(
@@ -95,11 +95,11 @@ class ServerHome(Struct, frozen=True):
     def variables(
         self, config: ServerConfig, user_home: str, environ: Mapping[str, str]
     ) -> dict[str, str]:
-        """Variables that lead a program here, with those of its entry, which count more."""
+        """Return variables that lead a program here; those of its entry take precedence."""
         own = dict(config.environment)
         home = str(self.home)
         leads = {name: f"{home}/{path}" for name, path in _CACHE_VARIABLES.items()}
-        if "HOME" not in own:  # else the entry says where all of that is
+        if "HOME" not in own:  # otherwise the entry decides where its home is
             leads |= {"HOME": home}
             leads |= {name: f"{home}/{path}" for name, path in _BELOW_HOME.items()}
             leads |= dict(_tools(user_home, environ))
@@ -107,18 +107,18 @@ class ServerHome(Struct, frozen=True):
 
 
 def server_home(data: Path, name: str, source: str) -> ServerHome:
-    """A project's server is not the user's of the same name, nor another project's."""
+    """Return the home. A project's server never shares that of another of the same name."""
     mark = sha256(source.encode(errors="surrogateescape")).hexdigest()[:12]
     return ServerHome(Path(os.path.realpath(data), HOMES_DIRECTORY, f"{name}-{mark}"))
 
 
 def from_home(words: tuple[str, ...], user_home: str) -> tuple[str, ...]:
-    """A `~` of an entry is the home of the user: the server has another one."""
+    """Replace a `~` of an entry by the user's home: the server has another one."""
     return tuple(_from_home(word, user_home) for word in words)
 
 
 def _files(directory: Path) -> Iterator[float]:
-    """When the files of a server were changed; the rest is no state of it."""
+    """Yield when the files of a server were changed; caches and the like do not count."""
     for folder, folders, names in os.walk(directory):
         folders[:] = [name for name in folders if name not in _NO_STATE]
         for name in names:

@@ -18,7 +18,7 @@ _MAX_PAGES = 50
 
 
 async def read_lists(client: Client) -> ServerListing:
-    """All lists of a server, page by page, within limits."""
+    """Read all lists of a server, page by page, within limits."""
     can, info = client.server_capabilities, client.server_info
     tools = [
         RemoteTool(

@@ -1,6 +1,6 @@
-"""The paths that a server must see wherever they are, and what to say when it may not use one.
+"""The paths that a server must see wherever they are, and advice when it may not use one.
 
-The sandbox hides /tmp and the like, in which environments and programs may be installed all the same.
+The sandbox hides /tmp and the like, where environments and programs may be installed.
 """
 
 import os
@@ -15,7 +15,7 @@ from refold.place.sandbox_rules import REPLACED_DIRECTORIES, key_paths
 from refold.values.path_names import below
 from refold.values.printable_names import escape_name
 
-# A directory with one of these holds a whole program; what is in it needs the rest.
+# A directory with one of these holds a whole program; its files need the rest.
 _ROOT_NAMES = (
     "pyvenv.cfg", "conda-meta", "package.json", "node_modules", "pyproject.toml", "setup.py",
     "Cargo.toml", "go.mod", "deno.json",
@@ -35,7 +35,7 @@ _MISSING_ERROR = re.compile(
 
 
 def visible_paths(config: ServerConfig, roots: Sequence[str], path: str) -> tuple[str, ...]:
-    """What the entry names below /tmp and the like, with what belongs to it, and the workspace.
+    """Return the paths of the entry and the workspace that are below /tmp and the like.
 
     `path` is the PATH, in which the program may be.
     """
@@ -51,8 +51,8 @@ def visible_paths(config: ServerConfig, roots: Sequence[str], path: str) -> tupl
 class PreparedServer(Struct, frozen=True):
     """A server as it is started: variables, packages and directories are in `config`.
 
-    `own` are directories of it alone, in refold's data directory; `roots` are those of the
-    workspace, and `user_home` is the home of the user. `narrow`: of the disk it reads only what
+    `own` are directories of its own, in refold's data directory; `roots` are those of the
+    workspace, and `user_home` is the home of the user. `narrow`: it reads only what
     programs need.
     """
 
@@ -64,11 +64,11 @@ class PreparedServer(Struct, frozen=True):
 
     @property
     def writable(self) -> tuple[str, ...]:
-        """What it may change besides the workspace."""
+        """The directories that it may change besides the workspace."""
         return *self.own, *self.config.writable
 
     def roots_to_offer(self) -> tuple[str, ...]:
-        """The directories that it is to work in; none for a server elsewhere."""
+        """The directories that it should work in; none for a remote server."""
         config = self.config
         if config.transport != "stdio":
             return ()
@@ -78,12 +78,12 @@ class PreparedServer(Struct, frozen=True):
         return tuple(dict.fromkeys((*self.roots, *named)))
 
     def with_advice(self, error: str) -> str:
-        """The error, and what to do if it is about a path that the server may not use."""
+        """Return the error, with advice if it is about a path the server may not use."""
         advice = self.advice(error)
         return f"{error}\n({advice})" if advice else error
 
     def advice(self, error: str) -> str:
-        """A sentence about the path that the error is about, if it is one that it may not use."""
+        """Return advice on the path in the error if the server may not use it."""
         text = error[-_MAX_SEARCHED_CHARS:]
         if self.config.transport != "stdio":
             return ""
@@ -105,7 +105,7 @@ class PreparedServer(Struct, frozen=True):
     def _refusal(self, path: str) -> str:
         name, real = self.config.name, os.path.realpath(path)
         places = (*self.writable, "/dev", "/proc", *key_paths(self.user_home))
-        # Where the user may not write either, it is not the sandbox that refuses.
+        # Where the user may not write either, the sandbox is not the reason.
         if not os.access(_existing(real), os.W_OK) or any(below(real, p) for p in places):
             return ""
         if any(below(real, root) for root in self.roots):
@@ -123,7 +123,7 @@ class PreparedServer(Struct, frozen=True):
         )
 
     def _missing(self, path: str) -> str:
-        """Only of what is there, or could be, and hidden from it."""
+        """Return advice on a path that exists, or could, and is hidden from the server."""
         seen, folder = (*self.writable, *self.config.visible), os.path.dirname(path)
         there = os.path.exists(path) or (_is_hidden(folder) and os.path.isdir(folder))
         if not (there and _is_hidden(path)):
@@ -137,14 +137,14 @@ class PreparedServer(Struct, frozen=True):
         )
 
     def _arguments(self) -> Iterator[str]:
-        """An error that names no path may be about one of the entry."""
+        """Yield paths of the entry: an error that names no path may be about one."""
         for word in (*self.config.command[1:], *(v for _, v in self.config.environment)):
             text = word.partition("=")[2] if word.startswith("-") else word
             if os.path.isabs(text):
                 yield text
 
     def _directory(self, path: str) -> str:
-        """The nearest one that exists, as it is written in an entry."""
+        """Return the nearest existing directory, as an entry names it."""
         path = _existing(path)
         path = path if os.path.isdir(path) else os.path.dirname(path)
         if path != self.user_home and below(path, self.user_home):
@@ -159,7 +159,7 @@ def _existing(path: str) -> str:
 
 
 def _directories_in_arguments(config: ServerConfig) -> Iterator[str]:
-    """The directories among its arguments: a server of files works there."""
+    """Yield the directories among its arguments: a file server works there."""
     for word in config.command[1:]:
         if os.path.isabs(word) and os.path.isdir(word):
             yield word
@@ -189,7 +189,7 @@ def _paths_in(config: ServerConfig, path: str) -> Iterator[str]:
 
 
 def _with_surroundings(path: str) -> Iterator[str]:
-    """The program or project that it is part of, also where links lead."""
+    """Yield the program or project that contains the path, also where links lead."""
     yield path if os.path.isdir(path) else _surroundings(path)
     with suppress(OSError):
         if (real := os.path.realpath(path)) != path and _is_hidden(real):
@@ -200,7 +200,7 @@ def _with_surroundings(path: str) -> Iterator[str]:
 
 
 def _surroundings(file: str) -> str:
-    """The outermost directory around the file that holds a program, below /tmp and the like."""
+    """Return the outermost directory below /tmp and the like that holds the program."""
     best = parent = os.path.dirname(file)
     if not _is_hidden(parent):
         return file

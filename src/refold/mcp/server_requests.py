@@ -1,9 +1,10 @@
 """What one server asks of the client, on its way to the session whose call is running.
 
-The server is connected in a thread of its own, so a question goes through the channel of a call
-and its answer comes back from another thread. Where no call runs there is no one to ask. The
-number of model calls that a server asks for is limited, for all its calls together; one that goes
-on asking is stopped. `questions` and `sampling` deal with the requests where the session runs.
+The server is connected in a thread of its own, so a question goes through the channel of a
+call and its answer comes back from another thread. Without a running call there is no one
+to ask. The number of model calls that a server may ask for is limited, for all its calls
+together; one that continues to ask is stopped. `questions` and `sampling` handle the
+requests where the session runs.
 """
 
 from collections.abc import Callable, Generator
@@ -26,7 +27,7 @@ Answer = TypeVar("Answer")
 
 
 class ServerRequests:
-    """`stop` ends the connection, and is given the reason."""
+    """The requests of one server. `stop` ends the connection, with the reason."""
 
     def __init__(self, server: str, stop: Callable[[str], None]) -> None:
         self._server, self._stop = server, stop
@@ -37,7 +38,7 @@ class ServerRequests:
 
     @contextmanager
     def during(self, channel: Channel) -> Generator[None]:
-        """While this call runs, what the server asks goes to its session."""
+        """Send what the server asks to the session of this call, while it runs."""
         self._channels.append(channel)
         try:
             yield
@@ -46,7 +47,7 @@ class ServerRequests:
 
     @contextmanager
     def limit(self, seconds: float) -> Generator[None]:
-        """As `anyio.fail_after`, but the time in which the user is asked does not count."""
+        """Like `anyio.fail_after`, but the time while the user is asked does not count."""
         with anyio.fail_after(seconds) as scope:
             limit = _Limit(scope, seconds)
             self._limits.append(limit)
@@ -56,14 +57,14 @@ class ServerRequests:
                 self._limits.remove(limit)
 
     def tell(self, text: str) -> None:
-        """Progress of the call that runs, if one does."""
+        """Pass on the progress of the running call, if there is one."""
         if self._channels:
             self._channels[-1].put(text)
 
     async def elicit(
         self, context: ClientRequestContext, params: types.ElicitRequestParams
     ) -> types.ElicitResult | types.ErrorData:
-        if not self._channels:  # no call runs, so the user has asked for nothing
+        if not self._channels:  # no call runs, so the user started nothing
             return types.ElicitResult(action="cancel")
         return await self._put(Elicitation, params, types.ElicitResult(action="cancel"))
 
@@ -104,7 +105,7 @@ class ServerRequests:
             answers.put(otherwise)  # the thread must end
 
     def _pause(self, questions: int) -> None:
-        """Stop the clock of all calls while a question is open, and begin anew after it."""
+        """Stop the clocks of all calls while a question is open, then start them anew."""
         self._open += questions
         for limit in self._limits:
             now = anyio.current_time()
@@ -112,7 +113,7 @@ class ServerRequests:
 
 
 class _Limit(Struct, eq=False):
-    """Of the time of one call."""
+    """The time limit of one call."""
 
     scope: anyio.CancelScope
     seconds: float

@@ -1,9 +1,9 @@
-"""Calls that a server answers with a task: it works on, and is asked for the result.
+"""Calls that a server answers with a task: it continues to work, and the result is polled.
 
-There are two kinds. With 2025-11-25 a tool says that it has to be called so, and `tasks/result` waits for
-the end. With 2026-07-28 any call may become a task (an extension), and `tasks/get` has the result when
-it is there. What a task says of its progress goes where that of a call goes; a call that is cancelled
-cancels its task. `connection` makes the calls.
+There are two kinds. With 2025-11-25 a tool declares that it must be called as a task, and
+`tasks/result` waits for the end. With 2026-07-28 any call may become a task (an extension),
+and `tasks/get` returns the result when it is there. Progress of a task is handled like that
+of a call; cancelling a call cancels its task. `connection` makes the calls.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,8 +20,8 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter
 
-TASK_REQUIRED = "required"  # the `taskSupport` of a tool that cannot be called otherwise
-_MIN_SECONDS, _MAX_SECONDS = 0.2, 10.0  # between two looks at a task
+TASK_REQUIRED = "required"  # the `taskSupport` of a tool that can only be called as a task
+_MIN_SECONDS, _MAX_SECONDS = 0.2, 10.0  # between two polls of a task
 _CANCEL_SECONDS = 2.0  # that a server has to hear of it
 _MAX_STATUS_CHARS = 500
 
@@ -47,7 +47,7 @@ async def call_tool(
     *,
     as_task: bool,
 ) -> types.CallToolResult:
-    """Call a tool. `as_task`: it says that it has to be called as one.
+    """Call a tool. `as_task`: it must be called as a task.
 
     Raises `MCPError`.
     """
@@ -63,7 +63,7 @@ async def call_tool(
 async def _call_as_task(
     client: Client, tool: str, arguments: dict[str, Any], tell: ProgressFnT
 ) -> types.CallToolResult:
-    """Call a tool that 2025-11-25 has as a task."""
+    """Call a tool as a task of 2025-11-25."""
     session = client.session
     params = types.CallToolRequestParams(
         name=tool, arguments=arguments, task=types.TaskMetadata()
@@ -97,7 +97,7 @@ class _CreatedTask(types.Result):
 
 
 class _TaskState(_CreatedTask):
-    """What `tasks/get` says. `input_requests` are questions by their keys."""
+    """The result of `tasks/get`. `input_requests` are questions by their keys."""
 
     result_type: Any = None
     result: dict[str, Any] | None = None
@@ -150,7 +150,7 @@ async def _answer(
     requests: Mapping[str, Any],
     answered: set[str],
 ) -> None:
-    """Put the questions of a task to the user that have not been yet."""
+    """Put those questions of a task to the user that were not put yet."""
     responses = dict[str, Any]()
     for key, raw in requests.items():
         if key in answered:
@@ -168,7 +168,7 @@ async def _answer(
 
 
 async def _follow(session: ClientSession, task: types.Task, tell: ProgressFnT) -> None:
-    """Report what a task of 2025-11-25 says of its state, until cancelled."""
+    """Report the state of a task of 2025-11-25, until cancelled."""
     before = _TELL_PROGRESS.set(tell)
     try:
         said = ""
@@ -180,7 +180,7 @@ async def _follow(session: ClientSession, task: types.Task, tell: ProgressFnT) -
             await _report(state.status_message, said)
             said = state.status_message or ""
     except MCPError:
-        return  # the result says what is wrong
+        return  # the result has the error
     finally:
         _TELL_PROGRESS.reset(before)
 
@@ -196,7 +196,7 @@ async def _cancel(session: ClientSession, task_id: str) -> None:
         try:
             await session.send_request(_request("tasks/cancel", task_id), types.EmptyResult)
         except MCPError:
-            return  # it has ended meanwhile
+            return  # it has ended since
 
 
 def _request(

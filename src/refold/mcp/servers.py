@@ -1,8 +1,8 @@
-"""MCP servers as they are configured: reads `.mcp.json` and `mcp_servers.json`.
+"""The configuration of MCP servers: reads `.mcp.json` and `mcp_servers.json`.
 
-Both shapes are understood, with the servers in an object `mcpServers` and without it. What a
-file says is checked once, here; a server that makes no sense is left out and named, and the
-others count. Pure. `app.mcp_servers` finds the files, and `connections` starts the servers.
+Both shapes are understood, with the servers in an object `mcpServers` and without it. A
+file is checked once, here; an invalid server is left out and reported, and the others
+count. Pure. `app.mcp_servers` finds the files, and `connections` starts the servers.
 """
 
 import json
@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from refold.errors import BadInput
 
-# What is before the first `__` after `mcp__` must be the server, and nothing else.
+# What is before the first `__` after `mcp__` must be exactly the server.
 _NAME_PATTERN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,30}[A-Za-z0-9])?")
 _RESERVED_NAMES = frozenset(("mcp", "read_resource", "refold"))
 _VARIABLE_PATTERN = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
@@ -38,7 +38,7 @@ LogLevel: TypeAlias = Literal[
 
 
 class OAuthConfig(Struct, frozen=True):
-    """What a file says about logging in; without it, refold registers itself.
+    """Login settings of a file; without them, refold registers itself.
 
     `issuer` binds the client to one authorization server: no other gets its secret.
     """
@@ -48,18 +48,18 @@ class OAuthConfig(Struct, frozen=True):
     callback_port: int = 0
     scopes: str = ""
     issuer: str = ""
-    client_metadata_url: str = ""  # of a document that says who the client is
+    client_metadata_url: str = ""  # of a document that identifies the client
 
 
 class ServerConfig(Struct, frozen=True):
-    """One server, as its file says it: variables are not replaced yet.
+    """One server, as its file describes it: variables are not replaced yet.
 
     `writes`: the program may change files of the workspace, and those in the directories
     `writable`. `network`: it may use the network, of which it reaches `hosts`, patterns of
     `values.hosts`; none: all. `remote`: the provider of the model connects to it
-    (`app.remote_servers`). `protocol` is the version to speak; "": the newest that both have.
-    `source` names the file. `visible` are paths that the program must see, wherever they are:
-    `app.server_programs` fills it in.
+    (`app.remote_servers`). `protocol` is the version to use; "": the newest that both have.
+    `source` names the file. `visible` are paths that the program must see, wherever they
+    are: `app.server_programs` fills it in.
     """
 
     name: str
@@ -84,7 +84,7 @@ class ServerConfig(Struct, frozen=True):
 
     @property
     def summary(self) -> str:
-        """What is started, or where it is, in one line. Values of variables are not shown."""
+        """The command or address, in one line. Values of variables are not shown."""
         return " ".join(self.command) if self.transport == "stdio" else self.url
 
     @property
@@ -97,14 +97,14 @@ class ServerConfig(Struct, frozen=True):
 
 
 class ServerFile(Struct, frozen=True):
-    """What one file says. `problems` are sentences."""
+    """The content of one file. `problems` are sentences."""
 
     servers: tuple[ServerConfig, ...] = ()
     problems: tuple[str, ...] = ()
 
 
 def read(text: bytes | str, source: str) -> ServerFile:
-    """The servers of a file. Raises nothing: what is wrong is among the problems."""
+    """Return the servers of a file. Raises nothing: errors are among the problems."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -126,7 +126,7 @@ def read(text: bytes | str, source: str) -> ServerFile:
 
 
 def server(name: str, said: object, source: str) -> ServerConfig | None:
-    """None for one that is switched off. Raises `BadInput`."""
+    """Return a server, or None if it is switched off. Raises `BadInput`."""
     check_name(name)
     if not isinstance(said, dict):
         raise BadInput(f"the MCP server {name!r} is not an object, but {said!r:.60}")
@@ -158,7 +158,7 @@ def server(name: str, said: object, source: str) -> ServerConfig | None:
 
 
 def check_name(name: str) -> None:
-    """Raises `BadInput` for a name whose tools could be taken for those of another."""
+    """Raise `BadInput` for a name whose tools could pass for those of another."""
     if not _NAME_PATTERN.fullmatch(name) or "__" in name:
         raise BadInput(
             f"{name!r} cannot be the name of an MCP server: use at most 32 letters, digits, "
@@ -169,7 +169,7 @@ def check_name(name: str) -> None:
 
 
 def resolve(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
-    """With the values of its variables. Raises `BadInput` that names a missing one."""
+    """Replace the variables by their values. Raises `BadInput` if one is missing."""
     missing = [
         name
         for text in _texts(config)
@@ -213,9 +213,9 @@ def resolve(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
 def variable_values(
     config: ServerConfig, environ: Mapping[str, str]
 ) -> tuple[tuple[str, str], ...]:
-    """The values that the server gets, each by the name of its variable, entry or header.
+    """Return the values that the server gets, by name of variable, entry or header.
 
-    A value may be there under several names: any of them can say that it is secret.
+    A value may be there under several names: any of them can mark it as secret.
     """
     values = [(name, environ.get(name, "")) for name in config.variables]
     for name, text in (*config.environment, *config.headers):
@@ -229,7 +229,7 @@ def client_secret(config: ServerConfig, environ: Mapping[str, str]) -> str:
 
 
 def variable_mark(config: ServerConfig, variable: str) -> str:
-    """Stands for one variable of one server as it is written: another address is another mark."""
+    """Return a mark for one variable of one server; it changes with the entry."""
     names = [name for name, _ in (*config.environment, *config.headers)]
     written = (config.transport, *names, *_texts(config))
     mark = sha256("\0".join(written).encode(errors="surrogateescape")).hexdigest()[:16]
@@ -237,7 +237,7 @@ def variable_mark(config: ServerConfig, variable: str) -> str:
 
 
 def in_words(file: ServerFile) -> tuple[str, ...]:
-    """What the file would start or connect to: a line for each server, and its problems."""
+    """Describe what the file would start or connect to, and its problems, in lines."""
     lines = list[str]()
     for one in file.servers:
         does = "starts" if one.transport == "stdio" else "connects to"
@@ -265,7 +265,7 @@ def _fill(text: str, environ: Mapping[str, str]) -> str:
 
 
 def _check_url(config: ServerConfig) -> None:
-    """Headers and tokens go over TLS, but for this machine."""
+    """Check that headers and tokens go over TLS, except on this machine."""
     try:
         parts = urlsplit(config.url)
         host, scheme = parts.hostname or "", parts.scheme
@@ -286,7 +286,7 @@ def _check_url(config: ServerConfig) -> None:
 
 
 class _Fields:
-    """Reads what a file says of one server. All raise `BadInput`."""
+    """Reads the fields of one server. All methods raise `BadInput`."""
 
     def __init__(self, name: str, said: Mapping[str, Any]) -> None:
         self._name, self._said = name, said

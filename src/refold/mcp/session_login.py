@@ -1,6 +1,7 @@
-"""A login at a server while a session runs: the user is shown a page, and the server connects after it.
+"""A login at a server while a session runs: the user sees a page, then the server connects.
 
-It goes on in the thread of `connections`, so no command waits for the user. `oauth_login` is the login.
+It runs in the thread of `connections`, so no command waits for the user. `oauth_login` is
+the login.
 """
 
 from concurrent.futures import Future
@@ -14,7 +15,7 @@ from refold.mcp.servers import resolve
 
 
 async def log_in_to(connection: Connection, page: Future[str]) -> None:
-    """`page` gets the address of the page, or `ToolFailed`."""
+    """Log in. `page` gets the address of the page, or `ToolFailed`."""
     environment = connection.environment
     config = resolve(connection.config, environment.environ)
 

@@ -1,7 +1,7 @@
 """The older HTTP transport: events come from one address, messages go to another.
 
-The SDK has this transport, too, but takes events of 1 MiB at most, and prints a traceback when a
-server ends. `transports` has the others.
+The SDK has this transport, too, but accepts events of at most 1 MiB, and prints a traceback
+when a server ends. `transports` has the others.
 """
 
 from collections.abc import AsyncGenerator
@@ -64,7 +64,7 @@ async def _receive(
     *,
     task_status: TaskStatus[str] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Pass on each event. Starts with the address for messages, which the first event names."""
+    """Pass on each event. Reports the address for messages, which the first event names."""
     started = False
     async with session:
         try:
@@ -85,7 +85,7 @@ async def _receive(
 
 
 def _endpoint(url: str, name: str) -> str:
-    """Raises `BadInput` for an address elsewhere: it would get the headers and the token."""
+    """Return the address for messages. Raises `BadInput` if it is on another host."""
     address = urljoin(url, name)
     here, there = urlsplit(url), urlsplit(address)
     if (here.scheme, here.netloc) != (there.scheme, there.netloc):

@@ -1,7 +1,7 @@
 """How messages travel between refold and one server: as lines of a program, or over HTTP.
 
-A program runs in the sandbox like any command, with a socket as its input and output; what it
-prints beside goes to the log. A line that never ends, and output that is no message, end the
+A program runs in the sandbox like any command, with a socket as its input and output; its
+stderr goes to the log. An endless line, or too much output that is no message, ends the
 connection. The SDK has the transport over HTTP, and `sse_transport` is the older one.
 `connections` decides when to connect.
 """
@@ -45,7 +45,7 @@ _HALF_CHARACTER = re.compile(
 )  # half of a character, as JSON escapes it
 _LAST_CHARS = 4_000  # of its output that are searched for why it ended
 _RECENT_SECONDS, _MAX_RECENT = 5.0, 500  # output, in lines, that may say why it ended
-_TO_END = 2.0  # seconds that a program has to end when its input is closed
+_TO_END = 2.0  # seconds for a program to end when its input is closed
 
 Streams = tuple[
     MemoryObjectReceiveStream[SessionMessage | Exception],
@@ -54,23 +54,23 @@ Streams = tuple[
 
 
 class ConnectionEnd:
-    """What became of a connection: that its lists have changed, or that it has ended."""
+    """The state of a connection: whether its lists have changed, or it has ended."""
 
     def __init__(self) -> None:
         self.why, self.ended, self.changes = "", False, 0
-        self.for_user = False  # only the user can change what ended it
+        self.for_user = False  # only the user can fix what ended it
         self.renewed = False  # it was ended to connect again at once
         self.news, self.listed = anyio.Event(), anyio.Event()
         self.listed.set()
 
     def because(self, why: str) -> None:
-        """It has ended. The first reason counts; it may quote what the server says."""
+        """End the connection. The first reason counts; it may quote the server."""
         self.why, self.ended = self.why or escape_marks(why), True
         self.news.set()
         self.listed.set()
 
     def stop(self, why: str) -> None:
-        """It has ended, and to try again would change nothing: it is for the user to act."""
+        """End the connection without another try: only the user can fix it."""
         self.for_user = True
         self.because(why)
 
@@ -80,14 +80,14 @@ class ConnectionEnd:
         self.because("it is connected again")
 
     def change(self) -> None:
-        """Its lists are not the newest until `read` says so."""
+        """Mark the lists as outdated, until `read` is called."""
         self.changes += 1
         self.news.set()
         if self.listed.is_set() and not self.ended:
             self.listed = anyio.Event()
 
     def read(self, changes: int) -> None:
-        """The lists were read after so many changes."""
+        """Note that the lists were read after this many changes."""
         self.changes -= changes
         if not self.changes:
             self.listed.set()
@@ -100,7 +100,7 @@ async def stdio(
     ending: ConnectionEnd,
     log: Callable[[str], None],
 ) -> AsyncGenerator[Streams]:
-    """Start the program, and talk to it. It is ended when this is left."""
+    """Start the program and connect to it; it is ended when the block is left."""
     ours, its = socket.socketpair()
     config = server.config
     program = _Program(server, commands, ending, log)
@@ -116,7 +116,7 @@ async def stdio(
         except anyio.get_cancelled_exc_class():
             ending.because(f"it did not answer within {config.connect_seconds:g} s")
             raise
-        except Exception as error:  # before the program is ended, which is no reason then
+        except Exception as error:  # before the program is ended, which is then no reason
             if not was_closed(found := first(error)):
                 ending.because(reason(found))
             raise
@@ -193,13 +193,13 @@ class _Program:
                 self._recent.append((anyio.current_time(), line[:2_000]))
 
     def _last_printed(self) -> str:
-        """What it printed shortly before it ended: earlier output does not say why."""
+        """Return what it printed shortly before it ended."""
         since = anyio.current_time() - _RECENT_SECONDS
         return "\n".join(line for at, line in self._recent if at >= since)
 
 
 def _how(finished: Finished, printed: str) -> str:
-    """How a program ended that should have stayed, with the error that it printed."""
+    """Describe how a program ended unexpectedly, with the error that it printed."""
     error = failure_line(printed)
     last = f": {error}" if error else ""
     if finished.no_namespaces and reports_no_namespaces(finished.text[-_LAST_CHARS:]):
@@ -240,7 +240,7 @@ async def _receive(
 async def _pass_on(
     line: bytes, session: MemoryObjectSendStream[SessionMessage | Exception]
 ) -> bool:
-    """Whether the line is a message. Empty lines do not count as garbage."""
+    """Pass on a line; return whether it is a message. Empty lines are not garbage."""
     if not line.strip():
         return True
     if not (line := readable(line)):
@@ -259,7 +259,7 @@ def _message(line: bytes) -> mcp_types.JSONRPCMessage | None:
         pass
     if not _HALF_CHARACTER.search(line):
         return None
-    try:  # text that was cut inside a character, as programs in JavaScript do
+    try:  # text that was cut inside a character, which JavaScript allows
         whole = json.dumps(json.loads(line), ensure_ascii=False).encode(errors="replace")
         return mcp_types.jsonrpc_message_adapter.validate_json(whole, by_name=False)
     except (ValueError, RecursionError):
@@ -267,7 +267,7 @@ def _message(line: bytes) -> mcp_types.JSONRPCMessage | None:
 
 
 def reason(error: BaseException) -> str:
-    """What an error of the SDK says, in words that follow a colon."""
+    """Return the message of an SDK error, in words that follow a colon."""
     if isinstance(error, ValidationError):
         wrong = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, wrong["loc"]))
@@ -276,7 +276,7 @@ def reason(error: BaseException) -> str:
 
 
 def was_closed(error: BaseException) -> bool:
-    """Whether this only says that the connection has ended. Servers send the code, too."""
+    """Return True if the error only reports the end. Servers send the code, too."""
     closed = isinstance(error, MCPError) and error.code == mcp_types.CONNECTION_CLOSED
     return closed and str(error) == "Connection closed"
 
