@@ -264,7 +264,7 @@ class Files(Protocol):
     its links and `..`, once; the file need not exist. `~` is refused, because no shell
     reads these paths. All other methods take the result of `real` and follow no link again,
     neither on the way nor at the end: the file that was judged is the file that is opened.
-    Names are as `os.fsdecode` returns them. All methods but `called` may block on a disk,
+    Names are as `os.fsdecode` returns them. All methods but `display_name` may block on a disk,
     so they are called from a thread. Failures are `ToolFailed`, one sentence, with the path
     made printable.
 
@@ -273,8 +273,8 @@ class Files(Protocol):
     gives the same files with additional rules for `unread` and `unshown`. On those of
     `dry_run` changes stay in memory, are checked alike, and are read back from there.
 
-    `outside` is the real path if it is below none of the roots, else None. `called` is the
-    path for people and models: short and printable. `kind` is the kind of file. `unread`
+    `outside` is the real path if it is below none of the roots, else None. `display_name` is
+    the path for people and models: short and printable. `kind` is the kind of file. `unread`
     says why a file may not be read, or ""; `unshown` why a search that was given only a
     folder may not show its content. `items` lists a directory, without what may not be
     read. `read` returns a regular file whole and refuses one larger than `at_most`; devices
@@ -346,14 +346,14 @@ class Commands(Protocol):
     `confines` says what the command may change and reach. If the machine cannot enforce
     that, the command runs all the same: the caller knew it when it decided.
 
-    `given` is for a program that is talked to while it runs: its own input and limits, and
-    what it must see. The caller closes our end of its input.
+    `extras` are for a program that gets input while it runs: its own input and limits, and
+    what it must be able to read. The caller closes our end of its input.
 
-    `has` says whether a program of that name can be run. `close` at the end of the session
+    `has` returns whether a program of that name can be run. `close` at the end of the session
     removes what was stored for its commands; none may be running then.
 
-    `hiding` gives the same commands, but these paths are hidden from them as far as the
-    machine can: absolute paths, computed anew for each command.
+    `hiding` returns the same commands, but with these paths hidden from them if the machine
+    can do that: absolute paths, computed anew for each command.
     """
 
     async def run(
@@ -396,21 +396,21 @@ class Snapshots(Protocol):
     """Takes snapshots of the files of a workspace, and restores them.
 
     `begin` starts a scan in the background and returns at once; it does nothing while a
-    scan is running or a fresh one exists. `taken` waits for the scan, and starts one if
+    scan is running or a fresh one exists. `take` waits for the scan, and starts one if
     there is none. `dirty` says that files may have changed: earlier scans are out of date,
-    and the snapshots are `behind` until `taken`. `forget` says that another program may
+    and the snapshots are `behind` until `take`. `forget` says that another program may
     have changed some: the same, but `behind` stays unchanged.
 
     `changes` compares two snapshots; it blocks on a disk, so it is called from a thread. A
     root that only one of them has is left out.
 
-    `restore` changes the files from their state in `now` to their state in `to`, and counts
-    them. If a file differs from `now`, or if something that no snapshot contains is in the
+    `restore` changes the files from their state in `current` to their state in `to`, and counts
+    them. If a file differs from `current`, or if something that no snapshot contains is in the
     way, it changes nothing and names those files. If it is interrupted, it can be called
     again with the same arguments. Ignored files and repositories stay as they are.
 
-    All methods raise `ToolFailed`. A caller that continues all the same reports the error
-    to `failed`; `notice` is the newest such sentence for the user, "" if there is none.
+    All methods raise `ToolFailed`. A caller that continues all the same passes the error to
+    `report_failure`; `notice` is the newest such sentence for the user, "" if there is none.
     """
 
     @property

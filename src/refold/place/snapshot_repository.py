@@ -104,8 +104,7 @@ class SnapshotRepository:
     ) -> bytes:
         """The output of git, called in `folder` of the work tree `tree`.
 
-        `held` is a descriptor that stays open as long as git runs, even if this process
-        ends.
+        `descriptor` stays open as long as git runs, even if this process ends.
         """
         process = self.start(
             *arguments, folder=folder, tree=tree, index=index, descriptor=descriptor

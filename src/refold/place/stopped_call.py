@@ -21,7 +21,7 @@ _THREAD_GROUP = re.compile(rb"^Tgid:\t(\d+)$", re.MULTILINE)
 
 
 class StoppedCall:
-    """`id` is the kernel's; `held` closes what is opened for it. All methods raise `OSError`."""
+    """`id` is the kernel's; `stack` closes what is opened for it. All methods raise `OSError`."""
 
     def __init__(self, notice: bytes, stack: ExitStack) -> None:
         self.id, self.pid, _, self.number, _, _, *self.arguments = NOTICE_STRUCT.unpack(

@@ -268,7 +268,7 @@ def _without_last_end(text: str) -> str:
 
 
 class _Search:
-    """The place of a hunk in `lines`, from line `done` on."""
+    """Finds the place of a hunk in `lines`, from line `start` on."""
 
     def __init__(
         self, lines: Sequence[str], hunk: "Hunk", start: int, name: str, hunk_name: str
