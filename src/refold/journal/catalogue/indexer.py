@@ -51,7 +51,7 @@ class Indexer:
     ) -> None:
         self._tables, self._place = tables, place
         self._until, self._tell, self._piece = until, tell, piece
-        self._ends = 0.0  # of the piece of work under way
+        self._ends = 0.0  # when the current piece of work ends
 
     def run(self, listing: SessionListing) -> bool:
         """Index all sessions. Returns False if there was not enough time."""

@@ -52,10 +52,10 @@ class Store(Protocol):
     `Held` while another live writer has it, and removes a torn tail. `release` gives the lock
     back. Nothing here blocks the event loop.
 
-    `claim` is the number under which a session was assigned to this writer by whoever assigns
-    sessions to processes. It is recorded, and `Fenced` is raised unless it is newer than the
-    one recorded: a process that was paused before its lease must not take the session from
-    its successor. 0: sessions are not assigned, and the lock alone decides.
+    `claim` is the number under which the assigner of sessions to processes gave a session to
+    this writer. It is recorded, and `Fenced` is raised unless it is newer than the one
+    recorded: a process that was paused before its lease must not take the session from its
+    successor. 0: sessions are not assigned, and the lock alone decides.
 
     A store that raised `Fenced` stays fenced: `lease` and `append` raise it from then on,
     or its owner would take the session back. To open the session again, open a new store.
