@@ -88,7 +88,7 @@ class TurnCost(Struct, frozen=True):
 
     seq: int
     words: str = ""  # the message that started it
-    outcome: str = ""  # "": it is under way
+    outcome: str = ""  # "" while it runs
     spent: Spent = Spent()
     below: Spent = Spent()  # by the children that it started, with all below them
 

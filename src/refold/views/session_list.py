@@ -18,10 +18,10 @@ from refold.views.styled import Line
 from refold.views.wrap import cells, cut
 
 _OPEN_STATE = "open"
-_ANSWER_ROWS = 3  # rows of the last answer in a preview
-_MIN_TITLE_CELLS = 20  # cells of a title, at least
-_MODEL_CELLS = 18  # cells of the name of a model
-_MIN_USAGE_CELLS = 76  # cells from which on a row of the picker says what was used
+_ANSWER_ROWS = 3  # in a preview
+_MIN_TITLE_CELLS = 20
+_MODEL_CELLS = 18
+_MIN_USAGE_CELLS = 76  # narrower rows of the picker have no usage
 
 
 def card_line(card: Card, room: int, *, everywhere: bool) -> str:
@@ -31,7 +31,7 @@ def card_line(card: Card, room: int, *, everywhere: bool) -> str:
     fork = " (fork)" if card.about.forked[0] else ""
     tags = fork + "".join(f" #{on_one_line(tag)}" for tag in card.about.tags)
     start = f"{card.id}  {when}  {state(card):<12} "
-    if room - len(start) - cells(tags) < _MIN_TITLE_CELLS:  # the time has no room
+    if room - len(start) - cells(tags) < _MIN_TITLE_CELLS:  # no room for the time
         start = f"{card.id}  {state(card):<12} "
     left = max(room - len(start) - cells(tags) - cells(directory), _MIN_TITLE_CELLS)
     return f"{start}{cut(display_name(card), left)}{tags}{directory}".rstrip()
@@ -108,7 +108,7 @@ def hit_lines(hits: Sequence[Hit], room: int, *, bold: bool) -> Iterator[str]:
 
 
 def by_session(hits: Iterable[Hit]) -> Sequence[Sequence[Hit]]:
-    """Groups in the order of their first result."""
+    """The hits grouped by session, in the order of each session's first hit."""
     by = dict[str, list[Hit]]()
     for hit in hits:
         by.setdefault(hit.card.id, []).append(hit)
@@ -139,7 +139,7 @@ def search_hit(hit: Hit) -> SearchHit:
 
 
 def _snippet(snippet: str, room: int, *, bold: bool) -> str:
-    """On one line that fits `room`; matches are bold."""
+    """A snippet on one line that fits `room`; matches are bold."""
     pieces, left = list[str](), room
     marked = False
     for piece in _split(" ".join(snippet.split())):
@@ -198,7 +198,7 @@ def _preview(card: Card, room: int) -> list[Line]:
     ]
     answer_rows += [""] * (
         _ANSWER_ROWS - len(answer_rows)
-    )  # the list stands still while it is looked through
+    )  # a constant height, so that the list does not move
     return [*rows, *((("dim", cut(f"    {row}", room)),) for row in answer_rows)]
 
 

@@ -30,17 +30,17 @@ from refold.views.number_format import duration, spent_row
 from refold.views.styled import Line, Piece, Style
 from refold.views.wrap import cells, cut
 
-# Besides the outcome of its newest turn: nothing was asked of it yet; a turn is under
-# way; one is, and waits for a person; one was when the process died; nothing is known.
+# The outcome of the newest turn, or: no message yet; a turn is running; a turn waits for a
+# person; the process died in a turn; nothing is known.
 Status: TypeAlias = Outcome | Literal["new", "running", "waiting", "cut_off", "missing"]
 Labels: TypeAlias = Callable[[ToolCall], str]
 _UNDER_WAY = ("running", "waiting")
 _GOOD_STATES = ("answered", "final", "plan_ready", "done")
-_MAX_TITLE_CHARS = 400  # characters; a line shows what has room
+_MAX_TITLE_CHARS = 400  # in a document; a line shows what fits
 
 
 class TreeRow(Struct, frozen=True):
-    """What is shown of a node. `total` and `all_leaves` include all nodes below it."""
+    """A node as it is shown. `total` and `all_leaves` include all nodes below it."""
 
     node: Node
     spans: Activity
@@ -108,7 +108,7 @@ def title_of(node: Node) -> str:
 
 
 def seconds_of(node: Node, did: Activity, now: float) -> float:
-    """The duration of its turns; of an open one, until now."""
+    """The duration of a node's turns; an open turn counts until now."""
     if did.since is None:
         return did.seconds
     until = now if node.written else did.last
@@ -116,7 +116,7 @@ def seconds_of(node: Node, did: Activity, now: float) -> float:
 
 
 def activity(view: View, did: Activity, label: Labels) -> str:
-    """What the open turn does now: a question it waits for, a running call, or a model call."""
+    """The current activity of the open turn: a question, a running call or a model call."""
     if asked := view.conversation.waiting_calls:
         return f"waits for a person: {label(asked[0].call)}"
     if asks := view.children.asks:

@@ -11,14 +11,14 @@ from refold.views.escape import on_one_line
 
 
 class LayerValue(Struct, frozen=True):
-    """The value in one layer, as it is written in TOML, and where it is written."""
+    """The value in one layer, as TOML, and the place where it is set."""
 
     value: str
     where: str
 
 
 class Setting(Struct, frozen=True):
-    """`says` are the values of all layers; the last wins, or they add up."""
+    """`says` has the values of all layers; the last one wins, or `adds`: they add up."""
 
     key: str
     value: str

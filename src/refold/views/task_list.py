@@ -23,7 +23,7 @@ _STATUS_SIGNS: Mapping[Progress, tuple[str, Style]] = {
 
 
 def with_names(tasks: Iterable[BoardTask], view: View) -> list[BoardTask]:
-    """With the owners by their names: for a person who looks at them in a session."""
+    """The tasks with the owners' names as a person in this session knows them."""
     me = view.session.id
     below = {
         f"{me}/{child.name}": child.born.teammate or child.name
@@ -34,7 +34,7 @@ def with_names(tasks: Iterable[BoardTask], view: View) -> list[BoardTask]:
 
 
 def task_rows(tasks: Sequence[BoardTask], room: int) -> list[Line]:
-    """One line each, in their order. `room` 0: as long as they are."""
+    """A line for each task, in order. `room` 0: lines are not cut."""
     wide = len(f"#{max((task.id for task in tasks), default=0)}")
     return [_row(task, wide, room) for task in tasks]
 
@@ -49,7 +49,7 @@ def task_lines(task: BoardTask, room: int) -> list[Line]:
 
 
 def count_line(tasks: Sequence[BoardTask]) -> str:
-    """How many there are of each kind: "3 open (1 in progress), 4 done"."""
+    """The count by status: "3 open (1 in progress), 4 done"."""
     states = [task.status for task in tasks]
     begun = states.count("in_progress")
     kinds: Sequence[tuple[str, int]] = (

@@ -19,7 +19,7 @@ _PLAN_STATES = {"shown": "waits", "approved": "approved", "rejected": "rejected"
 
 
 def checklist(items: Sequence[Todo], room: int) -> list[Line]:
-    """One line each, in their order."""
+    """A line for each todo, in order."""
     return [_row(item, room) for item in items]
 
 
@@ -29,7 +29,7 @@ def _row(item: Todo, room: int) -> Line:
 
 
 def plan_lines(plans: Sequence[Plan], room: int) -> list[Line]:
-    """One line a plan, the oldest first: when, what came of it, its title."""
+    """A line for each plan, oldest first: time, state and title."""
     return [
         (
             ("dim", f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(plan.at))}  "),

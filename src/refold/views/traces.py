@@ -46,10 +46,10 @@ from refold.views.activity import (
 Attribute: TypeAlias = str | int | float | bool | tuple[str, ...]
 Attributes: TypeAlias = dict[str, Attribute]
 
-_OTHER_VALUE = "_OTHER"  # the word of the conventions for what has no name
+_OTHER_VALUE = "_OTHER"  # the conventions' value for anything without a name of its own
 _MAX_TIME_SECONDS = 2.0**63 / 1e9  # seconds since 1970
-_CUT_OFF = "cut_off"  # its process died, and nothing has continued it
-# Where the conventions have a name of their own for a provider.
+_CUT_OFF = "cut_off"  # the process died, and the turn was not continued
+# Providers for which the conventions have a different name.
 _PROVIDER_NAMES = {
     "gemini": "gcp.gemini", "mistral": "mistral_ai", "moonshot": "moonshot_ai",
     "openai-chat": "openai", "xai": "x_ai",
@@ -57,7 +57,7 @@ _PROVIDER_NAMES = {
 _FINISH_REASONS = {
     "end": "stop", "calls": "tool_calls", "length": "length", "refused": "content_filter",
 }  # fmt: skip
-# What follows the operation in the name of a span.
+# The attribute that follows the operation in the name of a span.
 _NAME_ATTRIBUTES = {
     "invoke_agent": "gen_ai.agent.name", "chat": "gen_ai.request.model",
     "execute_tool": "gen_ai.tool.name",
@@ -77,11 +77,11 @@ class TraceSpan(Struct, frozen=True):
     attributes: Mapping[str, Attribute]
     remote: bool = False  # a model was called, which usually runs elsewhere
     error: str = ""
-    message: str = ""  # what the error said; only with content
+    message: str = ""  # of the error; only with content
 
 
 class _Turn(Struct):
-    """A turn while it is collected. `said` are the events of its messages."""
+    """A turn being collected. `said` has the seqs of its messages."""
 
     seq: int
     at: float
@@ -94,10 +94,10 @@ class _Turn(Struct):
 def traces(
     root: Node, *, content: bool = False, before: Mapping[str, int] = MappingProxyType({})
 ) -> Sequence[TraceSpan]:
-    """Its spans, each after its parent. What is still running is left out.
+    """The spans of a tree, each after its parent, without those still running.
 
-    What a fork has copied belongs to the session that it was copied from. `before` is how
-    many steps a session had before its entries, where those are not all.
+    Entries that a fork copied belong to its source. `before` is the number of steps of a
+    session before its entries, if these are not all.
     """
     return tuple(_NodeSpans(root, None, _Options(content, before)).all())
 
@@ -151,14 +151,14 @@ class _NodeSpans:
             turn = self._turn_of.get(known.seq, 0)
             above = self._spans.get(known.born.call_id) or self._spans.get(turn)
             if above is None and (turn in self._turns or known.seq <= self._copied):
-                return  # that turn is left out, and so is what it started
+                return  # the turn is left out, and so are its subagents
         yield from _NodeSpans(child, above, self._options).all()
 
     def _runs(self, turn: _Turn) -> bool:
         return turn.end is None and self._node.written
 
     def _own(self) -> Iterator[ModelStep | ToolStep | SideCall]:
-        """Its calls, but for those that ended before the session was forked."""
+        """The node's calls, without those that ended before the session was forked."""
         entries, cut = self._node.entries, self._copied
         before = {
             (span.seq, span.id)
@@ -193,7 +193,7 @@ class _NodeSpans:
         )  # fmt: skip
 
     def _unread_child(self) -> Iterator[TraceSpan]:
-        """A subagent without a journal: only its parent tells of it."""
+        """The span of a subagent without a journal, as its parent recorded it."""
         known = self._node.child
         if known is None or known.end is None or self._above is None:
             return
@@ -303,7 +303,7 @@ class _NodeSpans:
         )  # fmt: skip
 
     def _prompt(self, seq: int) -> SystemPromptSet:
-        """The one that held at this event."""
+        """The system prompt that was in use at this event."""
         before = (prompt for start, prompt in reversed(self._prompts) if start <= seq)
         return next(before, SystemPromptSet())
 
@@ -330,7 +330,7 @@ class _NodeSpans:
         attributes: Attributes,
         failed: tuple[str, str],
     ) -> TraceSpan:
-        """`failed` is the class of the error, "" if it went well, and what was said of it."""
+        """Make a span. `failed` is the class of the error, or "", and its message."""
         (_, seq, _), (error, message) = key, failed
         session, start = self._node.session, _nanoseconds(times[0])
         operation = str(attributes["gen_ai.operation.name"])
@@ -371,7 +371,7 @@ def _hash(digits: int, *parts: str | int) -> str:
 
 
 def _nanoseconds(seconds: float) -> int:
-    # A float holds no more of a time than this, and the protocol none that is later.
+    # A float has no finer resolution, and the protocol no later time.
     return round(min(max(seconds, 0.0), _MAX_TIME_SECONDS) * 1_000_000) * 1000
 
 
@@ -397,7 +397,7 @@ def _cost_attributes(span: Span) -> Attributes:
 
 
 def _usage_attributes(usage: Usage) -> Attributes:
-    """All input tokens are in the first; the others are parts."""
+    """The usage attributes. The first has all input tokens, the others parts of them."""
     attributes: Attributes = {
         "gen_ai.usage.input_tokens": usage.input,
         "gen_ai.usage.output_tokens": usage.output,
@@ -437,7 +437,7 @@ def _part(part: Part) -> Iterator[dict[str, object]]:
 
 
 def _value(data: Raw) -> object:
-    """What a model wrote as JSON; as text, if it is none."""
+    """JSON that a model wrote, decoded; as text if it is invalid."""
     try:
         return msgspec.json.decode(data)
     except msgspec.DecodeError:

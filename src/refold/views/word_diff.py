@@ -14,8 +14,8 @@ from refold.views.wrap import expand_tabs
 _SIGN_STYLES: Mapping[str, Style] = {"+": "added", "-": "gone", "@": "hunk", "\\": "dim"}
 _HUNK_PATTERN = re.compile(r"@@ -(\d+,\d+) \+(\d+,\d+) @@")
 _WORD_PATTERN = re.compile(r"\w+|\s+|.")
-_MIN_SIMILARITY = 0.5  # of two lines, at least, for them to be one line that changed
-_MAX_WORDS = 200  # words of a line; longer ones are not compared
+_MIN_SIMILARITY = 0.5  # of two lines that count as one changed line
+_MAX_WORDS = 200  # longer lines are not compared
 _MAX_PAIRS = 400  # of one diff
 
 
@@ -49,7 +49,7 @@ def diff_with_numbers(rows: Sequence[str]) -> Iterator[Line]:
 
 
 def _last(lines: str) -> int:
-    """The last line of "5,3": from line 5, 3 lines."""
+    """The last line of the range "5,3", which has 3 lines from line 5."""
     first, count = map(int, lines.split(","))
     return first + count - 1
 

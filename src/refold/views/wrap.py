@@ -15,12 +15,12 @@ from refold.views.styled import Line, Piece, PieceStyle, Style, bare, join_piece
 
 _PART_PATTERN = re.compile(r"\n|[ \t]+|[^ \t\n]+")
 _ADDRESS_PATTERN = re.compile(r"\W{0,3}[a-z][a-z+]{1,9}://\S+")
-# Chinese and Japanese marks that no row begins with, and that none ends with.
+# Chinese and Japanese marks that must not begin a row, and those that must not end one.
 _NOT_FIRST = "、。，．：；！？）］｝」』】》〉〕…ー々ぁぃぅぇぉっゃゅょァィゥェォッャュョ"
 _NOT_LAST = "（［｛「『【《〈〔"
 _DOT_SEPARATOR = " · "
-_UNBREAKABLE_BLANK = "\x1f"  # a blank at which nothing is broken; no visible text has one
-MAX_RESULT_LINES = 20  # lines of one result
+_UNBREAKABLE_BLANK = "\x1f"  # stands for a space without a break; not in visible text
+MAX_RESULT_LINES = 20
 _MAX_LINE_ROWS = 3  # of one very long line
 _PADDING_PATTERN = re.compile(r" {41,}|\t{11,}|(?:[ \t]*\n){7,}")
 # Each takes one cell and joins with no other of them: most text needs no table, and the
@@ -30,7 +30,7 @@ _NARROW_CHARS = (
 )
 _ALL_NARROW = re.compile(f"[{_NARROW_CHARS}]*")
 _OF_UNSURE_WIDTH = re.compile("[\U0001f3fb-\U0001f3ff\u200d\ufe0f\u20e3]")
-_MAX_LETTER_CELLS = 2  # no letter takes more; what a font cannot join is taken for several
+_MAX_LETTER_CELLS = 2  # none takes more; what a font cannot join counts as several
 
 
 def cells(text: str) -> int:
@@ -88,7 +88,7 @@ def expand_tabs(text: str) -> str:
 
 
 def collapse_padding(text: str) -> str:
-    """Replace long runs of blanks and empty lines by their number, so that nothing hides behind them."""
+    """Replace long runs of blanks and empty lines, which may hide text, by their number."""
     return _PADDING_PATTERN.sub(lambda run: _padding_note(run[0]), text)
 
 
@@ -245,7 +245,7 @@ def truncate(row: Line, room: int) -> Line:
     if sum(cells(text) for _, text in row) <= room:
         return row
     for style, text in row:
-        if cells(text) >= left:  # more pieces may follow, so it is cut at its end
+        if cells(text) >= left:  # a blank stands for later pieces, so that the end is cut
             pieces.append((style, cut(f"{text} ", left)))
             break
         pieces.append((style, text))
@@ -263,7 +263,7 @@ class StreamWrapper:
 
     def __init__(self, room: int = 0) -> None:
         self.room = room
-        self.indent = 0  # of the lines that go on from a broken one
+        self.indent = 0  # of continuation lines
         self._column = 0
         self._word: list[Piece] = []
         self._blank = ""
@@ -295,7 +295,7 @@ class StreamWrapper:
         self._word.append((style, text))
 
     def _end_line(self) -> list[Piece]:
-        self._column, self._blank = 0, ""  # blanks at the end of a line are nothing
+        self._column, self._blank = 0, ""  # drop blanks at the end of a line
         return [("plain", "\n")]
 
     def _settle(self) -> list[Piece]:
@@ -311,7 +311,7 @@ class StreamWrapper:
             if self._blank:
                 pieces.append(("plain", self._blank))
             self._column = end
-        if self.room and self._column > self.room:  # the terminal breaks so wide a word
+        if self.room and self._column > self.room:  # the terminal breaks such a wide word
             self._column = (self._column - 1) % self.room + 1
         pieces += self._word
         self._word, self._blank = [], ""

@@ -101,8 +101,8 @@ class CallBlock(Struct, frozen=True, kw_only=True, tag="called"):
 class NoticeBlock(Struct, frozen=True, kw_only=True, tag="news"):
     """A notice: something that happened outside of the conversation, in a line.
 
-    `begins`: the subagent that starts with it. `found`: the beginning of what one reports
-    that has ended.
+    `begins` names a subagent that starts here. `found` is the beginning of the report of a
+    subagent that has ended.
     """
 
     seq: int

@@ -139,16 +139,16 @@ def question(
 
 
 def request_id(event: PutToPerson) -> str:
-    """What an answer to this is given by."""
+    """The id by which an answer names this request."""
     return event.id if isinstance(event, ChildAsked) else event.call_id
 
 
 def documents_of(
     frame: Frame, *, live: bool, make_request: MakeRequest = approval_request
 ) -> Iterator[Document]:
-    """The documents of a frame. `live` false leaves out what may be missed.
+    """The documents of a frame. With `live` false, live news are left out.
 
-    `asked` makes the document about a call that the user is asked about.
+    `make_request` makes the document for a call that needs the user's approval.
     """
     if not isinstance(frame.item, Entry):
         if live:
@@ -291,7 +291,7 @@ def _of_session(event: Event, seq: int) -> Iterator[OfEvent]:
 
 
 def _of_place(event: Event, seq: int) -> Iterator[OfEvent]:
-    """What the session is called, where it works, and what it sent."""
+    """The session's title, directories, former process and logged requests."""
     match event:
         case kinds.Renamed(name):
             yield TitleChanged(seq=seq, title=name, named=True)
@@ -366,7 +366,7 @@ def _of_side(event: Event, seq: int) -> Iterator[OfEvent]:
 
 
 def _of_child(event: Event, seq: int) -> Iterator[OfEvent]:
-    """Subagents, and what is in `_of_code`."""
+    """Subagents, and the events of `_of_code`."""
     match event:
         case ChildBorn() as born:
             yield subagent_documents.SubagentStart(
@@ -460,7 +460,7 @@ def _of_live(live: Live, after: int) -> LiveDocument:
 
 
 def live_of(document: LiveDocument) -> Live:
-    """The live news that became this document."""
+    """The live news from which this document was made."""
     match document:
         case live_documents.TextDelta(text=text):
             return TextCame(text)

@@ -246,7 +246,7 @@ class ModelResponse(Written, frozen=True, kw_only=True, tag="llm_response"):
 
 
 def status(view: View, choices: Choices, waiting: Sequence[str]) -> Status:
-    """`waiting` are the ids of the requests that are open, without plans."""
+    """The status. `waiting` are the ids of open requests, without plans."""
     account, turn = view.account, view.turn
     return Status(
         session_id=view.session.id,

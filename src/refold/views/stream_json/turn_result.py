@@ -16,7 +16,7 @@ from refold.values.path_names import near
 from refold.views.notices import hook_failures, warnings
 from refold.views.stream_json.documents import Change, Denial, Kind, Result, WaitingPlan
 
-# How a script learns it without reading: the exit code of each outcome.
+# The exit code for each outcome, so that a script need not parse the result.
 EXIT_CODES: Mapping[str, int] = {
     "answered": 0, "final": 0, "plan_ready": 0, "failed": 1, "step_limit": 2, "stuck": 2,
     "denied": 4, "budget": 6, "interrupted": 130, "cancelled": 130,
@@ -28,7 +28,7 @@ _DENIED_CODE = EXIT_CODES["denied"]
 
 
 def exit_code(view: View) -> int:
-    """Of the newest turn. An answer for which every call was denied is no success."""
+    """The exit code of the newest turn. An answer with every call denied is no success."""
     outcome, _ = turn_outcome(view)
     all_denied = view.turn.denials and not view.turn.allowed
     return (
@@ -59,7 +59,7 @@ def result(view: View, session_id: str, seconds: float) -> Result:
         steps=turn.steps,
         duration_seconds=round(max(seconds, 0.0), 3),
         usage=turn.spent.usage,
-        cost=turn.spent.cost,  # None is not zero
+        cost=turn.spent.cost,  # None means unknown
         denials=[
             Denial(d.call.id, d.call.name, d.call.plain_arguments, d.reason)
             for d in turn.denials
@@ -94,7 +94,7 @@ def with_earlier(newest: Result, earlier: Sequence[Result]) -> Result:
 
 
 def _answer_value(view: View, outcome: str) -> object:
-    """The answer as data, where it was asked for in a shape and has it."""
+    """The answer as JSON data, or None; unset if no schema was given."""
     if bytes(view.conversation.system_prompt.schema) == b"null":
         return UNSET
     if outcome not in _ANSWERED_OUTCOMES:
@@ -106,7 +106,7 @@ def _answer_value(view: View, outcome: str) -> object:
 
 
 def _plan(view: View, outcome: str) -> WaitingPlan | UnsetType:
-    """The plan that waits to be approved, where the turn ended with one."""
+    """The plan that waits for approval, if the turn ended with one."""
     plan = view.plans.waiting
     if outcome != "plan_ready" or plan is None:
         return UNSET
