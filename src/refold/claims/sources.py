@@ -88,7 +88,7 @@ class CurrentFiles:
         self._looked = dict[str, CurrentFile]()
 
     def real(self, path: str, directories: Sequence[str]) -> tuple[str, ...]:
-        """The printable paths that `path` may mean. Raises `ToolFailed` if it is invalid."""
+        """The printable paths that `path` may mean. Raises `ToolFailed` if invalid."""
         bases = directories if not os.path.isabs(path) else ("/",)
         paths = [escape_name(self._files.real(os.path.join(base, path))) for base in bases]
         return tuple(dict.fromkeys(paths))
