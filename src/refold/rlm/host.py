@@ -177,7 +177,7 @@ class HostFunctions:
     async def _child(
         self, name: str, task: object, begins: InitialVariables, values_text: str
     ) -> object:
-        """Run a subagent. `given` are its initial values, as text."""
+        """Run a subagent. `values_text` has its initial values as text."""
         below, deepest = self._means.below, self._means.code_limits.depth
         if not isinstance(task, str) or not task.strip():
             raise HostFailed(f"{name}: a task is a text that says what to find out")
@@ -196,7 +196,7 @@ class HostFunctions:
         return _report_value(report)
 
     async def _budget(self) -> object:
-        """What is left; null means no limit."""
+        """The rest of the budget; null means no limit."""
         view, world, code_limits = (
             self._means.record.view,
             self._means.world(),
@@ -260,7 +260,7 @@ def _value(answer: str, asked: ModelQuestion) -> object:
 
 
 def _report_value(report: Report) -> object:
-    """The argument of FINAL in a subagent, a value or a string; or the text of its answer."""
+    """The argument of FINAL in a subagent, or the text of its answer."""
     if report.status != "done":
         had = f"; it had come to: {report.text[:1_000]}" if report.text else ""
         raise HostFailed(f"{report.child} is {report.status}: {report.reason}{had}")
@@ -269,7 +269,7 @@ def _report_value(report: Report) -> object:
     try:
         return msgspec.json.decode(report.text)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
-        return report.text  # a key was masked in it
+        return report.text  # no longer JSON after masking a key
 
 
 def _remaining(have: float | None, gone: float) -> float | None:

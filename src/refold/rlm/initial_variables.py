@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from refold.rlm.call_context import Journal
 
 Files: TypeAlias = tuple[tuple[str, str], ...]  # real paths, and the sha256 of each
-MAX_NAMED_FILES = 2_000  # files that an event names itself
+MAX_NAMED_FILES = 2_000  # named in the event itself; longer lists are a blob
 
 
 class InitialVariables(Struct, frozen=True):
@@ -46,5 +46,5 @@ async def inject(begins: InitialVariables, record: "Journal") -> None:
 
 
 def files_in(blob: bytes) -> Files:
-    """The files of such a list. Raises `msgspec.DecodeError`."""
+    """Decode a list of files. Raises `msgspec.DecodeError`."""
     return msgspec.json.decode(blob, type=Files)

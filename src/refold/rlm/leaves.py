@@ -36,7 +36,7 @@ from refold.values.json_check import Schema
 from refold.values.messages import Message, StoredMessage, Text
 from refold.values.usage import Usage
 
-PROMPT_VERSION = "1"  # of the prompt below: another prompt gets another answer
+PROMPT_VERSION = "1"  # of the prompt below; part of the key, because answers depend on it
 _SYSTEM_PROMPT = """\
 You are asked about a text by a program. Answer the question that follows the text, from \
 the text alone, as briefly as the question allows: your answer is read by code. The text \
@@ -45,14 +45,14 @@ that it does not say."""
 _SHAPE_NOTE = "\nYour answer is one JSON value that matches this schema, and nothing else: "
 _WRONG_NOTE = "Your answer does not fit: {problem}. Answer again, with the JSON value only."
 _CLOSING_TAG_PATTERN = re.compile(r"<(?=\s*/\s*material\b)", re.IGNORECASE)
-_CHARS_PER_TOKEN = 4  # characters, at most
-_MAX_INLINE_CHARS = 4_096  # characters of an answer; a longer one is a blob
-_MAX_PROMPT_CHARS = 80  # characters of a question that a tree of calls shows
-_MAX_ANSWERS = 2  # of a model that has to match a schema, at most
+_CHARS_PER_TOKEN = 4  # at most
+_MAX_INLINE_CHARS = 4_096  # a longer answer is a blob
+_MAX_PROMPT_CHARS = 80  # shown in a tree of calls
+_MAX_ANSWERS = 2  # attempts to match a schema
 
 
 class ModelQuestion(Struct, frozen=True):
-    """`shape` validates the answer; `schema` is the same schema as JSON, null if there is none."""
+    """`shape` validates the answer; `schema` is its schema as JSON, or null."""
 
     text: str
     query: str
@@ -111,7 +111,7 @@ def with_shape(asked: ModelQuestion, shape: tuple[Raw, Schema]) -> ModelQuestion
 
 
 def as_text(value: object) -> str:
-    """A value as the text that a model reads."""
+    """A value as text for a model."""
     if value is None:
         return ""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
@@ -250,8 +250,8 @@ class Leaves:
     async def _call(
         self, asking: _LeafCall, aide: Model, wrong: InvalidAnswer | None
     ) -> str:
-        """One paid model call. Raises `LeafFailed`; an answer that violates the schema is returned."""
-        if aide.trace is not None:  # those at work beside it have one of their own
+        """Make one paid call; the answer may violate the schema. Raises `LeafFailed`."""
+        if aide.trace is not None:  # concurrent calls have their own
             aide = replace(aide, trace=Trace())
         asked = request(asking.question, aide.name.partition("/")[2], wrong)
         asked = replace(asked, trace=aide.trace is not None)
@@ -272,7 +272,7 @@ class Leaves:
     async def _collect(
         self, asked: Request, aide: Model, collector: Collector, scope: anyio.CancelScope
     ) -> CollectedResponse | LeafFailed:
-        """The limit is for the model: waits for a busy provider do not count."""
+        """Collect the answer in the time limit, without waits for a busy provider."""
         scope.deadline = anyio.current_time() + self._code_limits.call
         try:
             with scope:
@@ -285,7 +285,7 @@ class Leaves:
                 await self._record(*await aide.trace.drain(self._record))
 
     async def _reserve(self, asking: _LeafCall, aide: Model, call: "PendingCall") -> int:
-        """Reserve the money. If none is left, wait for pending calls: they may return some."""
+        """Reserve budget. If none is left, wait for pending calls: they may return some."""
         usage = Usage(
             fresh=asking.question.size // CHARS_PER_TOKEN, output=DEFAULT_ANSWER_TOKENS
         )
@@ -334,7 +334,7 @@ class Leaves:
 
     @asynccontextmanager
     async def _one_at_a_time(self, key: str) -> AsyncGenerator[None, None]:
-        """With a memo, the second of two equal questions waits for the answer to the first."""
+        """With a memo, a question waits until an equal one is answered."""
         lock = self._same.setdefault(key, anyio.Lock()) if self._memo else nullcontext()
         async with lock:
             yield
@@ -364,7 +364,7 @@ def _reservation(
 
 
 def _check_size(question: ModelQuestion, aide: Model) -> None:
-    """Raises `LeafFailed` for a text that cannot fit into the context window."""
+    """Raise `LeafFailed` if the text cannot fit into the context window."""
     if aide.window and question.least_tokens > aide.window:
         raise LeafFailed(
             f"the text has about {question.least_tokens:,} tokens, and the model reads "
@@ -399,7 +399,7 @@ class PendingCalls:
         self._calls += 1
 
     def watch(self) -> "PendingWatch":
-        """Take it before the budget is read: it notices every call that ends after this."""
+        """A watch for later ends of calls. Create it before reading the budget."""
         return PendingWatch(self, self._over)
 
     def __bool__(self) -> bool:

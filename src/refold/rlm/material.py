@@ -1,7 +1,7 @@
 """The files and folders that a question is about, as a Python value and as a prompt.
 
-One text is a string; several are a dictionary from path to text; what is too large for that
-is a list of paths. Files that are not text, that git ignores or that may contain secrets are left
+One text is a string; several are a dictionary from path to text; larger material is a list
+of paths. Files that are not text, that git ignores or that may contain secrets are left
 out of folders, and reported. A flat prompt contains all of the material, a recursive one only
 describes the variable that holds it.
 """
@@ -23,13 +23,13 @@ from refold.values.path_names import below, near
 from refold.values.printable_names import escape_name
 from refold.values.text import clean
 
-MAX_VALUE_BYTES = 200 * 1024 * 1024  # bytes that are held as a value
-_BYTES_PER_TOKEN = 4  # bytes
-_MAX_NAMED_FILES = 5  # files that are left out, by name
+MAX_VALUE_BYTES = 200 * 1024 * 1024  # more is listed as paths
+_BYTES_PER_TOKEN = 4
+_MAX_NAMED_FILES = 5  # of those left out
 
 Value = str | dict[str, str] | list[str]
 VARIABLE_NAME = "context"
-_SHOWN_CHARS = 200  # characters
+_SHOWN_CHARS = 200
 
 
 class Material(Struct, frozen=True):
@@ -75,7 +75,7 @@ def material(
 ) -> Material:
     """Read files and folders. Raises `BadInput` for those that cannot be read.
 
-    `unread` says why the file of an absolute path may not be read, or "".
+    `unread` returns why the file at an absolute path may not be read, or "".
     """
     if not named:
         return Material()
@@ -89,7 +89,7 @@ class _Gathering:
     def __init__(self, directory: str, unread: Callable[[str], str]) -> None:
         self._directory, self._unread = directory, unread
         self._files = dict[str, int]()  # real path and size
-        self._only = False  # is it a single file that was named?
+        self._only = False  # a single file was named
         self._read = list[tuple[str, str]]()
         self._odd, self._secret = list[str](), list[str]()
 
@@ -206,7 +206,7 @@ def flat_text(question: str, content: Material) -> str:
 
 
 def recursive_text(question: str, content: Material, *, shown: bool = False) -> str:
-    """The question, and the variable that holds the material. `shown`: also how it begins."""
+    """The question and the material's variable; with `shown` also its beginning."""
     if content.value is None:
         return question
     about = f"The material is in the variable `{VARIABLE_NAME}`: {content.about}."
@@ -214,7 +214,7 @@ def recursive_text(question: str, content: Material, *, shown: bool = False) -> 
 
 
 def _beginning(value: Value) -> str:
-    """How to loop over it, and its beginning: what a large model looks up anyway."""
+    """A loop over it and its beginning, which a large model would look up anyway."""
     match value:
         case str():
             begins, way = (

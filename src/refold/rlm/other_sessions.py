@@ -22,7 +22,7 @@ AGENT_NAME = "rlm"
 
 
 class CodeSubagents:
-    """Implements `Subagents`: subagents for code, each of the agent `rlm`, with a Python of its own."""
+    """Implements `Subagents`: each uses the agent `rlm` and has its own Python."""
 
     def __init__(self, children: Children) -> None:
         self._children = children
@@ -38,9 +38,9 @@ class CodeSubagents:
 
 
 class OtherSessions:
-    """Reads variables of other sessions. `own` is the id of this one; "child-2" is its subagent.
+    """Reads variables of other sessions. `own` is this session's id.
 
-    Only sessions of the same tree or of the same `directory` can be read.
+    "child-2" is its subagent. Only sessions of the same tree or `directory` can be read.
     """
 
     def __init__(self, home: SessionIndex, own: str, directory: str) -> None:
@@ -65,7 +65,7 @@ class OtherSessions:
             raise BadInput(f"the session {session.id} cannot be read: {error}") from error
 
     def _check_near(self, id_: str, view: View) -> None:
-        """Raises `BadInput` if the session works in another directory and is not of this tree."""
+        """Raise `BadInput` for a session of another directory and another tree."""
         same_tree = id_.partition("/")[0] == self._own.partition("/")[0]
         if not same_tree and view.session.directory != self._directory:
             raise BadInput(
@@ -75,7 +75,7 @@ class OtherSessions:
 
 
 def _view(lines: Sequence[bytes], turn: str, name: str) -> View:
-    """The state whose variables are wanted: after all turns, or after `turn`."""
+    """The state after all turns, or after `turn`."""
     entries = whole = [entry for entry, _ in codec.decode(lines)]
     if turn:
         ends = [n for n, e in enumerate(entries) if isinstance(e.event, TurnEnded)]

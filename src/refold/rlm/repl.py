@@ -42,7 +42,7 @@ from refold.tools.python_tool import PythonResult
 from refold.values.control import Final
 from refold.values.json_check import Schema
 
-_MAX_NAMES = 40  # of variables in one note
+_MAX_NAMES = 40  # in one note
 NOT_RUN = "not run"
 GONE_TEXT = "Python was ended: {why}. The variables are as before this call."
 UNKEPT_TEXT = (
@@ -56,7 +56,7 @@ REFUSED_TEXT = "FINAL was refused, its value does not match the schema: {problem
 class ReplLimits(Struct, frozen=True, kw_only=True):
     """Limits of a session's Python, its initial variables, and what it may reach.
 
-    `rate` is shared by all that call the same models. `memo` None: no answer is cached.
+    `rate` is shared by all callers of the same models. `memo` None: no answer is cached.
     """
 
     code_limits: CodeLimits
@@ -166,7 +166,7 @@ class Repl:
     async def _copy_variables(
         self, variables: OtherVariables
     ) -> tuple[str, tuple[str, ...]]:
-        """Copy the variables of another session into our blobs. Parts missing there are known here."""
+        """Copy another session's variables into our blobs, except for missing parts."""
         parts = list[str]()
         for name in variables.parts:
             with suppress(JournalError):
@@ -176,7 +176,7 @@ class Repl:
     async def _restore(
         self, worker: Worker, blob: str, parts: Sequence[str], source: str = ""
     ) -> tuple[Worker, list[str]]:
-        """Restore a snapshot. If it ends the process, a fresh one is used, without the variables."""
+        """Restore a snapshot. If that ends the process, use a fresh, empty one."""
         self._known.clear()
         try:
             index = await self._record.get(blob)

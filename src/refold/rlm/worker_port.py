@@ -16,7 +16,7 @@ from refold.errors import RefoldError, ToolFailed
 
 
 class HostFailed(RefoldError):
-    """A function of the host failed: code that called it gets an exception with this message."""
+    """A function of the host failed; its caller gets an exception with this message."""
 
 
 class WorkerLost(RefoldError):
@@ -26,8 +26,8 @@ class WorkerLost(RefoldError):
     """
 
 
-# What code calls: the name of a function and its arguments, by name. Gives a JSON value,
-# or raises `HostFailed`. Several may be under way at once.
+# Takes the name of a function and its arguments by name. Returns a JSON value, or raises
+# `HostFailed`. Several calls may run at once.
 Host: TypeAlias = Callable[[str, Mapping[str, object]], Awaitable[object]]
 
 
@@ -94,7 +94,7 @@ class Worker(Protocol):
 
 
 class WorkerLimits(Struct, frozen=True):
-    seconds: float = 120.0  # of one cell; while it waits for the host they do not count
+    seconds: float = 120.0  # of one cell, not counting waits for the host
     memory: int = 2 * 1024**3  # bytes
     output: int = 10_000  # characters of one observation
 

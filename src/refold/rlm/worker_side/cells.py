@@ -23,13 +23,13 @@ from refold.rlm.worker_side.namespace import Namespace
 from refold.rlm.worker_side.values import preview, without_surrogates
 
 _OWN_FOLDER = __file__.rpartition("/")[0]
-_MAX_TRACEBACK_LINES = 24  # of a traceback
-_MAX_LINE_CHARS = 200  # characters of one of its lines
-_MAX_ERROR_CHARS = 2_000  # of what an error says
-_REPORT_SECONDS = 0.05  # seconds between two reports to the host
-_MAX_REPORT_CHARS = 4_000  # characters of one report
+_MAX_TRACEBACK_LINES = 24
+_MAX_LINE_CHARS = 200  # of a traceback
+_MAX_ERROR_CHARS = 2_000  # of an error's message
+_REPORT_SECONDS = 0.05  # between reports to the host
+_MAX_REPORT_CHARS = 4_000
 _READ_BYTES = 65536
-_MAX_END_COPIES = 8  # times the end is kept before it is cut
+_MAX_END_COPIES = 8  # times the limit, after which the end is cut
 _MAX_PIECES = 64  # more than a pipe holds
 
 
@@ -53,8 +53,8 @@ class Cells:
 
     def run(self, source: str) -> tuple[str, bool]:
         """Run a cell. Returns the observation, and whether the cell failed."""
-        # The same code fails with the same words; and no number means two cells, when
-        # functions come back in another process.
+        # Named by hash: equal code fails with equal messages, and names stay unique when
+        # functions are restored in another process.
         name = f"<cell {sha256(source.encode(errors='replace')).hexdigest()[:16]}>"
         self._name, self._sources[name] = name, source.splitlines()
         self._kept.clear()
@@ -218,7 +218,7 @@ def _without_repeats(lines: list[str]) -> list[str]:
 
 
 class BoundedText:
-    """Keeps about `most` characters of a text: the start and the end."""
+    """Keeps the start and the end of a text, about `max_chars` characters in all."""
 
     def __init__(self, max_chars: int) -> None:
         self._half = max(1, max_chars // 2)
@@ -242,7 +242,7 @@ class BoundedText:
                     self._cut()
 
     def text(self, max_chars: int) -> str:
-        """At most `max_chars` characters, and a line with the number of those left out."""
+        """At most `max_chars` characters, and a line with the number of omitted ones."""
         half = max(1, min(self._half, max_chars // 2))
         with self._lock:
             self._cut()

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from types import FrameType
 
 _FIRST_SECONDS, _INTERVAL_SECONDS, _MAX_LEAVE_SECONDS = 0.1, 0.005, 1.0  # seconds
-_MAX_PENDING = 10  # more than can come at a time
+_MAX_PENDING = 10  # more interrupts than can be pending
 
 
 class Stopped(SystemExit):
-    """The cell is to end. It is not an error."""
+    """Raised to end the cell. Not an error."""
 
 
 class Interrupter:
@@ -24,7 +24,7 @@ class Interrupter:
     def __init__(self) -> None:
         self.why = ""
         self._running, self._lock = False, threading.Lock()
-        self._leaving = False  # a plain flag: taking it back must call nothing
+        self._leaving = False  # a plain flag, so that resetting it calls nothing
         self._cell = 0
         self._main = threading.main_thread().ident or 0
         threading.excepthook = _ignore_system_exit
@@ -34,7 +34,7 @@ class Interrupter:
         return self._running
 
     def run(self, work: Callable[[], None]) -> None:
-        """Do the work to its end, or until it is interrupted. Raises what it raises."""
+        """Run `work` until it ends or is interrupted. Its exceptions are passed on."""
         signal.signal(signal.SIGINT, self._on_signal)
         with self._lock:
             self.why, self._running, self._leaving = "", True, False
@@ -57,7 +57,7 @@ class Interrupter:
     def about_to_leave(self, why: str) -> None:
         """The calling thread will call `leave`. Until then no exception is raised in it.
 
-        Code that caught one before the trace function is set could continue.
+        Code that catches one before the trace function is set could continue.
         """
         if threading.get_ident() == self._main:
             self._leaving = True
@@ -88,8 +88,8 @@ class Interrupter:
             with self._lock:
                 if not self._running or cell != self._cell:
                     return
-                # What waits in the system hears signals only; and code may have taken
-                # them away from us.
+                # Only a signal interrupts a system call; but code may have replaced the
+                # handler, so the exception is raised, too.
                 if turn % 2 == 0:
                     signal.pthread_kill(self._main, signal.SIGINT)
                 else:
@@ -98,7 +98,7 @@ class Interrupter:
             time.sleep(interval)
 
     def _let_leave(self) -> None:
-        """Give a thread that is about to stop by itself a moment, and no more."""
+        """Wait a moment for a thread that is about to stop by itself."""
         if not self._leaving:
             return
         until = time.monotonic() + _MAX_LEAVE_SECONDS
@@ -109,8 +109,8 @@ class Interrupter:
 
     def _end(self) -> None:
         sys.settrace(None)
-        # One that is on its way comes up in here. Taking it back instead would leave a
-        # flag of Python's set for good, with which tracing never ends.
+        # A pending interrupt is raised in this loop. Clearing it instead would leave a flag
+        # of Python set for good, with which tracing never ends.
         for _ in range(_MAX_PENDING):
             try:
                 with self._lock:

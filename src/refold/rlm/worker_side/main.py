@@ -25,10 +25,10 @@ from refold.rlm.worker_side.snapshots import Parts, Snapshot, persist, put, rest
 from refold.rlm.worker_side.socket_link import Link, Message
 from refold.rlm.worker_side.values import Values
 
-_MIN_SOCKET_NUMBER = 200  # the lowest number for it: out of the way
+_MIN_SOCKET_NUMBER = 200  # beyond the descriptors that code uses
 _LOST_CODE = 70
 _NICE_LEVEL = 15
-_ADDRESS_FACTOR = 4  # times the memory, as reserved and never used addresses: of threads
+_ADDRESS_FACTOR = 4  # times the memory: threads reserve addresses that they never use
 
 
 def main() -> None:
@@ -41,7 +41,7 @@ def main() -> None:
     try:
         Worker(Link(number)).serve()
     finally:
-        # Threads of the code would keep it alive.
+        # Threads of the code would keep the process alive.
         os._exit(_LOST_CODE)
 
 
@@ -68,7 +68,7 @@ class Worker:
         )
         sys.path[:] = list(dict.fromkeys([*sys.path[1:], *begin["paths"], os.getcwd()]))
         for name in [name for name in sys.modules if name.partition(".")[0] == "refold"]:
-            del sys.modules[name]  # the workspace may hold one
+            del sys.modules[name]  # so that code can import a `refold` in the workspace
         os.register_at_fork(after_in_child=self._split_off)
 
     def serve(self) -> None:
@@ -76,10 +76,10 @@ class Worker:
         while True:
             try:
                 message, blob = self._inbox.get()
-            except BaseException:  # a thread of the code may raise something in here
+            except BaseException:  # raised here by a thread of the code
                 continue
             answer, content = self._answer(message, blob)
-            del blob  # it may be large, and the next message may be long in coming
+            del blob  # it may be large, and the next message may arrive much later
             if self._forked:
                 self._exit(0)
             self._link.send({"t": "done", "id": message["id"], **answer}, content)
@@ -134,7 +134,7 @@ class Worker:
         self._namespace.restore_reserved()
         try:
             self._interrupter.run(work)
-        except BaseException as error:  # code runs in there
+        except BaseException as error:  # raised by code
             return {"failed": True, "text": f"{error}"[:500] or type(error).__name__}
         finally:
             self._cells.forget_printed()
@@ -166,7 +166,7 @@ class Worker:
 
     def _split_off(self) -> None:
         self._forked = True
-        # Many of them would leave no time for whoever is to end them.
+        # Many forked processes would leave no CPU time for ending them.
         os.nice(_NICE_LEVEL)
         self._link.close()
 
@@ -176,7 +176,7 @@ class Worker:
             (resource.RLIMIT_DATA, memory),
             (resource.RLIMIT_AS, memory * _ADDRESS_FACTOR),
         ):
-            with suppress(OSError, ValueError):  # a Mac knows them and keeps none
+            with suppress(OSError, ValueError):  # macOS may refuse these limits
                 resource.setrlimit(kind, (limit, limit))
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 

@@ -99,10 +99,10 @@ class Final:
         encoded = self._values.to_json(value)
         with self._lock:
             first, self.given = not self.given, True
-        # The host tells the cell to stop as soon as it hears of it.
+        # The host interrupts the cell as soon as it gets the message.
         self._interrupter.about_to_leave(_FINAL_REASON)
         if first:
-            # Recorded before anything in the code can have a say in it.
+            # Sent before any handler in the code can run.
             self._link.send_now({"t": "final", "value": encoded, "text": self._printed()})
         self._interrupter.leave(_FINAL_REASON)
 

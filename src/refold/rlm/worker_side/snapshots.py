@@ -18,8 +18,8 @@ from refold.rlm.worker_side.interrupter import Interrupter, Stopped
 from refold.rlm.worker_side.namespace import MODULE_NAME, Namespace, type_of
 from refold.rlm.worker_side.values import without_surrogates
 
-LARGE_BYTES = 256 * 1024  # bytes
-_MIN_PART_CHARS = LARGE_BYTES // 4  # characters: fewer can be no large part
+LARGE_BYTES = 256 * 1024
+_MIN_PART_CHARS = LARGE_BYTES // 4  # a shorter text is never a large part
 
 Form: TypeAlias = Literal["pickle", "json"]
 Bytes: TypeAlias = bytes | bytearray
@@ -34,7 +34,7 @@ Pairs = list[tuple[str, str]]
 class Part(NamedTuple):
     name: str  # the sha256 of its bytes
     form: Form
-    size: int  # what counts of it: nothing, where it was handed in
+    size: int  # that counts for the limits; 0 if the host passed it
 
 
 class Parts:
@@ -42,7 +42,7 @@ class Parts:
 
     def __init__(self) -> None:
         self._by_fingerprint: dict[Fingerprint, Part] = {}
-        self.given: dict[str, Bytes] = {}  # for variables that are about to be restored
+        self.given: dict[str, Bytes] = {}  # for a restore
 
     def remember(self, value: object, part: Part) -> None:
         if fingerprint := _fingerprint(value):
@@ -65,7 +65,7 @@ class Parts:
 def _fingerprint(value: object) -> Fingerprint:
     """A fingerprint of a value that consists of texts; () for any other value.
 
-    It holds no reference to the value, which could else never be freed.
+    It holds no reference to the value, which otherwise could not be freed.
     """
     kind = type(value)
     if kind is str or kind is bytes:
@@ -80,7 +80,7 @@ def _fingerprint(value: object) -> Fingerprint:
             digest = _texts(cast("dict[Any, Any]", value).values())
             texts = {str}.issuperset(map(type, names))
             return (kind, hash(names), *digest) if digest and texts else ()
-    except RuntimeError:  # a thread of the code is at it
+    except RuntimeError:  # a thread of the code is changing it
         pass
     return ()
 
@@ -132,7 +132,7 @@ def persist(
             )
         except Stopped:
             lost.append((without_surrogates(name), interrupter.why))
-        except BaseException as error:  # what code has made may raise anything
+        except BaseException as error:  # objects of the code may raise anything
             lost.append((without_surrogates(name), _why(error, value)))
     named = list(persisting.named)
     parts.forget_but(known.union(named))
@@ -150,7 +150,7 @@ def restore(namespace: Namespace, index: Bytes, parts: Parts) -> Snapshot:
             apart = isinstance(piece, Part)
             namespace.names[name] = _of_part(piece, parts) if apart else _unpickle(piece)
             restored.append((without_surrogates(name), without_surrogates(kind)))
-        except BaseException as error:  # it runs code
+        except BaseException as error:  # unpickling runs code
             lost.append((without_surrogates(name), _error_text(error)))
     parts.given.clear()
     return Snapshot(b"", restored, lost, [])
@@ -191,7 +191,7 @@ class _Persisting:
         self.kept.append((without_surrogates(name), type_of(value)))
 
     def _where(self, value: object) -> tuple[object, ...]:
-        """The size in the index; or the name of a part, and its format."""
+        """The size in the index, or the name and the format of a part."""
         part = self._parts.of(value)
         if part is None or part.name not in self._there or part.size > self.left:
             piece = _pickle(value, self._namespace, min(MAX_VARIABLE_BYTES, self.left))
@@ -307,7 +307,7 @@ class _Bounded(io.BytesIO):
         return super().write(data)
 
 
-# By module and name, so that nothing is imported only to look whether something is one.
+# By module and name, so that no module is imported only for the check.
 _LIVE_TYPES = {
     "builtins.generator": "a generator cannot be kept: keep a list",
     "builtins.coroutine": "a coroutine cannot be kept",

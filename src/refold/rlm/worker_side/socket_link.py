@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, cast
 
 FRAME_HEADER = struct.Struct("!II")
 _CHUNK_BYTES = 1024 * 1024
-_POLL_MILLISECONDS = 250  # milliseconds: poll does not report a descriptor that was closed
+_POLL_MILLISECONDS = 250  # poll does not report a closed descriptor
 _BROKEN_CODE = 71
 
 Message: TypeAlias = dict[str, Any]
@@ -24,14 +24,14 @@ _Piece: TypeAlias = tuple[bytes, Callable[[], None] | None]
 
 
 class Link:
-    """`hear` gets each message that is not a reply to a call, in the reading thread."""
+    """The socket. `on_message` gets each message but replies, in the reading thread."""
 
     def __init__(self, number: int) -> None:
         self._number = number
         self._out = SimpleQueue[_Piece]()
         self._waiting = dict[int, SimpleQueue[Message]]()
         self._ids, self._lock = count(1), Lock()
-        # Code may change what these modules hold later on.
+        # Saved now, because code may change these modules later.
         self._encode = JSONEncoder(
             allow_nan=False, check_circular=False, ensure_ascii=False
         ).encode
@@ -84,7 +84,7 @@ class Link:
                     left = left[self._write(self._number, left[:_CHUNK_BYTES]) :]
                 if callback:
                     callback()
-        except BaseException:  # whatever the code did, there is no way to report it
+        except BaseException:  # it cannot be reported
             self._exit(_BROKEN_CODE)
 
     def _receive_all(self, on_message: Callable[[Message, bytearray], None]) -> None:
@@ -98,7 +98,7 @@ class Link:
                 else:
                     on_message(message, blob)
                 del body, blob  # the next one may arrive much later
-        except BaseException:  # the host is gone, or code has closed what is ours
+        except BaseException:  # the host is gone, or code has closed the socket
             self._exit(_BROKEN_CODE)
 
     def _lengths(self) -> tuple[int, ...]:

@@ -167,7 +167,7 @@ def _with_failed(value: Any) -> object:
 
 
 class Listing(str):
-    """Text that is shown as it is."""
+    """Text that is shown unchanged."""
 
     __slots__ = ()
 
@@ -188,7 +188,7 @@ def preview(value: object, max_chars: int) -> str:
 
 
 def describe(value: object) -> str:
-    """Type and size, or only the type where there is no size."""
+    """The type of a value, and its size if it has one."""
     kind = type(value).__name__
     size = size_of(value)
     return f"{kind}, {size}" if size else kind
