@@ -29,7 +29,7 @@ _VERDICT_LABELS: Mapping[Verdict, str] = {
 
 
 def run(args: Namespace) -> int:
-    """Exit code 1 if the agent could not work."""
+    """Return 1 if the agent could not work."""
     from refold.agents.profile import tools_of
     from refold.cli.launch import app_of
     from refold.errors import BadInput
@@ -85,7 +85,7 @@ def _verdict(
 
 
 def _sample(tool: "Tool", command: str) -> Mapping[str, object]:
-    """Arguments for a call as it could be."""
+    """Return sample arguments for a call."""
     schema: dict[str, Any] = msgspec.json.decode(tool.spec.parameters)
     kinds = {"integer": 1, "number": 1, "boolean": True}
     found: dict[str, object] = {
@@ -102,7 +102,7 @@ def _limits(
     rules: Sequence["Rule"],
     mode: "Mode",
 ) -> str:
-    """What the lists do not say of single calls."""
+    """Describe limits that the lists do not show per call."""
     from refold.permissions.rules import COMMAND_TOOLS
 
     asking = [t for t, v in verdicts if v == "ask" and t.name in COMMAND_TOOLS]

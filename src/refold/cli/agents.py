@@ -48,7 +48,7 @@ def run(args: Namespace) -> int:
 
 
 def run_flag(args: Namespace) -> int:
-    """What `--init-config FILE` and `--list-agents` ask for."""
+    """Carry out `--init-config FILE` and `--list-agents`."""
     if args.init_config:
         from refold.declared.init_config import write_config
 

@@ -28,12 +28,12 @@ from refold.views.escape import on_one_line
 # Who lists models for anybody, and where it says whose a key is.
 _ASKED_ELSEWHERE = {"openrouter": "/key"}
 _PROBE_KEY = "refold-asks-whether-any-key-will-do"
-_MIN_MASKABLE_CHARS = 12  # letters of a key whose last ones can be shown
-_MAX_KEY_CHARS = 65536  # letters that are read from a pipe
+_MIN_MASKABLE_CHARS = 12  # characters of a key whose last ones can be shown
+_MAX_KEY_CHARS = 65536  # characters that are read from a pipe
 
 
 class KeyContext(Struct, frozen=True):
-    """What decides on keys, as it was found at the start."""
+    """The values that decide on keys, as found at the start."""
 
     places: Paths
     environ: Mapping[str, str]
@@ -145,7 +145,7 @@ def _read_piped_key() -> str:
 
 
 def _before(context: KeyContext, spec: ProviderSpec) -> Iterator[str]:
-    """The sources that are tried before those in which we store keys."""
+    """Return the sources that are tried before those in which we store keys."""
     if held := context.keys.in_environment(spec):
         yield f"the key in {held.variable} (environment)"
     if context.keys.command(spec):
@@ -174,7 +174,7 @@ def _list(context: KeyContext, *, as_json: bool) -> int:
 
 
 def _source(context: KeyContext, spec: ProviderSpec) -> tuple[str, FoundKey | None]:
-    """Where the key comes from. A `key_command` is not run only to be listed."""
+    """Return where the key comes from. A `key_command` is not run only to be listed."""
     if not context.keys.in_environment(spec) and context.keys.command(spec):
         return "key_command", None
     try:

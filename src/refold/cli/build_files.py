@@ -86,13 +86,13 @@ _PYTHON_TOOLS = (
 
 
 def read_project(root: Path) -> Project:
-    """What the build files at the top of `root` say. Never raises."""
+    """Return the commands of the build files at the top of `root`. Never raises."""
     python, node = _toml(root, "pyproject.toml"), _json(root, "package.json")
     cargo = _table(_toml(root, "Cargo.toml"), "package")
     described = (_table(python, "project"), node, cargo)
     whole = [*_task_runners(root)]
     named = {each.purpose for each in whole}
-    # `make test` says what to run; what that runs need not be said.
+    # `make test` names what to run; the commands behind it are not needed.
     parts = (*_node(root, node), *_python(root, python), *_build_tools(root))
     commands = [*whole, *(each for each in parts if each.purpose not in named)]
     return Project(

@@ -57,7 +57,7 @@ def script(shell: str) -> str:
 
 
 def complete_line() -> None:
-    """Print what can stand at the cursor of the line that a shell completes, and exit."""
+    """Print the completions at the cursor of a shell's line, and exit."""
     import argcomplete
     from argcomplete.completers import SuppressCompleter
     from argcomplete.lexers import split_line

@@ -180,7 +180,7 @@ def _tell_unheeded(found: SettingOrigins) -> None:
 
 
 def _tell_overridden(file: SettingsFile, key: str) -> None:
-    """What was written may not be what holds."""
+    """Report if a stronger layer overrides what was written."""
     found = origins_report(file.folder, file.places, os.environ)
     says = found.chain.get(canonical(key), ())
     if not canonical(key).startswith("permissions.") and says:

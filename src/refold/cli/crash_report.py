@@ -36,7 +36,7 @@ def report_of(error: Exception, arguments: Sequence[str]) -> str:
 
 
 def _is_log_on(places: Paths, arguments: Sequence[str]) -> bool:
-    """May the log be written? Not with --no-session, and not if it is off."""
+    """Return True if the log may be written: not with --no-session, nor if it is off."""
     try:
         found = vars(parse(arguments))
         flags = {"log_level": found.get("log_level")}

@@ -41,7 +41,7 @@ Check: TypeAlias = "Callable[[CheckContext], Iterable[Finding]]"
 
 
 class CheckContext:
-    """What the checks know. `offline`: no provider is contacted."""
+    """The values that the checks need. `offline`: no provider is contacted."""
 
     def __init__(
         self, folder: Path, places: Paths, environ: Mapping[str, str], *, offline: bool
@@ -59,7 +59,7 @@ class CheckContext:
 
     @cached_property
     def file_keys(self) -> Mapping[str, str]:
-        """The keys in the file; none where it cannot be read, which `keys` says."""
+        """The keys in the file; none if it cannot be read, which `keys` reports."""
         try:
             return credentials.read(self.places.credentials)
         except BadInput:
@@ -79,7 +79,7 @@ class CheckContext:
 
     @cached_property
     def model(self) -> str:
-        """The one that a session would use; "" if there is none. Raises `BadInput`."""
+        """The model that a session would use; "" if there is none. Raises `BadInput`."""
         return self.models.default()
 
 
@@ -274,7 +274,7 @@ def trust(ground: CheckContext) -> Iterator[Finding]:
 
 
 def hooks(ground: CheckContext) -> Iterator[Finding]:
-    """Only where there are some. Raises `BadInput` for a file that keeps refold from starting."""
+    """Check the hooks, if there are any. Raises `BadInput` for an invalid file."""
     if not has_hook_files(str(ground.folder), ground.places):
         return
     from refold.app.session_hooks import load_hooks
@@ -396,7 +396,7 @@ def sessions(ground: CheckContext) -> Iterator[Finding]:
 
 
 class _Asks(Protocol):
-    """What apsw offers, as far as we use it; its own types know less."""
+    """The part of apsw that is used; its own types lack it."""
 
     def pragma(self, name: str, /) -> object: ...
 

@@ -290,7 +290,7 @@ class _Questions:
                 return key
 
     async def _check_key(self, name: str, key: str) -> bool | None:
-        """Shall the key be kept? None: another one shall be typed."""
+        """Return True if the key is to be kept. None: the user will type another one."""
         while True:
             self._paper.say(f"Checking the key with {name}…", "dim")
             try:
@@ -361,7 +361,7 @@ class _Questions:
         return FirstChoice("model", model)
 
     async def _ask_for_mode(self) -> None:
-        """Which questions there will be. What was chosen is a setting like any other."""
+        """Ask for the mode. The choice is a setting like any other."""
         if not await anyio.to_thread.run_sync(self._offers.sandboxed):
             return
         self._paper.gap()
@@ -406,7 +406,7 @@ def _embedded_about(found: Embedded) -> str:
 
 
 def _or_stop(answer: str | Key) -> str | Key:
-    """Ctrl+C ends the program, whether it comes as a key or as a signal."""
+    """End the program at Ctrl+C, whether it comes as a key or as a signal."""
     if answer is Key.CTRL_C:
         raise KeyboardInterrupt
     return answer

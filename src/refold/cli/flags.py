@@ -71,7 +71,7 @@ def parse(arguments: Sequence[str]) -> Namespace:
 
 
 def _subcommand_hint(word: str) -> str:
-    """What to say of a single word that looks like a subcommand but is none, or ""."""
+    """Return a hint for a single word that resembles a subcommand, or ""."""
     if word in SUBCOMMANDS or not word.isalpha() or not word.islower():
         return ""
     from refold.values.similar_names import similar

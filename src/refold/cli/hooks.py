@@ -119,7 +119,7 @@ def _list(file: HookFile, places: Paths, *, as_json: bool) -> None:
 
 
 def _tool(given: str) -> str:
-    """Our name of a tool. Those of MCP servers are known only when these are started."""
+    """Return our name of a tool. Tools of MCP servers are unknown before they start."""
     tool = our_name(given)
     known = tool_names(_plugin_tools())
     if tool in known or tool.startswith("mcp__"):

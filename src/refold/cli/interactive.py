@@ -55,7 +55,7 @@ def _start(args: Namespace) -> int:
 
 
 def _ask_about_the_folder(args: Namespace) -> None:
-    """Show the settings of the folder and its instructions for the model, and ask."""
+    """Show the settings and instructions of the folder, and ask whether to trust them."""
     here = settings_of(args)
     places = paths(os.environ)
     folders = TrustedFolders(places.folders)
@@ -108,7 +108,7 @@ def full_screen() -> Converse:
 
 async def _run(args: Namespace, launch: Launch) -> int:
     try:
-        if launch.app.learns:  # what an earlier one could not finish
+        if launch.app.learns:  # what an earlier process could not finish
             leave(launch.app.remembering, os.environ)
         text, typed = await launch.expand(args.text, args.text)
         session = Session(launch, await open_or_resume(launch, args))
@@ -118,7 +118,7 @@ async def _run(args: Namespace, launch: Launch) -> int:
         beside = partial(_fire_due, args.script) if launch.app.options.keep else None
         return await converse()(session, text, images(args), typed, beside)
     finally:
-        with anyio.CancelScope(shield=True):  # else nobody would close what is open
+        with anyio.CancelScope(shield=True):  # otherwise nothing would close what is open
             await launch.aclose()
         launch.finish_notes()
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class _GivenStart(Struct, frozen=True):
-    """What the command line says of a start, with the declared agent that it chose."""
+    """The options of a start on the command line, with the declared agent it chose."""
 
     flags: Mapping[str, object]  # as settings
     model: str  # "": none is named
@@ -112,7 +112,7 @@ def _load(args: Namespace, directory: Path, given: _GivenStart) -> FolderSetting
 def options_at(
     loaded: FolderSettings, directory: Path, script: str | None
 ) -> LaunchOptions:
-    """What every start has that a page, an editor or another agent asks for."""
+    """Return the options of every start for a page, an editor or another agent."""
     return LaunchOptions(
         directory=directory,
         watched=True,
@@ -163,7 +163,7 @@ def command_names() -> Collection[str]:
 
 
 async def open_or_resume(launch: Launch, args: Namespace) -> OpenedSession:
-    """The session that -c or -r name, or a fork of that, or a new one."""
+    """Open the session that -c or -r name, or a fork of it, or a new one."""
     if args.resume is None and not args.continue_:
         return await launch.start()
     if args.no_session:
@@ -222,7 +222,7 @@ def _inside(args: Namespace) -> AbstractContextManager[object]:
 
 
 def check_resume(args: Namespace) -> None:
-    """Raises `BadInput` for flags that need a session to resume, where there is none."""
+    """Raise `BadInput` for flags that need a session to resume, if there is none."""
     for flag, does in (("fork", "copies a session"), ("steal", "takes a session over")):
         if getattr(args, flag) and args.resume is None and not args.continue_:
             raise BadInput(f"--{flag} {does}: say which, with -c or -r ID")
@@ -233,7 +233,7 @@ def check_resume(args: Namespace) -> None:
 
 
 def as_settings(args: Namespace) -> Mapping[str, object]:
-    """What the command line says about settings."""
+    """Return the options of the command line that are settings."""
     return _read_declarations(args, place_of(args).directory).flags
 
 
@@ -271,7 +271,7 @@ def _read_declarations(args: Namespace, directory: Path) -> _GivenStart:
 
 
 def _declaration_of(args: Namespace, directory: Path) -> DeclaredStart:
-    """What a declared agent changes in this start; for most starts there is none."""
+    """Return what a declared agent changes in this start; for most starts nothing."""
     if not (args.agents or any_agent_file(directory, paths(os.environ).config)):
         return DeclaredStart()
     from refold.cli.declared_start import start_from_declarations
@@ -280,7 +280,7 @@ def _declaration_of(args: Namespace, directory: Path) -> DeclaredStart:
 
 
 def _save(args: Namespace, app: App) -> None:
-    """--save: what was chosen here is the default from now on."""
+    """Make the choices of this start the default, for --save."""
     from refold.config.set_setting import remember
 
     model = app.options.model
@@ -295,7 +295,7 @@ def _save(args: Namespace, app: App) -> None:
 
 
 def _model_from_flags(args: Namespace, declared: DeclaredStart) -> str:
-    """The model that -m and -b name together; "" where neither says one."""
+    """Return the model that -m and -b name together, or ""."""
     if not args.backend:
         return args.model or declared.model
     return f"{args.backend}/{args.model}" if args.model else args.backend
@@ -349,7 +349,7 @@ def schema(given: str, flag: str = "--json-schema") -> Raw:
 
 
 def images(args: Namespace) -> tuple[ImageData, ...]:
-    """Those that --image names. Raises `BadInput` for what a model cannot see."""
+    """Return the images of --image. Raises `BadInput` for what a model cannot see."""
     if not args.image:
         return ()
     from refold.tools.images import image_file  # few starts have one
@@ -358,7 +358,7 @@ def images(args: Namespace) -> tuple[ImageData, ...]:
 
 
 def _mode_from_flags(args: Namespace) -> Mode | None:
-    """What the flags say of the mode, also by the name of a security profile."""
+    """Return the mode that the flags set, also by the name of a security profile."""
     from refold.config.security_profiles import SECURITY_PROFILES
 
     bundle = SECURITY_PROFILES.get(args.security_profile or "", {})
@@ -467,14 +467,12 @@ def _missing(
     return [text for text in texts if text not in known]
 
 
-# No look for garbage while a long session is read: what that makes stays to the end.
-#
-# A look goes through everything there is, and would find nothing. How often there is one
-# otherwise is said in `main`.
+# Pause the garbage collector while a long session is read. A collection goes through all
+# objects, and would find nothing to free. `main` sets how often it runs otherwise.
 @contextmanager
 def gc_paused() -> Generator[None]:
-    """Pause the garbage collector meanwhile, and freeze what was allocated."""
-    if not gc.isenabled():  # somebody else has a say in it
+    """Pause the garbage collector in the block, then freeze what was allocated."""
+    if not gc.isenabled():  # other code controls it
         yield
         return
     gc.disable()

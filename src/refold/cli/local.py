@@ -173,7 +173,7 @@ def _fetch(
 
 
 def _settle(model: LocalModel, origin: ModelSource, shelf: ModelDirectory) -> int:
-    """Read what the file says about the model, and tell it."""
+    """Read the model's properties from the file, and print them."""
     found = add_to_directory(model, origin, shelf)
     header = read_header(shelf.place(found))
     facts = [header.architecture or "unknown architecture"]

@@ -29,7 +29,7 @@ _ONE_TASK = {
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Do what was asked and end the process. Returns only in tests."""
+    """Run the command line and end the process. Returns only in tests."""
     if "_ARGCOMPLETE" in os.environ:  # a shell completes this line
         from refold.cli.completion import complete_line
 
@@ -50,7 +50,7 @@ def run(arguments: Sequence[str]) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do what was asked; returns the exit code. Raises only on bugs."""
+    """Run the command line; return the exit code. Raises only on bugs."""
     try:
         return _dispatch(parse(arguments))
     except (RefoldError, ReaderGone, KeyboardInterrupt, BaseExceptionGroup) as error:
@@ -101,7 +101,7 @@ def _go_to(directory: str) -> None:
 
 
 def session(args: Namespace) -> int:
-    """A session in the terminal, or one task without a terminal."""
+    """Run a session in the terminal, or one task without a terminal."""
     if args.version:
         from refold._version import __version__
 
@@ -175,7 +175,7 @@ def stand_in() -> None:
 
 
 def never_failing(number: int) -> TextIO:
-    """A stream for notices, which ignores a full disk and a closed pipe."""
+    """Return a stream for notices, which ignores a full disk and a closed pipe."""
     return TextIOWrapper(
         BufferedWriter(_NeverFailing(number, "w", closefd=False)),
         encoding=getattr(sys.stderr, "encoding", None) or "utf-8",
@@ -185,7 +185,7 @@ def never_failing(number: int) -> TextIO:
 
 
 def _occupy() -> None:
-    """Keep the numbers of closed streams from our files: programs would write there."""
+    """Occupy the numbers of closed streams: programs would write to our files."""
     for number in range(3):
         try:
             os.fstat(number)

@@ -35,7 +35,7 @@ from refold.mcp.servers import ServerConfig, variable_mark
 from refold.values.log_level import Level
 from refold.views.escape import on_one_line
 
-_ABOUT_CHARS = 100  # characters of a description
+_ABOUT_CHARS = 100  # of a description
 _MAX_REPORTS, _MAX_REPORT_CHARS = 50, 500
 
 
@@ -179,7 +179,7 @@ def _try(name: str, places: Paths, directory: Path) -> None:
 
 
 def _entry(args: Namespace) -> dict[str, Any]:
-    """What the file is to say of the server. Raises `BadInput`."""
+    """Return the server's entry for the file. Raises `BadInput`."""
     words = args.target
     said: dict[str, Any] = {}
     if not words:
@@ -209,7 +209,7 @@ def _entry(args: Namespace) -> dict[str, Any]:
 
 
 def _directory(given: str) -> str:
-    """As it is written in an entry, which may be used from another directory."""
+    """Return the directory as written in an entry, which may be used from another one."""
     return given if given.startswith("~/") else os.path.abspath(given)
 
 
@@ -238,7 +238,7 @@ def _remote_is_yours(project: bool) -> None:
 
 
 def _refuse(given: Mapping[str, object], target: str) -> None:
-    """Raises `BadInput` for an option that would have no effect."""
+    """Raise `BadInput` for an option that would have no effect."""
     for option, value in given.items():
         if value:
             raise BadInput(f"{option} is for a server that is {target}: leave it out")
@@ -408,7 +408,7 @@ def _accept(servers: McpServers, status: ServerStatus, *, accept: bool) -> int:
 
 
 def _confirm_if_seen(question: str) -> bool:
-    """False where no user can have seen the difference."""
+    """Return False if no user can have seen the difference."""
     from refold.cli.output import is_interactive
 
     return is_interactive() and confirm(question)
@@ -419,7 +419,7 @@ def _load_servers(places: Paths, directory: Path) -> ConfiguredServers:
 
 
 class _Tell:
-    """Prints what a server reports, up to a limit: it may report without end."""
+    """Prints a server's reports, up to a limit: it may report endlessly."""
 
     def __init__(self) -> None:
         self._lines = 0

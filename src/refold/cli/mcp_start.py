@@ -42,7 +42,7 @@ def connect_servers(
     log: WriteLog | None = None,
     seconds: float = 120.0,
 ) -> Generator[McpServers]:
-    """The servers, each of which is connected or could not be. Says what is installed first."""
+    """Connect the servers; each is connected or failed. Prints what is installed first."""
     with _workspace(directory, places) as workspace:
         found = McpServers(
             ConfiguredServers(tuple(servers)),
@@ -122,7 +122,7 @@ def _workspace(directory: Path, places: Paths) -> Generator[Workspace]:
 
 
 def _try_update(programs: ServerPrograms, server: ServerConfig, *, accept: bool) -> bool:
-    """One that cannot be had keeps no other from it."""
+    """Update one server; a failure does not stop the others."""
     try:
         return _update(programs, server, accept=accept)
     except BadInput as error:
@@ -131,7 +131,7 @@ def _try_update(programs: ServerPrograms, server: ServerConfig, *, accept: bool)
 
 
 def _update(programs: ServerPrograms, server: ServerConfig, *, accept: bool) -> bool:
-    """Raises `BadInput` where the newest version cannot be installed."""
+    """Update a server. Raises `BadInput` if the newest version cannot be installed."""
     launch = programs.launch(server)
     if launch is None:
         write(f"{server.name} is not a package that refold installs.\n")

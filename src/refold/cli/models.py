@@ -41,9 +41,8 @@ _MIN_NAME_COLUMNS = 20  # of the column with the names
 _FIGURE_COLUMNS = 37  # what the others need, with the gaps
 
 
-# Models as lines of a table or of JSON. Pure: what stands there is found out below.
-#
-# Names come from servers: each is made visible before it is shown.
+# Models as lines of a table or of JSON. Pure: the values are found below. Names come from
+# servers: each is made visible before it is shown.
 class Row(Struct, frozen=True):
     provider: str
     model: str
@@ -51,7 +50,7 @@ class Row(Struct, frozen=True):
     window: int = 0  # tokens; 0: unknown
     rates: Rates | None = None
     marks: tuple[str, ...] = ()  # roles, and what else is to be said
-    at: str = ""  # when what stands here was told, as ISO 8601
+    at: str = ""  # when this was reported, as ISO 8601
 
     @property
     def name(self) -> str:
@@ -59,7 +58,7 @@ class Row(Struct, frozen=True):
 
 
 def lines(rows: Sequence[Row]) -> Iterator[str]:
-    """A heading and a line for each, or two where a name takes one for itself."""
+    """Return a heading and a line per model, or two lines for a long name."""
     marks = max((cells(_marks(row)) for row in rows), default=0)
     names = max((cells(on_one_line(row.name)) for row in rows), default=0)
     room = min(
@@ -76,7 +75,7 @@ def lines(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def document(row: Row) -> dict[str, object]:
-    """The same, in full, for a program: an unknown value is null."""
+    """Return the same in full, for a program: an unknown value is null."""
     steps = row.rates.steps if row.rates else ()
     return {
         "name": row.name,
@@ -91,7 +90,7 @@ def document(row: Row) -> dict[str, object]:
 
 
 def short(tokens: int) -> str:
-    """A number of tokens in at most five letters."""
+    """Return a number of tokens in at most five characters."""
     if not tokens:
         return UNKNOWN_FIGURE
     if tokens >= 999_500:
@@ -121,7 +120,7 @@ def _marks(row: Row) -> str:
 
 
 class ModelContext(Struct, frozen=True):
-    """What decides on models, as it was found at the start."""
+    """The values that decide on models, as found at the start."""
 
     environ: Mapping[str, str]
     keys: Keys
@@ -131,7 +130,7 @@ class ModelContext(Struct, frozen=True):
     now: float
 
     def can_ask(self, spec: ProviderSpec) -> bool:
-        """Is there nothing in the way of asking?"""
+        """Return True if the provider needs no key, or one is found."""
         try:
             if not catalog.needs_key(spec, self.environ):
                 return True
@@ -140,13 +139,13 @@ class ModelContext(Struct, frozen=True):
             return False
 
     def roles_of(self, provider: str) -> dict[str, list[str]]:
-        """What the provider's models do, by model."""
+        """Return the roles of the provider's models, by model."""
         named = ((name.partition("/"), roles) for name, roles in self.roles.items())
         return {model: roles for (owner, _, model), roles in named if owner == provider}
 
 
 class NothingAsked(Struct, frozen=True):
-    """A start without any wish as to models."""
+    """A start without any options about models."""
 
     model: str = ""
     script: None = None
@@ -157,7 +156,7 @@ class NothingAsked(Struct, frozen=True):
 
 
 class ProviderModels(Struct, frozen=True):
-    """What a provider says, now or the last time; and why not, if it does not."""
+    """The models of a provider, current or cached; and the reason if there are none."""
 
     spec: ProviderSpec
     listed: StoredModelList | None = None
@@ -185,7 +184,7 @@ def run(args: Namespace) -> int:
     rows = [row for each in told for row in _rows(here, each)]
     rows += _embedded_rows(here, args.provider)
     for each in told:
-        # Who did not ask for a server of their own need not hear that none runs.
+        # A failed server of the user's own is reported only if its provider is named.
         if each.error and (args.provider or not each.spec.own):
             print_error(on_one_line(each.error))
     if args.json:
@@ -266,7 +265,7 @@ async def _ask_all(
 
 
 async def _ask(context: ModelContext, spec: ProviderSpec, refresh: bool) -> ProviderModels:
-    """Its list. One that is kept will do, unless it is old or of a server that changes."""
+    """Request the list. A cached one is used unless it is old or of a changing server."""
     kept = context.figures.get_list(spec)
     young = kept is not None and 0 <= context.now - kept.at < DAY_SECONDS
     enough = young and not refresh and not spec.own

@@ -33,17 +33,17 @@ def columns(otherwise: int) -> int:
 
 
 def has_unicode() -> bool:
-    """May the output contain symbols outside ASCII?"""
+    """Return True if the output may contain symbols outside ASCII."""
     return (sys.stdout.encoding or "").lower().startswith("utf")
 
 
 def is_interactive() -> bool:
-    """Is there a terminal, so that a person can answer a question?"""
+    """Return True if there is a terminal, so that a person can answer a question."""
     return all(each.isatty() for each in (sys.stdin, sys.stdout))
 
 
 def confirm(question: str) -> bool:
-    """Raises `BadInput` where there is no terminal: silence, or a pipe, is no yes."""
+    """Ask for a yes. Raises `BadInput` without a terminal: silence is no yes."""
     if not is_interactive():
         raise BadInput(
             f"{question} There is no terminal to answer at: repeat the command with --yes"

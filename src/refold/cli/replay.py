@@ -85,7 +85,7 @@ def run(args: Namespace) -> int:
 
 
 class NoModel:
-    """Stands where a model would be: a replay asks none."""
+    """Stands in for a model: a replay calls none."""
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         raise ProviderError("a replay asks no model")
@@ -93,7 +93,7 @@ class NoModel:
 
 
 class _Start(Struct, frozen=True):
-    """What one start of refold was like, as far as its turns depend on it."""
+    """The settings of one start on which its turns depend."""
 
     directory: str
     roots: tuple[str, ...]

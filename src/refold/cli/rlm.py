@@ -175,9 +175,10 @@ async def _ask(
 
 
 def _is_program(view: View) -> bool:
-    """Was the last response code to be run? Then a limit cut the turn before any answer.
+    """Return True if the last response was code to run: a limit cut the turn off.
 
-    At a limit the model is asked to sum up, and code comes as text: a response of nothing else.
+    At a limit the model is asked to sum up, and code comes as text: a response of nothing
+    else.
     """
     last = next((s.message for s in reversed(view.conversation.messages)
                  if s.message.role == "assistant"), None)  # fmt: skip
@@ -300,7 +301,7 @@ class RlmProgress:
         self._moved: dict[str, ChildMoved] = {}  # of the children at work
 
     def say(self, words: str) -> None:
-        """A line that is no part of the status, which comes back by itself."""
+        """Print a line above the status, which reappears by itself."""
         self._paper.no_status()
         print_error(words)
 
@@ -323,7 +324,7 @@ class RlmProgress:
         self.finished.set()
 
     async def _pulse(self, session: Session, began: float) -> None:
-        """Something is seen to happen, however long it takes."""
+        """Show signs of progress, however long it takes."""
         wheel, turn, last = self._paper.look.sign("wheel"), 0, ""
         while True:
             await anyio.sleep(_TICK if self._paper.look.moves else _BEAT)
@@ -378,7 +379,7 @@ class RlmProgress:
                 return ""
 
     def _so_far(self, view: View) -> Iterator[str]:
-        """Of all of it, the children at work included."""
+        """Return the usage so far, including running subagents."""
         below = self._moved.values()
         yield f"step {view.turn.steps}"
         if self._leaves.asked:
@@ -398,7 +399,7 @@ class RlmProgress:
 
 
 class _Leaves:
-    """How many models code asked, and what came of them."""
+    """How many models code called, and the results."""
 
     def __init__(self) -> None:
         self.asked = self.failed = 0

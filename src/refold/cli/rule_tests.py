@@ -59,7 +59,7 @@ class TestedCall(Struct, frozen=True):
 
 
 class PolicyContext(Struct, frozen=True):
-    """What calls are judged by in a folder. `unheeded`: notices about its own settings."""
+    """The rules for calls in a folder. `unheeded`: notices about its own settings."""
 
     settings: Settings
     rules: Sequence[Rule]

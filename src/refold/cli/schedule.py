@@ -152,7 +152,7 @@ def _give_webhook(places: Paths, book: ScheduleBook, id_: int, name: str) -> Non
 
 
 def _say(line: str) -> None:
-    """A run goes on though its lines are not read any more."""
+    """Print a line; the run continues after its reader has closed."""
     with suppress(ReaderGone):
         write(f"{line}\n")
 
@@ -203,7 +203,7 @@ def _take_new(parser: ArgumentParser) -> None:
 
 
 def _new(args: Namespace) -> NewSchedule:
-    """What the command line asks for, with the settings of this directory as its rights."""
+    """Return the new schedule, with the settings of this directory as its rights."""
     flags: dict[str, object] = {
         "permissions.allow": tuple(args.allow),
         "permission_mode": MODE_NAMES.get(args.permission_mode or ""),

@@ -36,7 +36,7 @@ _MAX_POLL_SECONDS = 30.0  # seconds, at most, between two looks at what is due
 
 
 class ScheduledRuns:
-    """Of one process. `say` prints a line; `now` and `sleep` are those of a clock."""
+    """The runs of one process. `say` prints a line; `now` and `sleep` are a clock's."""
 
     def __init__(
         self,
@@ -64,18 +64,18 @@ class ScheduledRuns:
         return bad
 
     async def watch(self, only: Collection[int] = ()) -> None:
-        """The same, again and again."""
+        """Run what is due, again and again."""
         while True:
             await self.once(only)
             every, now = await to_thread.run_sync(self._book.every), self._now()
             due = [each.next - now for each in every if each.next is not None]
-            # Others may add some, and a clock may be set: it never sleeps for long.
+            # Others may add schedules, and a clock may be set: it never sleeps for long.
             await self._sleep(
                 min(max(min(due, default=_MAX_POLL_SECONDS), 1.0), _MAX_POLL_SECONDS)
             )
 
     async def _run(self, schedule: Schedule) -> str:
-        """The outcome; "" if it is not due, or another process runs it."""
+        """Run a schedule. Return the outcome; "" if it is not due, or runs elsewhere."""
         id_ = schedule.id
         with self._book.claim_run(id_, self._now()) as run:
             if run is None:
@@ -86,7 +86,7 @@ class ScheduledRuns:
                 outcome, text = await self._turn(schedule, _prompt(schedule, run))
             except RefoldError as error:
                 outcome, text = FAILED_OUTCOME, str(error)
-            except Exception as error:  # one that fails must not keep others from running
+            except Exception as error:  # a failing run must not keep others from running
                 said = f"{type(error).__name__}: {first(error)}"
                 outcome, text = FAILED_OUTCOME, f"refold itself failed: {said}"
             finally:
@@ -118,7 +118,7 @@ class ScheduledRuns:
 
 
 def _prompt(schedule: Schedule, run: ScheduledRun) -> str:
-    """What the user wrote, and what a caller sent, which is marked as from outside."""
+    """Return the user's prompt, and a caller's data, marked as from outside."""
     prompt = schedule.plan.prompt
     if not run.body:
         return prompt

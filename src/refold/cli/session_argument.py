@@ -48,7 +48,7 @@ def find_session_id(home: SessionIndex, text: str) -> str:
 
 
 def load_view(home: SessionIndex, session: str) -> "tuple[View, str]":
-    """Its view, and what is wrong with its journal, if anything."""
+    """Return the view, and what is wrong with its journal, if anything."""
     from refold.journal.state.fold import fold
 
     found, damage = home.entries(session)
@@ -128,7 +128,7 @@ def only_node(found: FoundNode) -> Node:
 
 
 def labels() -> Callable[[ToolCall], str]:
-    """Says in a line what a call does."""
+    """Return a function that describes a call in a line."""
     from refold.tools.builtin import builtin
 
     tools = {tool.name: tool for tool in builtin()}
@@ -136,7 +136,7 @@ def labels() -> Callable[[ToolCall], str]:
 
 
 def blobs(node: Node) -> Callable[[str], str]:
-    """The text of a blob of this session; of a missing one, the reason."""
+    """Return the text of a blob of this session; of a missing one, the reason."""
     home = here_stored()
 
     def text(name: str) -> str:
@@ -153,7 +153,7 @@ def terminal_width() -> int:
 
 
 def print_lines(lines: Iterable[Line]) -> None:
-    """In colours where a terminal shows them, else without."""
+    """Print in colours if a terminal shows them."""
     from refold.console.capabilities import detect_capabilities
 
     seen = detect_capabilities(sys.stdout, os.environ)
@@ -167,7 +167,7 @@ def print_lines(lines: Iterable[Line]) -> None:
 
 def print_conversation(home: SessionIndex, session: str, *, as_json: bool) -> int:
     """Print the conversation, or the events; return the exit code."""
-    # Commands that do not show one shall not wait for these.
+    # Imported here: other commands need not wait for these modules.
     from refold.journal.events.kinds import Frame
     from refold.views.screen.screen import screen_of
     from refold.views.screen.transcript import transcript

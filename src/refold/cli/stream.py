@@ -66,7 +66,7 @@ class _Stream:
         self._open = False
 
     def until_it_ends(self, news: TreeNews, *, follow: bool) -> bool:
-        """True if its process was lost before that."""
+        """Print news until the turn ends. Return True if its process was lost before."""
         quiet = 0
         while self._open or follow:
             if news.damages and not follow:
@@ -144,7 +144,7 @@ def _from(
 
 
 def _before(began: Entry) -> int:
-    """The event before the words that a turn began with."""
+    """Return the event before the message that began a turn."""
     cause = began.event.cause if isinstance(began.event, TurnStarted) else 0
     return (cause or began.seq) - 1
 

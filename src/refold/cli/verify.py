@@ -123,7 +123,7 @@ _ANSWER_OUTCOMES = ("answered", "final")
 
 
 class _SecondSession(NamedTuple):
-    """The session of the second look; `problem`: why there is no answer, if there is none."""
+    """The session of the second check; `problem`: why there is no answer, if so."""
 
     session: str = ""
     records: Sequence[SessionRecord] = ()
@@ -202,7 +202,7 @@ def _app(args: Namespace, node: Node) -> App:
 
 
 async def _turn(session: Session, words: str, seconds: float | None) -> str:
-    """Why the turn gave no answer, or ""."""
+    """Return why the turn gave no answer, or ""."""
     late = False
 
     async def clock(limit: float) -> None:

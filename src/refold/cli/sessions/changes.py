@@ -115,7 +115,7 @@ def _delete(home: SessionIndex, args: Namespace) -> int:
                 forget(place)
             if args.json:
                 print_document({"id": each.session, "bytes": each.bytes})
-    finally:  # also where one of them cannot be deleted: the others are gone
+    finally:  # also if one of them cannot be deleted: the others are gone
         home.catalogue().freshen(_SOON_SECONDS)
         if gone and not args.json:
             freed = in_bytes(sum(each.bytes for each in gone))

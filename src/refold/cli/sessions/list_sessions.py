@@ -73,7 +73,7 @@ def _reindex(home: SessionIndex, catalogue: CardCatalogue, args: Namespace) -> i
 
 
 def _card_filter(args: Namespace) -> Callable[[Card], bool]:
-    """Those of this directory, unless it is of every one; and with these tags."""
+    """Return the filter: sessions of this directory or of all, and with these tags."""
     tags = frozenset(args.tag)
     if args.all:
         return lambda card: tags <= set(card.about.tags)
