@@ -50,19 +50,19 @@ class Plugin(Struct, frozen=True):
         """What it leads to. Raises `BadInput`, whatever the package does when imported."""
         module, _, path = self.value.partition(":")
         try:
-            found: object = import_module(module)
+            target: object = import_module(module)
             for part in filter(None, path.split(".")):
-                found = getattr(found, part)
+                target = getattr(target, part)
         except (Exception, SystemExit) as error:
             raise self.error_about(f"{type(error).__name__}: {error}") from error
-        return found
+        return target
 
     def function(self) -> Callable[..., Any]:
         """What it leads to. Raises `BadInput` if it is no function, too."""
-        found = self.load()
-        if not callable(found):
+        function = self.load()
+        if not callable(function):
             raise self.error_about("it is not a function")
-        return found
+        return function
 
     def error_about(self, why: str) -> BadInput:
         """The error about this plug-in."""
@@ -77,30 +77,30 @@ def own_plugins(group: str) -> tuple[Plugin, ...]:
     return of_group(group, _own())
 
 
-def of_group(group: str, found: Sequence[Plugin]) -> tuple[Plugin, ...]:
-    return tuple(each for each in found if each.group == group)
+def of_group(group: str, plugins: Sequence[Plugin]) -> tuple[Plugin, ...]:
+    return tuple(plugin for plugin in plugins if plugin.group == group)
 
 
 def find_plugins(*groups: str) -> tuple[Plugin, ...]:
     """The plug-ins of packages, of these groups or of all. One package is one, wherever it is found again."""
-    wanted, seen, found = groups or GROUPS, set[str](), list[Plugin]()
+    wanted, names, plugins = groups or GROUPS, set[str](), list[Plugin]()
     for package, text in _files():
         name = package.partition(" ")[0].replace("_", "-").lower()
-        if name not in seen:
-            seen.add(name)
-            found += (each for each in _read(package, text) if each.group in wanted)
-    return tuple(found)
+        if name not in names:
+            names.add(name)
+            plugins += (plugin for plugin in _read(package, text) if plugin.group in wanted)
+    return tuple(plugins)
 
 
-def unique(found: Sequence[Plugin], name: str) -> Plugin | None:
+def unique(plugins: Sequence[Plugin], name: str) -> Plugin | None:
     """The one of this name. Raises `BadInput` where several packages have one."""
-    match [each for each in found if each.name == name]:
+    match [plugin for plugin in plugins if plugin.name == name]:
         case []:
             return None
         case [one]:
             return one
         case several:
-            packages = " and ".join(each.package for each in several)
+            packages = " and ".join(plugin.package for plugin in several)
             raise several[0].error_about(f"{packages} have one of this name")
 
 
@@ -135,10 +135,10 @@ def _counts(folder: str) -> bool:
     if not os.path.isabs(folder):
         return False
     try:
-        here = os.getcwd()
+        directory = os.getcwd()
     except OSError:
         return True
-    return folder == _OURS or below(folder, sys.prefix) or not below(folder, here)
+    return folder == _OURS or below(folder, sys.prefix) or not below(folder, directory)
 
 
 def _content(path: str) -> bytes:

@@ -45,13 +45,13 @@ class Programs:
 
     def __init__(self, environ: Mapping[str, str], writable: Sequence[str] = ()) -> None:
         home = os.path.realpath(environ.get("HOME") or "/nonexistent")
-        here = _working_directory()
-        found = [*writable, *([] if below(home, here) else [here])]
-        found += [_repository(path, home) for path in found]
-        self._writable = tuple(dict.fromkeys(p for p in found if p and p != "/"))
+        directory = _working_directory()
+        folders = [*writable, *([] if below(home, directory) else [directory])]
+        folders += [_repository(path, home) for path in folders]
+        self._writable = tuple(dict.fromkeys(p for p in folders if p and p != "/"))
         self._of_all.update(dict.fromkeys(p for p in writable if p != "/"))
-        given = filter(os.path.isabs, environ.get("PATH", "").split(":"))
-        self._folders = tuple(dict.fromkeys(given)) or SYSTEM
+        entries = filter(os.path.isabs, environ.get("PATH", "").split(":"))
+        self._folders = tuple(dict.fromkeys(entries)) or SYSTEM
         self._found = dict[str, str]()
 
     def find(self, name: str) -> str:
@@ -68,8 +68,8 @@ class Programs:
 
     def need(self, name: str) -> str:
         """The same. Raises `BadInput` that says why there is none."""
-        if found := self.find(name):
-            return found
+        if program := self.find(name):
+            return program
         for path, why in self.passed_over(name):
             raise BadInput(
                 f"{path} is not run, because {why}; give the path of another one"
@@ -78,12 +78,12 @@ class Programs:
 
     def passed_over(self, name: str) -> list[tuple[str, str]]:
         """Programs of this name that come before the one used, each with why it is not."""
-        used, found = self.find(name), list[tuple[str, str]]()
+        used, entries = self.find(name), list[tuple[str, str]]()
         for path in self._places(name):
             if path == used:
                 break
-            found.append((path, self.distrusted(path)))
-        return found
+            entries.append((path, self.distrusted(path)))
+        return entries
 
     def _places(self, name: str) -> Iterator[str]:
         if "/" in name:
@@ -106,13 +106,13 @@ class Programs:
         """
         for _ in range(_MOST_LINKS):
             folder = os.path.realpath(os.path.dirname(path) or "/")
-            here = os.path.join(folder, os.path.basename(path))
-            if why := self._in_workspace(here) or _others_can_change(folder):
+            entry = os.path.join(folder, os.path.basename(path))
+            if why := self._in_workspace(entry) or _others_can_change(folder):
                 return why
             try:
-                path = os.path.join(folder, os.readlink(here))
+                path = os.path.join(folder, os.readlink(entry))
             except OSError:
-                return self._in_workspace(here) or _others_can_change(here, parents=False)
+                return self._in_workspace(entry) or _others_can_change(entry, parents=False)
         return f"{path} is behind too many links"
 
     def _in_workspace(self, path: str) -> str:
@@ -148,8 +148,8 @@ def plain(environ: Mapping[str, str]) -> dict[str, str]:
 
 def start(argv: Sequence[str], **how: "Unpack[Start]") -> "subprocess.Popen[bytes]":
     """`argv[0]` is absolute. Raises `OSError`."""
-    given: dict[str, Any] = {**how, "text": False}
-    return cast("subprocess.Popen[bytes]", subprocess.Popen(_absolute(argv), **given))
+    options: dict[str, Any] = {**how, "text": False}
+    return cast("subprocess.Popen[bytes]", subprocess.Popen(_absolute(argv), **options))
 
 
 def start_bounded(
@@ -206,8 +206,8 @@ def run(
 
 async def open_process(argv: Sequence[str], **how: "Unpack[Start]") -> Process:
     """The same for callers in the event loop. `argv[0]` is absolute."""
-    given: dict[str, Any] = {**how}
-    return await anyio.open_process(_absolute(argv), **given)
+    options: dict[str, Any] = {**how}
+    return await anyio.open_process(_absolute(argv), **options)
 
 
 def limit_resources(pid: int, seconds: int = _LONGEST, memory: int = 0) -> None:
@@ -228,17 +228,17 @@ def _others_can_change(path: str, *, parents: bool = True) -> str:
     """`path` is real. With `parents` all directories above it are checked as well."""
     while True:
         try:
-            found = os.stat(path)
+            info = os.stat(path)
         except OSError as error:
             return f"{path} cannot be looked at ({os.strerror(error.errno or 0)})"
-        if found.st_uid not in (0, os.geteuid()):
+        if info.st_uid not in (0, os.geteuid()):
             return f"{path} belongs to another user"
         # A sticky directory lets nobody rename what is another's.
-        sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
-        if found.st_mode & stat.S_IWOTH and not sticky:
+        sticky = stat.S_ISDIR(info.st_mode) and info.st_mode & stat.S_ISVTX
+        if info.st_mode & stat.S_IWOTH and not sticky:
             return f"everybody can write {path}"
-        theirs = found.st_gid >= _OF_PEOPLE and found.st_gid != os.getegid()
-        if found.st_mode & stat.S_IWGRP and theirs:
+        theirs = info.st_gid >= _OF_PEOPLE and info.st_gid != os.getegid()
+        if info.st_mode & stat.S_IWGRP and theirs:
             return f"others of its group can write {path}"
         if path == "/" or not parents:
             return ""

@@ -78,6 +78,6 @@ def _refuse_odd(about: os.stat_result) -> None:
 
 def check_no_links(*directories: Path) -> None:
     """Raises the same `OSError` where one of them is a link. One may be missing."""
-    for each in directories:
-        if each.is_symlink():
-            raise OSError(errno.ELOOP, LINKED, str(each))
+    for directory in directories:
+        if directory.is_symlink():
+            raise OSError(errno.ELOOP, LINKED, str(directory))

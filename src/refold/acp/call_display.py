@@ -54,11 +54,11 @@ def edits(
     path: str, kind: str, text: str, directory: str
 ) -> Sequence[FileEditToolCallContent]:
     """Return the hunks of a unified diff without its head, each as old and new text."""
-    where = str(Path(directory, path))
+    file = str(Path(directory, path))
     return [
         FileEditToolCallContent(
             type="diff",
-            path=where,
+            path=file,
             old_text=None if kind == "created" else old,
             new_text=new,
         )
@@ -67,8 +67,8 @@ def edits(
 
 
 def first_changed_line(text: str) -> int | None:
-    found = _HUNK_HEADER.search(text)
-    return max(int(found[1]), 1) if found else None
+    match = _HUNK_HEADER.search(text)
+    return max(int(match[1]), 1) if match else None
 
 
 def _hunks(text: str) -> Iterator[tuple[str, str]]:

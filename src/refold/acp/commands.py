@@ -51,13 +51,13 @@ def available_commands(session: Session) -> list[AvailableCommand]:
     """Return the commands a prompt may begin with. Reads the disk: call it in a thread."""
     return [
         AvailableCommand(
-            name=each.name,
-            description=each.about,
-            input=AvailableCommandInput(root=UnstructuredCommandInput(hint=each.takes))
-            if each.takes
+            name=command.name,
+            description=command.about,
+            input=AvailableCommandInput(root=UnstructuredCommandInput(hint=command.takes))
+            if command.takes
             else None,
         )
-        for each in list_commands(session, UNAVAILABLE_COMMANDS)
+        for command in list_commands(session, UNAVAILABLE_COMMANDS)
     ]
 
 
@@ -105,8 +105,8 @@ class _EditorContext(HostedContext):
     ) -> Picker | None:
         await self.tell()
         options = [
-            (each.id, " ".join(bare([each.row(_MAX_ROW_CHARS)]).split()))
-            for each in picker.choices[:MAX_OPTIONS]
+            (choice.id, " ".join(bare([choice.row(_MAX_ROW_CHARS)]).split()))
+            for choice in picker.choices[:MAX_OPTIONS]
         ]
         more = len(picker.choices) - len(options)
         title = f"{picker.title} ({more} more: type the name)" if more else picker.title
@@ -124,11 +124,11 @@ def _as_markdown(documents: Sequence[Document]) -> str:
             parts.append(to_code_block(text) if "\n" in text else text)
             rows.clear()
 
-    for each in documents:
-        if isinstance(each, Markdown):
+    for document in documents:
+        if isinstance(document, Markdown):
             end_rows()
-            parts.append(each.text)
+            parts.append(document.text)
         else:
-            rows.append(each)
+            rows.append(document)
     end_rows()
     return "\n\n".join(parts)

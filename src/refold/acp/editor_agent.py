@@ -117,10 +117,10 @@ class EditorAgent:
             name = client_info.title or client_info.name
             self.person = on_one_line(name)[:MAX_NAME_CHARS]
         elicitation = client_capabilities and client_capabilities.elicitation
-        told = (client_capabilities and client_capabilities.field_meta) or {}
+        meta = (client_capabilities and client_capabilities.field_meta) or {}
         self._can = EditorCan(
             forms=bool(elicitation and elicitation.form is not None),
-            draws=told.get("terminal_output") is True,
+            draws=meta.get("terminal_output") is True,
         )
         self._fs = client_capabilities.fs if client_capabilities else None
         return InitializeResponse(
@@ -156,14 +156,14 @@ class EditorAgent:
         mcp_servers: list[_McpServer] | None = None,
         **_: Any,
     ) -> NewSessionResponse:
-        given = self._conversation_for(cwd, additional_directories, mcp_servers)
-        conversation = await self._host.create(given)
-        _name(given, conversation.session.id)
-        found = await self._begin(conversation, None)
+        setup = self._conversation_for(cwd, additional_directories, mcp_servers)
+        conversation = await self._host.create(setup)
+        _name(setup, conversation.session.id)
+        session = await self._begin(conversation, None)
         return NewSessionResponse(
-            session_id=found.id,
-            modes=session_choices.modes(found.session),
-            config_options=session_choices.options(found.session),
+            session_id=session.id,
+            modes=session_choices.modes(session.session),
+            config_options=session_choices.options(session.session),
         )
 
     @_in_protocol
@@ -175,11 +175,11 @@ class EditorAgent:
         additional_directories: list[str] | None = None,
         **_: Any,
     ) -> LoadSessionResponse:
-        given = self._conversation_for(cwd, additional_directories, mcp_servers)
-        found = await self._open_session(session_id, given, FEED_START)
+        setup = self._conversation_for(cwd, additional_directories, mcp_servers)
+        session = await self._open_session(session_id, setup, FEED_START)
         return LoadSessionResponse(
-            modes=session_choices.modes(found.session),
-            config_options=session_choices.options(found.session),
+            modes=session_choices.modes(session.session),
+            config_options=session_choices.options(session.session),
         )
 
     @_in_protocol
@@ -191,11 +191,11 @@ class EditorAgent:
         mcp_servers: list[_McpServer] | None = None,
         **_: Any,
     ) -> ResumeSessionResponse:
-        given = self._conversation_for(cwd, additional_directories, mcp_servers)
-        found = await self._open_session(session_id, given, None)
+        setup = self._conversation_for(cwd, additional_directories, mcp_servers)
+        session = await self._open_session(session_id, setup, None)
         return ResumeSessionResponse(
-            modes=session_choices.modes(found.session),
-            config_options=session_choices.options(found.session),
+            modes=session_choices.modes(session.session),
+            config_options=session_choices.options(session.session),
         )
 
     @_in_protocol
@@ -207,14 +207,14 @@ class EditorAgent:
         mcp_servers: list[_McpServer] | None = None,
         **_: Any,
     ) -> ForkSessionResponse:
-        given = self._conversation_for(cwd, additional_directories, mcp_servers)
-        source = await self._conversation(session_id, given)
-        given = self._conversation_for(cwd, additional_directories, mcp_servers)
-        found = await self._open_session(await source.session.fork(), given, None)
+        setup = self._conversation_for(cwd, additional_directories, mcp_servers)
+        source = await self._conversation(session_id, setup)
+        setup = self._conversation_for(cwd, additional_directories, mcp_servers)
+        session = await self._open_session(await source.session.fork(), setup, None)
         return ForkSessionResponse(
-            session_id=found.id,
-            modes=session_choices.modes(found.session),
-            config_options=session_choices.options(found.session),
+            session_id=session.id,
+            modes=session_choices.modes(session.session),
+            config_options=session_choices.options(session.session),
         )
 
     @_in_protocol
@@ -283,21 +283,21 @@ class EditorAgent:
         return await self._there(session_id).prompt(message_of(prompt), self._host)
 
     async def cancel(self, session_id: str, **_: Any) -> None:
-        if (found := self._open.get(session_id)) is not None:
+        if (session := self._open.get(session_id)) is not None:
             with acting_as(self.person):
-                await found.cancel()
+                await session.cancel()
 
     def _cards(self, cwd: str | None) -> Sequence[SessionDocument]:
         """Return the sessions of a directory, or all, the last used first."""
-        found = self._host.stored.cards()
+        cards = self._host.stored.cards()
         real = os.path.realpath(cwd) if cwd else ""
-        return [card for card in found if not cwd or card.directory == real]
+        return [card for card in cards if not cwd or card.directory == real]
 
     def _there(self, id_: str) -> OpenSession:
-        found = self._open.get(id_)
-        if found is None or found.closed:
+        session = self._open.get(id_)
+        if session is None or session.closed:
             raise BadInput(f"the session {id_!r} is not open: load or resume it first")
-        return found
+        return session
 
     def _conversation_for(
         self,
@@ -305,9 +305,9 @@ class EditorAgent:
         more: Sequence[str] | None,
         servers: Sequence[_McpServer] | None,
     ) -> EditorConversation:
-        for each in (cwd, *(more or ())):
-            if not os.path.isabs(each) or not os.path.isdir(each):
-                raise BadInput(f"{each!r} is not the absolute path of a directory")
+        for path in (cwd, *(more or ())):
+            if not os.path.isabs(path) or not os.path.isdir(path):
+                raise BadInput(f"{path!r} is not the absolute path of a directory")
         assert self._editor is not None, "the SDK connects before it calls"
         return EditorConversation(
             workspace=cwd,
@@ -316,18 +316,18 @@ class EditorAgent:
             editor=buffers_of(self._editor, self._fs, (cwd, *(more or ()))),
         )
 
-    async def _conversation(self, id_: str, given: EditorConversation) -> Conversation:
+    async def _conversation(self, id_: str, setup: EditorConversation) -> Conversation:
         # A name with a slash is that of a subagent, or leads out of the sessions.
         known = len(id_) <= _MAX_ID_CHARS and "/" not in id_ and "\0" not in id_
         if not known or not await to_thread.run_sync(self._host.stored.exists, id_):
             raise BadInput(f"there is no session {id_[:_MAX_ID_CHARS]!r}")
-        _name(given, id_)
-        return await self._host.open(id_, given)
+        _name(setup, id_)
+        return await self._host.open(id_, setup)
 
     async def _open_session(
-        self, id_: str, given: EditorConversation, after: Cursor | None
+        self, id_: str, setup: EditorConversation, after: Cursor | None
     ) -> OpenSession:
-        conversation = await self._conversation(id_, given)
+        conversation = await self._conversation(id_, setup)
         before = self._open.pop(id_, None)
         if before is not None:
             await before.leave()
@@ -335,45 +335,45 @@ class EditorAgent:
 
     async def _begin(self, conversation: Conversation, after: Cursor | None) -> OpenSession:
         assert self._editor is not None, "the SDK connects before it calls"
-        found = OpenSession(conversation, self._editor, self._group, self._can)
-        self._open[found.id] = found
-        self._group.start_soon(found.follow, after)
-        await found.started.wait()
-        self._group.start_soon(found.tell_commands)
-        return found
+        session = OpenSession(conversation, self._editor, self._group, self._can)
+        self._open[session.id] = session
+        self._group.start_soon(session.follow, after)
+        await session.started.wait()
+        self._group.start_soon(session.tell_commands)
+        return session
 
 
 def _servers(servers: Sequence[_McpServer] | None) -> Mapping[str, object]:
     """Return the servers by names that tools can have."""
-    found = dict[str, object]()
+    result = dict[str, object]()
     for server in servers or ():
-        name, said = _server(server)
-        while name in found:
+        name, config = _server(server)
+        while name in result:
             name += "_"
-        found[name] = said
-    return found
+        result[name] = config
+    return result
 
 
-def _name(given: EditorConversation, session: str) -> None:
+def _name(setup: EditorConversation, session: str) -> None:
     """Set the session's id, which requests about the editor's files contain."""
-    if isinstance(given.editor, EditorBuffers):
-        given.editor.session = session
+    if isinstance(setup.editor, EditorBuffers):
+        setup.editor.session = session
 
 
 def _server(server: _McpServer) -> tuple[str, Mapping[str, object]]:
     """Return a server as in .mcp.json, under a name that tools can have."""
     match server:
         case McpServerStdio(command=command, args=args, env=env):
-            values = {each.name: each.value for each in env}
-            said = {"type": "stdio", "command": command, "args": args, "env": values}
+            values = {pair.name: pair.value for pair in env}
+            config = {"type": "stdio", "command": command, "args": args, "env": values}
         case HttpMcpServer() | SseMcpServer():
-            headers = {each.name: each.value for each in server.headers}
-            said = {"type": server.type, "url": server.url, "headers": headers}
+            headers = {pair.name: pair.value for pair in server.headers}
+            config = {"type": server.type, "url": server.url, "headers": headers}
         case _:
             raise BadInput(
                 f"the MCP server {server.name!r} has a transport that refold does not know"
             )
-    return _NOT_IN_A_NAME.sub("-", server.name).strip("-_")[:32] or "server", said
+    return _NOT_IN_A_NAME.sub("-", server.name).strip("-_")[:32] or "server", config
 
 
 def _info(card: SessionDocument) -> SessionInfo:

@@ -52,8 +52,8 @@ class EditorBuffers:
         self._answer(self._write(self._display_name(real), text))
 
     async def _read(self, path: str) -> str:
-        given = await self._editor.read_text_file(session_id=self.session, path=path)
-        return given.content
+        answer = await self._editor.read_text_file(session_id=self.session, path=path)
+        return answer.content
 
     async def _write(self, path: str, text: str) -> None:
         await self._editor.write_text_file(session_id=self.session, path=path, content=text)
@@ -101,14 +101,14 @@ def buffers_of(
 
 def _names(directories: Sequence[str]) -> list[tuple[str, str]]:
     """Return real path and name of each directory that no command can redirect."""
-    real = [os.path.realpath(each) for each in directories]
+    real = [os.path.realpath(path) for path in directories]
     return [
-        (where, name)
-        for where, name in zip(real, directories, strict=True)
+        (place, name)
+        for place, name in zip(real, directories, strict=True)
         if not any(
-            below(each, root)
-            for each in (os.path.abspath(name), os.path.realpath(os.path.dirname(name)))
+            below(path, root)
+            for path in (os.path.abspath(name), os.path.realpath(os.path.dirname(name)))
             for root in real
-            if where != name
+            if place != name
         )
     ]

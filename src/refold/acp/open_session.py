@@ -137,8 +137,8 @@ class OpenSession:
                 after = last or after
         except Exception as error:  # a bug in one session must not end the others
             if self._turn is not None:
-                said = f"refold itself failed: {type(error).__name__}: {error}"
-                self._turn.end(None, said)
+                text = f"refold itself failed: {type(error).__name__}: {error}"
+                self._turn.end(None, text)
             logging.exception("a session of the editor cannot be told any more")
         finally:
             self.closed = True
@@ -256,8 +256,8 @@ class OpenSession:
                 self._requests.put(document)
             case documents.ToolApprovalResult(call_id=id_, verdict=verdict):
                 if self._requests.settle(id_):  # nothing else is sent about that call
-                    done = "completed" if verdict == "allow" else "failed"
-                    await self.tell(progress(id_, done))
+                    status = "completed" if verdict == "allow" else "failed"
+                    await self.tell(progress(id_, status))
             case ModeChanged(mode=mode):
                 update = CurrentModeUpdate(
                     session_update="current_mode_update", current_mode_id=mode

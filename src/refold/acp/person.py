@@ -97,13 +97,13 @@ class Person:
             if isinstance(form := asked.questions[0].form, Form):
                 answer = await self._server_form(asked.call_id, form)
                 return QuestionResponse(asked.call_id, (answer.encode(),), asked.hash)
-            found = await (self._form(asked) if self._forms else self._one_by_one(asked))
+            answers = await (self._form(asked) if self._forms else self._one_by_one(asked))
         except RequestError as error:
             reason = _CANNOT_ASK.format(reason=error)
             return ApprovalResponse(asked.call_id, False, asked.hash, reason)
-        if found is None:
+        if answers is None:
             return ApprovalResponse(asked.call_id, False, asked.hash, _QUESTION_CLOSED)
-        return QuestionResponse(asked.call_id, found, asked.hash)
+        return QuestionResponse(asked.call_id, answers, asked.hash)
 
     async def plan(self, plan: documents.WaitingPlan) -> PlanApproval | None:
         """Ask about a plan. Returns None if it was not decided: the plan waits."""
@@ -131,9 +131,9 @@ class Person:
             kind="other",
             status="pending",
         )
-        found = [_option(id_, name, "allow_once") for id_, name in options]
+        choices = [_option(id_, name, "allow_once") for id_, name in options]
         try:
-            return await self._choose(call, found)
+            return await self._choose(call, choices)
         except RequestError as error:
             raise BadInput(_CANNOT_ASK.format(reason=error)) from error
 
@@ -146,34 +146,34 @@ class Person:
             session_id=self._session,
             requested_schema=ElicitationSchema(type="object", properties={"text": field}),
         )
-        given = await self._editor.create_elicitation(prompt, mode)
-        said = given.content if isinstance(given, AcceptElicitationResponse) else None
-        return _as_text((said or {}).get("text", ""))
+        answer = await self._editor.create_elicitation(prompt, mode)
+        fields = answer.content if isinstance(answer, AcceptElicitationResponse) else None
+        return _as_text((fields or {}).get("text", ""))
 
     async def _choose(self, call: ToolCallUpdate, options: list[PermissionOption]) -> str:
         """Return the id of the chosen option; "" for none."""
-        given = await self._editor.request_permission(
+        answer = await self._editor.request_permission(
             session_id=self._session, tool_call=call, options=options
         )
-        outcome = given.outcome
+        outcome = answer.outcome
         return outcome.option_id if isinstance(outcome, AllowedOutcome) else ""
 
     async def _server_form(self, call_id: str, form: Form) -> FormAnswer:
         message = f"The MCP server {form.server} asks: {form.message}"
         if form.problem:
-            said = f"{message} (this cannot be shown: {form.problem})"
-            return await self._form_as_choice(call_id, said, ())
+            text = f"{message} (this cannot be shown: {form.problem})"
+            return await self._form_as_choice(call_id, text, ())
         if form.url:
             warning = f" ({host_warning(form)})" if host_warning(form) else ""
-            said = (
+            text = (
                 f"{message}\nOpen {form.url} at {host_of(form)}{warning} in your browser."
             )
-            return await self._form_as_choice(call_id, said, (_PAGE_OPENED,))
+            return await self._form_as_choice(call_id, text, (_PAGE_OPENED,))
         if not self._forms:
             if left := [f.label for f in form.fields if f.required and f.default is None]:
                 needs = ", ".join(left)
-                said = f"{message} (the editor has no forms, and it needs {needs})"
-                return await self._form_as_choice(call_id, said, ())
+                text = f"{message} (the editor has no forms, and it needs {needs})"
+                return await self._form_as_choice(call_id, text, ())
             return await self._form_as_choice(
                 call_id, message, (_SEND_DEFAULTS,), form.defaults
             )
@@ -181,24 +181,24 @@ class Person:
             session_id=self._session,
             requested_schema=ElicitationSchema.model_validate(as_schema(form)),
         )
-        given = await self._editor.create_elicitation(message, mode)
-        if isinstance(given, AcceptElicitationResponse):
-            content = msgspec.convert(given.content or {}, dict[str, FormValue])
+        answer = await self._editor.create_elicitation(message, mode)
+        if isinstance(answer, AcceptElicitationResponse):
+            content = msgspec.convert(answer.content or {}, dict[str, FormValue])
             return FormAnswer("accept", content)
-        declined = isinstance(given, DeclineElicitationResponse)
+        declined = isinstance(answer, DeclineElicitationResponse)
         return FormAnswer("decline" if declined else "cancel")
 
     async def _form_as_choice(
         self,
         call_id: str,
-        said: str,
+        title: str,
         accept: tuple[PermissionOption, ...],
         content: Mapping[str, FormValue] = MappingProxyType({}),
     ) -> FormAnswer:
         """Ask by a choice, for editors without forms. Closing the question cancels."""
         options = [*accept, _option(_NO, "Decline", "reject_once")]
         call = ToolCallUpdate(
-            tool_call_id=call_id, title=said, kind="other", status="pending"
+            tool_call_id=call_id, title=title, kind="other", status="pending"
         )
         chosen = await self._choose(call, options)
         if chosen == _NO or not chosen:
@@ -212,32 +212,32 @@ class Person:
             session_id=self._session,
             requested_schema=ElicitationSchema(type="object", properties=dict(fields)),
         )
-        given = await self._editor.create_elicitation("The model asks:", mode)
-        if not isinstance(given, AcceptElicitationResponse):
+        answer = await self._editor.create_elicitation("The model asks:", mode)
+        if not isinstance(answer, AcceptElicitationResponse):
             return None
-        said = given.content or {}
-        return tuple(_as_text(said.get(name, "")) for name in names)
+        values = answer.content or {}
+        return tuple(_as_text(values.get(name, "")) for name in names)
 
     async def _one_by_one(self, asked: documents.Question) -> tuple[str, ...] | None:
-        found = list[str]()
-        for number, each in enumerate(asked.questions):
-            if not each.options:
+        answers = list[str]()
+        for number, question in enumerate(asked.questions):
+            if not question.options:
                 raise RequestError(0, "it has no forms, and a question has no options")
             options = [
-                _option(str(at), option.label, "allow_once")
-                for at, option in enumerate(each.options)
+                _option(str(index), option.label, "allow_once")
+                for index, option in enumerate(question.options)
             ]
             call = ToolCallUpdate(
                 tool_call_id=f"{asked.call_id}-{number}" if number else asked.call_id,
-                title=each.question, kind="other", status="pending",
+                title=question.question, kind="other", status="pending",
             )  # fmt: skip
             chosen = await self._choose(call, options)
             if not chosen:
                 return None
             if chosen not in {option.option_id for option in options}:
                 raise ValueError(f"there is no option {chosen!r}")
-            found.append(each.options[int(chosen)].label)
-        return tuple(found)
+            answers.append(question.options[int(chosen)].label)
+        return tuple(answers)
 
 
 def _option(id_: str, name: str, kind: _Kind) -> PermissionOption:
@@ -253,23 +253,23 @@ def _call(
 ) -> ToolCallUpdate:
     tool = "" if asked.tool is UNSET else asked.tool
     shown = show(tool, asked.arguments)
-    who = "" if asked.who is UNSET or not asked.who else f"{asked.who}: "
+    prefix = "" if asked.who is UNSET or not asked.who else f"{asked.who}: "
     changes = () if asked.changes is UNSET else asked.changes
-    seen: list[
+    parts: list[
         ContentToolCallContent | FileEditToolCallContent | TerminalToolCallContent
     ] = [
         hunk
-        for each in changes
-        for hunk in edits(each.path, each.kind, each.text, directory)
+        for change in changes
+        for hunk in edits(change.path, change.kind, change.text, directory)
     ]
     if shown.kind == "execute" and (code := _code(asked.arguments)):
-        seen.insert(0, content(to_code_block(visible(code))))  # a title is one line
+        parts.insert(0, content(to_code_block(visible(code))))  # a title is one line
     if asked.reason:
-        seen.append(content(asked.reason))
+        parts.append(content(asked.reason))
     return ToolCallUpdate(
-        tool_call_id=asked.call_id, title=f"{who}{shown.title}", kind=shown.kind,
+        tool_call_id=asked.call_id, title=f"{prefix}{shown.title}", kind=shown.kind,
         status="pending", raw_input=asked.arguments, locations=list(shown.locations) or None,
-        content=seen or None,
+        content=parts or None,
     )  # fmt: skip
 
 
@@ -277,15 +277,15 @@ def _code(arguments: object) -> str:
     """Return the command or the code of a call, as it is run."""
     if not isinstance(arguments, dict):
         return ""
-    given = cast("dict[str, object]", arguments)
-    found = given.get("command", given.get("code", ""))
-    return found if isinstance(found, str) else ""
+    fields = cast("dict[str, object]", arguments)
+    code = fields.get("command", fields.get("code", ""))
+    return code if isinstance(code, str) else ""
 
 
 def _field(
     asked: AskedQuestion,
 ) -> ElicitationStringPropertySchema | ElicitationMultiSelectPropertySchema:
-    choices = [EnumOption(const=each.label, title=each.label) for each in asked.options]
+    choices = [EnumOption(const=item.label, title=item.label) for item in asked.options]
     if choices and asked.many:
         return ElicitationMultiSelectPropertySchema(
             type="array",

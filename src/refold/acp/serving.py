@@ -24,9 +24,9 @@ _AT_ONCE = 4096  # bytes that a pipe takes without waiting, once it is writable
 _PARSE_ERROR, _INVALID_REQUEST = -32700, -32600
 
 
-async def serve(host: Host, lines: AsyncIterator[bytes | None], out: int) -> None:
+async def serve(host: Host, lines: AsyncIterator[bytes | None], output: int) -> None:
     """Serve until stdin has ended, or SIGINT or SIGTERM; then turns are stopped."""
-    transport = LineTransport(lines, out)
+    transport = LineTransport(lines, output)
     async with host.running(why=_EDITOR_ENDED), anyio.create_task_group() as group:
         group.start_soon(_until_a_signal, group.cancel_scope)
         group.start_soon(transport.run)
@@ -56,8 +56,8 @@ class LineTransport:
     sends is cancelled, its message is written completely, or not at all.
     """
 
-    def __init__(self, lines: AsyncIterator[bytes | None], out: int) -> None:
-        self._lines, self._out = lines, out
+    def __init__(self, lines: AsyncIterator[bytes | None], output: int) -> None:
+        self._lines, self._out = lines, output
         self._queue, self._queued = anyio.create_memory_object_stream[bytes](0)
         self._gone = False  # the reader of our output is gone
 
@@ -77,12 +77,12 @@ class LineTransport:
             if line is not None and not line.strip():
                 continue
             try:
-                found: object = msgspec.json.decode(b"" if line is None else line)
+                value: object = msgspec.json.decode(b"" if line is None else line)
             except (ValueError, RecursionError) as error:
                 await self._reject(_PARSE_ERROR, f"this line is not JSON: {error}")
                 continue
-            if isinstance(found, dict):
-                message = cast("dict[str, Any]", found)
+            if isinstance(value, dict):
+                message = cast("dict[str, Any]", value)
                 if message.get("method") == DELETE_METHOD:
                     message["method"] = (
                         f"_{DELETE_METHOD}"  # so the agent gets it as an extension

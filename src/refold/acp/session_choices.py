@@ -36,8 +36,8 @@ def options(
     session: Session,
 ) -> list[SessionConfigOptionSelect | SessionConfigOptionBoolean]:
     models = dict.fromkeys(filter(None, (session.model, *session.models.names())))
-    efforts = [each or _PROVIDERS_OWN for each in get_args(Effort)]
-    found: list[SessionConfigOptionSelect | SessionConfigOptionBoolean] = [
+    efforts = [effort or _PROVIDERS_OWN for effort in get_args(Effort)]
+    rows: list[SessionConfigOptionSelect | SessionConfigOptionBoolean] = [
         SessionConfigOptionSelect(
             type="select", id=MODE, name="Permission mode", category="mode",
             current_value=session.mode,
@@ -52,21 +52,21 @@ def options(
         ),
     ]  # fmt: skip
     if models:
-        found.insert(
+        rows.insert(
             1,
             SessionConfigOptionSelect(
                 type="select", id=MODEL, name="Model", category="model",
                 current_value=session.model, options=_plain(list(models)),
             ),
         )  # fmt: skip
-    return found
+    return rows
 
 
 async def choose(session: Session, option: str, value: str | bool) -> None:
     """Make a choice. Raises `BadInput` if it is not available."""
     from refold.client.protocol import SetEffort, SetMode, SetModel
 
-    efforts: dict[str, Effort] = {each or _PROVIDERS_OWN: each for each in get_args(Effort)}
+    efforts: dict[str, Effort] = {item or _PROVIDERS_OWN: item for item in get_args(Effort)}
     match option, value:
         case "mode", str():
             await session.send(SetMode(value))
@@ -81,4 +81,4 @@ async def choose(session: Session, option: str, value: str | bool) -> None:
 
 
 def _plain(values: Sequence[str]) -> list[SessionConfigSelectOption]:
-    return [SessionConfigSelectOption(value=each, name=each) for each in values]
+    return [SessionConfigSelectOption(value=value, name=value) for value in values]

@@ -91,10 +91,10 @@ class SessionUpdates:
                     session_update="plan",
                     entries=[
                         PlanEntry(
-                            content=each.subject, priority="medium",
-                            status=_TODO_STATES[each.status],
+                            content=todo.subject, priority="medium",
+                            status=_TODO_STATES[todo.status],
                         )
-                        for each in todos
+                        for todo in todos
                     ],
                 )  # fmt: skip
             case TitleChanged(title=title):
@@ -166,10 +166,10 @@ class SessionUpdates:
 
     def _output(self, document: live_documents.ToolProgress) -> Iterator[Update]:
         id_, piece = document.call_id, document.piece
-        seen, tail = self._printed.get(id_, (0, ""))
-        new = piece.after(seen)
+        offset, tail = self._printed.get(id_, (0, ""))
+        new = piece.after(offset)
         whole = (tail + new)[-_MAX_TAIL_CHARS:]
-        self._printed[id_] = max(seen, piece.end), whole
+        self._printed[id_] = max(offset, piece.end), whole
         if id_ not in self._drawn:
             yield progress(id_, "in_progress", [content(to_code_block(whole))])
         elif new:
@@ -180,8 +180,8 @@ class SessionUpdates:
         all_ = self._edits.setdefault(document.call_id, [])
         all_ += edits(document.path, document.kind, document.text, self._directory)
         places = [
-            ToolCallLocation(path=each.path, line=first_changed_line(document.text))
-            for each in all_[-1:]
+            ToolCallLocation(path=change.path, line=first_changed_line(document.text))
+            for change in all_[-1:]
         ]
         return ToolCallProgress(
             session_update="tool_call_update", tool_call_id=document.call_id,
@@ -242,9 +242,9 @@ def _terminal(id_: str) -> TerminalToolCallContent:
     return TerminalToolCallContent(type="terminal", terminal_id=id_)
 
 
-def _of_terminal(what: str, id_: str, **more: object) -> dict[str, object]:
+def _of_terminal(key: str, id_: str, **more: object) -> dict[str, object]:
     """Return metadata for editors that draw an agent's terminals."""
-    return {f"terminal_{what}": {"terminal_id": id_, **more}}
+    return {f"terminal_{key}": {"terminal_id": id_, **more}}
 
 
 def _progress(id_: str, meta: dict[str, object]) -> ToolCallProgress:

@@ -212,13 +212,13 @@ class App:
 
     def notices(self) -> tuple[str, ...]:
         """Notices for the start: above all, which protection is missing."""
-        kept = (snapshots.notice for snapshots in self._snapshots.values() if snapshots)
+        notices = (snapshots.notice for snapshots in self._snapshots.values() if snapshots)
         for missing in self.workspace.notices():
             self.log("warning", missing)
         return (
             *self.options.notices,
             *self.workspace.notices(),
-            *filter(None, kept),
+            *filter(None, notices),
             *self.system_prompt.notices(),
             *(self._opened.notices() if self._opened else ()),
             *self.agents.notices(),
@@ -232,8 +232,8 @@ class App:
     def snapshots(self, session: str) -> Snapshots | None:
         """The snapshots of the session's own directory; None if it cannot be restored."""
         if session not in self._snapshots:
-            kept = self.workspace.snapshots(session) if self.options.keep else None
-            self._snapshots[session] = kept
+            snapshots = self.workspace.snapshots(session) if self.options.keep else None
+            self._snapshots[session] = snapshots
         return self._snapshots[session]
 
     @property
@@ -277,11 +277,11 @@ class App:
         system_prompt = self._system_prompt() if self._opened else self.system_prompt
         notes = has_notes(self.paths.data, self.directory, self._project)
         project = notes_directory(self.paths.data, self._project)
-        here = SessionResources(
+        resources = SessionResources(
             system_prompt, self.skills, lambda: self.remembering, notes, project
         )
         site = Storage(self.paths, self.environ, self.home, store, self._rate)
-        return SessionOpener(self._shared, here, site)
+        return SessionOpener(self._shared, resources, site)
 
     async def _open(
         self, id_: str, store: Callable[[str], Store], *, look: bool = False
@@ -303,14 +303,14 @@ class App:
 
     def _mcp_servers(self) -> "McpServers | None":
         """The MCP servers. None, without an import, if no server is configured."""
-        given = self.options.mcp_servers
-        if not given and not has_mcp_files(self.directory, self.paths):
+        servers = self.options.mcp_servers
+        if not servers and not has_mcp_files(self.directory, self.paths):
             return None
         from refold.app.mcp_servers import for_start
 
         log, learn = self.log, self.models.masks.learn
-        where = self.workspace, self.paths, self.environ
-        return for_start(self.options, *where, log, learn)
+        places = self.workspace, self.paths, self.environ
+        return for_start(self.options, *places, log, learn)
 
     def _system_prompt(self) -> SystemPromptBuilder:
         ground = SessionGround(
@@ -324,9 +324,9 @@ class App:
 
 def _workspace(app: App) -> Workspace:
     """The workspace in which the session starts."""
-    where = WorkspaceDirectories(app.options.directory, app.options.more_roots)
+    roots = WorkspaceDirectories(app.options.directory, app.options.more_roots)
     find = app.models.masks.pieces
-    workspace = Workspace(app.settings, app.paths, app.environ, where, find_secrets=find)
+    workspace = Workspace(app.settings, app.paths, app.environ, roots, find_secrets=find)
     workspace.open_in(app.options.editor)
     return workspace
 
@@ -366,9 +366,9 @@ def _of_packages(
 
     A program that passes its own tools gets nothing from installed packages.
     """
-    found = find_plugins(TOOLS_GROUP, POLICY_GROUP) if options.tools is None else ()
-    tools, no_tools = load_tools(of_group(TOOLS_GROUP, found), _names(own))
-    more, no_policies = load_policies(of_group(POLICY_GROUP, found), log)
+    plugins = find_plugins(TOOLS_GROUP, POLICY_GROUP) if options.tools is None else ()
+    tools, no_tools = load_tools(of_group(TOOLS_GROUP, plugins), _names(own))
+    more, no_policies = load_policies(of_group(POLICY_GROUP, plugins), log)
     return tools, more, (*no_tools, *no_policies)
 
 
@@ -403,16 +403,16 @@ def _find_tools(every: tuple[Tool, ...], names: tuple[str, ...] | None) -> tuple
     """The tools with these names, or all. Raises `BadInput` for a name of no tool."""
     if names is None:
         return every
-    there = _names(every)
+    known = _names(every)
     for name in names:
-        if name not in there and not name.startswith("mcp__"):
+        if name not in known and not name.startswith("mcp__"):
             from refold.values.similar_names import similar
 
-            near = similar(name, sorted(there), 1)
+            near = similar(name, sorted(known), 1)
             hint = (
                 f"did you mean {near[0]}?"
                 if near
-                else f"there are {', '.join(sorted(there))}"
+                else f"there are {', '.join(sorted(known))}"
             )
             raise BadInput(f"there is no tool {name!r}; {hint}")
     return tuple(tool for tool in every if tool.name in names)

@@ -64,12 +64,12 @@ class Workspaces:
         tree = session.worktree
         assert tree is not None
         root = root_of(self._main.directory)
-        roots = [_path_in_tree(each, root, tree.tree) for each in self._main.roots[1:]]
-        more = tuple(Path(each) for each in roots if each and os.path.isdir(each))
+        roots = [_path_in_tree(path, root, tree.tree) for path in self._main.roots[1:]]
+        more = tuple(Path(path) for path in roots if path and os.path.isdir(path))
         key = (session.directory, *map(str, more))
         if key not in self._known:
-            where = WorkspaceDirectories(Path(session.directory), more)
-            made = Workspace(self._settings, self._paths, self._environ, where, self._main)
+            place = WorkspaceDirectories(Path(session.directory), more)
+            made = Workspace(self._settings, self._paths, self._environ, place, self._main)
             self._known[key] = made
         return self._known[key]
 
@@ -129,8 +129,8 @@ class SessionWorktree:
             trees = await self._trees.list_trees()
         except ToolFailed as error:
             raise BadInput(str(error)) from error
-        there = [each for each in trees if await anyio.Path(each.directory).is_dir()]
-        return [(each, await self._trees.state(each)) for each in there]
+        existing = [tree for tree in trees if await anyio.Path(tree.directory).is_dir()]
+        return [(tree, await self._trees.state(tree)) for tree in existing]
 
     async def enter_now(self, name: str, branch: str = "") -> None:
         """Enter a worktree between two turns."""
@@ -145,24 +145,24 @@ class SessionWorktree:
 
         Without `force`, raises `BadInput` if something would be lost.
         """
-        found = await self._find(name) if name else _tree_of(self._current_worktree())
-        loss = (await self._trees.state(found)).loss
+        tree = await self._find(name) if name else _tree_of(self._current_worktree())
+        loss = (await self._trees.state(tree)).loss
         if loss and not force:
-            raise BadInput(f"{found.directory} has {loss}, which would be lost")
+            raise BadInput(f"{tree.directory} has {loss}, which would be lost")
         entered = self._record.view.session.worktree
-        if entered and find_at(entered.tree, (found,)):
+        if entered and find_at(entered.tree, (tree,)):
             return await self._leave("", remove=True)
-        self._check_unused(found.directory)
-        branch = await self._trees.remove(found)
+        self._check_unused(tree.directory)
+        branch = await self._trees.remove(tree)
         left = f"; its work is on the branch {branch}" if branch else ""
-        return f"The worktree {found.directory} is removed{left}."
+        return f"The worktree {tree.directory} is removed{left}."
 
     async def _enter(self, name: str, branch: str, call: str) -> NamedTree:
         self._check(self._record.view, call)
         named = check_name(name or branch.replace("/", "-"))
-        made = await make(named, self._directory, self._environ, branch)
-        await self._append(_entering(made), call)
-        return made
+        named_tree = await make(named, self._directory, self._environ, branch)
+        await self._append(_entering(named_tree), call)
+        return named_tree
 
     async def _leave(self, call: str, *, remove: bool) -> str:
         self._check(self._record.view, call)
@@ -190,7 +190,7 @@ class SessionWorktree:
 
     def _check(self, view: View, call: str) -> None:
         """Raise `BadInput` if the session cannot change its place now."""
-        open_calls = [each.call.id for each in view.conversation.calls if not each.result]
+        open_calls = [step.call.id for step in view.conversation.calls if not step.result]
         if call and open_calls != [call]:
             raise BadInput(_NOT_ALONE)
         if not call and view.turn.seq:
@@ -208,15 +208,15 @@ class SessionWorktree:
             raise BadInput(_COMMANDS_RUNNING.format(names=", ".join(names)))
 
     def _current_worktree(self) -> EnteredWorktree:
-        found = self._record.view.session.worktree
-        if found is None:
+        worktree = self._record.view.session.worktree
+        if worktree is None:
             raise BadInput("this session works in no worktree")
-        return found
+        return worktree
 
     async def _find(self, name: str) -> Worktree:
         place = place_of(check_name(name), self._directory)
-        if found := find_at(place, await self._trees.list_trees()):
-            return found
+        if tree := find_at(place, await self._trees.list_trees()):
+            return tree
         raise BadInput(
             f"there is no worktree {name!r}: {place} does not belong to this repository"
         )
@@ -244,16 +244,16 @@ def shares_trust(inside: str, directory: str) -> bool:
     folders, root = TrustedFolders(places.folders), root_of(directory)
     if folders.find_trusted_above(directory, root) != root:
         return False
-    there, shown = (project(Path(each), places.settings) for each in (inside, directory))
-    if there.problem:
+    inner, shown = (project(Path(path), places.settings) for path in (inside, directory))
+    if inner.problem:
         return False
-    same = there.hashes.items() <= shown.hashes.items()
-    return same and (not there.files or folders.state(shown) == "trusted")
+    same = inner.hashes.items() <= shown.hashes.items()
+    return same and (not inner.files or folders.state(shown) == "trusted")
 
 
-def _entering(made: NamedTree) -> WorktreeEntered:
-    inside, tree = map(os.path.realpath, (made.inside, made.tree.directory))
-    return WorktreeEntered(inside, tree, made.tree.branch, made.tree.base)
+def _entering(named_tree: NamedTree) -> WorktreeEntered:
+    inside, tree = map(os.path.realpath, (named_tree.inside, named_tree.tree.directory))
+    return WorktreeEntered(inside, tree, named_tree.tree.branch, named_tree.tree.base)
 
 
 def _tree_of(entered: EnteredWorktree) -> Worktree:

@@ -72,15 +72,15 @@ class TraceTargets(Struct, frozen=True):
 
 def targets(otel: Otel, environ: Mapping[str, str]) -> TraceTargets | None:
     """The collectors; None if there are none. Raises `BadInput` for a bad address."""
-    given = "" if otel.endpoint == FROM_ENVIRONMENT else otel.endpoint
+    endpoint = "" if otel.endpoint == FROM_ENVIRONMENT else otel.endpoint
 
     def of(signal: Signal) -> Collector | None:
-        named = bool(given) or is_named(environ, signal)
-        return collector(given, environ, signal) if named else None
+        named = bool(endpoint) or is_named(environ, signal)
+        return collector(endpoint, environ, signal) if named else None
 
     delta = environ.get(_TEMPORALITY_VARIABLE, "").strip().lower() == "delta"
-    found = TraceTargets(of("traces"), of("metrics"), delta)
-    return found if found.traces or found.metrics else None
+    pair = TraceTargets(of("traces"), of("metrics"), delta)
+    return pair if pair.traces or pair.metrics else None
 
 
 class LiveTraces:
@@ -102,23 +102,23 @@ class LiveTraces:
         new = self._seen[session]
         if record.view.seq == len(new):
             return
-        came = new[0].seq if new else record.view.seq + 1
-        earlier = [entry for entry in await record.entries() if entry.seq < came]
+        start = new[0].seq if new else record.view.seq + 1
+        earlier = [entry for entry in await record.entries() if entry.seq < start]
         ends = [
             n for n, entry in enumerate(earlier, 1) if isinstance(entry.event, TurnEnded)
         ]
-        done, last = (earlier[: ends[-1]], earlier[ends[-1] :]) if ends else ([], earlier)
+        whole, last = (earlier[: ends[-1]], earlier[ends[-1] :]) if ends else ([], earlier)
         if any(entry.runs for entry in record.view.children.children):
             # What a teammate does is below an earlier turn, which was sent then.
-            self._seen[session] = done
+            self._seen[session] = whole
             before = traces(self._node(session, ROOT_ADDRESS, None))
             self._sent[session] = {entry.span_id for entry in before}
             self._seen[session] = [*earlier, *new]
             return
         if not any(isinstance(entry.event, TurnStarted) for entry in last):
-            done, last = earlier, []
-        self._steps[session] = _steps(done)
-        self._seen[session] = [*_entries_for_next_turn(done), *last, *new]
+            whole, last = earlier, []
+        self._steps[session] = _steps(whole)
+        self._seen[session] = [*_entries_for_next_turn(whole), *last, *new]
 
     @property
     def problem(self) -> str:
@@ -141,10 +141,10 @@ class LiveTraces:
         entries = node.entries
         if not any(isinstance(entry.event, TurnEnded | Settled) for entry in entries):
             return
-        sent = self._sent.get(root, set[str]())
-        self._sender.put(_Turn(node, dict(self._steps), sent))
+        ids = self._sent.get(root, set[str]())
+        self._sender.put(_Turn(node, dict(self._steps), ids))
         if any(entry.child and entry.child.end is None for entry in node.children):
-            self._sent[root] = sent  # a teammate goes on below this turn
+            self._sent[root] = ids  # a teammate goes on below this turn
             return
         self._sent.pop(root, None)
         self._seen[root] = _entries_for_next_turn(entries)
@@ -162,8 +162,8 @@ class LiveTraces:
             if isinstance(e.event, ChildBorn)
         ]
         below = tuple(
-            self._node(f"{session}/{each.name}", f"{address}/{each.name}", each)
-            for each in born
+            self._node(f"{session}/{branch.name}", f"{address}/{branch.name}", branch)
+            for branch in born
         )
         runs = child is None or child.end is None
         return Node(address, session, entries, View(), child, written=runs, children=below)
@@ -174,17 +174,17 @@ def _entries_for_next_turn(entries: Sequence[Entry]) -> list[Entry]:
     delivered = set[int]()
     settled = set[int]()
     prompt = 0
-    for each in entries:
-        match each.event:
+    for entry in entries:
+        match entry.event:
             case Delivered(messages):
                 delivered.update(messages)
             case Settled(reserved):
                 settled.add(reserved)
             case SystemPromptSet():
-                prompt = each.seq
+                prompt = entry.seq
             case _:
                 pass
-    return [each for each in entries if _waits(each, delivered, settled, prompt)]
+    return [entry for entry in entries if _waits(entry, delivered, settled, prompt)]
 
 
 def _waits(entry: Entry, delivered: set[int], settled: set[int], prompt: int) -> bool:

@@ -31,11 +31,11 @@ class LocalServer(Struct, frozen=True):
 def local_servers(environ: Mapping[str, str]) -> tuple[LocalServer, ...]:
     """The servers that answer and have a model, in the order of the catalogue."""
     own = [spec for spec in catalog.providers() if spec.own]
-    found = (
+    pairs = (
         (spec, server_models(spec, environ))
         for spec in sorted(own, key=lambda spec: spec.name != "ollama")
     )
-    return tuple(LocalServer(spec.label, models) for spec, models in found if models)
+    return tuple(LocalServer(spec.label, models) for spec, models in pairs if models)
 
 
 def ollama_models(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -79,6 +79,6 @@ def own_address(provider: str, host: str, port: int) -> tuple[str, str]:
             f"that you run; set [providers.{spec.name}] base_url for another address"
         )
     old = urlsplit(spec.base_url)
-    where = f"[{host}]" if ":" in host else host or old.hostname
-    where = f"{where}:{port or old.port}"
-    return spec.name, f"{old.scheme}://{where}{old.path}"
+    netloc = f"[{host}]" if ":" in host else host or old.hostname
+    netloc = f"{netloc}:{port or old.port}"
+    return spec.name, f"{old.scheme}://{netloc}{old.path}"

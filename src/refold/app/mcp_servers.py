@@ -100,7 +100,7 @@ def load_servers(
     directory: str,
     paths: Paths,
     environ: Mapping[str, str],
-    given: Mapping[str, object] = MappingProxyType({}),
+    extra: Mapping[str, object] = MappingProxyType({}),
     *,
     trust: bool = False,
 ) -> ConfiguredServers:
@@ -110,8 +110,8 @@ def load_servers(
     there, so they count as the user's own do.
     """
     files = _files(directory, paths, trust=trust)
-    if given:
-        content = ("the editor", json.dumps(dict(given)).encode())
+    if extra:
+        content = ("the editor", json.dumps(dict(extra)).encode())
         files = replace(files, content=(*files.content, content))
     if not files.content and not files.notices:
         return ConfiguredServers()
@@ -147,12 +147,12 @@ def load_servers(
 
 def project_servers(directory: Path, paths: Paths) -> tuple[ServerConfig, ...]:
     """The servers that files of this folder name, whether they count or not."""
-    found = project(directory, paths.settings)
+    source = project(directory, paths.settings)
     return tuple(
         server
-        for file in found.files
+        for file in source.files
         if file.name in MCP_FILES
-        for server in read(file.content, os.path.join(found.folder, file.name)).servers
+        for server in read(file.content, os.path.join(source.folder, file.name)).servers
     )
 
 
@@ -241,9 +241,9 @@ class McpServers:
     def notices(self) -> tuple[str, ...]:
         """What the user should know: servers that are off, tools that are blocked."""
         installing = self.programs.installing(self._here.servers)
-        found = (*self._here.notices, *installing, *self._not_usable())
-        self._told.update(found)
-        return found
+        notices = (*self._here.notices, *installing, *self._not_usable())
+        self._told.update(notices)
+        return notices
 
     def _not_usable(self, *, lost: bool = False) -> tuple[str, ...]:
         """A sentence about each unusable tool, and with `lost` each unusable server."""
@@ -254,19 +254,19 @@ class McpServers:
 
     def _news(self) -> str:
         """The sentences of `_not_usable` that were not reported yet."""
-        news = [each for each in self._not_usable(lost=True) if each not in self._told]
+        news = [text for text in self._not_usable(lost=True) if text not in self._told]
         self._told.update(news)
         return "; ".join(news)
 
     @property
     def tools(self) -> tuple[Tool, ...]:
         """The known tools of all servers."""
-        found = self._now()
+        offer = self._now()
         if not any(
             self.connections.manifest(s.name).offer.resources for s in self._here.servers
         ):
-            return found.tools
-        return (*found.tools, self._resources)
+            return offer.tools
+        return (*offer.tools, self._resources)
 
     @cached_property
     def _resources(self) -> Tool:
@@ -299,8 +299,8 @@ class McpServers:
         use servers in remote mode, its requests name them.
         """
         news = self._news if turn else lambda: ""
-        found = _Connecting(provider, self.connections.begin, news)
-        return self.remote.around(found, turn) if turn else found
+        connecting = _Connecting(provider, self.connections.begin, news)
+        return self.remote.around(connecting, turn) if turn else connecting
 
     def explain_missing(self, name: str) -> str:
         """Why a tool of a server is missing, for the model that called it, or ""."""
@@ -319,7 +319,7 @@ class McpServers:
         return tuple(
             ServerPrompt(
                 tool_name(one.name, prompt.name).lower(),
-                " ".join(f"<{each}>" for each in prompt.arguments),
+                " ".join(f"<{argument}>" for argument in prompt.arguments),
                 prompt.description,
                 one.name,
                 prompt,
@@ -341,9 +341,9 @@ class McpServers:
             await self.connections.wait_until_settled(_MAX_CONNECT_SECONDS)
         prompts = {f"/{prompt.name}": prompt for prompt in self.prompts()}
         if name not in prompts:
-            there = ", ".join(prompts) or "the servers here have none"
+            names = ", ".join(prompts) or "the servers here have none"
             raise BadInput(
-                f"there is no prompt {name!r} of an MCP server; there are: {there}"
+                f"there is no prompt {name!r} of an MCP server; there are: {names}"
             )
         return await self.expand(prompts[name], words)
 
@@ -376,16 +376,16 @@ class McpServers:
             self.connections.close()
 
     def _with_pending(
-        self, given: OfferedTools, pending: Sequence[str], allowed: Callable[[str], bool]
+        self, offer: OfferedTools, pending: Sequence[str], allowed: Callable[[str], bool]
     ) -> OfferedTools:
         """Add a search that waits for the servers that were never connected."""
-        there = {tool.name for tool in (*given.active, *given.deferred)}
+        known = {tool.name for tool in (*offer.active, *offer.deferred)}
 
         def later() -> tuple[Tool, ...]:
-            new = (t for t in self.tools if t.name not in there)
+            new = (t for t in self.tools if t.name not in known)
             return tuple(t for t in new if allowed(t.name))
 
-        deferred = _Growing(given.deferred, later)
+        deferred = _Growing(offer.deferred, later)
 
         async def search(query: str, limit: int = 5, **_: object) -> Reply:
             await self.connections.wait_until_settled(_MAX_CONNECT_SECONDS)
@@ -394,10 +394,10 @@ class McpServers:
         more = _WAIT_TEXT.format(names=", ".join(pending))
         searches = tuple(
             replace(tool, run=search) if tool.name == tool_search.name else tool
-            for tool in search_tools(given.deferred, more)
+            for tool in search_tools(offer.deferred, more)
         )
         names = {tool.name for tool in searches}
-        active = tuple(tool for tool in given.active if tool.name not in names)
+        active = tuple(tool for tool in offer.active if tool.name not in names)
         return OfferedTools((*active, *searches), deferred)
 
     def _now(self) -> "ServerTools":
@@ -422,10 +422,10 @@ def for_start(
     learn: Callable[..., None],
 ) -> McpServers:
     """The servers of a start with these options."""
-    given, trust = options.mcp_servers, options.trust
-    where = os.path.realpath(options.directory)
-    found = load_servers(where, paths, environ, given, trust=trust)
-    return McpServers(found, workspace, paths, environ, log, learn)
+    extra, trust = options.mcp_servers, options.trust
+    directory = os.path.realpath(options.directory)
+    servers = load_servers(directory, paths, environ, extra, trust=trust)
+    return McpServers(servers, workspace, paths, environ, log, learn)
 
 
 def manifests_in(paths: Paths) -> Path:
@@ -449,11 +449,11 @@ def _files(directory: str, paths: Paths, *, trust: bool) -> _Files:
     names = [n for n in MCP_FILES if os.path.lexists(os.path.join(directory, n))]
     if not names or os.path.realpath(directory) == os.path.realpath(paths.config):
         return _Files(tuple(content), tuple(notices))
-    found, state = project_here(Path(directory), paths, trust=trust)
+    source, state = project_here(Path(directory), paths, trust=trust)
     if state == "trusted":
         content += [
-            (os.path.join(found.folder, file.name), file.content)
-            for file in found.files
+            (os.path.join(source.folder, file.name), file.content)
+            for file in source.files
             if file.name in MCP_FILES
         ]
     return _Files(tuple(content), tuple(notices))

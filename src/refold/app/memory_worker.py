@@ -200,8 +200,8 @@ async def find_title(app: App, session: str, aide_for: AideFor) -> str:
 def needs_title(view: View) -> bool:
     """Whether the title is only the cut beginning of the first message."""
     about = view.session
-    found = about.titled or about.name or len(about.title) < MAX_TITLE_CHARS
-    return not found and bool(view.account.spent.answers)
+    has_title = about.titled or about.name or len(about.title) < MAX_TITLE_CHARS
+    return not has_title and bool(view.account.spent.answers)
 
 
 def title_in(answer: str) -> str:
@@ -215,15 +215,15 @@ def title_in(answer: str) -> str:
 
 
 def _request(view: View, model: str) -> Request:
-    said = [each.text for each in view.conversation.user_messages]
-    later = "\n".join(said[1:])[-_MAX_PART_CHARS:]
+    texts = [message.text for message in view.conversation.user_messages]
+    later = "\n".join(texts[1:])[-_MAX_PART_CHARS:]
     answer = next((s.message.text for s in reversed(view.conversation.messages)
         if s.message.role == "assistant" and s.message.text), "")  # fmt: skip
-    parts = [said[0][:_MAX_PART_CHARS] if said else "", later, answer[:_MAX_PART_CHARS]]
+    parts = [texts[0][:_MAX_PART_CHARS] if texts else "", later, answer[:_MAX_PART_CHARS]]
     words = "\n\n".join(filter(None, parts))
-    told = f"<conversation>\n{words}\n</conversation>"
+    text = f"<conversation>\n{words}\n</conversation>"
     return Request(
-        Log([StoredMessage(0, Message("user", (Text(told),)))]),
+        Log([StoredMessage(0, Message("user", (Text(text),)))]),
         TITLE_PROMPT,
         model=model.partition("/")[2],
         max_output=_MAX_OUTPUT_TOKENS,

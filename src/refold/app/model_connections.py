@@ -72,11 +72,11 @@ class Connections:
         self.known = _provider_specs(settings)
         of_servers = {name for spec in self.known for name in spec.secret_envs}
         self._secrets = of_servers | key_names(settings.commands)
-        held = (
+        secrets = (
             environ.get(name, "") for name in (*settings.secret_variables, *self._secrets)
         )
         # All known keys.
-        self.masks = Redactor((*held, *keys.values()), self._mask_key)
+        self.masks = Redactor((*secrets, *keys.values()), self._mask_key)
         self.log = Logbook(paths.state, settings.log_level, self.masks.mask)
         self.keys = Keys(settings.providers, environ, keys, self.masks.learn)
         self._open: dict[tuple[str, str], Provider] = {}  # by name and format
@@ -125,18 +125,18 @@ class Connections:
         if not name or name.startswith((SCRIPT_PREFIX, LOCAL_PREFIX)):
             return False
         try:
-            found = self.resolve(name)
+            named = self.resolve(name)
         except BadInput:
             return False
-        spec, model = found.spec, found.model
+        spec, model = named.spec, named.model
         if not isinstance(spec, ProviderSpec):
             return False
         from refold.provider.text_protocol.selection import choose_protocol, needs_text
 
         own = self._settings.providers.get(spec.name, OwnProvider())
-        how = choose_protocol(model, own.tools, own.text_tools)
-        return how == "text" or (
-            how == "auto"
+        protocol = choose_protocol(model, own.tools, own.text_tools)
+        return protocol == "text" or (
+            protocol == "auto"
             and (needs_text(spec.name, model) or model in self._text_call_models(spec))
         )
 
@@ -175,9 +175,9 @@ class Connections:
         from refold.provider.command.backends import builtin_specs, parse_name
         from refold.provider.command.spec import own
 
-        found = parse_name(name, own(self._settings.commands))
-        if found is not None:
-            return NamedModel(*found)
+        parts = parse_name(name, own(self._settings.commands))
+        if parts is not None:
+            return NamedModel(*parts)
         match plugin_provider(first):
             case ProviderSpec() as spec:
                 return NamedModel(*catalog.parse_model(name, (spec,)))
@@ -209,12 +209,12 @@ class Connections:
         named = self.resolve(name)
         match named.spec:
             case ProviderSpec() as spec:
-                found = self._in_context(self._server(spec, named.model), form)
+                provider = self._in_context(self._server(spec, named.model), form)
             case PluginProvider(make=make):
-                found = self._in_context(make(named.model, self._environ), form)
+                provider = self._in_context(make(named.model, self._environ), form)
             case spec:
-                found = self._program(spec, named.model, form)
-        return RetryingProvider(found, backoff, write_log=self.log)
+                provider = self._program(spec, named.model, form)
+        return RetryingProvider(provider, backoff, write_log=self.log)
 
     def _in_context(self, provider: Provider, form: Format | Literal[""]) -> Provider:
         set_ = self._settings.backend
@@ -238,14 +238,14 @@ class Connections:
         if self.keys.takes_asking(spec):
             from refold.provider.lazy import LazyProvider
 
-            found: ConnectedProvider = LazyProvider(reach)
-            self._late[f"{spec.name}/{model}"] = found
+            provider: ConnectedProvider = LazyProvider(reach)
+            self._late[f"{spec.name}/{model}"] = provider
         else:
-            found = reach()
-        how = choose_protocol(model, own.tools, own.text_tools)
+            provider = reach()
+        protocol = choose_protocol(model, own.tools, own.text_tools)
         before = self._text_call_models(spec)
         return with_call_protocol(
-            self._close_later(found), spec.name, spec.wire, model, how, before
+            self._close_later(provider), spec.name, spec.wire, model, protocol, before
         )
 
     def _text_call_models(self, spec: ProviderSpec) -> "TextCallModels":
@@ -258,11 +258,11 @@ class Connections:
         return TextCallModels(self._paths.state, spec.name, address)
 
     def _connect_spec(self, spec: ProviderSpec, window: int) -> ConnectedProvider:
-        held = self.keys.find(spec)
+        key = self.keys.find(spec)
         return catalog.connect(
             spec,
             self._environ,
-            key=held.text_for_wire if held else "",
+            key=key.text_for_wire if key else "",
             idle=self._settings.http.idle_seconds,
             connecting=self._settings.http.connect_seconds,
             window=window,
@@ -281,9 +281,9 @@ class Connections:
         if spec.tools == "on":
             from refold.app.sandboxed_program import SandboxedProgram
 
-            held = SandboxedProgram(spec, model, self._environ, conversation)
-            return TextProtocol(self._close_later(held))
-        found = connect(
+            program = SandboxedProgram(spec, model, self._environ, conversation)
+            return TextProtocol(self._close_later(program))
+        provider = connect(
             spec,
             model,
             environ=self._environ,
@@ -291,11 +291,11 @@ class Connections:
             timeouts=ProgramTimeouts(idle=self._settings.http.idle_seconds),
             secrets=self._secrets,
         )
-        return TextProtocol(found)
+        return TextProtocol(provider)
 
-    def _close_later(self, found: ConnectedProvider) -> Provider:
-        self._closing.append(found)
-        return found
+    def _close_later(self, provider: ConnectedProvider) -> Provider:
+        self._closing.append(provider)
+        return provider
 
     def _script_provider(self) -> Provider:
         from refold.provider.script import Script
@@ -323,9 +323,9 @@ class Connections:
             )
         stays = not self._environ.get(NO_BACKGROUND)
         keep = self._settings.local.keep_seconds if stays else _SHORT_KEEP_SECONDS
-        how = Serving(keep=keep, context=self.window_of_embedded(name))
+        serving = Serving(keep=keep, context=self.window_of_embedded(name))
         directory = self._paths.state / "local"
-        return model, SharedServer(shelf.place(model), directory, how)
+        return model, SharedServer(shelf.place(model), directory, serving)
 
 
 class NamedModel(Struct, frozen=True):
@@ -352,16 +352,16 @@ class Unconnected:
 
 def _provider_specs(settings: Settings) -> tuple[ProviderSpec, ...]:
     """The built-in providers, with the changes and additions of the settings."""
-    found = {spec.name: spec for spec in catalog.providers()}
+    specs = {spec.name: spec for spec in catalog.providers()}
     for name, own in settings.providers.items():
-        base = found.get(name)
+        base = specs.get(name)
         if base is None and not (own.wire and own.base_url):
             raise BadInput(
                 f"the provider {name!r} in the settings needs a wire and a base_url: "
                 f'[providers.{name}] wire = "openai-chat", base_url = "http://…"'
             )
         spec = base or ProviderSpec(name, own.wire or "openai-chat", name, own.base_url)
-        found[name] = replace(
+        specs[name] = replace(
             spec,
             wire=own.wire or spec.wire,
             base_url=own.base_url or spec.base_url,
@@ -371,7 +371,7 @@ def _provider_specs(settings: Settings) -> tuple[ProviderSpec, ...]:
             hosts_mcp=spec.hosts_mcp and own.wire in ("", spec.wire),
             quirks=_quirks(name, spec.quirks, own.quirks),
         )
-    return tuple(found.values())
+    return tuple(specs.values())
 
 
 def _quirks(name: str, known: Quirks, own: Mapping[str, bool | str]) -> Quirks:

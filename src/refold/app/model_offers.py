@@ -55,10 +55,10 @@ class ModelOffers:
         if name.startswith(LOCAL_PREFIX):
             return window, 0.0, 0.0
         try:
-            found = self._models.connections.resolve(name)
+            named = self._models.connections.resolve(name)
         except BadInput:
             return window, None, None
-        if (rates := self._models.figures.rates(found.spec, found.model)) is None:
+        if (rates := self._models.figures.rates(named.spec, named.model)) is None:
             return window, None, None
         return window, rates.first.input, rates.first.output
 
@@ -70,15 +70,15 @@ class ModelOffers:
         full = self._models.full(name)
         if not full or full.startswith((SCRIPT_PREFIX, LOCAL_PREFIX)):
             return ""
-        found = self._models.connections.resolve(full)
-        spec, model = found.spec, found.model
+        named = self._models.connections.resolve(full)
+        spec, model = named.spec, named.model
         if not isinstance(spec, ProviderSpec) or model == spec.model:
             return ""
         listed = self._models.figures.get_list(spec)
-        told = [each.name for each in listed.models] if listed else []
-        known = [*told, *model_names(spec.name)]
+        names = [each.name for each in listed.models] if listed else []
+        known = [*names, *model_names(spec.name)]
         own = override(spec.name, model, self._settings.prices)
-        if not known or model in told or find(spec.name, model) or own:
+        if not known or model in names or find(spec.name, model) or own:
             return ""
         from refold.values.similar_names import similar
 

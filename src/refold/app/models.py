@@ -73,14 +73,14 @@ class ModelTraits(Struct, frozen=True):
 
         return small_system()
 
-    def tools(self, given: tuple[Tool, ...]) -> tuple[Tool, ...]:
+    def tools(self, tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
         if not self.small:
-            return given
+            return tools
         from refold.prompts.presets import small_tool
         from refold.tools.shell import careful
         from refold.tools.turn_control import finish
 
-        short = ((tool, small_tool(tool.spec)) for tool in (*given, finish))
+        short = ((tool, small_tool(tool.spec)) for tool in (*tools, finish))
         return tuple(careful(tool).with_spec(spec) for tool, spec in short if spec)
 
 
@@ -118,8 +118,8 @@ class Models:
 
     def has_model_choice(self) -> bool:
         """Whether the user chose a model, if only by a key or by installing one."""
-        found = self.default()
-        return bool(found) and found not in self._of_ollama
+        name = self.default()
+        return bool(name) and name not in self._of_ollama
 
     @property
     def has_script(self) -> bool:
@@ -150,13 +150,13 @@ class Models:
         if any(letter.isspace() for letter in name):
             raise BadInput(f"{name!r} is not a model name: provider/model has no spaces")
         try:
-            found = self.connections.resolve(name)
-            spec = found.spec
+            named = self.connections.resolve(name)
+            spec = named.spec
             if isinstance(spec, ProviderSpec) and (
-                meant := self._newest(found.model, spec)
+                meant := self._newest(named.model, spec)
             ):
                 return f"{spec.name}/{meant}"
-            return found.full
+            return named.full
         except BadInput as error:
             if of_family := self._of_family(name):
                 return of_family
@@ -171,23 +171,23 @@ class Models:
 
     def check(self, name: str) -> str:
         """The full form of `name`. Raises `BadInput` if the model cannot be used."""
-        found = self.full(name)
+        named = self.full(name)
         if self._asked.replay is None and self._asked.provider is None:
-            self.connections.check(found)
-        return found
+            self.connections.check(named)
+        return named
 
     def names(self) -> tuple[str, ...]:
         """The models to offer: of the roles, and of each provider likely to answer."""
         connections, roles = self.connections, self._settings.models
-        found = [name for role in ROLE_NAMES if (name := getattr(roles, role))]
-        found += [
+        names = [name for role in ROLE_NAMES if (name := getattr(roles, role))]
+        names += [
             f"{spec.name}/{spec.model}"
             for spec in connections.known
             if spec.model
             and connections.keys.at_hand(spec)
             and not self._has_own_address(spec)
         ]
-        found += [
+        names += [
             f"{spec.name}/{model}"
             for spec in connections.known
             if spec.model
@@ -196,14 +196,14 @@ class Models:
             for alias in MODEL_ALIASES
             if (model := self._newest(alias, spec))
         ]
-        found += [
-            f"{spec.name}/{each.name}"
+        names += [
+            f"{spec.name}/{entry.name}"
             for spec in connections.known
             if (spec.own or connections.keys.at_hand(spec))
             and (listed := self.figures.get_list(spec))
-            for each in listed.models[:_MAX_MODELS_PER_SERVER]
+            for entry in listed.models[:_MAX_MODELS_PER_SERVER]
         ]
-        return tuple(dict.fromkeys((*found, *connections.list_installed())))
+        return tuple(dict.fromkeys((*names, *connections.list_installed())))
 
     def traits(self, name: str) -> ModelTraits:
         if name.startswith(LOCAL_PREFIX):
@@ -211,10 +211,10 @@ class Models:
         if not name or name.startswith(SCRIPT_PREFIX):
             return ModelTraits()
         try:
-            found = self.connections.resolve(name)
+            named = self.connections.resolve(name)
         except BadInput:
             return ModelTraits()
-        return ModelTraits(self.figures.window(found.spec, found.model))
+        return ModelTraits(self.figures.window(named.spec, named.model))
 
     def calls_in_text(self, name: str, acting: Acting = "native") -> bool:
         """Whether this model is known to call tools as text."""
@@ -228,10 +228,10 @@ class Models:
             rates = self.figures.rates_here(name.removeprefix(LOCAL_PREFIX))
             return rates and rates.cost(usage)
         try:
-            found = self.connections.resolve(name)
+            named = self.connections.resolve(name)
         except BadInput:
             return None
-        rates = self.figures.rates(found.spec, found.model)
+        rates = self.figures.rates(named.spec, named.model)
         return rates and rates.cost(usage)
 
     def provider(
@@ -243,14 +243,14 @@ class Models:
         `acting` "text": it calls tools as text, whatever else it can do; "code": by writing
         Python. `form` is the format of the conversation, if it is not that of the settings.
         """
-        found = self._fixed or self._chain(name, form)
+        provider = self._fixed or self._chain(name, form)
         if acting != "native":
-            found = self._in_words(name, found, acting, form)
+            provider = self._in_words(name, provider, acting, form)
         if self._tape is None:
-            return found
+            return provider
         from refold.provider.cassette import Recording
 
-        return Recording(found, self._tape)
+        return Recording(provider, self._tape)
 
     @property
     def masks(self) -> Redactor:
@@ -260,31 +260,31 @@ class Models:
     async def aclose(self) -> None:
         await self.connections.aclose()
 
-    def _in_words(self, name: str, found: Provider, acting: Acting, form: str) -> Provider:
+    def _in_words(self, name: str, base: Provider, acting: Acting, form: str) -> Provider:
         # A cassette holds the requests above this; an embedded model calls tools its own
         # way.
         if self._asked.replay is not None:
-            return found
+            return base
         small = self.traits(name).small
         if acting == "text" and small:
-            return found
+            return base
         key = (name, acting, form)
         if key not in self._talking:
             self._talking[key] = (
-                _by_code(found, small) if acting == "code" else _in_text(found)
+                _by_code(base, small) if acting == "code" else _in_text(base)
             )
         return self._talking[key]
 
     def _chain(self, name: str, form: Format | Literal[""]) -> Provider:
         """The model, followed by the fallback models."""
-        others = [each for each in self._fallback if each != name]
+        others = [model for model in self._fallback if model != name]
         if not others or not name or name.startswith(SCRIPT_PREFIX):
             return self.connections.provider(name, form)
         if (name, form) not in self._chains:
             from refold.provider.fallback import Fallback
 
             connect = self.connections.connect
-            links = [(each, partial(connect, each, form)) for each in (name, *others)]
+            links = [(model, partial(connect, model, form)) for model in (name, *others)]
             self._chains[name, form] = self._while_overloaded(Fallback(links))
         return self._chains[name, form]
 
@@ -345,8 +345,8 @@ class Models:
         from refold.values.similar_names import similar
 
         known = [spec for spec in self.connections.known if find(spec.name, name)]
-        found = [f"{spec.name}/{name}" for spec in known]
-        return found[:3] or similar(
+        matches = [f"{spec.name}/{name}" for spec in known]
+        return matches[:3] or similar(
             name, [*ROLE_NAMES, *MODEL_ALIASES, *self._settings.model_aliases]
         )
 
@@ -362,16 +362,16 @@ class Models:
             from refold.app.local_servers import ollama_models
 
             self._of_ollama = ollama_models(self._environ)
-            found = (*self._of_keyring(), *self._of_ollama)
-            self._offline = (*found, *self.connections.list_installed())
+            names = (*self._of_keyring(), *self._of_ollama)
+            self._offline = (*names, *self.connections.list_installed())
         return next(iter(self._offline), "")
 
     def _of_keyring(self) -> tuple[str, ...]:
         known = [
             s for s in self.connections.known if s.model and not self._has_own_address(s)
         ]
-        found = self.connections.keys.first_in_keyring(known)
-        return (f"{found.name}/{found.model}",) if found else ()
+        spec = self.connections.keys.first_in_keyring(known)
+        return (f"{spec.name}/{spec.model}",) if spec else ()
 
     def _has_own_address(self, spec: ProviderSpec) -> bool:
         return catalog.has_custom_address(spec, self._environ)
@@ -391,16 +391,16 @@ def _from_cassettes(
     ) if asked.record is not None else None
 
 
-def _in_text(found: Provider) -> Provider:
+def _in_text(provider: Provider) -> Provider:
     from refold.provider.text_protocol.protocol import TextProtocol
 
-    return TextProtocol(found)
+    return TextProtocol(provider)
 
 
-def _by_code(found: Provider, small: bool) -> Provider:
+def _by_code(provider: Provider, small: bool) -> Provider:
     from refold.provider.text_protocol.code_acting import CodeActing
 
-    return CodeActing(found, small=small)
+    return CodeActing(provider, small=small)
 
 
 def mcp_host(models: Models, name: str) -> str:

@@ -82,7 +82,7 @@ def is_named(environ: Mapping[str, str], signal: Signal) -> bool:
 
 def encode_spans(spans: Sequence[TraceSpan]) -> bytes:
     """An `ExportTraceServiceRequest` in the JSON of OTLP."""
-    return _request([_encode_span(each) for each in spans])
+    return _request([_encode_span(span) for span in spans])
 
 
 async def send(spans: Sequence[TraceSpan], to: Collector) -> list[str]:
@@ -90,8 +90,8 @@ async def send(spans: Sequence[TraceSpan], to: Collector) -> list[str]:
     refused = list[str]()
     for some in _requests(spans):
         answer = await _post(_request(some), to)
-        if said := _refusal(answer):
-            refused.append(f"{to.display_address} {said}")
+        if refusal := _refusal(answer):
+            refused.append(f"{to.display_address} {refusal}")
     return refused
 
 
@@ -116,22 +116,22 @@ def encode_metrics(sums: MetricSums) -> bytes:
             "name": metric.name, "unit": metric.unit, "description": metric.description,
             "histogram": {
                 "aggregationTemporality": temporality,
-                "dataPoints": [_point(metric, each, sums) for each in points],
+                "dataPoints": [_point(metric, point, sums) for point in points],
             },
         }
         for metric, points in sums.found
     ]  # fmt: skip
-    found = {
+    resource = {
         "resource": _resource(sums.instance),
         "scopeMetrics": [{"scope": _scope(), "metrics": metrics}],
     }
-    return msgspec.json.encode({"resourceMetrics": [found] if metrics else []})
+    return msgspec.json.encode({"resourceMetrics": [resource] if metrics else []})
 
 
 async def send_metrics(sums: MetricSums, to: Collector) -> list[str]:
     """Send them. Return what the collector refused. Raises `RefoldError`."""
-    said = _refusal(await _post(encode_metrics(sums), to))
-    return [f"{to.display_address} {said}"] if said else []
+    refusal = _refusal(await _post(encode_metrics(sums), to))
+    return [f"{to.display_address} {refusal}"] if refusal else []
 
 
 def _point(metric: Metric, point: Point, sums: MetricSums) -> _Json:
@@ -140,20 +140,20 @@ def _point(metric: Metric, point: Point, sums: MetricSums) -> _Json:
         "startTimeUnixNano": str(sums.start), "timeUnixNano": str(sums.end),
         "count": str(sum(point.counts)), "sum": point.total,
         "min": point.least, "max": point.most,
-        "bucketCounts": [str(each) for each in point.counts],
+        "bucketCounts": [str(count) for count in point.counts],
         "explicitBounds": list(metric.bounds),
     }  # fmt: skip
 
 
 def _requests(spans: Sequence[TraceSpan]) -> Iterator[list[Raw]]:
     some, size = list[Raw](), 0
-    for each in spans:
-        made = _encode_span(each)
-        length = len(memoryview(made))
+    for span in spans:
+        data = _encode_span(span)
+        length = len(memoryview(data))
         if some and (len(some) == _AT_ONCE or size + length > _LARGEST):
             yield some
             some, size = [], 0
-        some.append(made)
+        some.append(data)
         size += length
     if some:
         yield some
@@ -164,11 +164,11 @@ def _encode_span(span: TraceSpan) -> Raw:
 
 
 def _request(spans: Sequence[Raw]) -> bytes:
-    found = {
+    resource = {
         "resource": _resource(),
         "scopeSpans": [{"scope": _scope(), "spans": spans}],
     }
-    return msgspec.json.encode({"resourceSpans": [found] if spans else []})
+    return msgspec.json.encode({"resourceSpans": [resource] if spans else []})
 
 
 def _scope() -> _Json:
@@ -176,12 +176,12 @@ def _scope() -> _Json:
 
 
 def _resource(instance: str = "") -> _Json:
-    found: dict[str, Attribute] = {
+    attributes: dict[str, Attribute] = {
         "service.name": "refold", "service.version": __version__,
     }  # fmt: skip
     if instance:
-        found["service.instance.id"] = instance
-    return {"attributes": _attributes(found)}
+        attributes["service.instance.id"] = instance
+    return {"attributes": _attributes(attributes)}
 
 
 def _with_path(url: str, signal: Signal) -> str:
@@ -196,9 +196,9 @@ def _with_path(url: str, signal: Signal) -> str:
 def _headers(environ: Mapping[str, str], own: str) -> dict[str, str]:
     name = "OTEL_EXPORTER_OTLP_HEADERS"
     name = own if environ.get(own, "").strip() else name
-    found = dict[str, str]()
-    for each in filter(None, map(str.strip, environ.get(name, "").split(","))):
-        key, sign, value = each.partition("=")
+    headers = dict[str, str]()
+    for pair in filter(None, map(str.strip, environ.get(name, "").split(","))):
+        key, sign, value = pair.partition("=")
         value = unquote(value).strip()
         if not (
             sign
@@ -207,15 +207,15 @@ def _headers(environ: Mapping[str, str], own: str) -> dict[str, str]:
             and value.isprintable()
         ):
             raise BadInput(f"{name} should look like name=value,name=value")
-        found[key.strip()] = value
-    return found
+        headers[key.strip()] = value
+    return headers
 
 
 def _span(span: TraceSpan) -> _Json:
     status: _Json = {"code": _ERROR} if span.error else {}
     if span.message:
         status["message"] = span.message
-    found: _Json = {
+    document: _Json = {
         "traceId": span.trace_id,
         "spanId": span.span_id,
         "name": span.name,
@@ -225,11 +225,11 @@ def _span(span: TraceSpan) -> _Json:
         "attributes": _attributes(span.attributes),
         "status": status,
     }
-    return found | ({"parentSpanId": span.parent_id} if span.parent_id else {})
+    return document | ({"parentSpanId": span.parent_id} if span.parent_id else {})
 
 
-def _attributes(found: Mapping[str, Attribute]) -> list[_Json]:
-    return [{"key": key, "value": _value(value)} for key, value in found.items()]
+def _attributes(attributes: Mapping[str, Attribute]) -> list[_Json]:
+    return [{"key": key, "value": _value(value)} for key, value in attributes.items()]
 
 
 def _value(value: Attribute) -> _Json:
@@ -241,7 +241,7 @@ def _value(value: Attribute) -> _Json:
         case float():
             return {"doubleValue": value}
         case tuple():
-            return {"arrayValue": {"values": [_value(each) for each in value]}}
+            return {"arrayValue": {"values": [_value(item) for item in value]}}
         case _:
             return {"stringValue": value}
 
@@ -255,7 +255,7 @@ async def _post(body: bytes, to: Collector) -> bytes:
     client = HttpClient(to.environ, Bounds(_STEP_SECONDS, _STEP_SECONDS, _STEP_SECONDS))
     try:
         async with aclosing(await client.open(request)) as answer:
-            start, (said, _) = answer.reply, await answer.content(_LONGEST)
+            start, (data, _) = answer.reply, await answer.content(_LONGEST)
     except Unconnected as error:
         advice = "" if error.lasting else "; check that a collector listens there"
         raise Unreachable(
@@ -263,15 +263,15 @@ async def _post(body: bytes, to: Collector) -> bytes:
         ) from error
     except Broken as error:
         raise Unreachable(f"{to.display_address} {error}") from error
-    _check(start, said, to)
-    return said
+    _check(start, data, to)
+    return data
 
 
 def _check(start: ResponseStart, answer: bytes, to: Collector) -> None:
     if 200 <= start.status < 300:
         return
-    said = on_one_line(answer[:_QUOTED].decode("utf-8", "replace")).strip()
-    ending = f": {said!r}" if said else ""
+    text = on_one_line(answer[:_QUOTED].decode("utf-8", "replace")).strip()
+    ending = f": {text!r}" if text else ""
     raise RefoldError(
         f"{to.display_address} refused what was sent ({start.status}){ending}"
     )
@@ -298,6 +298,6 @@ def _refusal(answer: bytes) -> str:
     spans, points = str(partly.rejected_spans), str(partly.rejected_data_points)
     if not partly.error_message and (spans, points) == ("0", "0"):
         return ""
-    said = on_one_line(partly.error_message[:_QUOTED])
-    what = f"{points} data points" if points != "0" else f"{spans} spans"
-    return f"rejected {what}: {said!r}"
+    message = on_one_line(partly.error_message[:_QUOTED])
+    amount = f"{points} data points" if points != "0" else f"{spans} spans"
+    return f"rejected {amount}: {message!r}"

@@ -108,11 +108,11 @@ def _stricter(*limits: int) -> int:
 
 
 def load_policies(
-    found: Iterable[Plugin], log: WriteLog
+    plugins: Iterable[Plugin], log: WriteLog
 ) -> tuple[tuple[Policy, ...], tuple[str, ...]]:
     """The policies of these entry points, and sentences about omitted ones."""
     loaded, problems = list[Policy](), list[str]()
-    for plugin in found:
+    for plugin in plugins:
         try:
             loaded.append(_until_it_raises(plugin, plugin.function(), log))
         except BadInput as error:

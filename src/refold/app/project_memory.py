@@ -167,14 +167,14 @@ class ProjectMemory:
         words = distil.request_text(heard, _answers(entries, since), known)
         request = _request(words, aide)
         answer = await ask_outside_conversation(request, "memory", aide, NO_LIMIT, record)
-        found = distil.drafts(answer)
-        if found is None:
+        drafts = distil.drafts(answer)
+        if drafts is None:
             raise ProviderError(f"{aide.name} gave no JSON for the notes")
-        notes = distil.check_drafts(found, heard, known, session)
+        notes = distil.check_drafts(drafts, heard, known, session)
         clean = [note for note in notes if not self.holds_secret(note.text)]
         changes = await anyio.to_thread.run_sync(self.memory.keep, clean)
-        kept = sum(change.sign == "+" for change in changes)
-        await record(MemoryExtracted(upto, kept, model=aide.name), by="memory")
+        count = sum(change.sign == "+" for change in changes)
+        await record(MemoryExtracted(upto, count, model=aide.name), by="memory")
         return LearnResult(session, changes)
 
     async def learn_of(
@@ -202,8 +202,8 @@ class ProjectMemory:
 
     def ended(self, session: str, view: View) -> bool:
         """Whether a closed session has new messages. If not, it leaves the queue."""
-        said = view.conversation.user_messages
-        new = bool(said) and said[-1].seq > view.session.memory_up_to
+        messages = view.conversation.user_messages
+        new = bool(messages) and messages[-1].seq > view.session.memory_up_to
         if new and view.account.spent.answers:
             return True
         self.pending.remove(session)
@@ -297,8 +297,8 @@ class Notebook:
         return f'Remembered under {note.section}: "{note.text}".'
 
     def _note(self, section: str, text: str, replaces: str) -> NewNote:
-        memory, where = self._of.memory, distil.place(section)
-        if where is None:
+        memory, target = self._of.memory, distil.place(section)
+        if target is None:
             raise ToolFailed(
                 f"There is no section {section!r}: {', '.join(distil.PLACE_CHOICES)}."
             )
@@ -306,20 +306,20 @@ class Notebook:
             raise ToolFailed(SECRET_TEXT)
         old = memory.find_note(replaces) if replaces.strip() else None
         if replaces.strip() and old is None:
-            known = "; ".join(each.line.text for each in memory.all_notes()) or "none"
+            known = "; ".join(item.line.text for item in memory.all_notes()) or "none"
             raise ToolFailed(f"No note is {replaces!r}. The notes are: {known}.")
         before = old.line.text if old else ""
         if not may_replace(before, text):
             raise ToolFailed(FORBIDDEN_TEXT.format(text=before))
         heard = distil.newest(heard_in(self._of.entries(self._session), 0))
-        said = [each.text for each in heard]
-        if not is_grounded(text, said, before):
+        texts = [item.text for item in heard]
+        if not is_grounded(text, texts, before):
             raise ToolFailed(NOT_SAID_TEXT)
         if any(
             lifts_prohibition(n.line.text, text) for n in memory.all_notes()
-        ) and not is_stated_in_order(text, said):
+        ) and not is_stated_in_order(text, texts):
             raise ToolFailed(NOT_SAID_TEXT)
-        whose, place = where
+        whose, place = target
         origin = _origin(self._session, text, heard)
         return NewNote(place, text, old.whose if old else whose, before, origin)
 
@@ -333,11 +333,11 @@ def heard_in(
     message that was sent while the session worked elsewhere is not `here`. Messages before
     an import are by another user, those before a fork belong to the original.
     """
-    found: list[PersonWords] = []
+    result: list[PersonWords] = []
     private, elsewhere = False, False
     for entry in entries:
         if isinstance(entry.event, Imported | Forked):
-            found.clear()
+            result.clear()
         elif isinstance(entry.event, SessionStarted | SessionResumed):
             private = entry.event.no_memory or _is_scheduled(entry.event)
             if entry.event.directory:
@@ -352,8 +352,8 @@ def heard_in(
                 case _:
                     continue
             if own:
-                found.append(PersonWords(entry.seq, entry.at, own))
-    return tuple(found)
+                result.append(PersonWords(entry.seq, entry.at, own))
+    return tuple(result)
 
 
 def _is_scheduled(event: SessionStarted | SessionResumed) -> bool:
@@ -369,15 +369,15 @@ def _without_the_plan(words: str) -> str:
 
 def _answers(entries: Iterable[Entry], after: int) -> tuple[distil.DistilledAnswer, ...]:
     """The agent's last response before each message of the user, and at the end."""
-    found: list[distil.DistilledAnswer] = []
+    answers: list[distil.DistilledAnswer] = []
     for entry in entries:
         match entry.event:
             case ModelAnswered(message) if entry.seq > after and not message.calls:
                 if message.text.strip():
-                    found.append(distil.DistilledAnswer(entry.seq, message.text))
+                    answers.append(distil.DistilledAnswer(entry.seq, message.text))
             case _:
                 pass
-    return tuple(found)
+    return tuple(answers)
 
 
 def _request(words: str, aide: Model) -> Request:
@@ -393,14 +393,14 @@ def _request(words: str, aide: Model) -> Request:
 def _origin(session: str, text: str, heard: Sequence[PersonWords]) -> Origin:
     """The messages on which a note is based: all that share a word with it."""
     mine = stems(text)
-    from_ = [each for each in heard if mine & stems(each.text)] or list(heard)
-    seqs = tuple(each.seq for each in from_)
-    return Origin(session, seqs, max((each.at for each in from_), default=0.0))
+    from_ = [words for words in heard if mine & stems(words.text)] or list(heard)
+    seqs = tuple(words.seq for words in from_)
+    return Origin(session, seqs, max((words.at for words in from_), default=0.0))
 
 
 def _in_a_line(news: Sequence[NoteChange]) -> str:
-    came = sum(change.sign == "+" for change in news)
-    went = len(news) - came
-    parts = [f"{came} new note{'s' * (came != 1)}"] if came else []
+    new = sum(change.sign == "+" for change in news)
+    went = len(news) - new
+    parts = [f"{new} new note{'s' * (new != 1)}"] if new else []
     parts += [f"{went} went"] if went else []
     return f"remembered: {', '.join(parts)} (refold memory diff)"

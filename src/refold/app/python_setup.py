@@ -92,7 +92,7 @@ class SessionPython:
         assert self._agent is not None
         agent, coding = self._agent, self._coding
         if agent.name not in self._repls:
-            given = ReplLimits(
+            limits = ReplLimits(
                 code_limits=agent.code_limits,
                 steps=agent.bounds.steps,
                 memory=coding.settings.memory_mib * _MIB,
@@ -103,7 +103,7 @@ class SessionPython:
                 begins=self._begins,
                 depth=self._depth,
             )
-            repl = Repl(self._record, self._now, self._keeper, given)
+            repl = Repl(self._record, self._now, self._keeper, limits)
             self._repls[agent.name] = repl
         return self._repls[agent.name]
 

@@ -57,25 +57,25 @@ class RemoteServers:
 
     def around(self, provider: Provider, turn: RemoteTurn) -> Provider:
         """Wrap a provider whose requests name the servers that this turn may use."""
-        given = tuple(found for found, why in self._servers(turn) if not why)
-        return _HandingOver(provider, given, turn.mode) if given else provider
+        servers = tuple(server for server, why in self._servers(turn) if not why)
+        return _HandingOver(provider, servers, turn.mode) if servers else provider
 
     def notices(self, turn: RemoteTurn) -> tuple[str, ...]:
         """The servers that this turn cannot use, and why. Subagents have none at all."""
         return tuple(
-            f"the MCP server {found.name} is in remote mode and not used: {why}"
-            for found, why in self._servers(turn)
+            f"the MCP server {server.name} is in remote mode and not used: {why}"
+            for server, why in self._servers(turn)
             if why
         )
 
     def _servers(self, turn: RemoteTurn) -> Iterator[tuple[HostedServer, str]]:
         for config in self.servers:
             try:
-                found = to_hosted(resolve(config, self._environ))
+                server = to_hosted(resolve(config, self._environ))
             except BadInput as error:
                 yield HostedServer(config.name, config.url), str(error)
                 continue
-            yield found, _why_not(found, turn)
+            yield server, _why_not(server, turn)
 
 
 def _why_not(server: HostedServer, turn: RemoteTurn) -> str:

@@ -76,11 +76,11 @@ class SandboxedProgram:
         yield ThinkingDelta(outside)
         prompt = self._prompts.prompt(request.messages, request.system)
         mark = token_hex(16)
-        done = await self._run(self._command(prompt, mark))
-        printed, _, log = (done.start + done.end).partition(mark.encode())
+        result = await self._run(self._command(prompt, mark))
+        printed, _, log = (result.start + result.end).partition(mark.encode())
         reading = ProgramOutputReader(self._spec.output)
         deltas = [*reading.feed(printed), *reading.end()]
-        if failure := self._failure(done, reading):
+        if failure := self._failure(result, reading):
             raise failure
         text = "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
         response, about_run = without_lines(text, self._spec.output.about_run or "$^")
@@ -107,9 +107,9 @@ class SandboxedProgram:
         return f"{command} 2>/tmp/errors || {failed}; echo {mark}; tail -c 4000 /tmp/errors"
 
     async def _run(self, command: str) -> Finished:
-        seen = (*self._spec.keys, *_SETTING_VARIABLES)
-        own = {name: self._environ[name] for name in seen if name in self._environ}
-        given = CommandExtras(
+        names = (*self._spec.keys, *_SETTING_VARIABLES)
+        own = {name: self._environ[name] for name in names if name in self._environ}
+        extras = CommandExtras(
             seen=(os.path.dirname(self._program),), own_tmp=True, environ=own
         )
         try:
@@ -118,28 +118,28 @@ class SandboxedProgram:
                 cwd=self._directory,
                 seconds=_TIMEOUT_SECONDS,
                 confines=Confinement(network=True),
-                extras=given,
+                extras=extras,
             )
         except ToolFailed as error:
             raise Refused(f"{self._spec.label} cannot be started: {error}") from error
 
     def _failure(
-        self, done: Finished, reading: ProgramOutputReader
+        self, result: Finished, reading: ProgramOutputReader
     ) -> ProviderError | None:
-        said = done.end or done.start
-        text = said.decode(errors="replace")
-        if done.timed_out or done.stopped:
+        output = result.end or result.start
+        text = output.decode(errors="replace")
+        if result.timed_out or result.stopped:
             return errors.silent(self._spec, _TIMEOUT_SECONDS, text)
-        if done.code:
+        if result.code:
             return errors.failure(
-                self._spec, self._model, text, errors.describe_end(done.code)
+                self._spec, self._model, text, errors.describe_end(result.code)
             )
         return None if reading.has_text else errors.empty(self._spec, "", text)
 
 
 def _directory(spec: CommandSpec, environ: Mapping[str, str]) -> str:
-    if not (found := empty_directory(environ)):
+    if not (path := empty_directory(environ)):
         raise BadInput(
             f"there is no empty directory to run {spec.label} in: set REFOLD_HOME"
         )
-    return found
+    return path

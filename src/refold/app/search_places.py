@@ -75,7 +75,7 @@ def scope_with_trust(
         if versions is None:
             return ()
         # Omitted files are among the problems of the list.
-        new = [each.path for each in versions.changes if each.trusted is None]
+        new = [change.path for change in versions.changes if change.trusted is None]
         return versions.notices(real, () if trust else new)
 
     return scope, notices

@@ -88,11 +88,11 @@ class ServerPrograms:
         own.append(str(place.home))
         command = config.command
         if launch := launch_of(command):
-            there = installation(place, launch)
-            if there is None:
-                there = await self.installer(server).find_or_install(launch, begin)
-            command = (*there.command, *launch.arguments)
-            own.append(there.directory)
+            program = installation(place, launch)
+            if program is None:
+                program = await self.installer(server).find_or_install(launch, begin)
+            command = (*program.command, *launch.arguments)
+            own.append(program.directory)
         config = replace(
             config,
             command=from_home(command, self._user_home),
@@ -138,8 +138,8 @@ class ServerPrograms:
         for path in from_home(config.writable, self._user_home):
             real = os.path.realpath(path)
             if real in ("/", self._user_home) or any(
-                below(real, each) or (below(each, real) and real != self._user_home)
-                for each in closed
+                below(real, folder) or (below(folder, real) and real != self._user_home)
+                for folder in closed
             ):
                 raise BadInput(
                     f"the MCP server {config.name} cannot change files in {path}: there are keys "

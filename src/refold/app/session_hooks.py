@@ -222,10 +222,10 @@ def load_hooks(
         theirs = os.path.basename(os.path.realpath(own)).startswith("settings")
         files.append(read(content, str(own), trusted_with_all=True, of_claude=theirs))
     if any(os.path.lexists(os.path.join(directory, name)) for name in HOOK_FILES):
-        found, state = project_here(Path(directory), paths, trust=trust)
-        for name, content in hook_files_in(found).items() if state == "trusted" else ():
-            where, theirs = os.path.join(found.folder, name), name.startswith(".claude")
-            files.append(read(content, where, trusted_with_all=False, of_claude=theirs))
+        source, state = project_here(Path(directory), paths, trust=trust)
+        for name, content in hook_files_in(source).items() if state == "trusted" else ():
+            path, theirs = os.path.join(source.folder, name), name.startswith(".claude")
+            files.append(read(content, path, trusted_with_all=False, of_claude=theirs))
     return HookFile(
         tuple(hook for file in files for hook in file.hooks),
         tuple(problem for file in files for problem in file.problems),
@@ -310,13 +310,13 @@ async def _by_function(hook: Hook, document: Mapping[str, object]) -> HookAnswer
                 _load, hook.entry_point
             )
             if inspect.iscoroutinefunction(function):
-                found = function(document)
+                answer = function(document)
             else:
-                found = await anyio.to_thread.run_sync(
+                answer = await anyio.to_thread.run_sync(
                     function, document, abandon_on_cancel=True
                 )
-            if inspect.isawaitable(found):  # also of an object that is called
-                found = await cast("Awaitable[object]", found)
+            if inspect.isawaitable(answer):  # also of an object that is called
+                answer = await cast("Awaitable[object]", answer)
     except TimeoutError:
         return failure_answer(
             hook, f"it ran longer than {hook.seconds:g} seconds, and was abandoned"
@@ -325,12 +325,12 @@ async def _by_function(hook: Hook, document: Mapping[str, object]) -> HookAnswer
         return failure_answer(hook, str(error))
     except (Exception, SystemExit) as error:  # its bug must not end the session
         return failure_answer(hook, f"it raised {type(error).__name__}: {error}")
-    return of_document(hook, found)
+    return of_document(hook, answer)
 
 
 def _entry_point_names(hooks: Sequence[Hook]) -> frozenset[str]:
-    found = find_plugins(HOOK_GROUP) if any(hook.entry_point for hook in hooks) else ()
-    return frozenset(plugin.name for plugin in found)
+    plugins = find_plugins(HOOK_GROUP) if any(hook.entry_point for hook in hooks) else ()
+    return frozenset(plugin.name for plugin in plugins)
 
 
 def _load(name: str) -> Callable[..., Any]:

@@ -79,12 +79,12 @@ class SessionOpener:
             shared.traces.listen(id_, record)
         own = self.turn_context(record, id_, snapshots, child)
         turn_context = MovingTurnContext(own, partial(self._in_worktree, record, id_, own))
-        where = shared.workspace.directory
+        folder = shared.workspace.directory
         shared.models.connections.log(
-            "debug" if child else "info", f"opened in {where} by refold {__version__}", id_
+            "debug" if child else "info", f"opened in {folder} by refold {__version__}", id_
         )
         session = Session(record, turn_context, session_options)
-        place = SessionDirectories(where, shared.workspace.roots[1:])
+        place = SessionDirectories(folder, shared.workspace.roots[1:])
         session.prepare(Opening(place, __version__, id_), _without_a_lost_worktree)
         await (record.look() if look else record.open())
         if shared.traces is not None:
@@ -163,9 +163,9 @@ class SessionOpener:
             # A file trusted here is trusted there.
             trusted = bool(self._resources.system_prompt.trust_root)
             opener = self._at(workspace, trusted=trusted)
-            kept = self._shared.options.keep
+            keep = self._shared.options.keep
             name = opening.id.replace("/", "-")
-            snapshots = workspace.snapshots(name) if kept else None
+            snapshots = workspace.snapshots(name) if keep else None
             session, _ = await opener.open(opening.id, snapshots, session_options, opening)
             async with session:
                 yield session
@@ -174,10 +174,10 @@ class SessionOpener:
 
     def _elsewhere(self, opening: ChildSpec) -> Workspace:
         shared, site = self._shared, self._site
-        where = WorkspaceDirectories(
+        roots = WorkspaceDirectories(
             Path(opening.directory), tuple(map(Path, opening.roots))
         )
-        return Workspace(shared.settings, site.paths, site.environ, where, shared.workspace)
+        return Workspace(shared.settings, site.paths, site.environ, roots, shared.workspace)
 
     def _in_worktree(
         self, record: Recorder, id_: str, own: TurnContext, session: SessionInfo

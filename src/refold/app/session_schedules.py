@@ -60,8 +60,8 @@ class SessionSchedules:
         try:
             return await to_thread.run_sync(self._add, call, prompt, when, every)
         except (BadInput, JournalError) as error:
-            said = str(error)
-            raise ToolFailed(f"{said[:1].upper()}{said[1:]}.") from error
+            text = str(error)
+            raise ToolFailed(f"{text[:1].upper()}{text[1:]}.") from error
 
     def _add(self, call: str, prompt: str, when: str, every: str) -> str:
         view, now = self._record.view, time.time()
@@ -168,7 +168,7 @@ def narrow(settings: Settings, saved: SavedRights) -> Settings:
             profile=profile,
             network=sandbox.network and saved.network,
             user_namespaces=sandbox.user_namespaces and saved.user_namespaces,
-            writable=tuple(each for each in sandbox.writable if each in saved.writable),
+            writable=tuple(path for path in sandbox.writable if path in saved.writable),
         ),
         limits=replace(settings.limits, steps=min(steps, saved.steps)),
         budget=replace(
@@ -187,8 +187,8 @@ def _plans(rule: str) -> bool:
 
 def _least(own: float, saved: float | None) -> float:
     """The lower limit; 0: there is none."""
-    given = [each for each in (own, saved) if each]
-    return min(given, default=0)
+    limits = [limit for limit in (own, saved) if limit]
+    return min(limits, default=0)
 
 
 def _rule_texts(rules: Iterable[str | RuleWithCases]) -> tuple[str, ...]:

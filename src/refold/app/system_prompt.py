@@ -157,15 +157,15 @@ class SystemPromptBuilder:
 
         Raises `BadInput` for a preset that does not exist or cannot be used.
         """
-        found, small = self._look(), material.small
+        parts, small = self._look(), material.small
         window = material.window or self._settings.context.default_window_tokens
-        now = found.environment_small if small else found.environment
+        now = parts.environment_small if small else parts.environment
         rooms = {
             name: system_text.room(name, window, small=small)
             for name in system_text.WINDOW_SHARES
         }
         asked, notices = system_text.instructions(
-            found.instructions.pieces, rooms["instructions"]
+            parts.instructions.pieces, rooms["instructions"]
         )
         others = {"memory": material.memory, "skills": material.skills}
         others["agents"] = material.agents
@@ -325,13 +325,13 @@ class SystemPromptBuilder:
         ordered = sorted(news, key=len)
         look = partial(instructions_of, ordered, self._directory, self.root, known, reading)
         versions = self.versions
-        told = [each.path for each in versions.changes] if versions else []
-        found, empty = await anyio.to_thread.run_sync(look)
+        paths = [each.path for each in versions.changes] if versions else []
+        texts, empty = await anyio.to_thread.run_sync(look)
         self._searched |= empty
-        more = versions.notices(self._directory, told) if versions else ()
-        if not (more or found.files or found.notices):
+        more = versions.notices(self._directory, paths) if versions else ()
+        if not (more or texts.files or texts.notices):
             return None
-        return replace(found, notices=(*found.notices, *more))
+        return replace(texts, notices=(*texts.notices, *more))
 
     def _unread_now(self, real: str) -> str:
         """Without recorded versions, a file newer than the start may be from a command."""
@@ -377,12 +377,12 @@ class SystemPromptBuilder:
         ]
         theirs = [
             PresetFolder(
-                each,
-                escape_name(os.path.relpath(each, self._directory)),
+                path,
+                escape_name(os.path.relpath(path, self._directory)),
                 self.root,
                 self.trusted_text,
             )
-            for each in folders
+            for path in folders
         ]
         own = os.path.join(self._paths.config, _PROMPTS_FOLDER)
         return (*theirs, PresetFolder(own, escape_name(own), "/"))

@@ -280,9 +280,9 @@ class LazyBackground:
 
     @contextmanager
     def movable(self, call_id: str) -> Generator[Handover]:
-        found = self._movable[call_id] = Handover()
+        handover = self._movable[call_id] = Handover()
         try:
-            yield found
+            yield handover
         finally:
             del self._movable[call_id]
 
@@ -300,12 +300,12 @@ class LazyBackground:
 
         False: no such command runs. Raises `BadInput` if too many run there.
         """
-        found = [each for id_, each in self._movable.items() if call_id in ("", id_)]
-        if found and (full := self._commands.full()):
+        handovers = [item for id_, item in self._movable.items() if call_id in ("", id_)]
+        if handovers and (full := self._commands.full()):
             raise BadInput(f"{full}: stop one first")
-        for each in found:
-            each.ask()
-        return bool(found)
+        for item in handovers:
+            item.ask()
+        return bool(handovers)
 
     async def output(self, name: str, *, all_of_it: bool = False) -> BackgroundOutput:
         return await self._commands.output(name, all_of_it=all_of_it)
@@ -382,14 +382,14 @@ class ToolDependencies:
 
     def by_name(self, files: Files, *, teams: bool) -> Mapping[str, object]:
         """Further dependencies of tools by name; `files` is what they can read."""
-        found = (
+        values = (
             {**self._all_dependencies, "team": self._team}
             if teams
             else self._all_dependencies
         )
         if files is self._shared.workspace.files:
-            return found
-        return {**found, **self._reading(files), **self._shared.options.dependencies}
+            return values
+        return {**values, **self._reading(files), **self._shared.options.dependencies}
 
     @cached_property
     def _team(self) -> "Team":
@@ -483,7 +483,7 @@ class ToolDependencies:
         def is_allowed(name: str) -> bool:
             if child is not None and name not in child.tools and name != "mcp__*":
                 return False
-            return named is None or any(fnmatchcase(name, each) for each in named)
+            return named is None or any(fnmatchcase(name, pattern) for pattern in named)
 
         room = window or shared.settings.context.default_window_tokens
         return shared.mcp.offer(agent, own, is_allowed, room)
@@ -495,4 +495,4 @@ class ToolDependencies:
         if position.depth >= position.deepest:
             return ()
         every = self._shared.agents.every("child")
-        return tuple(AgentChoice(each.name, each.description) for each in every)
+        return tuple(AgentChoice(agent.name, agent.description) for agent in every)

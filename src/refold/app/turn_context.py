@@ -98,7 +98,7 @@ class TurnContext:
         agent, preset = view.session.agent, self._preset(view)
         now = agent_of(view, self._shared.agents)
         model, mcp = model_of(models, view, now), self._shared.mcp
-        told = self._render(now, models.traits(model), view).notices
+        notices = self._render(now, models.traits(model), view).notices
         gone = GONE_TEXT.format(agent=agent) if agent and now.name != agent else ""
         unused = preset_notice(now, preset if preset != Settings().preset else "")
         chosen = view.session.preset
@@ -111,7 +111,7 @@ class TurnContext:
         if since is None:
             since = self._new(view, lambda: self._world(view))
         remote = mcp.remote.notices(self._remote_turn(model, now)) if mcp else ()
-        return (*told, *remote, *filter(None, (gone, lost, unused, since)))
+        return (*notices, *remote, *filter(None, (gone, lost, unused, since)))
 
     def _preset(self, view: View) -> str:
         """The chosen preset, or that of the settings if it no longer exists."""
@@ -141,12 +141,12 @@ class TurnContext:
     def _new(self, view: View, world: Callable[[], World]) -> str:
         """The changes since this session was left, in a sentence."""
         before, version = view.conversation.system_prompt, view.session.version_before
-        found = [f"refold {version}, now {view.session.version}"] if version else []
+        changes = [f"refold {version}, now {view.session.version}"] if version else []
         if (
             before != SystemPromptSet()
         ):  # building a world takes long, and a start waits for it
-            found += self._differences(before, world().system_prompt())
-        return SINCE_TEXT.format(what="; ".join(found)) if found else ""
+            changes += self._differences(before, world().system_prompt())
+        return SINCE_TEXT.format(what="; ".join(changes)) if changes else ""
 
     def _differences(self, before: SystemPromptSet, now: SystemPromptSet) -> Sequence[str]:
         """The changes of the system prompt. A new model or agent is the user's choice, and
@@ -155,13 +155,13 @@ class TurnContext:
         if (before.agent, before.model) != (now.agent, now.model):
             return ()
         asking = {t.name for t in self._shared.tools if t.effect is Effect.ASK}
-        told = [
-            replace(each, tools=tuple(t for t in each.tools if t.name not in asking))
-            for each in (before, now)
+        pair = [
+            replace(prompt, tools=tuple(t for t in prompt.tools if t.name not in asking))
+            for prompt in (before, now)
         ]
         from refold.views.system_prompt_diff import differences
 
-        return differences(told[0], told[1], only=_LASTING_PARTS)
+        return differences(pair[0], pair[1], only=_LASTING_PARTS)
 
     def _agent(self, view: View) -> Profile:
         return self._child.agent if self._child else agent_of(view, self._shared.agents)
@@ -174,9 +174,9 @@ class TurnContext:
         traits = shared.models.traits(name)
         role: RoleOptions = getattr(settings.roles, agent.role)
         teams = self._tool_dependencies.teams(view)
-        given = self._tool_dependencies.offer(agent, traits.window, teams=teams)
+        offer = self._tool_dependencies.offer(agent, traits.window, teams=teams)
         reading = (*(child.reading if child else ()), *agent.reading)
-        told = self._render(agent, traits, view)
+        prompt = self._render(agent, traits, view)
         files, commands = self._tool_dependencies.place(reading)
         provider = answering(shared.models, name, role, agent.acting, view.session.format)
         return World(
@@ -187,8 +187,8 @@ class TurnContext:
                 shared.models.price,
                 self._trace if _is_traced(view, settings) else None,
             ),
-            tools=given.active if coded else traits.tools(given.active),
-            deferred=() if traits.small else given.deferred,
+            tools=offer.active if coded else traits.tools(offer.active),
+            deferred=() if traits.small else offer.deferred,
             policies=self._policies_within(agent.bounds.steps, coded=coded),
             rules=(*shared.workspace.rules, *agent.rules),
             mode=settings.permission_mode,
@@ -201,8 +201,8 @@ class TurnContext:
             snapshots=self._resources.snapshots,
             prompt=SystemPrompt(
                 agent.name,
-                told.system,
-                told.parts,
+                prompt.system,
+                prompt.parts,
                 view.session.effort or settings.effort,
                 agent.bounds.output or role.output_tokens or settings.limits.output_tokens,
                 self._schema or Raw(b"null"),
@@ -312,12 +312,12 @@ class TurnContext:
 
     @cached_property
     def _hooks(self) -> "SessionHooks | None":
-        found = self._shared.hooks
-        if found is None:
+        hooks = self._shared.hooks
+        if hooks is None:
             return None
         sessions = self._resources.sessions
         transcript = str(sessions.path(self._id)) if sessions else ""
-        return found.at(self._shared.workspace, transcript)
+        return hooks.at(self._shared.workspace, transcript)
 
     def reread_instructions(self) -> None:
         self._resources.system_prompt.reread()
@@ -444,8 +444,8 @@ def _together(*every: Background) -> Background:
     @asynccontextmanager
     async def all_of_them() -> AsyncGenerator[None, None]:
         async with AsyncExitStack() as stack:
-            for each in every:
-                await stack.enter_async_context(each())
+            for make in every:
+                await stack.enter_async_context(make())
             yield
 
     return all_of_them

@@ -70,7 +70,7 @@ class WorkspaceDirectories(Struct, frozen=True):
 
     @property
     def real(self) -> tuple[str, ...]:
-        return tuple(os.path.realpath(each) for each in (self.directory, *self.more))
+        return tuple(os.path.realpath(path) for path in (self.directory, *self.more))
 
 
 class Workspace:
@@ -85,12 +85,12 @@ class Workspace:
         settings: Settings,
         paths: Paths,
         environ: Mapping[str, str],
-        where: WorkspaceDirectories,
+        directories: WorkspaceDirectories,
         main: "Workspace | None" = None,
         find_secrets: FindSecrets = without_secrets,
     ) -> None:
         self._settings, self._paths, self._environ = settings, paths, environ
-        self._where, self._home, self._main = where, home(environ), main
+        self._where, self._home, self._main = directories, home(environ), main
         self._own = tuple(
             dict.fromkeys(map(os.path.realpath, (paths.config, paths.data, paths.state)))
         )
@@ -106,8 +106,8 @@ class Workspace:
         self.rules: Sequence[Rule] = rules_of(settings.permissions)
         hides = _hide(self.rules)
         self.files: Files = DiskFiles(
-            where.directory,
-            where.more,
+            directories.directory,
+            directories.more,
             unread=self._unread if hides else None,
             unshown=self._unshown,
             find_secrets=self.find_secrets,
@@ -119,7 +119,7 @@ class Workspace:
             Limits(
                 processes=limits.command_processes,
                 memory=limits.command_memory_mib * _MIB,
-                disks=(*where.real, str(paths.data), _temporary(environ)),
+                disks=(*directories.real, str(paths.data), _temporary(environ)),
             ),
         )
 
@@ -181,11 +181,11 @@ class Workspace:
         )
         limits = self.commands.limits
         beside = self.sandbox
-        found = ShellCommands(
+        commands = ShellCommands(
             self._environ, lambda: find(self._environ, config, beside), limits
         )
-        found.gate = self.commands.gate if writes else None
-        return found.hiding(lambda: tuple(key_paths(self._home)))
+        commands.gate = self.commands.gate if writes else None
+        return commands.hiding(lambda: tuple(key_paths(self._home)))
 
     @property
     def reads_only(self) -> bool:
@@ -214,8 +214,8 @@ class Workspace:
         """The snapshots to restore files; None if the settings disable them."""
         if not self._settings.checkpoints:
             return None
-        where, paths, environ = self._where.real, self._paths, self._environ
-        return LazySnapshots(lambda: checkpoints(where, paths, environ, session))
+        roots, paths, environ = self._where.real, self._paths, self._environ
+        return LazySnapshots(lambda: checkpoints(roots, paths, environ, session))
 
     def notices(self) -> tuple[str, ...]:
         """Missing protection, as sentences for the user."""
@@ -340,13 +340,13 @@ class Workspace:
         for folder in filter(facts.outside, folders_with_unreadable(rules, facts)):
             near = islice(_nearest(folder, self._where.real), _MAX_OTHER_PATHS)
             elsewhere.update(path for path in near if unreadable(path, rules, facts))
-        found = [
+        paths = [
             path
             for root in self._where.real
             for path in _files(root)
             if unreadable(path, rules, facts)
         ]
-        return (*found, *elsewhere, *(self._main._all_unread(rules) if self._main else ()))
+        return (*paths, *elsewhere, *(self._main._all_unread(rules) if self._main else ()))
 
 
 def check_tools(rules: Sequence[Rule], tools: Sequence[Tool]) -> None:
@@ -489,8 +489,8 @@ def _nearest(folder: str, without: Sequence[str]) -> Iterator[str]:
 
 
 def _files(root: str) -> Sequence[str]:
-    found = list[str]()
+    paths = list[str]()
     for folder, folders, names in os.walk(root):
         folders[:] = [name for name in folders if name not in _SKIP_DIRS]
-        found += [os.path.join(folder, name) for name in (*names, *folders)]
-    return found
+        paths += [os.path.join(folder, name) for name in (*names, *folders)]
+    return paths

@@ -49,9 +49,9 @@ def instructions_of(
         file = InstructionFile(paths[0], root, directory)
         if file.real in known:
             continue
-        found = read([file])
-        notices += found.notices
-        text = "\n\n".join(piece.text for piece in found.pieces)
+        instructions = read([file])
+        notices += instructions.notices
+        text = "\n\n".join(piece.text for piece in instructions.pieces)
         if text:
             files.append((file.real, _cut(text, file.display_name)))
         else:

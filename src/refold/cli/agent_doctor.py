@@ -44,7 +44,7 @@ def run(args: Namespace) -> int:
         model = app.models.check(start.model or app.models.full(app.model_of(View())))
     except BadInput as error:
         fault = str(error)
-    given = tools_of(profile, app.tools)
+    tools = tools_of(profile, app.tools)
     rules = (*app.workspace.rules, *profile.rules)
     mode = profile.mode or app.mode
     write(f"agent  {profile.name}  ({on_one_line(profile.where) or 'built in'})\n")
@@ -54,10 +54,10 @@ def run(args: Namespace) -> int:
         else f"model  missing: {on_one_line(fault)}\n"
     )
     verdicts: list[tuple[Tool, Verdict]] = [
-        (t, _verdict(t, app, rules, mode)) for t in (*given.active, *given.deferred)
+        (t, _verdict(t, app, rules, mode)) for t in (*tools.active, *tools.deferred)
     ]
     for verdict in _VERDICT_LABELS:
-        names = [t.name for t, found in verdicts if found == verdict]
+        names = [t.name for t, result in verdicts if result == verdict]
         write(f"{_VERDICT_LABELS[verdict]:19}  {', '.join(names) or '-'}\n")
     write(_limits(verdicts, app, rules, mode))
     app.workspace.close()
@@ -88,12 +88,12 @@ def _sample(tool: "Tool", command: str) -> Mapping[str, object]:
     """Return sample arguments for a call."""
     schema: dict[str, Any] = msgspec.json.decode(tool.spec.parameters)
     kinds = {"integer": 1, "number": 1, "boolean": True}
-    found: dict[str, object] = {
+    values: dict[str, object] = {
         name: about["enum"][0] if "enum" in about else kinds.get(about.get("type"), _A_FILE)
         for name, about in schema["properties"].items()
         if name in schema["required"]
     }
-    return found | ({"command": command} if "command" in found else {})
+    return values | ({"command": command} if "command" in values else {})
 
 
 def _limits(

@@ -63,12 +63,12 @@ def _list(args: Namespace, *, trust: bool = False) -> int:
     place, changed = scope_with_trust(here(), paths(os.environ), os.environ, trust=trust)
     agents = _load_registry(place, args.agents, trust=trust)
     profiles = agents.every()
-    wide = max(cells(each.name) for each in profiles)
-    for each in profiles:
+    wide = max(cells(profile.name) for profile in profiles)
+    for profile in profiles:
         if args.json:
-            print_document(_document(each))
+            print_document(_document(profile))
         else:
-            write(_line(each, wide))
+            write(_line(profile, wide))
     unheeded = _ignored_note(args.agents, trust=trust)
     for problem in (unheeded, trust_notice(place), *agents.problems, *changed()):
         if problem:
@@ -111,8 +111,8 @@ def _tools() -> frozenset[str]:
 
 
 def _line(profile: Profile, wide: int) -> str:
-    works, where = _USE_LABELS[profile.use], on_one_line(profile.where)
-    about = ", ".join(filter(None, (works and f"works {works}", where)))
+    works, place = _USE_LABELS[profile.use], on_one_line(profile.where)
+    about = ", ".join(filter(None, (works and f"works {works}", place)))
     pad = " " * (wide - cells(profile.name))
     more = f"  ({about})" if about else ""
     return f"{profile.name}{pad}  {on_one_line(profile.description)}{more}\n"

@@ -54,10 +54,10 @@ def join(id_: str, *, full: bool = False) -> int:
 
 def launch_to_join(home: SessionIndex, session: str) -> Launch:
     """A start where this session works, with the settings that hold there."""
-    places, where = paths(os.environ), find_directory(home, session, here())
-    loaded = load_here(where.directory, places, os.environ, {}, trust=False)
+    places, place = paths(os.environ), find_directory(home, session, here())
+    loaded = load_here(place.directory, places, os.environ, {}, trust=False)
     options = LaunchOptions(
-        directory=where.directory, more_roots=where.roots, given=loaded.limits_of_flags
+        directory=place.directory, more_roots=place.roots, given=loaded.limits_of_flags
     )
     return Launch(App(loaded.settings, places, os.environ, options), commands=command_names)
 

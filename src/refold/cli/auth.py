@@ -42,10 +42,10 @@ class KeyContext(Struct, frozen=True):
     keys: Keys
 
     def spec(self, name: str) -> ProviderSpec:
-        found = catalog.find(name, self.specs)
-        if not self.keys.need_key(found):
-            raise BadInput(f"{found.label} asks for no key")
-        return found
+        spec = catalog.find(name, self.specs)
+        if not self.keys.need_key(spec):
+            raise BadInput(f"{spec.label} asks for no key")
+        return spec
 
     def needs(self, spec: ProviderSpec) -> bool:
         try:
@@ -112,8 +112,8 @@ def _set(context: KeyContext, args: Namespace) -> int:
     else:
         credentials.store(file, spec.name, key)
         _remove_from_keyring(spec.name)  # it would go before the file
-    where = "in the keyring" if args.keyring else f"in {file}"
-    write(f"The key of {spec.label} ({_ends(key)}) is stored {where}.\n")
+    place = "in the keyring" if args.keyring else f"in {file}"
+    write(f"The key of {spec.label} ({_ends(key)}) is stored {place}.\n")
     if not args.keyring and (open_ := credentials.open_to_others(file)):
         print_error(open_)
     for first in _before(context, spec):
@@ -146,8 +146,8 @@ def _read_piped_key() -> str:
 
 def _before(context: KeyContext, spec: ProviderSpec) -> Iterator[str]:
     """Return the sources that are tried before those in which we store keys."""
-    if held := context.keys.in_environment(spec):
-        yield f"the key in {held.variable} (environment)"
+    if key := context.keys.in_environment(spec):
+        yield f"the key in {key.variable} (environment)"
     if context.keys.command(spec):
         yield "the key_command in the settings"
 
@@ -155,10 +155,10 @@ def _before(context: KeyContext, spec: ProviderSpec) -> Iterator[str]:
 def _list(context: KeyContext, *, as_json: bool) -> int:
     rows: list[dict[str, str | None]] = []
     for spec in context.specs:
-        source, held = _source(context, spec)
+        source, key = _source(context, spec)
         if source or context.needs(spec):
-            variable = held.variable if held else ""
-            ends = _ends(held.key) if held else None
+            variable = key.variable if key else ""
+            ends = _ends(key.key) if key else None
             rows.append({"provider": spec.name, "from": source or None,
                          "variable": variable or None, "ends": ends})  # fmt: skip
     wide = max(len(row["provider"] or "") for row in rows) if rows else 0
@@ -166,8 +166,8 @@ def _list(context: KeyContext, *, as_json: bool) -> int:
         if as_json:
             print_document(row)
         else:
-            where = " ".join(filter(None, (row["from"] or "none", row["variable"])))
-            write(f"{row['provider']:<{wide}}  {row['ends'] or '':<5}  {where}\n")
+            origin = " ".join(filter(None, (row["from"] or "none", row["variable"])))
+            write(f"{row['provider']:<{wide}}  {row['ends'] or '':<5}  {origin}\n")
     if context.keys.trouble:
         print_error(on_one_line(context.keys.trouble))
     return 0
@@ -178,10 +178,10 @@ def _source(context: KeyContext, spec: ProviderSpec) -> tuple[str, FoundKey | No
     if not context.keys.in_environment(spec) and context.keys.command(spec):
         return "key_command", None
     try:
-        held = context.keys.find_quietly(spec)
+        key = context.keys.find_quietly(spec)
     except BadInput:
         return "", None
-    return (held.source if held else ""), held
+    return (key.source if key else ""), key
 
 
 async def _test(context: KeyContext, name: str) -> int:
@@ -189,40 +189,40 @@ async def _test(context: KeyContext, name: str) -> int:
     verdicts: list[bool] = []
     for spec in specs:
         try:
-            held = context.keys.find_quietly(spec)
-            if held is None and not name:
+            key = context.keys.find_quietly(spec)
+            if key is None and not name:
                 continue
-            said, good = await _check_key(context, spec, held)
+            text, good = await _check_key(context, spec, key)
         except BadInput as error:
-            said, good = str(error), False
+            text, good = str(error), False
         verdicts.append(good)
-        write(f"{spec.name}: {on_one_line(said)}\n")
+        write(f"{spec.name}: {on_one_line(text)}\n")
     if not verdicts:
         print_note("no provider has a key (refold auth set PROVIDER stores one)")
     return 0 if verdicts and all(verdicts) else 1
 
 
 async def _check_key(
-    context: KeyContext, spec: ProviderSpec, held: FoundKey | None
+    context: KeyContext, spec: ProviderSpec, key: FoundKey | None
 ) -> tuple[str, bool]:
-    if held is None:
+    if key is None:
         if context.needs(spec):
             return f"there is no key (refold auth set {spec.name} stores one)", False
         return "there is no key, and none is needed", True
-    what = f"the key {_ends(held.key)} ({_where(held)})"
+    subject = f"the key {_ends(key.key)} ({_where(key)})"
     try:
-        await try_key(spec, context.environ, held.text_for_wire)
+        await try_key(spec, context.environ, key.text_for_wire)
     except Refused as error:
-        return f"{what} was not accepted: {error}", False
+        return f"{subject} was not accepted: {error}", False
     except (ProviderError, BadInput) as error:
-        return f"{what} was not tried: {error}", False
+        return f"{subject} was not tried: {error}", False
     if spec.name in _ASKED_ELSEWHERE:
-        return f"{what} is accepted", True
+        return f"{subject} is accepted", True
     try:
         await try_key(spec, context.environ, _PROBE_KEY)
     except ProviderError:
-        return f"{what} is accepted", True
-    return f"{spec.label} lists its models for any key, so {what} was not verified", True
+        return f"{subject} is accepted", True
+    return f"{spec.label} lists its models for any key, so {subject} was not verified", True
 
 
 async def try_key(spec: ProviderSpec, environ: Mapping[str, str], key: str) -> None:
@@ -250,7 +250,7 @@ def _remove(context: KeyContext, name: str) -> int:
         write(f"The key of {name} was removed from {' and '.join(gone)}.\n")
     else:
         print_error(f"no key of {name} was kept")
-    for first in (each for spec in specs for each in _before(context, spec)):
+    for first in (line for spec in specs for line in _before(context, spec)):
         print_error(f"{first} is still there")
     return 0 if gone else 1
 
@@ -265,8 +265,8 @@ def _remove_from_keyring(provider: str) -> bool:
         return False
 
 
-def _where(held: FoundKey) -> str:
-    return f"{held.source} {held.variable}".strip()
+def _where(key: FoundKey) -> str:
+    return f"{key.source} {key.variable}".strip()
 
 
 def _ends(key: str) -> str:

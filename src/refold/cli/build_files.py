@@ -91,15 +91,15 @@ def read_project(root: Path) -> Project:
     cargo = _table(_toml(root, "Cargo.toml"), "package")
     described = (_table(python, "project"), node, cargo)
     whole = [*_task_runners(root)]
-    named = {each.purpose for each in whole}
+    named = {item.purpose for item in whole}
     # `make test` names what to run; the commands behind it are not needed.
     parts = (*_node(root, node), *_python(root, python), *_build_tools(root))
-    commands = [*whole, *(each for each in parts if each.purpose not in named)]
+    commands = [*whole, *(item for item in parts if item.purpose not in named)]
     return Project(
         name=_first(described, "name") or root.resolve().name,
         description=" ".join(_first(described, "description").split())[:_MAX_ABOUT_CHARS],
         languages=tuple(dict.fromkeys(_languages(root, python, node))),
-        commands=tuple({each.line: each for each in reversed(commands)}.values())[::-1],
+        commands=tuple({item.line: item for item in reversed(commands)}.values())[::-1],
     )
 
 
@@ -132,7 +132,7 @@ def _node(root: Path, package: dict[str, Any]) -> Iterator[Command]:
 
 def _python(root: Path, project: dict[str, Any]) -> Iterator[Command]:
     runner, install = next(
-        ((runner, how) for lock, runner, how in _PYTHON_RUNNERS if _has(root, lock)),
+        ((runner, way) for lock, runner, way in _PYTHON_RUNNERS if _has(root, lock)),
         ("", ""),
     )
     if not install and _table(project, "build-system"):
@@ -161,13 +161,13 @@ def _build_tools(root: Path) -> Iterator[Command]:
 def _by_purpose(names: Iterable[str], line: str) -> Iterator[Command]:
     """The targets or scripts that have a common purpose, in the order of purposes."""
     known = [name for name in dict.fromkeys(names) if _NAME_PATTERN.fullmatch(name)]
-    found = [
+    matches = [
         Command(purpose[0], line.format(name))
         for purpose in _PURPOSE_WORDS
         for name in known
         if name in purpose or (":" in name and name.partition(":")[0] in purpose)
     ]
-    yield from found[:_MAX_COMMANDS]
+    yield from matches[:_MAX_COMMANDS]
 
 
 def _has(root: Path, *names: str) -> bool:
@@ -193,14 +193,14 @@ def _toml(root: Path, name: str) -> dict[str, Any]:
 
 def _json(root: Path, name: str) -> dict[str, Any]:
     with suppress(ValueError, RecursionError):
-        found: object = json.loads(_text(root, name) or "{}")
-        return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+        value: object = json.loads(_text(root, name) or "{}")
+        return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
     return {}
 
 
 def _table(document: dict[str, Any], name: str) -> dict[str, Any]:
-    found = document.get(name)
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    value = document.get(name)
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def _first(documents: Iterable[dict[str, Any]], key: str) -> str:

@@ -55,8 +55,8 @@ class Command(Struct, frozen=True):
 def with_subcommands(command: Command) -> Iterator[Command]:
     """The command and all its subcommands."""
     yield command
-    for each in command.commands:
-        yield from with_subcommands(each)
+    for child in command.commands:
+        yield from with_subcommands(child)
 
 
 def usage(command: Command) -> str:
@@ -113,16 +113,16 @@ def _command(path: tuple[str, ...], parser: Parser, about: str) -> Command:
             flags.append(Flag(tuple(action.option_strings), action.help or "", value))
         else:
             words.append(Positional(_value(action), action.help or ""))
-    said = about or (parser.description or "").partition("\n")[0]
-    return Command(path, said, tuple(flags), tuple(words), tuple(_below(parser, path)))
+    summary = about or (parser.description or "").partition("\n")[0]
+    return Command(path, summary, tuple(flags), tuple(words), tuple(_below(parser, path)))
 
 
 def _below(parser: Parser, path: tuple[str, ...]) -> Iterator[Command]:
     for action in parser.actions():
         abouts = helps(action)
-        for name, each in subcommands(action).items():
+        for name, child in subcommands(action).items():
             if name != HIDDEN_SUBCOMMAND:
-                yield _command((*path, name), each, abouts.get(name, ""))
+                yield _command((*path, name), child, abouts.get(name, ""))
 
 
 def _value(action: Action) -> Value:

@@ -100,7 +100,7 @@ def _add_completers(parser: Parser, *, first: bool = False) -> None:
 
 
 def _subcommands(**_: object) -> dict[str, str]:
-    return {each.name: each.help for each in SUBCOMMANDS.values()}
+    return {entry.name: entry.help for entry in SUBCOMMANDS.values()}
 
 
 Find: TypeAlias = Callable[[], Iterator[tuple[str, str]]]
@@ -172,7 +172,7 @@ def _providers() -> Iterator[tuple[str, str]]:
 def _agents() -> Iterator[tuple[str, str]]:
     from refold.cli.agents import agents_here
 
-    yield from ((each.name, each.description) for each in agents_here().every("main"))
+    yield from ((agent.name, agent.description) for agent in agents_here().every("main"))
 
 
 def _presets() -> Iterator[tuple[str, str]]:
@@ -186,7 +186,7 @@ def _presets() -> Iterator[tuple[str, str]]:
         roots=(os.path.realpath(directory),), trust=False, unread=lambda _: ""
     )
     system_prompt = SystemPromptBuilder(settings, places, os.environ, ground)
-    yield from ((each.name, each.description) for each in system_prompt.presets()[0])
+    yield from ((preset.name, preset.description) for preset in system_prompt.presets()[0])
 
 
 def _settings() -> Iterator[tuple[str, str]]:

@@ -55,20 +55,20 @@ def add_arguments(config: ArgumentParser) -> None:
     put.add_argument("value", metavar="VALUE")
     remove = subparsers.add_parser("unset", help="remove a setting from a file")
     remove.add_argument("key", metavar="KEY")
-    where = subparsers.add_parser("path", help="list the settings files")
-    where.add_argument("--json", action="store_true", help="print JSON lines")
+    path = subparsers.add_parser("path", help="list the settings files")
+    path.add_argument("--json", action="store_true", help="print JSON lines")
     edit = subparsers.add_parser(
         "edit", help="edit a settings file in your editor, then check it"
     )
-    for each in (put, remove, edit):
-        _add_file(each)
+    for child in (put, remove, edit):
+        _add_file(child)
 
 
 def _add_file(parser: ArgumentParser) -> None:
-    whose = parser.add_mutually_exclusive_group()
-    whose.add_argument("--project", dest="whose", action="store_const", const="project",
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--project", dest="whose", action="store_const", const="project",
         default="user", help="use .refold/config.toml of this directory")  # fmt: skip
-    whose.add_argument("--local", dest="whose", action="store_const", const="project-local",
+    group.add_argument("--local", dest="whose", action="store_const", const="project-local",
         help="use .refold/config.local.toml, which is not committed")  # fmt: skip
 
 
@@ -87,47 +87,47 @@ def run(args: Namespace) -> int:
             return _change(file_of(args.whose, folder, places), args)
 
 
-def _show(found: SettingOrigins, places: Paths, asked: Namespace) -> int:
+def _show(origins: SettingOrigins, places: Paths, asked: Namespace) -> int:
     masks = masks_of(os.environ, places)
-    settings = settings_without_secrets(found, masks, tuple(asked.keys))
+    settings = settings_without_secrets(origins, masks, tuple(asked.keys))
     if asked.json:
-        for each in settings:
-            print_document({"key": each.key, "value": each.value, "where": each.where,
-                   "says": msgspec.to_builtins(each.says)})  # fmt: skip
+        for item in settings:
+            print_document({"key": item.key, "value": item.value, "where": item.where,
+                   "says": msgspec.to_builtins(item.says)})  # fmt: skip
     else:
         write("".join(f"{line}\n" for line in lines(settings, whole=asked.origin)))
-    _tell_unheeded(found)
-    return _tell(found, masks)
+    _tell_unheeded(origins)
+    return _tell(origins, masks)
 
 
-def _get(found: SettingOrigins, places: Paths, key: str) -> int:
-    name, there = canonical(key), settings_of_key(key, found.values)
-    if name not in there:
+def _get(origins: SettingOrigins, places: Paths, key: str) -> int:
+    name, known = canonical(key), settings_of_key(key, origins.values)
+    if name not in known:
         raise BadInput(f"{key} is a table of settings: `refold config show {key}` shows it")
     masks = masks_of(os.environ, places)
-    value = without_secrets(name, msgspec.to_builtins(there[name]), masks)
+    value = without_secrets(name, msgspec.to_builtins(known[name]), masks)
     text = "" if value is None else value  # unset, and without a default
     print_answer(text if isinstance(text, str) else value_in_toml(text))
-    return _tell(found, masks)
+    return _tell(origins, masks)
 
 
 def _change(file: SettingsFile, args: Namespace) -> int:
-    where = on_one_line(str(file.path))
+    place = on_one_line(str(file.path))
     if args.what == "set":
         masks = masks_of(os.environ, file.places)
         doubt = _doubt(file, args.key, args.value)
-        kept = without_secrets(args.key, set_value(file, args.key, args.value), masks)
-        value = value_in_toml(kept)
-        write(f"{on_one_line(args.key)} = {on_one_line(value)} is set in {where}.\n")
+        data = without_secrets(args.key, set_value(file, args.key, args.value), masks)
+        value = value_in_toml(data)
+        write(f"{on_one_line(args.key)} = {on_one_line(value)} is set in {place}.\n")
         if doubt:
             print_error(on_one_line(doubt))
     elif unset(file, args.key):
-        write(f"{on_one_line(args.key)} is not set in {where} any more.\n")
+        write(f"{on_one_line(args.key)} is not set in {place} any more.\n")
     else:
         settings_of_key(
             args.key, origins_report(file.folder, file.places, os.environ).values
         )  # is it one?
-        print_error(f"{on_one_line(args.key)} is not set in {where}")
+        print_error(f"{on_one_line(args.key)} is not set in {place}")
         return 1
     _tell_overridden(file, args.key)
     return 0
@@ -136,24 +136,24 @@ def _change(file: SettingsFile, args: Namespace) -> int:
 def _path(folder: Path, places: Paths, *, as_json: bool) -> int:
     state = origins_report(folder, places, os.environ).state
     whose: tuple[Whose, ...] = ("user", "project", "project-local")
-    for each in whose:
-        file = file_of(each, folder, places)
+    for owner in whose:
+        file = file_of(owner, folder, places)
         there = file.path.is_file()
-        counts = there and (each == "user" or state == "trusted")
+        counts = there and (owner == "user" or state == "trusted")
         if as_json:
             print_document(
-                {"whose": each, "path": str(file.path), "there": there, "counts": counts}
+                {"whose": owner, "path": str(file.path), "there": there, "counts": counts}
             )
         else:
             note = "" if counts else "  (does not exist)" if not there else "  (is ignored)"
-            write(f"{each:<13}  {on_one_line(str(file.path))}{note}\n")
+            write(f"{owner:<13}  {on_one_line(str(file.path))}{note}\n")
     return 0
 
 
-def _tell(found: SettingOrigins, masks: Redactor) -> int:
-    for problem in problems(found, masks):
+def _tell(origins: SettingOrigins, masks: Redactor) -> int:
+    for problem in problems(origins, masks):
         print_error(problem)
-    return 1 if found.problems else 0
+    return 1 if origins.problems else 0
 
 
 def _doubt(file: SettingsFile, key: str, value: str) -> str:
@@ -174,21 +174,21 @@ def _doubt(file: SettingsFile, key: str, value: str) -> str:
     return ModelOffers(models, settings, os.environ).doubt(value)
 
 
-def _tell_unheeded(found: SettingOrigins) -> None:
-    if found.state in ("new", "changed"):
-        print_error(reason_settings_ignored(found.project, found.state))
+def _tell_unheeded(origins: SettingOrigins) -> None:
+    if origins.state in ("new", "changed"):
+        print_error(reason_settings_ignored(origins.project, origins.state))
 
 
 def _tell_overridden(file: SettingsFile, key: str) -> None:
     """Report if a stronger layer overrides what was written."""
-    found = origins_report(file.folder, file.places, os.environ)
-    says = found.chain.get(canonical(key), ())
+    origins = origins_report(file.folder, file.places, os.environ)
+    says = origins.chain.get(canonical(key), ())
     if not canonical(key).startswith("permissions.") and says:
         last = says[-1]
         if not last.place.startswith(f"{file.display_name}:"):
             print_error(f"{on_one_line(last.where)} takes precedence")
-    _tell_unheeded(found)
-    _tell(found, masks_of(os.environ, file.places))
+    _tell_unheeded(origins)
+    _tell(origins, masks_of(os.environ, file.places))
 
 
 _EMPTY_FILE = "# docs/settings.md says what can stand here.\n"
@@ -196,8 +196,8 @@ _EMPTY_FILE = "# docs/settings.md says what can stand here.\n"
 
 def edit_file(file: SettingsFile) -> int:
     """Exit code 1 if nothing new counts. Raises `BadInput`."""
-    command, there = editor("write refold config set KEY VALUE"), file.text()
-    before = there or _EMPTY_FILE
+    command, text = editor("write refold config set KEY VALUE"), file.text()
+    before = text or _EMPTY_FILE
     aside = file.path.with_name(f"{file.path.stem}.edited{file.path.suffix}")
     if os.path.lexists(aside) and (aside.is_symlink() or not _holds(aside, before)):
         raise BadInput(
@@ -217,13 +217,13 @@ def edit_file(file: SettingsFile) -> int:
             write(f"{on_one_line(str(file.path))} stays as it was.\n")
             return 0
         try:
-            put(file, after, instead=there)
+            put(file, after, instead=text)
         except BadInput as error:
             print_error(on_one_line(str(error)))
             if _again():
                 continue
-            where = on_one_line(str(aside))
-            print_error(f"nothing was changed; what you wrote is in {where}")
+            place = on_one_line(str(aside))
+            print_error(f"nothing was changed; what you wrote is in {place}")
             return 1
         aside.unlink(missing_ok=True)
         write(f"{on_one_line(str(file.path))} is written.\n")

@@ -30,17 +30,17 @@ def report_of(error: Exception, arguments: Sequence[str]) -> str:
     if not book.write("error", whole):
         return visible(whole)
     short = "".join(traceback.format_exception_only(error)).strip()
-    what = on_one_line(clean(short, masks))[:300]
-    where = on_one_line(str(book.file))
-    return f"refold: internal error: {what}; the details are in {where}"
+    text = on_one_line(clean(short, masks))[:300]
+    place = on_one_line(str(book.file))
+    return f"refold: internal error: {text}; the details are in {place}"
 
 
 def _is_log_on(places: Paths, arguments: Sequence[str]) -> bool:
     """Return True if the log may be written: not with --no-session, nor if it is off."""
     try:
-        found = vars(parse(arguments))
-        flags = {"log_level": found.get("log_level")}
+        options = vars(parse(arguments))
+        flags = {"log_level": options.get("log_level")}
         settings = load(places.settings, os.environ, flags).settings
     except RefoldError:
         return True
-    return not found.get("no_session") and settings.log_level != "off"
+    return not options.get("no_session") and settings.log_level != "off"

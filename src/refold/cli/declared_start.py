@@ -32,20 +32,20 @@ def start_from_declarations(args: Namespace, directory: Path) -> DeclaredStart:
         settled = load_here(directory, places, os.environ, {}, trust=args.trust).settings
         chosen = settled.agent if settled.agent != "main" else agents.default
     known = tool_names()
-    profiles = tuple(profile_of(each, known) for each in agents.agents)
+    profiles = tuple(profile_of(agent, known) for agent in agents.agents)
     tools = every_command_tool(agents.agents)
     one = agents.find(chosen or "")
     if one is None:
         return DeclaredStart(profiles, tools=tools)
-    made = overlay_of(one)
+    overlay = overlay_of(one)
     return DeclaredStart(
         profiles,
-        made.model,
-        made.settings,
+        overlay.model,
+        overlay.settings,
         allow_rules(one),
-        made.environ,
-        made.address,
-        made.notices,
+        overlay.environ,
+        overlay.address,
+        overlay.notices,
         tools,
     )
 
@@ -60,7 +60,7 @@ def load_declared_profiles(
         load_declared_agents(directory, places, trust=trust, given=given),
         tool_names(),
     )
-    return tuple(profile_of(each, known) for each in agents.agents)
+    return tuple(profile_of(agent, known) for agent in agents.agents)
 
 
 def load_declared_agents(
@@ -71,12 +71,12 @@ def load_declared_agents(
     from refold.config.folder_settings import project_here
     from refold.declared.agent_files import find_declared
 
-    there, state = project_here(directory, places, trust=trust)
-    agents = find_declared(there, state, places, os.environ, given)
-    for each in agents.agents:
-        if each.variant.name in BUILTIN_AGENTS or each.variant.name in AGENT_ALIASES:
+    folder, state = project_here(directory, places, trust=trust)
+    agents = find_declared(folder, state, places, os.environ, given)
+    for item in agents.agents:
+        if item.variant.name in BUILTIN_AGENTS or item.variant.name in AGENT_ALIASES:
             raise BadInput(
-                f"{each.where}: {each.variant.name!r} is a built-in agent: give yours another name"
+                f"{item.where}: {item.variant.name!r} is a built-in agent: give yours another name"
             )
     return agents
 

@@ -39,16 +39,16 @@ def add_arguments(doctor: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    seen, room = list[Finding](), columns(0)
-    for each in look(offline=args.offline):
-        seen.append(each)
+    findings, room = list[Finding](), columns(0)
+    for finding in look(offline=args.offline):
+        findings.append(finding)
         if args.json:
-            print_document(each)
+            print_document(finding)
         else:
-            write("".join(f"{line}\n" for line in lines([each], room)))
+            write("".join(f"{line}\n" for line in lines([finding], room)))
     if not args.json:
-        write(f"{summary(seen)}\n")
-    return 1 if any(each.state == "wrong" for each in seen) else 0
+        write(f"{summary(findings)}\n")
+    return 1 if any(finding.state == "wrong" for finding in findings) else 0
 
 
 def look(*, offline: bool) -> Iterator[Finding]:
@@ -62,13 +62,13 @@ def look(*, offline: bool) -> Iterator[Finding]:
         directory, checks = Path("/"), _FOLDERLESS_CHECKS
     masks = masks_of(os.environ, places)
     ground = CheckContext(directory, places, os.environ, offline=offline)
-    told = set[str]()
+    texts = set[str]()
     for name, check in checks.items():
-        for each in _run_check(name, check, ground):
-            if each.state == "ok" or each.said not in told:  # several need the same
-                told.add(each.said)
-                said, do = clean(each.said, masks), clean(each.do, masks)
-                yield Finding(each.about, each.state, said, do)
+        for finding in _run_check(name, check, ground):
+            if finding.state == "ok" or finding.said not in texts:  # several need the same
+                texts.add(finding.said)
+                text, do = clean(finding.said, masks), clean(finding.do, masks)
+                yield Finding(finding.about, finding.state, text, do)
 
 
 _PROVIDER_SECONDS = 5.0  # seconds for each provider, all asked at once
@@ -91,13 +91,13 @@ def model(ground: CheckContext) -> Iterator[Finding]:
     priced = models.price(name, Usage(fresh=1)) is not None
     about = [f"{window:,} tokens" if window else "window unknown"]
     about += ["price known" if priced else "price unknown"]
-    said = f"{name} ({', '.join(about)})"
+    text = f"{name} ({', '.join(about)})"
     if priced and window:
-        yield Finding("model", "ok", said)
+        yield Finding("model", "ok", text)
     else:
         table = f'[prices."{name}"]'
         yield Finding(
-            "model", "warning", said,
+            "model", "warning", text,
             f"refold models --refresh asks its provider, or set it in {table}; "
             "until then budgets count tokens",
         )  # fmt: skip
@@ -107,17 +107,17 @@ def local(ground: CheckContext) -> Iterator[Finding]:
     """Embedded models, and how fast one is: the chosen one, or else the smallest."""
     from refold.provider.local.download import is_runtime_installed
 
-    there = ground.models.connections.list_installed()
-    if not there:
+    models = ground.models.connections.list_installed()
+    if not models:
         return
-    names = ", ".join(there)
+    names = ", ".join(models)
     if not is_runtime_installed():
         yield Finding("local", "warning", f"{names}, but llama.cpp is missing",
             "refold local status says how to get it")  # fmt: skip
         return
     yield Finding("local", "ok", names)
     connections = ground.models.connections
-    servers = [connections.server_of_embedded(name) for name in there]
+    servers = [connections.server_of_embedded(name) for name in models]
     chosen = ""
     with suppress(BadInput):  # `model` says it
         chosen = ground.model.removeprefix(LOCAL_PREFIX)
@@ -153,15 +153,15 @@ def reach(ground: CheckContext) -> Iterator[Finding]:
 
 
 async def _all(ground: CheckContext, asked: list[ProviderSpec]) -> list[Finding]:
-    found: dict[str, Finding] = {}
+    findings: dict[str, Finding] = {}
 
     async def one(spec: ProviderSpec) -> None:
-        found[spec.name] = await _one(ground, spec)
+        findings[spec.name] = await _one(ground, spec)
 
     async with anyio.create_task_group() as group:
         for spec in asked:
             group.start_soon(one, spec)
-    return [found[spec.name] for spec in asked]
+    return [findings[spec.name] for spec in asked]
 
 
 async def _one(ground: CheckContext, spec: ProviderSpec) -> Finding:
@@ -172,11 +172,11 @@ async def _one(ground: CheckContext, spec: ProviderSpec) -> Finding:
         return Finding(
             about, "ok", f"{spec.name}: not asked, its key_command would run", do
         )
-    held = keys.in_environment(spec) or keys.in_file(spec)
+    key = keys.in_environment(spec) or keys.in_file(spec)
     try:
         with anyio.fail_after(_PROVIDER_SECONDS):
             listed = await list_models(
-                spec, ground.environ, key=held.text_for_wire if held else "",
+                spec, ground.environ, key=key.text_for_wire if key else "",
                 connecting=_PROVIDER_SECONDS, idle=_PROVIDER_SECONDS,
             )  # fmt: skip
     except TimeoutError:

@@ -99,16 +99,16 @@ def program(ground: CheckContext) -> Iterator[Finding]:
 def sandbox(ground: CheckContext) -> Iterator[Finding]:
     wished = ground.setting_origins.settings.sandbox
     config = SandboxConfig(roots=(os.path.realpath(ground.folder),), profile=wished.profile)
-    found = find(ground.environ, config)
-    if found.notice:
-        state = "warning" if found.kind in ("landlock", "seatbelt") else "wrong"
-        said, _, do = found.notice.partition(" Install ")
-        if found.kind == "off":
+    box = find(ground.environ, config)
+    if box.notice:
+        state = "warning" if box.kind in ("landlock", "seatbelt") else "wrong"
+        text, _, do = box.notice.partition(" Install ")
+        if box.kind == "off":
             state, do = "warning", ""
-        yield Finding("sandbox", state, said, f"Install {do}" if do else "")
+        yield Finding("sandbox", state, text, f"Install {do}" if do else "")
     else:
         network = "reaches the network" if wished.network else "no network unless asked"
-        yield Finding("sandbox", "ok", f"{found.kind}, profile {wished.profile}, {network}")
+        yield Finding("sandbox", "ok", f"{box.kind}, profile {wished.profile}, {network}")
 
 
 def programs(ground: CheckContext) -> Iterator[Finding]:
@@ -124,8 +124,8 @@ def programs(ground: CheckContext) -> Iterator[Finding]:
         if not path:
             do = f"apt install {package}, or the equivalent on your system"
             yield Finding(name, "warning", f"not installed: {use}", do)
-        elif said := _version(path):
-            yield Finding(name, "ok", f"{said}, {path}")
+        elif version := _version(path):
+            yield Finding(name, "ok", f"{version}, {path}")
         else:
             do = f"{path} --version says why"
             yield Finding(name, "warning", f"{path} does not run: {use}", do)
@@ -133,12 +133,12 @@ def programs(ground: CheckContext) -> Iterator[Finding]:
 
 def disk(ground: CheckContext) -> Iterator[Finding]:
     places = ground.places
-    for what, path in dict.fromkeys(
+    for name, path in dict.fromkeys(
         (("settings", places.config), ("sessions", places.data), ("logs", places.state))
         if places.config != places.data
         else (("all files", places.data),)
     ):
-        yield from _directory(what, path)
+        yield from _directory(name, path)
     log = places.state / LOG
     if log.exists() and not (log.is_file() and os.access(log, os.W_OK)):
         yield Finding("log", "warning", f"nothing can be written into {log}",
@@ -166,49 +166,49 @@ def language(ground: CheckContext) -> Iterator[Finding]:
     named = next(
         (v for n in ("LC_ALL", "LC_CTYPE", "LANG") if (v := ground.environ.get(n))), ""
     )
-    said = f"{named or 'none set'}, {encoding}"
+    text = f"{named or 'none set'}, {encoding}"
     if encoding.lower().replace("-", "") != "utf8":
-        yield Finding("locale", "warning", f"{said}: letters outside ASCII may not show",
+        yield Finding("locale", "warning", f"{text}: letters outside ASCII may not show",
             "export LC_ALL=C.UTF-8")  # fmt: skip
     else:
-        yield Finding("locale", "ok", said)
+        yield Finding("locale", "ok", text)
 
 
 def _version(path: str) -> str:
     try:
-        done = starting.run([path, "--version"], _VERSION_SECONDS)
+        result = starting.run([path, "--version"], _VERSION_SECONDS)
     except (OSError, starting.TimedOut):
         return ""
-    lines = done.stdout.decode("utf-8", "replace").splitlines()
-    return lines[0] if lines and not done.returncode else ""
+    lines = result.stdout.decode("utf-8", "replace").splitlines()
+    return lines[0] if lines and not result.returncode else ""
 
 
-def _directory(what: str, path: Path) -> Iterator[Finding]:
-    there = path.is_dir()
+def _directory(name: str, path: Path) -> Iterator[Finding]:
+    exists = path.is_dir()
     above = next((p for p in (path, *path.parents) if p.exists()), Path("/"))
     if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
-        yield Finding("disk", "wrong", f"{what}: nothing can be written in {above}",
+        yield Finding("disk", "wrong", f"{name}: nothing can be written in {above}",
             "make it yours, or set REFOLD_HOME to a directory that is")  # fmt: skip
         return
-    if there and path.stat().st_mode & 0o077:
+    if exists and path.stat().st_mode & 0o077:
         yield Finding(
-            "disk", "warning", f"{what}: others can look into {path}", f"chmod 700 {path}"
+            "disk", "warning", f"{name}: others can look into {path}", f"chmod 700 {path}"
         )
     free = shutil.disk_usage(above).free
-    took = _time_sync(path) if there else 0.0
+    took = _time_sync(path) if exists else 0.0
     if isinstance(took, str):
-        yield Finding("disk", "wrong", f"{what}: no file can be written in {path}: {took}",
+        yield Finding("disk", "wrong", f"{name}: no file can be written in {path}: {took}",
             "make room, or set REFOLD_HOME to another directory")  # fmt: skip
         return
-    kept = f"; sync write: {took * 1000:.1f} ms" if there else ", not made yet"
-    said = f"{what} in {path}: {_size(free)} free{kept}"
+    note = f"; sync write: {took * 1000:.1f} ms" if exists else ", not made yet"
+    text = f"{name} in {path}: {_size(free)} free{note}"
     if free < _LOW_DISK_BYTES:
-        yield Finding("disk", "warning", said, "make room: a session needs some")
+        yield Finding("disk", "warning", text, "make room: a session needs some")
     elif took > _SLOW_SYNC_SECONDS:
-        yield Finding("disk", "warning", f"{said}: each approval waits for that",
+        yield Finding("disk", "warning", f"{text}: each approval waits for that",
             "set REFOLD_HOME to a directory on a faster disk")  # fmt: skip
     else:
-        yield Finding("disk", "ok", said)
+        yield Finding("disk", "ok", text)
 
 
 def _time_sync(path: Path) -> "float | str":
@@ -242,14 +242,14 @@ def _size(count: int) -> str:
 
 
 def settings(ground: CheckContext) -> Iterator[Finding]:
-    found = ground.setting_origins
-    for problem in found.problems:
+    origins = ground.setting_origins
+    for problem in origins.problems:
         yield Finding("settings", "wrong", problem, "refold config edit")
     for file in (ground.places.settings, ground.places.folders):
         yield from _rights(file)
-    if not found.problems:
-        number = len(found.chain)
-        changed = f"{number} of {len(found.values)} set" if number else "all defaults"
+    if not origins.problems:
+        number = len(origins.chain)
+        changed = f"{number} of {len(origins.values)} set" if number else "all defaults"
         yield Finding("settings", "ok", f"{changed} (refold config show)")
 
 
@@ -267,10 +267,10 @@ def trust(ground: CheckContext) -> Iterator[Finding]:
             "refold trust add",
         )  # fmt: skip
     elif state in ("nothing", "trusted"):
-        said = (
+        text = (
             "its settings are used" if state == "trusted" else "nothing in it needs trust"
         )
-        yield Finding("trust", "ok", f"{ground.folder}: {said}")
+        yield Finding("trust", "ok", f"{ground.folder}: {text}")
 
 
 def hooks(ground: CheckContext) -> Iterator[Finding]:
@@ -279,12 +279,12 @@ def hooks(ground: CheckContext) -> Iterator[Finding]:
         return
     from refold.app.session_hooks import load_hooks
 
-    found = load_hooks(str(ground.folder), ground.places)
-    for problem in found.problems:
+    loaded = load_hooks(str(ground.folder), ground.places)
+    for problem in loaded.problems:
         yield Finding("hooks", "warning", problem)
-    if count := len(found.hooks):
-        said = f"{count} {'hook' if count == 1 else 'hooks'} (refold hooks list)"
-        yield Finding("hooks", "ok", said)
+    if count := len(loaded.hooks):
+        text = f"{count} {'hook' if count == 1 else 'hooks'} (refold hooks list)"
+        yield Finding("hooks", "ok", text)
 
 
 def keys(ground: CheckContext) -> Iterator[Finding]:
@@ -294,15 +294,15 @@ def keys(ground: CheckContext) -> Iterator[Finding]:
     except BadInput as error:
         yield Finding("keys", "wrong", str(error))
     if open_ := credentials.open_to_others(file) if file.exists() else "":
-        said, _, do = open_.partition(": ")
-        yield Finding("keys", "warning", said, do)
+        text, _, do = open_.partition(": ")
+        yield Finding("keys", "warning", text, do)
     connections = ground.models.connections
-    held = [
-        f"{s.name} ({where})" for s in connections.known if (where := key_from(ground, s))
+    texts = [
+        f"{s.name} ({source})" for s in connections.known if (source := key_from(ground, s))
     ]
     also = "; a keyring is there, and was not asked" if keyring.is_installed() else ""
-    if held:
-        yield Finding("keys", "ok", f"{', '.join(held)}{also}")
+    if texts:
+        yield Finding("keys", "ok", f"{', '.join(texts)}{also}")
     else:
         state = "ok" if ground.model else "warning"
         yield Finding(
@@ -313,26 +313,26 @@ def keys(ground: CheckContext) -> Iterator[Finding]:
 
 def key_from(ground: CheckContext, spec: ProviderSpec) -> str:
     """Where a provider's key comes from; "" if it has none. No program is asked."""
-    found = ground.models.connections.keys
-    if held := found.in_environment(spec):
-        return held.variable
-    if found.command(spec):
+    store = ground.models.connections.keys
+    if key := store.in_environment(spec):
+        return key.variable
+    if store.command(spec):
         return "key_command"
-    return "credentials.toml" if found.in_file(spec) else ""
+    return "credentials.toml" if store.in_file(spec) else ""
 
 
 def _rights(file: Path) -> Iterator[Finding]:
     """A user who can write the settings decides what runs without asking."""
     for path in (file.parent, file):
         try:
-            found = path.stat()
+            status = path.stat()
         except OSError:
             continue
-        if found.st_mode & 0o022:
+        if status.st_mode & 0o022:
             yield Finding(
                 "settings", "wrong", f"others can change {path}", f"chmod go-w {path}"
             )
-        elif found.st_uid not in (os.geteuid(), 0):
+        elif status.st_uid not in (os.geteuid(), 0):
             yield Finding("settings", "wrong", f"{path} belongs to another user",
                 f"chown {os.geteuid()} {path}")  # fmt: skip
 
@@ -346,23 +346,23 @@ def terminal(ground: CheckContext) -> Iterator[Finding]:
     from refold.console.capabilities import detect_capabilities
 
     wished = ground.setting_origins.settings.terminal
-    seen = detect_capabilities(
+    screen = detect_capabilities(
         sys.stdout, ground.environ, wanted=wished.display, theme=wished.theme
     )
     wide, high = os.get_terminal_size(sys.stdout.fileno())
     name = ground.environ.get("TERM", "")
-    said = (
+    text = (
         f"{name or 'TERM is not set'}, {wide}x{high}, {sys.stdout.encoding}, "
-        f"{'colours' if seen.color else 'no colours'}, display {seen.display}"
+        f"{'colours' if screen.color else 'no colours'}, display {screen.display}"
     )
     if not name:
         yield Finding(
-            "terminal", "warning", said, "set TERM: without it only text is written"
+            "terminal", "warning", text, "set TERM: without it only text is written"
         )
     elif 0 < wide < _NARROW or 0 < high < _LOW:
-        yield Finding("terminal", "warning", said, "make the window larger")
+        yield Finding("terminal", "warning", text, "make the window larger")
     else:
-        yield Finding("terminal", "ok", said)
+        yield Finding("terminal", "ok", text)
 
 
 _NARROW, _LOW = 40, 8  # columns and lines that a prompt and an answer need
@@ -371,14 +371,14 @@ _NARROW, _LOW = 40, 8  # columns and lines that a prompt and an answer need
 def sessions(ground: CheckContext) -> Iterator[Finding]:
     try:
         home = session_index(ground.places)
-        found = list(home.sessions())
+        entries = list(home.sessions())
     except (RefoldError, OSError) as error:
         yield Finding("sessions", "wrong", str(error))
         return
-    if not found:
+    if not entries:
         yield Finding("sessions", "ok", "there are none yet")
         return
-    newest = found[0]
+    newest = entries[0]
     try:
         damages = home.check(newest.id).damages
     except (RefoldError, OSError) as error:
@@ -390,7 +390,7 @@ def sessions(ground: CheckContext) -> Iterator[Finding]:
             f"refold sessions check {newest.id}")  # fmt: skip
     else:
         yield Finding(
-            "sessions", "ok", f"{len(found)}, newest session intact ({newest.id})"
+            "sessions", "ok", f"{len(entries)}, newest session intact ({newest.id})"
         )
     yield from _catalogue(ground)
 
@@ -410,11 +410,11 @@ def _catalogue(ground: CheckContext) -> Iterator[Finding]:
     try:
         opened = apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READONLY)
         with closing(opened):
-            said = str(cast("_Asks", opened).pragma("quick_check"))
+            answer = str(cast("_Asks", opened).pragma("quick_check"))
     except apsw.Error as error:
-        said = str(error)
-    if said == "ok":
+        answer = str(error)
+    if answer == "ok":
         yield Finding("sessions", "ok", f"index intact ({file.stat().st_size:,} bytes)")
     else:
-        yield Finding("sessions", "warning", f"index damaged: {said}",
+        yield Finding("sessions", "warning", f"index damaged: {answer}",
             "refold sessions reindex rebuilds it")  # fmt: skip

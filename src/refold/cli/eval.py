@@ -67,26 +67,26 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     if args.compare:
         pair = (read_evaluation(Path(name)) for name in args.compare)
-        write("".join(f"{on_one_line(each)}\n" for each in comparison_lines(*pair)))
+        write("".join(f"{on_one_line(row)}\n" for row in comparison_lines(*pair)))
         return 0
     tasks = _tasks(args)
-    given = Conditions(
+    conditions = Conditions(
         model=args.model,
         mode=args.permission_mode,
         seconds=args.timeout,
         samples=args.samples,
     )
-    _check_sandbox(given)
-    at = datetime.now(UTC).isoformat(timespec="seconds")
+    _check_sandbox(conditions)
+    moment = datetime.now(UTC).isoformat(timespec="seconds")
     try:
-        trials = anyio.run(run_all, tasks, given, _tell)
+        trials = anyio.run(run_all, tasks, conditions, _tell)
     except ExceptionGroup as group:
         raise first(group) from group
     evaluation = Evaluation(
         model=next((t.model for t in trials if t.model), args.model),
         version=__version__,
-        at=at,
-        mode=given.mode,
+        at=moment,
+        mode=conditions.mode,
         files=tuple(args.files),
         trials=trials,
     )
@@ -109,8 +109,8 @@ def _tasks(args: Namespace) -> tuple[Task, ...]:
     return chosen
 
 
-def _check_sandbox(given: Conditions) -> None:
-    if given.mode != "sandbox":
+def _check_sandbox(conditions: Conditions) -> None:
+    if conditions.mode != "sandbox":
         return
     here = Workspace(
         Settings(), paths(os.environ), os.environ, WorkspaceDirectories(Path.cwd())

@@ -107,8 +107,8 @@ def first_run(app: App) -> bool:
 
 
 async def _first_run(app: App) -> bool:
-    places, seen = app.paths, app.settings.terminal
-    here = this_terminal(display=seen.display, theme=seen.theme)
+    places, options = app.paths, app.settings.terminal
+    here = this_terminal(display=options.display, theme=options.theme)
     choice = await choose(_offers(app), *here)
     if choice.what == "tour":
         await give_tour(opening_with(places), *here)
@@ -136,13 +136,13 @@ def _offers(app: App) -> FirstRunOffers:
     async def keep(setting: str, value: str) -> None:
         remember(places, setting, value)
 
-    keyed = [each for each in catalog.providers() if each.key_env and each.model]
+    keyed = [item for item in catalog.providers() if item.key_env and item.model]
     return FirstRunOffers(
-        providers=[each.name for each in keyed if each.name != "openai-chat"],
+        providers=[item.name for item in keyed if item.name != "openai-chat"],
         check_key=check_key,
         keep_key=keep_key,
         servers=local_servers(os.environ),
-        embedded=[Embedded(each.name, each.size, _SMALL_MODEL) for each in EMBEDDED_MODELS],
+        embedded=[Embedded(item.name, item.size, _SMALL_MODEL) for item in EMBEDDED_MODELS],
         install=fetch,
         remember=keep,
         sandboxed=lambda: app.workspace.sandbox.confines,
@@ -195,9 +195,9 @@ class _Questions:
             rows.append(_Row(title, on_one_line(about), self._of_server(server)))
         rows += [
             _Row(
-                f"{found.name}, embedded", _embedded_about(found), self._install(found.name)
+                f"{model.name}, embedded", _embedded_about(model), self._install(model.name)
             )
-            for found in offers.embedded
+            for model in offers.embedded
         ]
         return [*rows, _Row("a guided tour", "no key, no network, one minute", self._tour)]
 
@@ -240,16 +240,16 @@ class _Questions:
     async def _provider(self) -> FirstChoice | None:
         names = self._offers.providers
         self._paper.say(", ".join(names), "dim")
-        said = ""
+        text = ""
         while True:
             asked: Line = (("plain", "Which provider is the key for? "),)
-            answer = _or_stop(await self._reading.brief(asked, said))
-            if isinstance(answer, Key) or not (said := answer.strip()):
+            answer = _or_stop(await self._reading.brief(asked, text))
+            if isinstance(answer, Key) or not (text := answer.strip()):
                 return None
             try:
-                name = catalog.find(said.lower()).name
+                name = catalog.find(text.lower()).name
                 if name not in names:
-                    raise no_provider(said, names)
+                    raise no_provider(text, names)
             except BadInput as error:
                 self._paper.say(visible(str(error)), "bad")
                 continue
@@ -263,10 +263,10 @@ class _Questions:
             if not key:
                 self._paper.say("No key was given.", "warn")
                 return None
-            if (kept := await self._check_key(name, key)) is not None:
+            if (answer := await self._check_key(name, key)) is not None:
                 return (
                     await self._choose_model(await self._offers.keep_key(name, key))
-                    if kept
+                    if answer
                     else None
                 )
 
@@ -397,12 +397,12 @@ class _Questions:
             self._paper.say("They apply in this directory from now on.", "good")
 
 
-def _embedded_about(found: Embedded) -> str:
+def _embedded_about(model: Embedded) -> str:
     minutes = duration(
-        60 * max(1, round(found.size / _BYTES_PER_SECOND / 60))
+        60 * max(1, round(model.size / _BYTES_PER_SECOND / 60))
     ).removesuffix(" 00 s")
-    about = f"; {found.about}" if found.about else ""
-    return f"{found.size / 1e9:.1f} GB download, about {minutes}{about}"
+    about = f"; {model.about}" if model.about else ""
+    return f"{model.size / 1e9:.1f} GB download, about {minutes}{about}"
 
 
 def _or_stop(answer: str | Key) -> str | Key:

@@ -58,16 +58,16 @@ def parse(arguments: Sequence[str]) -> Namespace:
         raise BadInput(meant)
     if arguments and arguments[0] in SUBCOMMANDS:
         parser = parser_of((arguments[0],))
-        found, left = parser.parse_known_args(arguments)
+        args, left = parser.parse_known_args(arguments)
     else:
         parser = session_parser()
-        found, left = parser.parse_known_args(arguments)
-        found.command = ""
-        if left and not any(each.startswith("-") for each in left):
-            raise BadInput(_too_many(found.text, left))
+        args, left = parser.parse_known_args(arguments)
+        args.command = ""
+        if left and not any(word.startswith("-") for word in left):
+            raise BadInput(_too_many(args.text, left))
     if left:
         parser.unknown(left, arguments)
-    return found
+    return args
 
 
 def _subcommand_hint(word: str) -> str:
@@ -289,12 +289,12 @@ def _tokens(text: str) -> int:
 
 def _temperature(text: str) -> float:
     try:
-        found = float(text)
+        value = float(text)
     except ValueError:
-        found = -1.0
-    if not 0 <= found <= 2:
+        value = -1.0
+    if not 0 <= value <= 2:
         raise ArgumentTypeError(f"{text!r} is not a temperature: 0 to 2")
-    return found
+    return value
 
 
 def _event(text: str) -> int:
@@ -306,10 +306,10 @@ def _port(text: str) -> int:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    found = tuple(filter(None, (name.strip() for name in text.split(","))))
-    if not found:
+    names = tuple(filter(None, (name.strip() for name in text.split(","))))
+    if not names:
         raise ArgumentTypeError(f"{text!r} names no tool; --no-tools for none")
-    return found
+    return names
 
 
 def _rule(text: str) -> str:

@@ -118,15 +118,15 @@ def _list(file: HookFile, places: Paths, *, as_json: bool) -> None:
         write(f"There are no hooks here. Yours go into {user_file(places)}.\n")
 
 
-def _tool(given: str) -> str:
+def _tool(text: str) -> str:
     """Return our name of a tool. Tools of MCP servers are unknown before they start."""
-    tool = our_name(given)
+    tool = our_name(text)
     known = tool_names(_plugin_tools())
     if tool in known or tool.startswith("mcp__"):
         return tool
-    near = similar(given, (each for name in known for each in names_of(name)), 1)
+    near = similar(text, (alias for name in known for alias in names_of(name)), 1)
     instead = f"; did you mean {near[0]}?" if near else ""
-    raise BadInput(f"there is no tool {given!r}{instead}")
+    raise BadInput(f"there is no tool {text!r}{instead}")
 
 
 def _plugin_tools() -> tuple[Tool, ...]:
@@ -136,12 +136,12 @@ def _plugin_tools() -> tuple[Tool, ...]:
 
 def _arguments(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except ValueError as error:
         raise BadInput(f"--input is not JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise BadInput('--input must be an object, such as \'{"command": "ls"}\'')
-    return cast("dict[str, Any]", found)
+    return cast("dict[str, Any]", value)
 
 
 def _test(
@@ -162,8 +162,8 @@ def _test(
     names = (str(about[_MATCHED_FIELDS[event]]),) if event in _MATCHED_FIELDS else ()
     if "tool_use_id" in about:
         names = (tool,)
-        said = input_for_hook(tool, input_of(tool, {}, arguments))
-        about |= {"tool_name": name_for_hook(tool), "tool_input": said, "tool": tool}
+        value = input_for_hook(tool, input_of(tool, {}, arguments))
+        about |= {"tool_name": name_for_hook(tool), "tool_input": value, "tool": tool}
     try:
         return anyio.run(_try_hooks, session, session.matching(event, *names), about)
     finally:

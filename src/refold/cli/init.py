@@ -101,13 +101,13 @@ def _lines(project: Project) -> Iterator[str]:
         yield from ("", sentences)
     if project.commands:
         yield from ("", "## Commands", "", "| what | command |", "|---|---|")
-        for each in project.commands:
-            yield f"| {each.purpose} | `{each.line}` |"
+        for command in project.commands:
+            yield f"| {command.purpose} | `{command.line}` |"
 
 
 def _sentence(text: str) -> str:
-    found = on_one_line(text).rstrip()
-    return found if found.endswith((".", "!", "?")) else f"{found}."
+    sentence = on_one_line(text).rstrip()
+    return sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."
 
 
 def _trust_notice(folder: Path) -> str:
@@ -133,10 +133,10 @@ def _write(file: Path, text: str) -> None:
     temporary = real.with_name(f".{real.name}.new")
     try:
         temporary.unlink(missing_ok=True)  # it could be a link
-        with temporary.open("x", encoding="utf-8", newline="") as out:
-            out.write(text)
-            out.flush()
-            os.fsync(out.fileno())
+        with temporary.open("x", encoding="utf-8", newline="") as target:
+            target.write(text)
+            target.flush()
+            os.fsync(target.fileno())
         temporary.replace(real)
     except OSError as error:
         with suppress(OSError):

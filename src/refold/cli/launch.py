@@ -65,15 +65,15 @@ def launch_of(
     notes: bool = True,
 ) -> Launch:
     """One start, with the settings of all layers and the options of the command line."""
-    where = place_of(args)
-    given = _read_declarations(args, where.directory)
-    loaded, declared = _load(args, where.directory, given), given.declared
+    place = place_of(args)
+    start = _read_declarations(args, place.directory)
+    loaded, declared = _load(args, place.directory, start), start.declared
     ignored = reason_settings_ignored(loaded.project, loaded.state, args.agents or "")
-    added = [_directory(each) for each in args.add_dir]
+    added = [_directory(path) for path in args.add_dir]
     options = LaunchOptions(
-        directory=where.directory,
-        more_roots=tuple(dict.fromkeys((*where.roots, *added))),
-        model=given.model,
+        directory=place.directory,
+        more_roots=tuple(dict.fromkeys((*place.roots, *added))),
+        model=start.model,
         attended=attended,
         timed=args.timeout is not None and not attended,
         watched=watched,
@@ -89,23 +89,23 @@ def launch_of(
         keep=not args.no_session,
         notices=tuple(
             filter(
-                None, (*where.notices, ignored, *loaded.loaded.unknown, *declared.notices)
+                None, (*place.notices, ignored, *loaded.loaded.unknown, *declared.notices)
             )
         ),
         given=loaded.limits_of_flags,
         agents=declared.profiles,
         more_tools=declared.tools,
     )
-    environ = {**os.environ, **given.environ}
+    environ = {**os.environ, **start.environ}
     app = App(loaded.settings, paths(os.environ), environ, options)
     if args.save:
         _save(args, app)
-    return Launch(app, given.flags, command_names, notes=notes)
+    return Launch(app, start.flags, command_names, notes=notes)
 
 
-def _load(args: Namespace, directory: Path, given: _GivenStart) -> FolderSettings:
+def _load(args: Namespace, directory: Path, start: _GivenStart) -> FolderSettings:
     return load_here(
-        directory, paths(os.environ), os.environ, given.flags, trust=args.trust
+        directory, paths(os.environ), os.environ, start.flags, trust=args.trust
     )
 
 
@@ -171,20 +171,20 @@ async def open_or_resume(launch: Launch, args: Namespace) -> OpenedSession:
     app = launch.app
     id_ = app.home.find(args.resume).id if args.resume is not None else app.newest()
     if args.fork:
-        made = await app.fork(id_, args.at)
-        id_ = made.id
-        print_note(f"{id_}: forked from {made.source} at event {made.seq}")
+        fork = await app.fork(id_, args.at)
+        id_ = fork.id
+        print_note(f"{id_}: forked from {fork.source} at event {fork.seq}")
     try:
         with gc_paused():
-            there = await launch.resume(id_)
+            session = await launch.resume(id_)
     except Held as error:
         from refold.client.session_holder import explain_held
 
         raise await to_thread.run_sync(explain_held, app.home, id_, error) from error
     if args.holder is not None:
-        await there.engine.record(args.holder.ended, kept=True, by="person")
-    await choose_again(app, there.engine, args, app.options.model, _mode_from_flags(args))
-    return there
+        await session.engine.record(args.holder.ended, kept=True, by="person")
+    await choose_again(app, session.engine, args, app.options.model, _mode_from_flags(args))
+    return session
 
 
 def task_of(args: Namespace) -> Task:
@@ -265,9 +265,9 @@ def _read_declarations(args: Namespace, directory: Path) -> _GivenStart:
         "permissions.ask": tuple(args.ask),
         "permissions.deny": tuple(args.deny),
     }
-    said = {key: value for key, value in flags.items() if value is not None}
+    options = {key: value for key, value in flags.items() if value is not None}
     environ = {**variables, **declared.environ}
-    return _GivenStart({**declared.settings, **said}, model, environ, declared)
+    return _GivenStart({**declared.settings, **options}, model, environ, declared)
 
 
 def _declaration_of(args: Namespace, directory: Path) -> DeclaredStart:
@@ -330,22 +330,22 @@ def _file(name: str | None) -> Path | None:
     return Path(name).expanduser().absolute() if name else None
 
 
-def schema(given: str, flag: str = "--json-schema") -> Raw:
+def schema(value: str, flag: str = "--json-schema") -> Raw:
     """A JSON Schema, or the name of a file that holds one. Raises `BadInput`."""
-    text = given
-    if not given.strip():
+    text = value
+    if not value.strip():
         raise BadInput(f"{flag} is empty: give a JSON Schema, or a file with one")
-    if not given.lstrip().startswith("{"):
+    if not value.lstrip().startswith("{"):
         try:
-            text = Path(given).expanduser().read_text(encoding="utf-8-sig")
+            text = Path(value).expanduser().read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise BadInput(
-                f"{flag} {given!r} is neither a JSON object nor a readable file: {reason_of(error)}"
+                f"{flag} {value!r} is neither a JSON object nor a readable file: {reason_of(error)}"
             ) from error
     try:
         return Raw(msgspec.json.format(text.encode(), indent=-1))
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
-        raise BadInput(f"{flag} {given!r} is not valid JSON: {error}") from error
+        raise BadInput(f"{flag} {value!r} is not valid JSON: {error}") from error
 
 
 def images(args: Namespace) -> tuple[ImageData, ...]:
@@ -370,10 +370,10 @@ def _mode(args: Namespace) -> Mode | None:
 
 
 def _directory(text: str) -> Path:
-    found = Path(text).expanduser().absolute()
-    if not found.is_dir():
+    path = Path(text).expanduser().absolute()
+    if not path.is_dir():
         raise BadInput(f"--add-dir {text!r}: there is no such directory")
-    return found
+    return path
 
 
 def place_of(args: Namespace) -> SessionDirectory:
@@ -439,10 +439,10 @@ def in_a_worktree(args: Namespace) -> Generator[None]:
     args.workspace = Path(inside.directory)
     if inside.trusted and not args.trust:
         args.trust, args.like = True, os.path.realpath(here())
-    there = _rules(args, args.workspace)
+    rules = _rules(args, args.workspace)
     # The branch may have older settings, and no file that git ignores.
-    args.ask = [*args.ask, *_missing(left.ask, there.ask)]
-    args.deny = [*args.deny, *_missing(left.deny, there.deny)]
+    args.ask = [*args.ask, *_missing(left.ask, rules.ask)]
+    args.deny = [*args.deny, *_missing(left.deny, rules.deny)]
     print_error(f"works in {inside.directory}, on the branch {inside.branch}")
     try:
         yield
@@ -458,11 +458,11 @@ def _rules(args: Namespace, directory: Path) -> Permissions:
 
 
 def _missing(
-    rules: Sequence[str | RuleWithCases], there: Sequence[str | RuleWithCases]
+    rules: Sequence[str | RuleWithCases], others: Sequence[str | RuleWithCases]
 ) -> Sequence[str]:
     texts, known = (
-        [each if isinstance(each, str) else each.rule for each in some]
-        for some in (rules, there)
+        [rule if isinstance(rule, str) else rule.rule for rule in some]
+        for some in (rules, others)
     )
     return [text for text in texts if text not in known]
 

@@ -167,25 +167,25 @@ def _fetch(
     try:
         return fetch(model, sources, shelf, tell)
     except KeyboardInterrupt:
-        done = _size(shelf.partial_size(model))
-        write(f"\nstopped after {done}: run the same command to resume\n")
+        size = _size(shelf.partial_size(model))
+        write(f"\nstopped after {size}: run the same command to resume\n")
         raise
 
 
 def _settle(model: LocalModel, origin: ModelSource, shelf: ModelDirectory) -> int:
     """Read the model's properties from the file, and print them."""
-    found = add_to_directory(model, origin, shelf)
-    header = read_header(shelf.place(found))
+    entry = add_to_directory(model, origin, shelf)
+    header = read_header(shelf.place(entry))
     facts = [header.architecture or "unknown architecture"]
     if header.parameters:
         facts.append(f"{header.parameters / 1e9:.1f} billion parameters")
-    used = context_tokens(found, machine_memory())
+    used = context_tokens(entry, machine_memory())
     known = f"{header.context:,} tokens of context" if header.context else "context unknown"
     facts.append(f"{known}, {used:,} used" if used < header.context else known)
     template = "its own chat template"
     facts.append(template if header.has_template else "no chat template: ChatML")
-    facts.append(f"tool calls in {'its own' if found.calls_tools else 'JSON'} format")
-    write(f"{', '.join(facts)}\nuse it with: refold -m local/{found.name}\n")
+    facts.append(f"tool calls in {'its own' if entry.calls_tools else 'JSON'} format")
+    write(f"{', '.join(facts)}\nuse it with: refold -m local/{entry.name}\n")
     return _say_runtime()
 
 
@@ -196,8 +196,8 @@ def _status(models: list[LocalModel], shelf: ModelDirectory) -> int:
         name = f"local/{model.name}"
         if shelf.holds(model):
             origin = shelf.origin(model)
-            came = f", from {origin.source}, {origin.at[:10]}" if origin else ""
-            write(f"{name}  installed, {_size(model.size)}{came}\n")
+            source = f", from {origin.source}, {origin.at[:10]}" if origin else ""
+            write(f"{name}  installed, {_size(model.size)}{source}\n")
         elif begun := shelf.partial_size(model):
             part = f"{_size(begun)} of {_size(model.size)}"
             write(
@@ -213,14 +213,14 @@ def _status(models: list[LocalModel], shelf: ModelDirectory) -> int:
 
 def _stop(model: Path | None) -> int:
     """End all servers, or those of one model file."""
-    found = [each for each in _servers() if model in (None, Path(each.record.model))]
-    for server in found:
+    servers = [entry for entry in _servers() if model in (None, Path(entry.record.model))]
+    for server in servers:
         stop(server)
         freed = f", {_size(server.memory)} are free again" if server.memory else ""
         write(
             f"the server of {_model_name(server)} (process {server.record.pid}) ended{freed}\n"
         )
-    if not found:
+    if not servers:
         write("no server of an embedded model is running\n")
     return 0
 
@@ -247,7 +247,7 @@ def _model_name(server: ServerStatus) -> str:
 def _remove(name: str, shelf: ModelDirectory) -> int:
     here = shelf.list_installed()
     if not name and len(here) > 1:
-        names = " or ".join(each.name for each in here)
+        names = " or ".join(item.name for item in here)
         raise BadInput(f"there is more than one model here: say --model {names}")
     model = shelf.find(name) if name else next(iter(here), DEFAULT_MODEL)
     freed = shelf.remove(model)
@@ -299,9 +299,9 @@ def _lines() -> "Callable[[DownloadProgress], None]":
 
 
 def _line(progress: DownloadProgress) -> str:
-    done, total = _size(progress.done), _size(progress.total)
+    size, total = _size(progress.done), _size(progress.total)
     percent = 100 * progress.done // progress.total
-    return f"{percent:3} %  {done} of {total}  {progress.source}"
+    return f"{percent:3} %  {size} of {total}  {progress.source}"
 
 
 def _size(count: int) -> str:

@@ -35,10 +35,10 @@ def run(args: Namespace) -> int:
         return 0
     level: Level = args.level
     tail = Tail(state) if args.follow else None
-    there = at_least(entries(state), level)
-    _show(there[-args.number :] if args.number else there)
+    lines = at_least(entries(state), level)
+    _show(lines[-args.number :] if args.number else lines)
     if tail is None:
-        if not there:
+        if not lines:
             print_error(f"there is nothing in {on_one_line(str(state / LOG_NAME))}")
         return 0
     while True:
@@ -46,9 +46,9 @@ def run(args: Namespace) -> int:
         pause()
 
 
-def _show(found: "list[Entry]") -> None:
-    if found:
-        write("".join(f"{visible(each.text)}\n" for each in found))
+def _show(records: "list[Entry]") -> None:
+    if records:
+        write("".join(f"{visible(entry.text)}\n" for entry in records))
 
 
 def _number(text: str) -> int:

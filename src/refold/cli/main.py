@@ -165,10 +165,10 @@ def stand_in() -> None:
     The input is at its end, the output a pipe that was closed by its reader.
     """
     _occupy()
-    given = vars(sys)
-    if given["stdin"] is None:
+    names = vars(sys)
+    if names["stdin"] is None:
         sys.stdin = os.fdopen(os.open(os.devnull, os.O_RDONLY))
-    if given["stdout"] is None:
+    if names["stdout"] is None:
         reading, writing = os.pipe()
         os.close(reading)
         sys.stdout = os.fdopen(writing, "w", encoding="utf-8")

@@ -110,11 +110,11 @@ def _lines(root: Command, version: str) -> Iterator[str]:
     for flag in root.flags:
         yield from _flag(flag)
     yield ".SH COMMANDS"
-    for each in root.commands:
-        yield from (f'.SS "{_plain(each.name)}"', _sentence(each.about))
-        for command in with_subcommands(each):
+    for child in root.commands:
+        yield from (f'.SS "{_plain(child.name)}"', _sentence(child.about))
+        for command in with_subcommands(child):
             if not command.commands:
-                yield from _command_rows(command, told=command is each)
+                yield from _command_rows(command, told=command is child)
     yield from _table("EXIT STATUS", [(str(code), _EXIT_CODES[code]) for code in _codes()])
     yield from _table("FILES", _FILE_ROWS)
     yield from _table("ENVIRONMENT", _VARIABLE_ROWS)
@@ -165,6 +165,6 @@ def _roff(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    found = text.replace("\\", "\\e").replace("-", "\\-").replace("…", "...")
-    found = re.sub(r"(?<=[,|])(?=\S)", r"\\:", found)  # a line may end there
-    return found.replace("'", "\\(aq").replace('"', "\\(dq").replace("`", "\\(ga")
+    roff = text.replace("\\", "\\e").replace("-", "\\-").replace("…", "...")
+    roff = re.sub(r"(?<=[,|])(?=\S)", r"\\:", roff)  # a line may end there
+    return roff.replace("'", "\\(aq").replace('"', "\\(dq").replace("`", "\\(ga")

@@ -181,52 +181,52 @@ def _try(name: str, places: Paths, directory: Path) -> None:
 def _entry(args: Namespace) -> dict[str, Any]:
     """Return the server's entry for the file. Raises `BadInput`."""
     words = args.target
-    said: dict[str, Any] = {}
+    table: dict[str, Any] = {}
     if not words:
-        said = _registry_server(args)
+        table = _registry_server(args)
     elif len(words) == 1 and "://" in words[0]:
         if not words[0].startswith(("http://", "https://")):
             raise BadInput(f"{words[0]!r} is not an http or https address")
-        given = {"--env": args.env, "--writes": args.writes, "--writable": args.writable}
-        _refuse(given, "a program")
-        said = {"type": "sse" if args.sse else "http", "url": words[0]}
+        options = {"--env": args.env, "--writes": args.writes, "--writable": args.writable}
+        _refuse(options, "a program")
+        table = {"type": "sse" if args.sse else "http", "url": words[0]}
         if args.remote:
-            said["remote"] = True
+            table["remote"] = True
             _remote_is_yours(args.project)
         if args.header:
-            said["headers"] = _pairs(args.header, ":", "--header 'NAME: VALUE'")
+            table["headers"] = _pairs(args.header, ":", "--header 'NAME: VALUE'")
     else:
-        given = {"--header": args.header, "--sse": args.sse, "--remote": args.remote}
-        _refuse(given, "an address")
-        said = {"command": words[0], "args": words[1:]}
+        options = {"--header": args.header, "--sse": args.sse, "--remote": args.remote}
+        _refuse(options, "an address")
+        table = {"command": words[0], "args": words[1:]}
         if args.env:
-            said["env"] = _pairs(args.env, "=", "--env NAME=VALUE")
+            table["env"] = _pairs(args.env, "=", "--env NAME=VALUE")
         if args.writes:
-            said["writes"] = True
+            table["writes"] = True
         if args.writable:
-            said["writable"] = [*map(_directory, args.writable)]
-    return said
+            table["writable"] = [*map(_directory, args.writable)]
+    return table
 
 
-def _directory(given: str) -> str:
+def _directory(path: str) -> str:
     """Return the directory as written in an entry, which may be used from another one."""
-    return given if given.startswith("~/") else os.path.abspath(given)
+    return path if path.startswith("~/") else os.path.abspath(path)
 
 
 def _registry_server(args: Namespace) -> dict[str, Any]:
     """The entry of a server in a registry, which gets a name for here. Raises `BadInput`."""
     _refuse({"--sse": args.sse, "--remote": args.remote}, "an address")
-    given = {
+    options = {
         **_pairs(args.env, "=", "--env NAME=VALUE"),
         **_pairs(args.header, ":", "--header 'NAME: VALUE'"),
     }
-    said = mcp_registry.registry_entry(args, given)
+    table = mcp_registry.registry_entry(args, options)
     if args.writes:
-        said["writes"] = True
+        table["writes"] = True
     if args.writable:
-        said["writable"] = [*map(_directory, args.writable)]
+        table["writable"] = [*map(_directory, args.writable)]
     args.name = args.alias or local_name(args.name)
-    return said
+    return table
 
 
 def _remote_is_yours(project: bool) -> None:
@@ -237,26 +237,26 @@ def _remote_is_yours(project: bool) -> None:
         )
 
 
-def _refuse(given: Mapping[str, object], target: str) -> None:
+def _refuse(options: Mapping[str, object], target: str) -> None:
     """Raise `BadInput` for an option that would have no effect."""
-    for option, value in given.items():
+    for option, value in options.items():
         if value:
             raise BadInput(f"{option} is for a server that is {target}: leave it out")
 
 
-def _pairs(given: Sequence[str], sign: str, usage: str) -> dict[str, str]:
-    found = dict[str, str]()
-    for each in given:
-        name, between, value = each.partition(sign)
+def _pairs(pairs: Sequence[str], sign: str, usage: str) -> dict[str, str]:
+    values = dict[str, str]()
+    for pair in pairs:
+        name, between, value = pair.partition(sign)
         if not between or not name.strip():
-            raise BadInput(f"{each!r} is not {usage}")
-        found[name.strip()] = value.strip() if sign == ":" else value
-    return found
+            raise BadInput(f"{pair!r} is not {usage}")
+        values[name.strip()] = value.strip() if sign == ":" else value
+    return values
 
 
-def _list(found: ConfiguredServers, places: Paths, off: str, *, as_json: bool) -> int:
+def _list(config: ConfiguredServers, places: Paths, off: str, *, as_json: bool) -> int:
     manifests = Manifests(manifests_in(places))
-    for server in found.servers:
+    for server in config.servers:
         known = manifests.read(server)
         if as_json:
             row = {
@@ -268,7 +268,7 @@ def _list(found: ConfiguredServers, places: Paths, off: str, *, as_json: bool) -
         else:
             write(f"{server.name}  {on_one_line(server.summary)}\n")
             write(f"    {_manifest_counts(known)}, from {on_one_line(server.source)}\n")
-    for server in found.remote:
+    for server in config.remote:
         if as_json:
             row = {
                 "name": server.name, "transport": server.transport, "target": server.summary,
@@ -278,9 +278,9 @@ def _list(found: ConfiguredServers, places: Paths, off: str, *, as_json: bool) -
         else:
             write(f"{server.name}  {on_one_line(server.summary)}\n")
             write(f"    remote: the provider calls it, from {on_one_line(server.source)}\n")
-    if not (found.servers or found.remote) and not as_json:
+    if not (config.servers or config.remote) and not as_json:
         write("There are no MCP servers here. refold mcp add NAME adds one.\n")
-    for notice in filter(None, (*found.notices, off)):
+    for notice in filter(None, (*config.notices, off)):
         print_error(on_one_line(notice))
     return 0
 
@@ -289,8 +289,8 @@ def _manifest_counts(known: Manifest) -> str:
     return known.counts if known.known else "not connected yet"
 
 
-def _count(many: int, what: str) -> str:
-    return f"{many} {what}" if many == 1 else f"{many} {what}s"
+def _count(many: int, noun: str) -> str:
+    return f"{many} {noun}" if many == 1 else f"{many} {noun}s"
 
 
 def _remove(name: str, file: Path, places: Paths, *, data: bool) -> int:
@@ -299,13 +299,13 @@ def _remove(name: str, file: Path, places: Paths, *, data: bool) -> int:
             f"{file} has no MCP server {name!r} (refold mcp list shows where each is defined)"
         )
     write(f"The MCP server {name} is removed from {on_one_line(str(file))}.\n")
-    kept = server_home(places.data, name, str(file))
-    package = read_record(kept)
+    home = server_home(places.data, name, str(file))
+    package = read_record(home)
     node = package is not None and package.kind == "node"
     beside = (package.own, package.installed + 1) if package and node else ("", 0.0)
-    if kept.remove(data=data, beside_code=beside[0], since=beside[1]):
-        where = on_one_line(str(kept.directory))
-        write(f"What it stored is still in {where}; --data would have removed it.\n")
+    if home.remove(data=data, beside_code=beside[0], since=beside[1]):
+        place = on_one_line(str(home.directory))
+        write(f"What it stored is still in {place}; --data would have removed it.\n")
     return 0
 
 
@@ -326,23 +326,23 @@ def _allow(name: str, variables: Sequence[str], places: Paths, directory: Path) 
     servers = project_servers(directory, places)
     server = next((one for one in servers if one.name == name), None)
     if server is None:
-        there = ", ".join(one.name for one in servers) or "none"
+        names = ", ".join(one.name for one in servers) or "none"
         raise BadInput(
-            f"no file of {directory} has an MCP server {name!r}: there is {there}; servers of "
+            f"no file of {directory} has an MCP server {name!r}: there is {names}; servers of "
             "your own mcp_servers.json need no permission"
         )
     # The shell has replaced a `~` before.
     known = {
-        os.path.expanduser(each): each for each in (*server.variables, *server.writable)
+        os.path.expanduser(item): item for item in (*server.variables, *server.writable)
     }
-    if strange := [each for each in variables if os.path.expanduser(each) not in known]:
+    if strange := [item for item in variables if os.path.expanduser(item) not in known]:
         raise BadInput(
             f"the MCP server {name!r} does not name {' and '.join(strange)}: it names "
             f"{', '.join(known.values()) or 'no variable'}"
         )
     folder = os.path.dirname(server.source)
-    wanted = [known[os.path.expanduser(each)] for each in variables]
-    marks = [variable_mark(server, each) for each in wanted]
+    wanted = [known[os.path.expanduser(item)] for item in variables]
+    marks = [variable_mark(server, item) for item in wanted]
     TrustedFolders(places.folders).allow_variables(folder, marks)
     write(
         f"The MCP server {name} ({on_one_line(server.summary)}) gets your "
@@ -351,20 +351,20 @@ def _allow(name: str, variables: Sequence[str], places: Paths, directory: Path) 
     return 0
 
 
-def _find_server(name: str, found: ConfiguredServers) -> ServerConfig:
-    for server in found.servers:
+def _find_server(name: str, config: ConfiguredServers) -> ServerConfig:
+    for server in config.servers:
         if server.name == name:
             return server
-    if name in {server.name for server in found.remote}:
+    if name in {server.name for server in config.remote}:
         raise BadInput(
             f"the MCP server {name!r} is in remote mode: the provider connects to it, and not "
             'refold; take "remote" out of its entry to use it from here'
         )
-    for notice in found.notices:
+    for notice in config.notices:
         if repr(name) in notice:
             raise BadInput(notice)
-    there = ", ".join(server.name for server in found.servers)
-    known = f"choose from {there}" if there else "refold mcp add adds one"
+    names = ", ".join(server.name for server in config.servers)
+    known = f"choose from {names}" if names else "refold mcp add adds one"
     raise BadInput(
         f"there is no MCP server {name!r} here: {known} (those of a folder count once it is "
         "trusted: refold trust add)"
@@ -394,9 +394,9 @@ def _offer(status: ServerStatus) -> str:
 
 def _accept(servers: McpServers, status: ServerStatus, *, accept: bool) -> int:
     lost = status.manifest.damaged
-    what = f"{on_one_line(lost)}.\nThese" if lost else "These"
+    subject = f"{on_one_line(lost)}.\nThese" if lost else "These"
     since = "are" if lost else "have changed since you accepted them, and are"
-    write(f"{what} tools {since} blocked:\n\n")
+    write(f"{subject} tools {since} blocked:\n\n")
     write("".join(f"{on_one_line(line)}\n" for line in status.manifest.differences()))
     write("\n")
     if not accept and not _confirm_if_seen("Accept them?"):

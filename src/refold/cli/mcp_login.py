@@ -22,16 +22,16 @@ from refold.mcp.servers import ServerConfig, resolve
 from refold.views.escape import on_one_line
 
 
-def add_arguments(what: Any) -> None:
-    """`what` has the subcommands of `refold mcp`."""
-    login = what.add_parser("login", help="log in at a server, in the browser")
+def add_arguments(parsers: Any) -> None:
+    """`parsers` has the subcommands of `refold mcp`."""
+    login = parsers.add_parser("login", help="log in at a server, in the browser")
     login.add_argument("name", metavar="NAME")
     login.add_argument(
         "--no-browser", action="store_true", help="print the address, and open nothing"
     )
     login.add_argument("--keyring", action="store_true",
         help="store the tokens in the operating system's keyring instead of a file")  # fmt: skip
-    logout = what.add_parser("logout", help="delete the tokens of a server")
+    logout = parsers.add_parser("logout", help="delete the tokens of a server")
     logout.add_argument("name", metavar="NAME")
 
 
@@ -47,8 +47,8 @@ def run(args: Namespace, server: ServerConfig, places: Paths) -> int:
     finally:
         browser.close()
     store.write(server.name, server.url, grant, in_keyring=args.keyring)
-    where = "in the keyring" if args.keyring else f"in {on_one_line(str(store.file))}"
-    write(f"You are logged in at {server.name}; its tokens are kept {where}.\n")
+    place = "in the keyring" if args.keyring else f"in {on_one_line(str(store.file))}"
+    write(f"You are logged in at {server.name}; its tokens are kept {place}.\n")
     write(f"refold mcp test {server.name} lists its tools.\n")
     return 0
 

@@ -35,9 +35,9 @@ _ABOUT_CHARS = 100  # characters of a description
 _REGISTRY_VARIABLE = "REFOLD_MCP_REGISTRY"
 
 
-def add_arguments(what: Any, new: ArgumentParser) -> None:
-    """`what` has the subcommands of `refold mcp`, `new` is that of `add`."""
-    search = what.add_parser("search", help="search a registry of MCP servers")
+def add_arguments(parsers: Any, new: ArgumentParser) -> None:
+    """`parsers` has the subcommands of `refold mcp`, `new` is that of `add`."""
+    search = parsers.add_parser("search", help="search a registry of MCP servers")
     search.add_argument("words", nargs="+", metavar="WORDS")
     search.add_argument("--json", action="store_true", help="print JSON lines")
     for parser in (search, new):
@@ -77,7 +77,7 @@ def search(args: Namespace) -> int:
     return 0
 
 
-def registry_entry(args: Namespace, given: Mapping[str, str]) -> dict[str, Any]:
+def registry_entry(args: Namespace, values: Mapping[str, str]) -> dict[str, Any]:
     """The entry of the server that is named, with what the user gives or is asked for.
 
     Raises `BadInput`.
@@ -97,24 +97,24 @@ def registry_entry(args: Namespace, given: Mapping[str, str]) -> dict[str, Any]:
     if kind not in ways:
         raise BadInput(f"{args.name} has no {kind}: choose from {', '.join(ways)}")
     write(f"{on_one_line(server.name)} {on_one_line(server.version)}, from {kind}")
-    others = [each for each in ways if each != kind]
+    others = [way for way in ways if way != kind]
     write(f" (--from chooses: {', '.join(others)})\n" if others else "\n")
-    answers = _Answers(given)
-    made = entry(ways[kind], answers)
-    more = {name: value for name, value in given.items() if name not in answers.names_used}
+    answers = _Answers(values)
+    table = entry(ways[kind], answers)
+    more = {name: value for name, value in values.items() if name not in answers.names_used}
     if more:  # what the registry does not know of
-        key = "headers" if "url" in made else "env"
-        made[key] = {**made.get(key, {}), **more}
-    line = made.get("url") or " ".join((made["command"], *made["args"]))
+        key = "headers" if "url" in table else "env"
+        table[key] = {**table.get(key, {}), **more}
+    line = table.get("url") or " ".join((table["command"], *table["args"]))
     write(f"  {on_one_line(line)}\n")
-    return made
+    return table
 
 
 class _Answers:
     """The values that a server takes: given, asked for, or the name of a variable."""
 
-    def __init__(self, given: Mapping[str, str]) -> None:
-        self._given, self._known = given, dict[str, str]()
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._given, self._known = values, dict[str, str]()
 
     def __call__(self, name: str, wanted: Input) -> str:
         if name not in self._known:
@@ -190,8 +190,8 @@ def _print(server: RegistryServer, *, as_json: bool) -> None:
 def _registry(args: Namespace) -> str:
     """Raises `BadInput` for an address without TLS: it decides what is started here."""
     registry = args.registry or os.environ.get(_REGISTRY_VARIABLE, "") or PUBLIC_REGISTRY
-    where = web_address(registry)
-    if where.scheme != "https" and not is_local_name(where.host):
+    address = web_address(registry)
+    if address.scheme != "https" and not is_local_name(address.host):
         raise BadInput(f"{registry!r} is not an https address: a registry needs TLS")
     return registry
 

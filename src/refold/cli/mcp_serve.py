@@ -74,7 +74,7 @@ def run(args: Namespace) -> int:
 
 def _run_http(args: Namespace) -> int:
     """Serve on an address. It goes to stdout, and so does a new token."""
-    where = listening(args, websockets=False)
+    setup = listening(args, websockets=False)
     from refold.server import access
 
     secret = paths(os.environ).state / SECRET_FILE
@@ -85,12 +85,12 @@ def _run_http(args: Namespace) -> int:
     if args.show_token:
         write(f"{own.bearer}\n")
         return 0
-    anyio.run(_serve_http, args, where, own, new)
+    anyio.run(_serve_http, args, setup, own, new)
     return 0
 
 
 async def _serve_http(
-    args: Namespace, where: "Listening", own: "Access", new: bool
+    args: Namespace, setup: "Listening", own: "Access", new: bool
 ) -> None:
     from refold.server.guard import Guard
     from refold.server.listening import listen, names_of, serve_until_signal
@@ -109,10 +109,10 @@ async def _serve_http(
                 "the token is unchanged: refold mcp serve --http --show-token prints it"
             )
 
-    with closing(listen(where)) as listener:
+    with closing(listen(setup)) as listener:
         async with serve_http(here(), partial(launch_at, args)) as served:
-            guarded = Guard(served.app, own, names_of(where, listener), ())
-            await serve_until_signal(guarded, listener, where, ready, served.leave)
+            guarded = Guard(served.app, own, names_of(setup, listener), ())
+            await serve_until_signal(guarded, listener, setup, ready, served.leave)
 
 
 def launch_at(args: Namespace, directory: Path, attended: bool) -> Launch:

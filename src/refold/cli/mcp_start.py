@@ -44,7 +44,7 @@ def connect_servers(
 ) -> Generator[McpServers]:
     """Connect the servers; each is connected or failed. Prints what is installed first."""
     with _workspace(directory, places) as workspace:
-        found = McpServers(
+        mcp = McpServers(
             ConfiguredServers(tuple(servers)),
             workspace,
             places,
@@ -53,17 +53,17 @@ def connect_servers(
             lambda *_: None,
         )
         try:
-            for sentence in found.programs.installing(servers):
+            for sentence in mcp.programs.installing(servers):
                 print_error(on_one_line(sentence))
-            waiting = [each for each in servers if found.programs.launch_to_install(each)]
-            anyio.run(found.connections.wait_until_settled, seconds)
-            for each in waiting:
-                there = read_record(found.programs.home(each))
-                if there and there.refused:
-                    print_error(_REFUSED_UPDATE.format(name=each.name, host=there.refused))
-            yield found
+            waiting = [item for item in servers if mcp.programs.launch_to_install(item)]
+            anyio.run(mcp.connections.wait_until_settled, seconds)
+            for item in waiting:
+                record = read_record(mcp.programs.home(item))
+                if record and record.refused:
+                    print_error(_REFUSED_UPDATE.format(name=item.name, host=record.refused))
+            yield mcp
         finally:
-            found.close()
+            mcp.close()
 
 
 def update(
@@ -72,7 +72,7 @@ def update(
     """Install the newest versions of what these servers consist of, and ask before they count."""
     with _workspace(directory, places) as workspace:
         programs = ServerPrograms(workspace, places, os.environ)
-        updates = [_try_update(programs, each, accept=args.yes) for each in servers]
+        updates = [_try_update(programs, server, accept=args.yes) for server in servers]
     return 0 if all(updates) else 1
 
 
@@ -83,24 +83,24 @@ def check_servers(ground: CheckContext) -> Iterator[Finding]:
         yield Finding("mcp", "warning", notice)
     with _workspace(ground.folder, ground.places) as workspace:
         programs = ServerPrograms(workspace, ground.places, ground.environ)
-        missing = [each.name for each in here.servers if programs.launch_to_install(each)]
+        missing = [item.name for item in here.servers if programs.launch_to_install(item)]
     for name in missing:
         yield Finding(
             "mcp", "warning", f"{name}: its packages are not installed yet",
             f"refold mcp test {name} installs them",
         )  # fmt: skip
-    servers = [each for each in here.servers if each.name not in missing]
+    servers = [item for item in here.servers if item.name not in missing]
     if ground.offline:
-        elsewhere = [each.name for each in servers if each.url]
+        elsewhere = [item.name for item in servers if item.url]
         if elsewhere:
             names = ", ".join(elsewhere)
             yield Finding("mcp", "ok", f"not contacted (--offline): {names}")
-        servers = [each for each in servers if not each.url]
+        servers = [item for item in servers if not item.url]
     if servers:
         with connect_servers(
             servers, ground.folder, ground.places, seconds=_CHECK_SECONDS
-        ) as found:
-            for status in found.statuses():
+        ) as mcp:
+            for status in mcp.statuses():
                 name = status.config.name
                 if status.state == "connected":
                     yield Finding("mcp", "ok", f"{name}: {status.manifest.counts}")

@@ -150,9 +150,9 @@ def _diff(memory: Memory, *, as_json: bool) -> int:
     return 0
 
 
-def _forget(remembering: ProjectMemory, what: str) -> int:
-    gone = remembering.memory.forget(what)
-    for line in dict.fromkeys(on_one_line(each.line.text) for each in gone):
+def _forget(remembering: ProjectMemory, words: str) -> int:
+    gone = remembering.memory.forget(words)
+    for line in dict.fromkeys(on_one_line(note.line.text) for note in gone):
         write(f"forgotten: {line}\n")
     if remembering.in_the_folder(gone[0].line.text):
         print_error(".agent/memory.md in this folder says it too: remove it there")
@@ -180,7 +180,7 @@ def _update(args: Namespace) -> int:
     app, remembering = open_project(here(), os.environ, args.model or "")
     if not app.settings.memory:
         raise BadInput("memory is off (memory = false): set it to true first")
-    sessions = [find_session_id(app.home, each) for each in args.session]
+    sessions = [find_session_id(app.home, name) for name in args.session]
     return anyio.run(_update_notes, app, remembering, sessions)
 
 
@@ -190,7 +190,7 @@ async def _update_notes(
     """Make notes of sessions now, and say what came of it."""
     from refold.app.memory_worker import aide_for
 
-    came, code = 0, 0
+    count, code = 0, 0
     try:
         for session in named or remembering.pending.sessions()[:MOST_SESSIONS]:
             try:
@@ -204,13 +204,13 @@ async def _update_notes(
                 print_error(f"{session}: {error}")
                 continue
             remembering.pending.remove(session)
-            came += len(learned.changes)
+            count += len(learned.changes)
             write("".join(map(_change_line, learned.changes)))
             if learned.why and named:
                 print_note(f"{session}: {learned.why}")
     finally:
         await app.aclose()
-    if not came and not code:
+    if not count and not code:
         write("nothing new to remember\n")
     remembering.memory.mark_seen()
     return code

@@ -101,8 +101,8 @@ def short(tokens: int) -> str:
 def _line(room: int, name: str, figures: tuple[str, str, str, str], marks: str) -> str:
     window, read, written, source = figures
     padded = name + " " * (room - cells(name))
-    found = f"{padded}  {window:>7}  {read:>8}  {written:>8}  {source:<5} {marks}"
-    return found.rstrip()
+    line = f"{padded}  {window:>7}  {read:>8}  {written:>8}  {source:<5} {marks}"
+    return line.rstrip()
 
 
 def _dollars(row: Row, kind: str) -> str:
@@ -180,18 +180,18 @@ def add_arguments(models: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     here = _here()
     specs = _select_providers(here, args.provider, everything=args.all)
-    told = anyio.run(_ask_all, here, specs, args.refresh)
-    rows = [row for each in told for row in _rows(here, each)]
+    listings = anyio.run(_ask_all, here, specs, args.refresh)
+    rows = [row for listing in listings for row in _rows(here, listing)]
     rows += _embedded_rows(here, args.provider)
-    for each in told:
+    for listing in listings:
         # A failed server of the user's own is reported only if its provider is named.
-        if each.error and (args.provider or not each.spec.own):
-            print_error(on_one_line(each.error))
+        if listing.error and (args.provider or not listing.spec.own):
+            print_error(on_one_line(listing.error))
     if args.json:
         for row in rows:
             print_document(document(row))
     elif rows:
-        told_too = (*_notes(here, told), *(() if args.provider else _advice(told)))
+        told_too = (*_notes(here, listings), *(() if args.provider else _advice(listings)))
         write("".join(f"{line}\n" for line in (*lines(rows), "", *told_too)))
     if not rows:
         print_note("no models found (refold models --all shows all that are known)")
@@ -203,20 +203,20 @@ def _here() -> ModelContext:
     settings = load(places.settings, os.environ, {}).settings
     keys = stored_keys(places.credentials)
     models = Models(settings, places, os.environ, keys, NothingAsked())
-    found, roles = models.connections, _roles(settings, models)
+    connections, roles = models.connections, _roles(settings, models)
     return ModelContext(
-        os.environ, found.keys, found.known, models.figures, roles, time.time()
+        os.environ, connections.keys, connections.known, models.figures, roles, time.time()
     )
 
 
 def _roles(settings: Settings, models: Models) -> dict[str, list[str]]:
     """The roles of each model, as in a session; a main model may be found, not set."""
-    found: dict[str, list[str]] = {}
+    names: dict[str, list[str]] = {}
     for role in ROLE_NAMES:
         if role == "main" or getattr(settings.models, role):
             with suppress(BadInput):  # not the name of a model
-                found.setdefault(models.full(role), []).append(role)
-    return found
+                names.setdefault(models.full(role), []).append(role)
+    return names
 
 
 def _select_providers(
@@ -228,13 +228,13 @@ def _select_providers(
         return [_find_provider(context, name)]
     wanted = [spec for spec in context.specs if everything or context.can_ask(spec)]
     shown = {_server(spec) for spec in wanted if context.roles_of(spec.name)}
-    found: list[ProviderSpec] = []
+    result: list[ProviderSpec] = []
     for spec in wanted:
         # The same server by another wire has the same models.
         if context.roles_of(spec.name) or _server(spec) not in shown:
             shown.add(_server(spec))
-            found.append(spec)
-    return found
+            result.append(spec)
+    return result
 
 
 def _find_provider(context: ModelContext, name: str) -> ProviderSpec:
@@ -253,44 +253,44 @@ def _server(spec: ProviderSpec) -> tuple[str, str, str]:
 async def _ask_all(
     context: ModelContext, specs: Sequence[ProviderSpec], refresh: bool
 ) -> list[ProviderModels]:
-    found: dict[str, ProviderModels] = {}
+    listings: dict[str, ProviderModels] = {}
 
     async def ask(spec: ProviderSpec) -> None:
-        found[spec.name] = await _ask(context, spec, refresh)
+        listings[spec.name] = await _ask(context, spec, refresh)
 
     async with anyio.create_task_group() as tasks:
         for spec in specs:
             tasks.start_soon(ask, spec)
-    return [found[spec.name] for spec in specs]
+    return [listings[spec.name] for spec in specs]
 
 
 async def _ask(context: ModelContext, spec: ProviderSpec, refresh: bool) -> ProviderModels:
     """Request the list. A cached one is used unless it is old or of a changing server."""
-    kept = context.figures.get_list(spec)
-    young = kept is not None and 0 <= context.now - kept.at < DAY_SECONDS
+    entry = context.figures.get_list(spec)
+    young = entry is not None and 0 <= context.now - entry.at < DAY_SECONDS
     enough = young and not refresh and not spec.own
     if enough or not (context.can_ask(spec) and has_list(spec)):
-        return ProviderModels(spec, kept)
+        return ProviderModels(spec, entry)
     try:
-        held = await anyio.to_thread.run_sync(context.keys.find_quietly, spec)
+        key = await anyio.to_thread.run_sync(context.keys.find_quietly, spec)
         models = await list_models(
-            spec, context.environ, key=held.text_for_wire if held else ""
+            spec, context.environ, key=key.text_for_wire if key else ""
         )
     except (ProviderError, BadInput) as error:
-        return ProviderModels(spec, kept, str(error))
+        return ProviderModels(spec, entry, str(error))
     return ProviderModels(spec, context.figures.learn(spec, models, context.now))
 
 
-def _rows(context: ModelContext, told: ProviderModels) -> Iterator[Row]:
-    spec, listed = told.spec, told.listed
+def _rows(context: ModelContext, listing: ProviderModels) -> Iterator[Row]:
+    spec, listed = listing.spec, listing.listed
     if listed is not None:
         source = "live" if listed.at == context.now else "kept"
-        found = {model.name: source for model in listed.models}
+        sources = {model.name: source for model in listed.models}
     else:
         sold = known_models.seller(prices.vendor_name(spec.name)).models
-        found = {model.names[0]: "known" for model in sold}
+        sources = {model.names[0]: "known" for model in sold}
     roles = context.roles_of(spec.name)
-    for name, source in sorted((dict.fromkeys(roles, "set") | found).items()):
+    for name, source in sorted((dict.fromkeys(roles, "set") | sources).items()):
         window = context.figures.window(spec, name)
         rates = context.figures.rates(spec, name, context.now)
         marks = tuple(roles.get(name, ()))
@@ -329,20 +329,20 @@ def _embedded_rows(context: ModelContext, wanted: str) -> Iterator[Row]:
         )
 
 
-def _notes(context: ModelContext, told: Sequence[ProviderModels]) -> Iterator[str]:
+def _notes(context: ModelContext, listings: Sequence[ProviderModels]) -> Iterator[str]:
     table = known_models.table()
     yield f"$: US dollars for a million tokens, from {table.source} of {table.as_of},"
     yield "or what the provider or your settings say. +: more for long inputs."
-    for each in told:
-        name = each.spec.name
-        if each.listed is not None and each.listed.at != context.now:
-            yield f"{name}: its list of {_ago(context.now - each.listed.at)}; --refresh asks again"
-        elif each.listed is None and not context.can_ask(each.spec):
-            yield f"{name}: not asked, there is no key in {each.spec.key_env}"
+    for item in listings:
+        name = item.spec.name
+        if item.listed is not None and item.listed.at != context.now:
+            yield f"{name}: its list of {_ago(context.now - item.listed.at)}; --refresh asks again"
+        elif item.listed is None and not context.can_ask(item.spec):
+            yield f"{name}: not asked, there is no key in {item.spec.key_env}"
 
 
-def _advice(told: Sequence[ProviderModels]) -> Iterator[str]:
-    if all(each.spec.own for each in told):
+def _advice(listings: Sequence[ProviderModels]) -> Iterator[str]:
+    if all(listing.spec.own for listing in listings):
         yield "No provider has a key here: set one, such as ANTHROPIC_API_KEY. --all shows"
         yield "what is known of every provider."
 

@@ -39,7 +39,7 @@ def has_unicode() -> bool:
 
 def is_interactive() -> bool:
     """Return True if there is a terminal, so that a person can answer a question."""
-    return all(each.isatty() for each in (sys.stdin, sys.stdout))
+    return all(stream.isatty() for stream in (sys.stdin, sys.stdout))
 
 
 def confirm(question: str) -> bool:
@@ -73,8 +73,8 @@ def pause() -> None:
 
 def editor(instead: str) -> list[str]:
     """The command that edits a file. `instead`: what a script can do. Raises `BadInput`."""
-    if found := editor_of(os.environ):
-        return list(found)
+    if words := editor_of(os.environ):
+        return list(words)
     if not is_interactive():  # an editor that was named may need no terminal
         raise BadInput(f"there is no terminal to edit it in: {instead}")
     known = Programs(os.environ)

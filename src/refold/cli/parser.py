@@ -77,10 +77,10 @@ class Parser(ArgumentParser):
     def unknown(self, left: Sequence[str], arguments: Sequence[str]) -> NoReturn:
         """Report the arguments that are left by the parser of the subcommand they follow."""
         for action in self._actions:
-            there = subcommands(action)
-            for at, word in enumerate(arguments if there else ()):
-                if word in there:
-                    there[word].unknown(left, arguments[at + 1 :])
+            parsers = subcommands(action)
+            for index, word in enumerate(arguments if parsers else ()):
+                if word in parsers:
+                    parsers[word].unknown(left, arguments[index + 1 :])
         self.error(f"{_UNKNOWN_MESSAGE}{' '.join(left)}")
 
     def error(self, message: str) -> NoReturn:
@@ -93,15 +93,15 @@ class Parser(ArgumentParser):
 
         if message.startswith(_MISSING_MESSAGE):
             return f"{message}{self._to_choose_from(message)}"
-        if found := re.search(_NO_CHOICE, message):
-            there = [
+        if match := re.search(_NO_CHOICE, message):
+            names = [
                 name
-                for name in re.findall(r"'([^']*)'", found[2])
+                for name in re.findall(r"'([^']*)'", match[2])
                 if name != HIDDEN_SUBCOMMAND
             ]
-            near = similar(found[1], there, 1)
-            said = f"invalid choice: '{found[1]}' (there are {', '.join(there)})"
-            message = message[: found.start()] + said
+            near = similar(match[1], names, 1)
+            text = f"invalid choice: '{match[1]}' (there are {', '.join(names)})"
+            message = message[: match.start()] + text
         else:
             typed = re.match(_UNKNOWN_FLAG, message)
             near = similar(typed[1], self._harmless(typed[1]), 1) if typed else []
@@ -124,7 +124,7 @@ class Parser(ArgumentParser):
         for action in self._actions:
             name = action.metavar or action.dest
             if action.choices and message == f"{_MISSING_MESSAGE}{name}":
-                return f": {', '.join(each for each in action.choices if each != HIDDEN_SUBCOMMAND)}"
+                return f": {', '.join(item for item in action.choices if item != HIDDEN_SUBCOMMAND)}"
         return ""
 
 
@@ -136,27 +136,27 @@ class Subparsers(Protocol):
 
 def subcommands(action: Action) -> dict[str, Parser]:
     """The parsers of the subcommands, if the action adds any."""
-    found: Any = action.choices
-    if not isinstance(found, dict):
+    choices: Any = action.choices
+    if not isinstance(choices, dict):
         return {}
-    named = cast("dict[str, object]", found)  # some flags have a dict of choices, too
-    return {n: each for n, each in named.items() if isinstance(each, Parser)}
+    named = cast("dict[str, object]", choices)  # some flags have a dict of choices, too
+    return {n: parser for n, parser in named.items() if isinstance(parser, Parser)}
 
 
 def helps(action: Action) -> dict[str, str]:
     """The help of each subcommand, which argparse keeps only for its own help."""
-    told: list[Action] = vars(action).get("_choices_actions", [])
-    return {each.dest: each.help or "" for each in told}
+    actions: list[Action] = vars(action).get("_choices_actions", [])
+    return {choice.dest: choice.help or "" for choice in actions}
 
 
 def describe_subcommands(parser: Parser) -> None:
     """Show each subcommand's help at the top of its own --help, too."""
     for action in parser.actions():
         texts = helps(action)
-        for name, each in subcommands(action).items():
+        for name, child in subcommands(action).items():
             if text := texts.get(name):
-                each.description = each.description or f"{text[:1].upper()}{text[1:]}."
-            describe_subcommands(each)
+                child.description = child.description or f"{text[:1].upper()}{text[1:]}."
+            describe_subcommands(child)
 
 
 def seconds(text: str) -> float:
@@ -167,19 +167,19 @@ def dollars(text: str) -> float:
     return _above_0(text, "dollars")
 
 
-def count(text: str, what: str = "number: 1 or more", most: int = 2**63 - 1) -> int:
+def count(text: str, kind: str = "number: 1 or more", most: int = 2**63 - 1) -> int:
     """A whole number from 1 to `most`."""
     if not (text.isascii() and text.isdecimal() and 0 < int(text) <= most):
-        article = "an" if what[0] in "aeiou" else "a"
-        raise ArgumentTypeError(f"{text!r} is not {article} {what}")
+        article = "an" if kind[0] in "aeiou" else "a"
+        raise ArgumentTypeError(f"{text!r} is not {article} {kind}")
     return int(text)
 
 
-def _above_0(text: str, what: str) -> float:
+def _above_0(text: str, kind: str) -> float:
     try:
-        found = float(text)
+        value = float(text)
     except ValueError:
-        found = 0.0
-    if not 0 < found < float("inf"):
-        raise ArgumentTypeError(f"{text!r} is not a number of {what} above 0")
-    return found
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise ArgumentTypeError(f"{text!r} is not a number of {kind} above 0")
+    return value

@@ -236,8 +236,8 @@ class ClaudeRules(Struct, frozen=True):
                 list(_add_valid_rules(convert_rules(_permissions(name, content)), rules))
         except BadInput:
             return None
-        found = ClaudeRules(folder, rules, file)
-        return found if any(rules.values()) else None
+        result = ClaudeRules(folder, rules, file)
+        return result if any(rules.values()) else None
 
     def rule_lines(self) -> tuple[str, ...]:
         """A line for each rule."""
@@ -252,16 +252,16 @@ class ClaudeRules(Struct, frozen=True):
         TrustedFolders(self.file).add(self.folder, self.rules)
 
 
-def _contents(given: str, folder: str) -> Mapping[str, bytes]:
-    if given:
-        return {given: small_file(str(Path(given).expanduser()))}
-    found = small_files(folder, _CLAUDE_DIRECTORY, _CLAUDE_FILES, lambda _: False)
-    if not found:
+def _contents(path: str, folder: str) -> Mapping[str, bytes]:
+    if path:
+        return {path: small_file(str(Path(path).expanduser()))}
+    files = small_files(folder, _CLAUDE_DIRECTORY, _CLAUDE_FILES, lambda _: False)
+    if not files:
         raise BadInput(
             f"there is no {_CLAUDE_DIRECTORY}/{_CLAUDE_FILES[0]} in {folder}: name a file, or another "
             "folder with --cwd"
         )
-    return found
+    return files
 
 
 def _permissions(name: str, content: bytes) -> Mapping[str, object]:
@@ -269,10 +269,10 @@ def _permissions(name: str, content: bytes) -> Mapping[str, object]:
         whole = msgspec.json.decode(content, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput(f"{name} holds no JSON object: {error}") from error
-    found = whole.get("permissions", {})
-    if not isinstance(found, dict):
+    value = whole.get("permissions", {})
+    if not isinstance(value, dict):
         raise BadInput(f"{name}: permissions is not an object")
-    return cast("dict[str, object]", found)
+    return cast("dict[str, object]", value)
 
 
 def _add_valid_rules(
@@ -293,8 +293,8 @@ def _add_valid_rules(
                 rules[verdict].append(text)
     if carried.mode:
         yield f"the mode was not imported: choose it with --permission-mode {carried.mode}"
-    for each in carried.directories:
-        yield f"the directory {each!r} was not imported: add it with --add-dir"
+    for path in carried.directories:
+        yield f"the directory {path!r} was not imported: add it with --add-dir"
 
 
 def _tell(name: str, lines: Iterable[str]) -> None:

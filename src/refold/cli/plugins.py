@@ -59,7 +59,7 @@ def _problem(plugin: Plugin, every: Sequence[Plugin]) -> str:
 
     others = [e for e in every if (e.group, e.name) == (plugin.group, plugin.name)]
     if len(others) > 1 and plugin.group != TOOLS_GROUP:
-        return f"{' and '.join(each.package for each in others)} have one of this name"
+        return f"{' and '.join(item.package for item in others)} have one of this name"
     if plugin.group == COMMANDS_GROUP and plugin.name in names():
         return "refold has a command of this name"
     try:

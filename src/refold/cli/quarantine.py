@@ -34,36 +34,36 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    there = Quarantine(paths(os.environ).data / "quarantine")
+    shelf = Quarantine(paths(os.environ).data / "quarantine")
     if args.what == "list":
-        return _list(there, as_json=args.json)
-    thing = there.find(args.name)
+        return _list(shelf, as_json=args.json)
+    thing = shelf.find(args.name)
     name = on_one_line(thing.name)
     if args.what == "restore":
-        write(f"{name} is at {on_one_line(there.restore(thing, args.to))} now\n")
+        write(f"{name} is at {on_one_line(shelf.restore(thing, args.to))} now\n")
         return 0
     if not args.yes and not confirm(f"Delete {_line(thing)}?"):
         write("It is still there.\n")
         return 1
-    there.delete(thing)
+    shelf.delete(thing)
     write(f"{name} is deleted\n")
     return 0
 
 
-def _list(there: Quarantine, *, as_json: bool) -> int:
-    things = there.things()
-    for each in things:
+def _list(shelf: Quarantine, *, as_json: bool) -> int:
+    things = shelf.things()
+    for thing in things:
         if as_json:
-            origin = each.origin
+            origin = thing.origin
             row = {
-                "name": each.name, "size": each.size,
-                "kind": "directory" if each.is_directory else "file",
+                "name": thing.name, "size": thing.size,
+                "kind": "directory" if thing.is_directory else "file",
                 "path": origin.path if origin else None,
                 "at": origin.at if origin else None,
             }  # fmt: skip
             print_document(row)
         else:
-            write(f"{_line(each)}\n")
+            write(f"{_line(thing)}\n")
     if not things and not as_json:
         print_note("the quarantine is empty")
     return 0
@@ -73,5 +73,5 @@ def _line(thing: QuarantinedItem) -> str:
     origin = thing.origin
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(origin.at)) if origin else ""
     name = on_one_line(thing.name) + ("/" if thing.is_directory else "")
-    where = f"from {on_one_line(origin.path)}" if origin else "from an unknown place"
-    return f"{name}  {when or '-':<16}  {in_bytes(thing.size):>9}  {where}"
+    source = f"from {on_one_line(origin.path)}" if origin else "from an unknown place"
+    return f"{name}  {when or '-':<16}  {in_bytes(thing.size):>9}  {source}"

@@ -120,16 +120,16 @@ class ReplayWorlds:
                 "make that directory again, or replay without --run"
             )
         self._places = paths(os.environ)
-        self._asking = {each.name for each in builtin() if each.effect is Effect.ASK}
+        self._asking = {tool.name for tool in builtin() if tool.effect is Effect.ASK}
         self._record = Recorder(home.store(session))
         self._apps = dict[_Start, tuple[App, TurnContext]]()
 
     def __call__(self, view: View) -> World:
-        told = view.conversation.system_prompt
+        prompt = view.conversation.system_prompt
         about = replace(
             view.session,
-            model=told.model or view.session.model,
-            effort=told.effort or view.session.effort,
+            model=prompt.model or view.session.model,
+            effort=prompt.effort or view.session.effort,
         )
         world = self._turn_context(self._start(view))(replace(view, session=about))
         no_model = NoModel()
@@ -147,15 +147,15 @@ class ReplayWorlds:
             await app.aclose()
 
     def _start(self, view: View) -> _Start:
-        told, about = view.conversation.system_prompt, view.session
+        prompt, about = view.conversation.system_prompt, view.session
         moved = not os.path.isdir(about.directory)
         return _Start(
             directory=self._directory if moved else about.directory,
             roots=tuple(root for root in about.roots if os.path.isdir(root)),
             given=view.rights.limits,
-            attended=not told.tools or any(t.name in self._asking for t in told.tools),
-            schema=bytes(told.schema),
-            more=part_of(told, "more"),
+            attended=not prompt.tools or any(t.name in self._asking for t in prompt.tools),
+            schema=bytes(prompt.schema),
+            more=part_of(prompt, "more"),
         )
 
     def _turn_context(self, start: _Start) -> TurnContext:
@@ -189,11 +189,11 @@ async def _replay(
 
 
 def _lines(session: str, view: View, replayed: Replayed, *, every: bool) -> list[str]:
-    found = replayed.divergences
-    shown = found if every else found[:1]
-    lines = [line for each in shown for line in _divergence_lines(each)]
-    if len(shown) < len(found):
-        lines.append(f"{len(found) - len(shown)} more may follow from it (--all)\n")
+    divergences = replayed.divergences
+    shown = divergences if every else divergences[:1]
+    lines = [line for divergence in shown for line in _divergence_lines(divergence)]
+    if len(shown) < len(divergences):
+        lines.append(f"{len(divergences) - len(shown)} more may follow from it (--all)\n")
     for seq, sentence in replayed.briefings:
         lines.append(
             f"the setup of the model differs at event {seq}: {on_one_line(sentence)}\n"
@@ -201,23 +201,23 @@ def _lines(session: str, view: View, replayed: Replayed, *, every: bool) -> list
     if view.session.version not in ("", __version__):
         lines.append(f"recorded by refold {view.session.version}, run by {__version__}\n")
     counts = f"{replayed.steps} steps, {replayed.checked} events reproduced"
-    state = f"{len(found)} diverge" if found else "all agree"
+    state = f"{len(divergences)} diverge" if divergences else "all agree"
     return [*lines, f"{session}: {counts}, {state}\n"]
 
 
-def _divergence_lines(each: Divergence) -> list[str]:
-    where = f"event {each.seq}, turn {each.turn}, step {each.step}"
+def _divergence_lines(divergence: Divergence) -> list[str]:
+    place = f"event {divergence.seq}, turn {divergence.turn}, step {divergence.step}"
     return [
-        f"{where}: {each.event}.{each.field}\n",
-        f"  then  {_value(each.then)}\n",
-        f"  now   {_value(each.now)}\n",
+        f"{place}: {divergence.event}.{divergence.field}\n",
+        f"  then  {_value(divergence.then)}\n",
+        f"  now   {_value(divergence.now)}\n",
     ]
 
 
 def _value(value: object) -> str:
     words = value if isinstance(value, str) else _json(value)
-    found = on_one_line(words)
-    return found if len(found) <= _MAX_VALUE_CHARS else f"{found[:_MAX_VALUE_CHARS]}…"
+    text = on_one_line(words)
+    return text if len(text) <= _MAX_VALUE_CHARS else f"{text[:_MAX_VALUE_CHARS]}…"
 
 
 def _json(value: object) -> str:
@@ -231,5 +231,5 @@ def _document(session: str, view: View, replayed: Replayed) -> dict[str, object]
         "checked": replayed.checked,
         "refold": {"then": view.session.version, "now": __version__},
         "divergences": replayed.divergences,
-        "briefings": [{"seq": seq, "what": what} for seq, what in replayed.briefings],
+        "briefings": [{"seq": seq, "what": kind} for seq, kind in replayed.briefings],
     }

@@ -51,10 +51,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("event", nargs="?", type=_event, metavar="EVENT",
         help="rewind to before this event (default: list the points)")  # fmt: skip
     which = parser.add_mutually_exclusive_group()
-    for name, told in (("conversation", "rewind only the conversation"), ("files", "restore only the files"),
+    for name, text in (("conversation", "rewind only the conversation"), ("files", "restore only the files"),
                        ("both", "both (default)")):  # fmt: skip
         which.add_argument(f"--{name}", dest="which", action="store_const", const=name,
-            default="both", help=told)  # fmt: skip
+            default="both", help=text)  # fmt: skip
     add("--dry-run", action="store_true", help="show what would change, and change nothing")
     add(
         "--force",
@@ -90,10 +90,10 @@ def run(args: Namespace) -> int:
 async def _rewound(
     home: SessionIndex, id_: str, snapshots: Checkpoints, _rewind: Namespace
 ) -> RewindReport:
-    what: What = _rewind.which
+    kind: What = _rewind.which
     record = Recorder(home.store(id_))
     async with await Session.open(record, _no_turns, version=__version__) as session:
-        return await rewind(session, snapshots, _rewind.event, what, force=_rewind.force)
+        return await rewind(session, snapshots, _rewind.event, kind, force=_rewind.force)
 
 
 def _no_turns(view: View) -> World:
@@ -118,22 +118,22 @@ def _snapshots(view: View, places: Paths, id_: str) -> Checkpoints:
     return checkpoints([directory, *more], places, os.environ, id_)
 
 
-def _list(found: Sequence[RewindPoint], *, as_json: bool) -> int:
+def _list(points: Sequence[RewindPoint], *, as_json: bool) -> int:
     if as_json:
-        for step in found:
+        for step in points:
             print_document(step)
-    elif found:
-        write(bare(point_lines(found, columns(_DEFAULT_COLUMNS))) + "\n")
+    elif points:
+        write(bare(point_lines(points, columns(_DEFAULT_COLUMNS))) + "\n")
     else:
         print_note("this session has no messages, so there is nothing to rewind")
     return 0
 
 
-def _show(found: RewindPreview, view: View, *, as_json: bool) -> None:
+def _show(result: RewindPreview, view: View, *, as_json: bool) -> None:
     if as_json:
-        print_document(_document(found))
+        print_document(_document(result))
     elif shown := bare(
-        preview_lines(found, view.session.directory, columns(_DEFAULT_COLUMNS))
+        preview_lines(result, view.session.directory, columns(_DEFAULT_COLUMNS))
     ):
         write(shown + "\n")
     else:
@@ -141,8 +141,8 @@ def _show(found: RewindPreview, view: View, *, as_json: bool) -> None:
 
 
 def _tell(report: RewindReport, view: View, id_: str, *, as_json: bool) -> int:
-    what = report.preview.plan.what
-    command = f"refold rewind {id_} {report.undo} --{what}" if report.undo else ""
+    kind = report.preview.plan.what
+    command = f"refold rewind {id_} {report.undo} --{kind}" if report.undo else ""
     if as_json:
         print_document({**_document(report.preview), "files": report.files,
                "undo": report.undo, "command": command})  # fmt: skip
@@ -152,15 +152,15 @@ def _tell(report: RewindReport, view: View, id_: str, *, as_json: bool) -> int:
     return 0
 
 
-def _document(found: RewindPreview) -> Mapping[str, object]:
+def _document(result: RewindPreview) -> Mapping[str, object]:
     return {
-        "seq": found.plan.seq, "what": found.plan.what, "conversation": found.plan.mark,
-        "checkpoint": found.plan.checkpoint.seq if found.plan.checkpoint else 0,
+        "seq": result.plan.seq, "what": result.plan.what, "conversation": result.plan.mark,
+        "checkpoint": result.plan.checkpoint.seq if result.plan.checkpoint else 0,
         "changes": [
             {"path": on_one_line(c.path), "kind": c.kind, "added": c.added, "removed": c.removed}
-            for c in found.changes
+            for c in result.changes
         ],
-        "drift": [on_one_line(path) for path in found.drift],
-        "left_alone": [on_one_line(path) for path in found.left_alone],
-        "stays": [on_one_line(path) for path in found.plan.stays],
+        "drift": [on_one_line(path) for path in result.drift],
+        "left_alone": [on_one_line(path) for path in result.left_alone],
+        "stays": [on_one_line(path) for path in result.plan.stays],
     }  # fmt: skip

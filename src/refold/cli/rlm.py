@@ -122,32 +122,32 @@ async def _run(args: Namespace) -> int:
     app = _app(args, options)
     try:
         app.models.check(app.model_of(View()))
-        given = await anyio.to_thread.run_sync(
+        data = await anyio.to_thread.run_sync(
             material, args.context, app.directory, app.unread
         )
         traits = app.models.traits(app.model_of(View()))
         size = Size(
-            given.tokens,
-            given.files,
+            data.tokens,
+            data.files,
             traits.window or app.settings.context.default_window_tokens,
         )
     finally:
         await app.aclose()
-    way = _way(args, given, size)
-    for told in (*given.left_out, f"{way.way}: {way.reason}"):
-        print_error(told)
+    way = _way(args, data, size)
+    for note in (*data.left_out, f"{way.way}: {way.reason}"):
+        print_error(note)
     # A flat call has no Python, but its journal has the material, too.
-    ready = replace(options, begins=_beginning(given))
+    ready = replace(options, begins=_beginning(data))
     words = partial(recursive_text, shown=traits.small)
     if way.way == "flat":
         ready, words = replace(ready, tools=(), own_system=flat_prompt()), flat_text
     app = _app(args, ready, _BARE_SETTINGS if way.way == "flat" else {"agent": AGENT_NAME})
-    said = HeadlessPrompt(words(args.question, given), typed=args.question)
-    return await _ask(app, said, args, way, size, began)
+    prompt = HeadlessPrompt(words(args.question, data), typed=args.question)
+    return await _ask(app, prompt, args, way, size, began)
 
 
 async def _ask(
-    app: App, said: HeadlessPrompt, args: Namespace, way: Route, size: Size, began: float
+    app: App, prompt: HeadlessPrompt, args: Namespace, way: Route, size: Size, began: float
 ) -> int:
     launch = Launch(app)
     try:
@@ -156,7 +156,7 @@ async def _ask(
         async with anyio.create_task_group() as group:
             progress = RlmProgress()
             group.start_soon(tell_notices, session, progress.say)
-            late = await turn(session, said, progress, args.timeout)
+            late = await turn(session, prompt, progress, args.timeout)
         document = _plain(result(session.view, session.id, time.monotonic() - began))
         if late:
             document["outcome"], document["reason"] = "cancelled", late
@@ -187,18 +187,18 @@ def _is_program(view: View) -> bool:
     return bool(last.calls) or not re.sub(_FENCE_PATTERN, "", view.turn.answer).strip()
 
 
-def _beginning(given: Material) -> InitialVariables:
-    if given.value is None:
+def _beginning(data: Material) -> InitialVariables:
+    if data.value is None:
         return InitialVariables()
-    return InitialVariables({VARIABLE_NAME: given.value}, files={VARIABLE_NAME: given.read})
+    return InitialVariables({VARIABLE_NAME: data.value}, files={VARIABLE_NAME: data.read})
 
 
-def _way(args: Namespace, given: Material, size: Size) -> Route:
+def _way(args: Namespace, data: Material, size: Size) -> Route:
     if args.rlm:
         return Route("recursive", _REASON_FLAG)
     if not args.flat:
         return route(args.question, size)
-    if isinstance(given.value, list) or size.tokens > size.window:
+    if isinstance(data.value, list) or size.tokens > size.window:
         raise BadInput(
             f"--flat: about {size.tokens:,} tokens do not fit into the window of "
             f"{size.window:,}: omit --flat to read them with code"
@@ -208,13 +208,13 @@ def _way(args: Namespace, given: Material, size: Size) -> Route:
 
 def _launch_options(args: Namespace) -> LaunchOptions:
     directory = here()
-    roots = [Path(each).expanduser().resolve() for each in args.context]
+    roots = [Path(path).expanduser().resolve() for path in args.context]
     inside = directory.resolve()
     return LaunchOptions(
         directory=directory,
         # Code looks again at what it read: at folders elsewhere, too.
         more_roots=tuple(
-            each for each in roots if each.is_dir() and not each.is_relative_to(inside)
+            path for path in roots if path.is_dir() and not path.is_relative_to(inside)
         ),
         model=args.model or "",
         attended=False,
@@ -314,8 +314,8 @@ class RlmProgress:
             group.start_soon(self._pulse, session, began)
             try:
                 async for frame in frames:
-                    if told := self._line_of_frame(frame, session):
-                        self.say(told)
+                    if line := self._line_of_frame(frame, session):
+                        self.say(line)
             finally:
                 self._paper.no_status()
             group.cancel_scope.cancel()
@@ -328,15 +328,15 @@ class RlmProgress:
         wheel, turn, last = self._paper.look.sign("wheel"), 0, ""
         while True:
             await anyio.sleep(_TICK if self._paper.look.moves else _BEAT)
-            said = _join_parts(*self._so_far(session.view))
+            line = _join_parts(*self._so_far(session.view))
             if self._paper.look.moves:
                 turn += 1
                 took = duration(anyio.current_time() - began)
-                shown = f"{wheel[turn % len(wheel)]} {_join_parts(said, took)}"
+                shown = f"{wheel[turn % len(wheel)]} {_join_parts(line, took)}"
                 self._paper.status((("dim", shown),))
-            elif said != last:
-                last = said
-                print_error(f"  so far: {said}")
+            elif line != last:
+                last = line
+                print_error(f"  so far: {line}")
 
     def _line_of_frame(self, frame: Frame, session: Session) -> str:
         match frame.item:
@@ -373,8 +373,8 @@ class RlmProgress:
             case ChildEnded(child, status=status, reason=reason, spent=spent):
                 self._moved.pop(child, None)
                 why = f": {on_one_line(reason)}" if reason else ""
-                came = "has failed" if status == "failed" else f"is {status}"
-                return _join_parts(f"  {child} {came}{why}", _spent_note(spent))
+                state = "has failed" if status == "failed" else f"is {status}"
+                return _join_parts(f"  {child} {state}{why}", _spent_note(spent))
             case _:
                 return ""
 
@@ -422,9 +422,9 @@ class _Leaves:
 
 
 def _calls(asked: int, failed: int, under_way: int = 0) -> str:
-    said = f"{asked:,} model call{'' if asked == 1 else 's'}"
+    text = f"{asked:,} model call{'' if asked == 1 else 's'}"
     more = f", {failed:,} failed" if failed else ""
-    return f"{said}{more}{f', {under_way:,} under way' if under_way else ''}"
+    return f"{text}{more}{f', {under_way:,} under way' if under_way else ''}"
 
 
 def _spent_note(spent: Spent) -> str:

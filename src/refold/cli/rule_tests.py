@@ -72,10 +72,10 @@ class PolicyContext(Struct, frozen=True):
 
     def judge_call(self, call: TestedCall, view: View) -> Decision:
         try:
-            found = describe_access(call.tool, call.arguments, self.place)
+            access = describe_access(call.tool, call.arguments, self.place)
         except ToolFailed as error:  # no path can be meant; a session says it so, too
             return Decision("deny", reason=str(error))
-        return judge(found, self, view)
+        return judge(access, self, view)
 
     def sandbox(self, call: TestedCall, decision: Decision) -> Profile | None:
         """How the sandbox confines the call; None if it runs no command."""
@@ -99,7 +99,7 @@ class PolicyContext(Struct, frozen=True):
 def ground_of(args: Namespace) -> PolicyContext:
     """As the flags of a door say: --cwd, --add-dir, --mode, --allow, --ask, --deny."""
     folder = directory(args.cwd, "--cwd")
-    roots = (folder, *(directory(each, "--add-dir") for each in args.add_dir))
+    roots = (folder, *(directory(path, "--add-dir") for path in args.add_dir))
     flags: dict[str, object] = {
         "permission_mode": MODE_NAMES.get(args.mode or ""),
         "permissions.allow": tuple(args.allow),
@@ -120,8 +120,8 @@ def ground(
     settings: Settings, places: Paths, environ: Mapping[str, str], roots: Sequence[Path]
 ) -> PolicyContext:
     """As a session with these settings has it; `roots` are those of its workspace."""
-    where = WorkspaceDirectories(roots[0], tuple(roots[1:]))
-    workspace = Workspace(settings, places, environ, where)
+    place = WorkspaceDirectories(roots[0], tuple(roots[1:]))
+    workspace = Workspace(settings, places, environ, place)
     try:
         return PolicyContext(
             settings, workspace.rules, settings.permission_mode, workspace.facts()
@@ -130,24 +130,24 @@ def ground(
         workspace.close()
 
 
-def call_of(name: str, given: str) -> TestedCall:
+def call_of(name: str, text: str) -> TestedCall:
     """A call with its arguments as JSON. Raises `BadInput`."""
     tool = builtin_tool(name)
     try:
-        return TestedCall(tool, tool.parse(given.encode("utf-8", errors="replace")))
+        return TestedCall(tool, tool.parse(text.encode("utf-8", errors="replace")))
     except ToolFailed as error:
-        raise BadInput(f"{name} cannot be called with {given[:200]!r}: {error}") from error
+        raise BadInput(f"{name} cannot be called with {text[:200]!r}: {error}") from error
 
 
-def in_short(given: str) -> TestedCall:
+def in_short(text: str) -> TestedCall:
     """The call that `tool(what it is about)` means. Raises `BadInput`."""
-    found = _SHORT_CALL_PATTERN.fullmatch(given.strip())
-    if not found:
-        raise BadInput(f"{given!r} is not a call: write it as bash(git status)")
-    tool = builtin_tool(found[1])
-    if found[2] is None and tool.subject:
-        raise BadInput(f"{given!r} does not say its {tool.subject}: write {found[1]}(…)")
-    return TestedCall(tool, {tool.subject: found[2]} if tool.subject else {})
+    match = _SHORT_CALL_PATTERN.fullmatch(text.strip())
+    if not match:
+        raise BadInput(f"{text!r} is not a call: write it as bash(git status)")
+    tool = builtin_tool(match[1])
+    if match[2] is None and tool.subject:
+        raise BadInput(f"{text!r} does not say its {tool.subject}: write {match[1]}(…)")
+    return TestedCall(tool, {tool.subject: match[2]} if tool.subject else {})
 
 
 def builtin_tool(name: str) -> Tool:
@@ -160,11 +160,11 @@ def builtin_tool(name: str) -> Tool:
     raise BadInput(f"there is no tool {name!r}; {hint}")
 
 
-def directory(given: str, flag: str) -> Path:
-    found = Path(given or ".").expanduser().absolute()
-    if not found.is_dir():
-        raise BadInput(f"{flag} {given!r}: there is no such directory")
-    return found
+def directory(text: str, flag: str) -> Path:
+    path = Path(text or ".").expanduser().absolute()
+    if not path.is_dir():
+        raise BadInput(f"{flag} {text!r}: there is no such directory")
+    return path
 
 
 class Case(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -220,25 +220,25 @@ def test_rules(args: Namespace) -> int:
 
 
 def _verdict_of_case(
-    case: Case, ground: PolicyContext, where: str
+    case: Case, ground: PolicyContext, place: str
 ) -> tuple[TestedCall, Decision]:
     try:
         if case.mode and case.mode not in MODE_NAMES:
             raise BadInput(
                 f"there is no mode {case.mode!r}; there are {', '.join(MODE_NAMES)}"
             )
-        own = rules_of(_permissions_of_case(case, where))
+        own = rules_of(_permissions_of_case(case, place))
         call = case.call
     except BadInput as error:
-        told = str(error)
-        raise BadInput(told if told.startswith(where) else f"{where}: {told}") from error
+        text = str(error)
+        raise BadInput(text if text.startswith(place) else f"{place}: {text}") from error
     mode = MODE_NAMES[case.mode] if case.mode else ground.mode
     judged = replace(ground, rules=(*ground.rules, *own), mode=mode)
     return call, judged.judge_call(call, View())
 
 
-def _permissions_of_case(case: Case, where: str) -> Permissions:
-    origin = Origin(None, where)
+def _permissions_of_case(case: Case, place: str) -> Permissions:
+    origin = Origin(None, place)
     return Permissions(
         allow=rules_with_source(case.allow, origin),
         ask=rules_with_source(case.ask, origin),
@@ -249,18 +249,18 @@ def _permissions_of_case(case: Case, where: str) -> Permissions:
 def _cases(file: Path) -> Iterator[Case]:
     document = _document(file)
     try:
-        found = msgspec.convert(
+        suite = msgspec.convert(
             {"cases": document} if isinstance(document, list) else document, Cases
         )
     except msgspec.ValidationError as error:
         raise BadInput(
             f"{file} holds no cases: {error}; write a list of them, or one under `cases`"
         ) from error
-    if not found.cases:
+    if not suite.cases:
         raise BadInput(f"there are no cases in {file}")
-    for number, case in enumerate(found.cases, 1):
+    for number, case in enumerate(suite.cases, 1):
         try:
-            yield msgspec.convert({**found.defaults, **case}, Case)
+            yield msgspec.convert({**suite.defaults, **case}, Case)
         except msgspec.ValidationError as error:
             raise BadInput(f"{file}, case {number}: {error}") from error
 
@@ -273,8 +273,8 @@ def _document(file: Path) -> object:
     try:
         return _parse_document(file.suffix.lower(), text)
     except (ValueError, RecursionError) as error:
-        told = " ".join(str(error).split())
-        raise BadInput(f"the cases in {file} cannot be read: {told}") from error
+        message = " ".join(str(error).split())
+        raise BadInput(f"the cases in {file} cannot be read: {message}") from error
 
 
 def _parse_document(kind: str, text: str) -> object:
@@ -317,13 +317,13 @@ def replay_rules(args: Namespace) -> int:
     roots = (Path(stood.directory or os.getcwd()), *map(Path, stood.roots))
     under = _under(Path(args.rules).expanduser(), places, roots)
     judged = list(_again(whole, under))
-    changed = [each for each in judged if each.is_changed]
-    for each in changed:
+    changed = [verdict for verdict in judged if verdict.is_changed]
+    for verdict in changed:
         if args.json:
-            print_document(_row(each))
+            print_document(_row(verdict))
         else:
-            write(_lines(each))
-    strangers = sum(each.now is None for each in judged)
+            write(_lines(verdict))
+    strangers = sum(verdict.now is None for verdict in judged)
     if not args.json:
         write(
             f"{len(judged) - strangers} calls, {len(changed)} would get another verdict\n"
@@ -368,27 +368,27 @@ def _judge_again(
     yield ReplayedVerdict(seq, call.label, then, ground.judge_call(call, view))
 
 
-def _row(each: ReplayedVerdict) -> dict[str, object]:
-    now = each.now or Decision("ask")
+def _row(verdict: ReplayedVerdict) -> dict[str, object]:
+    now = verdict.now or Decision("ask")
     return {
-        "seq": each.seq,
-        "call": each.label,
-        "then": {"decision": each.then.verdict, **_why(each.then)},
+        "seq": verdict.seq,
+        "call": verdict.label,
+        "then": {"decision": verdict.then.verdict, **_why(verdict.then)},
         "now": {"decision": now.verdict, **_why(now)},
     }
 
 
-def _why(found: Judged | Decision) -> dict[str, str | None]:
+def _why(entry: Judged | Decision) -> dict[str, str | None]:
     return {
-        "rule": found.rule or None, "source": found.source or None, "reason": found.reason,
+        "rule": entry.rule or None, "source": entry.source or None, "reason": entry.reason,
     }  # fmt: skip
 
 
-def _lines(each: ReplayedVerdict) -> str:
-    now = each.now or Decision("ask")
+def _lines(verdict: ReplayedVerdict) -> str:
+    now = verdict.now or Decision("ask")
     lines = (
-        f"{each.seq}  {each.label}",
-        f"  then {each.then.verdict:<5}  {each.then.reason}",
+        f"{verdict.seq}  {verdict.label}",
+        f"  then {verdict.then.verdict:<5}  {verdict.then.reason}",
         f"  now  {now.verdict:<5}  {now.reason}",
     )
     return "".join(f"{on_one_line(line)}\n" for line in lines)

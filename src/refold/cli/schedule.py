@@ -125,11 +125,11 @@ def _add(places: Paths, book: ScheduleBook, args: Namespace) -> None:
     new = _new(args)
     if args.webhook:
         webhooks.check(args.webhook, book)
-    made = book.add(new, time.time())
-    if made.next is not None:
-        write(f"{addition_text(made)}\n")
+    schedule = book.add(new, time.time())
+    if schedule.next is not None:
+        write(f"{addition_text(schedule)}\n")
     if args.webhook:
-        _give_webhook(places, book, made.id, args.webhook)
+        _give_webhook(places, book, schedule.id, args.webhook)
 
 
 def _change_webhook(places: Paths, book: ScheduleBook, args: Namespace) -> None:
@@ -210,11 +210,11 @@ def _new(args: Namespace) -> NewSchedule:
         "budget.dollars": args.max_budget_usd,
         "budget.tokens": args.max_tokens,
     }
-    said = {key: value for key, value in flags.items() if value is not None}
+    values = {key: value for key, value in flags.items() if value is not None}
     if not (args.at or args.every or args.webhook):
         raise BadInput("a schedule needs --at, --every or --webhook: give one of them")
     places = paths(os.environ)
-    loaded = load_here(here(), places, os.environ, said)
+    loaded = load_here(here(), places, os.environ, values)
     settings = loaded.settings
     if loaded.reason_ignored:
         print_note(loaded.reason_ignored)
@@ -261,14 +261,14 @@ def _start_of(schedule: Schedule, script: Path | None) -> Launch:
 
 def _list(book: ScheduleBook, *, every: bool, as_json: bool) -> None:
     book.settle()
-    found = [each for each in book.every() if every or not each.is_over or each.running]
-    for each in found:
+    schedules = [item for item in book.every() if every or not item.is_over or item.running]
+    for item in schedules:
         if as_json:
-            row = _Row(each, each.next)
+            row = _Row(item, item.next)
             print_document(row)
         else:
-            write("".join(f"{line}\n" for line in _lines(each)))
-    if not (found or as_json):
+            write("".join(f"{line}\n" for line in _lines(item)))
+    if not (schedules or as_json):
         print_note("there are no schedules: refold schedule add says how to add one")
 
 
@@ -276,9 +276,9 @@ def _lines(schedule: Schedule) -> list[str]:
     plan, zone = schedule.plan, schedule.plan.recurrence.zone
     prompt = on_one_line(" ".join(plan.prompt.split()))
     short = prompt if len(prompt) <= _PROMPT_CHARS else f"{prompt[: _PROMPT_CHARS - 1]}…"
-    how = "at" if plan.recurrence.once else "every"
+    word = "at" if plan.recurrence.once else "every"
     when = (
-        f"{how} {on_one_line(plan.recurrence.text)}" if plan.recurrence.text else "called"
+        f"{word} {on_one_line(plan.recurrence.text)}" if plan.recurrence.text else "called"
     )
     lines = [f"{schedule.id}  {short}", f"   {when} in {on_one_line(plan.workspace)}"]
     if schedule.webhook and not schedule.stopped:
@@ -290,9 +290,9 @@ def _lines(schedule: Schedule) -> list[str]:
         last = schedule.runs[-1]
         missed = f", missed {times(last.missed)}" if last.missed else ""
         result = last.outcome or "running"
-        where = f", session {last.session}" if last.session else ""
+        session = f", session {last.session}" if last.session else ""
         lines.append(
-            f"   last {format_moment(last.started, zone)}: {result}{missed}{where}"
+            f"   last {format_moment(last.started, zone)}: {result}{missed}{session}"
         )
     due = schedule.next
     if due is not None:

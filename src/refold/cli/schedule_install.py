@@ -43,16 +43,16 @@ WantedBy=timers.target
 def install(*, only_print: bool) -> None:
     """Write the units and start the timer. Without systemd, print the line for crontab."""
     argv = (sys.executable, "-m", "refold", "schedule", "run")
-    given = {name: os.environ[name] for name in _PASSED_VARIABLES if os.environ.get(name)}
+    values = {name: os.environ[name] for name in _PASSED_VARIABLES if os.environ.get(name)}
     systemctl = Programs(os.environ).find("systemctl") if _RUNS_SYSTEMD.is_dir() else ""
     if not systemctl:
-        words = (*(f"{name}={value}" for name, value in given.items()), *argv)
+        words = (*(f"{name}={value}" for name, value in values.items()), *argv)
         command = " ".join(shlex.quote(word) for word in words).replace("%", r"\%")
         print_note("systemd does not run here: add this line with `crontab -e`")
         write(f"* * * * * {command}\n")
         return
     folder = _units()
-    variables = (f"Environment={_quote_word(f'{k}={v}')}\n" for k, v in given.items())
+    variables = (f"Environment={_quote_word(f'{k}={v}')}\n" for k, v in values.items())
     command = " ".join(_quote_word(word).replace("$", "$$") for word in argv)
     service = _SERVICE_UNIT.format(environment="".join(variables), command=command)
     for name, text in (
@@ -72,12 +72,12 @@ def install(*, only_print: bool) -> None:
 def _start(systemctl: str) -> None:
     for words in (("daemon-reload",), ("enable", "--now", f"{UNIT_NAME}.timer")):
         try:
-            done = run_program((systemctl, "--user", *words), 30, env=dict(os.environ))
+            result = run_program((systemctl, "--user", *words), 30, env=dict(os.environ))
         except (OSError, TimedOut) as error:
             raise RefoldError(f"systemctl --user {words[0]} failed: {error}") from error
-        if done.returncode:
-            said = done.stderr.decode(errors="replace").strip()
-            raise RefoldError(f"systemctl --user {words[0]} failed: {said}")
+        if result.returncode:
+            message = result.stderr.decode(errors="replace").strip()
+            raise RefoldError(f"systemctl --user {words[0]} failed: {message}")
     write(
         f"started {UNIT_NAME}.timer: it runs what is due every minute while you are logged in\n"
     )
@@ -85,8 +85,8 @@ def _start(systemctl: str) -> None:
 
 
 def _units() -> Path:
-    given = os.environ.get("XDG_CONFIG_HOME", "")
-    config = Path(given) if given.startswith("/") else Path(home(os.environ)) / ".config"
+    folder = os.environ.get("XDG_CONFIG_HOME", "")
+    config = Path(folder) if folder.startswith("/") else Path(home(os.environ)) / ".config"
     return config / "systemd" / "user"
 
 

@@ -54,13 +54,13 @@ class ScheduledRuns:
 
         `only`: the numbers of those that are looked at, if not all.
         """
-        for each in await to_thread.run_sync(self._book.settle):
-            self._say(f"schedule {each.id}: its last run was cut off, and is not repeated")
+        for item in await to_thread.run_sync(self._book.settle):
+            self._say(f"schedule {item.id}: its last run was cut off, and is not repeated")
         bad = 0
-        for each in await to_thread.run_sync(self._book.every):
-            if (only and each.id not in only) or not each.may_be_due(self._now()):
+        for item in await to_thread.run_sync(self._book.every):
+            if (only and item.id not in only) or not item.may_be_due(self._now()):
                 continue
-            bad += await self._run(each) not in ("", "answered", "final")
+            bad += await self._run(item) not in ("", "answered", "final")
         return bad
 
     async def watch(self, only: Collection[int] = ()) -> None:
@@ -68,7 +68,7 @@ class ScheduledRuns:
         while True:
             await self.once(only)
             every, now = await to_thread.run_sync(self._book.every), self._now()
-            due = [each.next - now for each in every if each.next is not None]
+            due = [schedule.next - now for schedule in every if schedule.next is not None]
             # Others may add schedules, and a clock may be set: it never sleeps for long.
             await self._sleep(
                 min(max(min(due, default=_MAX_POLL_SECONDS), 1.0), _MAX_POLL_SECONDS)
@@ -87,14 +87,14 @@ class ScheduledRuns:
             except RefoldError as error:
                 outcome, text = FAILED_OUTCOME, str(error)
             except Exception as error:  # a failing run must not keep others from running
-                said = f"{type(error).__name__}: {first(error)}"
-                outcome, text = FAILED_OUTCOME, f"refold itself failed: {said}"
+                message = f"{type(error).__name__}: {first(error)}"
+                outcome, text = FAILED_OUTCOME, f"refold itself failed: {message}"
             finally:
                 self._book.end(id_, outcome, text[:_MAX_TEXT_CHARS])
-            most = _MAX_LINE_CHARS if outcome == "answered" else _MAX_TEXT_CHARS
+            room = _MAX_LINE_CHARS if outcome == "answered" else _MAX_TEXT_CHARS
             session = (await to_thread.run_sync(self._book.find, id_)).runs[-1].session
             opens = f" (refold -r {session})" if session else ""
-            self._say(f"schedule {id_}: {outcome}{opens}{_line(text, most)}")
+            self._say(f"schedule {id_}: {outcome}{opens}{_line(text, room)}")
             return outcome
 
     async def _turn(self, schedule: Schedule, prompt: str) -> tuple[str, str]:
@@ -133,14 +133,14 @@ def _begin_line(schedule: Schedule, run: ScheduledRun) -> str:
     if run.call:
         return f"schedule {schedule.id}: runs, called {format_moment(run.due, zone)}"
     missed = f", missed {times(run.missed)}" if run.missed else ""
-    what = _line(schedule.plan.prompt, _MAX_PROMPT_CHARS)
-    return f"schedule {schedule.id}: runs, due {format_moment(run.due, zone)}{missed}{what}"
+    text = _line(schedule.plan.prompt, _MAX_PROMPT_CHARS)
+    return f"schedule {schedule.id}: runs, due {format_moment(run.due, zone)}{missed}{text}"
 
 
 def times(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
 
 
-def _line(text: str, most: int) -> str:
-    found = on_one_line(" ".join(text.split()))
-    return f": {found[: most - 1]}…" if len(found) > most else f": {found}" if found else ""
+def _line(text: str, room: int) -> str:
+    line = on_one_line(" ".join(text.split()))
+    return f": {line[: room - 1]}…" if len(line) > room else f": {line}" if line else ""

@@ -65,14 +65,14 @@ def _schema(which: str) -> dict[str, Any]:
 
 def _one_of(title: str, about: str, kinds: Sequence[type[Struct]]) -> dict[str, Any]:
     """A schema for one object that is any of these; "type" says which."""
-    there, definitions = msgspec.json.schema_components(
+    refs, definitions = msgspec.json.schema_components(
         kinds, schema_hook=_anything, ref_template="#/$defs/{name}"
     )
     return {
         "$schema": _SCHEMA_DIALECT,
         "title": title,
         "description": about,
-        "oneOf": list(there),
+        "oneOf": list(refs),
         "$defs": dict(sorted(definitions.items())),
     }
 
@@ -80,14 +80,14 @@ def _one_of(title: str, about: str, kinds: Sequence[type[Struct]]) -> dict[str, 
 def document_types(*modules: ModuleType) -> Iterator[type[Struct]]:
     """Every type that is a document of its own in these modules, in the order of the source."""
     for module in modules:
-        for found in vars(module).values():
+        for value in vars(module).values():
             if (
-                isinstance(found, type)
-                and issubclass(found, Struct)
-                and found.__module__ == module.__name__
-                and found.__struct_config__.tag not in (None, found.__name__)
+                isinstance(value, type)
+                and issubclass(value, Struct)
+                and value.__module__ == module.__name__
+                and value.__struct_config__.tag not in (None, value.__name__)
             ):
-                yield found
+                yield value
 
 
 def _anything(kind: type) -> dict[str, Any]:

@@ -87,7 +87,7 @@ def run_web(args: Namespace) -> int:
 
 def run(args: Namespace, *, opens: bool = False) -> int:
     """Serve. The links go to stdout, once the server listens."""
-    where = listening(args, drain=args.drain)
+    setup = listening(args, drain=args.drain)
     try:
         from refold.server import access
         from refold.server.app import serve
@@ -113,7 +113,7 @@ def run(args: Namespace, *, opens: bool = False) -> int:
     def ready(address: str) -> None:
         for path, page in (("/", "page"), ("/dev", "developer page")):
             write(f"{page + ':':16} {address}{path}#launch={own.new_launch(args.person)}\n")
-        if where.beyond_loopback and sys.stdout.isatty():
+        if setup.beyond_loopback and sys.stdout.isatty():
             show_code(f"{address}/#launch={own.new_launch(args.person)}")
         if opens:
             link = f"{address}/#launch={own.new_launch(args.person)}"
@@ -125,7 +125,7 @@ def run(args: Namespace, *, opens: bool = False) -> int:
     way = places.state / "server" / "open.html"
     due = due_schedules(os.environ, args.script, print_error)
     webhooks = Webhooks(os.environ, due.hurry if due is not None else lambda: None)
-    serve = partial(serve, host, own, where, ready, webhooks)
+    serve = partial(serve, host, own, setup, ready, webhooks)
     try:
         anyio.run(_serve_and_fire, serve, due)
     finally:
@@ -162,17 +162,17 @@ def listening(
         raise RefoldError(f"{_MISSING_EXTRA} ({error})") from error
     if bool(args.tls_cert) != bool(args.tls_key):
         raise BadInput("--tls-cert and --tls-key go together: give both files")
-    where = Listening(
+    setup = Listening(
         host=args.host, port=args.port, names=tuple(args.name),
         certificate=args.tls_cert, key=args.tls_key, drain=drain, websockets=websockets,
     )  # fmt: skip
-    if where.beyond_loopback and not where.tls and not args.plain_http:
+    if setup.beyond_loopback and not setup.tls and not args.plain_http:
         raise BadInput(
             f"--host {args.host} is reached from other machines, and the traffic could be "
             "read on its way: give --tls-cert and --tls-key, or, in a network that you trust, "
             "--plain-http"
         )
-    return where
+    return setup
 
 
 def _port(text: str) -> int:

@@ -51,8 +51,8 @@ def load_view(home: SessionIndex, session: str) -> "tuple[View, str]":
     """Return the view, and what is wrong with its journal, if anything."""
     from refold.journal.state.fold import fold
 
-    found, damage = home.entries(session)
-    return fold(found), damage
+    entries, damage = home.entries(session)
+    return fold(entries), damage
 
 
 _DEFAULT_COLUMNS = 100  # columns, without a terminal
@@ -111,20 +111,20 @@ def node_path(args: Namespace, node: str | None = None) -> NodePath:
     return NodePath(find_session_id(here_stored(), id_), (*names, *rest))
 
 
-def find_node(where: NodePath) -> FoundNode:
-    root = here_stored().tree(where.id)
-    node, rest = find(root, where.names)
+def find_node(path: NodePath) -> FoundNode:
+    root = here_stored().tree(path.id)
+    node, rest = find(root, path.names)
     return FoundNode(root, node, rest)
 
 
-def only_node(found: FoundNode) -> Node:
+def only_node(entry: FoundNode) -> Node:
     """The node, where nothing in it can be meant."""
-    if found.rest:
+    if entry.rest:
         raise BadInput(
-            f"{found.node.address}/{found.rest} is not a session: refold show can show it; here "
+            f"{entry.node.address}/{entry.rest} is not a session: refold show can show it; here "
             "give root, root/child-1, …"
         )
-    return found.node
+    return entry.node
 
 
 def labels() -> Callable[[ToolCall], str]:
@@ -156,12 +156,12 @@ def print_lines(lines: Iterable[Line]) -> None:
     """Print in colours if a terminal shows them."""
     from refold.console.capabilities import detect_capabilities
 
-    seen = detect_capabilities(sys.stdout, os.environ)
-    found = list(lines)
-    if not seen.color:
-        write(bare(found) + "\n")
+    screen = detect_capabilities(sys.stdout, os.environ)
+    pieces = list(lines)
+    if not screen.color:
+        write(bare(pieces) + "\n")
         return
-    painted = ("".join(seen.paint(*piece) for piece in line) for line in found)
+    painted = ("".join(screen.paint(*piece) for piece in line) for line in pieces)
     write("\n".join(painted) + "\n")
 
 
@@ -173,9 +173,9 @@ def print_conversation(home: SessionIndex, session: str, *, as_json: bool) -> in
     from refold.views.screen.transcript import transcript
     from refold.views.stream_json.encode import documents_of
 
-    found, damage = home.entries(session)
+    entries, damage = home.entries(session)
     if as_json:
-        for entry in found:
+        for entry in entries:
             for document in documents_of(Frame(entry.seq, 0, entry), live=False):
                 print_document(
                     {
@@ -186,7 +186,7 @@ def print_conversation(home: SessionIndex, session: str, *, as_json: bool) -> in
                     }
                 )
     else:
-        write(transcript(screen_of(found), labels()) + "\n")
+        write(transcript(screen_of(entries), labels()) + "\n")
     if damage:
         print_error(damage)
     return 1 if damage else 0
@@ -194,7 +194,7 @@ def print_conversation(home: SessionIndex, session: str, *, as_json: bool) -> in
 
 def report_damage(node: Node) -> int:
     """Report damaged journals of a node and below it. Returns the exit code."""
-    found = [each.damage for each in walk(node) if each.damage]
-    for damage in found:
+    damages = [child.damage for child in walk(node) if child.damage]
+    for damage in damages:
         print_error(damage)
-    return 1 if found else 0
+    return 1 if damages else 0

@@ -31,8 +31,8 @@ def pick_one(terminal: TerminalSettings) -> str:
     printer, reader = this_terminal(display=terminal.display, theme=terminal.theme)
     search = SessionCatalogue(home, here()).search_while_typing
     picker = session_picker(cards, time.time())
-    found = anyio.run(pick, printer, reader, picker, search)
-    return found.selection.id if found and found.selection else ""
+    answer = anyio.run(pick, printer, reader, picker, search)
+    return answer.selection.id if answer and answer.selection else ""
 
 
 def nobody_picks() -> BadInput:

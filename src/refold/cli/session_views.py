@@ -141,8 +141,8 @@ def _timeline(args: Namespace) -> int:
     every = timeline(node, time.time(), session_argument.labels())
     shown = every if args.slow is None else slowest(every, args.slow)
     if args.json:
-        for each in shown:
-            print_document(each)
+        for item in shown:
+            print_document(item)
     elif shown:
         session_argument.print_lines(
             timeline_lines(shown, session_argument.terminal_width())

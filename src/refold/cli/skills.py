@@ -34,8 +34,8 @@ def run(args: Namespace) -> int:
         if args.json:
             _line(skill)
         else:
-            where = f"{skill.where}{'' if skill.told else ', not shown to the model'}"
-            write(f"{skill.name}  ({on_one_line(where)})\n")
+            place = f"{skill.where}{'' if skill.told else ', not shown to the model'}"
+            write(f"{skill.name}  ({on_one_line(place)})\n")
             write(f"    {on_one_line(skill.description)}\n")
     _tell((*catalogue.every_notice(), *changed()))
     return 0

@@ -21,10 +21,10 @@ def add_arguments(parser: ArgumentParser) -> None:
         ("check", "check a file of agents and all that it names"),
         ("show", "list the agents of a file with all their keys"),
     ):
-        each = subparsers.add_parser(name, help=about)
-        each.add_argument("file", metavar="FILE")
+        child = subparsers.add_parser(name, help=about)
+        child.add_argument("file", metavar="FILE")
         if name in ("import", "export"):
-            each.add_argument("--out", metavar="FILE", help="write a new file instead")
+            child.add_argument("--out", metavar="FILE", help="write a new file instead")
     program = subparsers.add_parser(
         "generate", help="write an agent as one readable Python program"
     )
@@ -85,9 +85,9 @@ def _check(agents: AgentFile) -> None:
     from refold.declared.overlay import overlay_of, profile_of
 
     known = tool_names()
-    for each in agents.agents:
-        overlay_of(each)
-        profile_of(each, known)
+    for agent in agents.agents:
+        overlay_of(agent)
+        profile_of(agent, known)
 
 
 def _generate(args: Namespace) -> None:
@@ -101,7 +101,7 @@ def _generate(args: Namespace) -> None:
     agents = load_declared_agents(Path.cwd(), places, trust=False, given=args.agents)
     one = agents.find(args.agent)
     if one is None:
-        names = [each.variant.name for each in agents.agents]
+        names = [item.variant.name for item in agents.agents]
         near = " or ".join(similar(args.agent, names)) or ", ".join(names) or "none"
         raise BadInput(
             f"there is no declared agent {args.agent!r}: there is {near}; --agents FILE names a file"
@@ -115,21 +115,21 @@ def _generate(args: Namespace) -> None:
 
 
 def _show(agents: AgentFile) -> None:
-    for each in agents.agents:
-        name = each.variant.name
+    for agent in agents.agents:
+        name = agent.variant.name
         chosen = "  (default)" if name == agents.default else ""
-        write(f"{name}  {each.where}{chosen}\n")
-        for key, value in to_table(each.variant).items():
+        write(f"{name}  {agent.where}{chosen}\n")
+        for key, value in to_table(agent.variant).items():
             write(f"  {key} = {value!r}\n")
 
 
-def _put(text: str, out: str | None) -> None:
-    if out is None:
+def _put(text: str, path: str | None) -> None:
+    if path is None:
         write(text)
         return
     try:
-        with Path(out).expanduser().open("x", encoding="utf-8") as file:
+        with Path(path).expanduser().open("x", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        raise BadInput(f"{out!r} cannot be written: {reason_of(error)}") from error
-    write(f"wrote {out}\n")
+        raise BadInput(f"{path!r} cannot be written: {reason_of(error)}") from error
+    write(f"wrote {path}\n")

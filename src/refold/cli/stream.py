@@ -72,21 +72,21 @@ class _Stream:
             if news.damages and not follow:
                 return False
             time.sleep(_POLL_SECONDS)
-            found = self._news(news)
-            quiet = 0 if found else quiet + 1
+            entries = self._news(news)
+            quiet = 0 if entries else quiet + 1
             in_doubt = quiet % _IDLE_POLLS == 1 and not follow
             if in_doubt and not self._is_written():
                 self._news(news)  # it may have ended between the two looks
                 return self._open
         return False
 
-    def apply(self, found: Sequence[tuple[str, Entry]]) -> None:
-        for node, entry in found:
+    def apply(self, entries: Sequence[tuple[str, Entry]]) -> None:
+        for node, entry in entries:
             if node == self._address and isinstance(entry.event, TurnStarted | TurnEnded):
                 self._open = isinstance(entry.event, TurnStarted)
 
-    def tell(self, found: Sequence[tuple[str, Entry]]) -> None:
-        for node, entry in found:
+    def tell(self, entries: Sequence[tuple[str, Entry]]) -> None:
+        for node, entry in entries:
             if self._as_json:
                 for document in _documents(node, entry):
                     print_document(document)
@@ -100,25 +100,25 @@ class _Stream:
             session_argument.print_lines(lines)
 
     def _news(self, news: TreeNews) -> bool:
-        found = news.new_entries()
-        self.apply(found)
-        self.tell(found)
-        return bool(found)
+        entries = news.new_entries()
+        self.apply(entries)
+        self.tell(entries)
+        return bool(entries)
 
 
-def _find_session(home: SessionIndex, where: session_argument.NodePath) -> tuple[str, str]:
-    session = where.id
-    for name in where.names:
+def _find_session(home: SessionIndex, path: session_argument.NodePath) -> tuple[str, str]:
+    session = path.id
+    for name in path.names:
         if not re.fullmatch(CHILD_PATTERN, name):
             raise BadInput(
                 f"{name!r} is not a session: stream follows root, root/child-1, …"
             )
         if name not in home.children(session):
             raise BadInput(
-                f"{where.id} has no {'/'.join(where.names)} (refold tree shows all)"
+                f"{path.id} has no {'/'.join(path.names)} (refold tree shows all)"
             )
         session = f"{session}/{name}"
-    return "/".join((ROOT_ADDRESS, *where.names)), session
+    return "/".join((ROOT_ADDRESS, *path.names)), session
 
 
 def _from(
@@ -157,5 +157,5 @@ def _seq(text: str) -> int:
 
 def _documents(node: str, entry: Entry) -> Iterator[dict[str, object]]:
     """The documents of `stream`, with the node of each."""
-    for found in documents_of(Frame(entry.seq, 0, entry), live=False):
-        yield {"node": node, "at": entry.at, "by": entry.by, **msgspec.to_builtins(found)}
+    for part in documents_of(Frame(entry.seq, 0, entry), live=False):
+        yield {"node": node, "at": entry.at, "by": entry.by, **msgspec.to_builtins(part)}

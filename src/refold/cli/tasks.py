@@ -155,14 +155,14 @@ class Owners:
         self._views, self._names = dict[str, "View | None"](), dict[str, str]()
 
     def with_owner_names(self, tasks: Sequence[BoardTask]) -> list[BoardTask]:
-        return [replace(each, owner=self._name(each.owner)) for each in tasks]
+        return [replace(task, owner=self._name(task.owner)) for task in tasks]
 
     def _name(self, owner: str) -> str:
         """The owner itself where it is no session, or one without a title."""
-        if owner in self._names or not (found := _SESSION_PATTERN.fullmatch(owner)):
+        if owner in self._names or not (match := _SESSION_PATTERN.fullmatch(owner)):
             return self._names.get(owner, owner)
         above, _, below = owner.rpartition("/")
-        about = self._view(found[1])
+        about = self._view(match[1])
         title = (about.session.name or about.session.title) if about else ""
         if title:
             leader = self._view(above) if above else None

@@ -95,8 +95,8 @@ def opening_with(places: Paths) -> Opening:
 
 
 def terminal_of(places: Paths) -> tuple[Printer, TerminalReader]:
-    seen = load(places.settings, os.environ, {}).settings.terminal
-    return this_terminal(display=seen.display, theme=seen.theme)
+    options = load(places.settings, os.environ, {}).settings.terminal
+    return this_terminal(display=options.display, theme=options.theme)
 
 
 async def start_session(
@@ -199,10 +199,10 @@ def _last_lines(journal: Path) -> list[str]:
     """Number, kind and content of the newest events."""
     try:
         lines = journal.read_bytes().splitlines()[-_MAX_EVENTS:]
-        found = [msgspec.json.decode(text, type=_Line) for text in lines]
+        rows = [msgspec.json.decode(text, type=_Line) for text in lines]
     except (OSError, msgspec.MsgspecError):
         return []
-    return [f"{each.seq:3} {each.kind:14} {bytes(each.data).decode()}" for each in found]
+    return [f"{row.seq:3} {row.kind:14} {bytes(row.data).decode()}" for row in rows]
 
 
 async def _pause(reading: TerminalReader, hint: str) -> bool:
@@ -237,8 +237,8 @@ def _reply(step: int, *, refused: bool) -> Reply:
             read = ("read_file", f'{{"path": "{_FILE_NAME}"}}')
             return Reply("I will read the file first.", (read,), "Which name is printed?")
         case 1:
-            said = "`$nam` is set nowhere; the name is in `$name`."
-            return Reply(said, (("edit_file", _EDIT_ARGUMENTS),))
+            text = "`$nam` is set nowhere; the name is in `$name`."
+            return Reply(text, (("edit_file", _EDIT_ARGUMENTS),))
         case 2:
             return Reply(
                 "Now it should work.", (("bash", f'{{"command": "bash {_FILE_NAME}"}}'),)

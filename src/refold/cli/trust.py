@@ -40,10 +40,10 @@ def run(args: Namespace) -> int:
     match args.what:
         case "add":
             directory = _directory(args.directory)
-            there = project(directory, places.settings)
+            source = project(directory, places.settings)
             new = texts_without_trust(directory, folders)
             changes = find_changed_texts(directory, places, folders, include_declined=True)
-            offer = TrustOffer(there, folders.state(there), new, changes)
+            offer = TrustOffer(source, folders.state(source), new, changes)
             status = _add(folders, offer, places.data, ask=not args.yes)
             if status == 0:
                 _allow_variables(directory, places, ask=not args.yes)
@@ -70,8 +70,8 @@ def _add(folders: TrustedFolders, offer: TrustOffer, data: Path, *, ask: bool) -
         write(f"{folder} is trusted already.\n")
         return 0
     write("".join(f"{line}\n" for line in offer.lines()))
-    what = "these settings" if not offer.texts.found else "these"
-    if ask and not confirm(f"Use {what} in {folder}?"):
+    subject = "these settings" if not offer.texts.found else "these"
+    if ask and not confirm(f"Use {subject} in {folder}?"):
         write(f"{offer.keep(folders, data)}\n")
         return 1
     write("".join(f"{line}\n" for line in offer.take(folders, data)))
@@ -116,8 +116,8 @@ def _list(folders: TrustedFolders, places: Paths, *, as_json: bool) -> int:
             print_document(row)
         else:
             now = "" if state == "trusted" else _STATE_NOTES[state]
-            what = ", ".join(sorted(shown)) or "its instructions for the model"
-            write(f"{on_one_line(folder)}: {what}{now}\n")
+            names = ", ".join(sorted(shown)) or "its instructions for the model"
+            write(f"{on_one_line(folder)}: {names}{now}\n")
     return 0
 
 
@@ -143,8 +143,8 @@ def _remove(folders: TrustedFolders, folder: Path) -> int:
     return 0
 
 
-def _directory(given: str) -> Path:
-    found = Path(given or ".").expanduser().absolute()
-    if not found.is_dir():
-        raise BadInput(f"{given!r}: there is no such directory")
-    return found
+def _directory(text: str) -> Path:
+    path = Path(text or ".").expanduser().absolute()
+    if not path.is_dir():
+        raise BadInput(f"{text!r}: there is no such directory")
+    return path

@@ -77,21 +77,21 @@ def run(args: Namespace) -> int:
     node = session_argument.only_node(
         session_argument.find_node(session_argument.node_path(args))
     )
-    told = claims_of_turn(node.entries, args.turn)
+    turn = claims_of_turn(node.entries, args.turn)
     folder = _folder(node)
     with _files(folder) as files:
         today = CurrentFiles(files)
-        journals = records(session_argument.here_stored(), node.session, told.entries)
-        checked = check(told.claims, collect_facts(journals), today)
+        journals = records(session_argument.here_stored(), node.session, turn.entries)
+        checked = check(turn.claims, collect_facts(journals), today)
         second = None
         if args.deep and checked:
             checked, second = second_check(args, node, checked, today)
-    report = VerifyReport(node.session, told, checked, args.strict, second)
+    report = VerifyReport(node.session, turn, checked, args.strict, second)
     if args.json:
         print_document(document(report))
     else:
         session_argument.print_lines(lines(report))
-    damages = [*filter(None, (node.damage, *(each.damage for each in journals)))]
+    damages = [*filter(None, (node.damage, *(journal.damage for journal in journals)))]
     for damage in damages:
         print_error(damage)
     return report.code or bool(damages)
@@ -143,17 +143,17 @@ def second_check(
         return tuple(checked), SecondCheck()
     looked = anyio.run(_look, args, node, order(claims))
     problem = looked.problem
-    said: Mapping[str, Verdict] = {}
+    answers: Mapping[str, Verdict] = {}
     view = looked.view
     if not problem:
         try:
-            said = verdicts(view.turn.answer)
+            answers = verdicts(view.turn.answer)
         except ValueError as error:
             problem = f"its answer is invalid: {error}"
-    silent = [id_ for id_ in claims if id_ not in said]
+    silent = [id_ for id_ in claims if id_ not in answers]
     if not problem and silent:
         problem = f"it said nothing, or two things, of claim {', '.join(silent)}"
-    both = merge_verdicts(checked, said, collect_facts(looked.records), today, problem)
+    both = merge_verdicts(checked, answers, collect_facts(looked.records), today, problem)
     cost = view.account.spent.cost if looked.records else None
     return both, SecondCheck(looked.session, cost, problem)
 
@@ -167,8 +167,8 @@ async def _look(args: Namespace, node: Node, words: str) -> _SecondSession:
             id_, session = await app.start()
             async with session:
                 problem = await _turn(session, words, args.timeout)
-                told = records(app.home, id_, await session.record.entries())
-            return _SecondSession(id_, told, problem)
+                journals = records(app.home, id_, await session.record.entries())
+            return _SecondSession(id_, journals, problem)
         finally:
             await app.aclose()
     except (RefoldError, BaseExceptionGroup) as error:

@@ -118,13 +118,13 @@ class DueSchedules:
         if stamp is None:  # there is no file of schedules
             self._next = float("inf")
             return
-        for each in await to_thread.run_sync(self._book.settle):
-            self._say(f"schedule {each.id}: its last run was cut off, and is not repeated")
-        waiting = [each for each in await to_thread.run_sync(self._book.every)
-                   if each.running is None and each.id not in self._started]  # fmt: skip
-        due = [each.id for each in waiting if each.may_be_due(now)]
+        for item in await to_thread.run_sync(self._book.settle):
+            self._say(f"schedule {item.id}: its last run was cut off, and is not repeated")
+        waiting = [item for item in await to_thread.run_sync(self._book.every)
+                   if item.running is None and item.id not in self._started]  # fmt: skip
+        due = [item.id for item in waiting if item.may_be_due(now)]
         if not due:
-            later = [each.next for each in waiting if each.next is not None]
+            later = [item.next for item in waiting if item.next is not None]
             self._next = min(later, default=float("inf"))
         for id_ in due:
             self._started.add(id_)

@@ -265,7 +265,7 @@ class Feed:
             for follower in tuple(self._followers):
                 self._put(follower, data, cursor)
         self._last = Cursor(entry.seq, self._last.n, entry.epoch)
-        readers = [each for each in self._followers if each.reads_journal]
+        readers = [reader for reader in self._followers if reader.reads_journal]
         if readers:
             recorded = msgspec.json.encode(EventRecorded(seq=entry.seq))
             for follower in readers:

@@ -164,20 +164,20 @@ class Host:
         self._note(opened.engine.view.session.id, wanted)
         return self._begin(launch, opened)
 
-    async def open(self, id_: str, given: EditorConversation | None = None) -> Conversation:
+    async def open(self, id_: str, setup: EditorConversation | None = None) -> Conversation:
         """Open the conversation with this full id, or join it in another process.
 
         `given` is what an editor passes with it, if it is not open yet.
         """
         async with self._opening:
-            if (there := self._there.get(id_)) is not None:
-                return there
-            where = await to_thread.run_sync(
+            if (chat := self._there.get(id_)) is not None:
+                return chat
+            place = await to_thread.run_sync(
                 find_directory, self.home, id_, self.paths.directory
             )
-            wanted = _with(self._noted(id_), given)
+            wanted = _with(self._noted(id_), setup)
             launch = await to_thread.run_sync(
-                self._launch_at, where.directory, where.roots, wanted
+                self._launch_at, place.directory, place.roots, wanted
             )
             holder = await to_thread.run_sync(self.stored.holder, id_)
             try:
@@ -206,10 +206,10 @@ class Host:
         task_status: TaskStatus[Conversation],
     ) -> None:
         async with attach(launch, id_) as session:
-            made = JoinedConversation(session, launch, holder)
-            self._there[id_] = made
-            task_status.started(made)
-            await self._run(id_, made)
+            chat = JoinedConversation(session, launch, holder)
+            self._there[id_] = chat
+            task_status.started(chat)
+            await self._run(id_, chat)
 
     async def offers(self, what: str) -> Sequence[Offer]:
         """The choices for a new conversation in the directory of the server."""
@@ -229,22 +229,22 @@ class Host:
 
     async def close(self, id_: str, why: str = _STOPPED) -> None:
         """Close a conversation. Its turn is stopped, or, without `why`, finished."""
-        if (there := self._there.get(id_)) is not None:
-            if isinstance(there, OwnConversation):
-                there.close_to_orders()
+        if (chat := self._there.get(id_)) is not None:
+            if isinstance(chat, OwnConversation):
+                chat.close_to_orders()
             await self._ports.runner.stop(id_, why)
-            there.close()
-            while self._there.get(id_) is there:
+            chat.close()
+            while self._there.get(id_) is chat:
                 await self._next_end()
 
     def _begin(
         self, launch: Launch, opened: OpenedSession, holder: str = ""
     ) -> Conversation:
-        made = OwnConversation(launch, opened, self._ports, holder)
-        self._there[made.session.id] = made
+        chat = OwnConversation(launch, opened, self._ports, holder)
+        self._there[chat.session.id] = chat
         assert self._group is not None, "it is used in `running`"
-        self._group.start_soon(self._run, made.session.id, made)
-        return made
+        self._group.start_soon(self._run, chat.session.id, chat)
+        return chat
 
     async def _run(self, id_: str, conversation: Conversation) -> None:
         try:
@@ -261,8 +261,8 @@ class Host:
         await self._ended.wait()
 
     def _runnable(self, id_: str) -> OwnConversation | None:
-        there = self._there.get(id_)
-        return there if isinstance(there, OwnConversation) and not there.closing else None
+        chat = self._there.get(id_)
+        return chat if isinstance(chat, OwnConversation) and not chat.closing else None
 
     async def _tend(self) -> None:
         """Follow what other processes write, and close what is idle."""
@@ -270,34 +270,34 @@ class Host:
         while True:
             await anyio.sleep(min(LOOK_SECONDS, self._idle_seconds / 4))
             now = anyio.current_time()
-            for id_, there in tuple(self._there.items()):
-                if isinstance(there, OwnConversation):
-                    await self._look(id_, there)
-                if there.busy:
-                    there.idle_since = now
-                elif now - there.idle_since > self._idle_seconds and not there.closing:
+            for id_, chat in tuple(self._there.items()):
+                if isinstance(chat, OwnConversation):
+                    await self._look(id_, chat)
+                if chat.busy:
+                    chat.idle_since = now
+                elif now - chat.idle_since > self._idle_seconds and not chat.closing:
                     self._group.start_soon(self.close, id_, "")
 
-    async def _look(self, id_: str, there: OwnConversation) -> None:
-        if there.session.has_lease:
-            if not there.claimed:  # a file was uploaded: the worker releases it
+    async def _look(self, id_: str, chat: OwnConversation) -> None:
+        if chat.session.has_lease:
+            if not chat.claimed:  # a file was uploaded: the worker releases it
                 await self._ports.runner.wake(id_)
             return
-        if not there.feed.followers or not (await there.has_news() or there.holder):
+        if not chat.feed.followers or not (await chat.has_news() or chat.holder):
             return
         holder = await to_thread.run_sync(self.stored.holder, id_)
-        there.set_holder(holder)
+        chat.set_holder(holder)
         if holder and socket_path(self.home.path(id_), os.environ).exists():
-            there.close()  # its clients connect again, and join the other process
+            chat.close()  # its clients connect again, and join the other process
 
     def _directory(self, wanted: NewConversation) -> Path:
         if wanted.own_workspace:
             if wanted.workspace:
                 raise BadInput("give a workspace, or own_workspace, and not both")
             self.paths.workspaces.mkdir(mode=0o700, parents=True, exist_ok=True)
-            made = self.paths.workspaces / self.home.new_id(time.time())
-            made.mkdir(mode=0o700)
-            return made
+            path = self.paths.workspaces / self.home.new_id(time.time())
+            path.mkdir(mode=0o700)
+            return path
         directory = Path(wanted.workspace).expanduser() if wanted.workspace else None
         if directory is None:
             return self.paths.directory
@@ -307,16 +307,16 @@ class Host:
 
     def _note(self, id_: str, wanted: NewConversation) -> None:
         """Store what the journal does not record, for the next process that opens it."""
-        kept = NewConversation(
+        note = NewConversation(
             preset=wanted.preset,
             system_prompt=wanted.system_prompt,
             log_requests=wanted.log_requests,
         )
-        if kept == NewConversation():
+        if note == NewConversation():
             return
         file = self._note_file(id_)
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file.write_bytes(msgspec.json.encode(kept))
+        file.write_bytes(msgspec.json.encode(note))
 
     def _noted(self, id_: str) -> NewConversation:
         try:
@@ -330,11 +330,11 @@ class Host:
         return self.paths.state / "conversations" / f"{id_}.json"
 
 
-def _with(noted: NewConversation, given: EditorConversation | None) -> NewConversation:
-    if given is None:
+def _with(noted: NewConversation, setup: EditorConversation | None) -> NewConversation:
+    if setup is None:
         return noted
     return replace(
-        given,
+        setup,
         preset=noted.preset,
         system_prompt=noted.system_prompt,
         log_requests=noted.log_requests,

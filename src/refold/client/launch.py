@@ -164,11 +164,11 @@ class Launch:
 
         Raises `BadInput` if an argument is missing.
         """
-        given, shortcuts = typed.strip(), None
-        if given.startswith("@"):
+        line, shortcuts = typed.strip(), None
+        if line.startswith("@"):
             shortcuts = self.app.shortcuts(self.commands())
-            given = shortcuts.to_slash(given) or given
-        match = re.fullmatch(_SHORTCUT_PATTERN, given)
+            line = shortcuts.to_slash(line) or line
+        match = re.fullmatch(_SHORTCUT_PATTERN, line)
         if match is not None:
             shortcuts, name = shortcuts or self.app.shortcuts(self.commands()), match[1]
             if shortcuts.find(name) is not None:

@@ -241,8 +241,8 @@ def rules_to_offer(
         asked = judge(about, policy_context, view).confines
         return [
             rules
-            for each in sets
-            if (rules := with_hosts(each, about, facts))
+            for group in sets
+            if (rules := with_hosts(group, about, facts))
             and (by := judge(about, policy_context, view, rules)).verdict == "allow"
             and not _is_wider(by.confines, asked)
         ]

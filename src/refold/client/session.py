@@ -462,15 +462,15 @@ class Session:
         together), or one of these rules for the session; `answers` are to the questions of the call.
         """
         call_id = request if isinstance(request, str) else request.id
-        found = next((r for r in self.requests if r.id == call_id), None)
-        if found is None or isinstance(found, PlanToJudge):
+        pending = next((r for r in self.requests if r.id == call_id), None)
+        if pending is None or isinstance(pending, PlanToJudge):
             return False
-        hash_ = found.call.hash
+        hash_ = pending.call.hash
         if not isinstance(request, str) and request.call.hash != hash_:
             return False
         order = (
             QuestionResponse(call_id, tuple(answers), hash_)
-            if allowed and isinstance(found, Questions)
+            if allowed and isinstance(pending, Questions)
             else ApprovalResponse(
                 call_id, allowed, hash_, reason, grant, *_approval_fields(rule)
             )
@@ -511,14 +511,14 @@ class Session:
         """
         from refold.views.stream_json.encode import approval_request, question
 
-        found = _put(event, self.view)
-        if found is None:  # it had ended before this could be sent
+        request = _put(event, self.view)
+        if request is None:  # it had ended before this could be sent
             return approval_request(event, seq)
-        self._shown[found.id] = event.hash
-        if isinstance(found, Questions):
-            return question(event, seq, found.questions)
-        whole_call = self.as_made(found.call.call)
-        return approval_request(event, seq, whole_call, self.permissions.rule_sets(found))
+        self._shown[request.id] = event.hash
+        if isinstance(request, Questions):
+            return question(event, seq, request.questions)
+        whole_call = self.as_made(request.call.call)
+        return approval_request(event, seq, whole_call, self.permissions.rule_sets(request))
 
     async def waiting(self) -> "Sequence[Document]":
         """The documents of requests that wait for the user, with their original numbers."""
@@ -529,12 +529,12 @@ class Session:
 
         entries = await self._engine.record.entries()
         newest = {id_: e for e in entries if (id_ := _id_of(e)) in wanted}
-        found = [
+        groups = [
             list(documents_of(Frame(e.seq, 0, e), live=False, make_request=self.request))
             for e in newest.values()
         ]
         # A plan stands behind the result of the call that wrote it.
-        return [told[-1] for told in found]
+        return [group[-1] for group in groups]
 
     def show_question(
         self, call_id: str, hash_: str = ""

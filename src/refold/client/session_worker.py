@@ -57,11 +57,11 @@ class SessionWorker:
                 group.start_soon(self._run, claim)
 
     async def _run(self, claim: SessionClaim) -> None:
-        there = self._find(claim.session)
+        session = self._find(claim.session)
         run: _Run | None = None
         try:
-            if there is not None:
-                run = _Run(claim, there, self._orders)
+            if session is not None:
+                run = _Run(claim, session, self._orders)
                 await run.run(self._idle_seconds)
         finally:
             with anyio.CancelScope(shield=True):
@@ -97,21 +97,21 @@ class _Run:
         self._there.end_work()
 
     async def _work(self, idle_seconds: float) -> None:
-        there = self._there
+        runnable = self._there
         while True:
             news = self._news
             try:
-                if not there.cut_off and await there.session.step():
+                if not runnable.cut_off and await runnable.session.step():
                     continue
             except (
                 RefoldError
             ) as error:  # the disk, or the model: the next order tries again
-                there.report(error)
+                runnable.report(error)
             if self.ending:
                 return
             with anyio.move_on_after(idle_seconds) as patience:
                 await news.wait()
-            if patience.cancelled_caught and not (self._open or there.at_work):
+            if patience.cancelled_caught and not (self._open or runnable.at_work):
                 return
 
     async def _take_orders(self, group: TaskGroup) -> None:

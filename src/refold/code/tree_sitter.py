@@ -76,7 +76,7 @@ def _nest(
         while around and around[-1][0] <= start:
             around.pop()
         name = content[start:end].decode(errors="replace")
-        inside = ".".join(each for _, each in around)
+        inside = ".".join(parent for _, parent in around)
         line = content.count(b"\n", 0, start) + 1
         yield Symbol(name, kind, path, line, inside)
         around.append((node.end_byte, name))

@@ -19,7 +19,8 @@ MAIN_AGENT = "main"
 
 def choices(session: Session) -> Iterable[CompletionChoice]:
     return (
-        CompletionChoice(each.name, each.description) for each in session.agents.profiles()
+        CompletionChoice(agent.name, agent.description)
+        for agent in session.agents.profiles()
     )
 
 
@@ -29,9 +30,9 @@ async def run(here: CommandContext, rest: str) -> None:
         rest = await _pick(here)
         if rest in ("", agents.current or MAIN_AGENT):
             return
-    found = await agents.choose(rest)
-    here.show(line(f"From the next turn: {found.name}. {found.description}", "dim"))
-    if unused := agents.preset_notice(found):
+    agent = await agents.choose(rest)
+    here.show(line(f"From the next turn: {agent.name}. {agent.description}", "dim"))
+    if unused := agents.preset_notice(agent):
         here.show(line(unused, "dim"))
 
 
@@ -39,35 +40,39 @@ async def _pick(here: CommandContext) -> str:
     """Return the name of the agent picked from a list, or ""."""
     agents = here.session.agents
     listed = agents.profiles()
-    wide = max(cells(each.name) for each in listed)
+    wide = max(cells(profile.name) for profile in listed)
 
     def row(room: int, agent: Profile) -> Line:
         pad = " " * (wide - cells(agent.name))
-        where = f"  ({on_one_line(agent.where)})" if agent.where else ""
-        about = cut(on_one_line(agent.description), room - wide - 2 - cells(where))
-        return (("plain", f"{agent.name}{pad}  "), ("dim", f"{about}{where}"))
+        origin = f"  ({on_one_line(agent.where)})" if agent.where else ""
+        about = cut(on_one_line(agent.description), room - wide - 2 - cells(origin))
+        return (("plain", f"{agent.name}{pad}  "), ("dim", f"{about}{origin}"))
 
     items = (
-        PickerItem(each.name, partial(row, agent=each), f"{each.name} {each.description}")
-        for each in listed
+        PickerItem(
+            profile.name,
+            partial(row, agent=profile),
+            f"{profile.name} {profile.description}",
+        )
+        for profile in listed
     )
     picker = picker_at(Picker("Which agent?", tuple(items)), agents.current or MAIN_AGENT)
-    found = await here.pick(picker)
-    return found.selection.id if found and found.selection else ""
+    answer = await here.pick(picker)
+    return answer.selection.id if answer and answer.selection else ""
 
 
 async def run_agents(here: CommandContext, rest: str) -> None:
     agents = here.session.agents
-    found, current = agents.profiles(), agents.current
-    now = next((each.name for each in found if each.name == current), MAIN_AGENT)
-    wide = max(cells(each.name) for each in found)
-    for each in found:
-        mark = "*" if each.name == now else " "
-        pad = " " * (wide - cells(each.name))
-        about = on_one_line(each.description)
-        where = f"  ({on_one_line(each.where)})" if each.where else ""
+    profiles, current = agents.profiles(), agents.current
+    now = next((agent.name for agent in profiles if agent.name == current), MAIN_AGENT)
+    wide = max(cells(agent.name) for agent in profiles)
+    for agent in profiles:
+        mark = "*" if agent.name == now else " "
+        pad = " " * (wide - cells(agent.name))
+        about = on_one_line(agent.description)
+        origin = f"  ({on_one_line(agent.where)})" if agent.where else ""
         here.show((
-            ("accent", f"{mark} {each.name}{pad}"), ("plain", f"  {about}"), ("dim", where),
+            ("accent", f"{mark} {agent.name}{pad}"), ("plain", f"  {about}"), ("dim", origin),
         ))  # fmt: skip
     for problem in agents.problems:
         here.show(line(on_one_line(problem), "dim"))

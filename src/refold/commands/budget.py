@@ -46,11 +46,11 @@ def parse_budget(text: str, now: Budget) -> Budget:
 
 
 def _amount(number: str, text: str) -> float:
-    found = _NUMBER_PATTERN.fullmatch(number)
+    match = _NUMBER_PATTERN.fullmatch(number)
     try:
-        value = float(found[1].replace(",", "").replace("_", "")) if found else 0.0
+        value = float(match[1].replace(",", "").replace("_", "")) if match else 0.0
     except ValueError:
         value = 0.0
-    if found is None or not value:
+    if match is None or not value:
         raise BadInput(f"{text!r} is not a budget: {_USAGE_HINT}")
-    return value * _NUMBER_FACTORS[found[2].lower()]
+    return value * _NUMBER_FACTORS[match[2].lower()]

@@ -45,15 +45,15 @@ def show_directories(here: CommandContext) -> None:
 
 def directory_named(command: str, text: str, directory: str) -> str:
     """Return the real path of the directory `text`. Raises `BadInput` if there is none."""
-    found = os.path.join(directory, os.path.expanduser(text))
+    path = os.path.join(directory, os.path.expanduser(text))
     try:
-        real = os.path.realpath(found)
-        is_there, is_folder = os.path.lexists(found), os.path.isdir(real)
+        real = os.path.realpath(path)
+        is_there, is_folder = os.path.lexists(path), os.path.isdir(real)
     except ValueError as error:
         raise BadInput(f"{command} {text!r}: {error}") from error
     if not is_folder:
         why = "is not a directory" if is_there else "does not exist"
-        raise BadInput(f"{command} {text!r}: {found} {why}")
+        raise BadInput(f"{command} {text!r}: {path} {why}")
     if not os.access(real, os.R_OK | os.X_OK):
         raise BadInput(f"{command} {text!r}: you have no permission to enter {real}")
     try:
@@ -89,5 +89,5 @@ async def _directory_or_list(here: CommandContext, command: str, rest: str) -> s
     if not rest:
         show_directories(here)
         return ""
-    now = here.session.view.session.directory
-    return await anyio.to_thread.run_sync(directory_named, command, rest, now)
+    directory = here.session.view.session.directory
+    return await anyio.to_thread.run_sync(directory_named, command, rest, directory)

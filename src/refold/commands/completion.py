@@ -52,22 +52,22 @@ Found = Callable[[str], Sequence[str]]
 
 def these(*words: str) -> Choices:
     """Return choices that never change."""
-    found = tuple(map(CompletionChoice, words))
-    return lambda: found
+    choices = tuple(map(CompletionChoice, words))
+    return lambda: choices
 
 
 def cache_choices(choices: Choices, seconds: float = 5.0) -> Choices:
     """Cache the choices for some seconds: they are requested at each key."""
     lock = Lock()
-    until, found = 0.0, list[CompletionChoice]()
+    until, values = 0.0, list[CompletionChoice]()
 
     def look() -> Sequence[CompletionChoice]:
-        nonlocal until, found
+        nonlocal until, values
         with lock:
             if time.monotonic() >= until:
-                found = list(choices())
+                values = list(choices())
                 until = time.monotonic() + seconds
-            return found
+            return values
 
     return look
 
@@ -80,16 +80,18 @@ def completing(
     commands: Sequence[NamedCommand],
     choices: Mapping[str, Choices],
     directory: Callable[[], str],
-    found: Found = nowhere,
+    find_paths: Found = nowhere,
 ) -> Complete:
     """Return a completer. `choices` are arguments of commands, `found` searches files."""
-    among_directories = {each.name for each in commands if each.takes == DIRECTORY_ARGUMENT}
+    among_directories = {
+        command.name for command in commands if command.takes == DIRECTORY_ARGUMENT
+    }
 
     def complete(before: str) -> Iterator[CompletionItem]:
         if named := _FILE_NAME_PATTERN.search(before):
             quoted, plain = named[1], named[2]
             name = quoted if quoted is not None else plain
-            yield from _files(name, directory(), found, quoted=quoted is not None)
+            yield from _files(name, directory(), find_paths, quoted=quoted is not None)
         elif before.startswith("/") and "\n" not in before:
             head, space, rest = before.partition(" ")
             if space and head[1:] in among_directories:
@@ -110,19 +112,19 @@ def names_a_file(before: str) -> bool:
 
 
 def _commands(before: str, commands: Iterable[NamedCommand]) -> Iterator[CompletionItem]:
-    for each in commands:
-        if each.name.startswith(before[1:].lower()):
-            shown = cut(f"/{each.name} {each.takes}".rstrip(), _COMMAND_CELLS)
-            yield CompletionItem(f"/{each.name}", len(before), each.about, shown)
+    for command in commands:
+        if command.name.startswith(before[1:].lower()):
+            shown = cut(f"/{command.name} {command.takes}".rstrip(), _COMMAND_CELLS)
+            yield CompletionItem(f"/{command.name}", len(before), command.about, shown)
 
 
 def _following(rest: str, choices: Choices | None) -> Iterator[CompletionItem]:
     if choices is None:
         return
     wanted, left = rest.casefold(), _MAX_OFFERS
-    for each in choices():
-        if wanted in each.word.casefold() or wanted in each.also.casefold():
-            yield CompletionItem(each.word, len(rest), each.about)
+    for choice in choices():
+        if wanted in choice.word.casefold() or wanted in choice.also.casefold():
+            yield CompletionItem(choice.word, len(rest), choice.about)
             left -= 1
             if not left:
                 return
@@ -136,7 +138,7 @@ def _directories(begun: str, directory: str) -> Iterator[CompletionItem]:
 
 
 def _files(
-    begun: str, directory: str, found: Found, *, quoted: bool
+    begun: str, directory: str, find_paths: Found, *, quoted: bool
 ) -> Iterator[CompletionItem]:
     """Yield files of the directory that is typed, then those found below."""
     names = set[str]()
@@ -147,7 +149,7 @@ def _files(
             yield offer
     if len(begun) < _MIN_LETTERS or begun.startswith(("/", "~", "../")):
         return
-    for path in found(begun):
+    for path in find_paths(begun):
         if len(names) >= _MAX_OFFERS:
             return
         if path not in names and (offer := _offer(path, begun, quoted=quoted)):

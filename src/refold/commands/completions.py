@@ -25,13 +25,13 @@ from refold.views.escape import on_one_line
 def offering(here: Callable[[], CommandContext]) -> Complete:
     """Return a completer. `here` is called at each key: the session may change."""
     of: Session | None = None
-    found = completing((), {}, os.getcwd)
+    offers = completing((), {}, os.getcwd)
 
     def complete(before: str) -> Iterator[CompletionItem]:
-        nonlocal of, found
+        nonlocal of, offers
         if (session := here().session) is not of:
-            of, found = session, offers_of(session, directory)
-        return found(before)
+            of, offers = session, offers_of(session, directory)
+        return offers(before)
 
     def directory() -> str:
         return here().session.view.session.directory or "."
@@ -55,26 +55,26 @@ def list_commands(session: Session, lacks: Collection[Need] = ()) -> list[NamedC
         NamedCommand(c.name, c.about, c.takes) for c in commands() if c.needs not in lacks
     ]
     table += [
-        NamedCommand(each.name.removeprefix("/"), on_one_line(each.about), each.usage)
-        for each in session.shortcuts.infos()
+        NamedCommand(entry.name.removeprefix("/"), on_one_line(entry.about), entry.usage)
+        for entry in session.shortcuts.infos()
     ]
     table += [
-        NamedCommand(each.name, on_one_line(each.about), each.usage)
-        for each in (session.mcp.prompts() if session.mcp else ())
+        NamedCommand(entry.name, on_one_line(entry.about), entry.usage)
+        for entry in (session.mcp.prompts() if session.mcp else ())
     ]
     table += [
-        NamedCommand(each.name, f"a command of {on_one_line(each.package)}", "")
-        for each in find_plugins(COMMANDS_GROUP)
+        NamedCommand(entry.name, f"a command of {on_one_line(entry.package)}", "")
+        for entry in find_plugins(COMMANDS_GROUP)
     ]
     return table
 
 
 def _choices(session: Session) -> Mapping[str, Choices]:
     """Return the choices by command name, cached between keys."""
-    found = dict[str, Choices]()
-    for each in commands():
-        choices = cache_choices(partial(choices_of, each, session))
-        found |= dict.fromkeys(each.names, choices)
-    helped = [CompletionChoice(name) for each in commands() for name in each.names]
-    found |= dict.fromkeys(("help", "?"), lambda: helped)
-    return found
+    by_name = dict[str, Choices]()
+    for command in commands():
+        choices = cache_choices(partial(choices_of, command, session))
+        by_name |= dict.fromkeys(command.names, choices)
+    helped = [CompletionChoice(name) for command in commands() for name in command.names]
+    by_name |= dict.fromkeys(("help", "?"), lambda: helped)
+    return by_name

@@ -46,7 +46,7 @@ async def run_format(here: CommandContext, rest: str) -> None:
     if not rest:
         here.show(line(f"The conversation is sent as {here.session.format or 'messages'}."))
         return
-    forms: Mapping[str, Format] = {each: each for each in FORMAT_NAMES}
+    forms: Mapping[str, Format] = {key: key for key in FORMAT_NAMES}
     form = forms.get(name)
     if form is None:
         raise BadInput(f"{name!r} is not a format: {', '.join(FORMAT_NAMES)}")

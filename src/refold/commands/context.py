@@ -10,5 +10,5 @@ async def run(here: CommandContext, rest: str) -> None:
         raise BadInput(
             "/context takes no argument; `refold context --json` is for programs"
         )
-    found = here.session.reports.context()
-    here.show(*context_lines(found, signs=here.look.signs))
+    report = here.session.reports.context()
+    here.show(*context_lines(report, signs=here.look.signs))

@@ -12,8 +12,8 @@ async def run(here: CommandContext, rest: str) -> None:
         raise BadInput(f"type /cost, or /cost turns, not {rest!r}")
     view = here.session.view
     full = window_share(view.account.last_usage, view.conversation.system_prompt.window)
-    found = await here.session.reports.cost()
+    report = await here.session.reports.cost()
     room = here.look.room
-    here.show(*spending_lines(found, full, room, turns=rest == "turns"))
+    here.show(*spending_lines(report, full, room, turns=rest == "turns"))
     if (below := view.account.children_spent).answers:
         here.show(line(f"subagents: {spent_row(below)}", "dim"))

@@ -11,11 +11,11 @@ from refold.views.styled import line
 
 async def run(here: CommandContext, rest: str) -> None:
     """All changed files; with FILE, those whose path contains it."""
-    found = await here.session.workspace.diff()
-    if not found:
+    changes = await here.session.workspace.diff()
+    if not changes:
         here.show(line("No file has changed in this session."))
         return
-    wanted = [each for each in found if rest in each.path]
+    wanted = [change for change in changes if rest in change.path]
     if not wanted:
         raise BadInput(f"no changed file has {rest!r} in its path; /diff lists them")
     directory = here.session.view.session.directory

@@ -38,14 +38,14 @@ class CommandRunner:
 
     def is_immediate(self, typed: str) -> bool:
         name = (command_in(typed) or ("",))[0]
-        found = find(name)
-        return found is not None and found.at_once
+        command = find(name)
+        return command is not None and command.at_once
 
     async def run(self, typed: str) -> None:
-        if (found := self._command_in(typed)) is None:
+        if (call := self._command_in(typed)) is None:
             return
         try:
-            await run_command(*self._resolve_alias(*found), self._here)
+            await run_command(*self._resolve_alias(*call), self._here)
         except RefoldError as error:
             self._here.show(sentence(error))
 
@@ -60,10 +60,10 @@ class CommandRunner:
         aliases = self._here.session.settings.command_aliases
         if find(name) is not None or (alias := aliases.get(name)) is None:
             return name, rest
-        found = command_in(f"/{alias.removeprefix('/')} {rest}".rstrip())
-        if found is None or found[0] in aliases:
+        call = command_in(f"/{alias.removeprefix('/')} {rest}".rstrip())
+        if call is None or call[0] in aliases:
             raise BadInput(f"command_aliases: {name!r} stands for {alias!r}, not a command")
-        return found
+        return call
 
 
 async def run_command(name: str, rest: str, here: CommandContext) -> None:
@@ -84,7 +84,7 @@ async def run_command(name: str, rest: str, here: CommandContext) -> None:
         return
     shortcuts = here.session.shortcuts
     if shortcuts.find(name) is None:
-        raise BadInput(help.unknown(name, (each.name for each in shortcuts.infos())))
+        raise BadInput(help.unknown(name, (info.name for info in shortcuts.infos())))
     text = await _expand(here, shortcuts, name, rest)
     await here.say(text, typed=f"/{name} {rest}".rstrip())
 
@@ -96,9 +96,9 @@ async def _run(command: Plugin, rest: str, here: CommandContext) -> None:
     """
     function = command.function()
     try:
-        said = function(here if command.ours else here.session, rest)
-        if isawaitable(said):
-            said = await said
+        output = function(here if command.ours else here.session, rest)
+        if isawaitable(output):
+            output = await output
     except RefoldError:
         raise
     except Exception as error:  # its bug must not end the session
@@ -107,16 +107,16 @@ async def _run(command: Plugin, rest: str, here: CommandContext) -> None:
         raise BadInput(
             f"/{command.name} failed: {type(error).__name__}: {error}"
         ) from error
-    for row in str(said or "").splitlines():
+    for row in str(output or "").splitlines():
         here.show(line(on_one_line(row)))
 
 
 def entry_point(command: SlashCommand) -> Plugin:
     """Return the entry point of one of our commands."""
-    found = unique(own_plugins(COMMANDS_GROUP), command.name)
-    if found is None:
+    plugin = unique(own_plugins(COMMANDS_GROUP), command.name)
+    if plugin is None:
         raise LookupError(f"/{command.name} is not in entry_points.txt")
-    return found
+    return plugin
 
 
 def choices_of(command: SlashCommand, session: Session) -> Iterable[CompletionChoice]:

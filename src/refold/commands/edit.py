@@ -26,9 +26,9 @@ async def run_delete(here: CommandContext, rest: str) -> None:
     _print(here, f"Message {number} is deleted.")
 
 
-def _print(here: CommandContext, said: str) -> None:
+def _print(here: CommandContext, text: str) -> None:
     undo = f"/rewind {here.session.view.seq} conversation"
-    here.show(line(f"{said} To undo: {undo}", "good"))
+    here.show(line(f"{text} To undo: {undo}", "good"))
 
 
 def _number(text: str, usage: str) -> int:
@@ -40,9 +40,9 @@ def _number(text: str, usage: str) -> int:
 def _text(session: Session, number: int) -> str:
     """Return the message as it is now. Raises `BadInput` if there is none."""
     talk = session.view.conversation
-    for said in talk.user_messages:
-        if said.seq == number:
-            return said.text
+    for message in talk.user_messages:
+        if message.seq == number:
+            return message.text
     for spoken in talk.messages:
         if spoken.seq == number and spoken.message.role == "assistant":
             return spoken.message.text

@@ -21,11 +21,11 @@ async def run(here: CommandContext, rest: str) -> None:
     if rest and not (rest.isdecimal() and int(rest)):
         raise BadInput(f"{_USAGE_HINT}, not {rest!r}")
     entries = await here.session.reports.entries()
-    ends = [each.event for each in entries if isinstance(each.event, events.Ended)]
+    ends = [entry.event for entry in entries if isinstance(entry.event, events.Ended)]
     number = int(rest or 1)
     if number > len(ends):
-        there = f"there are {len(ends)}" if ends else "there is none yet"
-        raise BadInput(f"there is no result {number} in this session: {there}")
+        hint = f"there are {len(ends)}" if ends else "there is none yet"
+        raise BadInput(f"there is no result {number} in this session: {hint}")
     end = ends[-number]
     await here.show_long(await _rows(end, _find_call(end.call_id, entries), here))
 
@@ -51,9 +51,9 @@ async def _text(end: events.Ended, here: CommandContext) -> str:
 
 
 def _find_call(call_id: str, entries: Sequence[Entry]) -> ToolCall | None:
-    for each in reversed(entries):
-        if isinstance(each.event, events.ModelAnswered):
-            for call in each.event.message.calls:
+    for entry in reversed(entries):
+        if isinstance(entry.event, events.ModelAnswered):
+            for call in entry.event.message.calls:
                 if call.id == call_id:
                     return call
     return None

@@ -35,9 +35,9 @@ async def run(here: CommandContext, rest: str) -> None:
         force=not name,
         on_piece=check_cancelled,
     )
-    if (done := await here.wait(partial(to_thread.run_sync, work))) is not None:
-        lacking = "".join(f"\nleft out: {damage}" for damage in done.damages)
-        here.show(line(f"{path}: {done.told}, {in_bytes(done.bytes)}{lacking}", "dim"))
+    if (report := await here.wait(partial(to_thread.run_sync, work))) is not None:
+        lacking = "".join(f"\nleft out: {damage}" for damage in report.damages)
+        here.show(line(f"{path}: {report.told}, {in_bytes(report.bytes)}{lacking}", "dim"))
 
 
 def _path(name: str, session: Session) -> Path:

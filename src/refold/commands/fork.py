@@ -11,11 +11,11 @@ async def run(here: CommandContext, rest: str) -> None:
     if rest and not (rest.isdecimal() and int(rest)):
         raise BadInput(f"type /fork, or /fork EVENT with its number, not {rest!r}")
     left = here.session.id
-    made = await here.session.fork(int(rest) if rest else None)
-    notices = await here.switch(ResumeTarget(made))
-    at = here.session.view.session.forked[1]
+    copy_id = await here.session.fork(int(rest) if rest else None)
+    notices = await here.switch(ResumeTarget(copy_id))
+    seq = here.session.view.session.forked[1]
     here.show(
-        line(f"Forked at event {at}. You are in the copy; {left} is unchanged.", "dim")
+        line(f"Forked at event {seq}. You are in the copy; {left} is unchanged.", "dim")
     )
     for notice in notices:
         here.show(line(notice, "warn"))

@@ -55,7 +55,7 @@ LATER_HINT = "While a turn runs, it waits until the turn is over."
 
 async def run(here: CommandContext, rest: str) -> None:
     own = here.session.shortcuts.infos()
-    table = [each for each in commands() if each.needs not in here.lacks]
+    table = [command for command in commands() if command.needs not in here.lacks]
     has_keys = here.terminal is not None
     room, topic = here.look.room, rest.strip().casefold()
     if not rest:
@@ -81,8 +81,8 @@ def usual(
             yield line(title, "strong")
             yield line(f"  {' '.join(shown)}", "accent")
             continue
-        for at, row in enumerate(wrap_in_rows(shown, room - wide)):
-            head = title if at == 0 else ""
+        for index, row in enumerate(wrap_in_rows(shown, room - wide)):
+            head = title if index == 0 else ""
             yield (("strong", f"{head:{wide}}"), ("accent", row))
     if has_keys:
         yield from _short_keys(room)
@@ -129,10 +129,10 @@ def all_of(
         yield from _section(title, rows, room)
     shown = [
         (
-            cut(on_one_line(f"{each.name} {each.usage}".strip()), _MAX_LEFT_CELLS),
-            cut(on_one_line(each.about), max(room - _MAX_LEFT_CELLS - 4, _MAX_LEFT_CELLS)),
+            cut(on_one_line(f"{info.name} {info.usage}".strip()), _MAX_LEFT_CELLS),
+            cut(on_one_line(info.about), max(room - _MAX_LEFT_CELLS - 4, _MAX_LEFT_CELLS)),
         )
-        for each in own
+        for info in own
     ]
     yield from _section("Templates and skills", shown, room)
     if has_keys:
@@ -159,16 +159,16 @@ def found(
     for command in table:
         if wanted in command.names:
             return list(whole(command))
-    for each in own:
-        if each.name == f"/{wanted}":
-            usage = on_one_line(f"{each.name} {each.usage}".strip())
-            return [(("accent", usage),), line(f"  {on_one_line(each.about)}")]
-    raise BadInput(unknown(wanted, (each.name for each in own)))
+    for info in own:
+        if info.name == f"/{wanted}":
+            usage = on_one_line(f"{info.name} {info.usage}".strip())
+            return [(("accent", usage),), line(f"  {on_one_line(info.about)}")]
+    raise BadInput(unknown(wanted, (info.name for info in own)))
 
 
 def unknown(name: str, own: Iterable[str]) -> str:
     """Return the error for an unknown command, with the nearest name."""
-    near = similar(name, [*names(), *(each.removeprefix("/") for each in own)], 1)
+    near = similar(name, [*names(), *(entry.removeprefix("/") for entry in own)], 1)
     hint = f"Did you mean /{on_one_line(near[0])}?" if near else "/help lists all commands."
     return f"There is no command /{cut(on_one_line(name), 60)}. {hint}"
 

@@ -11,10 +11,10 @@ async def run(here: CommandContext, rest: str) -> None:
             raise BadInput(f"type /iterations N, or /iterations off, not {rest!r}")
         await here.session.set_steps(0 if rest == "off" else int(rest))
     chosen, steps = here.session.view.rights.steps, here.session.steps
-    where = "set for this session" if chosen else "by limits.steps"
+    origin = "set for this session" if chosen else "by limits.steps"
     here.show(
         line(
-            f"A turn may have {steps} model responses, {where}."
+            f"A turn may have {steps} model responses, {origin}."
             if steps
             else "A turn may have any number of model responses; /iterations N limits it."
         )

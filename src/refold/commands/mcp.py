@@ -73,7 +73,7 @@ async def _pick_server(here: CommandContext, servers: "McpServers") -> str:
     name = await _pick_action(here, Picker("MCP servers", tuple(items)))
     if not name:
         return ""
-    one = next(each for each in statuses if each.config.name == name)
+    one = next(status for status in statuses if status.config.name == name)
     actions = {name: "its tools, prompts and resources", f"log {name}": "what it logged last",
                f"restart {name}": "connect to it again"}  # fmt: skip
     if one.manifest.blocked_tools:
@@ -99,49 +99,49 @@ async def _pick_action(here: CommandContext, picker: Picker) -> str:
     return picked.selection.id if picked and picked.selection else ""
 
 
-def _about(one: "ServerStatus") -> str:
-    known = f"{one.manifest.counts}, " if one.manifest.known else ""
-    why = f"{on_one_line(one.why)}, " if one.why else ""
-    return f"{known}{why}{on_one_line(one.config.summary)}"
+def _about(status: "ServerStatus") -> str:
+    known = f"{status.manifest.counts}, " if status.manifest.known else ""
+    why = f"{on_one_line(status.why)}, " if status.why else ""
+    return f"{known}{why}{on_one_line(status.config.summary)}"
 
 
 def _list(here: CommandContext, servers: "McpServers") -> None:
-    for one in servers.statuses():
-        here.show(line(_state(one)))
-        known = f"{one.manifest.counts}, " if one.manifest.known else ""
-        here.show(line(f"    {known}{on_one_line(one.config.summary)}"))
+    for status in servers.statuses():
+        here.show(line(_state(status)))
+        known = f"{status.manifest.counts}, " if status.manifest.known else ""
+        here.show(line(f"    {known}{on_one_line(status.config.summary)}"))
     for config in servers.remote.servers:
         here.show(line(f"{config.name}  remote"))
         here.show(line(f"    the provider calls its tools, {on_one_line(config.summary)}"))
 
 
-def _state(one: "ServerStatus") -> str:
-    if one.state == "waiting":
-        return f"{one.config.name}  not connected yet; your next message connects it"
-    why = f": {one.why}" if one.why else ""
-    return f"{one.config.name}  {one.state}{on_one_line(why)}"
+def _state(status: "ServerStatus") -> str:
+    if status.state == "waiting":
+        return f"{status.config.name}  not connected yet; your next message connects it"
+    why = f": {status.why}" if status.why else ""
+    return f"{status.config.name}  {status.state}{on_one_line(why)}"
 
 
 def _show(here: CommandContext, servers: "McpServers", name: str) -> None:
-    found = next((one for one in servers.statuses() if one.config.name == name), None)
-    if found is None and name in {one.name for one in servers.remote.servers}:
+    status = next((one for one in servers.statuses() if one.config.name == name), None)
+    if status is None and name in {one.name for one in servers.remote.servers}:
         here.show(line(f"{name} is in remote mode: only the provider knows its tools."))
         return
-    found = found or _status(servers, name)
-    here.show(line(_state(found)))
-    for tool in found.manifest.usable:
+    status = status or _status(servers, name)
+    here.show(line(_state(status)))
+    for tool in status.manifest.usable:
         row = f"  {on_one_line(tool.name)}  {on_one_line(tool.description)}"
         here.show(line(cut(row, here.look.room)))
     for prompt in servers.prompts():
         if prompt.server == name:
             here.show(line(f"  prompt /{prompt.name} {on_one_line(prompt.usage)}".rstrip()))
-    for resource in found.manifest.offer.resources:
+    for resource in status.manifest.offer.resources:
         here.show(line(f"  resource @{name}:{on_one_line(resource.uri)}"))
-    if found.manifest.blocked_tools:
+    if status.manifest.blocked_tools:
         here.show(
             line("These tools have changed since you accepted them, and are blocked:")
         )
-        for difference in found.manifest.differences():
+        for difference in status.manifest.differences():
             here.show(line(f"  {on_one_line(difference)}"))
         here.show(line(f"/mcp accept {name} accepts them."))
 
@@ -149,10 +149,10 @@ def _show(here: CommandContext, servers: "McpServers", name: str) -> None:
 def _status(servers: "McpServers", name: str) -> "ServerStatus":
     """Return the status of a server. Raises `BadInput` for an unknown name."""
     statuses = servers.statuses()
-    for one in statuses:
-        if one.config.name == name:
-            return one
-    names = ", ".join(one.config.name for one in statuses)
+    for status in statuses:
+        if status.config.name == name:
+            return status
+    names = ", ".join(status.config.name for status in statuses)
     raise BadInput(f"there is no MCP server {name!r} here; there are: {names}")
 
 
@@ -172,8 +172,8 @@ async def _restart(here: CommandContext, servers: "McpServers", name: str) -> No
 
 async def _log(here: CommandContext, servers: "McpServers", name: str) -> None:
     lines = servers.connections.log_lines(name)[-_MAX_LOG_LINES:]
-    for each in lines:
-        here.show(line(cut(f"  {on_one_line(each)}", here.look.room)))
+    for row in lines:
+        here.show(line(cut(f"  {on_one_line(row)}", here.look.room)))
     if not lines:
         here.show(line(f"{name} has logged nothing in this session."))
     here.show(line("refold logs shows all, with earlier sessions.", "dim"))
@@ -187,9 +187,11 @@ async def _log_in(here: CommandContext, servers: "McpServers", name: str) -> Non
 
 
 async def _log_out(here: CommandContext, servers: "McpServers", name: str) -> None:
-    there = await anyio.to_thread.run_sync(servers.connections.log_out, name)
-    done = f"The tokens of {name} are deleted here." if there else f"{name} has no login."
-    here.show(line(done))
+    had_login = await anyio.to_thread.run_sync(servers.connections.log_out, name)
+    message = (
+        f"The tokens of {name} are deleted here." if had_login else f"{name} has no login."
+    )
+    here.show(line(message))
 
 
 _Action = Callable[[CommandContext, "McpServers", str], Awaitable[None]]

@@ -15,8 +15,8 @@ _OFF_TEXT = "memory is off: --no-memory was given, or memory = false is set"
 
 
 async def run(here: CommandContext, rest: str) -> None:
-    what, _, more = rest.partition(" ")
-    match what:
+    action, _, more = rest.partition(" ")
+    match action:
         case "" | "show" if not more:
             _show(memory_of(here), here)
         case "forget" if more.strip():
@@ -30,9 +30,9 @@ async def run(here: CommandContext, rest: str) -> None:
 
 
 def memory_of(here: CommandContext) -> ProjectNotes:
-    if (found := here.session.memory) is None:
+    if (memory := here.session.memory) is None:
         raise BadInput(_OFF_TEXT)
-    return found
+    return memory
 
 
 def _show(memory: ProjectNotes, here: CommandContext) -> None:
@@ -40,18 +40,18 @@ def _show(memory: ProjectNotes, here: CommandContext) -> None:
     if not notes:
         here.show(line("There are no notes yet. A line that begins with # saves one."))
     before = ("", "")
-    for each in notes:
-        if (each.whose, each.line.section) != before:
-            before = (each.whose, each.line.section)
-            about = " (about you)" if each.whose == "person" else ""
-            here.show(line(f"{on_one_line(each.line.section) or 'Notes'}{about}", "strong"))
-        here.show(_note(each))
+    for note in notes:
+        if (note.whose, note.line.section) != before:
+            before = (note.whose, note.line.section)
+            about = " (about you)" if note.whose == "person" else ""
+            here.show(line(f"{on_one_line(note.line.section) or 'Notes'}{about}", "strong"))
+        here.show(_note(note))
     if notes:
         here.show(line("/memory forget NUMBER deletes a note for good", "dim"))
 
 
-def _note(each: ListedNote) -> Line:
-    return (("dim", f"  {each.number:>3}  "), ("plain", on_one_line(each.line.text)))
+def _note(note: ListedNote) -> Line:
+    return (("dim", f"  {note.number:>3}  "), ("plain", on_one_line(note.line.text)))
 
 
 async def _update(memory: ProjectNotes, here: CommandContext) -> None:
@@ -66,5 +66,5 @@ async def _update(memory: ProjectNotes, here: CommandContext) -> None:
 
 
 async def run_note(here: CommandContext, rest: str) -> None:
-    said = await anyio.to_thread.run_sync(memory_of(here).add, rest)
-    here.show(line(on_one_line(said), "dim"))
+    message = await anyio.to_thread.run_sync(memory_of(here).add, rest)
+    here.show(line(on_one_line(message), "dim"))

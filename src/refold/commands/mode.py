@@ -22,9 +22,9 @@ _MODE_CYCLE: Sequence[Mode] = ("default", "accept-edits", "sandbox", "plan")
 async def run(here: CommandContext, rest: str) -> None:
     if not rest:
         now = here.session.mode
-        for each in MODE_NAMES:
-            sign = "*" if each == now else " "
-            here.show(line(f"{sign} {each:14}{MODE_MEANINGS[each]}"))
+        for name in MODE_NAMES:
+            sign = "*" if name == now else " "
+            here.show(line(f"{sign} {name:14}{MODE_MEANINGS[name]}"))
         return
     await change(here, _parse_mode(rest))
 
@@ -36,8 +36,8 @@ async def change(here: CommandContext, wanted: Mode) -> None:
 
 
 def _parse_mode(text: str) -> Mode:
-    if (found := modes.MODE_NAMES.get(text)) is not None:
-        return found
+    if (mode := modes.MODE_NAMES.get(text)) is not None:
+        return mode
     near = similar(text, modes.MODE_NAMES, 1)
     hint = (
         f"Did you mean {modes.MODE_NAMES[near[0]]}?"
@@ -64,5 +64,5 @@ async def set_next_mode(session: Session) -> None:
 
 def mode_after(mode: Mode, *, sandboxed: bool) -> Mode:
     """Return the next mode; mode sandbox is skipped where no sandbox works."""
-    modes: list[Mode] = [each for each in _MODE_CYCLE if sandboxed or each != "sandbox"]
+    modes: list[Mode] = [name for name in _MODE_CYCLE if sandboxed or name != "sandbox"]
     return modes[(modes.index(mode) + 1) % len(modes)] if mode in modes else modes[0]

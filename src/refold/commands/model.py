@@ -42,15 +42,15 @@ async def _pick(here: CommandContext) -> None:
         raise BadInput("No provider has a key: refold auth login, or /model NAME")
     effort = session.effort
     picker = model_picker(offers, session.model, effort, EFFORT_NAMES)
-    found = await here.pick(picker)
-    if found is None or found.selection is None:
+    answer = await here.pick(picker)
+    if answer is None or answer.selection is None:
         return
-    if found.selection.id == session.model:
+    if answer.selection.id == session.model:
         here.show(line(f"The model is still {on_one_line(session.model)}.", "dim"))
     else:
-        await choose(here, found.selection.id)
-    turned = found.dial.value if found.dial else effort
-    wanted: Effort = next((each for each in get_args(Effort) if each == turned), "")
+        await choose(here, answer.selection.id)
+    turned = answer.dial.value if answer.dial else effort
+    wanted: Effort = next((level for level in get_args(Effort) if level == turned), "")
     if wanted != effort:
         await session.set_effort(wanted)
         here.show(line(f"Effort from the next turn: {wanted or DEFAULT_EFFORT}", "dim"))
@@ -82,13 +82,13 @@ async def run_effort(here: CommandContext, rest: str) -> None:
         )
         return
     wanted, save = split_save(rest)
-    found = next((e for e in get_args(Effort) if e == wanted), None)
-    if not found:
+    effort = next((e for e in get_args(Effort) if e == wanted), None)
+    if not effort:
         raise BadInput(f"{wanted!r} is not an effort: {', '.join(EFFORT_NAMES)}")
-    await here.session.set_effort(found)
-    here.show(line(f"From the next turn: {found}", "dim"))
+    await here.session.set_effort(effort)
+    here.show(line(f"From the next turn: {effort}", "dim"))
     if save:
-        here.session.config.remember("effort", found)
+        here.session.config.remember("effort", effort)
         here.show(line(DEFAULT_NOTE, "dim"))
 
 
@@ -103,5 +103,5 @@ async def run_thinking(here: CommandContext, rest: str) -> None:
     if (effort := THINKING_EFFORTS.get(rest)) is None:
         raise BadInput(f"type /thinking {'|'.join(THINKING_EFFORTS)}, not {rest!r}")
     await here.session.set_effort(effort)
-    said = "no thinking, if the model allows it" if effort == "off" else f"effort {effort}"
-    here.show(line(f"From the next turn: {said}", "dim"))
+    text = "no thinking, if the model allows it" if effort == "off" else f"effort {effort}"
+    here.show(line(f"From the next turn: {text}", "dim"))

@@ -18,8 +18,8 @@ _ASKS_NOTE = "The next change asks once the model has read text from outside"
 
 
 async def run(here: CommandContext, rest: str) -> None:
-    what, _, rule = rest.partition(" ")
-    if what == "allow" and rule.strip():
+    action, _, rule = rest.partition(" ")
+    if action == "allow" and rule.strip():
         await _allow(here, rule)
     elif not rest:
         _list(here)

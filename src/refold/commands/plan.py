@@ -36,17 +36,17 @@ async def run(here: CommandContext, rest: str) -> None:
 
 async def run_plans(here: CommandContext, rest: str) -> None:
     """Show the list of plans; with a number, that plan in full."""
-    made = here.session.view.plans.made
+    plans = here.session.view.plans.made
     if not rest:
-        rows = plan_lines(made, here.look.room - 3)
+        rows = plan_lines(plans, here.look.room - 3)
         for number, row in enumerate(rows, start=1):
-            here.show((("accent", f"{number:>2} "), *row) if made else row)
+            here.show((("accent", f"{number:>2} "), *row) if plans else row)
         return
     number = int(rest) if rest.isascii() and rest.isdecimal() else 0
-    if not 1 <= number <= len(made):
-        there = f"type 1 to {len(made)}" if made else "there is none yet"
-        raise BadInput(f"there is no plan {rest!r} in this session: {there}")
-    plan = made[number - 1]
+    if not 1 <= number <= len(plans):
+        hint = f"type 1 to {len(plans)}" if plans else "there is none yet"
+        raise BadInput(f"there is no plan {rest!r} in this session: {hint}")
+    plan = plans[number - 1]
     here.show(line(on_one_line(plan.title), "strong"), Markdown(plan.text))
 
 

@@ -23,13 +23,13 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
 
 
 async def run(here: CommandContext, rest: str) -> None:
-    there = here.session.agents.presets()
+    presets = here.session.agents.presets()
     name, _, save = rest.partition(" ")
     if not name:
         _list(here)
         return
-    if name not in [each for each, _ in there]:
-        raise BadInput(_no_preset(name, [on_one_line(each) for each, _ in there]))
+    if name not in [each for each, _ in presets]:
+        raise BadInput(_no_preset(name, [on_one_line(each) for each, _ in presets]))
     if save.strip() not in ("", "save"):
         raise BadInput(f"type /preset {name}, or /preset {name} save, not {rest!r}")
     await here.session.set_preset(name)
@@ -46,20 +46,20 @@ async def run(here: CommandContext, rest: str) -> None:
 
 
 def _list(here: CommandContext) -> None:
-    there = here.session.agents.presets()
-    wide = max((cells(on_one_line(each)) for each, _ in there), default=0)
-    for each, about in there:
-        mark = "*" if each == here.session.agents.preset else " "
-        pad = " " * (wide - cells(on_one_line(each)))
+    presets = here.session.agents.presets()
+    wide = max((cells(on_one_line(name)) for name, _ in presets), default=0)
+    for name, about in presets:
+        mark = "*" if name == here.session.agents.preset else " "
+        pad = " " * (wide - cells(on_one_line(name)))
         here.show((
-            ("accent", f"{mark} {on_one_line(each)}{pad}"),
+            ("accent", f"{mark} {on_one_line(name)}{pad}"),
             ("plain", f"  {on_one_line(about)}"),
         ))  # fmt: skip
     here.show(line(_USAGE_HINT, "dim"))
 
 
-def _no_preset(name: str, there: list[str]) -> str:
-    near = similar(name, there, 1)
+def _no_preset(name: str, presets: list[str]) -> str:
+    near = similar(name, presets, 1)
     hint = f"Did you mean {near[0]!r}? " if near else ""
-    names = ", ".join(there) or "none"
+    names = ", ".join(presets) or "none"
     return f"there is no preset {name!r}. {hint}Available: {names}"

@@ -26,5 +26,5 @@ async def run_tag(here: CommandContext, rest: str) -> None:
     if rest:
         await here.session.tag(rest.split())
     tags = here.session.view.session.tags
-    shown = " ".join(f"#{on_one_line(each)}" for each in tags)
+    shown = " ".join(f"#{on_one_line(tag)}" for tag in tags)
     here.show(line(shown or "This session has no tags. /tag +TAG adds one."))

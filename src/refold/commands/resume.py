@@ -38,9 +38,9 @@ async def run(here: CommandContext, rest: str) -> None:
     if not rest:
         picker = session_picker(await others(here), time.time())
         search = catalogue.search_while_typing
-        found = await here.pick(picker, search)
-        if found and found.selection:
-            await switch_to(here, found.selection.id)
+        answer = await here.pick(picker, search)
+        if answer and answer.selection:
+            await switch_to(here, answer.selection.id)
     elif rest == LAST_SESSION:
         await switch_to(here, (await others(here))[0].id)
     else:
@@ -74,35 +74,35 @@ async def switch_to(here: CommandContext, id_: str) -> None:
 
 async def others(here: CommandContext) -> Sequence[Card]:
     """Return the other sessions of this directory, newest first."""
-    if not (found := await here.session.catalogue.sessions()):
+    if not (sessions := await here.session.catalogue.sessions()):
         raise BadInput("there is no other session of this directory")
-    return found
+    return sessions
 
 
 async def run_sessions(here: CommandContext, rest: str) -> None:
     """List the newest sessions; with words, those with them in name, title or tag."""
     picker = session_picker(await others(here), time.time())
-    found = replace(picker, query=rest).items
-    if not found:
+    items = replace(picker, query=rest).items
+    if not items:
         raise BadInput(f"no other session of this directory matches {rest!r}")
-    shown = found[:_MAX_ROWS]
+    shown = items[:_MAX_ROWS]
     here.show(*rows_with_numbers(shown, here.look.room))
-    if more := len(found) - len(shown):
+    if more := len(items) - len(shown):
         here.show(line(f"{more} older ones: /sessions WORDS, or /resume", "dim"))
-    await switch_to_one(here, [each.id for each in shown])
+    await switch_to_one(here, [item.id for item in shown])
 
 
 async def run_search(here: CommandContext, rest: str) -> None:
     if not rest:
         raise BadInput("type /search WORDS, to search the sessions of this directory")
-    found = by_session(await here.session.catalogue.search(rest, _MAX_ROWS))
-    if not found:
+    groups = by_session(await here.session.catalogue.search(rest, _MAX_ROWS))
+    if not groups:
         here.show(line("Nothing was found in the sessions of this directory."))
         return
-    for number, of_one in enumerate(found, start=1):
-        wide = len(str(len(found))) + 2
+    for number, of_one in enumerate(groups, start=1):
+        wide = len(str(len(groups))) + 2
         rows = hit_lines(of_one, here.look.room - wide, bold=False)
-        for at, row in enumerate(rows):
-            head = f"{'' if at else number:<{wide}}"
-            here.show((("accent", head), ("dim" if at else "plain", row)))
-    await switch_to_one(here, [of_one[0].card.id for of_one in found])
+        for index, row in enumerate(rows):
+            head = f"{'' if index else number:<{wide}}"
+            here.show((("accent", head), ("dim" if index else "plain", row)))
+    await switch_to_one(here, [of_one[0].card.id for of_one in groups])

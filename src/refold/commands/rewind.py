@@ -31,8 +31,8 @@ async def run(here: CommandContext, rest: str) -> None:
     if not rest:
         await _pick(here)
         return
-    number, _, what = rest.partition(" ")
-    wanted = _REWIND_PARTS.get(what.strip())
+    number, _, scope = rest.partition(" ")
+    wanted = _REWIND_PARTS.get(scope.strip())
     if not number.isdecimal() or wanted is None:
         raise BadInput(
             f"type /rewind, or /rewind N [conversation|files|both], not {rest!r}"
@@ -44,10 +44,10 @@ async def _pick(here: CommandContext) -> None:
     """Pick a point, and what to restore. On surfaces without lists, print the points."""
     points = await here.session.workspace.points()
     if points and here.look.picks:
-        found = await here.pick(point_picker(points))
-        if found and found.selection:
-            what = _REWIND_PARTS[found.dial.value if found.dial else ""]
-            await rewind_to(here, int(found.selection.id), what)
+        answer = await here.pick(point_picker(points))
+        if answer and answer.selection:
+            scope = _REWIND_PARTS[answer.dial.value if answer.dial else ""]
+            await rewind_to(here, int(answer.selection.id), scope)
         return
     here.show(*point_lines(points, here.look.room))
     here.show(
@@ -55,39 +55,39 @@ async def _pick(here: CommandContext) -> None:
     )
 
 
-async def rewind_to(here: CommandContext, seq: int, what: What) -> None:
+async def rewind_to(here: CommandContext, seq: int, scope: What) -> None:
     workspace = here.session.workspace
     if not workspace.checkpoints:
-        await _conversation_back(here, seq, what)
+        await _conversation_back(here, seq, scope)
         return
-    found = await workspace.preview(seq, what)
-    here.show(*preview_lines(found, workspace.directory, here.look.room))
-    if not (found.plan.mark or found.changes):
+    preview = await workspace.preview(seq, scope)
+    here.show(*preview_lines(preview, workspace.directory, here.look.room))
+    if not (preview.plan.mark or preview.changes):
         here.show(line("Nothing would change.", "dim"))
         return
     question = "Rewind?"
-    if found.drift:
+    if preview.drift:
         question = "Rewind anyway, and lose those changes?"
     if await here.ask(question, "yn") != "y":
         here.show(line("Nothing was changed.", "dim"))
         return
-    report = await workspace.rewind(seq, what, force=bool(found.drift))
-    part = "" if what == "both" else f" {what}"
+    report = await workspace.rewind(seq, scope, force=bool(preview.drift))
+    part = "" if scope == "both" else f" {scope}"
     way = f"/rewind {report.undo}{part}"
     here.show(line(report_text(report, way), "good" if report.undo else "dim"))
 
 
-async def _conversation_back(here: CommandContext, seq: int, what: What) -> None:
+async def _conversation_back(here: CommandContext, seq: int, scope: What) -> None:
     """Rewind the conversation only, because there are no checkpoints."""
     workspace = here.session.workspace
-    await workspace.preview(seq, what)
+    await workspace.preview(seq, scope)
     here.show(
         line("Files are not checkpointed here: only the conversation is rewound.", "warn")
     )
     if await here.ask("Rewind?", "yn") != "y":
         here.show(line("Nothing was changed.", "dim"))
         return
-    undo = (await workspace.rewind(seq, what)).undo
+    undo = (await workspace.rewind(seq, scope)).undo
     here.show(
         line(
             f"The conversation was rewound. To undo this: /rewind {undo} conversation",

@@ -14,11 +14,11 @@ from refold.views.styled import Line, line
 def heading(session: Session) -> Line:
     """Return the line with model, directory, branch and mode."""
     model = on_one_line(session.model)
-    where = directory_name(session.view.session.directory)
+    folder = directory_name(session.view.session.directory)
     branch = on_one_line(session.workspace.branch)
     mode = f"mode {session.mode}" if session.mode != "default" else ""
-    said = "".join(f" · {part}" for part in (model, where, branch, mode) if part)
-    return (("strong", "refold"), ("dim", said))
+    text = "".join(f" · {part}" for part in (model, folder, branch, mode) if part)
+    return (("strong", "refold"), ("dim", text))
 
 
 def has_interrupted_work(session: Session) -> bool:

@@ -58,8 +58,8 @@ def _output_of(ran: ProgramOutput) -> str:
     return _around(start.lstrip("\n"), end.rstrip("\n"), f"about {ran.dropped:,} bytes")
 
 
-def _around(start: str, end: str, what: str) -> str:
-    return f"{start[:_TOLD_END]}\n[… {what} left out …]\n{end[-_TOLD_END:]}"
+def _around(start: str, end: str, amount: str) -> str:
+    return f"{start[:_TOLD_END]}\n[… {amount} left out …]\n{end[-_TOLD_END:]}"
 
 
 async def run(here: CommandContext, rest: str) -> None:

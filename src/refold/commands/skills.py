@@ -29,10 +29,10 @@ async def run(here: CommandContext, rest: str) -> None:
     offered = here.session.shortcuts.infos()
     if not offered:
         here.show(line("There are no skills and no templates."))
-    heads = [on_one_line(f"{each.name} {each.usage}".strip()) for each in offered]
+    heads = [on_one_line(f"{skill.name} {skill.usage}".strip()) for skill in offered]
     wide = max(map(cells, heads), default=0)
-    for head, each in zip(heads, offered, strict=True):
-        here.show(_offer_line(head, wide, each.about, here.look.room))
+    for head, skill in zip(heads, offered, strict=True):
+        here.show(_offer_line(head, wide, skill.about, here.look.room))
 
 
 def _offer_line(head: str, wide: int, about: str, room: int) -> Line:

@@ -32,19 +32,19 @@ def _rows(here: CommandContext) -> list[tuple[str, str]]:
     about, permissions = view.session, here.session.permissions
     name = f" ({on_one_line(about.name)})" if about.name else ""
     effort = f", effort {about.effort}" if about.effort else ""
-    given = len(permissions.rules), len(permissions.grants)
+    counts = len(permissions.rules), len(permissions.grants)
     more = [
         directory_name(root) for root in session.workspace.roots if root != about.directory
     ]
-    held = "works" if permissions.facts().sandboxed else "does not work here, see /doctor"
+    state = "works" if permissions.facts().sandboxed else "does not work here, see /doctor"
     return [
         ("version", f"refold {__version__}"),
         ("session", f"{about.id or 'not saved'}{name}"),
         ("model", f"{on_one_line(session.model) or 'none'}{effort}"),
         ("agent", on_one_line(about.agent or "main")),
         ("mode", session.mode),
-        ("sandbox", held),
-        ("rules", f"{given[0]} from settings, {given[1]} allowed for this session"),
+        ("sandbox", state),
+        ("rules", f"{counts[0]} from settings, {counts[1]} allowed for this session"),
         ("directory", ", ".join([directory_name(about.directory), *more])),
         ("checkpoints", "yes" if session.workspace.checkpoints else "no"),
         ("context", _context(view)),

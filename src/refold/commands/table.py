@@ -292,9 +292,9 @@ def command_in(typed: str) -> tuple[str, str] | None:
 
 
 def find(name: str) -> SlashCommand | None:
-    return next((each for each in commands() if name in each.names), None)
+    return next((command for command in commands() if name in command.names), None)
 
 
 def names() -> frozenset[str]:
     """Return all names and aliases, without the slash."""
-    return frozenset(name for each in commands() for name in each.names)
+    return frozenset(name for command in commands() for name in command.names)

@@ -63,12 +63,12 @@ async def _pick(here: CommandContext) -> None:
         if shown.selection:
             terminal.use_theme(shown.selection.id)
 
-    found = await here.pick(picker, on_move=preview)
-    if found is None or found.selection is None:
+    answer = await here.pick(picker, on_move=preview)
+    if answer is None or answer.selection is None:
         restore()
         return
-    await run(here, found.selection.id)
-    here.show(line(f"/theme {found.selection.id} save makes it the default.", "dim"))
+    await run(here, answer.selection.id)
+    here.show(line(f"/theme {answer.selection.id} save makes it the default.", "dim"))
 
 
 def _row(name: str) -> Line:

@@ -29,11 +29,11 @@ async def run(here: CommandContext, rest: str) -> None:
     """List all tools; or show one, with its description."""
     tools, permissions = here.session.reports.next_tools(), here.session.permissions
     if rest:
-        found = next((t for t in (*tools.active, *tools.deferred) if t.name == rest), None)
-        if found is None:
+        match = next((t for t in (*tools.active, *tools.deferred) if t.name == rest), None)
+        if match is None:
             raise BadInput(f"there is no tool {rest!r} here: /tools lists them")
-        here.show(_row(found, len(rest), permissions))
-        here.show(line(visible(found.description.strip())))
+        here.show(_row(match, len(rest), permissions))
+        here.show(line(visible(match.description.strip())))
         return
     for title, some in (
         ("Tools with their schemas in the context:", tools.active),
@@ -49,20 +49,20 @@ async def run(here: CommandContext, rest: str) -> None:
 
 def _row(tool: Tool, wide: int, permissions: Permissions) -> Line:
     name = on_one_line(tool.name)
-    how = happens(tool, permissions)
+    verdict = happens(tool, permissions)
     styles: dict[str, Style] = {_FREE_STATE: "good", _PLANNING_STATE: "bad"}
     return (
         ("accent", f"  {name}{'':{wide - cells(name)}}"),
         ("dim", f"  {tool.effect.value:<6}  "),
-        (styles.get(how, "warn"), how),
+        (styles.get(verdict, "warn"), verdict),
     )
 
 
 def _rules_for(tool: Tool, permissions: Permissions) -> Sequence[Line]:
     """Return the rules that name this tool."""
     return [
-        line(f"      {each.verdict} {on_one_line(str(each))}", "dim")
-        for each in permissions.about(tool)
+        line(f"      {rule.verdict} {on_one_line(str(rule))}", "dim")
+        for rule in permissions.about(tool)
     ]
 
 

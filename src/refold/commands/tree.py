@@ -31,16 +31,16 @@ async def run_background(here: CommandContext, rest: str) -> None:
     if rest:
         raise BadInput(f"type /background, not /background {rest}: /stop NAME stops one")
     family = here.session.view.children
-    beside = tuple(each for each in family.running if each.born.background)
+    beside = tuple(job for job in family.running if job.born.background)
     commands = here.session.view.background.running
     if not (beside or commands):
         here.show(line("Nothing runs in the background."))
         return
     now = time.time()
-    for each in commands:
-        ran = duration(max(now - each.at, 0.0))
-        words = f"  {on_one_line(each.started.command)}"
-        here.show((("strong", each.name), ("plain", words), ("dim", f"  {ran}")))
+    for job in commands:
+        ran = duration(max(now - job.at, 0.0))
+        words = f"  {on_one_line(job.started.command)}"
+        here.show((("strong", job.name), ("plain", words), ("dim", f"  {ran}")))
     if not beside:
         return
     moved = await here.session.reports.children_moved()
@@ -51,20 +51,20 @@ async def run_background(here: CommandContext, rest: str) -> None:
 async def run_stop(here: CommandContext, rest: str) -> None:
     """Stop a subagent or command; without a name, all subagents. The turn continues."""
     name = rest.strip()
-    commands = [each.name for each in here.session.view.background.running]
+    commands = [job.name for job in here.session.view.background.running]
     if name in commands:
         await here.session.stop(name)
         here.show(line(f"Stopped {name}.", "dim"))
         return
     children = here.session.view.children.running
-    running = [each.name for each in children]
+    running = [job.name for job in children]
     if name and name not in running:
         shown = ", ".join((*running, *commands))
-        there = f"nothing called {on_one_line(name)!r} is running; running now: {shown}"
-        raise BadInput(there if shown else "nothing is running that could be stopped")
+        hint = f"nothing called {on_one_line(name)!r} is running; running now: {shown}"
+        raise BadInput(hint if shown else "nothing is running that could be stopped")
     if not running:
         raise BadInput(_no_subagent(commands))
-    if all(each.stopped for each in children if name in ("", each.name)):
+    if all(job.stopped for job in children if name in ("", job.name)):
         here.show(line("It is being stopped already.", "dim"))
         return
     await here.session.stop(name)

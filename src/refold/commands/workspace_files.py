@@ -40,11 +40,11 @@ class WorkspaceFiles:
     def _now(self) -> Sequence[Sequence[str]]:
         directory = self._directory()
         with self._news:
-            other = directory != self._of
+            moved = directory != self._of
             old = time.monotonic() - self._at > _FRESH_SECONDS
-            if (other or old) and not self._listing:
+            if (moved or old) and not self._listing:
                 self._listing = True
-                if other:
+                if moved:
                     self._of, self._pieces = directory, ()
                 Thread(target=self._list, args=(directory,), daemon=True).start()
             if not self._pieces:
@@ -115,14 +115,14 @@ def _alike(wanted: str, pieces: Iterable[Sequence[str]]) -> Sequence[str]:
     """Return similar names if no path has these characters: one may be mistyped."""
     from rapidfuzz import fuzz, process
 
-    found = list[tuple[float, str]]()
+    matches = list[tuple[float, str]]()
     name = wanted.lower().rpartition("/")[2]
     if not name:
         return ()
     for piece in pieces:
         names = [path.lower().rpartition("/")[2] for path in piece]
-        for _, score, at in process.extract(
+        for _, score, index in process.extract(
             name, names, scorer=fuzz.ratio, limit=5, score_cutoff=_MIN_SIMILARITY
         ):
-            found.append((-score, piece[at]))
-    return [path for _, path in nsmallest(_MAX_OFFERS, found)]
+            matches.append((-score, piece[index]))
+    return [path for _, path in nsmallest(_MAX_OFFERS, matches)]

@@ -29,8 +29,8 @@ async def run(here: CommandContext, rest: str) -> None:
             await here.session.send(LeaveWorktree())
             here.show(heading(here.session))
             if left is not None:
-                kept = f"The worktree {directory_name(left.tree)} is kept."
-                here.show(line(kept, "dim"))
+                notice = f"The worktree {directory_name(left.tree)} is kept."
+                here.show(line(notice, "dim"))
         case "remove":
             await _remove(here, name)
         case "enter" if name and " " not in name:
@@ -54,13 +54,13 @@ async def _enter(here: CommandContext, name: str) -> None:
 
 async def _list(here: CommandContext) -> None:
     entered = here.session.view.session.worktree
-    found = await here.session.workspace.worktree.list_worktrees()
-    for tree, state in found:
+    worktrees = await here.session.workspace.worktree.list_worktrees()
+    for tree, state in worktrees:
         mark = "*" if entered is not None and entered.tree == tree.directory else " "
         branch = on_one_line(tree.branch or "no branch")
         has = f"  {state.loss}" if state.loss else ""
         here.show(line(f"{mark} {directory_name(tree.directory)}  {branch}{has}"))
-    if not found:
+    if not worktrees:
         here.show(line(_NONE_NOTE, "dim"))
 
 

@@ -81,14 +81,14 @@ class Keys:
 
         Raises `BadInput` if a source fails that may have the key.
         """
-        if held := self.in_environment(spec):
-            return held
+        if key := self.in_environment(spec):
+            return key
         with self._lock:
-            held = self._found.get(spec.name) or self._search(spec)
-            if held:
-                self._found[spec.name] = held
-                self._learn(held.key)
-            return held
+            key = self._found.get(spec.name) or self._search(spec)
+            if key:
+                self._found[spec.name] = key
+                self._learn(key.key)
+            return key
 
     def in_environment(self, spec: ProviderSpec) -> FoundKey | None:
         for name in spec.secret_envs:
@@ -124,8 +124,8 @@ class Keys:
     def _search(self, spec: ProviderSpec) -> FoundKey | None:
         if command := self.command(spec):
             return FoundKey(_run_command(command, self._environ), "key_command")
-        if held := self._in_keyring(spec) or self.in_file(spec):
-            return held
+        if key := self._in_keyring(spec) or self.in_file(spec):
+            return key
         if self.trouble and catalog.needs_key(spec, self._environ):
             raise BadInput(
                 f"there is no key for {spec.label}: set {spec.key_env}, or choose another "
@@ -200,7 +200,7 @@ def run_key_command(
         raise BadInput(f"the key_command {program!r} cannot be run: {why}") from error
     with started:
         try:
-            out, err = started.communicate(timeout=within)
+            output, err = started.communicate(timeout=within)
         except subprocess.TimeoutExpired as error:
             _end(started)
             raise BadInput(
@@ -209,14 +209,14 @@ def run_key_command(
         except BaseException:  # Ctrl+C
             _end(started)
             raise
-    key = (out.decode("utf-8", "replace").splitlines() or [""])[0].strip()
-    said = _failure_text(err.decode("utf-8", "replace"), key)
+    key = (output.decode("utf-8", "replace").splitlines() or [""])[0].strip()
+    reason = _failure_text(err.decode("utf-8", "replace"), key)
     if started.returncode:
         raise BadInput(
-            f"the key_command {program!r} ended with code {started.returncode}{said}"
+            f"the key_command {program!r} ended with code {started.returncode}{reason}"
         )
     if not key:
-        raise BadInput(f"the key_command {program!r} printed no key{said}")
+        raise BadInput(f"the key_command {program!r} printed no key{reason}")
     return key
 
 

@@ -28,10 +28,10 @@ def remove(file: Path, provider: str) -> bool:
 def open_to_others(file: Path) -> str:
     """A warning if others can look into the directory of the file, or ""."""
     try:
-        found = file.parent.stat().st_mode & 0o077
+        bits = file.parent.stat().st_mode & 0o077
     except FileNotFoundError:
         return ""
-    return f"others can look into {file.parent}: chmod 700 {file.parent}" if found else ""
+    return f"others can look into {file.parent}: chmod 700 {file.parent}" if bits else ""
 
 
 def quote_toml(text: str) -> str:
@@ -72,8 +72,8 @@ def _change(file: Path, provider: str, key: str | None) -> bool:
         with file_lock(file):
             before = _text(file)
             keys = _parse(file, before)
-            there = keys.pop(provider, None) is not None
-            if key is None and not there:
+            existed = keys.pop(provider, None) is not None
+            if key is None and not existed:
                 return False
             after = _change_line(before, provider, key)
             wished = keys if key is None else keys | {provider: key}
@@ -86,16 +86,16 @@ def _change(file: Path, provider: str, key: str | None) -> bool:
         raise BadInput(
             f"the keys in {file} cannot be written: {reason_of(error)}"
         ) from error
-    return there
+    return existed
 
 
 def _change_line(text: str, provider: str, key: str | None) -> str:
     """`text` with one line changed, and the rest unchanged."""
     line = "" if key is None else f"{quote_toml(provider)} = {quote_toml(key)}\n"
     names = "|".join(re.escape(n) for n in (provider, f'"{provider}"', f"'{provider}'"))
-    found = re.search(rf"^[ \t]*(?:{names})[ \t]*=.*\n?", text, re.MULTILINE)
-    if found:
-        return text[: found.start()] + line + text[found.end() :]
+    match = re.search(rf"^[ \t]*(?:{names})[ \t]*=.*\n?", text, re.MULTILINE)
+    if match:
+        return text[: match.start()] + line + text[match.end() :]
     table = re.search(r"^[ \t]*\[", text, re.MULTILINE)
     end = table.start() if table else len(text)
     above = text[:end] if not text[:end] or text[:end].endswith("\n") else f"{text[:end]}\n"
@@ -106,7 +106,7 @@ def _holds(text: str, keys: dict[str, str]) -> bool:
     import tomllib
 
     try:
-        found = tomllib.loads(text)
+        table = tomllib.loads(text)
     except tomllib.TOMLDecodeError:
         return False
-    return {name: key for name, key in found.items() if isinstance(key, str)} == keys
+    return {name: key for name, key in table.items() if isinstance(key, str)} == keys

@@ -49,27 +49,27 @@ class FolderSettings(Struct, frozen=True):
         return "; ".join(filter(None, (ignored, *self.loaded.unknown)))
 
 
-def reason_settings_ignored(found: Project, state: State, named: str = "") -> str:
+def reason_settings_ignored(source: Project, state: State, named: str = "") -> str:
     """The ignored settings of a folder and the reason; "" if there are none.
 
     `named`: the file of agents that this start names, which counts.
     """
     if named:
-        found = without_agents(found, os.path.realpath(os.path.expanduser(named)))
-    if not (found.files or found.problem):
+        source = without_agents(source, os.path.realpath(os.path.expanduser(named)))
+    if not (source.files or source.problem):
         return ""
-    where = f"{' and '.join(f.name for f in found.files)} in {found.folder}"
+    place = f"{' and '.join(f.name for f in source.files)} in {source.folder}"
     way = "run `refold trust add` to review and trust them, or start with --trust once"
     match state:
         case "unusable":
-            return f"{found.problem}; the settings of this folder are ignored"
+            return f"{source.problem}; the settings of this folder are ignored"
         case "new":
             return (
-                f"{on_one_line(where)}: not trusted, so these settings are ignored; {way}"
+                f"{on_one_line(place)}: not trusted, so these settings are ignored; {way}"
             )
         case "changed":
             return (
-                f"{on_one_line(where)}: changed since you trusted them, so these settings are "
+                f"{on_one_line(place)}: changed since you trusted them, so these settings are "
                 f"ignored; {way}"
             )
         case _:
@@ -90,12 +90,12 @@ def load_here(
     Raises `BadInput`, but never because of files in an untrusted folder.
     """
     folders = TrustedFolders(places.folders)
-    found, state = project_here(directory, places, trust=trust)
-    between = (*(found.layers if state == "trusted" else ()), folders.layer(found.folder))
+    source, state = project_here(directory, places, trust=trust)
+    between = (*(source.layers if state == "trusted" else ()), folders.layer(source.folder))
     loaded = load(places.settings, environ, flags, between, managed)
     return FolderSettings(
         loaded,
-        found,
+        source,
         state,
         FolderTexts("") if trust else texts_without_trust(directory, folders),
     )
@@ -107,19 +107,19 @@ def project_here(
     """The files of the folder, and whether they count; with `trust` they do for this start.
     Raises `BadInput` if `trust` is set and a file is invalid.
     """
-    found = project(directory, places.settings)
-    if trust and found.problem:
-        raise BadInput(found.problem)
-    state = TrustedFolders(places.folders).state(found)
-    return found, "trusted" if trust and found.files else state
+    source = project(directory, places.settings)
+    if trust and source.problem:
+        raise BadInput(source.problem)
+    state = TrustedFolders(places.folders).state(source)
+    return source, "trusted" if trust and source.files else state
 
 
 def texts_without_trust(directory: Path | str, folders: TrustedFolders) -> FolderTexts:
     """Texts that would instruct the model, but are ignored without trust."""
-    there = texts(directory)
-    trusted = folders.find_trusted_above(os.path.realpath(directory), there.root)
-    new = (t for t in there.found if not (trusted and below(t.folder, trusted)))
-    return FolderTexts(there.root, tuple(new))
+    folder = texts(directory)
+    trusted = folders.find_trusted_above(os.path.realpath(directory), folder.root)
+    new = (t for t in folder.found if not (trusted and below(t.folder, trusted)))
+    return FolderTexts(folder.root, tuple(new))
 
 
 _MODE, _STEPS = "permission_mode", "limits.steps"
@@ -129,7 +129,7 @@ _DOLLARS, _TOKENS = "budget.dollars", "budget.tokens"
 def limits_from_flags(loaded: Loaded) -> RunLimits:
     """The settings that come from flags, without those of any other layer."""
     settings = loaded.settings
-    flagged = {key for key, found in loaded.origins.items() if is_flag(found.origin)}
+    flagged = {key for key, origin in loaded.origins.items() if is_flag(origin.origin)}
     rules = settings.permissions
     return RunLimits(
         allow=_flags_of(rules.allow),
@@ -142,22 +142,22 @@ def limits_from_flags(loaded: Loaded) -> RunLimits:
     )
 
 
-def as_flags(given: RunLimits) -> dict[str, object]:
+def as_flags(limits: RunLimits) -> dict[str, object]:
     """The limits in the form that `load_here` accepts."""
     return {
-        "permissions.allow": given.allow,
-        "permissions.ask": given.ask,
-        "permissions.deny": given.deny,
-        _MODE: given.mode,
-        _STEPS: given.steps or None,
-        _DOLLARS: given.dollars or None,
-        _TOKENS: given.tokens or None,
+        "permissions.allow": limits.allow,
+        "permissions.ask": limits.ask,
+        "permissions.deny": limits.deny,
+        _MODE: limits.mode,
+        _STEPS: limits.steps or None,
+        _DOLLARS: limits.dollars or None,
+        _TOKENS: limits.tokens or None,
     }
 
 
 def _flags_of(rules: Sequence[str | RuleWithCases]) -> tuple[str, ...]:
     return tuple(
-        each.rule
-        for each in rules
-        if isinstance(each, RuleWithCases) and is_flag(each.source)
+        rule.rule
+        for rule in rules
+        if isinstance(rule, RuleWithCases) and is_flag(rule.source)
     )

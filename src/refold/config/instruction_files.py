@@ -29,7 +29,7 @@ def read_here(
     directory: str, root: str, trusted: str, home: str, text: TrustedText
 ) -> None:
     """Pass the instructions that count in `directory` to `text`. All are real paths."""
-    folders = [each for each in chain(directory, root) if below(each, trusted)]
+    folders = [folder for folder in chain(directory, root) if below(folder, trusted)]
     _read(folders, root, home, text)
 
 

@@ -66,26 +66,26 @@ def remove(provider: str, within: float = MAX_KEYRING_SECONDS) -> bool:
 
 
 def _ask_in_thread(ask: Callable[[_Keyring], T], within: float) -> T:
-    found: list[T] = []
+    results: list[T] = []
     failed: list[str] = []
 
     def work() -> None:
         from importlib import import_module
 
         try:
-            found.append(ask(cast("_Keyring", import_module("keyring"))))
+            results.append(ask(cast("_Keyring", import_module("keyring"))))
         except ImportError as error:
             failed.append(f"the package `keyring` cannot be loaded ({error}): install it")
         except Exception as error:  # backends may raise anything
             kind = type(error).__name__
-            said = " ".join(str(error).split()) or kind
+            text = " ".join(str(error).split()) or kind
             if kind == "NoKeyringError":  # its own message is a long text for developers
-                said = "this machine has none that can be opened from here"
-            failed.append(f"the keyring cannot be used: {said}")
+                text = "this machine has none that can be opened from here"
+            failed.append(f"the keyring cannot be used: {text}")
 
     thread = Thread(target=work, name="keyring", daemon=True)
     thread.start()
     thread.join(within)
-    if found:
-        return found[0]
+    if results:
+        return results[0]
     raise BadInput((failed or [f"the keyring did not answer within {within:g} s"])[0])

@@ -66,8 +66,8 @@ class Origin(Struct, frozen=True):
     @property
     def place(self) -> str:
         """The origin for the beginning of an error; for a file its name and line."""
-        whose, _, file = self.origin.partition(" ")
-        return self._with_line(file) if whose in _LAYER_OWNERS else self.origin
+        owner, _, file = self.origin.partition(" ")
+        return self._with_line(file) if owner in _LAYER_OWNERS else self.origin
 
     @property
     def where(self) -> str:
@@ -87,14 +87,14 @@ Layer: TypeAlias = Iterable[tuple[str, Origin]]
 BYTE_ORDER_MARK = "\ufeff"  # some editors write it first
 
 
-def from_file(file: Path, whose: str) -> Layer:
+def from_file(file: Path, owner: str) -> Layer:
     text = text_of(file)
     if not text and file.exists():  # like a file whose content was lost
         raise BadInput(
             f"{file} is empty, so refold cannot know which rules you set: restore the file, or "
             "delete it to start without settings"
         )
-    return from_text(text, str(file), f"{whose} {file}") if text else ()
+    return from_text(text, str(file), f"{owner} {file}") if text else ()
 
 
 def text_of(file: Path) -> str:
@@ -121,10 +121,10 @@ def from_text(text: str, name: str, origin: str) -> Layer:
 
     text = text.removeprefix(BYTE_ORDER_MARK)
     try:
-        found = tomllib.loads(text)
+        table = tomllib.loads(text)
         return [
             (join_key(*path), Origin(value, origin, text, path))
-            for path, value in _flatten(found)
+            for path, value in _flatten(table)
         ]
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise BadInput(_no_toml(name, text, error)) from error
@@ -159,20 +159,20 @@ def parts_of(key: str) -> list[str]:
 
 def _split(text: str) -> list[str]:
     """Split at commas, except those within the brackets of a rule."""
-    depth, found = 0, [""]
+    depth, parts = 0, [""]
     for letter in text:
         depth += (letter == "(") - (letter == ")" and depth > 0)
         if letter == "," and not depth:
-            found.append("")
+            parts.append("")
         else:
-            found[-1] += letter
-    return found
+            parts[-1] += letter
+    return parts
 
 
 def _flatten(
-    found: Mapping[str, Any], before: tuple[str, ...] = ()
+    table: Mapping[str, Any], before: tuple[str, ...] = ()
 ) -> Iterable[tuple[tuple[str, ...], object]]:
-    for name, value in found.items():
+    for name, value in table.items():
         if isinstance(value, dict) and value:
             yield from _flatten(cast("dict[str, Any]", value), (*before, name))
         else:
@@ -181,15 +181,15 @@ def _flatten(
 
 def _no_toml(name: str, text: str, error: Exception) -> str:
     """The error, with the position that `tomllib` puts at its end."""
-    said = str(error)
-    what, _, place = said.partition(" (at ")
-    if found := re.fullmatch(r"line (\d+), column (\d+)\)", place):
-        line, column = int(found[1]), int(found[2])
+    message = str(error)
+    reason, _, place = message.partition(" (at ")
+    if match := re.fullmatch(r"line (\d+), column (\d+)\)", place):
+        line, column = int(match[1]), int(match[2])
     elif place:  # the end of the text
         line, column = text.count("\n") + 1, len(text) - text.rfind("\n")
     else:
-        return f"{name} is not valid TOML: {said}"
-    return f"{name}:{line}:{column}: this is not valid TOML: {what}"
+        return f"{name} is not valid TOML: {message}"
+    return f"{name}:{line}:{column}: this is not valid TOML: {reason}"
 
 
 SETTINGS_SOURCE = "settings"  # the source of a rule that came from no file and no flag
@@ -200,21 +200,21 @@ def rules_of(permissions: Permissions, place: str = "") -> tuple[Rule, ...]:
 
     It begins with `place`, or else with the source of the rule.
     """
-    found: list[tuple[Verdict, RuleWithCases | str]] = [
-        *(("deny", each) for each in permissions.deny),
-        *(("ask", each) for each in permissions.ask),
-        *(("allow", each) for each in permissions.allow),
+    pairs: list[tuple[Verdict, RuleWithCases | str]] = [
+        *(("deny", rule) for rule in permissions.deny),
+        *(("ask", rule) for rule in permissions.ask),
+        *(("allow", rule) for rule in permissions.allow),
     ]
-    return tuple(_rule(verdict, each, place) for verdict, each in found)
+    return tuple(_rule(verdict, rule, place) for verdict, rule in pairs)
 
 
 def rules_with_source(items: Iterable[object], origin: Origin) -> tuple[RuleWithCases, ...]:
     """Rules, each with its source."""
-    return tuple(_rule_with_source(each, origin) for each in items)
+    return tuple(_rule_with_source(rule, origin) for rule in items)
 
 
-def _rule(verdict: Verdict, found: RuleWithCases | str, place: str) -> Rule:
-    written = RuleWithCases(rule=found) if isinstance(found, str) else found
+def _rule(verdict: Verdict, item: RuleWithCases | str, place: str) -> Rule:
+    written = RuleWithCases(rule=item) if isinstance(item, str) else item
     source = written.source or SETTINGS_SOURCE
     try:
         rule = parse(written.rule, verdict, source)

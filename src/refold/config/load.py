@@ -154,12 +154,12 @@ def combine(layers: Iterable[Layer]) -> Loaded:
     Rules that contradict their own examples are an error.
     """
     origins: dict[str, Origin] = {}
-    for key, found in in_order(layers):
+    for key, origin in in_order(layers):
         before = origins.get(key)
         if before and key.startswith(_RULES_PREFIX):
-            both = (*_items(before.value), *_items(found.value))
-            found = Origin(both, f"{before.origin}, {found.origin}")
-        origins[key] = found
+            both = (*_items(before.value), *_items(origin.value))
+            origin = Origin(both, f"{before.origin}, {origin.origin}")
+        origins[key] = origin
     settings = msgspec.convert(_to_tables(origins), Settings, strict=False)
     if settings.budget.dollars and _DOLLARS in origins and _TOKENS not in origins:
         # A limit in dollars was chosen: the default in tokens must not replace it if the
@@ -171,21 +171,21 @@ def combine(layers: Iterable[Layer]) -> Loaded:
 
 def in_order(layers: Iterable[Layer]) -> Layer:
     """Each setting of all layers, checked, with those of the security profile."""
-    found = [list(check_layer(layer)) for layer in layers]
-    if any(key == "security_profile" for layer in found for key, _ in layer):
+    lists = [list(check_layer(layer)) for layer in layers]
+    if any(key == "security_profile" for layer in lists for key, _ in layer):
         from refold.config.security_profiles import with_profile
 
-        found = [list(check_layer(layer)) for layer in with_profile(found)]
-    for layer in found:
+        lists = [list(check_layer(layer)) for layer in with_profile(lists)]
+    for layer in lists:
         yield from layer
 
 
 def check_layer(layer: Layer) -> Layer:
     """Each setting of a layer, checked. Raises `BadInput`, also for unknown tables."""
-    for given, found in layer:
-        if found.value == {} and is_table(canonical(given)):
+    for raw, origin in layer:
+        if origin.value == {} and is_table(canonical(raw)):
             continue
-        key, counts = check(given, found)
+        key, counts = check(raw, origin)
         if key.startswith(_RULES_PREFIX):
             name = key.removeprefix(_RULES_PREFIX)
             items = cast("tuple[RuleWithCases, ...]", counts.value)
@@ -193,37 +193,37 @@ def check_layer(layer: Layer) -> Layer:
         yield key, counts
 
 
-def check(given: str, found: Origin) -> tuple[str, Origin]:
+def check(raw: str, origin: Origin) -> tuple[str, Origin]:
     """The canonical key and the converted value. Raises `BadInput`."""
-    key = canonical(given)
-    if key == "permission_mode" and isinstance(found.value, str):
-        found = replace(found, value=MODE_NAMES.get(found.value, found.value))
-    _check(key, found, given)
+    key = canonical(raw)
+    if key == "permission_mode" and isinstance(origin.value, str):
+        origin = replace(origin, value=MODE_NAMES.get(origin.value, origin.value))
+    _check(key, origin, raw)
     if key.startswith(_RULES_PREFIX):
-        found = replace(found, value=rules_with_source(_items(found.value), found))
-    return key, found
+        origin = replace(origin, value=rules_with_source(_items(origin.value), origin))
+    return key, origin
 
 
 def flat(settings: Struct, before: str = "") -> dict[str, object]:
     """Every setting by its dotted key."""
-    found: dict[str, object] = {}
+    result: dict[str, object] = {}
     for name in settings.__struct_fields__:
         value = getattr(settings, name)
         if isinstance(value, Struct):
-            found |= flat(value, f"{before}{name}.")
+            result |= flat(value, f"{before}{name}.")
         elif name in _TABLE_TYPES:
             for key, inner in cast("dict[str, Struct]", value).items():
-                found |= flat(inner, f"{before}{name}.{join_key(key)}.")
+                result |= flat(inner, f"{before}{name}.{join_key(key)}.")
         else:
-            found[f"{before}{name}"] = value
-    return found
+            result[f"{before}{name}"] = value
+    return result
 
 
-def canonical(given: str) -> str:
+def canonical(raw: str) -> str:
     """The canonical form of a key: names of providers and programs in lower case."""
-    parts = parts_of(_KEY_SYNONYMS.get(given, given))
+    parts = parts_of(_KEY_SYNONYMS.get(raw, raw))
     if not parts:
-        return given
+        return raw
     if parts[0] in ("providers", "commands") and len(parts) > 1:
         parts[1] = parts[1].lower()
     return join_key(*parts)
@@ -262,47 +262,47 @@ def is_table(key: str) -> bool:
     return known.get(asked) == {} or any(name.startswith(f"{asked}.") for name in known)
 
 
-def _check(key: str, found: Origin, given: str) -> None:
+def _check(key: str, entry: Origin, raw: str) -> None:
     """Convert one value alone, so that an error can name it and its place."""
     whole, asked = defining_class(key)
     known = flat(whole())
     if asked not in known and (parts_of(asked) or [""])[0] not in known:  # a table within
-        tables = {name.rpartition(".")[0] for name in known if found.value == {}}
+        tables = {name.rpartition(".")[0] for name in known if entry.value == {}}
         from difflib import get_close_matches
 
         if asked in RENAMED_SETTINGS:
-            now = _as_written(RENAMED_SETTINGS[asked], found)
+            now = _as_written(RENAMED_SETTINGS[asked], entry)
             raise UnknownSetting(
-                f"{found.before_error}the setting {given!r} was renamed to {now!r}"
+                f"{entry.before_error}the setting {raw!r} was renamed to {now!r}"
             )
         settings = [name for name, value in known.items() if value != {}]
         near = get_close_matches(asked, tables or [*_KEY_SYNONYMS, *settings], 1, 0.5)
-        near = [_as_written(name, found) for name in near]
+        near = [_as_written(name, entry) for name in near]
         hint = f"did you mean {near[0]!r}?" if near else "refold config show lists all"
         if inside := [name for name in known if name.startswith(f"{asked}.")]:
             hint = f"it is a table of settings, such as {inside[0]}"
         raise UnknownSetting(
-            f"{found.before_error}there is no setting {_cut(repr(given))}; {hint}"
+            f"{entry.before_error}there is no setting {_cut(repr(raw))}; {hint}"
         )
-    texts = (given, *_items(found.value))
-    texts = (each for each in texts if isinstance(each, str) and not each.isascii())
-    if any(re.search(_NO_UTF8, each) for each in texts):
+    texts = (raw, *_items(entry.value))
+    texts = (text for text in texts if isinstance(text, str) and not text.isascii())
+    if any(re.search(_NO_UTF8, text) for text in texts):
         raise BadInput(
-            f"{found.before_error}the setting {_cut(repr(given)[1:-1])} cannot be "
-            f"{_cut(repr(found.value))}: that is not UTF-8"
+            f"{entry.before_error}the setting {_cut(repr(raw)[1:-1])} cannot be "
+            f"{_cut(repr(entry.value))}: that is not UTF-8"
         )
     try:
-        msgspec.convert(_to_tables({asked: found}), whole, strict=False)
+        msgspec.convert(_to_tables({asked: entry}), whole, strict=False)
     except msgspec.ValidationError as error:
         problem = _instead(whole, asked) or _cut(str(error).split(" - at ")[0])
         raise BadInput(
-            f"{found.before_error}the setting {given} cannot be {_cut(repr(found.value))}: {problem}"
+            f"{entry.before_error}the setting {raw} cannot be {_cut(repr(entry.value))}: {problem}"
         ) from error
 
 
-def _as_written(key: str, found: Origin) -> str:
+def _as_written(key: str, entry: Origin) -> str:
     """The key, or its environment variable if `found` is from the environment."""
-    variable = found.origin.startswith(VARIABLE_LAYER)
+    variable = entry.origin.startswith(VARIABLE_LAYER)
     return "REFOLD_" + key.upper().replace(".", "__") if variable else key
 
 
@@ -317,9 +317,9 @@ def _cut(text: str) -> str:
     return shorten(text, _MAX_VALUE_CHARS)
 
 
-def _to_tables(found: Mapping[str, Origin]) -> dict[str, Any]:
+def _to_tables(origins: Mapping[str, Origin]) -> dict[str, Any]:
     whole: dict[str, Any] = {}
-    for key, origin in found.items():
+    for key, origin in origins.items():
         *above, name = parts_of(key) or [key]
         inside = whole
         for part in above:
@@ -344,8 +344,8 @@ def choices(whole: "type[Struct]", path: Sequence[str]) -> tuple[str, ...]:
     """The choices of the setting at this path in the class `whole`, or ()."""
     import msgspec.inspect as inspect
 
-    found = _inside(inspect.type_info(whole), path)
-    return tuple(dict.fromkeys(_values(found))) if found is not None else ()
+    kind = _inside(inspect.type_info(whole), path)
+    return tuple(dict.fromkeys(_values(kind))) if kind is not None else ()
 
 
 def _inside(kind: "Type", path: Sequence[str]) -> "Type | None":
@@ -353,7 +353,7 @@ def _inside(kind: "Type", path: Sequence[str]) -> "Type | None":
 
     for name in path:
         if isinstance(kind, inspect.StructType):
-            types = {each.name: each.type for each in kind.fields}
+            types = {field.name: field.type for field in kind.fields}
             if name not in types:
                 return None
             kind = types[name]
@@ -374,8 +374,8 @@ def _values(kind: "Type") -> tuple[str, ...]:
             return ("true", "false")
         case inspect.UnionType(types):
             # A choice or any text means any text.
-            each = [_values(one) for one in types]
-            return tuple(value for values in each for value in values) if all(each) else ()
+            sets = [_values(one) for one in types]
+            return tuple(value for values in sets for value in values) if all(sets) else ()
         case inspect.Metadata(inner):
             return _values(inner)
         case _:

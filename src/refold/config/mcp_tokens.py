@@ -36,14 +36,14 @@ class StoredGrants:
         if not text:
             return None
         try:
-            found = msgspec.json.decode(text, type=Grant)
+            grant = msgspec.json.decode(text, type=Grant)
         except msgspec.MsgspecError as error:
             raise BadInput(
                 f"the stored login of the MCP server {name} cannot be read: run "
                 f"`refold mcp login {name}`"
             ) from error
-        self._mask(found)
-        return found
+        self._mask(grant)
+        return grant
 
     def write(
         self, name: str, url: str, grant: Grant, *, in_keyring: bool | None = None

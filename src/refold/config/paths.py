@@ -71,8 +71,8 @@ def user_trees(paths: Paths, roots: Sequence[str]) -> tuple[str, ...]:
     They are worktrees, and the workspace that the server made for this conversation, but
     not those of others. Links are followed.
     """
-    made = os.path.realpath(paths.server / "workspaces")
-    own = (root for root in roots if os.path.dirname(root) == made)
+    folder = os.path.realpath(paths.server / "workspaces")
+    own = (root for root in roots if os.path.dirname(root) == folder)
     return (os.path.realpath(paths.data / "worktrees"), *own)
 
 
@@ -81,16 +81,16 @@ def home(environ: Mapping[str, str]) -> str:
     import pwd  # only needed without HOME
 
     try:
-        found = environ.get("HOME") or pwd.getpwuid(os.geteuid()).pw_dir
+        path = environ.get("HOME") or pwd.getpwuid(os.geteuid()).pw_dir
     except KeyError:
-        found = "/"
-    return os.path.realpath(found)
+        path = "/"
+    return os.path.realpath(path)
 
 
 def _xdg(environ: Mapping[str, str], name: str, below_home: str) -> Path:
-    found = environ.get(name, "")
-    if found.startswith("/"):
-        return Path(found) / "refold"
+    path = environ.get(name, "")
+    if path.startswith("/"):
+        return Path(path) / "refold"
     home = environ.get("HOME", "")
     if not home.startswith("/"):
         missing = (

@@ -78,11 +78,11 @@ class Project(Struct, frozen=True):
 
     @property
     def hashes(self) -> dict[str, str]:
-        return {each.name: each.sha256 for each in self.files}
+        return {file.name: file.sha256 for file in self.files}
 
     @property
     def layers(self) -> tuple[Layer, ...]:
-        return tuple(each.settings for each in self.files)
+        return tuple(file.settings for file in self.files)
 
 
 def project(directory: Path, own: Path) -> Project:
@@ -97,18 +97,18 @@ def project(directory: Path, own: Path) -> Project:
         return Project(folder, problem=str(error))
 
 
-def in_words(found: Project) -> tuple[str, ...]:
+def in_words(source: Project) -> tuple[str, ...]:
     """The content of the files, a line for each setting, safe to display."""
     lines = list[str]()
-    for file in found.files:
+    for file in source.files:
         lines.append(f"{on_one_line(file.name)}:")
-        said = [line for key, o in file.settings for line in _words(key, o.value)]
+        rows = [line for key, o in file.settings for line in _words(key, o.value)]
         if file.name in MCP_FILES:
             from refold.mcp.servers import in_words as servers_in_words
             from refold.mcp.servers import read as read_servers
 
             words = servers_in_words(read_servers(file.content, file.name))
-            said = [on_one_line(line) for line in words]
+            rows = [on_one_line(line) for line in words]
         elif file.name in HOOK_FILES:
             from refold.hooks.configuration import in_words as hooks_in_words
             from refold.hooks.configuration import read as read_hooks
@@ -119,21 +119,21 @@ def in_words(found: Project) -> tuple[str, ...]:
                 trusted_with_all=False,
                 of_claude=not file.name.startswith(PROJECT_DIRECTORY),
             )
-            said = [on_one_line(line) for line in hooks_in_words(hooks)]
+            rows = [on_one_line(line) for line in hooks_in_words(hooks)]
         elif file.content:
-            said = [
+            rows = [
                 on_one_line(line)
                 for line in file.content.decode("utf-8", "replace").splitlines()
             ]
-        lines += (f"  {line}" for line in said or ("(nothing)",))
+        lines += (f"  {line}" for line in rows or ("(nothing)",))
     return tuple(lines)
 
 
 def _files(folder: str, own: Path) -> Iterator[ProjectFile]:
-    def is_own(found: os.stat_result) -> bool:
+    def is_own(status: os.stat_result) -> bool:
         """Whether this folder is refold's own home."""
         with suppress(OSError):
-            return os.path.samestat(found, own.stat())
+            return os.path.samestat(status, own.stat())
         return False
 
     for called, content in small_files(
@@ -166,8 +166,8 @@ def _tool_files(
 ) -> Iterator[ProjectFile]:
     """The JSON files of tools that agents of this folder can name."""
     with suppress(OSError):
-        there = sorted(os.listdir(os.path.join(folder, TOOLS_DIRECTORY)))
-        names = tuple(each for each in there if each.endswith(".json"))[:_MAX_FILES]
+        entries = sorted(os.listdir(os.path.join(folder, TOOLS_DIRECTORY)))
+        names = tuple(name for name in entries if name.endswith(".json"))[:_MAX_FILES]
         for called, content in small_files(folder, TOOLS_DIRECTORY, names, is_own).items():
             yield ProjectFile(called, sha256(content).hexdigest(), content=content)
 
@@ -187,9 +187,9 @@ def _hook_files(
                 yield ProjectFile(called, sha256(content).hexdigest(), content=content)
 
 
-def hook_files_in(found: Project) -> dict[str, bytes]:
+def hook_files_in(source: Project) -> dict[str, bytes]:
     """The files of hooks, by name."""
-    return {f.name: f.content for f in found.files if f.name in HOOK_FILES}
+    return {f.name: f.content for f in source.files if f.name in HOOK_FILES}
 
 
 def any_agent_file(directory: Path, config: Path) -> bool:
@@ -198,25 +198,25 @@ def any_agent_file(directory: Path, config: Path) -> bool:
     return any(os.path.lexists(top / name) for top in tops for name in AGENT_FILES)
 
 
-def agents_in(found: Project) -> dict[str, bytes]:
+def agents_in(source: Project) -> dict[str, bytes]:
     """The files of agents, by name, in order of precedence."""
     places = ("", PROJECT_DIRECTORY)
     return {
         f.name: f.content
-        for f in found.files
+        for f in source.files
         if os.path.dirname(f.name) in places and os.path.basename(f.name) in AGENT_FILES
     }
 
 
-def without_agents(found: Project, agents: str) -> Project:
+def without_agents(source: Project, agents: str) -> Project:
     """The folder without this file of agents, and without tools that no other can name."""
-    files = [f for f in found.files if os.path.join(found.folder, f.name) != agents]
-    left = Project(found.folder, tuple(files), found.problem)
+    files = [f for f in source.files if os.path.join(source.folder, f.name) != agents]
+    left = Project(source.folder, tuple(files), source.problem)
     if agents_in(left):
         return left
     tools = tools_in(left)
     files = [f for f in files if f.name not in tools]
-    return Project(found.folder, tuple(files), found.problem)
+    return Project(source.folder, tuple(files), source.problem)
 
 
 def tools_in(found: Project) -> dict[str, bytes]:
@@ -226,7 +226,7 @@ def tools_in(found: Project) -> dict[str, bytes]:
     }
 
 
-def read(called: str, whose: str, content: bytes) -> ProjectFile:
+def read(called: str, owner: str, content: bytes) -> ProjectFile:
     """Parse such a file. Raises `BadInput` for invalid or forbidden content."""
     try:
         text = content.decode("utf-8")
@@ -236,9 +236,9 @@ def read(called: str, whose: str, content: bytes) -> ProjectFile:
         ) from error
     if any(line.count(".") > _MOST_DOTS for line in text.splitlines()):
         raise BadInput(f"the settings in {called} cannot be read: a line is mostly dots")
-    settings = check_layer(from_text(text, called, f"{whose} {called}"))
-    found = tuple(check_allowed(key, origin) for key, origin in settings)
-    return ProjectFile(called, sha256(content).hexdigest(), found)
+    settings = check_layer(from_text(text, called, f"{owner} {called}"))
+    values = tuple(check_allowed(key, origin) for key, origin in settings)
+    return ProjectFile(called, sha256(content).hexdigest(), values)
 
 
 def check_allowed(key: str, origin: Origin) -> tuple[str, Origin]:
@@ -263,7 +263,7 @@ def check_allowed(key: str, origin: Origin) -> tuple[str, Origin]:
 def _words(key: str, value: object) -> Iterator[str]:
     if before := _SETTING_REASONS.get(key):
         rules = cast("tuple[RuleWithCases, ...]", value)
-        yield from (before + on_one_line(each.rule) for each in rules)
+        yield from (before + on_one_line(item.rule) for item in rules)
     else:
         yield f"{key} = {on_one_line(_plain(value))}"
 
@@ -299,7 +299,7 @@ class FolderTexts(Struct, frozen=True):
     @property
     def names(self) -> str:
         """Some of the names, for a sentence."""
-        named = ", ".join(each.called for each in self.found[:_MOST_NAMES])
+        named = ", ".join(text.called for text in self.found[:_MOST_NAMES])
         more = len(self.found) - _MOST_NAMES
         return f"{named} and {more} more" if more > 0 else named
 
@@ -308,27 +308,27 @@ def texts(directory: str | os.PathLike[str]) -> FolderTexts:
     """The texts of a folder. The content of a folder cannot make it raise."""
     real = os.path.realpath(directory)
     root = root_of(real)
-    found = list[FolderText]()
+    result = list[FolderText]()
     for file in of_project(real, root):
         about = _size(file.path)
-        found.append(FolderText(_folder(file.path, real, root), file.display_name, about))
+        result.append(FolderText(_folder(file.path, real, root), file.display_name, about))
     for folder in chain(real, root):
-        found += _others(folder, real)
-    return FolderTexts(root, tuple(found))
+        result += _others(folder, real)
+    return FolderTexts(root, tuple(result))
 
 
-def describe_texts(found: FolderTexts) -> tuple[str, ...]:
+def describe_texts(folder: FolderTexts) -> tuple[str, ...]:
     """A line for each text, safe to display."""
-    return tuple(f"{each.called} ({each.about})" for each in found.found)
+    return tuple(f"{text.called} ({text.about})" for text in folder.found)
 
 
 def _folder(path: str, directory: str, root: str) -> str:
     """The folder of the chain for which the file counts: for .refold/x its parent."""
     folders = chain(directory, root)
-    found: str = os.path.dirname(path)
-    while found not in folders:
-        found = os.path.dirname(found)
-    return found
+    folder: str = os.path.dirname(path)
+    while folder not in folders:
+        folder = os.path.dirname(folder)
+    return folder
 
 
 def _others(folder: str, directory: str) -> Iterator[FolderText]:
@@ -376,21 +376,21 @@ def small_files(
 
     `folder` is a real path. Raises `BadInput` for a file that cannot be read.
     """
-    found = dict[str, bytes]()
+    files = dict[str, bytes]()
     with suppress(_Nothing):
-        where = _open_session(folder, None, folder)
+        parent = _open_session(folder, None, folder)
         try:
-            below = _open_session(directory, where, directory)
+            below = _open_session(directory, parent, directory)
         finally:
-            os.close(where)
+            os.close(parent)
         try:
             for name in names:
                 with suppress(_Nothing):
                     called = f"{directory}/{name}"
-                    found[called] = _content(name, below, called, skip)
+                    files[called] = _content(name, below, called, skip)
         finally:
             os.close(below)
-    return found
+    return files
 
 
 def small_file(path: str) -> bytes:
@@ -409,24 +409,24 @@ class _Nothing(Exception):
     """There is no such file."""
 
 
-def _open_session(name: str, where: int | None, called: str) -> int:
+def _open_session(name: str, parent: int | None, called: str) -> int:
     try:
-        return os.open(name, _READ_FLAGS | os.O_DIRECTORY, dir_fd=where)
+        return os.open(name, _READ_FLAGS | os.O_DIRECTORY, dir_fd=parent)
     except FileNotFoundError as error:
         raise _Nothing from error
     except OSError as error:
-        raise _unread(called, _special(name, where) or reason_of(error)) from error
+        raise _unread(called, _special(name, parent) or reason_of(error)) from error
 
 
 def _content(
-    name: str, where: int, called: str, skip: Callable[[os.stat_result], bool]
+    name: str, parent: int, called: str, skip: Callable[[os.stat_result], bool]
 ) -> bytes:
     try:
-        opened = os.open(name, _READ_FLAGS, dir_fd=where)
+        opened = os.open(name, _READ_FLAGS, dir_fd=parent)
     except FileNotFoundError as error:
         raise _Nothing from error
     except OSError as error:
-        raise _unread(called, _special(name, where) or reason_of(error)) from error
+        raise _unread(called, _special(name, parent) or reason_of(error)) from error
     try:
         if skip(os.fstat(opened)):
             raise _Nothing
@@ -450,9 +450,9 @@ def _whole(opened: int, called: str) -> bytes:
     return b"".join(pieces)
 
 
-def _special(name: str, where: int | None) -> str:
+def _special(name: str, parent: int | None) -> str:
     with suppress(OSError):
-        mode = os.stat(name, dir_fd=where, follow_symlinks=False).st_mode
+        mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
         if stat.S_ISLNK(mode):
             return "it is a link"
         if stat.S_ISSOCK(mode):

@@ -59,9 +59,9 @@ def secrets_by_name(
     for name, value in variables:
         if not (is_secret(name) or name.lower() in _SECRET_HEADERS):
             continue
-        for each in dict.fromkeys((value, value.rpartition(" ")[2])):
-            if _can_be_secret(each) and not any(each in path for path in around):
-                yield each
+        for text in dict.fromkeys((value, value.rpartition(" ")[2])):
+            if _can_be_secret(text) and not any(text in path for path in around):
+                yield text
 
 
 def passwords_in(values: Iterable[str]) -> Iterator[str]:
@@ -120,10 +120,10 @@ def without_secrets(key: str, value: object, masks: Redactor) -> object:
             return _LOGIN_PATTERN.sub(MASK_BYTES.decode(), clean(value, masks))
         case dict():
             items = cast("dict[str, object]", value).items()
-            return {name: without_secrets(name, each, masks) for name, each in items}
+            return {name: without_secrets(name, item, masks) for name, item in items}
         case list() | tuple():
             return [
-                without_secrets(key, each, masks) for each in cast("list[object]", value)
+                without_secrets(key, item, masks) for item in cast("list[object]", value)
             ]
         case _:
             return value

@@ -61,13 +61,13 @@ def with_profile(
     These come first in the layer that chose it: its own settings win over them, and they
     win over earlier layers.
     """
-    found = [list(layer) for layer in layers]
-    chosen = [(n, origin) for n, layer in enumerate(found) for key, origin in layer
+    lists = [list(layer) for layer in layers]
+    chosen = [(n, origin) for n, layer in enumerate(lists) for key, origin in layer
               if key == PROFILE_SETTING]  # fmt: skip
     if chosen and (settings := SECURITY_PROFILES.get(str(chosen[-1][1].value))):
         place, by = chosen[-1]
-        found[place] = [*_settings(settings, by), *found[place]]
-    return found
+        lists[place] = [*_settings(settings, by), *lists[place]]
+    return lists
 
 
 def _settings(

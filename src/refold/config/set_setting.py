@@ -151,22 +151,22 @@ def _write(file: SettingsFile, text: str) -> None:
 
 def _convert(key: str, text: str) -> object:
     """Convert the value to the type of the setting."""
-    given: object = text
+    value: object = text
     if text.lstrip().startswith(("[", "{")):
         try:
-            given = tomllib.loads(f"value = {text}")["value"]
+            value = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError as error:
             raise BadInput(f"{text!r} is not a TOML value: {error}") from error
     elif isinstance(default_of(canonical(key)), tuple):
-        given = [text]
+        value = [text]
     known = canonical(key)
-    settings = combine([[(key, Origin(given, COMMAND_LINE))]]).settings
+    settings = combine([[(key, Origin(value, COMMAND_LINE))]]).settings
     if known.startswith("permissions."):
-        return given
-    found = flat(settings).get(known, given)
-    if isinstance(found, tuple):
-        return list(cast("tuple[object, ...]", found))
-    return given if isinstance(found, dict) else found
+        return value
+    result = flat(settings).get(known, value)
+    if isinstance(result, tuple):
+        return list(cast("tuple[object, ...]", result))
+    return value if isinstance(result, dict) else result
 
 
 def _as_written(file: SettingsFile, text: str, key: str) -> tuple[str, ...]:

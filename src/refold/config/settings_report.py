@@ -63,12 +63,12 @@ def origins_report(
     """All settings of `directory` with their origins. No content makes it raise."""
     problems = list[str]()
     folders = TrustedFolders(places.folders)
-    found = project(directory, places.settings)
-    state = _state(folders, found, problems)
+    source = project(directory, places.settings)
+    state = _state(folders, source, problems)
     if state == "unusable":
-        problems.append(reason_settings_ignored(found, state))
-    between = list[Layer](found.layers if state == "trusted" else ())
-    between += [list(_good(lambda: folders.layer(found.folder), problems))]
+        problems.append(reason_settings_ignored(source, state))
+    between = list[Layer](source.layers if state == "trusted" else ())
+    between += [list(_good(lambda: folders.layer(source.folder), problems))]
     layers = [
         list(_good(read, problems))
         for read in layers_of(places.settings, environ, flags or {}, between, managed)
@@ -78,12 +78,12 @@ def origins_report(
         # A table of names that the user chose is shown as one setting.
         shown = table if (table := key.partition(".")[0]) in _OF_NAMES else key
         chain[shown] = (*chain.get(shown, ()), origin)
-    return SettingOrigins(combine(layers).settings, chain, tuple(problems), found, state)
+    return SettingOrigins(combine(layers).settings, chain, tuple(problems), source, state)
 
 
-def _state(folders: TrustedFolders, found: Project, problems: list[str]) -> State:
+def _state(folders: TrustedFolders, source: Project, problems: list[str]) -> State:
     try:
-        return folders.state(found)
+        return folders.state(source)
     except BadInput as error:
         problems.append(str(error))
         return "nothing"
@@ -120,28 +120,28 @@ async def in_words(
     """
 
     def look() -> tuple[str, ...]:
-        found = origins_report(folder, places, environ, flags)
+        origins = origins_report(folder, places, environ, flags)
         masks = masks_of(environ, places)
-        settings = settings_without_secrets(found, masks, keys)
-        return (*lines(settings, whole=bool(keys)), *problems(found, masks))
+        settings = settings_without_secrets(origins, masks, keys)
+        return (*lines(settings, whole=bool(keys)), *problems(origins, masks))
 
     return await anyio.to_thread.run_sync(look)
 
 
 def settings_without_secrets(
-    found: SettingOrigins, masks: Redactor, keys: tuple[str, ...] = ()
+    origins: SettingOrigins, masks: Redactor, keys: tuple[str, ...] = ()
 ) -> tuple[Setting, ...]:
     """The settings of `keys`, or all, without secrets. Raises `BadInput` if unknown."""
-    values = found.values
-    wanted = [each for key in keys for each in settings_of_key(key, values).items()]
+    values = origins.values
+    wanted = [item for key in keys for item in settings_of_key(key, values).items()]
     shown = wanted if keys else values.items()
     return tuple(
-        _setting(key, value, found, masks) for key, value in shown if value is not None
+        _setting(key, value, origins, masks) for key, value in shown if value is not None
     )
 
 
-def problems(found: SettingOrigins, masks: Redactor) -> tuple[str, ...]:
-    return tuple(on_one_line(clean(each, masks)) for each in found.problems)
+def problems(origins: SettingOrigins, masks: Redactor) -> tuple[str, ...]:
+    return tuple(on_one_line(clean(problem, masks)) for problem in origins.problems)
 
 
 def settings_of_key(key: str, values: Mapping[str, object]) -> Mapping[str, object]:
@@ -151,8 +151,8 @@ def settings_of_key(key: str, values: Mapping[str, object]) -> Mapping[str, obje
     if wanted in values_with_defaults:
         return {wanted: values_with_defaults[wanted]}
     inside = {
-        name: each
-        for name, each in values_with_defaults.items()
+        name: value
+        for name, value in values_with_defaults.items()
         if name.startswith(f"{wanted}.")
     }
     if inside or is_table(wanted):
@@ -165,10 +165,10 @@ def settings_of_key(key: str, values: Mapping[str, object]) -> Mapping[str, obje
     raise BadInput(f"there is no setting {on_one_line(key)!r}; {hint}")
 
 
-def _setting(key: str, value: object, found: SettingOrigins, masks: Redactor) -> Setting:
-    says = found.chain.get(key, ())
+def _setting(key: str, value: object, origins: SettingOrigins, masks: Redactor) -> Setting:
+    says = origins.chain.get(key, ())
     adds = key.startswith("permissions.")
-    written = [LayerValue(_value_text(key, each.value, masks), each.where) for each in says]
+    written = [LayerValue(_value_text(key, item.value, masks), item.where) for item in says]
     default = None if adds else default_of(key)
     first = (
         ()
@@ -181,13 +181,13 @@ def _setting(key: str, value: object, found: SettingOrigins, masks: Redactor) ->
 def _value_text(key: str, value: object, masks: Redactor) -> str:
     plain = msgspec.to_builtins(value)
     if key.startswith("permissions."):
-        plain = [_rule(each) for each in plain]
+        plain = [_rule(item) for item in plain]
     return value_in_toml(without_secrets(key, plain, masks))
 
 
-def _rule(each: "dict[str, object] | str") -> object:
+def _rule(rule: "dict[str, object] | str") -> object:
     """A rule without its source, which is shown beside it, and without empty examples."""
-    if isinstance(each, str):
-        return each
-    kept = {name: each[name] for name in ("rule", "match", "not_match") if each.get(name)}
-    return kept if len(kept) > 1 else each["rule"]
+    if isinstance(rule, str):
+        return rule
+    parts = {name: rule[name] for name in ("rule", "match", "not_match") if rule.get(name)}
+    return parts if len(parts) > 1 else rule["rule"]

@@ -149,14 +149,14 @@ def _insert(
     body: list[tuple[Key | None, Item]], path: Names, value: Item, *, at_top: bool = False
 ) -> None:
     """Insert after the last key: `tomlkit` would insert after the next table's comment."""
-    at = 0
+    index = 0
     for place, (name, item) in enumerate(body):
         if name is not None and (name.is_dotted() or not isinstance(item, Table | AoT)):
-            at = place + 1
-    if at_top and not at:
-        at = _header_end(body)
+            index = place + 1
+    if at_top and not index:
+        index = _header_end(body)
     value.trivia.trail = "\n"
-    body.insert(at, (key(path), value))
+    body.insert(index, (key(path), value))
 
 
 def _header_end(body: list[tuple[Key | None, Item]]) -> int:

@@ -30,10 +30,10 @@ _VALUE_PIECE = re.compile(
 
 def _statements(text: str) -> Iterator[tuple[Names, int]]:
     """The path of each table and key, and its offset. Ends early at invalid TOML."""
-    at, around = 0, cast("Names", ())
-    while (at := _end(_BLANK_LINES, text, at)) < len(text):
-        head = _TABLE_START.match(text, at)
-        name = _KEY_PATTERN.match(text, head.end() if head else at)
+    index, around = 0, cast("Names", ())
+    while (index := _end(_BLANK_LINES, text, index)) < len(text):
+        head = _TABLE_START.match(text, index)
+        name = _KEY_PATTERN.match(text, head.end() if head else index)
         if name is None:
             return
         if head:
@@ -42,20 +42,20 @@ def _statements(text: str) -> Iterator[tuple[Names, int]]:
         else:
             path = (*around, *_names(name[0]))
             end = _value_end(text, _end(_EQUALS_SIGN, text, name.end()))
-        yield path, at
-        at = _end(_REST_OF_LINE, text, end)
+        yield path, index
+        index = _end(_REST_OF_LINE, text, end)
 
 
 def lines_of(text: str) -> dict[Names, int]:
     """The first line of each key and table."""
-    found: dict[Names, int] = {}
+    lines: dict[Names, int] = {}
     line, before = 1, 0
-    for path, at in _statements(text):
-        line += text.count("\n", before, at)
-        before = at
+    for path, start in _statements(text):
+        line += text.count("\n", before, start)
+        before = start
         for length in range(len(path), 0, -1):
-            found.setdefault(path[:length], line)
-    return found
+            lines.setdefault(path[:length], line)
+    return lines
 
 
 def line_of(lines: dict[Names, int], path: Sequence[str]) -> int:
@@ -66,9 +66,9 @@ def line_of(lines: dict[Names, int], path: Sequence[str]) -> int:
     return 0
 
 
-def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
-    found = pattern.match(text, at)
-    return found.end() if found else at
+def _end(pattern: re.Pattern[str], text: str, start: int) -> int:
+    match = pattern.match(text, start)
+    return match.end() if match else start
 
 
 def _names(key: str) -> Names:
@@ -80,14 +80,14 @@ def _names(key: str) -> Names:
     return tuple(names)
 
 
-def _value_end(text: str, at: int) -> int:
+def _value_end(text: str, index: int) -> int:
     depth = 0
-    while piece := _VALUE_PIECE.match(text, at):
+    while piece := _VALUE_PIECE.match(text, index):
         if not depth and piece.lastgroup in ("line", "comment"):
             break
         depth += (piece.lastgroup == "open") - (piece.lastgroup == "close")
-        at = piece.end()
-    return at
+        index = piece.end()
+    return index
 
 
 def as_toml(document: Mapping[str, Any]) -> str:

@@ -36,27 +36,27 @@ class TrustedFolders:
     def __init__(self, file: Path) -> None:
         self._file = file
 
-    def state(self, found: Project) -> State:
+    def state(self, source: Project) -> State:
         """Whether the settings of a folder count: only if "trusted"."""
-        if found.problem:
+        if source.problem:
             return "unusable"
-        if not found.files:
+        if not source.files:
             return "nothing"
-        entry = self._entry(found.folder)
+        entry = self._entry(source.folder)
         # A folder may be trusted for its instructions before its settings were shown.
         if not entry.get("trusted") or "shown" not in entry:
             return "new"
-        return "trusted" if entry.get("shown") == found.hashes else "changed"
+        return "trusted" if entry.get("shown") == source.hashes else "changed"
 
-    def trust(self, found: Project) -> None:
+    def trust(self, source: Project) -> None:
         """Trust these settings, which the user has seen."""
-        if found.problem:
-            raise BadInput(found.problem)
+        if source.problem:
+            raise BadInput(source.problem)
 
         def change(entry: _Document) -> None:
-            entry["trusted"], entry["shown"] = True, found.hashes
+            entry["trusted"], entry["shown"] = True, source.hashes
 
-        self._change(found.folder, change)
+        self._change(source.folder, change)
 
     def trust_texts(self, folder: Path | str) -> None:
         """Trust the texts of this folder: instructions, prompts, skills."""
@@ -72,7 +72,7 @@ class TrustedFolders:
         Both are real paths. Texts in and below that folder may be sent to a model.
         """
         trusted = self.folders_by_path()
-        inside = (each for each in trusted if below(directory, each) and below(each, root))
+        inside = (path for path in trusted if below(directory, path) and below(path, root))
         return min(inside, key=len, default="")
 
     def distrust(self, folder: Path | str) -> bool:
@@ -158,10 +158,10 @@ class TrustedFolders:
         return cast("_Document", entry)
 
     def _folders(self, document: _Document) -> _Document:
-        found = document.get("folders", {})
-        if not isinstance(found, dict):
+        table = document.get("folders", {})
+        if not isinstance(table, dict):
             raise BadInput(f"{self._file}: folders is not a table")
-        return cast("_Document", found)
+        return cast("_Document", table)
 
     def _read(self) -> _Document:
         try:
@@ -213,12 +213,12 @@ def _parse_toml(content: bytes) -> _Document:
 
 
 def _texts(entry: _Document, verdict: str) -> tuple[str, ...]:
-    found = entry.get(verdict, ())
-    if not isinstance(found, list | tuple):
+    texts = entry.get(verdict, ())
+    if not isinstance(texts, list | tuple):
         return ()
-    return tuple(t for t in cast("list[object]", found) if isinstance(t, str))
+    return tuple(t for t in cast("list[object]", texts) if isinstance(t, str))
 
 
 def _hashes_of(entry: _Document) -> dict[str, str]:
-    found = entry.get("shown", {})
-    return cast("dict[str, str]", found) if isinstance(found, dict) else {}
+    hashes = entry.get("shown", {})
+    return cast("dict[str, str]", hashes) if isinstance(hashes, dict) else {}

@@ -75,7 +75,7 @@ class TrustedVersions:
     def paths(self) -> Sequence[str]:
         """The files with a trusted version."""
         files = self._record.files if self._record else ()
-        return tuple(os.path.normpath(os.path.join(self._base, each)) for each in files)
+        return tuple(os.path.normpath(os.path.join(self._base, path)) for path in files)
 
     def text_to_send(self, real: str, now: str) -> str | None:
         """The text to send instead of `now`; None: the user has not seen any."""
@@ -98,13 +98,13 @@ class TrustedVersions:
         """A sentence about each change, with the path relative to `directory`. Changes of
         the paths in `but` are left out.
         """
-        news = (each for each in self.changes if each.path not in but)
-        said = [self._notice(each, directory) for each in news]
-        more = len(said) - _MOST_NOTICES
+        news = (change for change in self.changes if change.path not in but)
+        lines = [self._notice(change, directory) for change in news]
+        more = len(lines) - _MOST_NOTICES
         if more > 1:
             rest = f"{more} more files of instructions have changed: `refold trust add` shows them"
-            return (*said[:_MOST_NOTICES], rest)
-        return tuple(said)
+            return (*lines[:_MOST_NOTICES], rest)
+        return tuple(lines)
 
     def record_first(self) -> None:
         """Record what was read as trusted, after the first reading."""
@@ -118,20 +118,20 @@ class TrustedVersions:
 
     def accept(self, changes: Sequence[TextVersion]) -> None:
         """Trust these changes, which the user has seen."""
-        new = {self._name(each.path): _plain(each.now) for each in changes}
+        new = {self._name(item.path): _plain(item.now) for item in changes}
 
         def change(record: _Record) -> _Record:
             left = {name: h for name, h in record.declined.items() if name not in new}
             return _Record(self._folder, record.files | new, left)
 
         self._write(change)
-        for each in changes:
-            self._changes.pop(each.path, None)
+        for item in changes:
+            self._changes.pop(item.path, None)
 
     def decline(self, changes: Sequence[TextVersion]) -> None:
         """Record that the user has seen these changes and declined them."""
-        seen = {self._name(each.path): _hash(each.now) for each in changes}
-        self._write(lambda r: _Record(self._folder, r.files, r.declined | seen))
+        hashes = {self._name(change.path): _hash(change.now) for change in changes}
+        self._write(lambda r: _Record(self._folder, r.files, r.declined | hashes))
 
     def _name(self, real: str) -> str:
         return clean(os.path.relpath(real, self._folder))

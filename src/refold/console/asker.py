@@ -72,7 +72,7 @@ class Asker:
         return any(call.stage == "called" for call in self._session.view.conversation.calls)
 
     def is_open(self, call_id: str) -> bool:
-        return any(found.id == call_id for found in self._session.requests)
+        return any(request.id == call_id for request in self._session.requests)
 
     def on_event(self, entry: Entry) -> None:
         """Cancel the open question if this event answers it."""

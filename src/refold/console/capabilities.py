@@ -169,27 +169,27 @@ def detect_capabilities(
         text, color=color, moves=True, display=shown, signs=_takes(encoding),
         mono=theme == "mono",
     )  # fmt: skip
-    again = any(environ.get(name) for name in _FIT_AGAIN)
+    refits = any(environ.get(name) for name in _FIT_AGAIN)
     if shown == "line" or known is None:
         colors = colours.how_many(environ, known)
         return replace(
             moving,
             paints=_paints(theme, colors),
             up="\x1b[A",
-            refits=again,
+            refits=refits,
             links=are_opened(environ),
         )
-    said = {
+    paints = {
         style: colours.by_terminfo(colours.to_theme(codes, theme, known.colors), known)
         for style, codes in _SGR_CODES.items()
     }
     return replace(
         moving,
-        paints={style: begin for style, begin in said.items() if begin},
+        paints={style: begin for style, begin in paints.items() if begin},
         reset=known.reset,
         back=known.back,
         up=known.up,
-        refits=again,
+        refits=refits,
     )
 
 
@@ -219,10 +219,10 @@ def _width(out: TextIO, environ: Mapping[str, str]) -> int:
         columns = os.get_terminal_size(out.fileno()).columns
     except (OSError, ValueError, AttributeError):
         columns = 0
-    said = environ.get("COLUMNS", "")
+    text = environ.get("COLUMNS", "")
     return (
         columns
-        or (int(said) if said.isdecimal() and len(said) < 5 else 0)
+        or (int(text) if text.isdecimal() and len(text) < 5 else 0)
         or _DEFAULT_COLUMNS
     )
 

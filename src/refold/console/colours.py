@@ -71,13 +71,13 @@ def to_theme(codes: str, theme: str, colors: int) -> str:
 
 def by_terminfo(codes: str, known: Terminfo) -> str:
     """Return the terminal's own sequences for the codes it supports."""
-    said = ""
+    sequence = ""
     for part in parts(codes):
         if (number := ink(part)) is None:
-            said += known.marks.get(part, "")
+            sequence += known.marks.get(part, "")
         elif known.inks:
-            said += known.inks[number if number < known.colors else number % 8]
-    return said
+            sequence += known.inks[number if number < known.colors else number % 8]
+    return sequence
 
 
 def parts(codes: str) -> Iterable[str]:

@@ -49,9 +49,9 @@ class ConsoleContext:
 
     @property
     def look(self) -> Look:
-        now = self.printer.look
+        look = self.printer.look
         picks = isinstance(self._reader, ListReader)
-        return Look(self.printer.room, now.signs, now.moves, picks)
+        return Look(self.printer.room, look.signs, look.moves, picks)
 
     def show(self, *documents: Document) -> None:
         for document in documents:

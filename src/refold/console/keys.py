@@ -19,8 +19,8 @@ from anyio.lowlevel import checkpoint_if_cancelled
 def cbreak_mode(source: int) -> AbstractContextManager[None]:
     """Deliver keys at once, without echo. A pipe is left as it is."""
     # With IEXTEN, Ctrl+O would stop all output on macOS and the BSDs.
-    held = termios.ECHO | termios.ICANON | termios.IEXTEN
-    return _with(source, lambda modes: modes & ~held)
+    flags = termios.ECHO | termios.ICANON | termios.IEXTEN
+    return _with(source, lambda modes: modes & ~flags)
 
 
 def no_echo(source: int) -> AbstractContextManager[None]:
@@ -53,13 +53,13 @@ def suspend(found: list[int] | None = None, group: int | None = None) -> None:
 
     `group` 0 stops all processes that the shell started with us, None only this one.
     """
-    now, hears = modes(0), signal.getsignal(signal.SIGTSTP)
+    current, hears = modes(0), signal.getsignal(signal.SIGTSTP)
     set_modes(0, found or [])
     signal.signal(signal.SIGTSTP, signal.SIG_DFL)
     os.kill(os.getpid() if group is None else group, signal.SIGTSTP)
     signal.signal(signal.SIGTSTP, hears)
     signal.siginterrupt(signal.SIGTSTP, False)
-    set_modes(0, now)
+    set_modes(0, current)
 
 
 @contextmanager
@@ -99,7 +99,7 @@ def unread_input(source: int) -> bytes:
     Call it before asking for whole lines: Linux would hold these keys back until the next
     Enter, even if one of them is Enter.
     """
-    if not (found := modes(source)) or found[3] & termios.ICANON:
+    if not (settings := modes(source)) or settings[3] & termios.ICANON:
         return b""
     with suppress(OSError):  # the terminal is gone
         if select.select([source], [], [], 0)[0]:

@@ -157,12 +157,12 @@ def _add_vi_changes(keys: KeyBindings) -> None:
     @keys.add("c", "W", filter=vi_navigation_mode)
     def _(event: KeyPressEvent) -> None:
         """Move to the end of the word, without the blanks after it."""
-        there, whole = event.current_buffer.document, event.data == "W"
-        if there.current_char.isspace():
-            end = there.find_next_word_beginning(event.arg, WORD=whole)
+        doc, whole = event.current_buffer.document, event.data == "W"
+        if doc.current_char.isspace():
+            end = doc.find_next_word_beginning(event.arg, WORD=whole)
         else:
-            end = there.find_next_word_ending(True, event.arg, WORD=whole)
-        deleted = event.current_buffer.delete(end or len(there.text_after_cursor))
+            end = doc.find_next_word_ending(True, event.arg, WORD=whole)
+        deleted = event.current_buffer.delete(end or len(doc.text_after_cursor))
         event.app.clipboard.set_text(deleted)
         event.app.vi_state.input_mode = InputMode.INSERT
 

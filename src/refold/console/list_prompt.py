@@ -39,8 +39,8 @@ async def pick(
     """
     if not isinstance(reader, ListReader):
         return await _by_number(printer, reader, picker, search)
-    found = await reader.pick(picker, search, on_move)
-    return found if found and found.selection else None
+    answer = await reader.pick(picker, search, on_move)
+    return answer if answer and answer.selection else None
 
 
 async def _by_number(
@@ -50,10 +50,10 @@ async def _by_number(
     while True:
         for row in rows_with_numbers(shown, printer.room):
             printer.line(row)
-        found = await reader.brief(line(_NUMBER_PROMPT, "strong"))
-        if isinstance(found, Key) or not found.strip():
+        answer = await reader.brief(line(_NUMBER_PROMPT, "strong"))
+        if isinstance(answer, Key) or not answer.strip():
             return None
-        words = found.strip()
+        words = answer.strip()
         if words.isascii() and words.isdecimal() and 1 <= int(words) <= len(shown):
             return picker_at(picker, shown[int(words) - 1].id)
         fits = await _fitting(picker, words, search)

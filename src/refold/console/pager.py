@@ -34,9 +34,9 @@ async def show(rows: Sequence[Line], printer: Printer) -> None:
 
 def pager_of(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return the pager's command: $PAGER, or less if it is installed."""
-    said = environ.get("PAGER", "").strip()
+    text = environ.get("PAGER", "").strip()
     try:
-        words = tuple(shlex.split(said))
+        words = tuple(shlex.split(text))
     except ValueError as error:
         raise RefoldError(f"$PAGER is not a command: {error}") from error
     return words or (("less", "-R") if _programs().find("less") else ())

@@ -89,8 +89,8 @@ def already_allowed(request: Permission, session: Session) -> PermissionAnswer |
     """Return a yes if an earlier answer allows this call by now."""
     if not session.permissions.runs_unasked(request):
         return None
-    made = session.as_made(request.call.call)
-    call_label = label(made, session.tool(made.name))
+    call = session.as_made(request.call.call)
+    call_label = label(call, session.tool(call.name))
     return PermissionAnswer(True, f"yes, as allowed before: {call_label}")
 
 
@@ -108,8 +108,8 @@ async def send(
         rule=answer.rules,
         answers=answer.answers,
     )
-    for other in answer.also:
-        await session.answer(other, answer.allowed, answer.reason)
+    for call_id in answer.also:
+        await session.answer(call_id, answer.allowed, answer.reason)
     if is_sent and answer.mode:
         await session.set_mode(answer.mode)
     return is_sent
@@ -131,14 +131,14 @@ def _beside(request: Permission, session: Session) -> list[Permission]:
 
 
 def _to_approve(request: Permission, session: Session) -> CallToApprove:
-    found = request.call
-    made, tool = session.as_made(found.call), session.tool(found.call.name)
+    open_call = request.call
+    call, tool = session.as_made(open_call.call), session.tool(open_call.call.name)
     return CallToApprove(
-        made,
+        call,
         tool,
-        found.reason,
-        session.permissions.manner(made),
-        found.changes,
+        open_call.reason,
+        session.permissions.manner(call),
+        open_call.changes,
         session.view.session.directory,
     )
 
@@ -162,14 +162,14 @@ class _Question:
         height = printer.look.height()
         self._most = lines_for_height(height - 1 if height and request.who else height)
         self._rule_sets = list(self._permissions.rule_sets(request))
-        more = is_folded(self._asked, printer.room, max_lines=self._most)
+        folded = is_folded(self._asked, printer.room, max_lines=self._most)
         grants = "sar" if len(self._rule_sets) > 1 else "sa" if self._rule_sets else ""
         self._easier: Mode | None = self._mode_that_would_not_ask(request)
         beside = _beside(request, session)
         self._together = beside if request in beside and len(beside) > 1 else ()
         self.keys = "".join((
             "y", grants, "w" if len(self.rules) == 1 else "", "e" if self._easier else "", "n",
-            "o" if self._together else "", "v" if more else "",
+            "o" if self._together else "", "v" if folded else "",
         ))  # fmt: skip
 
     @property
@@ -278,8 +278,8 @@ class _Question:
 
     async def _always(self) -> PermissionAnswer | None:
         """Show the rules again, with the file they are saved in, and ask."""
-        where = on_one_line(self._permissions.rules_file)
-        self._printer.say(f"Always allowed in this folder, in {where}:", "dim")
+        path = on_one_line(self._permissions.rules_file)
+        self._printer.say(f"Always allowed in this folder, in {path}:", "dim")
         for rule in self.rules:
             self._printer.line((("plain", "  "), ("accent", on_one_line(rule))))
         match await self.choose(_SAVE_MENU):

@@ -128,8 +128,8 @@ async def _judge(
                     printer.say("The plan is unchanged.", "dim")
             case "f":
                 if (words := await _feedback(reader)) is not None:
-                    said = f"to be revised: {visible(words)}"
-                    return PlanVerdict(False, said, feedback=words)
+                    label = f"to be revised: {visible(words)}"
+                    return PlanVerdict(False, label, feedback=words)
             case "n":
                 return PlanVerdict(False, "rejected")
             case DraftMessage() as draft:
@@ -150,8 +150,8 @@ def _menu(stays: Mode | Literal[""]) -> Menu:
 
 def _approve(plan: Plan, text: str, mode: ModeAfterPlan, follows: Mode) -> PlanVerdict:
     changed = text != plan.text
-    said = f"approved{', as you edited it' if changed else ''}, in mode {follows}"
-    return PlanVerdict(True, said, text if changed else "", mode=mode)
+    label = f"approved{', as you edited it' if changed else ''}, in mode {follows}"
+    return PlanVerdict(True, label, text if changed else "", mode=mode)
 
 
 def _show(title: str, text: str, printer: Printer) -> None:
@@ -171,10 +171,10 @@ async def _edit(text: str, printer: Printer, reader: DialogReader) -> str | None
             return await reader.edit(text, command, "plan.md")
     except RefoldError as error:
         printer.say(visible(str(error)), "bad")
-    how = "Edit the plan; Enter sends it." if reader.lively else (
+    hint = "Edit the plan; Enter sends it." if reader.lively else (
         "Type the whole plan; end a line with a backslash to continue on the next."
     )  # fmt: skip
-    printer.say(how, "dim")
+    printer.say(hint, "dim")
     typed = await reader.words(lambda: line("plan › ", "person"), text)
     return typed if isinstance(typed, str) else None
 

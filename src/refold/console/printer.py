@@ -34,10 +34,10 @@ class Printer:
 
     def in_theme(self, theme: str, environ: Mapping[str, str]) -> None:
         """Use the colours of this theme from now on, if colours are used at all."""
-        now = self.look
+        look = self.look
         self.in_look(
             detect_capabilities(
-                self._out, environ, now.color, wanted=now.display, theme=theme
+                self._out, environ, look.color, wanted=look.display, theme=theme
             )
         )
 
@@ -168,7 +168,7 @@ class Printer:
         """Return what erases the status except its first rows, after any reflow."""
         look, drawn = self.look, self._drawn[keep:]
         wide = self._width if look.refits else 0
-        broken = sum(max(each - 1, 0) // wide for each in drawn) if wide else 0
+        broken = sum(max(width - 1, 0) // wide for width in drawn) if wide else 0
         above = max(len(drawn) - 1, 0) + broken if look.up else 0
         return look.back + (look.up + look.back) * above
 

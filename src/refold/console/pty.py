@@ -125,12 +125,12 @@ class _Relay:
                     keys = keys[os.write(self._ours, keys) :]
 
 
-def _in_a_line(done: "_Relay") -> bool:
+def _in_a_line(relay: "_Relay") -> bool:
     """Return True if the cursor is within a line, after any alternate screen is left."""
-    kept = done.printed.start + done.printed.end
-    tail = kept[-_TAIL_BYTES:].decode(errors="replace")
+    output = relay.printed.start + relay.printed.end
+    tail = output[-_TAIL_BYTES:].decode(errors="replace")
     *screens, behind = _SCREEN_LEFT.split(tail)
-    if done.seen.full_screen and not screens:
+    if relay.seen.full_screen and not screens:
         return False
     return render_lines(behind).rpartition("\n")[2].strip() != ""
 

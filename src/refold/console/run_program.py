@@ -26,9 +26,9 @@ async def run_program(
     printer.fresh()
     printer.no_status()
     if printer.look.moves and os.isatty(0) and os.isatty(1):
-        done = await pty.run(command, directory, os.environ)
+        result = await pty.run(command, directory, os.environ)
         printer.note_typed_line()
-        return _output(done.code, done.printed, full_screen=done.full_screen)
+        return _output(result.code, result.printed, full_screen=result.full_screen)
     return await _through_a_pipe(command, directory, printer)
 
 

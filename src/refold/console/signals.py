@@ -30,7 +30,7 @@ async def signals_handled(
     `on_end` ends the current work, with the reason as argument. `around_a_stop` is called
     before Ctrl+Z takes effect, and after the process continues.
     """
-    code, found = 0, modes(0)
+    code, settings = 0, modes(0)
 
     async def hear() -> None:
         nonlocal code
@@ -38,7 +38,7 @@ async def signals_handled(
             if number == signal.SIGTSTP and around_a_stop is not None:
                 before, after = around_a_stop
                 before()
-                suspend(found)
+                suspend(settings)
                 after()
             elif number in _END_SIGNALS:
                 code = 128 + number

@@ -78,7 +78,7 @@ def _read(
         reset=reset if paints else "",
         full=not prints and all(ask(name) for name in ("cup", "civis", "cnorm", "el")),
         common=not prints
-        and all(ask(name) == sent for name, sent in _ITS_OWN.items())
+        and all(ask(name) == sequence for name, sequence in _ITS_OWN.items())
         and all(ask(name, 7) == f"\x1b[7{end}" for name, end in _ITS_MOVES.items()),
     )
 

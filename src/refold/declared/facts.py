@@ -69,11 +69,11 @@ def as_facts(file: AgentFile) -> str:
     lines = [":- module(agents, [agent/2, default_agent/1]).", ""]
     if file.default:
         lines += [f"default_agent({term_text(Atom(file.default))}).", ""]
-    for each in file.agents:
-        name = term_text(Atom(each.variant.name))
+    for agent in file.agents:
+        name = term_text(Atom(agent.variant.name))
         keys = [
             f"    {term_text(Atom(key))}({term_text(_term(value))})"
-            for key, value in to_table(each.variant).items()
+            for key, value in to_table(agent.variant).items()
         ]
         lines += [f"agent({name}, [", ",\n".join(keys), "]).", ""] if keys else [
             f"agent({name}, []).", "",
@@ -134,10 +134,10 @@ class _FactReader:
                 table["confirm"] = asking
             if destructive is False and self._tools:
                 table["auto_tools"] = True
-        found: dict[str, Any] = {"agents": self._agents}
+        fields: dict[str, Any] = {"agents": self._agents}
         if self._default:
-            found["default"] = self._default
-        return FactDocument(found, self._lines)
+            fields["default"] = self._default
+        return FactDocument(fields, self._lines)
 
     def _add(self, name: str, table: dict[str, Any]) -> None:
         if name in self._agents:

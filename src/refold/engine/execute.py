@@ -386,7 +386,7 @@ async def end_as_done(id_: str, reply: Reply, world: World, record: Record) -> E
     """The end of a call with the tool's reply; long text is cut here."""
     words, unseen = escape_tool_text(reply.text)
     text, whole = await _shorten(words, world, record, all_of_it=reply.whole)
-    versions = tuple((seen.path, seen.sha256) for seen in reply.seen)
+    versions = tuple((version.path, version.sha256) for version in reply.seen)
     shown = tuple(_limit_shown(part, world.longest_result) for part in reply.shown)
     shown += _invisible_characters_note(unseen)
     try:

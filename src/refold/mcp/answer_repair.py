@@ -43,7 +43,7 @@ def repair(
         changes["content"] = _repair_blocks(result["content"])
     if isinstance(messages := result.get("messages"), list):
         changes["messages"] = [
-            _repair_message(each) for each in cast("list[object]", messages)
+            _repair_message(item) for item in cast("list[object]", messages)
         ]
     if all(changes[key] == result.get(key) for key in changes):
         return message
@@ -99,18 +99,18 @@ def _is_sound(schema: object) -> bool:
     """Return True if the SDK reads this as the schema of an object."""
     if not isinstance(schema, dict):
         return False
-    found = cast("dict[str, object]", schema)
-    properties, required = found.get("properties", {}), found.get("required", [])
+    fields = cast("dict[str, object]", schema)
+    properties, required = fields.get("properties", {}), fields.get("required", [])
     return (
-        found.get("type") == "object"
-        and isinstance(found.get("$schema", ""), str)
+        fields.get("type") == "object"
+        and isinstance(fields.get("$schema", ""), str)
         and isinstance(properties, dict)
         and all(
-            isinstance(each, dict | bool)
-            for each in cast("dict[str, object]", properties).values()
+            isinstance(item, dict | bool)
+            for item in cast("dict[str, object]", properties).values()
         )
         and isinstance(required, list)
-        and all(isinstance(each, str) for each in cast("list[object]", required))
+        and all(isinstance(item, str) for item in cast("list[object]", required))
     )
 
 
@@ -119,7 +119,7 @@ def _repair_blocks(content: object) -> list[object]:
         return [_text(content)]
     if not isinstance(content, list):
         return list[object]()
-    return [_repair_block(each) for each in cast("list[object]", content)]
+    return [_repair_block(block) for block in cast("list[object]", content)]
 
 
 def _repair_message(message: Any) -> Any:

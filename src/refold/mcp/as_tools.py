@@ -70,24 +70,24 @@ class ServerTools(Struct, frozen=True):
 
 def as_tools(offers: Mapping[str, Sequence[RemoteTool]], call: Call) -> ServerTools:
     """Make the tools. `offers` has the tools of each server, by its name."""
-    found, refused = list[McpTool](), list[str]()
+    tools, refused = list[McpTool](), list[str]()
     for server in sorted(offers):
         named = dict[str, list[RemoteTool]]()
-        for each in offers[server]:
-            named.setdefault(tool_name(server, each.name), []).append(each)
+        for offer in offers[server]:
+            named.setdefault(tool_name(server, offer.name), []).append(offer)
         for name, several in named.items():
             if len(several) > 1:
-                spelled = " and ".join(sorted(repr(each.name) for each in several))
+                spelled = " and ".join(sorted(repr(offer.name) for offer in several))
                 refused.append(
                     f"the MCP server {server} has the tools {spelled}, which would both be "
                     f"{name}: neither is used"
                 )
             else:
                 try:
-                    found.append(_tool(server, name, several[0], call))
+                    tools.append(_tool(server, name, several[0], call))
                 except BadInput as error:
                     refused.append(f"the tool {name} is not used: {error}")
-    return ServerTools(tuple(found), tuple(refused))
+    return ServerTools(tuple(tools), tuple(refused))
 
 
 def tool_name(server: str, remote: str) -> str:
@@ -151,18 +151,18 @@ def _parameters(remote: RemoteTool) -> Raw:
             f"its schema has {len(remote.schema):,} characters, at most {_MAX_SCHEMA_CHARS:,} are sent"
         )
     try:
-        found = msgspec.json.decode(remote.schema, type=dict[str, Any] | None)
+        document = msgspec.json.decode(remote.schema, type=dict[str, Any] | None)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise BadInput("its schema is not a JSON object") from error
-    schema = found or dict[str, Any]()
+    schema = document or dict[str, Any]()
     if (kind := schema.get("type", "object")) != "object":
         raise BadInput(
             f"its schema is that of {json.dumps(kind)[:100]}, and not of an object"
         )
     _check_references(schema)
-    sent = portable(_escape(schema))
-    _check_references(sent)  # a reference may name a part that is not sent
-    return Raw(msgspec.json.encode(sent))
+    result = portable(_escape(schema))
+    _check_references(result)  # a reference may name a part that is not sent
+    return Raw(msgspec.json.encode(result))
 
 
 def _escape(part: Any) -> Any:
@@ -174,7 +174,7 @@ def _escape(part: Any) -> Any:
         case str():
             return escape_outside(part)
         case list():
-            return [_escape(each) for each in cast("list[object]", part)]
+            return [_escape(item) for item in cast("list[object]", part)]
         case dict():
             names = cast("dict[str, object]", part)
             if bad := next((name for name in names if escape_outside(name) != name), ""):
@@ -207,23 +207,23 @@ def _check_references(schema: Mapping[str, Any]) -> None:
 def _members(part: object) -> Mapping[str, object]:
     if isinstance(part, dict):
         return cast("dict[str, object]", part)
-    found = cast("list[object]", part) if isinstance(part, list) else []
-    return {str(at): each for at, each in enumerate(found)}
+    items = cast("list[object]", part) if isinstance(part, list) else []
+    return {str(index): item for index, item in enumerate(items)}
 
 
 def _reference(part: object) -> str:
-    found = _members(part).get("$ref")
-    return found if isinstance(found, str) else ""
+    value = _members(part).get("$ref")
+    return value if isinstance(value, str) else ""
 
 
 def _leads_somewhere(reference: str, schema: Mapping[str, Any]) -> bool:
     """Return True if the reference ends at a part of the schema that is no reference."""
-    seen = set[str]()
-    while reference.startswith("#") and reference not in seen:
-        seen.add(reference)
-        found: object = schema
+    known = set[str]()
+    while reference.startswith("#") and reference not in known:
+        known.add(reference)
+        part: object = schema
         for name in unquote(reference).split("/")[1:]:
-            found = _members(found).get(name.replace("~1", "/").replace("~0", "~"))
-        if not (reference := _reference(found)):
-            return found is not None
+            part = _members(part).get(name.replace("~1", "/").replace("~0", "~"))
+        if not (reference := _reference(part)):
+            return part is not None
     return False

@@ -134,7 +134,7 @@ class Connection:
         client = await self._connect()
         with anyio.move_on_after(self.config.connect_seconds):
             await self._ending.listed.wait()  # no call slips in before a change is seen
-        if tool not in {each.name for each in self.manifest.usable}:
+        if tool not in {entry.name for entry in self.manifest.usable}:
             why = self.manifest.why_not_usable(self.config.name, tool)
             raise ToolFailed(f"{why} It was not called.")
 
@@ -142,9 +142,9 @@ class Connection:
             channel.put(f"{_progress_line(progress, total, message)}\n")
 
         async def work() -> Reply:
-            found = await self._call(client, tool, dict(arguments), tell)
+            result = await self._call(client, tool, dict(arguments), tell)
             confined = self.environment.no_namespaces and bool(self.config.command)
-            return results.reply(self.config.name, found, no_namespaces=confined)
+            return results.reply(self.config.name, result, no_namespaces=confined)
 
         with self._requests.during(channel):
             return await self._answer_in_time(work)
@@ -154,8 +154,8 @@ class Connection:
         client = await self._connect()
 
         async def work() -> Reply:
-            found = await client.read_resource(uri)
-            return results.contents(self.config.name, found.contents)
+            result = await client.read_resource(uri)
+            return results.contents(self.config.name, result.contents)
 
         return await self._answer_in_time(work)
 
@@ -164,9 +164,9 @@ class Connection:
         client = await self._connect()
 
         async def work() -> Reply:
-            found = await client.get_prompt(name, dict(arguments))
+            result = await client.get_prompt(name, dict(arguments))
             texts = (
-                results.block_text(self.config.name, m.content) for m in found.messages
+                results.block_text(self.config.name, m.content) for m in result.messages
             )
             return Reply(escape_outside("\n\n".join(texts)))
 
@@ -197,17 +197,17 @@ class Connection:
         for transport in (
             ("http", "sse") if config.transport == "http" else (config.transport,)
         ):
-            said = await self._live_over(config, transport)
+            reason = await self._live_over(config, transport)
             if self.state != "connected" and (older := self._older_version()):
                 self.log("info", f"speaks the protocol {older}")
                 self.manifest = replace(self.manifest, protocol=older)
                 self._ending = ConnectionEnd()
-                said = await self._live_over(config, transport)
+                reason = await self._live_over(config, transport)
             if self.state == "connected":
-                return said
+                return reason
             if self._ending.for_user:
-                return said
-            why = why or said
+                return reason
+            why = why or reason
             self._ending = ConnectionEnd()
         return why
 
@@ -231,11 +231,11 @@ class Connection:
         except TimeoutError:
             ending.because(f"it did not answer within {config.connect_seconds:g} s")
         except Exception as error:  # of the SDK or a transport: one server, not the session
-            found = self._failure = first(error)
-            if isinstance(found.__cause__, Unconnected) and found.__cause__.lasting:
-                ending.stop(_why(found))
+            failure = self._failure = first(error)
+            if isinstance(failure.__cause__, Unconnected) and failure.__cause__.lasting:
+                ending.stop(_why(failure))
             else:
-                ending.because(_why(found))
+                ending.because(_why(failure))
         return ending.why or "the connection was closed"
 
     async def _watch(self, client: Client, ending: ConnectionEnd) -> None:
@@ -346,7 +346,7 @@ class Connection:
         """
         answer: types.CallToolResult | MCPError
         try:
-            as_task = tool in {each.name for each in self.manifest.usable if each.as_task}
+            as_task = tool in {item.name for item in self.manifest.usable if item.as_task}
             answer = await server_tasks.call_tool(
                 client, tool, arguments, tell, as_task=as_task
             )
@@ -378,16 +378,16 @@ class Connection:
     async def _list(self, client: Client) -> None:
         before = [tool.name for tool in self.manifest.usable]
         self.manifest = self.manifest.after_listing(await read_lists(client))
-        there = {tool.name for tool in self.manifest.offer.tools}
-        if gone := [name for name in before if name not in there]:
+        names = {tool.name for tool in self.manifest.offer.tools}
+        if gone := [name for name in before if name not in names]:
             self._report(f"offers these tools no longer: {shorten(', '.join(gone), 300)}")
         self.environment.store(self.config, self.manifest)
         offer = self.manifest.offer
-        for what, found in (("tools", offer.tools), ("prompts", offer.prompts),
+        for kind, entries in (("tools", offer.tools), ("prompts", offer.prompts),
                             ("resources", offer.resources)):  # fmt: skip
-            if len(found) >= MAX_ENTRIES:
+            if len(entries) >= MAX_ENTRIES:
                 self.log(
-                    "warning", f"of its {what} only the first {MAX_ENTRIES:,} are used"
+                    "warning", f"of its {kind} only the first {MAX_ENTRIES:,} are used"
                 )
         for tool in self.manifest.blocked_tools:
             self.log("warning", f"the tool {tool.name!r} has changed, and is blocked")
@@ -440,9 +440,9 @@ class Connection:
         return types.ListRootsResult(roots=roots)
 
     async def _log_message(self, params: types.LoggingMessageNotificationParams) -> None:
-        said = params.data if isinstance(params.data, str) else json.dumps(params.data)
+        text = params.data if isinstance(params.data, str) else json.dumps(params.data)
         level: Level = "warning" if params.level in _LOUD_LEVELS else "info"
-        self.log(level, f"says: {said[:2_000]}")
+        self.log(level, f"says: {text[:2_000]}")
 
     async def _message(self, message: object) -> None:
         if isinstance(message, _LIST_CHANGES):
@@ -464,12 +464,12 @@ class Connection:
             self.manifest = replace(self.manifest, failed=self.why)
         self._settled.set()
 
-    def _report(self, what: str) -> None:
-        self.environment.report(escape_outside(f"the MCP server {self.config.name} {what}"))
+    def _report(self, text: str) -> None:
+        self.environment.report(escape_outside(f"the MCP server {self.config.name} {text}"))
 
-    def log(self, level: Level, what: str) -> None:
-        self.lines.append(what)
-        self.environment.log(level, f"MCP server {self.config.name}: {what}")
+    def log(self, level: Level, text: str) -> None:
+        self.lines.append(text)
+        self.environment.log(level, f"MCP server {self.config.name}: {text}")
 
 
 _LOUD_LEVELS = frozenset(("warning", "error", "critical", "alert", "emergency"))

@@ -84,7 +84,7 @@ def explain_missing(
         if not name.startswith(prefix):
             continue
         if (
-            why := next((each for each in refused if name in each), "")
+            why := next((line for line in refused if name in line), "")
             or status.lost_sentence
         ):
             return f"There is no tool {name!r}: {why}."
@@ -125,8 +125,8 @@ class Connections:
 
     def manifest(self, name: str) -> Manifest:
         """Return what is known of a server by now."""
-        found = self._by_name.get(name)
-        return found.manifest if found else self._known[name]
+        connection = self._by_name.get(name)
+        return connection.manifest if connection else self._known[name]
 
     def statuses(self) -> tuple[ServerStatus, ...]:
         return tuple(self._status(one) for one in self.servers)
@@ -157,7 +157,7 @@ class Connections:
             with anyio.move_on_after(seconds):
                 await self._over(self._all_settled)
                 return
-            if not any(each.installing for each in self._by_name.values()):
+            if not any(item.installing for item in self._by_name.values()):
                 return
 
     async def call(
@@ -239,8 +239,8 @@ class Connections:
 
     def log_lines(self, name: str) -> tuple[str, ...]:
         """Return the newest log lines of a server."""
-        found = self._by_name.get(name)
-        return tuple(found.lines) if found else ()
+        connection = self._by_name.get(name)
+        return tuple(connection.lines) if connection else ()
 
     def accept(self, name: str) -> None:
         """Accept the server's tools as they are now: a person saw the differences."""
@@ -265,18 +265,18 @@ class Connections:
         self._stack.close()
 
     def _status(self, config: ServerConfig) -> ServerStatus:
-        found, manifest = self._by_name.get(config.name), self.manifest(config.name)
-        if found is None:
+        connection, manifest = self._by_name.get(config.name), self.manifest(config.name)
+        if connection is None:
             return ServerStatus(config, "waiting", manifest, manifest.failed)
-        return ServerStatus(config, found.state, manifest, found.why)
+        return ServerStatus(config, connection.state, manifest, connection.why)
 
     async def _connect(self) -> None:
         """In the thread: import the SDK, and connect to all servers at once."""
         from refold.mcp.connection import Connection, Environment
         from refold.mcp.library_log import library_log
 
-        def log(level: Level, what: str) -> None:
-            self._outside.log(level, what)
+        def log(level: Level, text: str) -> None:
+            self._outside.log(level, text)
 
         outside = self._outside
         environment = Environment(
@@ -290,13 +290,13 @@ class Connections:
             outside.addresses,
             outside.no_namespaces,
         )
-        made = [Connection(one, self._known[one.name], environment) for one in self.servers]
-        self._by_name.update({each.config.name: each for each in made})
+        new = [Connection(one, self._known[one.name], environment) for one in self.servers]
+        self._by_name.update({connection.config.name: connection for connection in new})
         self._made.set()
         with library_log(log):
             async with anyio.create_task_group() as group:
-                for each in made:
-                    group.start_soon(each.run)
+                for connection in new:
+                    group.start_soon(connection.run)
 
     def _store(self, config: ServerConfig, manifest: Manifest) -> None:
         try:
@@ -388,8 +388,8 @@ class _Sampler:
         return Sampler(*self._of)
 
     async def answer(self, wanted: Sampling) -> None:
-        found: Any = None
+        answer: Any = None
         try:
-            found = await self._sampler.sample(wanted.server, wanted.params)
+            answer = await self._sampler.sample(wanted.server, wanted.params)
         finally:
-            wanted.answer(found)
+            wanted.answer(answer)

@@ -73,4 +73,4 @@ class NoGrants:
 
 def union(*scopes: str) -> str:
     """Return all scopes, each once, in their order."""
-    return " ".join(dict.fromkeys(word for each in scopes for word in each.split()))
+    return " ".join(dict.fromkeys(word for scope in scopes for word in scope.split()))

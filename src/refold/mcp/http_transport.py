@@ -59,9 +59,9 @@ class JudgedTransport(httpx2.AsyncBaseTransport):
     async def aclose(self) -> None:
         await self._client.aclose()
 
-    async def _addresses(self, where: WebAddress) -> Sequence[str]:
-        kinds = kinds_of_users_host(where.host)
-        return await resolve_and_judge(where.host, where.port, kinds, self._resolve)
+    async def _addresses(self, address: WebAddress) -> Sequence[str]:
+        kinds = kinds_of_users_host(address.host)
+        return await resolve_and_judge(address.host, address.port, kinds, self._resolve)
 
 
 def _explain(error: Exception) -> Exception:
@@ -85,14 +85,14 @@ async def send(
     headers = [(n, v) for n, v in request.headers.items() if n not in _NOT_SENT]
     headers.append(("accept-encoding", "identity"))
     body = await request.aread() if request.method in ("POST", "PUT") else None
-    sent = HttpRequest(address_of(request), headers, body, request.method)
+    outgoing = HttpRequest(address_of(request), headers, body, request.method)
     try:
-        answer = await client.open(sent, judge, bounds)
+        answer = await client.open(outgoing, judge, bounds)
     except (AddressRefused, Broken) as error:
         raise explain(error) from error
-    kept = {n: v for n, v in answer.reply.headers.items() if n not in _NOT_PASSED_ON}
+    fields = {n: v for n, v in answer.reply.headers.items() if n not in _NOT_PASSED_ON}
     stream = _Body(answer, explain)
-    return httpx2.Response(answer.reply.status, headers=kept, stream=stream)
+    return httpx2.Response(answer.reply.status, headers=fields, stream=stream)
 
 
 def address_of(request: httpx2.Request) -> WebAddress:

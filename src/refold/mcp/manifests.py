@@ -95,11 +95,11 @@ class Manifest(Struct, frozen=True):
     def why_not_usable(self, server: str, tool: str) -> str:
         """Explain to a model why a tool is not called; "" if it is usable."""
         name = f"The tool {tool!r} of the MCP server {server}"
-        if any(each.name == tool for each in self.usable):
+        if any(entry.name == tool for entry in self.usable):
             return ""
         if self.damaged:
             return f"{name} is blocked: {self.damaged}."
-        if not any(each.name == tool for each in self.offer.tools):
+        if not any(entry.name == tool for entry in self.offer.tools):
             return f"{name} is not there: the server does not offer it now."
         return (
             f"{name} is blocked: it is new or has changed since the user accepted the tools. The user "
@@ -117,13 +117,13 @@ class Manifest(Struct, frozen=True):
         # A list may have a name twice. Then both tools count as known, and `as_tools` uses
         # neither.
         before = dict[str, list[RemoteTool]]()
-        for each in self.accepted:
-            before.setdefault(each.name, []).append(each)
+        for entry in self.accepted:
+            before.setdefault(entry.name, []).append(entry)
 
         def is_accepted(tool: RemoteTool) -> bool:
             known = before.get(tool.name, [])
             # Most tools are identical: each start compares them, and a hash costs time.
-            return tool in known or any(each.pin == tool.pin for each in known)
+            return tool in known or any(old.pin == tool.pin for old in known)
 
         return is_accepted
 
@@ -203,8 +203,8 @@ def _parse_manifest(content: bytes) -> Manifest:
 
 def fingerprint(server: ServerConfig) -> str:
     """Return a hash of all that decides which program or address a server is."""
-    said = (server.transport, server.command, server.cwd, server.url)
-    return sha256(msgspec.json.encode(said)).hexdigest()
+    parts = (server.transport, server.command, server.cwd, server.url)
+    return sha256(msgspec.json.encode(parts)).hexdigest()
 
 
 def _difference(before: RemoteTool | None, now: RemoteTool) -> Iterator[str]:

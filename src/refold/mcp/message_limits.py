@@ -54,12 +54,12 @@ def with_few_parts(message: types.JSONRPCMessage) -> types.JSONRPCMessage:
     for key in ("content", "contents", "messages"):
         parts: object = result.get(key)
         if isinstance(parts, list) and len(cast("list[object]", parts)) > MAX_PARTS:
-            kept = cast("list[object]", parts)[:MAX_PARTS]
+            blocks = cast("list[object]", parts)[:MAX_PARTS]
             left = len(cast("list[object]", parts)) - MAX_PARTS
             if key == "content":
                 text = f"[{left:,} more parts of the result were left out]"
-                kept.append({"type": "text", "text": text})
-            message = message.model_copy(update={"result": {**result, key: kept}})
+                blocks.append({"type": "text", "text": text})
+            message = message.model_copy(update={"result": {**result, key: blocks}})
     return message
 
 
@@ -91,8 +91,8 @@ def _scan(message: bytes) -> _Scan:
                     copied = token.end()
                 level -= 1
             case _ if level == 1 and token[0] == b'"id"':
-                found = _ID_VALUE.match(message, token.end())
-                request = found[1] if found else request
+                match = _ID_VALUE.match(message, token.end())
+                request = match[1] if match else request
             case _ if level == 2 and token[0] in _LIST_NAMES:
                 is_listing = True
             case _:
@@ -101,10 +101,10 @@ def _scan(message: bytes) -> _Scan:
     return _Scan(values, request, is_listing, cut)
 
 
-def _failure(request: bytes, what: str) -> bytes:
+def _failure(request: bytes, reason: str) -> bytes:
     if not request:
         return b""
-    text = json.dumps(f"its answer {what}, and was not read")
+    text = json.dumps(f"its answer {reason}, and was not read")
     return (
         b'{"jsonrpc":"2.0","id":%b,"error":{"code":%d,"message":%b}}'
         % (request, _INTERNAL_ERROR, text.encode())

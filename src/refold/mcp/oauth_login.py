@@ -91,19 +91,19 @@ async def log_in(
     port: int = listeners.extra(anyio.abc.SocketAttribute.local_port)
     redirect = _Redirect()
     login = _Login(config, network, port, _Page(browse, redirect, before))
-    found: Grant | None = None
+    grant: Grant | None = None
     try:
         with _quiet():
             async with listeners, anyio.create_task_group() as group:
                 group.start_soon(listeners.serve, redirect.answer)
-                found = await login.run()
+                grant = await login.run()
                 group.cancel_scope.cancel()
     except Exception as error:  # of the SDK, or what a hostile server makes it raise
         raise BadInput(
             f"no login at the MCP server {config.name}: {_reason(first(error))}"
         ) from None
-    assert found is not None  # otherwise it would have raised
-    return found
+    assert grant is not None  # otherwise it would have raised
+    return grant
 
 
 def _check(config: ServerConfig) -> None:
@@ -117,10 +117,10 @@ def _check(config: ServerConfig) -> None:
             f"the MCP server {config.name} has an Authorization header in {config.source}: "
             "remove it there to log in instead"
         )
-    where = web_address(config.url)
-    if where.scheme != "https" and not is_local_name(where.host):
+    place = web_address(config.url)
+    if place.scheme != "https" and not is_local_name(place.host):
         raise BadInput(
-            f"no login at the MCP server {config.name}: {where.origin} has no TLS, and the "
+            f"no login at the MCP server {config.name}: {place.origin} has no TLS, and the "
             "token would be read on the way"
         )
 
@@ -128,12 +128,12 @@ def _check(config: ServerConfig) -> None:
 async def _listening(config: ServerConfig) -> Any:
     wanted = config.oauth.callback_port
     try:
-        made = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=wanted)
+        server = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=wanted)
     except OSError as error:
         raise BadInput(
             f"the port {wanted} cannot be listened on for the login: {error.strerror}"
         ) from error
-    return made
+    return server
 
 
 class _Redirect:
@@ -148,8 +148,8 @@ class _Redirect:
         async with browser:
             with anyio.move_on_after(10):
                 try:
-                    found = self._take(await _target(browser))
-                    await browser.send(_page(found))
+                    result = self._take(await _target(browser))
+                    await browser.send(_page(result))
                 except (anyio.EndOfStream, anyio.BrokenResourceError):
                     return
 
@@ -193,16 +193,16 @@ class _Login(OAuthClientProvider):
     def __init__(
         self, config: ServerConfig, network: OAuthNetwork, port: int, page: _Page
     ) -> None:
-        said = config.oauth
+        settings = config.oauth
         # Clients registered by hand usually have localhost in their redirect.
-        host = "localhost" if said.client_id else "127.0.0.1"
+        host = "localhost" if settings.client_id else "127.0.0.1"
         metadata = OAuthClientMetadata(
             redirect_uris=[AnyUrl(f"http://{host}:{port}{_CALLBACK_PATH}")],
             client_name="refold",
-            token_endpoint_auth_method=None if said.client_id else "none",
+            token_endpoint_auth_method=None if settings.client_id else "none",
         )
         known = _configured_client(config, metadata)
-        document = said.client_metadata_url or None
+        document = settings.client_metadata_url or None
         super().__init__(
             config.url, metadata, _Nothing(known), self._show, self._wait_for_code,
             client_metadata_url=document,
@@ -260,13 +260,13 @@ class _Login(OAuthClientProvider):
         await self._page.browse(urlunsplit(parts._replace(query=urlencode(query))))
 
     def _check_server(self) -> None:
-        found = self.context.oauth_metadata
-        methods = found.code_challenge_methods_supported if found else None
+        metadata = self.context.oauth_metadata
+        methods = metadata.code_challenge_methods_supported if metadata else None
         if methods is not None and "S256" not in methods:
             raise BadInput("its authorization server does not offer PKCE with S256")
         client, supported = self.context.client_info, None
-        if found is not None:
-            supported = found.token_endpoint_auth_methods_supported
+        if metadata is not None:
+            supported = metadata.token_endpoint_auth_methods_supported
         if client is None or client.token_endpoint_auth_method or not client.client_secret:
             return
         basic = supported is None or "client_secret_basic" in supported
@@ -283,9 +283,9 @@ class _Login(OAuthClientProvider):
         if error := redirect.query.get("error"):
             more = redirect.query.get("error_description", "")
             raise BadInput(f"it was refused: {error}{f' ({more})' if more else ''}")
-        found = redirect.query
+        query = redirect.query
         return AuthorizationCodeResult(
-            code=found.get("code", ""), state=found.get("state"), iss=found.get("iss")
+            code=query.get("code", ""), state=query.get("state"), iss=query.get("iss")
         )
 
 
@@ -315,14 +315,14 @@ def _configured_client(
     config: ServerConfig, metadata: OAuthClientMetadata
 ) -> OAuthClientInformationFull | None:
     """Return the client that the file names, or None."""
-    said = config.oauth
-    if not said.client_id:
+    settings = config.oauth
+    if not settings.client_id:
         return None
     return OAuthClientInformationFull(
-        client_id=said.client_id,
-        client_secret=said.client_secret or None,
+        client_id=settings.client_id,
+        client_secret=settings.client_secret or None,
         redirect_uris=metadata.redirect_uris,
-        issuer=said.issuer or None,
+        issuer=settings.issuer or None,
     )
 
 

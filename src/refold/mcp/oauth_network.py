@@ -44,28 +44,28 @@ class OAuthNetwork(httpx2.AsyncBaseTransport):
     async def check(self, url: str) -> None:
         """Check an address. Raises `BadInput` for one that must not be asked."""
         try:
-            where = web_address(url)
+            place = web_address(url)
         except ValueError as error:
             raise BadInput(f"the authorization server names an address: {error}") from error
         try:
-            await self._client.addresses(where, self._addresses)
+            await self._client.addresses(place, self._addresses)
         except OSError as error:
-            raise self._explain(where, error) from error
+            raise self._explain(place, error) from error
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request. Raises `BadInput` in one sentence."""
         explain = partial(self._explain, address_of(request))
         return await send(self._client, request, self._addresses, _NETWORK_BOUNDS, explain)
 
-    async def _addresses(self, where: WebAddress) -> Sequence[str]:
-        addresses = await self._resolve(where.host, where.port)
-        if where.origin == self._server.origin:
+    async def _addresses(self, place: WebAddress) -> Sequence[str]:
+        addresses = await self._resolve(place.host, place.port)
+        if place.origin == self._server.origin:
             self._pin(addresses)
             return addresses
         kinds = kinds_of(addresses)
-        if where.scheme != "https" and any(kind != "loopback" for kind in kinds):
-            raise BadInput(f"{where.origin} is not used for a login: it has no TLS")
-        check_addresses(where.host, addresses, await self._near())
+        if place.scheme != "https" and any(kind != "loopback" for kind in kinds):
+            raise BadInput(f"{place.origin} is not used for a login: it has no TLS")
+        check_addresses(place.host, addresses, await self._near())
         return addresses
 
     def _pin(self, addresses: Sequence[str]) -> None:
@@ -90,18 +90,18 @@ class OAuthNetwork(httpx2.AsyncBaseTransport):
                 self._server_kinds = frozenset(("public",))
         return self._server_kinds - {"public"}
 
-    def _explain(self, where: WebAddress, error: Exception) -> BadInput:
+    def _explain(self, place: WebAddress, error: Exception) -> BadInput:
         if not isinstance(error, AddressRefused):
-            found = (
+            reason = (
                 f"cannot be found: {error}" if isinstance(error, OSError) else str(error)
             )
-            return BadInput(f"{where.origin} {found}")
-        if where.origin == self._server.origin:
+            return BadInput(f"{place.origin} {reason}")
+        if place.origin == self._server.origin:
             return BadInput(
-                f"the MCP server {where.origin} is not used for a login: {error}"
+                f"the MCP server {place.origin} is not used for a login: {error}"
             )
         return BadInput(
-            f"{where.origin} is not used for a login: {error}. An authorization server may be "
+            f"{place.origin} is not used for a login: {error}. An authorization server may be "
             f"at a private address only if the URL of the MCP server, {self._server.origin}, "
             "leads to none but private ones"
         )

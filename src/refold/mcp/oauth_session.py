@@ -78,8 +78,8 @@ class ServerLogin(httpx2.Auth):
         async with self._lock:
             if self._grant is not None and self._grant.access != old.access:
                 return self._grant
-            held = self._grants.alone()
-            await to_thread.run_sync(held.__enter__)
+            lock = self._grants.alone()
+            await to_thread.run_sync(lock.__enter__)
             try:
                 stored = await self._read_stored()
                 if stored is not None and stored.access != old.access:
@@ -94,7 +94,7 @@ class ServerLogin(httpx2.Auth):
                 return None
             finally:
                 with anyio.CancelScope(shield=True):
-                    await to_thread.run_sync(held.__exit__, None, None, None)
+                    await to_thread.run_sync(lock.__exit__, None, None, None)
 
     async def _exchange(self, old: Grant) -> Grant | None:
         async with self._network.client() as client:
@@ -165,16 +165,16 @@ def grant_from_response(old: Grant, response: httpx2.Response) -> Grant:
     if response.status_code != 200:
         raise BadInput(f"the authorization server answered with {response.status_code}")
     try:
-        found = msgspec.json.decode(response.content, type=_Tokens)
+        tokens = msgspec.json.decode(response.content, type=_Tokens)
     except msgspec.MsgspecError as error:
         raise BadInput("the authorization server sent no token") from error
-    lasts = found.expires_in
+    lasts = tokens.expires_in
     return replace(
         old,
-        access=found.access_token,
-        refresh=found.refresh_token or old.refresh,
+        access=tokens.access_token,
+        refresh=tokens.refresh_token or old.refresh,
         expires=time.time() + lasts if lasts is not None else 0.0,
-        scope=found.scope or old.scope,
+        scope=tokens.scope or old.scope,
     )
 
 

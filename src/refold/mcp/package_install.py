@@ -88,8 +88,8 @@ class Installer(Struct, frozen=True):
                     refused
                     and (await self._run(launch, directory, scripts=False)).code == 0
                 ):
-                    made = await anyio.to_thread.run_sync(_examine, launch, directory)
-                    return msgspec.structs.replace(made, refused=refused)
+                    result = await anyio.to_thread.run_sync(_examine, launch, directory)
+                    return msgspec.structs.replace(result, refused=refused)
                 if finished.code != 0:
                     raise BadInput(_why(launch, finished))
                 return await anyio.to_thread.run_sync(_examine, launch, directory)
@@ -120,35 +120,35 @@ class Installer(Struct, frozen=True):
                 f"{launch.names} cannot be installed: {reason_of(error)}"
             ) from error
         try:
-            if there := installation(self.home, launch):
-                return there
+            if current := installation(self.home, launch):
+                return current
             begin()
-            made = await self.install(launch)
-            await self.take(made)
-            return made
+            new = await self.install(launch)
+            await self.take(new)
+            return new
         finally:
             lock.__exit__(None, None, None)
 
-    async def take(self, made: Installation) -> None:
+    async def take(self, new: Installation) -> None:
         """Make the server run this installation from now on. Raises `BadInput`."""
         before = read_record(self.home)
-        if before is not None and before.name == made.name and made.kind == "node":
-            await self._carry_over(before, made)
+        if before is not None and before.name == new.name and new.kind == "node":
+            await self._carry_over(before, new)
         try:
-            write(self.home.record, msgspec.json.encode(made).decode())
+            write(self.home.record, msgspec.json.encode(new).decode())
         except OSError as error:
             raise BadInput(
                 f"what was installed cannot be noted in {self.home.record}: {reason_of(error)}"
             ) from error
         # A session may still run the old one.
-        current = {made.directory, before.directory if before else ""}
+        current = {new.directory, before.directory if before else ""}
         for directory in self.home.packages.iterdir():
             if str(directory) not in current:
                 shutil.rmtree(directory, ignore_errors=True)
 
-    def drop(self, made: Installation) -> None:
+    def drop(self, old: Installation) -> None:
         """Delete an installation that was not wanted."""
-        shutil.rmtree(made.directory, ignore_errors=True)
+        shutil.rmtree(old.directory, ignore_errors=True)
 
     def _new_directory(self) -> Path:
         directory = self.home.packages / f"{time.time_ns()}"
@@ -251,9 +251,9 @@ class Installer(Struct, frozen=True):
             "UV_PYTHON_INSTALL_DIR": str(directory / "python"),
         }
         for name, path in _OF_USER:
-            there = os.path.join(self.user_home, path)
-            if name not in self.environ and os.path.exists(there):
-                variables[name] = there
+            place = os.path.join(self.user_home, path)
+            if name not in self.environ and os.path.exists(place):
+                variables[name] = place
         return line, variables
 
     def _has(self, program: str) -> bool:
@@ -270,8 +270,8 @@ class Installer(Struct, frozen=True):
         texts = [self.environ.get(name, "") for name in _REGISTRY_VARIABLES.split()]
         texts += self._harmless_npmrc()
         texts += [
-            _read_text(os.path.join(self.user_home, each))
-            for each in (_PIP_CONFIG, _UV_CONFIG)
+            _read_text(os.path.join(self.user_home, file))
+            for file in (_PIP_CONFIG, _UV_CONFIG)
         ]
         for text in texts:
             for host, port in _URL_PATTERN.findall(text):
@@ -377,10 +377,10 @@ def _without_program(launch: PackageLaunch) -> str:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        found: object = json.loads(path.read_bytes())
+        value: object = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return {}
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def _why(launch: PackageLaunch, finished: Finished) -> str:
@@ -406,7 +406,7 @@ def _reason(lines: list[str]) -> str:
         if not re.match(r"(code|errno|syscall|path|command) |npm error$", line):
             return re.sub(r"^(E?\d+|network) ", "", line)
     begins = ("ERROR:", "error:", "×", "Caused by", "Error:")
-    told = [n for n, line in enumerate(lines) if line.startswith(begins)]
-    if told:
-        return " ".join(lines[told[0] : told[0] + 4])
+    starts = [n for n, line in enumerate(lines) if line.startswith(begins)]
+    if starts:
+        return " ".join(lines[starts[0] : starts[0] + 4])
     return lines[-1] if lines else "it printed no reason"

@@ -38,8 +38,8 @@ class PackageLaunch(Struct, frozen=True):
 
     @property
     def fingerprint(self) -> str:
-        said = (self.kind, self.packages, self.program, self.python)
-        return sha256(msgspec.json.encode(said)).hexdigest()[:16]
+        parts = (self.kind, self.packages, self.program, self.python)
+        return sha256(msgspec.json.encode(parts)).hexdigest()[:16]
 
     @property
     def names(self) -> str:
@@ -119,7 +119,7 @@ class _Options(Struct, frozen=True):
 
 
 def _options(values: str, flags: str) -> _Options:
-    pairs = [(each.split(":")[0], each.split(":")[1]) for each in values.split()]
+    pairs = [(word.split(":")[0], word.split(":")[1]) for word in values.split()]
     return _Options(dict(pairs), frozenset(flags.split()))
 
 
@@ -161,7 +161,7 @@ def _python(words: list[str], options: _Options) -> PackageLaunch | None:
     requirement = re.sub(r"@(?=\d[\w.]*$)", "==", first).removesuffix("@latest")
     program = re.split(r"[@=<>~!\[ ]", first)[0]
     packages = (*(values.get("from") or [requirement]), *values.get("with", []))
-    packages = tuple(each.removesuffix("@latest") for each in packages)
+    packages = tuple(package.removesuffix("@latest") for package in packages)
     python = "".join(values.get("python", [])[-1:])
     return PackageLaunch("python", packages, program, tuple(rest), python)
 

@@ -59,19 +59,19 @@ def portable(schema: Schema) -> dict[str, Any]:
 
     Also for too many alternatives and references.
     """
-    kept = {key: value for key, value in schema.items() if key not in _UNUSED_KEYS}
-    special = {key: kept.pop(key) for key in tuple(kept) if key in _NOT_AT_THE_TOP}
+    base = {key: value for key, value in schema.items() if key not in _UNUSED_KEYS}
+    special = {key: base.pop(key) for key in tuple(base) if key in _NOT_AT_THE_TOP}
     if special:
-        kept |= _merge(schema, schema, _MOST_LEVELS, iter(range(_MOST_PARTS)))
+        base |= _merge(schema, schema, _MOST_LEVELS, iter(range(_MOST_PARTS)))
         words = (
             f"The arguments also have to match {json.dumps(special, ensure_ascii=False)}"
         )
         if len(words) <= _MAX_ALTERNATIVES_CHARS:
-            kept["description"] = "\n".join(filter(None, (kept.get("description"), words)))
-    kept["properties"] = _properties(kept)
-    if "required" in kept and not _is_list_of_names(kept["required"]):
-        del kept["required"]
-    return _with_items({"properties": {}, **kept, "type": "object"})
+            base["description"] = "\n".join(filter(None, (base.get("description"), words)))
+    base["properties"] = _properties(base)
+    if "required" in base and not _is_list_of_names(base["required"]):
+        del base["required"]
+    return _with_items({"properties": {}, **base, "type": "object"})
 
 
 def _properties(schema: Schema) -> dict[str, Any]:
@@ -79,17 +79,17 @@ def _properties(schema: Schema) -> dict[str, Any]:
     properties: object = schema.get("properties", {})
     if not isinstance(properties, dict):
         raise BadInput("the properties of its schema are not an object")
-    found = dict[str, object]()
+    result = dict[str, object]()
     for name, part in cast("dict[str, object]", properties).items():
         if part is not False:
-            found[name] = dict[str, object]() if part is True else part
+            result[name] = dict[str, object]() if part is True else part
     if bad := next(
-        (name for name, part in found.items() if not isinstance(part, dict)), None
+        (name for name, part in result.items() if not isinstance(part, dict)), None
     ):
         raise BadInput(
             f"the property {bad[:100]!r} of its schema is not described by an object"
         )
-    return found
+    return result
 
 
 def _merge(part: Schema, whole: Schema, levels: int, left: Iterator[int]) -> dict[str, Any]:
@@ -103,22 +103,22 @@ def _merge(part: Schema, whole: Schema, levels: int, left: Iterator[int]) -> dic
         )
     properties = dict(_properties(part))
     required = list(part["required"]) if _is_list_of_names(part.get("required")) else []
-    below = [(each, True) for each in _parts(part.get("allOf"))]
+    below = [(branch, True) for branch in _parts(part.get("allOf"))]
     if isinstance(reference := part.get("$ref"), str):
         below.append((_target(reference, whole), True))
     for key in _ALTERNATIVE_KEYS:
-        below += [(each, False) for each in _parts(part.get(key))]
+        below += [(branch, False) for branch in _parts(part.get(key))]
     needed = list[set[str]]()
-    for each, holds in below if levels else ():
-        found = _merge(each, whole, levels - 1, left)
-        for name, description in found["properties"].items():
-            there = properties.setdefault(name, description)
-            if there != description:
-                properties[name] = {"anyOf": [there, description]}
+    for branch, holds in below if levels else ():
+        inner = _merge(branch, whole, levels - 1, left)
+        for name, description in inner["properties"].items():
+            old = properties.setdefault(name, description)
+            if old != description:
+                properties[name] = {"anyOf": [old, description]}
         if holds:
-            required += found.get("required", ())
+            required += inner.get("required", ())
         else:
-            needed.append(set(found.get("required", ())))
+            needed.append(set(inner.get("required", ())))
     if needed:
         required += sorted(needed[0].intersection(*needed[1:]))
     names = list(dict.fromkeys(required))
@@ -126,29 +126,29 @@ def _merge(part: Schema, whole: Schema, levels: int, left: Iterator[int]) -> dic
 
 
 def _parts(value: object) -> list[Schema]:
-    found = cast("list[object]", value) if isinstance(value, list) else []
-    return [cast("dict[str, Any]", each) for each in found if isinstance(each, dict)]
+    items = cast("list[object]", value) if isinstance(value, list) else []
+    return [cast("dict[str, Any]", item) for item in items if isinstance(item, dict)]
 
 
 def _target(reference: str, whole: Schema) -> Schema:
     """Return the target of a reference into the same schema."""
-    found: object = whole
+    part: object = whole
     for name in unquote(reference).split("/")[1:]:
         step = name.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, list) and step.isdecimal():
-            found = dict(enumerate(cast("list[object]", found))).get(int(step))
+        if isinstance(part, list) and step.isdecimal():
+            part = dict(enumerate(cast("list[object]", part))).get(int(step))
         else:
-            found = (
-                cast("dict[str, object]", found).get(step)
-                if isinstance(found, dict)
+            part = (
+                cast("dict[str, object]", part).get(step)
+                if isinstance(part, dict)
                 else None
             )
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    return cast("dict[str, Any]", part) if isinstance(part, dict) else {}
 
 
 def _is_list_of_names(value: object) -> bool:
     return isinstance(value, list) and all(
-        isinstance(each, str) for each in cast("list[object]", value)
+        isinstance(name, str) for name in cast("list[object]", value)
     )
 
 
@@ -156,19 +156,19 @@ def _with_items(part: Any) -> Any:
     """Add `items` to every list: providers need its item type."""
     if not isinstance(part, dict):
         return part
-    found = dict[str, Any]()
+    result = dict[str, Any]()
     for key, value in cast("dict[str, Any]", part).items():
         if key in _MAP_KEYS and isinstance(value, dict):
             named = cast("dict[str, Any]", value)
-            found[key] = {name: _with_items(below) for name, below in named.items()}
+            result[key] = {name: _with_items(below) for name, below in named.items()}
         elif key in _LIST_KEYS and isinstance(value, list):
-            found[key] = [_with_items(below) for below in cast("list[Any]", value)]
+            result[key] = [_with_items(below) for below in cast("list[Any]", value)]
         else:
-            found[key] = _with_items(value) if key in _PART_KEYS else value
-    kinds = found.get("type")
-    if "items" not in found and (
+            result[key] = _with_items(value) if key in _PART_KEYS else value
+    kinds = result.get("type")
+    if "items" not in result and (
         kinds == "array"
         or (isinstance(kinds, list) and "array" in cast("list[object]", kinds))
     ):
-        found["items"] = {}
-    return found
+        result["items"] = {}
+    return result

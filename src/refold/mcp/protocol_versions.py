@@ -47,7 +47,7 @@ def older_version(error: BaseException | None, version: str) -> str:
         supported = _Refusal.model_validate(error.error.data).supported
     except ValidationError:
         return ""
-    common = [each for each in HANDSHAKE_PROTOCOL_VERSIONS if each in supported]
+    common = [entry for entry in HANDSHAKE_PROTOCOL_VERSIONS if entry in supported]
     return common[-1] if common and common[-1] != version else ""
 
 

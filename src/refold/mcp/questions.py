@@ -92,9 +92,9 @@ def read_form(server: str, params: types.ElicitRequestParams) -> Form:
         problem = f"it has {len(properties):,} fields, at most {_MAX_FIELDS} are shown"
         return Form(server, message, problem=problem)
     fields = list[FormField]()
-    for name, said in properties.items():
+    for name, value in properties.items():
         try:
-            field = _read_field(name, _as_object(said))
+            field = _read_field(name, _as_object(value))
         except BadInput as error:
             if name not in needed:
                 continue
@@ -114,8 +114,8 @@ def _read_address(form: Form, url: str) -> Form:
     except ValueError:
         web = False
     if not web or not host_of(shown) or shown.url != url:
-        said = f"{shown.url!r} is not an http or https address"
-        return replace(form, problem=said)
+        reason = f"{shown.url!r} is not an http or https address"
+        return replace(form, problem=reason)
     return shown
 
 
@@ -131,55 +131,55 @@ def _as_object(value: object) -> dict[str, Any]:
     return dump(by_alias=True, exclude_none=True) if dump is not None else {}
 
 
-def _read_field(name: str, said: Mapping[str, Any]) -> FormField:
+def _read_field(name: str, part: Mapping[str, Any]) -> FormField:
     """Read a field. Raises `BadInput`, in words that follow the name of the field."""
-    kind, options = _read_kind(said)
+    kind, options = _read_kind(part)
     if len(name) > _MAX_CHARS or escape_outside(name) != name:
         raise BadInput("has a name that cannot be shown")
     if kind is None:
-        raise BadInput(f"is of the type {str(said.get('type'))[:100]!r}, which no form has")
-    low, high = (_number(said.get(key)) for key in _BOUND_KEYS.get(kind, ("", "")))
-    format_ = said.get("format")
+        raise BadInput(f"is of the type {str(part.get('type'))[:100]!r}, which no form has")
+    low, high = (_number(part.get(key)) for key in _BOUND_KEYS.get(kind, ("", "")))
+    format_ = part.get("format")
     field = FormField(
         name,
         kind,
-        title=_text(said.get("title")),
-        about=_text(said.get("description")),
+        title=_text(part.get("title")),
+        about=_text(part.get("description")),
         options=options,
         format=format_ if kind == "text" and format_ in _TEXT_FORMATS else "",
         low=low,
         high=high,
     )
-    return replace(field, default=_default(field, said.get("default")))
+    return replace(field, default=_default(field, part.get("default")))
 
 
-def _read_kind(said: Mapping[str, Any]) -> tuple[FieldKind | None, tuple[FormOption, ...]]:
-    if said.get("type") == "array":
-        return "choices", _read_options(_as_object(said.get("items")))
-    if any(key in said for key in ("enum", "oneOf", "anyOf")):
-        return "choice", _read_options(said)
-    return _FIELD_KINDS.get(str(said.get("type"))), ()
+def _read_kind(part: Mapping[str, Any]) -> tuple[FieldKind | None, tuple[FormOption, ...]]:
+    if part.get("type") == "array":
+        return "choices", _read_options(_as_object(part.get("items")))
+    if any(key in part for key in ("enum", "oneOf", "anyOf")):
+        return "choice", _read_options(part)
+    return _FIELD_KINDS.get(str(part.get("type"))), ()
 
 
-def _read_options(said: Mapping[str, Any]) -> tuple[FormOption, ...]:
+def _read_options(part: Mapping[str, Any]) -> tuple[FormOption, ...]:
     """Read options from `enum`, with or without `enumNames`, or from `oneOf` or `anyOf`."""
-    titled = said.get("oneOf") or said.get("anyOf")
+    titled = part.get("oneOf") or part.get("anyOf")
     if isinstance(titled, list):
-        entries = [_as_object(each) for each in cast("list[object]", titled)]
-        pairs = [(each.get("const"), each.get("title")) for each in entries]
+        entries = [_as_object(entry) for entry in cast("list[object]", titled)]
+        pairs = [(entry.get("const"), entry.get("title")) for entry in entries]
     else:
-        values, names = said.get("enum"), said.get("enumNames")
+        values, names = part.get("enum"), part.get("enumNames")
         listed = cast("list[object]", values) if isinstance(values, list) else []
         titles = cast("list[object]", names) if isinstance(names, list) else []
         pairs = [(v, titles[n] if n < len(titles) else "") for n, v in enumerate(listed)]
-    found = [FormOption(str(v), _text(title)) for v, title in pairs if _is_value(v)]
-    if not found:
+    options = [FormOption(str(v), _text(title)) for v, title in pairs if _is_value(v)]
+    if not options:
         raise BadInput("has nothing to choose from")
-    if len(found) > _MAX_OPTIONS:
-        raise BadInput(f"has {len(found):,} choices, at most {_MAX_OPTIONS} are shown")
-    if any(escape_outside(each.value) != each.value for each in found):
+    if len(options) > _MAX_OPTIONS:
+        raise BadInput(f"has {len(options):,} choices, at most {_MAX_OPTIONS} are shown")
+    if any(escape_outside(entry.value) != entry.value for entry in options):
         raise BadInput("has a choice that cannot be shown")
-    return tuple(found)
+    return tuple(options)
 
 
 def _is_value(value: object) -> bool:
@@ -195,7 +195,7 @@ def _raw(params: types.ElicitRequestParams, name: str, value: Any) -> Any:
     listed: Sequence[object] = (
         cast("list[object]", values) if isinstance(values, list) else ()
     )
-    return next((each for each in listed if str(each) == value), value)
+    return next((item for item in listed if str(item) == value), value)
 
 
 def _default(field: FormField, value: object) -> Any:

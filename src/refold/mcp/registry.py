@@ -71,13 +71,13 @@ class RegistryServer(Struct, frozen=True, rename="camel"):
     @property
     def ways(self) -> "dict[str, Package | Remote]":
         """Return the usable ways by kind, in the order of `PACKAGE_KINDS`."""
-        found = dict[str, Package | Remote]()
+        result = dict[str, Package | Remote]()
         for package in self.packages or ():
             if package.transport.type in ("", "stdio"):
-                found.setdefault(package.registry_type, package)
+                result.setdefault(package.registry_type, package)
         for remote in self.remotes or ():
-            found.setdefault(_TRANSPORT_NAMES.get(remote.type, ""), remote)
-        return {kind: found[kind] for kind in PACKAGE_KINDS if kind in found}
+            result.setdefault(_TRANSPORT_NAMES.get(remote.type, ""), remote)
+        return {kind: result[kind] for kind in PACKAGE_KINDS if kind in result}
 
 
 class SearchResult(Struct, frozen=True):
@@ -158,10 +158,10 @@ def _remote(remote: Remote, answer: Answer) -> dict[str, Any]:
     url = _fill(_plain(remote.url), remote.variables, answer)
     if _SLOT_PATTERN.search(url):
         raise BadInput(f"the registry does not say what belongs into {url!r}")
-    made: dict[str, Any] = {"type": _TRANSPORT_NAMES[remote.type], "url": url}
+    config: dict[str, Any] = {"type": _TRANSPORT_NAMES[remote.type], "url": url}
     if headers := _pairs(remote.headers or (), answer):
-        made["headers"] = headers
-    return made
+        config["headers"] = headers
+    return config
 
 
 def _package(package: Package, answer: Answer) -> dict[str, Any]:
@@ -178,11 +178,11 @@ def _package(package: Package, answer: Answer) -> dict[str, Any]:
             passed = [word for variable in env for word in ("-e", variable)]
             tagged = ":" in name.rpartition("/")[2] or "@" in name
             image = name if tagged or not version else f"{name}:{version}"
-            fixed = [each for each in ("-i", "--rm") if each not in runtime]
+            fixed = [flag for flag in ("-i", "--rm") if flag not in runtime]
             words = ["docker", "run", *fixed, *passed, *_after_run(runtime), image]
     words += _arguments(package.package_arguments or (), answer)
-    made: dict[str, Any] = {"command": words[0], "args": words[1:]}
-    return {**made, "env": env} if env else made
+    config: dict[str, Any] = {"command": words[0], "args": words[1:]}
+    return {**config, "env": env} if env else config
 
 
 def _after_run(words: Sequence[str]) -> Sequence[str]:
@@ -190,20 +190,20 @@ def _after_run(words: Sequence[str]) -> Sequence[str]:
 
 
 def _pairs(inputs: Iterable[Input], answer: Answer) -> dict[str, str]:
-    values = ((_plain(each.name), _value(each.name, each, answer)) for each in inputs)
+    values = ((_plain(field.name), _value(field.name, field, answer)) for field in inputs)
     return {name: value for name, value in values if name and value}
 
 
 def _arguments(inputs: Iterable[Input], answer: Answer) -> list[str]:
     words = list[str]()
-    for each in inputs:
-        label = _plain(each.name) or each.value_hint or "argument"
-        if each.type == "named":
-            has_value = each.value or each.value_hint or each.default is not None
-            value = _value(label, each, answer) if has_value or each.is_required else ""
-            if value or each.is_required or not has_value:
-                words += filter(None, (each.name, value))
-        elif value := _value(label, each, answer):
+    for field in inputs:
+        label = _plain(field.name) or field.value_hint or "argument"
+        if field.type == "named":
+            has_value = field.value or field.value_hint or field.default is not None
+            value = _value(label, field, answer) if has_value or field.is_required else ""
+            if value or field.is_required or not has_value:
+                words += filter(None, (field.name, value))
+        elif value := _value(label, field, answer):
             words.append(value)
     return words
 

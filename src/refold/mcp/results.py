@@ -49,10 +49,10 @@ def reply(
 
 
 def contents(
-    server: str, found: Iterable[types.TextResourceContents | types.BlobResourceContents]
+    server: str, parts: Iterable[types.TextResourceContents | types.BlobResourceContents]
 ) -> Reply:
     """Return the content of a resource."""
-    text, whole = _shorten([_resource(server, each) for each in found])
+    text, whole = _shorten([_resource(server, part) for part in parts])
     return Reply(text or "(The resource is empty.)", whole=whole)
 
 
@@ -71,12 +71,12 @@ def block_text(server: str, block: types.ContentBlock) -> str:
 
 
 def _resource(
-    server: str, found: types.TextResourceContents | types.BlobResourceContents
+    server: str, resource: types.TextResourceContents | types.BlobResourceContents
 ) -> str:
-    if isinstance(found, types.TextResourceContents):
-        return found.text
-    kind, size = found.mime_type or "binary data", len(found.blob) * 3 // 4
-    return f"[@{server}:{found.uri}: {kind}, {size:,} bytes, left out]"
+    if isinstance(resource, types.TextResourceContents):
+        return resource.text
+    kind, size = resource.mime_type or "binary data", len(resource.blob) * 3 // 4
+    return f"[@{server}:{resource.uri}: {kind}, {size:,} bytes, left out]"
 
 
 def _image(block: types.ImageContent, images: list[ImageData]) -> str:

@@ -61,12 +61,12 @@ class Sampler:
         try:
             if not await self._may(server, request, context):
                 return Refusal("the user rejected it").as_error()
-            found = await complete(request)
+            answer = await complete(request)
         except ToolFailed as error:
             return Refusal(str(error)).as_error()
-        content = types.TextContent(type="text", text=found.text)
+        content = types.TextContent(type="text", text=answer.text)
         return types.CreateMessageResult(
-            role="assistant", content=content, model=found.model, stop_reason="endTurn"
+            role="assistant", content=content, model=answer.model, stop_reason="endTurn"
         )
 
     async def _may(self, server: str, request: Request, context: Context) -> bool:
@@ -82,8 +82,8 @@ _ALLOW_OPTIONS = (_ALLOW, _ALLOW_CALL, _REFUSE)
 
 def _request(params: types.CreateMessageRequestParams) -> Request:
     messages = [
-        Message("assistant" if each.role == "assistant" else "user", (Text(_text(each)),))
-        for each in params.messages
+        Message("assistant" if item.role == "assistant" else "user", (Text(_text(item)),))
+        for item in params.messages
     ] or [Message("user", (Text("(nothing)"),))]
     return Request(
         Log([StoredMessage(0, message) for message in messages]),
@@ -96,8 +96,8 @@ def _request(params: types.CreateMessageRequestParams) -> Request:
 def _text(message: types.SamplingMessage) -> str:
     content = message.content if isinstance(message.content, list) else [message.content]
     return "\n".join(
-        each.text if isinstance(each, types.TextContent) else f"[{each.type} left out]"
-        for each in content
+        block.text if isinstance(block, types.TextContent) else f"[{block.type} left out]"
+        for block in content
     )
 
 

@@ -18,15 +18,15 @@ _SERVERS_KEY = "mcpServers"
 _MAX_FILE_BYTES = 64 * 1024  # as for all settings
 
 
-def add(file: Path, name: str, said: dict[str, Any], *, replace: bool = False) -> None:
+def add(file: Path, name: str, config: dict[str, Any], *, replace: bool = False) -> None:
     """Add a server. Raises `BadInput` if it is invalid, or its name is taken."""
-    server(name, said, str(file))
+    server(name, config, str(file))
     with _editing(file) as servers:
         if name in servers and not replace:
             raise BadInput(
                 f"{file} has an MCP server {name!r}: remove it first, or choose another name"
             )
-        servers[name] = said
+        servers[name] = config
 
 
 def remove(file: Path, name: str) -> bool:
@@ -34,9 +34,9 @@ def remove(file: Path, name: str) -> bool:
     if not file.exists():
         return False
     with _editing(file) as servers:
-        there = name in servers
+        known = name in servers
         servers.pop(name, None)
-        return there
+        return known
 
 
 @contextmanager
@@ -56,18 +56,18 @@ def _editing(file: Path) -> Generator[dict[str, Any]]:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        found: object = json.loads(read_regular(file, _MAX_FILE_BYTES)[0])
+        value: object = json.loads(read_regular(file, _MAX_FILE_BYTES)[0])
     except FileNotFoundError:
         return {_SERVERS_KEY: {}}
     except ValueError as error:
         raise BadInput(f"{file} is not valid JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise BadInput(f"{file} holds no object of servers")
-    return cast("dict[str, Any]", found)
+    return cast("dict[str, Any]", value)
 
 
 def _servers(document: dict[str, Any]) -> dict[str, Any]:
-    found = document.get(_SERVERS_KEY, document)
-    if not isinstance(found, dict):
+    servers = document.get(_SERVERS_KEY, document)
+    if not isinstance(servers, dict):
         raise BadInput(f"{_SERVERS_KEY} is not an object of servers")
-    return cast("dict[str, Any]", found)
+    return cast("dict[str, Any]", servers)

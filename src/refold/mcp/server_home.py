@@ -72,8 +72,8 @@ class ServerHome(Struct, frozen=True):
 
     def create(self) -> None:
         """Create the directories. Raises `OSError`."""
-        for each in (self.home, self.packages):
-            make_directories(each)
+        for path in (self.home, self.packages):
+            make_directories(path)
 
     def remove(self, *, data: bool, beside_code: str = "", since: float = 0.0) -> bool:
         """Remove its packages, and with `data` all files. Return True if some remain.
@@ -132,6 +132,6 @@ def _from_home(text: str, user_home: str) -> str:
 
 def _tools(user_home: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for name, path in _TOOL_VARIABLES.items():
-        there = os.path.join(user_home, path)
-        if not environ.get(name) and os.path.exists(there):
-            yield name, there
+        place = os.path.join(user_home, path)
+        if not environ.get(name) and os.path.exists(place):
+            yield name, place

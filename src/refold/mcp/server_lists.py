@@ -48,11 +48,11 @@ async def read_lists(client: Client) -> ServerListing:
 
 
 async def _pages(ask: Callable[..., Awaitable[Any]], key: str) -> list[Any]:
-    found, cursor = list[Any](), None
+    entries, cursor = list[Any](), None
     for _ in range(_MAX_PAGES):
         page = await ask(cursor=cursor, cache_mode="refresh")
-        found += getattr(page, key)
+        entries += getattr(page, key)
         cursor = page.next_cursor
-        if not cursor or len(found) >= MAX_ENTRIES:
+        if not cursor or len(entries) >= MAX_ENTRIES:
             break
-    return found[:MAX_ENTRIES]
+    return entries[:MAX_ENTRIES]

@@ -96,10 +96,10 @@ class PreparedServer(Struct, frozen=True):
         paths = paths or [*self._arguments()]
         for path in paths:
             path = os.path.normpath(path.rstrip(".!?"))
-            if refused and (said := self._refusal(path)):
-                return said
-            if missing and (said := self._missing(path)):
-                return said
+            if refused and (hint := self._refusal(path)):
+                return hint
+            if missing and (hint := self._missing(path)):
+                return hint
         return ""
 
     def _refusal(self, path: str) -> str:
@@ -124,11 +124,11 @@ class PreparedServer(Struct, frozen=True):
 
     def _missing(self, path: str) -> str:
         """Return advice on a path that exists, or could, and is hidden from the server."""
-        seen, folder = (*self.writable, *self.config.visible), os.path.dirname(path)
-        there = os.path.exists(path) or (_is_hidden(folder) and os.path.isdir(folder))
-        if not (there and _is_hidden(path)):
+        places, folder = (*self.writable, *self.config.visible), os.path.dirname(path)
+        exists = os.path.exists(path) or (_is_hidden(folder) and os.path.isdir(folder))
+        if not (exists and _is_hidden(path)):
             return ""
-        if any(below(os.path.realpath(path), place) for place in seen):
+        if any(below(os.path.realpath(path), place) for place in places):
             return ""
         return (
             f"The MCP server {self.config.name} does not see {escape_name(path)}, for its sandbox "
@@ -168,8 +168,8 @@ def _directories_in_arguments(config: ServerConfig) -> Iterator[str]:
 def _is_hidden(path: str) -> bool:
     real = os.path.realpath(path)
     return any(
-        below(each, place) and each != place
-        for each in (path, real)
+        below(name, place) and name != place
+        for name in (path, real)
         for place in REPLACED_DIRECTORIES
     )
 

@@ -118,16 +118,16 @@ class _TaskRequest(types.Request[_TaskParams, str]):
 
 
 async def _resolve(created: _CreatedTask, context: ClaimContext) -> types.CallToolResult:
-    session, task_id, said = context.session, created.task_id, created.status_message
+    session, task_id, message = context.session, created.task_id, created.status_message
     answered = set[str]()
-    await _report(said, "")
+    await _report(message, "")
     try:
         while True:
             await anyio.sleep(_seconds(created.poll_interval_ms))
             request = _request("tasks/get", task_id)
             state = await session.send_request(request, _TaskState)
-            await _report(state.status_message, said)
-            said = state.status_message
+            await _report(state.status_message, message)
+            message = state.status_message
             match state.status:
                 case "completed":
                     return types.CallToolResult.model_validate(
@@ -171,14 +171,14 @@ async def _follow(session: ClientSession, task: types.Task, tell: ProgressFnT) -
     """Report the state of a task of 2025-11-25, until cancelled."""
     before = _TELL_PROGRESS.set(tell)
     try:
-        said = ""
+        message = ""
         while True:
             await anyio.sleep(_seconds(task.poll_interval))
             params = types.GetTaskRequestParams(task_id=task.task_id)
             request = types.GetTaskRequest(params=params)
             state = await session.send_request(request, types.GetTaskResult)
-            await _report(state.status_message, said)
-            said = state.status_message or ""
+            await _report(state.status_message, message)
+            message = state.status_message or ""
     except MCPError:
         return  # the result has the error
     finally:

@@ -90,10 +90,10 @@ class ServerConfig(Struct, frozen=True):
     @property
     def variables(self) -> tuple[str, ...]:
         """The environment variables whose values the server gets."""
-        found = (
+        names = (
             name for text in _texts(self) for name, _ in _VARIABLE_PATTERN.findall(text)
         )
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(names))
 
 
 class ServerFile(Struct, frozen=True):
@@ -106,31 +106,31 @@ class ServerFile(Struct, frozen=True):
 def read(text: bytes | str, source: str) -> ServerFile:
     """Return the servers of a file. Raises nothing: errors are among the problems."""
     try:
-        found = json.loads(text)
+        table = json.loads(text)
     except (ValueError, RecursionError) as error:
         return ServerFile(problems=(f"{source} is not valid JSON: {error}",))
-    if isinstance(found, dict) and "mcpServers" in found:
-        found = cast("dict[str, Any]", found)["mcpServers"]
-    if not isinstance(found, dict):
+    if isinstance(table, dict) and "mcpServers" in table:
+        table = cast("dict[str, Any]", table)["mcpServers"]
+    if not isinstance(table, dict):
         return ServerFile(
             problems=(f"{source}: there is no object of servers, by their names",)
         )
     servers, problems = list[ServerConfig](), list[str]()
-    for name, said in cast("dict[str, Any]", found).items():
+    for name, entry in cast("dict[str, Any]", table).items():
         try:
-            if (one := server(name, said, source)) is not None:
+            if (one := server(name, entry, source)) is not None:
                 servers.append(one)
         except BadInput as error:
             problems.append(f"{source}: {error}")
     return ServerFile(tuple(servers), tuple(problems))
 
 
-def server(name: str, said: object, source: str) -> ServerConfig | None:
+def server(name: str, entry: object, source: str) -> ServerConfig | None:
     """Return a server, or None if it is switched off. Raises `BadInput`."""
     check_name(name)
-    if not isinstance(said, dict):
-        raise BadInput(f"the MCP server {name!r} is not an object, but {said!r:.60}")
-    fields = _Fields(name, cast("dict[str, Any]", said))
+    if not isinstance(entry, dict):
+        raise BadInput(f"the MCP server {name!r} is not an object, but {entry!r:.60}")
+    fields = _Fields(name, cast("dict[str, Any]", entry))
     if fields.truth("disabled", default=False) or not fields.truth("enabled", default=True):
         return None
     transport = fields.transport()
@@ -191,7 +191,7 @@ def resolve(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
 
     from msgspec.structs import replace
 
-    found = replace(
+    result = replace(
         config,
         command=tuple(map(fill, config.command)),
         environment=fill_all(config.environment),
@@ -205,9 +205,9 @@ def resolve(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
             client_secret=fill(config.oauth.client_secret),
         ),
     )
-    if found.url:
-        _check_url(found)
-    return found
+    if result.url:
+        _check_url(result)
+    return result
 
 
 def variable_values(
@@ -220,7 +220,7 @@ def variable_values(
     values = [(name, environ.get(name, "")) for name in config.variables]
     for name, text in (*config.environment, *config.headers):
         values.append((name, _fill(text, environ)))
-        values += ((name, environ.get(each, "")) for each, _ in _defaults(text))
+        values += ((name, environ.get(item, "")) for item, _ in _defaults(text))
     return tuple(filter(itemgetter(1), values))
 
 
@@ -242,7 +242,7 @@ def in_words(file: ServerFile) -> tuple[str, ...]:
     for one in file.servers:
         does = "starts" if one.transport == "stdio" else "connects to"
         uses = f", with your {', '.join(one.variables)}" if one.variables else ""
-        places = ["of the workspace"] * one.writes + [f"in {each}" for each in one.writable]
+        places = ["of the workspace"] * one.writes + [f"in {path}" for path in one.writable]
         can = f" and may change files {' and '.join(places)}" if places else ""
         lines.append(f"the MCP server {one.name} {does} {one.summary}{uses}{can}")
     return (*lines, *file.problems)
@@ -256,8 +256,8 @@ def _texts(config: ServerConfig) -> Iterator[str]:
 
 
 def _defaults(text: str) -> Iterator[tuple[str, str | None]]:
-    for found in _VARIABLE_PATTERN.finditer(text):
-        yield found[1], found[2]
+    for match in _VARIABLE_PATTERN.finditer(text):
+        yield match[1], match[2]
 
 
 def _fill(text: str, environ: Mapping[str, str]) -> str:
@@ -288,19 +288,19 @@ def _check_url(config: ServerConfig) -> None:
 class _Fields:
     """Reads the fields of one server. All methods raise `BadInput`."""
 
-    def __init__(self, name: str, said: Mapping[str, Any]) -> None:
-        self._name, self._said = name, said
+    def __init__(self, name: str, table: Mapping[str, Any]) -> None:
+        self._name, self._said = name, table
 
     def transport(self) -> Transport:
         kind = self._said.get("type", self._said.get("transport"))
         default = "stdio" if "command" in self._said else "http"
-        found = _TRANSPORT_KINDS.get(kind, "") if kind is not None else default
-        needed = "command" if found == "stdio" else "url"
-        if not found:
+        value = _TRANSPORT_KINDS.get(kind, "") if kind is not None else default
+        needed = "command" if value == "stdio" else "url"
+        if not value:
             self._wrong("type", "stdio, http or sse")
         if needed not in self._said:
             raise BadInput(f"the MCP server {self._name!r} has no {needed}")
-        return cast("Transport", found)
+        return cast("Transport", value)
 
     def command(self) -> tuple[str, ...]:
         first: object = self._said["command"]
@@ -314,19 +314,19 @@ class _Fields:
         return tuple(cast("list[str]", words))
 
     def environment(self) -> tuple[tuple[str, str], ...]:
-        found = self.pairs("env")
-        for name, _ in found:
+        pairs = self.pairs("env")
+        for name, _ in pairs:
             if not _WORD_PATTERN.fullmatch(name):
                 raise BadInput(
                     f"the MCP server {self._name!r}: env has {name!r}, which cannot be the "
                     "name of a variable"
                 )
-        return found
+        return pairs
 
     def pairs(self, key: str) -> tuple[tuple[str, str], ...]:
-        found = self._said.get(key, {})
-        items = cast("dict[str, Any]", found).items() if isinstance(found, dict) else ()
-        bad = not isinstance(found, dict) or not all(
+        table = self._said.get(key, {})
+        items = cast("dict[str, Any]", table).items() if isinstance(table, dict) else ()
+        bad = not isinstance(table, dict) or not all(
             isinstance(v, str | int) and not set(f"{n}{v}") & {"\0", "\r", "\n"}
             for n, v in items
         )
@@ -335,10 +335,10 @@ class _Fields:
         return tuple((name, str(value)) for name, value in items)
 
     def oauth(self) -> OAuthConfig:
-        found = self._said.get("oauth", {})
-        if not isinstance(found, dict):
+        value = self._said.get("oauth", {})
+        if not isinstance(value, dict):
             self._wrong("oauth", "an object")
-        inner = _Fields(self._name, cast("dict[str, Any]", found))
+        inner = _Fields(self._name, cast("dict[str, Any]", value))
         port = inner._said.get("callbackPort", 0)
         if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= 65535:
             inner._wrong("callbackPort", "a port")
@@ -357,42 +357,42 @@ class _Fields:
         )
 
     def page(self, key: str) -> str:
-        if (found := self.text(key)) and not _PAGE_PATTERN.fullmatch(found):
+        if (value := self.text(key)) and not _PAGE_PATTERN.fullmatch(value):
             self._wrong(key, "the https address of a document")
-        return found
+        return value
 
     def text(self, key: str) -> str:
-        found = self._said.get(key, "")
-        if not isinstance(found, str) or "\0" in found:
+        value = self._said.get(key, "")
+        if not isinstance(value, str) or "\0" in value:
             self._wrong(key, "text")
-        return cast("str", found)
+        return cast("str", value)
 
     def truth(self, key: str, *, default: bool) -> bool:
-        found = self._said.get(key, default)
-        if not isinstance(found, bool):
+        value = self._said.get(key, default)
+        if not isinstance(value, bool):
             self._wrong(key, "true or false")
-        return cast("bool", found)
+        return cast("bool", value)
 
     def hosts(self) -> tuple[str, ...]:
-        found = self._said.get("hosts", [])
-        if not isinstance(found, list):
+        value = self._said.get("hosts", [])
+        if not isinstance(value, list):
             self._wrong("hosts", "a list of hosts")
-        if not found:
+        if not value:
             return ()
         from refold.values.hosts import expand_all
 
         try:
-            return expand_all(map(str, cast("list[object]", found)))
+            return expand_all(map(str, cast("list[object]", value)))
         except ValueError as error:
             raise BadInput(
                 f"the hosts of the MCP server {self._name!r}: {error}"
             ) from error
 
     def writable(self, transport: Transport) -> tuple[str, ...]:
-        found = self._said.get("writable", [])
-        if not isinstance(found, list):
+        value = self._said.get("writable", [])
+        if not isinstance(value, list):
             self._wrong("writable", "a list of directories")
-        texts = tuple(map(str, cast("list[object]", found)))
+        texts = tuple(map(str, cast("list[object]", value)))
         for text in texts:
             if not text.startswith(("/", "~/", "${")) or "\0" in text:
                 raise BadInput(
@@ -407,41 +407,41 @@ class _Fields:
         return texts
 
     def remote(self, transport: Transport) -> bool:
-        if (found := self.truth("remote", default=False)) and transport == "stdio":
+        if (value := self.truth("remote", default=False)) and transport == "stdio":
             raise BadInput(
                 f"the MCP server {self._name!r} cannot be remote: a provider starts no programs, "
                 "it connects to an address"
             )
-        return found
+        return value
 
     def protocol(self) -> str:
-        found = self.text("protocol")
-        if found and found not in PROTOCOL_VERSIONS:
+        value = self.text("protocol")
+        if value and value not in PROTOCOL_VERSIONS:
             self._wrong("protocol", f"one of {', '.join(PROTOCOL_VERSIONS)}")
-        return found
+        return value
 
     def log_level(self) -> LogLevel:
-        found = self.text("logLevel") or "info"
-        if found not in get_args(LogLevel):
+        value = self.text("logLevel") or "info"
+        if value not in get_args(LogLevel):
             self._wrong("logLevel", f"one of {', '.join(get_args(LogLevel))}")
-        return cast("LogLevel", found)
+        return cast("LogLevel", value)
 
     def milliseconds(self, key: str, default: float) -> float:
-        found = self._said.get(key)
-        if found is None:
+        value = self._said.get(key)
+        if value is None:
             return default
-        if isinstance(found, bool) or not isinstance(found, int | float) or found <= 0:
+        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
             self._wrong(key, "milliseconds, more than 0")
-        return float(cast("float", found)) / 1000
+        return float(cast("float", value)) / 1000
 
     def _list(self, key: str) -> Sequence[object]:
-        found = self._said.get(key, [])
-        if not isinstance(found, list):
+        value = self._said.get(key, [])
+        if not isinstance(value, list):
             self._wrong(key, "a list of texts")
-        return cast("list[object]", found)
+        return cast("list[object]", value)
 
     def _wrong(self, key: str, wanted: str) -> None:
-        given = repr(self._said.get(key))
+        text = repr(self._said.get(key))
         raise BadInput(
-            f"the MCP server {self._name!r}: {key} must be {wanted}, and not {given:.60}"
+            f"the MCP server {self._name!r}: {key} must be {wanted}, and not {text:.60}"
         )

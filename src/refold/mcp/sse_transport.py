@@ -87,8 +87,8 @@ async def _receive(
 def _endpoint(url: str, name: str) -> str:
     """Return the address for messages. Raises `BadInput` if it is on another host."""
     address = urljoin(url, name)
-    here, there = urlsplit(url), urlsplit(address)
-    if (here.scheme, here.netloc) != (there.scheme, there.netloc):
+    here, target = urlsplit(url), urlsplit(address)
+    if (here.scheme, here.netloc) != (target.scheme, target.netloc):
         raise BadInput(f"it named the address {address!r} for messages, on another host")
     return address
 

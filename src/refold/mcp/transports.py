@@ -117,8 +117,8 @@ async def stdio(
             ending.because(f"it did not answer within {config.connect_seconds:g} s")
             raise
         except Exception as error:  # before the program is ended, which is then no reason
-            if not was_closed(found := first(error)):
-                ending.because(reason(found))
+            if not was_closed(failure := first(error)):
+                ending.because(reason(failure))
             raise
         finally:
             read.close()
@@ -157,8 +157,8 @@ class _Program:
         config = self._server.config
         environ = dict(config.environment)
         hosts = only(config.hosts)
-        seen = (config.cwd, *config.visible)
-        given = CommandExtras(stdin=its.fileno(), seen=seen, environ=environ)
+        paths = (config.cwd, *config.visible)
+        extras = CommandExtras(stdin=its.fileno(), seen=paths, environ=environ)
         try:
             finished = await self._commands.run(
                 f"exec {shlex.join(config.command)} >&0",
@@ -171,7 +171,7 @@ class _Program:
                     narrow=self._server.narrow,
                 ),
                 on_output=self._print,
-                extras=given,
+                extras=extras,
             )
             for sentence in finished.guarded.sentences(escape_name):
                 self._log(sentence)
@@ -195,7 +195,7 @@ class _Program:
     def _last_printed(self) -> str:
         """Return what it printed shortly before it ended."""
         since = anyio.current_time() - _RECENT_SECONDS
-        return "\n".join(line for at, line in self._recent if at >= since)
+        return "\n".join(line for moment, line in self._recent if moment >= since)
 
 
 def _how(finished: Finished, printed: str) -> str:
@@ -270,8 +270,8 @@ def reason(error: BaseException) -> str:
     """Return the message of an SDK error, in words that follow a colon."""
     if isinstance(error, ValidationError):
         wrong = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, wrong["loc"]))
-        return f"it answered what the protocol does not allow: {where}: {wrong['msg']}"
+        place = ".".join(map(str, wrong["loc"]))
+        return f"it answered what the protocol does not allow: {place}: {wrong['msg']}"
     return str(error) or type(error).__name__
 
 
@@ -288,8 +288,8 @@ async def _send(
 ) -> None:
     try:
         async with messages:
-            async for each in messages:
-                text = each.message.model_dump_json(by_alias=True, exclude_unset=True)
+            async for message in messages:
+                text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
                 await connection.send(f"{text}\n".encode(errors="replace"))
     except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
         await session.aclose()

@@ -174,10 +174,10 @@ def _idle(text: str) -> bool:
 def _check(
     draft: Draft, heard: Sequence[PersonWords], known: Sequence[ListedNote], session: str
 ) -> NewNote | None:
-    where, words = place(draft.section), [h for h in heard if h.seq in draft.seqs]
+    target, words = place(draft.section), [h for h in heard if h.seq in draft.seqs]
     text = one_line(draft.text[: 4 * MAX_LINE_CHARS], MAX_LINE_CHARS)
     # The part that is cut off might be an "unless".
-    if where is None or not words or not text or text.endswith("…"):
+    if target is None or not words or not text or text.endswith("…"):
         return None
     old = next((n for n in known if _is(n, draft.replaces)), None)
     if old and not may_replace(old.line.text, text):
@@ -191,7 +191,7 @@ def _check(
     ) and not is_stated_in_order(text, texts):
         return None
     origin = Origin(session, tuple(h.seq for h in words), max(h.at for h in words))
-    whose, section = (old.whose, where[1]) if old else where
+    whose, section = (old.whose, target[1]) if old else target
     return NewNote(section, text, whose, before, origin)
 
 

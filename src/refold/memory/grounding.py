@@ -132,8 +132,8 @@ def _literal(text: str, message: str) -> bool:
     folded_text = _fold(message)
     chunks = {chunk.strip(_EDGE_MARKS) for chunk in folded_text.split()}
     return all(
-        each in chunks or re.search(rf"(?<![\w.-]){re.escape(each)}(?![\w-])", folded_text)
-        for each in _hard(text)
+        term in chunks or re.search(rf"(?<![\w.-]){re.escape(term)}(?![\w-])", folded_text)
+        for term in _hard(text)
     )
 
 
@@ -193,15 +193,15 @@ def _fold(text: str) -> str:
     return unicodedata.normalize("NFKC", text).casefold().replace("’", "'")
 
 
-def _same_sense(text: str, said: Sequence[str]) -> bool:
+def _same_sense(text: str, messages: Sequence[str]) -> bool:
     """Whether the message clause nearest to each clause of the note has the same sense."""
-    theirs = [clause for words in said for clause in _clauses(words)]
+    theirs = [clause for words in messages for clause in _clauses(words)]
     return all(_sense_kept(clause, theirs) for clause in _clauses(text))
 
 
 def _sense_kept(clause: str, theirs: Sequence[str]) -> bool:
     mine = _telling(clause)
-    scores = [sum(_among(word, said) for word in mine) for said in map(_telling, theirs)]
+    scores = [sum(_among(word, words) for word in mine) for words in map(_telling, theirs)]
     best = max(scores, default=0)
     if not best:
         return True  # no common words: that is checked elsewhere

@@ -63,9 +63,11 @@ class ForgottenNotes(Struct, frozen=True):
     salt: str = ""
     gone: tuple[ForgottenNote, ...] = ()
 
-    def plus(self, text: str, origin: Origin, at: float) -> "ForgottenNotes":
+    def plus(self, text: str, origin: Origin, timestamp: float) -> "ForgottenNotes":
         salt = self.salt or os.urandom(16).hex()
-        gone = ForgottenNote(tuple(sorted(_hash_words(stems(text), salt))), at, origin)
+        gone = ForgottenNote(
+            tuple(sorted(_hash_words(stems(text), salt))), timestamp, origin
+        )
         return ForgottenNotes(salt, (*self.gone, gone)[-MAX_FORGOTTEN:])
 
     def holds(self, text: str, origin: Origin) -> bool:

@@ -153,15 +153,15 @@ class Memory:
             after = notes_file.with_note(after, note.section, note.text, note.replaces)
             origins[normal(note.text)] = note.origin
         after, crowded = notes_file.shorten_page(after)
-        made = _difference(before, after, crowded, timestamp)
-        if not made:
+        new_changes = _difference(before, after, crowded, timestamp)
+        if not new_changes:
             return []
         texts = {normal(line.text) for line in after.lines}
         memory_files.replace(self.file(whose), notes_file.page_text(after))
         mine = {key: origin for key, origin in origins.items() if key in texts}
-        changes = (*known.changes, *made)[-MAX_CHANGES:]
+        changes = (*known.changes, *new_changes)[-MAX_CHANGES:]
         note_origins.write(self._beside(whose), NoteState(mine, changes, known.seen))
-        return made
+        return new_changes
 
     def _state(self, whose: Whose) -> NoteState:
         return note_origins.read(self._beside(whose), NoteState)
@@ -262,7 +262,7 @@ def _lines(text: str) -> str:
         head = line.section if line.section != before and line.section != "Memory" else ""
         added = [f"{head}:"] if head else []
         added.append(f"- {line.text}")
-        size += sum(len(each.encode()) + 1 for each in added)
+        size += sum(len(row.encode()) + 1 for row in added)
         if size > MAX_FILE_BYTES:
             shown.append("(more notes were left out)")
             break

@@ -164,17 +164,17 @@ def _add_line(lines: tuple[str, ...], raw: str) -> tuple[str, ...]:
 
 def _once(parts: list[PageSection]) -> list[PageSection]:
     """Join a section of ours that occurs twice."""
-    found: list[PageSection] = []
+    sections: list[PageSection] = []
     for part in parts:
         same = [
-            n for n, p in enumerate(found) if part.section and p.section == part.section
+            n for n, p in enumerate(sections) if part.section and p.section == part.section
         ]
         if same:
-            first = found[same[0]]
-            found[same[0]] = replace(first, lines=(*first.lines, *part.lines))
+            first = sections[same[0]]
+            sections[same[0]] = replace(first, lines=(*first.lines, *part.lines))
         else:
-            found.append(part)
-    return found
+            sections.append(part)
+    return sections
 
 
 def _trim_blank(part: PageSection) -> PageSection:

@@ -109,7 +109,7 @@ def events_of_body(body: bytes) -> list[bytes]:
             delta = {"stop_reason": message.get("stop_reason")}
             end = {"type": "message_delta", "delta": delta, "usage": message.get("usage")}
             stop = {"type": "message_stop"}
-            return [msgspec.json.encode(each) for each in (start, *whole, end, stop)]
+            return [msgspec.json.encode(item) for item in (start, *whole, end, stop)]
         case {"type": "error"}:
             return [body]
         case _:

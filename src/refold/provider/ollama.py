@@ -128,7 +128,7 @@ def message_to_wire(
         elif words:
             yield _piece({"role": "assistant", "content": words})
     elif contents or message.role == "user":
-        images = [each for each in contents if isinstance(each, EncodedImage)]
+        images = [item for item in contents if isinstance(item, EncodedImage)]
         content = words if contents else "(no words)"
         yield _piece({"role": "user", "content": content, **_images(images)})
 

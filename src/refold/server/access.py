@@ -103,11 +103,11 @@ def access_from(file: Path) -> Access:
         number = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         return Access(_read(file), file.parent / _USED_LINKS)
-    with os.fdopen(number, "wb") as made:
+    with os.fdopen(number, "wb") as stream:
         secret = secrets.token_bytes(_SECRET_BYTES)
-        made.write(secret)
-        made.flush()
-        os.fsync(made.fileno())
+        stream.write(secret)
+        stream.flush()
+        os.fsync(stream.fileno())
     return Access(secret, file.parent / _USED_LINKS)
 
 
@@ -118,14 +118,14 @@ def renew(file: Path) -> None:
 
 def _read(file: Path) -> bytes:
     number = os.open(file, os.O_RDONLY | os.O_NOFOLLOW)
-    with os.fdopen(number, "rb") as found:
-        there = os.fstat(found.fileno())
-        if there.st_mode & 0o077 or there.st_uid != os.geteuid():
+    with os.fdopen(number, "rb") as stream:
+        status = os.fstat(stream.fileno())
+        if status.st_mode & 0o077 or status.st_uid != os.geteuid():
             raise RefoldError(
                 f"{file} can be read by others, so it keeps no secret: delete it, and start "
                 "again"
             )
-        secret = found.read(_SECRET_BYTES + 1)
+        secret = stream.read(_SECRET_BYTES + 1)
     if len(secret) != _SECRET_BYTES:
         raise RefoldError(
             f"{file} has {len(secret)} bytes and must have {_SECRET_BYTES}: delete it, and start "

@@ -67,11 +67,11 @@ class Api:
             if body is not None:
                 extra["requestBody"] = {"required": True, "content": self._content(body)}
             responses: dict[int | str, dict[str, Any]] = {
-                each: {
-                    "description": HTTPStatus(each).phrase,
+                code: {
+                    "description": HTTPStatus(code).phrase,
                     "content": self._content(Problem),
                 }
-                for each in _REFUSAL_STATUSES
+                for code in _REFUSAL_STATUSES
             }
             responses[status] = {"description": HTTPStatus(status).phrase}
             if kind is not None:
@@ -87,15 +87,15 @@ class Api:
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document of all routes."""
         if self._app.openapi_schema is None:
-            made = self._plain()
-            _, found = msgspec.json.schema_components(
+            document = self._plain()
+            _, schemas = msgspec.json.schema_components(
                 self._kinds, schema_hook=_anything, ref_template=_SCHEMA_REFERENCE
             )
-            parts = made.setdefault("components", {})
-            parts["schemas"] = found
+            parts = document.setdefault("components", {})
+            parts["schemas"] = schemas
             parts["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
-            made["security"] = [{"bearer": []}]
-            self._app.openapi_schema = made
+            document["security"] = [{"bearer": []}]
+            self._app.openapi_schema = document
         return self._app.openapi_schema
 
     def _content(self, kind: Any) -> dict[str, Any]:
@@ -104,16 +104,16 @@ class Api:
             schema = {"schema": {"type": "string", "format": "binary"}}
             return dict.fromkeys(media, schema)
         if isinstance(kind, tuple):
-            each = [
+            parts = [
                 self._content(one)[_JSON_TYPE]["schema"] for one in cast("tuple[Any]", kind)
             ]
-            return {_JSON_TYPE: {"schema": {"anyOf": each}}}
+            return {_JSON_TYPE: {"schema": {"anyOf": parts}}}
         if kind not in self._kinds:
             self._kinds.append(kind)
-        (found,), _ = msgspec.json.schema_components(
+        (result,), _ = msgspec.json.schema_components(
             (kind,), schema_hook=_anything, ref_template=_SCHEMA_REFERENCE
         )
-        return {_JSON_TYPE: {"schema": found}}
+        return {_JSON_TYPE: {"schema": result}}
 
 
 def json_of(

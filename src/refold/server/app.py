@@ -84,8 +84,8 @@ def _add_access(api: Api, host: Host, access: Access, *, tls: bool) -> None:
     @api.route("POST", "/api/login", None, status=204, body=Login)
     async def login(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
         """Trade a launch token for a cookie. A token is good once."""
-        found = await body_of(request, Login)
-        cookie = access.redeem(found.launch)
+        body = await body_of(request, Login)
+        cookie = access.redeem(body.launch)
         if not cookie:
             raise Rejected(
                 403,
@@ -126,11 +126,11 @@ def _add_pages(app: FastAPI, access: Access) -> None:
     def _file(name: str) -> Response:
         parts = name.split("/")
         kind = _MEDIA_TYPES.get(name[name.rfind(".") :], "")
-        found = (here / "pages").joinpath(*parts)
+        path = (here / "pages").joinpath(*parts)
         strange = not all(parts) or any(part.startswith(".") for part in parts)
-        if strange or "\\" in name or not kind or not found.is_file():
+        if strange or "\\" in name or not kind or not path.is_file():
             raise HTTPException(404)
-        return Response(found.read_bytes(), media_type=kind)
+        return Response(path.read_bytes(), media_type=kind)
 
     async def asset(name: str) -> Response:
         return _file(name)
@@ -144,7 +144,7 @@ def _add_pages(app: FastAPI, access: Access) -> None:
 async def serve(
     host: Host,
     access: Access,
-    where: Listening,
+    setup: Listening,
     ready: Callable[[str], None],
     webhooks: Webhooks | None = None,
 ) -> None:
@@ -152,8 +152,8 @@ async def serve(
 
     Without `webhooks` no schedule is called here.
     """
-    with closing(listen(where)) as listener:
-        async with host.running(drain=where.drain):
-            names = names_of(where, listener)
-            app = application(host, access, names, tls=where.tls, webhooks=webhooks)
-            await serve_until_signal(app, listener, where, ready)
+    with closing(listen(setup)) as listener:
+        async with host.running(drain=setup.drain):
+            names = names_of(setup, listener)
+            app = application(host, access, names, tls=setup.tls, webhooks=webhooks)
+            await serve_until_signal(app, listener, setup, ready)

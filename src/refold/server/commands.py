@@ -91,25 +91,23 @@ def add_commands(api: Api, host: Host) -> None:
     @api.route("POST", f"{_OF_ONE}/commands", CommandOutput, body=TypedCommand)
     async def run(request: Request, id_: str) -> Response:  # pyright: ignore[reportUnusedFunction]
         """Run a slash command, without asking the model what it means."""
-        there = await conversation(host, id_)
+        chat = await conversation(host, id_)
         typed = await body_of(request, TypedCommand)
         if not typed.text.startswith("/") or command_in(typed.text) is None:
             raise BadInput(f"{typed.text[:60]!r} is not a command: one begins with a slash")
-        return json_of(await _run(_PageContext(host, there, typed), typed.text))
+        return json_of(await _run(_PageContext(host, chat, typed), typed.text))
 
 
 def _add_table(api: Api, host: Host) -> None:
     @api.route("GET", f"{_OF_ONE}/commands", list[Row])
     async def of_one(id_: str) -> Response:  # pyright: ignore[reportUnusedFunction]
         """The commands that can be typed in it."""
-        there = await conversation(host, id_)
-        named = await to_thread.run_sync(
-            list_commands, there.session, _UNAVAILABLE_COMMANDS
-        )
+        chat = await conversation(host, id_)
+        named = await to_thread.run_sync(list_commands, chat.session, _UNAVAILABLE_COMMANDS)
         others = (
-            {"name": f"/{each.name}", "usage": each.takes, "description": each.about}
-            for each in named
-            if find(each.name) is None
+            {"name": f"/{entry.name}", "usage": entry.takes, "description": entry.about}
+            for entry in named
+            if find(entry.name) is None
         )
         return json_of([*_table(), *others])
 
@@ -124,37 +122,37 @@ def _add_table(api: Api, host: Host) -> None:
         if (command := find(name.lower())) is not None:
             return json_of(_row(command))
         own = await host.offers("commands")
-        for each in own:
-            if each["name"] == f"/{name}":
-                return json_of(each)
-        return json_of({"problem": unknown(name, (str(each["name"]) for each in own))})
+        for row in own:
+            if row["name"] == f"/{name}":
+                return json_of(row)
+        return json_of({"problem": unknown(name, (str(row["name"]) for row in own))})
 
     @api.route("GET", f"{_OF_ONE}/completions", list[Row])
     async def completions(  # pyright: ignore[reportUnusedFunction]
         id_: str, before: Annotated[str, Query(max_length=2000)]
     ) -> Response:
         """What may follow this text: names, arguments, files."""
-        there = await conversation(host, id_)
-        return json_of(await to_thread.run_sync(_completions, there, before))
+        chat = await conversation(host, id_)
+        return json_of(await to_thread.run_sync(_completions, chat, before))
 
 
 def _table() -> Iterable[Mapping[str, object]]:
-    return (_row(each) for each in commands() if each.needs not in _UNAVAILABLE_COMMANDS)
+    return (_row(entry) for entry in commands() if entry.needs not in _UNAVAILABLE_COMMANDS)
 
 
-def _row(each: SlashCommand) -> Mapping[str, object]:
-    return {"name": f"/{each.name}", "usage": each.takes, "description": each.about,
-            "aliases": each.aliases, "group": each.group}  # fmt: skip
+def _row(entry: SlashCommand) -> Mapping[str, object]:
+    return {"name": f"/{entry.name}", "usage": entry.takes, "description": entry.about,
+            "aliases": entry.aliases, "group": entry.group}  # fmt: skip
 
 
-def _completions(there: Conversation, before: str) -> Sequence[Row]:
-    session = there.session
+def _completions(chat: Conversation, before: str) -> Sequence[Row]:
+    session = chat.session
     complete = offers_of(
         session, lambda: session.view.session.directory or ".", _UNAVAILABLE_COMMANDS
     )
     return [
-        {"text": each.text, "instead_of": each.instead_of, "about": each.about}
-        for each in islice(complete(before), MAX_COMPLETIONS)
+        {"text": entry.text, "instead_of": entry.instead_of, "about": entry.about}
+        for entry in islice(complete(before), MAX_COMPLETIONS)
     ]
 
 
@@ -165,10 +163,10 @@ async def _run(here: "_PageContext", text: str) -> CommandOutput:
     except _Unanswered as asked:
         question = asked.question
     shown = [
-        ShownDocument(markdown=each.text)
-        if isinstance(each, Markdown)
-        else ShownDocument(row=_pieces(each))
-        for each in here.documents
+        ShownDocument(markdown=document.text)
+        if isinstance(document, Markdown)
+        else ShownDocument(row=_pieces(document))
+        for document in here.documents
     ]
     return CommandOutput(here.session.id, shown, question)
 
@@ -184,8 +182,8 @@ class _Unanswered(Exception):
 class _PageContext(HostedContext):
     lacks = _UNAVAILABLE_COMMANDS
 
-    def __init__(self, host: Host, there: Conversation, typed: TypedCommand) -> None:
-        super().__init__(host, there, Look(typed.room))
+    def __init__(self, host: Host, chat: Conversation, typed: TypedCommand) -> None:
+        super().__init__(host, chat, Look(typed.room))
         self._answers = list(typed.answers)
 
     async def ask(self, prompt: str, keys: str = "") -> str:
@@ -196,8 +194,8 @@ class _PageContext(HostedContext):
     ) -> Picker | None:
         room, dial = self.look.room, picker.dial
         items = [
-            ListItem(each.id, _pieces(each.row(room)))
-            for each in picker.choices[:MAX_ITEMS]
+            ListItem(choice.id, _pieces(choice.row(room)))
+            for choice in picker.choices[:MAX_ITEMS]
         ]
         answer = self._answer(
             CommandQuestion(
@@ -205,7 +203,7 @@ class _PageContext(HostedContext):
                 dial=ListDial(dial.label, dial.values, dial.value) if dial else None,
             )
         )  # fmt: skip
-        if answer.answer not in {each.id for each in picker.choices}:
+        if answer.answer not in {choice.id for choice in picker.choices}:
             return None
         picked = picker_at(picker, answer.answer)
         if dial is None or answer.dial not in dial.values:

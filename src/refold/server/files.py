@@ -49,14 +49,14 @@ def add_files(api: Api, host: Host) -> None:
         id_: str, path: Annotated[str, Query(max_length=4096)] = ""
     ) -> Response:
         """A directory of the workspace, without what may not be read."""
-        there = await conversation(host, id_)
-        return json_of(await to_thread.run_sync(_entries, there, path))
+        chat = await conversation(host, id_)
+        return json_of(await to_thread.run_sync(_entries, chat, path))
 
     @api.route("GET", f"{_FILES_PATH}/{{path:path}}", _BINARY_TYPE)
     async def download(id_: str, path: str) -> Response:
         """A file of the workspace, as an attachment."""
-        there = await conversation(host, id_)
-        data = await to_thread.run_sync(_read, there, path)
+        chat = await conversation(host, id_)
+        data = await to_thread.run_sync(_read, chat, path)
         headers = {**_attachment(path), "etag": _etag(data)}
         return Response(data, media_type=_BINARY_TYPE, headers=headers)
 
@@ -74,27 +74,27 @@ def add_files(api: Api, host: Host) -> None:
 
         A file that is there is replaced only with `If-Match`. Protected files are refused.
         """
-        there = await conversation(host, id_)
+        chat = await conversation(host, id_)
         data = await request.body()
-        await to_thread.run_sync(_place, there, path)
+        await to_thread.run_sync(_place, chat, path)
         wanted = Upload(path, data, _digest(if_match), rename)
         try:
-            path = await there.session.workspace.upload(wanted)
+            path = await chat.session.workspace.upload(wanted)
         except (FileExists, OtherContent, Protected):
             raise
         except BadInput as error:
             raise NotThere(str(error)) from error
-        made = Uploaded(path, len(data))
-        return json_of(made, 201, {"etag": _etag(data)})
+        result = Uploaded(path, len(data))
+        return json_of(result, 201, {"etag": _etag(data)})
 
 
-def _place(there: Conversation, path: str) -> tuple[Files, Real]:
+def _place(chat: Conversation, path: str) -> tuple[Files, Real]:
     """Return the files below the workspace, and the path within it."""
     parts = path.split("/")
     wrong = ("", ".", "..") if path else ()
     if "\\" in path or "\0" in path or any(part in wrong for part in parts):
         raise NotThere(f"there is no file {path!r} in this workspace")
-    files = there.session.workspace.files.only(())
+    files = chat.session.workspace.files.only(())
     try:
         real = files.real(path or ".")
         hidden = files.outside(real) is not None or files.unread(real)
@@ -105,8 +105,8 @@ def _place(there: Conversation, path: str) -> tuple[Files, Real]:
     return files, real
 
 
-def _entries(there: Conversation, path: str) -> list[WorkspaceFile]:
-    files, real = _place(there, path)
+def _entries(chat: Conversation, path: str) -> list[WorkspaceFile]:
+    files, real = _place(chat, path)
     if files.kind(real) != "directory":
         raise NotThere(f"there is no directory {path!r} in this workspace")
     return [
@@ -121,8 +121,8 @@ def _entries(there: Conversation, path: str) -> list[WorkspaceFile]:
     ]
 
 
-def _read(there: Conversation, path: str) -> bytes:
-    files, real = _place(there, path)
+def _read(chat: Conversation, path: str) -> bytes:
+    files, real = _place(chat, path)
     try:
         return files.read(real)
     except ToolFailed as error:

@@ -175,8 +175,8 @@ class _Headers:
 
     def one(self, name: str) -> str | None:
         """Return the only value; None if there is none, or more than one."""
-        found = self._found.get(name, [])
-        return found[0].strip() if len(found) == 1 else None
+        values = self._found.get(name, [])
+        return values[0].strip() if len(values) == 1 else None
 
     def cookie(self, name: str) -> str:
         """Return the value of this cookie; "" if it is missing or occurs twice."""
@@ -184,10 +184,10 @@ class _Headers:
         if text.count(f"{name}=") != 1:
             return ""
         try:
-            found = SimpleCookie(text).get(name)
+            morsel = SimpleCookie(text).get(name)
         except CookieError:
             return ""
-        return found.value if found else ""
+        return morsel.value if morsel else ""
 
 
 def _content(headers: _Headers, method: str, longest: int = LONGEST_JSON) -> int:
@@ -197,32 +197,32 @@ def _content(headers: _Headers, method: str, longest: int = LONGEST_JSON) -> int
     if method == "DELETE" and length in (None, "0") and not headers.has("content-type"):
         return 0
     kind = (headers.one("content-type") or "").lower()
-    most = (
+    limit = (
         longest
         if kind in _JSON_TYPES
         else LONGEST_UPLOAD
         if kind == _UPLOAD_TYPE and method == "PUT"
         else 0
     )
-    if not most:
+    if not limit:
         raise Rejected(
             415, "the content type has to be application/json, or, for PUT of a file, "
             "application/octet-stream",
         )  # fmt: skip
-    if length is not None and length.isdecimal() and int(length[:15]) > most:
-        raise Rejected(413, f"a body may have {most} bytes here")
-    return most
+    if length is not None and length.isdecimal() and int(length[:15]) > limit:
+        raise Rejected(413, f"a body may have {limit} bytes here")
+    return limit
 
 
-def _with_limit(receive: Receive, most: int) -> Receive:
+def _with_limit(receive: Receive, limit: int) -> Receive:
     size = 0
 
     async def receive_within_limit() -> Message:
         nonlocal size
         message = await receive()
         size += len(message.get("body", b""))
-        if size > most:
-            raise Rejected(413, f"a body may have {most} bytes here")
+        if size > limit:
+            raise Rejected(413, f"a body may have {limit} bytes here")
         return message
 
     return receive_within_limit

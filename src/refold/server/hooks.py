@@ -45,7 +45,7 @@ def add_hooks(api: Api, webhooks: Webhooks) -> None:
         """Start a run of a schedule. A signature takes the place of the token."""
         body = await request.body()
         signed = SignedCall(name, x_refold_timestamp, x_refold_signature, body)
-        found = await webhooks.call(signed)
-        if isinstance(found, str):
-            raise Rejected(*_REFUSAL_RESPONSES[found])
-        return json_of(HookTaken(found.id, found.number), 202)
+        answer = await webhooks.call(signed)
+        if isinstance(answer, str):
+            raise Rejected(*_REFUSAL_RESPONSES[answer])
+        return json_of(HookTaken(answer.id, answer.number), 202)

@@ -60,7 +60,7 @@ class Server(uvicorn.Server):
 async def serve_until_signal(
     app: App,
     listener: socket.socket,
-    where: Listening,
+    setup: Listening,
     ready: Callable[[str], None],
     leave: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
@@ -68,11 +68,11 @@ async def serve_until_signal(
 
     `leave` is awaited first, while responses can still be sent.
     """
-    server = Server(_config(app, where))
+    server = Server(_config(app, setup))
     async with anyio.create_task_group() as group:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             group.start_soon(server.serve, [listener])
-            ready(address_of(where, listener))
+            ready(address_of(setup, listener))
             async for _ in signals:
                 break
             if leave is not None:
@@ -80,25 +80,25 @@ async def serve_until_signal(
             server.should_exit = True
 
 
-def address_of(where: Listening, listener: socket.socket) -> str:
+def address_of(setup: Listening, listener: socket.socket) -> str:
     """Return the address as a person opens it."""
     port = listener.getsockname()[1]
-    name = where.names[0] if where.names else where.host
+    name = setup.names[0] if setup.names else setup.host
     name = _own_address(name) if name in ("0.0.0.0", "::") else name
     shown = f"[{name}]" if ":" in name else name
-    return f"{'https' if where.tls else 'http'}://{shown}:{port}"
+    return f"{'https' if setup.tls else 'http'}://{shown}:{port}"
 
 
-def names_of(where: Listening, listener: socket.socket) -> Names:
-    return Names.of(_host_names(where), listener.getsockname()[1], tls=where.tls)
+def names_of(setup: Listening, listener: socket.socket) -> Names:
+    return Names.of(_host_names(setup), listener.getsockname()[1], tls=setup.tls)
 
 
-def _host_names(where: Listening) -> Sequence[str]:
-    own = where.host
+def _host_names(setup: Listening) -> Sequence[str]:
+    own = setup.host
     if own in ("0.0.0.0", "::"):
         own = _own_address(own)
-    found = [*where.names, f"[{own}]" if ":" in own else own]
-    return [*found, "127.0.0.1", "localhost", "[::1]"]
+    names = [*setup.names, f"[{own}]" if ":" in own else own]
+    return [*names, "127.0.0.1", "localhost", "[::1]"]
 
 
 def _own_address(any_: str) -> str:
@@ -114,18 +114,18 @@ def _own_address(any_: str) -> str:
         return str(probe.getsockname()[0])
 
 
-def listen(where: Listening) -> socket.socket:
+def listen(setup: Listening) -> socket.socket:
     """Return a listening socket. Raises `BadInput` if that is not possible."""
-    family = socket.AF_INET6 if ":" in where.host else socket.AF_INET
+    family = socket.AF_INET6 if ":" in setup.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((where.host, where.port))
+        listener.bind((setup.host, setup.port))
         listener.listen(_BACKLOG_CONNECTIONS)
     except (OSError, OverflowError) as error:
         listener.close()
         raise BadInput(
-            f"cannot listen on {where.host} port {where.port}: {error}; choose another with "
+            f"cannot listen on {setup.host} port {setup.port}: {error}; choose another with "
             "--port"
         ) from error
     listener.setblocking(False)
@@ -147,25 +147,25 @@ class _NamedInTheTarget(HttpToolsProtocol):
         super().on_headers_complete()
 
 
-def _config(app: object, where: Listening) -> uvicorn.Config:
+def _config(app: object, setup: Listening) -> uvicorn.Config:
     # httptools is faster, and keeps the spaces after the value of a header.
     parser, sockets = (
-        (_NamedInTheTarget, "websockets-sansio") if where.websockets else ("h11", "none")
+        (_NamedInTheTarget, "websockets-sansio") if setup.websockets else ("h11", "none")
     )
     try:
-        made = uvicorn.Config(
+        config = uvicorn.Config(
             app,  # type: ignore[arg-type] - our own names for the ASGI types
             loop="none", http=parser, ws=sockets, lifespan="off",
             log_config=None, access_log=False, server_header=False, proxy_headers=False,
             ws_max_size=LONGEST_FRAME, ws_per_message_deflate=False,
             ws_ping_interval=_PING_SECONDS, ws_ping_timeout=_PING_SECONDS,
             timeout_keep_alive=30, timeout_graceful_shutdown=3, backlog=_BACKLOG_CONNECTIONS,
-            ssl_certfile=where.certificate, ssl_keyfile=where.key,
+            ssl_certfile=setup.certificate, ssl_keyfile=setup.key,
         )  # fmt: skip
-        made.load()  # reads the certificate, before an address is printed
+        config.load()  # reads the certificate, before an address is printed
     except (OSError, ssl.SSLError) as error:
         raise RefoldError(
-            f"the certificate {where.certificate} or its key {where.key} cannot be used: "
+            f"the certificate {setup.certificate} or its key {setup.key} cannot be used: "
             f"{error}; give both as PEM files"
         ) from error
-    return made
+    return config

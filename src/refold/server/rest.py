@@ -63,8 +63,8 @@ class Named(Struct, frozen=True):
 
 async def conversation(host: Host, id_: str) -> Conversation:
     """The open conversation. Raises `NotThere`, or `Held` if another process has it."""
-    if (there := host.conversation(id_)) is not None:
-        return there
+    if (chat := host.conversation(id_)) is not None:
+        return chat
     await check_exists(host, id_)
     return await host.open(id_)
 
@@ -89,9 +89,9 @@ def add_rest(api: Api, host: Host) -> None:
     _add_work(api, host)
     _add_requests(api, host)
     _add_bytes(api, host)
-    for what in OFFER_KINDS:
-        if what != "commands":  # which `commands` has
-            _add_offers(api, host, what)
+    for kind in OFFER_KINDS:
+        if kind != "commands":  # which `commands` has
+            _add_offers(api, host, kind)
 
 
 # pyright: reportUnusedFunction=false
@@ -100,8 +100,8 @@ def _add_conversations(api: Api, host: Host) -> None:
     @api.route("POST", "/api/conversations", Created, status=201, body=NewConversation)
     async def create(request: Request) -> Response:
         """Begin a conversation."""
-        made = await host.create(await body_of(request, NewConversation))
-        return json_of(Created(made.session.id, await made.notices()), 201)
+        chat = await host.create(await body_of(request, NewConversation))
+        return json_of(Created(chat.session.id, await chat.notices()), 201)
 
     @api.route("GET", "/api/conversations", (list[SessionDocument], list[SearchHit]))
     async def list_conversations(
@@ -126,19 +126,19 @@ def _add_conversations(api: Api, host: Host) -> None:
         """One conversation; `held_by` says which other process has it."""
         await check_exists(host, id_)
         card = await to_thread.run_sync(host.stored.card, id_)
-        there = host.conversation(id_)
-        if there is not None:
-            held = there.status().held_by
-            card = replace(card, held_by=held, cut_off=there.cut_off)
-        return json_of(replace(card, open_here=there is not None))
+        chat = host.conversation(id_)
+        if chat is not None:
+            holder = chat.status().held_by
+            card = replace(card, held_by=holder, cut_off=chat.cut_off)
+        return json_of(replace(card, open_here=chat is not None))
 
     @api.route("PATCH", _CONVERSATION_PATH, Named, body=Rename)
     async def rename(request: Request, id_: str) -> Response:
         """Give it a name."""
-        there = await conversation(host, id_)
+        chat = await conversation(host, id_)
         wanted = await body_of(request, Rename)
-        await there.session.rename(wanted.name)
-        return json_of(Named(there.session.view.session.name))
+        await chat.session.rename(wanted.name)
+        return json_of(Named(chat.session.view.session.name))
 
     @api.route("DELETE", _CONVERSATION_PATH, None, status=204)
     async def delete(id_: str) -> Response:
@@ -150,8 +150,8 @@ def _add_conversations(api: Api, host: Host) -> None:
 
 def _is_cut_off(host: Host, id_: str) -> bool:
     """Where it is open here, it is known whether it was continued."""
-    there = host.conversation(id_)
-    return there is None or there.cut_off
+    chat = host.conversation(id_)
+    return chat is None or chat.cut_off
 
 
 def _add_reports(api: Api, host: Host) -> None:
@@ -172,10 +172,8 @@ def _add_reports(api: Api, host: Host) -> None:
     ) -> Response:
         """The documents of its events behind the one with the id `after`."""
         place = cursor(after)
-        found = await read(
-            id_, lambda id_: b",".join(host.stored.events(id_, place, limit))
-        )
-        return Response(b"[" + found + b"]", media_type="application/json")
+        data = await read(id_, lambda id_: b",".join(host.stored.events(id_, place, limit)))
+        return Response(b"[" + data + b"]", media_type="application/json")
 
     @api.route("GET", f"{_CONVERSATION_PATH}/usage", SpendingDocument)
     async def usage(id_: str) -> Response:
@@ -195,8 +193,8 @@ def _add_reports(api: Api, host: Host) -> None:
     @api.route("GET", f"{_CONVERSATION_PATH}/points", list[RewindPoint])
     async def points(id_: str) -> Response:
         """Where it can be rewound to."""
-        there = await conversation(host, id_)
-        return json_of(await there.session.workspace.points())
+        chat = await conversation(host, id_)
+        return json_of(await chat.session.workspace.points())
 
 
 def _add_work(api: Api, host: Host) -> None:
@@ -205,18 +203,18 @@ def _add_work(api: Api, host: Host) -> None:
     @api.route("GET", f"{_CONVERSATION_PATH}/tasks", list[BoardTask])
     async def tasks(id_: str) -> Response:
         """The task board of its project, as it is now."""
-        there = await conversation(host, id_)
-        board = there.session.workspace.tasks
+        chat = await conversation(host, id_)
+        board = chat.session.workspace.tasks
         return json_of((await to_thread.run_sync(board.read)).tasks)
 
     @api.route("GET", f"{_CONVERSATION_PATH}/background/{{name}}", OutputSoFar)
     async def output(id_: str, name: str) -> Response:
         """What a background command has printed so far."""
-        there = await conversation(host, id_)
-        if there.session.view.background.command(name) is None:
+        chat = await conversation(host, id_)
+        if chat.session.view.background.command(name) is None:
             raise NotThere(f"there is no background command {name!r} in {id_}")
-        found = await there.session.reports.background_output(name)
-        return json_of(OutputSoFar(name, found))
+        text = await chat.session.reports.background_output(name)
+        return json_of(OutputSoFar(name, text))
 
 
 def _add_requests(api: Api, host: Host) -> None:
@@ -230,10 +228,10 @@ def _add_requests(api: Api, host: Host) -> None:
     async def request(id_: str, seq: Seq) -> Response:
         """A recorded model call, as it was sent, with its response."""
         await check_exists(host, id_)
-        found = await to_thread.run_sync(host.stored.request, id_, seq)
-        if found is None:
+        document = await to_thread.run_sync(host.stored.request, id_, seq)
+        if document is None:
             raise NotThere(f"event {seq} of {id_} is not a recorded model call")
-        return json_of(found)
+        return json_of(document)
 
 
 def _add_bytes(api: Api, host: Host) -> None:
@@ -280,14 +278,14 @@ def _add_bytes(api: Api, host: Host) -> None:
         )  # fmt: skip
 
 
-def _add_offers(api: Api, host: Host, what: str) -> None:
-    @api.route("GET", f"{_CONVERSATION_PATH}/{what}", list[Row])
+def _add_offers(api: Api, host: Host, kind: str) -> None:
+    @api.route("GET", f"{_CONVERSATION_PATH}/{kind}", list[Row])
     async def of_one(id_: str) -> Response:
         """What can be chosen in it."""
-        there = await conversation(host, id_)
-        return json_of(await to_thread.run_sync(offers, there.launch, what))
+        chat = await conversation(host, id_)
+        return json_of(await to_thread.run_sync(offers, chat.launch, kind))
 
-    @api.route("GET", f"/api/{what}", list[Row])
+    @api.route("GET", f"/api/{kind}", list[Row])
     async def of_all() -> Response:
         """What can be chosen for a new conversation in the directory of the server."""
-        return json_of(await host.offers(what))
+        return json_of(await host.offers(kind))

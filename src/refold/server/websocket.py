@@ -29,17 +29,17 @@ def add_websocket(app: FastAPI, host: Host) -> None:
     ) -> None:
         try:
             place = None if after is None else cursor(after)
-            there = await conversation(host, id_)
+            chat = await conversation(host, id_)
         except RefoldError as error:
             await socket.send_denial_response(error_response(error))
             return
         await socket.accept()
-        await _Connection(socket, there).run(place)
+        await _Connection(socket, chat).run(place)
 
 
 class _Connection:
-    def __init__(self, socket: WebSocket, there: SharedSession) -> None:
-        self._socket, self._there = socket, there
+    def __init__(self, socket: WebSocket, session: SharedSession) -> None:
+        self._socket, self._there = socket, session
 
     async def run(self, after: Cursor | None) -> None:
         follower = await self._there.join(after)

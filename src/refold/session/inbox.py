@@ -137,7 +137,7 @@ class Inbox:
         """Stop this child and all below it, or all children (""). The turn continues."""
 
         def make_events(view: View) -> Sequence[Event]:
-            names = (each.name for each in view.children.running if not each.stopped)
+            names = (item.name for item in view.children.running if not item.stopped)
             return tuple(ChildStopped(n, reason) for n in names if child in ("", n))
 
         return await self._record.append_if(make_events, kept=True, by=self._by)
@@ -156,17 +156,17 @@ class Inbox:
         """
 
         def make_events(view: View) -> Sequence[Event]:
-            found = view.plans.waiting
-            if found is None or plan not in (0, found.seq):
+            pending = view.plans.waiting
+            if pending is None or plan not in (0, pending.seq):
                 return ()
             follows = mode or after_planning(view.rights, self._mode)
-            edited = text if text.strip() and text != found.text else ""
+            edited = text if text.strip() and text != pending.text else ""
             words = PLAN_EDITED.format(text=edited) if edited else PLAN_APPROVED
             message = Said(words, self._by, "next")
             then = (
                 (AgentChosen(view.session.after_plan),) if view.session.after_plan else ()
             )
-            answered = PlanAnswered(found.seq, True, edited)
+            answered = PlanAnswered(pending.seq, True, edited)
             return (answered, ModeChanged(follows), *then, message)
 
         return await self._record.append_if(make_events, kept=True, by=self._by)
@@ -175,12 +175,12 @@ class Inbox:
         """Reject the waiting plan. With `feedback`, the model revises it."""
 
         def make_events(view: View) -> Sequence[Event]:
-            found = view.plans.waiting
-            if found is None or plan not in (0, found.seq):
+            pending = view.plans.waiting
+            if pending is None or plan not in (0, pending.seq):
                 return ()
             message = Said(PLAN_REJECTED.format(feedback=feedback), self._by, "next")
             words = (message,) if feedback.strip() else ()
-            return (PlanAnswered(found.seq, False), *words)
+            return (PlanAnswered(pending.seq, False), *words)
 
         return await self._record.append_if(make_events, kept=True, by=self._by)
 

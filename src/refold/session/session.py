@@ -342,7 +342,7 @@ def _resume_events(
     # Who resumes a session may not know that everything runs unasked in it.
     careful = [ModeChanged("default")] if view.rights.mode == "bypass" else []
     resumed = SessionResumed(opening.version, private, moved, roots, session_options.given)
-    lost = (BackgroundEnded(each.name, "lost") for each in view.background.running)
+    lost = (BackgroundEnded(command.name, "lost") for command in view.background.running)
     return (resumed, *careful, *_cut_off(view), *lost)
 
 
@@ -350,10 +350,10 @@ def _cut_off(view: View) -> Iterator[Settled]:
     """Settle model calls that another process began and did not end. The provider may bill
     them, so their reservations count as used.
     """
-    for each in view.turn.reserved:
-        usage = Usage(fresh=each.estimate.tokens, estimated=True)
-        model = each.model or view.conversation.system_prompt.model
-        yield Settled(each.seq, usage, model, each.estimate.dollars, CUT_OFF)
+    for item in view.turn.reserved:
+        usage = Usage(fresh=item.estimate.tokens, estimated=True)
+        model = item.model or view.conversation.system_prompt.model
+        yield Settled(item.seq, usage, model, item.estimate.dollars, CUT_OFF)
 
 
 def beginning(view: View) -> TurnStarted | None:
@@ -368,4 +368,4 @@ def _fresh(view: View) -> list[int]:
     Older ones were meant for the stopped turn; they are delivered with the next message. So
     is a late report of a subagent: a turn that has ended does not begin again for it.
     """
-    return [each.seq for each in view.wishes if each.seq > view.turn.stop_seq]
+    return [wish.seq for wish in view.wishes if wish.seq > view.turn.stop_seq]

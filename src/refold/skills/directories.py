@@ -204,10 +204,10 @@ def content_of(
 
 def _check_trust(content: bytes, real: str, trusted: TrustedText) -> bytes:
     try:
-        now = content.decode("utf-8")
+        current = content.decode("utf-8")
     except UnicodeDecodeError:
         return content  # no text for a model
-    text = trusted(real, now)
+    text = trusted(real, current)
     if text is None:
         raise ToolFailed(NEW_TEXT_REASON)
     return text.encode("utf-8", "surrogatepass")

@@ -71,13 +71,13 @@ def find_skills(places: Iterable[SkillFolder]) -> SkillScan:
                 taken[name] = read
             elif taken[name].content != read.content:
                 winner = taken[name].skill
-                said = (
+                message = (
                     f"the skill {name} in {place.called} is ignored: the one in "
                     f"{winner.where} comes first"
                 )
                 # Somebody put theirs in place of ours: they know.
                 wanted = place.whose == "shipped" and winner.whose == "yours"
-                (notes if wanted else problems).append(said)
+                (notes if wanted else problems).append(message)
     return SkillScan(tuple(r.skill for r in taken.values()), tuple(problems), tuple(notes))
 
 

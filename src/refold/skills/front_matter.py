@@ -69,7 +69,7 @@ def yaml_of(lines: list[str], first: int = 2) -> dict[str, object]:
     import yaml  # only who wrote more than plain lines pays for it
 
     try:
-        found = yaml.safe_load(text)
+        data = yaml.safe_load(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + first if mark else first
@@ -77,9 +77,9 @@ def yaml_of(lines: list[str], first: int = 2) -> dict[str, object]:
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         message = " ".join(str(error).split())[:200]
         raise BadFrontMatter(first, f"this is not YAML: {message}") from error
-    if not isinstance(found, dict):
+    if not isinstance(data, dict):
         raise BadFrontMatter(first, "there are no lines `key: words`")
-    values = cast("dict[Any, object]", found)
+    values = cast("dict[Any, object]", data)
     return {key: value for key, value in values.items() if isinstance(key, str)}
 
 

@@ -121,8 +121,8 @@ def _in(place: SkillFolder, problems: list[str], folder: str = "") -> Iterator[C
     """Those in a folder, and in the folders in that: these are called `folder:name`."""
     real, many = os.path.realpath(os.path.join(place.path, folder)), 0
     called = f"{place.called}/{folder}" if folder else place.called
-    here = SkillFolder(place.path, called, place.whose, place.bound, place.trusted)
-    for entry in list_entries(real, here, "commands", problems):
+    skill_folder = SkillFolder(place.path, called, place.whose, place.bound, place.trusted)
+    for entry in list_entries(real, skill_folder, "commands", problems):
         stem, suffix = os.path.splitext(entry.name)
         path, location = os.path.join(real, entry.name), f"{called}/{entry.name}"
         if not folder and _NAME_PATTERN.fullmatch(entry.name) and entry.is_dir():

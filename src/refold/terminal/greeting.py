@@ -65,8 +65,8 @@ async def last_words(session: Session, printer: Printer) -> bool:
             screen, _MAX_BLOCKS
         )
         return True
-    if is_resumable(view) and (how := outcome_line(view.turn.outcome, view.turn.reason)):
-        printer.line(how)
+    if is_resumable(view) and (row := outcome_line(view.turn.outcome, view.turn.reason)):
+        printer.line(row)
     if waits := unsent_notice(view):
         printer.say(waits, "dim")
     return bool(before)

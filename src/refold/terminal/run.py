@@ -269,8 +269,8 @@ class PendingLines:
     def __init__(self) -> None:
         self._lines, self._news = list[str](), anyio.Event()
 
-    def add(self, said: str) -> None:
-        self._lines.append(said)
+    def add(self, text: str) -> None:
+        self._lines.append(text)
         self._news.set()
 
     async def any(self) -> None:
@@ -283,8 +283,8 @@ class PendingLines:
         return bool(self._lines)
 
     def print(self, printer: Printer) -> None:
-        for said in self._lines:
-            printer.say(said, "dim")
+        for text in self._lines:
+            printer.say(text, "dim")
         self._lines.clear()
 
 
@@ -322,11 +322,11 @@ async def learn_when_idle(here: Terminal, idle: float) -> None:
     """
     tried: tuple[Session, int] | None = None
     while True:
-        seen, memory = here.session.view.seq, here.session.memory
+        seq, memory = here.session.view.seq, here.session.memory
         await anyio.sleep(idle)
-        now = here.session
-        silent = not here.working and now.idle and now.view.seq == seen
-        if (now, seen) != tried and silent and memory is not None and memory.learns:
+        session = here.session
+        silent = not here.working and session.idle and session.view.seq == seq
+        if (session, seq) != tried and silent and memory is not None and memory.learns:
             with suppress(RefoldError):  # the next turn, or the end, tries again
                 await memory.learn_idle()
-            tried = now, now.view.seq
+            tried = session, session.view.seq

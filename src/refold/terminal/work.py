@@ -258,11 +258,11 @@ class Work:
         """Whether a compaction is the only work."""
         return not self._session.view.turn.seq and bool(self._session.compacting)
 
-    def _ring(self, said: str) -> None:
+    def _ring(self, text: str) -> None:
         """Notify the person, who may be looking elsewhere by now."""
         if self._bell.over:
             title = self._session.view.session.title
-            notice = f"{said}: {title}" if title else said
+            notice = f"{text}: {title}" if title else text
             self._printer.ring(ring_bell(os.environ, notice, self._printer.look.display))
 
     @asynccontextmanager

@@ -72,7 +72,7 @@ class CachingModel:
         reply = self._reply(len(self.requests))
         counted = self._count(body, prompt)
         self.requests.append(counted)
-        words = len(reply.text) + sum(len(given) for _, given in reply.calls)
+        words = len(reply.text) + sum(len(arguments) for _, arguments in reply.calls)
         usage = Usage(
             fresh=counted.size - counted.cached - counted.written,
             cached=counted.cached,
@@ -94,14 +94,14 @@ class CachingModel:
 
     def _tokens_at_marks(self, prompt: "_Prompt") -> tuple[int, int]:
         """Beginnings are kept where they are marked, and looked for a little before."""
-        found = [*_beginnings(prompt.items)]
+        beginnings = [*_beginnings(prompt.items)]
         cached, longest = 0, 0
         for mark in prompt.marks:
-            for digest, size in found[max(mark + 1 - LOOKED_BACK, 0) : mark + 1]:
+            for digest, size in beginnings[max(mark + 1 - LOOKED_BACK, 0) : mark + 1]:
                 if digest in self._kept:
                     cached = max(cached, size)
         for mark in prompt.marks:
-            digest, size = found[mark]
+            digest, size = beginnings[mark]
             if size >= LEAST:
                 self._kept.add(digest)
                 longest = max(longest, size)
@@ -111,7 +111,9 @@ class CachingModel:
         """The longest beginning that was sent before, in whole steps."""
         whole = b"".join(item.data for item in prompt.items)
         step = 4 * STEP
-        parts = [whole[at : at + step] for at in range(0, len(whole) - step + 1, step)]
+        parts = [
+            whole[start : start + step] for start in range(0, len(whole) - step + 1, step)
+        ]
         items = [_Item(prompt.shelf, counts=False), *map(_Item, parts)]
         beginnings = [*_beginnings(items)]
         cached = max(
@@ -193,7 +195,7 @@ def _responses(body: dict[str, Any]) -> _Prompt:
 
 def _gemini(body: dict[str, Any]) -> _Prompt:
     apart = _item(body.get("tools"), body.get("systemInstruction"))
-    parts = ((said["role"], part) for said in body["contents"] for part in said["parts"])
+    parts = ((turn["role"], part) for turn in body["contents"] for part in turn["parts"])
     return _Prompt([apart, *(_item(role, part) for role, part in parts)])
 
 

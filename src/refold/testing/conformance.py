@@ -60,11 +60,11 @@ class StoreContract:
     def test_who_reads_on_gets_what_is_new(self, store: Store) -> None:
         async def use() -> list[list[bytes]]:
             epoch = (await store.lease()).epoch
-            found = list[list[bytes]]()
+            batches = list[list[bytes]]()
             for n, line in enumerate(LINES):
                 await store.append([line], expect=n, epoch=epoch, head=(n + 1, "x"))
-                found.append(list(await store.read(after=n)))
-            return found
+                batches.append(list(await store.read(after=n)))
+            return batches
 
         assert anyio.run(use) == [[line] for line in LINES]
 
@@ -177,8 +177,8 @@ class BlobsContract:
 
     def test_a_blob_comes_back_under_its_hash(self, blobs: Blobs) -> None:
         async def use() -> tuple[str, str, bytes]:
-            name, again = await blobs.put(BLOB), await blobs.put(BLOB)
-            return name, again, await blobs.get(name)
+            name, second = await blobs.put(BLOB), await blobs.put(BLOB)
+            return name, second, await blobs.get(name)
 
         name = sha256(BLOB).hexdigest()
         assert anyio.run(use) == (name, name, BLOB)
@@ -211,14 +211,14 @@ async def _begin(store: Store) -> int:
 
 
 async def _all_at_once(deeds: list[Callable[[], Awaitable[None]]]) -> int:
-    done = 0
+    count = 0
 
     async def do(deed: Callable[[], Awaitable[None]]) -> None:
-        nonlocal done
+        nonlocal count
         await deed()
-        done += 1
+        count += 1
 
     async with anyio.create_task_group() as group:
         for deed in deeds:
             group.start_soon(do, deed)
-    return done
+    return count

@@ -88,7 +88,7 @@ def _older_call(reply: Reply) -> Answer:
     plain = openai_events(Reply(reply.text, (), reply.thinking, "calls", reply.usage))
     *before, end, usage = plain
     pieces = ({"name": name, "arguments": ""}, {"arguments": arguments})
-    deltas = [{"index": 0, "delta": {"function_call": each}} for each in pieces]
+    deltas = [{"index": 0, "delta": {"function_call": piece}} for piece in pieces]
     ended = {**end, "choices": [{**end["choices"][0], "finish_reason": "function_call"}]}
     calls = [{**end, "choices": [delta]} for delta in deltas]
     body = b"".join(sse(event) for event in (*before, *calls, ended, usage))
@@ -145,14 +145,14 @@ def _rename_event(name: str) -> Callable[[int, Event], Event]:
 
 def _message_beside(events: list[Event]) -> list[Event]:
     """All that has come stands beside each piece."""
-    text, found = "", list[Event]()
+    text, output = "", list[Event]()
     for event in events:
         choices = list[Event]()
         for choice in event["choices"]:
             text += choice["delta"].get("content") or ""
             choices.append({**choice, "message": {"role": "assistant", "content": text}})
-        found.append({**event, "choices": choices})
-    return found
+        output.append({**event, "choices": choices})
+    return output
 
 
 def _name_last(reply: Reply) -> Answer:
@@ -201,10 +201,10 @@ def _with_nulls(reply: Reply) -> Answer:
     """Fields that a block does not have are null."""
     nulls = {"text": None, "thinking": None, "signature": None, "citations": None}
     events = [
-        {**each, "content_block": {**nulls, **each["content_block"]}}
-        if each["type"] == "content_block_start"
-        else each
-        for each in anthropic_events(reply)
+        {**chunk, "content_block": {**nulls, **chunk["content_block"]}}
+        if chunk["type"] == "content_block_start"
+        else chunk
+        for chunk in anthropic_events(reply)
     ]
     return Answer(b"".join(map(sse, events)), headers=SSE)
 
@@ -212,20 +212,20 @@ def _with_nulls(reply: Reply) -> Answer:
 def _late_stops(reply: Reply) -> Answer:
     """No block ends before the last has begun."""
     events = [*anthropic_events(reply)]
-    stops = [each for each in events if each["type"] == "content_block_stop"]
-    rest = [each for each in events if each["type"] != "content_block_stop"]
+    stops = [chunk for chunk in events if chunk["type"] == "content_block_stop"]
+    rest = [chunk for chunk in events if chunk["type"] != "content_block_stop"]
     return Answer(b"".join(map(sse, (*rest[:-2], *stops, *rest[-2:]))), headers=SSE)
 
 
 def _early_stops(reply: Reply) -> Answer:
     """Each call ends as soon as it has begun."""
     events = list[Event]()
-    for each in anthropic_events(reply):
-        begins = each["type"] == "content_block_start"
-        stop = {"type": "content_block_stop", "index": each.get("index")}
-        late = each == stop and events and "partial_json" in events[-1].get("delta", {})
-        events += [] if late else [each]
-        if begins and each["content_block"]["type"] == "tool_use":
+    for chunk in anthropic_events(reply):
+        begins = chunk["type"] == "content_block_start"
+        stop = {"type": "content_block_stop", "index": chunk.get("index")}
+        late = chunk == stop and events and "partial_json" in events[-1].get("delta", {})
+        events += [] if late else [chunk]
+        if begins and chunk["content_block"]["type"] == "tool_use":
             events.append(stop)
     return Answer(b"".join(map(sse, events)), headers=SSE)
 
@@ -243,8 +243,10 @@ def _one_part(reply: Reply) -> Answer:
 
 def _response_done(reply: Reply) -> Answer:
     events = [
-        {**each, "type": "response.done"} if each["type"] == "response.completed" else each
-        for each in responses_events(reply)
+        {**chunk, "type": "response.done"}
+        if chunk["type"] == "response.completed"
+        else chunk
+        for chunk in responses_events(reply)
     ]
     return Answer(b"".join(map(sse, events)), headers=SSE)
 
@@ -252,7 +254,7 @@ def _response_done(reply: Reply) -> Answer:
 def _no_done(reply: Reply) -> Answer:
     """The reason for the end alone says that it is the end."""
     events = [{k: v for k, v in e.items() if k != "done"} for e in ollama_events(reply)]
-    lines = (msgspec.json.encode(each) + b"\n" for each in events)
+    lines = (msgspec.json.encode(chunk) + b"\n" for chunk in events)
     return Answer(b"".join(lines), headers={"content-type": "application/x-ndjson"})
 
 
@@ -274,8 +276,12 @@ def _half_a_character(body: bytes) -> bytes:
 
 def _chat_body(reply: Reply) -> Answer:
     calls = [
-        {"id": f"c{n}", "type": "function", "function": {"name": name, "arguments": given}}
-        for n, (name, given) in enumerate(reply.calls)
+        {
+            "id": f"c{n}",
+            "type": "function",
+            "function": {"name": name, "arguments": arguments},
+        }
+        for n, (name, arguments) in enumerate(reply.calls)
     ]
     message = {"role": "assistant", "content": reply.text, "tool_calls": calls}
     *_, last = openai_events(reply)
@@ -335,8 +341,8 @@ def _without(wire: WireName, *types: str, end: bytes = b"") -> Callable[[Reply],
     events = anthropic_events if wire == "anthropic" else responses_events
 
     def make(reply: Reply) -> Answer:
-        kept = [each for each in events(reply) if each["type"] not in types]
-        return Answer(b"".join(map(sse, kept)) + end, headers=SSE)
+        remaining = [chunk for chunk in events(reply) if chunk["type"] not in types]
+        return Answer(b"".join(map(sse, remaining)) + end, headers=SSE)
 
     return make
 
@@ -355,9 +361,9 @@ def _anthropic_body(reply: Reply) -> Answer:
             "type": "tool_use",
             "id": f"t{n}",
             "name": name,
-            "input": msgspec.Raw(given.encode()),
+            "input": msgspec.Raw(arguments.encode()),
         }
-        for n, (name, given) in enumerate(reply.calls)
+        for n, (name, arguments) in enumerate(reply.calls)
     ]
     *_, delta, _stop = anthropic_events(reply)
     reason = delta["delta"]["stop_reason"]

@@ -173,8 +173,8 @@ class BoardInMemory:
         return self._board.task(self._board.calls[key])
 
     async def change(self, id_: int, change: TaskChange, by: str) -> BoardTask:
-        made = self._board.update(id_, change, by)
-        self._board = fold_board(self._board, [made] if made else [])
+        update = self._board.update(id_, change, by)
+        self._board = fold_board(self._board, [update] if update else [])
         return self._board.task(id_)
 
     async def claim(self, id_: int, by: str, key: str) -> BoardTask:
@@ -299,7 +299,7 @@ class CodeInMemory:
 
     async def problems(self, files: Sequence[Real]) -> Problems:
         await anyio.lowlevel.checkpoint()
-        problems = tuple(Problem(each, 1, "error", "it is cold") for each in files)
+        problems = tuple(Problem(path, 1, "error", "it is cold") for path in files)
         return Problems(self.by, files=tuple(files), problems=problems)
 
 
@@ -393,7 +393,7 @@ class ToolDirectory:
         """Call a tool as a model would, with JSON."""
         parsed = tool.parse(msgspec.json.encode(arguments))
         reply = await tool.run(**parsed, **self.supplies(tool))
-        self.known |= {seen.path: seen.sha256 for seen in reply.seen}
+        self.known |= {version.path: version.sha256 for version in reply.seen}
         self.known |= {s.path: s.after for s in reply.shown if isinstance(s, Diff)}
         return reply
 

@@ -33,11 +33,11 @@ class OrdersContract:
             await orders.put("a", Steer(text, client_key=text))
         await orders.put("b", Steer("three"))
 
-        taken = [each.order for each in await orders.take("a")]
+        taken = [item.order for item in await orders.take("a")]
 
         assert taken == [Steer("one", client_key="one"), Steer("two", client_key="two")]
         assert list(await orders.take("a")) == []
-        assert [each.order for each in await orders.take("b")] == [Steer("three")]
+        assert [item.order for item in await orders.take("b")] == [Steer("three")]
 
     async def test_whoever_placed_an_order_gets_its_result(self, orders: Orders) -> None:
         placed = await orders.put("a", Steer("one"))
@@ -57,13 +57,13 @@ class OrdersContract:
 
     async def test_a_client_key_is_queued_once_in_a_session(self, orders: Orders) -> None:
         first = await orders.put("a", Steer("one", client_key="k"))
-        again = await orders.put("a", Steer("one", client_key="k"))
+        second = await orders.put("a", Steer("one", client_key="k"))
         await orders.put("b", Steer("one", client_key="k"))
         (taken,) = await orders.take("a")
         late = await orders.put("a", Steer("one", client_key="k"))
         await taken.settle(OrderResult(True))
 
-        results = [await each.result() for each in (first, again, late)]
+        results = [await order.result() for order in (first, second, late)]
 
         assert results == [OrderResult(True)] * 3
         assert list(await orders.take("a")) == []
@@ -137,21 +137,21 @@ class RunnerContract:
     ) -> None:
         await runner.wake("a")
         (claim,) = await _claims(runner)
-        seen = list[str]()
+        steps = list[str]()
 
         async def stop() -> None:
             await runner.stop("a", "the server was stopped")
-            seen.append("stopped")
+            steps.append("stopped")
 
         with anyio.fail_after(5):
             async with anyio.create_task_group() as group:
                 group.start_soon(stop)
-                seen.append(await claim.wait_cancelled())
+                steps.append(await claim.wait_cancelled())
                 await anyio.sleep(A_MOMENT_SECONDS)
-                seen.append("ending")
+                steps.append("ending")
                 await claim.end()
 
-        assert seen == ["the server was stopped", "ending", "stopped"]
+        assert steps == ["the server was stopped", "ending", "stopped"]
 
     async def test_a_stopped_session_is_not_claimed_until_it_is_woken_again(
         self, runner: Runner
@@ -176,14 +176,14 @@ class RunnerContract:
 
 async def _claims(runner: Runner, most: int = 1) -> list[SessionClaim]:
     """The claims that there are now."""
-    found = list[SessionClaim]()
+    result = list[SessionClaim]()
     with anyio.move_on_after(A_MOMENT_SECONDS):
         async with aclosing(runner.claims()) as claims:
             async for claim in claims:
-                found.append(claim)
-                if len(found) == most:
+                result.append(claim)
+                if len(result) == most:
                     break
-    return found
+    return result
 
 
 async def _returns(claim: SessionClaim) -> bool:

@@ -41,10 +41,10 @@ class ProviderContract:
         raise NotImplementedError
 
     def test_words_come_whole_and_done_comes_last(self) -> None:
-        found = self._ask(Reply(WORDS))
+        deltas = self._ask(Reply(WORDS))
 
-        assert _words(found) == WORDS
-        assert [type(d) for d in found].index(Done) == len(found) - 1
+        assert _words(deltas) == WORDS
+        assert [type(d) for d in deltas].index(Done) == len(deltas) - 1
 
     def test_thinking_is_separate_from_the_text(self) -> None:
         found = self._ask(Reply("Yes.", thinking="Clouds. ☁"))
@@ -53,22 +53,22 @@ class ProviderContract:
         assert (thought, _words(found)) == ("Clouds. ☁", "Yes.")
 
     def test_calls_come_with_their_name_first_and_their_arguments_whole(self) -> None:
-        found = self._ask(Reply("Let me look.", CALLS))
+        deltas = self._ask(Reply("Let me look.", CALLS))
 
-        assert _calls(found) == [(n, msgspec.json.decode(a)) for n, a in CALLS]
-        assert found[-1].stop == "calls"  # type: ignore[union-attr]  # Done is last
+        assert _calls(deltas) == [(n, msgspec.json.decode(a)) for n, a in CALLS]
+        assert deltas[-1].stop == "calls"  # type: ignore[union-attr]  # Done is last
 
     def test_an_answer_cut_by_its_limit_says_so(self) -> None:
-        found = self._ask(Reply("Take an", stop="length"))
+        deltas = self._ask(Reply("Take an", stop="length"))
 
-        assert isinstance(found[-1], Done)
-        assert found[-1].stop == "length"
+        assert isinstance(deltas[-1], Done)
+        assert deltas[-1].stop == "length"
 
     def test_tokens_are_counted(self) -> None:
-        found = self._ask(Reply("Yes.", usage=Usage(fresh=7, output=3)))
+        deltas = self._ask(Reply("Yes.", usage=Usage(fresh=7, output=3)))
 
-        assert isinstance(found[-1], Done)
-        assert (found[-1].usage.input, found[-1].usage.output) == (7, 3)
+        assert isinstance(deltas[-1], Done)
+        assert (deltas[-1].usage.input, deltas[-1].usage.output) == (7, 3)
 
     def test_it_keeps_no_conversation(self) -> None:
         async def use(provider: Provider) -> list[str]:
@@ -78,15 +78,15 @@ class ProviderContract:
 
     def test_two_questions_at_once_get_an_answer_each(self) -> None:
         async def use(provider: Provider) -> list[str]:
-            found = list[str]()
+            answers = list[str]()
 
             async def ask() -> None:
-                found.append(_words(await _read_deltas(provider)))
+                answers.append(_words(await _read_deltas(provider)))
 
             async with anyio.create_task_group() as group:
                 group.start_soon(ask)
                 group.start_soon(ask)
-            return sorted(found)
+            return sorted(answers)
 
         assert self._with(use, Reply("One."), Reply("Two.")) == ["One.", "Two."]
 
@@ -107,9 +107,9 @@ class ProviderContract:
                         await anyio.lowlevel.checkpoint()
             return scope.cancelled_caught, _words(await _read_deltas(provider))
 
-        found = self._with(use, Reply("x" * 3000), Reply("Two."))
+        result = self._with(use, Reply("x" * 3000), Reply("Two."))
 
-        assert found == (True, "Two.")
+        assert result == (True, "Two.")
 
     def test_nothing_but_a_provider_error_comes_out(self) -> None:
         async def use(provider: Provider) -> None:

@@ -147,25 +147,27 @@ class ScriptedConversations:
         while name in self.holding:
             self.waits.set()
             await anyio.sleep(0.005)
-        at, lines = place(request), self._scripts[name]
-        if at >= len(lines):
+        index, lines = place(request), self._scripts[name]
+        if index >= len(lines):
             raise ProviderError(f"the script {name!r} has only {lines_in(lines)}")
-        line = lines[at]
+        line = lines[index]
         if isinstance(line, ProviderError):
             raise line
-        for delta in deltas(as_reply(line), at):
+        for delta in deltas(as_reply(line), index):
             await anyio.lowlevel.checkpoint()
             yield delta
 
     def of(self, name: str) -> list[Request]:
         """The requests of this conversation."""
-        return [each for each in self.heard if self._name(first_words(each)) == name]
+        return [
+            request for request in self.heard if self._name(first_words(request)) == name
+        ]
 
     def _name(self, words: str) -> str:
-        found = [name for name in self._scripts if words.startswith(name)]
-        if not found:
+        names = [name for name in self._scripts if words.startswith(name)]
+        if not names:
             raise ProviderError(f"no script begins as {words[:80]!r} does")
-        return max(found, key=len)
+        return max(names, key=len)
 
 
 @contextmanager

@@ -65,7 +65,7 @@ class SessionIndexContract:
         record(sessions, TWO, *talk(tmp_path, "Two."))
         record(sessions, ONE, *talk(tmp_path, "One."))
 
-        assert [each.id for each in sessions.sessions()] == [ONE, TWO]
+        assert [session.id for session in sessions.sessions()] == [ONE, TWO]
         assert [card.id for card in sessions.catalogue().cards()] == [ONE, TWO]
         assert (newest := sessions.newest_of(tmp_path)) is not None
         assert newest.id == ONE == sessions.resolve("last", tmp_path).id
@@ -110,7 +110,7 @@ class SessionIndexContract:
 
         entries, damage = sessions.entries(ONE)
 
-        assert ([each.event for each in entries], damage) == ([*events], "")
+        assert ([entry.event for entry in entries], damage) == ([*events], "")
         assert sessions.mentions(ONE, b"One.")
         assert not sessions.mentions(ONE, b"Two.")
         assert sessions.entries(TWO)[1] != ""
@@ -133,9 +133,9 @@ class SessionIndexContract:
 
         root = sessions.tree(ONE)
 
-        assert [each.session for each in root.children] == [f"{ONE}/child-1"]
+        assert [entry.session for entry in root.children] == [f"{ONE}/child-1"]
         assert list(sessions.children(ONE)) == ["child-1"]
-        assert [each.id for each in sessions.sessions()] == [ONE]
+        assert [entry.id for entry in sessions.sessions()] == [ONE]
         assert sessions.find(f"{ONE}/child-1").id == f"{ONE}/child-1"
         assert [address for address, _ in news.new_entries()] == [
             *["root"] * 3,
@@ -149,13 +149,13 @@ class SessionIndexContract:
         blob = self._write_blob(sessions, ONE, tmp_path)
         before = sessions.entries(ONE)
 
-        made = sessions.fork(ONE, 3, 1_800_000_000.0)
+        fork = sessions.fork(ONE, 3, 1_800_000_000.0)
 
-        assert (made.source, made.seq) == (ONE, 3)
-        assert [e.event for e in sessions.entries(made.id)[0]][:3] == [
+        assert (fork.source, fork.seq) == (ONE, 3)
+        assert [e.event for e in sessions.entries(fork.id)[0]][:3] == [
             e.event for e in before[0][:3]
         ]
-        assert sessions.blob(made.id, blob) == b"all of it"
+        assert sessions.blob(fork.id, blob) == b"all of it"
         assert sessions.entries(ONE) == before
         with pytest.raises(BadInput, match="no event 9"):
             sessions.fork(ONE, 9, 1_800_000_000.0)
@@ -182,7 +182,7 @@ class SessionIndexContract:
 
         sessions.delete(ONE)
 
-        assert [each.id for each in sessions.sessions()] == [TWO]
+        assert [session.id for session in sessions.sessions()] == [TWO]
         assert not sessions.exists(f"{ONE}/child-1")
         assert sessions.blob(TWO, blob) == b"all of it"
         with pytest.raises(JournalError):

@@ -159,12 +159,12 @@ class SessionsOfLines:
 
     def fork(self, session: str, up_to: int | None, now: float) -> Fork:
         with self._files() as files:
-            made = files.fork(session, up_to, now)
-            directory = files.path(made.id)
-            blobs = {each.name: each.read_bytes() for each in directory.glob("blobs/*")}
+            fork = files.fork(session, up_to, now)
+            directory = files.path(fork.id)
+            blobs = {path.name: path.read_bytes() for path in directory.glob("blobs/*")}
             lines = (directory / FILE_NAME).read_bytes().split(b"\n")[:-1]
-        self._stored.put(made.id, lines, blobs)
-        return made
+        self._stored.put(fork.id, lines, blobs)
+        return fork
 
     def check(self, session: str) -> JournalCheck:
         with self._files() as files:

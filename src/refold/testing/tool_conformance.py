@@ -124,8 +124,8 @@ class CancelAtWait(Generic[T]):
     `reached` says whether there were that many.
     """
 
-    def __init__(self, work: Awaitable[T], scope: anyio.CancelScope, at: int) -> None:
-        self._work, self._scope, self._left = work, scope, at
+    def __init__(self, work: Awaitable[T], scope: anyio.CancelScope, wait: int) -> None:
+        self._work, self._scope, self._left = work, scope, wait
         self.reached = False
 
     def __await__(self) -> Generator[Any, Any, T]:
@@ -141,19 +141,19 @@ class CancelAtWait(Generic[T]):
                 self._scope.cancel()
             self._left -= 1
             try:
-                sent = yield waited_for
+                value = yield waited_for
             except BaseException as error:  # a cancellation: the work's to deal with
                 step = _throwing(inner, error)
             else:
-                step = _sending(inner, sent)
+                step = _sending(inner, value)
 
 
 def _throwing(inner: Any, error: BaseException) -> Callable[[], Any]:
     return lambda: inner.throw(error)
 
 
-def _sending(inner: Any, sent: Any) -> Callable[[], Any]:
-    return lambda: inner.send(sent)
+def _sending(inner: Any, value: Any) -> Callable[[], Any]:
+    return lambda: inner.send(value)
 
 
 async def cut_at_each_wait(
@@ -163,12 +163,12 @@ async def cut_at_each_wait(
 
     `check` is called after each. Returns how many waits there were.
     """
-    for at in range(most):
+    for wait in range(most):
         scope = anyio.CancelScope()
-        cut = CancelAtWait(work(), scope, at)
+        cut = CancelAtWait(work(), scope, wait)
         with scope:
             await cut
         check()
         if not cut.reached:
-            return at
+            return wait
     raise AssertionError(f"the work still waits after {most} waits")

@@ -118,8 +118,8 @@ def ollama_events(reply: Reply) -> Iterator[dict[str, Any]]:
     about = {"model": "llama-1", "created_at": "2026-01-01T00:00:00Z"}
 
     def part(message: dict[str, Any]) -> dict[str, Any]:
-        said = {"role": "assistant", "content": "", **message}
-        return {**about, "message": said, "done": False}
+        whole = {"role": "assistant", "content": "", **message}
+        return {**about, "message": whole, "done": False}
 
     for piece in pieces(reply.thinking):
         yield part({"thinking": piece})
@@ -168,8 +168,8 @@ def _anthropic_blocks(
         block = {"type": "thinking", "thinking": "", "signature": ""}
         yield block, [*thought, signature]
     if reply.text:
-        said = [{"type": "text_delta", "text": p} for p in pieces(reply.text)]
-        yield {"type": "text", "text": ""}, said
+        deltas = [{"type": "text_delta", "text": p} for p in pieces(reply.text)]
+        yield {"type": "text", "text": ""}, deltas
     for n, (name, arguments) in enumerate(reply.calls):
         block: dict[str, Any] = {
             "type": "tool_use",
@@ -203,8 +203,8 @@ def gemini_events(reply: Reply) -> Iterator[dict[str, Any]]:
     }
     about = {"modelVersion": "gemini-1", "responseId": "r-1"}
     for part in _parts(reply):
-        said = {"content": {"role": "model", "parts": [part]}, "index": 0}
-        yield {"candidates": [said], "usageMetadata": counts, **about}
+        candidate = {"content": {"role": "model", "parts": [part]}, "index": 0}
+        yield {"candidates": [candidate], "usageMetadata": counts, **about}
     stops = {"end": "STOP", "calls": "STOP", "length": "MAX_TOKENS"}
     last = {
         "content": {"role": "model", "parts": [{"text": ""}]},
@@ -241,12 +241,12 @@ def _events(reply: Reply) -> Iterator[dict[str, Any]]:
     yield {"type": "response.created", "response": begun}
     yield {"type": "response.in_progress", "response": begun}
     output = [*_items(reply)]
-    for index, (empty, whole, told) in enumerate(output):
-        at = {"output_index": index}
-        yield {"type": "response.output_item.added", **at, "item": empty}
-        for event in told:
-            yield {**event, **at, "item_id": whole["id"]}
-        yield {"type": "response.output_item.done", **at, "item": whole}
+    for index, (empty, whole, events) in enumerate(output):
+        position = {"output_index": index}
+        yield {"type": "response.output_item.added", **position, "item": empty}
+        for event in events:
+            yield {**event, **position, "item_id": whole["id"]}
+        yield {"type": "response.output_item.done", **position, "item": whole}
     status, more = _ends(reply)
     ended = {**about, "status": status, **more, "output": [i[1] for i in output]}
     yield {"type": f"response.{status}", "response": {**ended, "usage": _usage(reply)}}
@@ -264,22 +264,22 @@ def _items(reply: Reply) -> Iterator[_Item]:
         about = {"id": f"fc_{n}", "type": "function_call", "call_id": f"call_{n}"}
         whole = {**about, "name": name, "arguments": arguments, "status": "completed"}
         kind = "response.function_call_arguments"
-        told = [{"type": f"{kind}.delta", "delta": p} for p in pieces(arguments)]
+        deltas = [{"type": f"{kind}.delta", "delta": p} for p in pieces(arguments)]
         end = {"type": f"{kind}.done", "name": name, "arguments": arguments}
-        yield {**whole, "arguments": "", "status": "in_progress"}, whole, [*told, end]
+        yield {**whole, "arguments": "", "status": "in_progress"}, whole, [*deltas, end]
 
 
 def _reasoning(text: str) -> _Item:
     about = {"id": "rs_0", "type": "reasoning", "encrypted_content": "c2VhbGVk"}
-    part, at = {"type": "summary_text", "text": text}, {"summary_index": 0}
+    part, position = {"type": "summary_text", "text": text}, {"summary_index": 0}
     kind = "response.reasoning_summary"
-    told = [
-        {"type": f"{kind}_part.added", **at, "part": {**part, "text": ""}},
-        *({"type": f"{kind}_text.delta", **at, "delta": p} for p in pieces(text)),
-        {"type": f"{kind}_text.done", **at, "text": text},
-        {"type": f"{kind}_part.done", **at, "part": part},
+    events = [
+        {"type": f"{kind}_part.added", **position, "part": {**part, "text": ""}},
+        *({"type": f"{kind}_text.delta", **position, "delta": p} for p in pieces(text)),
+        {"type": f"{kind}_text.done", **position, "text": text},
+        {"type": f"{kind}_part.done", **position, "part": part},
     ]
-    return {**about, "summary": []}, {**about, "summary": [part]}, told
+    return {**about, "summary": []}, {**about, "summary": [part]}, events
 
 
 def _message(text: str) -> _Item:
@@ -290,18 +290,18 @@ def _message(text: str) -> _Item:
         "annotations": [],
         "logprobs": [],
     }
-    at = {"content_index": 0}
-    told: list[dict[str, Any]] = [
-        {"type": "response.content_part.added", **at, "part": {**part, "text": ""}},
+    position = {"content_index": 0}
+    events: list[dict[str, Any]] = [
+        {"type": "response.content_part.added", **position, "part": {**part, "text": ""}},
         *(
-            {"type": "response.output_text.delta", **at, "delta": p, "logprobs": []}
+            {"type": "response.output_text.delta", **position, "delta": p, "logprobs": []}
             for p in pieces(text)
         ),
-        {"type": "response.output_text.done", **at, "text": text, "logprobs": []},
-        {"type": "response.content_part.done", **at, "part": part},
+        {"type": "response.output_text.done", **position, "text": text, "logprobs": []},
+        {"type": "response.content_part.done", **position, "part": part},
     ]
     empty: dict[str, Any] = {**about, "status": "in_progress", "content": []}
-    return empty, {**about, "content": [part]}, told
+    return empty, {**about, "content": [part]}, events
 
 
 def _about() -> dict[str, Any]:

@@ -168,9 +168,9 @@ def _after(composer: Composer, edit: Edit) -> Composer:
         for _ in range(min(abs(edit.beyond), len(composer.history) + 1)):
             composer = older(composer) if edit.beyond < 0 else newer(composer)
         return composer
-    now = replace(composer, field=edit.field)
-    kept = composer.at >= 0 and edit.field.text == composer.field.text
-    return now if kept or is_same_place(now, composer) else _anew(composer, edit.field)
+    new = replace(composer, field=edit.field)
+    unchanged = composer.at >= 0 and edit.field.text == composer.field.text
+    return new if unchanged or is_same_place(new, composer) else _anew(composer, edit.field)
 
 
 def _recall(composer: Composer, text: str) -> TextField:

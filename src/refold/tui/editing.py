@@ -59,8 +59,10 @@ def type_into(field: TextField, text: str, history: Sequence[str] = ()) -> Edit:
 
 def insert_text(field: TextField, text: str) -> TextField:
     """Return the field with this text inserted at the cursor."""
-    at = field.at
-    return with_text_at(field, field.text[:at] + text + field.text[at:], at + len(text))
+    cursor = field.at
+    return with_text_at(
+        field, field.text[:cursor] + text + field.text[cursor:], cursor + len(text)
+    )
 
 
 def insert_paste(field: TextField, text: str) -> TextField:
@@ -72,9 +74,9 @@ def insert_paste(field: TextField, text: str) -> TextField:
     return insert_text(replace(field, pastes=(*field.pastes, clean)), sign)
 
 
-def with_text_at(field: TextField, text: str, at: int) -> TextField:
+def with_text_at(field: TextField, text: str, cursor: int) -> TextField:
     """Return the field with this text instead, as an edit that can be undone."""
-    return _editor().change(field, text, at)
+    return _editor().change(field, text, cursor)
 
 
 def _editor() -> "HeadlessEditor":

@@ -325,8 +325,8 @@ def _last_turns(entries: Sequence[Entry]) -> Sequence[Entry]:
     newest = entries[-_MAX_TAIL_EVENTS:]
     begins = (
         index
-        for index, each in enumerate(newest)
-        if isinstance(each.event, events.TurnStarted)
+        for index, entry in enumerate(newest)
+        if isinstance(entry.event, events.TurnStarted)
     )
     return newest[next(begins, len(newest)) :]
 

@@ -107,12 +107,12 @@ class HeadlessEditor:
                 return Edit(self._without_command(field))
             return Edit(self._field(field, pressed), self._buffer.beyond)
 
-    def change(self, field: TextField, text: str, at: int) -> TextField:
+    def change(self, field: TextField, text: str, cursor: int) -> TextField:
         """Return the field with this text instead, as an edit that can be undone."""
         self._write(field)
         with set_app(self._app):
             self._buffer.save_to_undo_stack()
-            self._buffer.document = Document(text, at)
+            self._buffer.document = Document(text, cursor)
             return self._field(field, ())
 
     def _without_command(self, field: TextField) -> TextField:
@@ -129,7 +129,7 @@ class HeadlessEditor:
         begun = begun or vi.waiting_for_digraph
         typed = "".join(key.data for key in pressed)
         buffer.limit_undo()
-        kept = self._read(_SESSION_FIELDS)
+        values = self._read(_SESSION_FIELDS)
         return replace(
             before,
             text=buffer.text,
@@ -138,7 +138,7 @@ class HeadlessEditor:
             pending=before.pending + typed if begun else "",
             selected=tuple(buffer.document.selection_ranges()),
             edit=_Memory(self._read(_OF_TEXT), tuple(processor.key_buffer)),
-            kept=before.kept if kept == self._session_values(before) else _Memory(kept),
+            kept=before.kept if values == self._session_values(before) else _Memory(values),
         )
 
     def _write(self, field: TextField, *, emacs: bool = False) -> None:
@@ -154,8 +154,8 @@ class HeadlessEditor:
         self._put(_SESSION_FIELDS, self._session_values(field))
 
     def _session_values(self, field: TextField) -> tuple[Any, ...]:
-        kept = field.kept
-        return kept.values if isinstance(kept, _Memory) else self._new_session
+        memory = field.kept
+        return memory.values if isinstance(memory, _Memory) else self._new_session
 
     def _read(self, names: _Names) -> tuple[Any, ...]:
         return tuple(

@@ -118,29 +118,29 @@ class Questions:
         """Ask, and wait. `search` searches a list; `on_move` gets the selected item."""
         number = next(self._numbers)
         self._lists[number] = search, on_move
-        event, found = anyio.Event(), list[Answer | Picked]()
-        self._open[number] = event, found
+        event, answers = anyio.Event(), list[Answer | Picked]()
+        self._open[number] = event, answers
         self._post(asked(number, self._clock()))
         try:
             await event.wait()
-            return found[0]
+            return answers[0]
         finally:
             del self._open[number], self._lists[number]
-            if not found:
+            if not answers:
                 self._post(Withdrawn(number))
 
-    def take(self, said: Answer | Picked | Selected) -> None:
-        if not isinstance(said, Selected):
-            self._set_answer(said)
+    def take(self, command: Answer | Picked | Selected) -> None:
+        if not isinstance(command, Selected):
+            self._set_answer(command)
             return
-        _, on_move = self._lists.get(said.number, (None, None))
+        _, on_move = self._lists.get(command.number, (None, None))
         if on_move is not None:
-            on_move(said.id)
+            on_move(command.id)
 
     def _set_answer(self, answer: Answer | Picked) -> None:
         if (waiting := self._open.get(answer.number)) is not None:
-            event, found = waiting
-            found.append(answer)
+            event, answers = waiting
+            answers.append(answer)
             event.set()
 
     async def search(self, number: int, query: str) -> None:
@@ -191,10 +191,10 @@ class ScreenReader:
         return _key_or_text(await self._ask(prompt, menu=menu))
 
     async def choice(self, prompt: Line, keys: str) -> str | Key:
-        found = await self._ask(prompt, keys=keys)
-        if found.key:
-            return _KEY_NAMES[found.key]
-        return found.text if found.text and found.text in keys else ""
+        answer = await self._ask(prompt, keys=keys)
+        if answer.key:
+            return _KEY_NAMES[answer.key]
+        return answer.text if answer.text and answer.text in keys else ""
 
     async def edit(self, text: str, command: tuple[str, ...], name: str) -> str:
         return await self._edit(text, command, name)
@@ -209,14 +209,14 @@ class ScreenReader:
             if on_move is not None:
                 on_move(picker_at(picker, id_))
 
-        found = await self._questions.ask(
+        answer = await self._questions.ask(
             lambda number, at: AskedToPick(number, picker), search, move
         )
-        if not isinstance(found, Picked) or not found.id:
+        if not isinstance(answer, Picked) or not answer.id:
             return None
-        chosen, dial = picker_at(picker, found.id), picker.dial
-        if dial is not None and found.dial in dial.values:
-            chosen = replace(chosen, dial=replace(dial, at=dial.values.index(found.dial)))
+        chosen, dial = picker_at(picker, answer.id), picker.dial
+        if dial is not None and answer.dial in dial.values:
+            chosen = replace(chosen, dial=replace(dial, at=dial.values.index(answer.dial)))
         return chosen
 
     @contextmanager
@@ -235,12 +235,12 @@ class ScreenReader:
     ) -> Answer:  # fmt: skip
         body, follows = tuple(self._body), self._shown > 0
         self._shown = len(body)
-        found = await self._questions.ask(
+        answer = await self._questions.ask(
             lambda number, at: Asked(
                 number, body, prompt, keys, text, many, follows, at, menu
             )
         )
-        return found if isinstance(found, Answer) else Answer(found.number, key="esc")
+        return answer if isinstance(answer, Answer) else Answer(answer.number, key="esc")
 
 
 class ScreenContext(ConsoleContext):
@@ -336,8 +336,8 @@ def _for_rows(look: TerminalCapabilities, room: Callable[[], int]) -> TerminalCa
     return replace(look, room=room, width=room, height=lambda: _QUESTION_ROWS, moves=False)
 
 
-def _key_or_text(found: Answer) -> str | Key:
-    return _KEY_NAMES.get(found.key, found.text)
+def _key_or_text(answer: Answer) -> str | Key:
+    return _KEY_NAMES.get(answer.key, answer.text)
 
 
 def _wait_for_enter() -> None:

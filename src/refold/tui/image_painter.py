@@ -158,13 +158,13 @@ class ImagePainter:
             return "", ""
         now = dict[tuple[str, int], Placed]()
         for image in images_in_rows(rows):
-            at = next(n for n in range(len(rows) + 1) if (image.image, n) not in now)
+            place = next(n for n in range(len(rows) + 1) if (image.image, n) not in now)
             if image.image in self._sizes:
-                now[image.image, at] = image
+                now[image.image, place] = image
         if self.protocol == "iterm":
             return "", "".join(self._inline(now, written))
-        sent = "".join(self._transmissions(now))
-        return sent, "".join(self._put(now, written, moved=moved))
+        uploads = "".join(self._transmissions(now))
+        return uploads, "".join(self._put(now, written, moved=moved))
 
     def _transmissions(self, now: Mapping[tuple[str, int], Placed]) -> Iterator[str]:
         for name in dict.fromkeys(image for image, _ in now):
@@ -180,30 +180,34 @@ class ImagePainter:
                 )
                 yield f"\x1b_G{head};{code[start : start + _CHUNK_CHARS]}\x1b\\"
         shown = {image for image, _ in now}
-        for name in [each for each in self._sent if each not in shown]:
+        for name in [key for key in self._sent if key not in shown]:
             if len(self._sent) > _MAX_TERMINAL_IMAGES:
                 yield f"\x1b_Ga=d,d=I,i={self._sent.pop(name)},q=2\x1b\\"
 
     def _put(
         self, now: Mapping[tuple[str, int], Placed], written: frozenset[int], *, moved: bool
     ) -> Iterator[str]:
-        for (name, at), _ in self._placed.items():
-            if (name, at) not in now and name in self._sent:
-                yield f"\x1b_Ga=d,d=i,i={self._sent[name]},p={at + 1},q=2\x1b\\"
+        for (name, place), _ in self._placed.items():
+            if (name, place) not in now and name in self._sent:
+                yield f"\x1b_Ga=d,d=i,i={self._sent[name]},p={place + 1},q=2\x1b\\"
         before, self._placed = self._placed, dict[tuple[str, int], Placed]()
-        for (name, at), each in now.items():
+        for (name, place), image in now.items():
             if name not in self._sent:
                 continue  # its bytes are not sent yet
-            self._placed[name, at] = each
-            if moved or before.get((name, at)) != each or _is_overwritten(each, written):
-                yield self._order(each, at)
+            self._placed[name, place] = image
+            if (
+                moved
+                or before.get((name, place)) != image
+                or _is_overwritten(image, written)
+            ):
+                yield self._order(image, place)
 
-    def _order(self, image: Placed, at: int) -> str:
+    def _order(self, image: Placed, place: int) -> str:
         size = self._sizes[image.image]
         begin = size.height * image.first // image.rows
         end = max(size.height * (image.last + 1) // image.rows, begin + 1)
         order = (
-            f"a=p,i={self._sent[image.image]},p={at + 1},x=0,y={begin},w={size.width},"
+            f"a=p,i={self._sent[image.image]},p={place + 1},x=0,y={begin},w={size.width},"
             f"h={end - begin},c={image.columns},r={image.last - image.first + 1},C=1,q=2"
         )
         return f"{_to(image)}\x1b_G{order}\x1b\\"

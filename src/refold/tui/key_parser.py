@@ -63,12 +63,12 @@ class Keyboard:
         self._rest = ""  # an incomplete sequence
         self._decoder = getincrementaldecoder("utf-8")(errors="ignore")
 
-    def feed(self, data: bytes, at: float) -> list[Message]:
+    def feed(self, data: bytes, time: float) -> list[Message]:
         self._rest += self._decoder.decode(data)
         messages = list[Message]()
         place = 0
         while place < len(self._rest):
-            if (read := _read(self._rest, place, at)) is None:
+            if (read := _read(self._rest, place, time)) is None:
                 break
             message, place = read
             if message is not None:
@@ -76,13 +76,13 @@ class Keyboard:
         self._rest = self._rest[place:]
         return messages
 
-    def flush(self, at: float) -> list[Message]:
+    def flush(self, time: float) -> list[Message]:
         """End the input for now: an Esc is the key Esc, or Alt with the next key."""
         rest, messages = self._rest, list[Message]()
         if rest in ("\x1b", "\x1b\x1b"):
-            messages.extend(Key("esc", at) for _ in rest)
+            messages.extend(Key("esc", time) for _ in rest)
         elif len(rest) == 2:
-            messages.append(Key(f"alt+{rest[1]}", at))
+            messages.append(Key(f"alt+{rest[1]}", time))
         elif len(rest) < _MAX_REPLY_CHARS or rest.startswith(_PASTE):
             return []  # the line is slow: the rest is still to come
         self._rest = ""
@@ -92,26 +92,26 @@ class Keyboard:
 _Read = tuple[Message | None, int]  # and where the next one begins
 
 
-def _read(text: str, place: int, at: float) -> _Read | None:
+def _read(text: str, place: int, time: float) -> _Read | None:
     """Return the message at this place, or None if it is incomplete."""
     if letters := _LETTERS_PATTERN.match(text, place):
-        return Typed(letters[0], at), letters.end()
+        return Typed(letters[0], time), letters.end()
     if text[place] != "\x1b":
-        return Key(_control(text[place]), at), place + 1
+        return Key(_control(text[place]), time), place + 1
     after = text[place + 1 : place + 2]
     match after:
         case "":
             return None
         case "[":
-            return _sequence(text, place, at)
+            return _sequence(text, place, time)
         case "O":
-            return _ss3(text, place, at)
+            return _ss3(text, place, time)
         case "\x1b":
-            return _after_esc(text, place, at)
+            return _after_esc(text, place, time)
         case "]" | "P" | "_":
-            return _reply(text, place, at)
+            return _reply(text, place, time)
         case _:
-            return Key(f"alt+{_control(after)}", at), place + 2
+            return Key(f"alt+{_control(after)}", time), place + 2
 
 
 def _control(letter: str) -> str:
@@ -124,62 +124,62 @@ def _control(letter: str) -> str:
     return _SAME_KEYS.get(name, name)
 
 
-def _after_esc(text: str, place: int, at: float) -> _Read | None:
+def _after_esc(text: str, place: int, time: float) -> _Read | None:
     """Read Esc twice, or Alt with a sequence."""
     third = text[place + 2 : place + 3]
     if not third:
         return None
     if third in ("[", "O"):
-        if (read := _read(text, place + 1, at)) is None:
+        if (read := _read(text, place + 1, time)) is None:
             return None
         if isinstance(read[0], Key):
-            return Key(f"alt+{read[0].name}", at), read[1]
-    return Key("esc", at), place + 1
+            return Key(f"alt+{read[0].name}", time), read[1]
+    return Key("esc", time), place + 1
 
 
-def _ss3(text: str, place: int, at: float) -> _Read | None:
+def _ss3(text: str, place: int, time: float) -> _Read | None:
     final = text[place + 2 : place + 3]
     if not final:
         return None
     if "j" <= final <= "y":  # the keypad, in application mode
-        return Typed(chr(ord(final) - 64), at), place + 3
+        return Typed(chr(ord(final) - 64), time), place + 3
     name = _SS3_KEYS.get(final)
-    return (Key(name, at) if name else None), place + 3
+    return (Key(name, time) if name else None), place + 3
 
 
-def _reply(text: str, place: int, at: float) -> _Read | None:
+def _reply(text: str, place: int, time: float) -> _Read | None:
     """Read a reply to another program, which is dropped, or Alt with a letter."""
     if len(text) == place + 2:
         return None
     if not _REPLY_PATTERN.match(text, place):
-        return Key(f"alt+{text[place + 1]}", at), place + 2
+        return Key(f"alt+{text[place + 1]}", time), place + 2
     end = _REPLY_END.search(text, place + 2)
     return (None, end.end()) if end else None
 
 
-def _sequence(text: str, place: int, at: float) -> _Read | None:
+def _sequence(text: str, place: int, time: float) -> _Read | None:
     if text.startswith(_PASTE, place):
         begin = place + len(_PASTE)
         end = text.find(_PASTE_END, begin)
-        return (Paste(text[begin:end], at), end + len(_PASTE_END)) if end >= 0 else None
+        return (Paste(text[begin:end], time), end + len(_PASTE_END)) if end >= 0 else None
     if text.startswith("\x1b[[", place):  # F1 to F5 of the Linux console
         if len(text) < place + 4:
             return None
         number = ord(text[place + 3]) - 64
-        return (Key(f"f{number}", at) if 1 <= number <= 5 else None), place + 4
+        return (Key(f"f{number}", time) if 1 <= number <= 5 else None), place + 4
     if shifted := _RXVT_PATTERN.match(text, place):
         name = _NUMBERED_KEYS.get(_number(shifted[1]))
-        return (Key(f"shift+{name}", at) if name else None), shifted.end()
+        return (Key(f"shift+{name}", time) if name else None), shifted.end()
     if (match := _CSI_PATTERN.match(text, place)) is None:
         begun = _CSI_BEGUN.match(text, place)
         return None if begun and begun.end() == len(text) else (None, place + 2)
     if match[3] == "M" and not match[1]:  # a click as it was told before SGR: three letters
         end = match.end() + 3
         return (None, end) if len(text) >= end else None
-    return (None if match[2] else _key_by_params(match[1], match[3], at)), match.end()
+    return (None if match[2] else _key_by_params(match[1], match[3], time)), match.end()
 
 
-def _key_by_params(params: str, final: str, at: float) -> Message | None:
+def _key_by_params(params: str, final: str, time: float) -> Message | None:
     if params.startswith("<"):
         return _mouse(params[1:], final)
     if not re.fullmatch(r"[\d;:]*", params):
@@ -192,9 +192,9 @@ def _key_by_params(params: str, final: str, at: float) -> Message | None:
         return None
     match final:
         case "u":
-            return _key_by_code(first, modifiers, at)
+            return _key_by_code(first, modifiers, time)
         case "~" if first[0] == 27 and len(fields) > 2:
-            return _key_by_code(fields[2], modifiers, at)
+            return _key_by_code(fields[2], modifiers, time)
         case "~" | "^":
             name = _NUMBERED_KEYS.get(first[0], "")
             modifiers |= _CTRL if final == "^" else 0
@@ -202,14 +202,14 @@ def _key_by_params(params: str, final: str, at: float) -> Message | None:
             return None  # a report of the cursor position
         case _:
             name = _FINAL_KEYS.get(final, "")
-    return Key(_with(modifiers, name), at) if name else None
+    return Key(_with(modifiers, name), time) if name else None
 
 
-def _key_by_code(codes: list[int], modifiers: int, at: float) -> Message | None:
+def _key_by_code(codes: list[int], modifiers: int, time: float) -> Message | None:
     """Return a key by its codes: plain, with Shift, on an English keyboard."""
     code, shifted, english = (*codes, 0, 0)[:3]
     if name := _CODED_KEYS.get(code):
-        return Key(_with(modifiers, name), at)
+        return Key(_with(modifiers, name), time)
     if 0 <= code - _KEYPAD < len(_ON_KEYPAD):
         letter = _ON_KEYPAD[code - _KEYPAD]
     elif not 32 <= code < 0x110000 or code in _PRIVATE_CODES or 0xD800 <= code < 0xE000:
@@ -218,14 +218,14 @@ def _key_by_code(codes: list[int], modifiers: int, at: float) -> Message | None:
         letter = chr(code)
     upper = chr(shifted) if 32 <= shifted < 0xD800 else letter.upper()
     if not modifiers & ~_SHIFT:
-        return Typed(upper if modifiers & _SHIFT else letter, at)
+        return Typed(upper if modifiers & _SHIFT else letter, time)
     if modifiers & _CTRL and not letter.isascii() and 32 <= english < 127:
         letter = chr(english)
     if modifiers & _SHIFT and (not letter.isalpha() or not modifiers & _CTRL):
         modifiers, letter = (
             (modifiers & ~_SHIFT, upper) if upper != letter else (modifiers, letter)
         )
-    return Key(_with(modifiers, letter), at)
+    return Key(_with(modifiers, letter), time)
 
 
 def _with(modifiers: int, name: str) -> str:

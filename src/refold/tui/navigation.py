@@ -24,8 +24,8 @@ _WHEEL_ROWS = 3  # rows per turn of the wheel
 
 
 def scroll(model: Model, action: str) -> Updated:
-    at, seen = areas(model), model.watching or model
-    page = max(at.height - 2, 1)
+    layout, pane = areas(model), model.watching or model
+    page = max(layout.height - 2, 1)
     by = {
         "scroll_up": -1, "scroll_down": 1, "page_up": -page, "page_down": page,
     }.get(action, 0)  # fmt: skip
@@ -33,7 +33,7 @@ def scroll(model: Model, action: str) -> Updated:
         return _with_anchor(model, Anchor(0)), ()
     if action == "end":
         return _with_anchor(model, None), ()
-    anchor = scroll_anchor(seen.transcript, seen.anchor, by, at.room, at.height)
+    anchor = scroll_anchor(pane.transcript, pane.anchor, by, layout.room, layout.height)
     return _with_anchor(model, anchor), ()
 
 
@@ -51,15 +51,15 @@ def select(model: Model, step: int) -> Model:
     if model.focus == "transcript":
         selected = max(0, min(model.selected + step, many - 1))
     else:
-        at = areas(model)
-        _, items = visible_rows(model.transcript, model.anchor, at.room, at.height)
+        layout = areas(model)
+        _, items = visible_rows(model.transcript, model.anchor, layout.room, layout.height)
         selected = items[-1] if items else many - 1
     return _show_item(replace(model, focus="transcript", selected=selected), selected)
 
 
 def _show_item(model: Model, item: int) -> Model:
-    at = areas(model)
-    _, items = visible_rows(model.transcript, model.anchor, at.room, at.height)
+    layout = areas(model)
+    _, items = visible_rows(model.transcript, model.anchor, layout.room, layout.height)
     return model if item in items else replace(model, anchor=Anchor(item))
 
 
@@ -104,15 +104,15 @@ def mouse(model: Model, event: Mouse) -> Updated:
         by = -_WHEEL_ROWS if event.kind == "wheel_up" else _WHEEL_ROWS
         if isinstance(model.overlay, Dialog):
             return dialog_scrolled(model, model.overlay, by), ()
-        at, seen = areas(model), model.watching or model
-        anchor = scroll_anchor(seen.transcript, seen.anchor, by, at.room, at.height)
+        layout, pane = areas(model), model.watching or model
+        anchor = scroll_anchor(pane.transcript, pane.anchor, by, layout.room, layout.height)
         return _with_anchor(model, anchor), ()
-    at = areas(model)
-    if model.overlay is not None or model.watching or event.row >= at.height:
+    layout = areas(model)
+    if model.overlay is not None or model.watching or event.row >= layout.height:
         return model, ()
-    if event.column >= at.room:
+    if event.column >= layout.room:
         return (replace(model, focus="panel"), ()) if model.panel else (model, ())
-    _, items = visible_rows(model.transcript, model.anchor, at.room, at.height)
+    _, items = visible_rows(model.transcript, model.anchor, layout.room, layout.height)
     if event.row < len(items) and _opens(model.transcript.item(items[event.row])):
         return _flip(model, items[event.row]), ()
     return model, ()
@@ -142,35 +142,35 @@ def find(model: Model, words: str, step: int = -1, start: int | None = None) -> 
     """Show the next item with these words; without `start`, search from the newest."""
     last = len(model.transcript) - 1
     begin = last if start is None else start
-    found = None
+    item = None
     if words and 0 <= begin <= last:
-        found = find_item(model.transcript, words, begin, step)
-    now = (
+        item = find_item(model.transcript, words, begin, step)
+    current = (
         model.overlay.at
         if isinstance(model.overlay, TextSearch) and start is not None
         else -1
     )
     finding = TextSearch(
-        field_of(words), now if found is None else found, bool(words) and found is None
+        field_of(words), current if item is None else item, bool(words) and item is None
     )
     model = replace(model, overlay=finding)
-    return (model if found is None else _show_match(model, found, words)), ()
+    return (model if item is None else _show_match(model, item, words)), ()
 
 
 def _show_match(model: Model, item: int, words: str) -> Model:
     """Scroll to the last row with these words in the item, which is opened if necessary."""
-    at, wanted = areas(model), words.casefold()
+    layout, wanted = areas(model), words.casefold()
     transcript = model.transcript
-    if (match := _match(transcript, item, at.room, wanted)) is None:
+    if (match := _match(transcript, item, layout.room, wanted)) is None:
         opened = replace(transcript, flipped=transcript.flipped ^ {item})
-        if (match := _match(opened, item, at.room, wanted)) is None:
+        if (match := _match(opened, item, layout.room, wanted)) is None:
             return _show_item(model, item)
         model, transcript = replace(model, transcript=opened), opened
-    rows, items = visible_rows(transcript, model.anchor, at.room, at.height)
-    seen = (bare([row]) for row, of in zip(rows, items, strict=True) if of == item)
-    if any(wanted in each.casefold() for each in seen):
+    rows, items = visible_rows(transcript, model.anchor, layout.room, layout.height)
+    texts = (bare([row]) for row, of in zip(rows, items, strict=True) if of == item)
+    if any(wanted in text.casefold() for text in texts):
         return model
-    return replace(model, anchor=Anchor(item, max(match - at.height // 2, 0)))
+    return replace(model, anchor=Anchor(item, max(match - layout.height // 2, 0)))
 
 
 def _match(transcript: Transcript, item: int, room: int, wanted: str) -> int | None:

@@ -50,12 +50,12 @@ class Completer:
         self._before = before
         if self._looking:
             return
-        self._looking, done = True, None
+        self._looking, text = True, None
         try:
-            while done != self._before:
-                done = self._before
-                offers = await anyio.to_thread.run_sync(self._find_offers, done)
-                self._post(Offered(done, offers))
+            while text != self._before:
+                text = self._before
+                offers = await anyio.to_thread.run_sync(self._find_offers, text)
+                self._post(Offered(text, offers))
         finally:
             self._looking = False
 
@@ -101,10 +101,10 @@ def _item(id_: str, name: str, about: str) -> PickerItem:
 
     def row(room: int) -> Line:
         shown = cut(f"{name:<{_NAME_CELLS}}" if cells(name) == len(name) else name, room)
-        rest = room - cells(shown) - 2
+        left = room - cells(shown) - 2
         return (
             ("plain", shown),
-            ("dim", f"  {cut(about, rest)}" if rest > 8 and about else ""),
+            ("dim", f"  {cut(about, left)}" if left > 8 and about else ""),
         )
 
     return PickerItem(id_, row, f"{name} {about}")

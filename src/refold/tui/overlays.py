@@ -79,8 +79,8 @@ def _open_dialog(message: Asked) -> Dialog:
 def dialog_key(model: Model, dialog: Dialog, key: str) -> Updated:
     asked = dialog.asked
     if key in _PAGE_KEYS:
-        _, seen = _body_size(model, dialog)
-        return dialog_scrolled(model, dialog, _PAGE_KEYS[key](max(seen - 1, 1))), ()
+        _, height = _body_size(model, dialog)
+        return dialog_scrolled(model, dialog, _PAGE_KEYS[key](max(height - 1, 1))), ()
     if asked.keys or key in ("esc", "ctrl+c", "ctrl+d"):
         if key in ("esc", "ctrl+c", "ctrl+d", "shift+tab"):
             return _answer(model, Answer(asked.number, key=key))
@@ -98,25 +98,25 @@ def dialog_key(model: Model, dialog: Dialog, key: str) -> Updated:
     return replace(model, overlay=replace(dialog, field=field)), ()
 
 
-def dialog_letters(model: Model, dialog: Dialog, text: str, at: float) -> Updated:
+def dialog_letters(model: Model, dialog: Dialog, text: str, now: float) -> Updated:
     asked = dialog.asked
     if not asked.keys:
         field = type_into(dialog.field, text).field
         return replace(model, overlay=replace(dialog, field=field)), ()
-    if len(text) > 1 or at - model.typed_at < CALM_SECONDS:
+    if len(text) > 1 or now - model.typed_at < CALM_SECONDS:
         hint = "That key came while you were typing: wait a moment, then press it again."
-        return replace(model, hint=hint, typed_at=at), ()
+        return replace(model, hint=hint, typed_at=now), ()
     return _answer(model, Answer(asked.number, text))
 
 
-def menu_key(model: Model, dialog: Dialog, key: str, at: float) -> Updated | None:
+def menu_key(model: Model, dialog: Dialog, key: str, now: float) -> Updated | None:
     """Press a key at a question that came by itself. None: the key is for the input."""
     menu = dialog.menu or Menu()
     if key in _PAGE_KEYS:
         return dialog_key(model, dialog, key)
-    pressed = press_key(menu, key, typed=_has_text(model, dialog), calm=is_calm(model, at))
+    pressed = press_key(menu, key, typed=_has_text(model, dialog), calm=is_calm(model, now))
     if pressed.action != "select":
-        model = replace(model, typed_at=at)
+        model = replace(model, typed_at=now)
     number, dialog = dialog.asked.number, replace(dialog, menu=pressed.menu)
     model = replace(model, overlay=dialog)
     match pressed.action:
@@ -134,14 +134,14 @@ def menu_key(model: Model, dialog: Dialog, key: str, at: float) -> Updated | Non
 
 
 def menu_text(
-    model: Model, dialog: Dialog, text: str, at: float, *, pasted: bool = False
+    model: Model, dialog: Dialog, text: str, now: float, *, pasted: bool = False
 ) -> tuple[Updated, str]:
     """Type text at such a question; return also the part that is for the input."""
     menu = dialog.menu or Menu()
-    calm = is_calm(model, at) and (menu.free_text or not pasted)
+    calm = is_calm(model, now) and (menu.free_text or not pasted)
     pressed = type_text(menu, text, typed=_has_text(model, dialog), calm=calm)
     dialog = replace(dialog, menu=pressed.menu)
-    model = replace(model, overlay=dialog, typed_at=at)
+    model = replace(model, overlay=dialog, typed_at=now)
     match pressed.action:
         case "answer":
             return _answer(model, Answer(dialog.asked.number, pressed.value)), ""
@@ -154,10 +154,10 @@ def menu_text(
             return (model, ()), ""
 
 
-def is_calm(model: Model, at: float) -> bool:
+def is_calm(model: Model, now: float) -> bool:
     """Return True if the question was shown, and no key came, for long enough."""
-    asked_at = model.overlay.asked.at if isinstance(model.overlay, Dialog) else at
-    return at - max(asked_at, model.typed_at) >= CALM_SECONDS
+    asked_at = model.overlay.asked.at if isinstance(model.overlay, Dialog) else now
+    return now - max(asked_at, model.typed_at) >= CALM_SECONDS
 
 
 def _has_text(model: Model, dialog: Dialog) -> bool:
@@ -166,8 +166,8 @@ def _has_text(model: Model, dialog: Dialog) -> bool:
 
 
 def dialog_scrolled(model: Model, dialog: Dialog, by: int) -> Model:
-    many, seen = _body_size(model, dialog)
-    scroll = max(0, min(dialog.scroll + by, many - seen))
+    many, height = _body_size(model, dialog)
+    scroll = max(0, min(dialog.scroll + by, many - height))
     return replace(model, overlay=replace(dialog, scroll=scroll))
 
 
@@ -248,12 +248,12 @@ def dialog_rows(model: Model, dialog: Dialog) -> tuple[list[Line], tuple[int, in
         if menu.choices or drafts or not (calm or typed):
             above_input = [row]
     body = [part for row in asked.body for part in _break_row(row, room)]
-    many, seen = _body_size(model, dialog)
-    start = max(0, min(dialog.scroll, many - seen))
+    many, height = _body_size(model, dialog)
+    start = max(0, min(dialog.scroll, many - height))
     rows: list[Line] = [(("warn", "─" * model.width),)]
-    rows += _indent(body[start : start + seen])
-    if many > seen:
-        left = f"rows {start + 1}–{start + seen} of {many} · PgUp PgDn scroll"
+    rows += _indent(body[start : start + height])
+    if many > height:
+        left = f"rows {start + 1}–{start + height} of {many} · PgUp PgDn scroll"
         rows.append((("dim", f" {left}"),))
     prompt = [part for row in _lines(asked.prompt) for part in _break_row(row, room)]
     *above, last = prompt or [()]

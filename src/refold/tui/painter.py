@@ -43,27 +43,27 @@ def paint(
     text, written, moved = "", frozenset[int](), False
     if Painted(frame.rows, frame.cursor, width) != before:
         text, written, moved = _text(frame, width, before, look)
-    sent, put = ("", "")
+    uploads, put = ("", "")
     if images is not None:
-        sent, put = images.orders(frame.rows, written, moved=moved)
+        uploads, put = images.orders(frame.rows, written, moved=moved)
     if put:  # the cursor returns to its place in the text
         text = f"{text}{_KEEP}{put}{_BACK}"
-    return f"{sent}{_BEGIN}{text}{_END}" if text else sent
+    return f"{uploads}{_BEGIN}{text}{_END}" if text else uploads
 
 
 def _text(
     frame: Frame, width: int, before: Painted | None, look: TerminalCapabilities
 ) -> tuple[str, frozenset[int], bool]:
     """Return what to write, the rows written, and whether the terminal scrolled."""
-    out, written = list[str](), set[int]()
+    parts, written = list[str](), set[int]()
     known = before is not None and before.width == width
     shown: list[Line | None] = list(before.rows) if before and known else []
     if not known or len(shown) != len(frame.rows):
-        out.append("\x1b[0m\x1b[2J")
+        parts.append("\x1b[0m\x1b[2J")
         shown = [()] * len(frame.rows)
-    begun = len(out)
-    shown = _scroll(shown, frame.rows, out)
-    moved = len(out) > begun
+    begun = len(parts)
+    shown = _scroll(shown, frame.rows, parts)
+    moved = len(parts) > begun
     for index, row in enumerate(frame.rows):
         if row != shown[index]:
             written.add(index)
@@ -71,21 +71,21 @@ def _text(
             full = sum(cells(text) for _, text in row) >= width
             # At the last column, erasing to the end of the row would erase its last
             # character.
-            out.append(f"\x1b[{index + 1};1H{text}{'' if full else _ERASE_LINE}")
-    changed = bool(out)
+            parts.append(f"\x1b[{index + 1};1H{text}{'' if full else _ERASE_LINE}")
+    changed = bool(parts)
     if frame.cursor is None:
         if changed or before is None or before.cursor is not None:
-            out.append("\x1b[?25l")
+            parts.append("\x1b[?25l")
     else:
         row, column = frame.cursor
-        out.append(f"\x1b[{row + 1};{min(column, width - 1) + 1}H\x1b[?25h")
+        parts.append(f"\x1b[{row + 1};{min(column, width - 1) + 1}H\x1b[?25h")
         if changed:
-            out.insert(0, "\x1b[?25l")
-    return "".join(out), frozenset(written), moved
+            parts.insert(0, "\x1b[?25l")
+    return "".join(parts), frozenset(written), moved
 
 
 def _scroll(
-    shown: Sequence[Line | None], wanted: Sequence[Line], out: list[str]
+    shown: Sequence[Line | None], wanted: Sequence[Line], parts: list[str]
 ) -> list[Line | None]:
     """Scroll the terminal if that saves painting; return the rows it shows then."""
     rows = list(shown)
@@ -101,7 +101,7 @@ def _scroll(
         if same >= _MIN_SCROLLED_ROWS and any(wanted[first : first + same]):
             end = first + same + by - 1
             down = "\n" * by  # at the last row of the region: every terminal scrolls then
-            out.append(f"\x1b[{first + 1};{end + 1}r\x1b[{end + 1};1H{down}\x1b[r")
+            parts.append(f"\x1b[{first + 1};{end + 1}r\x1b[{end + 1};1H{down}\x1b[r")
             return [
                 *rows[:first],
                 *rows[first + by : end + 1],

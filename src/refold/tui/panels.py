@@ -66,8 +66,8 @@ def _todos(model: Model, room: int) -> Iterator[PanelEntry]:
     todos = model.screen.view.conversation.todos
     if not todos:
         yield PanelEntry("", (line("No todos yet.", "dim"),))
-    for at, row in enumerate(checklist(todos, room)):
-        yield PanelEntry(str(at), (row,))
+    for index, row in enumerate(checklist(todos, room)):
+        yield PanelEntry(str(index), (row,))
 
 
 def _tasks(model: Model, room: int) -> Iterator[PanelEntry]:
@@ -83,8 +83,8 @@ def _tasks(model: Model, room: int) -> Iterator[PanelEntry]:
     tasks = with_names(ordered, model.screen.view)
     rows = task_rows(tasks, room)
     for index, (task, row) in enumerate(zip(tasks, rows, strict=True)):
-        here = index == model.panel_row and model.focus == "panel"
-        whole = task_lines(task, room) if here else [row]
+        selected = index == model.panel_row and model.focus == "panel"
+        whole = task_lines(task, room) if selected else [row]
         parts = [part for each in whole for part in hard_wrap(each, room)]
         yield PanelEntry(str(task.id), tuple(parts))
     yield PanelEntry("", (truncate(line(count_line(tasks), "dim"), room),))

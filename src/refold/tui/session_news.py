@@ -52,13 +52,13 @@ def add_loaded(model: Model, message: Loaded) -> Updated:
     screen, old = replace(message.screen, window=model.screen.window), model.transcript
     printed = [item for item in old.items if isinstance(item, CommandRows)]
     items = Log[Item]([*screen.done, *printed])
-    more = len(items) - len(old.items) if len(old.items) > len(printed) else 0
+    shift = len(items) - len(old.items) if len(old.items) > len(printed) else 0
     transcript = replace(
         old, items=items, open=_calls(screen), coming=screen.coming,
-        flipped=frozenset(index + more for index in old.flipped), memo=Memo(),
+        flipped=frozenset(index + shift for index in old.flipped), memo=Memo(),
     )  # fmt: skip
-    anchor = model.anchor and replace(model.anchor, item=model.anchor.item + more)
-    selected = model.selected + more if model.selected >= 0 else -1
+    anchor = model.anchor and replace(model.anchor, item=model.anchor.item + shift)
+    selected = model.selected + shift if model.selected >= 0 else -1
     images = images_in(screen.done)
     return replace(
         model, screen=screen, transcript=transcript, anchor=anchor, selected=selected,

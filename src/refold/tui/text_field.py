@@ -85,25 +85,25 @@ def clear(field: TextField) -> TextField:
 
 def lay_out(field: TextField, room: int) -> FieldLayout:
     """Return the field on rows of `room` cells; the cursor is always on one of them."""
-    rows, at, cursor = _Rows(max(room, 2)), 0, (0, 0)
+    rows, index, cursor = _Rows(max(room, 2)), 0, (0, 0)
     for text, span in _clusters(field):
-        here = at <= field.at < at + span
-        if span > 1 and text.isascii() and not here:  # a run
+        has_cursor = index <= field.at < index + span
+        if span > 1 and text.isascii() and not has_cursor:  # a run
             rows.put_narrow(text)
-            at += span
+            index += span
             continue
         parts = [("", 0)] if text == "\n" else list(letters(text))
         rows.make_room(parts[0][1])
-        if here:
+        if has_cursor:
             cursor = rows.place
-        selected = any(start <= at < end for start, end in field.selected)
-        at += span
+        selected = any(start <= index < end for start, end in field.selected)
+        index += span
         if text == "\n":
             rows.begin()
             continue
         for letter, cells in parts:  # several only for the label of a paste
             rows.put(letter, cells, selected=selected)
-    if field.at >= at:
+    if field.at >= index:
         rows.make_room(1)
         cursor = rows.place
     return FieldLayout(tuple(rows.rows), *cursor, tuple(rows.selected))

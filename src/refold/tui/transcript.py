@@ -161,10 +161,10 @@ class Transcript(Struct, frozen=True):
         """Return True if a gap is above the item: short calls and notices have none."""
         if not index:
             return False
-        above, here = self.item(index - 1), self.item(index)
-        if isinstance(here, CommandRows) and isinstance(above, CommandRows):
-            return here.begins
-        close = isinstance(here, CallBlock | NoticeBlock) and rows <= 2
+        above, item = self.item(index - 1), self.item(index)
+        if isinstance(item, CommandRows) and isinstance(above, CommandRows):
+            return item.begins
+        close = isinstance(item, CallBlock | NoticeBlock) and rows <= 2
         return not (
             close
             and isinstance(above, CallBlock | NoticeBlock)
@@ -188,12 +188,12 @@ def item_rows(item: Item, room: int, of: Transcript, *, whole: bool) -> list[Lin
             return thinking_rows(text, room, whole=whole)
         case CallBlock():
             return _call_rows(item, room, of, whole=whole)
-        case NoticeBlock(line=told, found=report):
+        case NoticeBlock(line=full, found=report):
             rows = report_rows(report, room - _INDENT_CELLS)
-            return [*wrap_row(told, room), *_under(rows, 0)]
+            return [*wrap_row(full, room), *_under(rows, 0)]
         case TurnEndBlock():
             return [
-                row for told in interactive_turn_rows(item) for row in wrap_row(told, room)
+                row for full in interactive_turn_rows(item) for row in wrap_row(full, room)
             ]
 
 
@@ -257,22 +257,22 @@ def visible_rows(
     if anchor is None:
         anchor = last_anchor(shown, room, height)
     rows, items = list[Line](), list[int]()
-    at, skip = anchor.item, anchor.row
-    while at < len(shown) and len(rows) < height:
-        body = shown.rows(at, room)[skip:]
+    index, skip = anchor.item, anchor.row
+    while index < len(shown) and len(rows) < height:
+        body = shown.rows(index, room)[skip:]
         rows += body
-        items += [at] * len(body)
-        at, skip = at + 1, 0
+        items += [index] * len(body)
+        index, skip = index + 1, 0
     return rows[:height], items[:height]
 
 
 def last_anchor(shown: Transcript, room: int, height: int) -> Anchor:
     """Return the anchor of the last screenful."""
-    at, left = len(shown), height
-    while at and left > 0:
-        at -= 1
-        left -= len(shown.rows(at, room))
-    return Anchor(at, max(-left, 0))
+    index, left = len(shown), height
+    while index and left > 0:
+        index -= 1
+        left -= len(shown.rows(index, room))
+    return Anchor(index, max(-left, 0))
 
 
 def scroll_anchor(
@@ -280,8 +280,8 @@ def scroll_anchor(
 ) -> Anchor | None:
     """Return the anchor `by` rows further down (up, if negative), or None at the end."""
     last = last_anchor(shown, room, height)
-    now = anchor or last
-    item, row = now.item, now.row + by
+    start = anchor or last
+    item, row = start.item, start.row + by
     while row < 0 and item:
         item -= 1
         row += len(shown.rows(item, room))
@@ -356,10 +356,10 @@ def _message_rows(
         for row in wrap_words(part, room - 2, "person")
     ]
     shown = fold_lines(rows, 12) if len(rows) > 40 else rows
-    said: list[Line] = [
-        (("person", f"{sign} " if not at else "  "), *row) for at, row in enumerate(shown)
+    lines: list[Line] = [
+        (("person", f"{sign} " if not n else "  "), *row) for n, row in enumerate(shown)
     ]
-    return [*said, *_images(item.images, room, of, whole=whole)]
+    return [*lines, *_images(item.images, room, of, whole=whole)]
 
 
 def _images(

@@ -174,11 +174,11 @@ def _with_queued(model: Model, message: Unqueued) -> Model:
 
 
 def _key(model: Model, message: Key) -> Updated:
-    model, key, at = replace(model, hint=""), message.name, message.at
+    model, key, now = replace(model, hint=""), message.name, message.at
     if model.overlay is not None and not _passes(model.overlay, key):
-        return _overlay_key(model, model.overlay, key, at)
+        return _overlay_key(model, model.overlay, key, now)
     if (action := DESCRIBED_KEYS.get(key)) is not None:
-        return _action(model, action, at)
+        return _action(model, action, now)
     if model.watching is not None and key == "esc":
         return replace(model, watching=None), ()
     match model.focus:
@@ -187,7 +187,7 @@ def _key(model: Model, message: Key) -> Updated:
         case "panel":
             return _panel_key(model, key)
         case "input":
-            return _input_key(model, key, at)
+            return _input_key(model, key, now)
 
 
 def _passes(overlay: Overlay, key: str) -> bool:
@@ -198,17 +198,17 @@ def _passes(overlay: Overlay, key: str) -> bool:
     return isinstance(overlay, Dialog) and action in _BESIDE_QUESTION
 
 
-def _overlay_key(model: Model, overlay: Overlay, key: str, at: float) -> Updated:
+def _overlay_key(model: Model, overlay: Overlay, key: str, now: float) -> Updated:
     match overlay:
         case Dialog():
-            return _beside_question(model, overlay, key, at)
+            return _beside_question(model, overlay, key, now)
         case OpenPicker():
-            return choosing_key(replace(model, typed_at=at), overlay, key)
+            return choosing_key(replace(model, typed_at=now), overlay, key)
         case TextSearch():
-            return finding_key(replace(model, typed_at=at), overlay, key)
+            return finding_key(replace(model, typed_at=now), overlay, key)
 
 
-def _beside_question(model: Model, dialog: Dialog, key: str, at: float) -> Updated:
+def _beside_question(model: Model, dialog: Dialog, key: str, now: float) -> Updated:
     """Press a key at a question; panels and a watched subagent stay usable."""
     if model.focus == "panel" and key not in ("ctrl+c", "ctrl+d"):
         return _panel_key(model, key)
@@ -218,43 +218,43 @@ def _beside_question(model: Model, dialog: Dialog, key: str, at: float) -> Updat
         return replace(model, watching=None), ()
     if dialog.menu is None:
         return dialog_key(model, dialog, key)
-    answered = menu_key(model, dialog, key, at)
-    return _input_key(model, key, at) if answered is None else answered
+    answered = menu_key(model, dialog, key, now)
+    return _input_key(model, key, now) if answered is None else answered
 
 
 def _type(model: Model, message: Typed) -> Updated:
-    model, text, at = replace(model, hint=""), message.text, message.at
+    model, text, now = replace(model, hint=""), message.text, message.at
     match model.overlay:
         case Dialog() as dialog:
-            return _type_at_question(model, dialog, text, at)
+            return _type_at_question(model, dialog, text, now)
         case OpenPicker() as choosing:
-            model = replace(model, typed_at=at)
+            model = replace(model, typed_at=now)
             picker = with_query(choosing.picker, choosing.picker.query + text)
             return narrow(model, choosing, picker)
         case TextSearch() as finding:
-            return find(replace(model, typed_at=at), insert_text(finding.field, text).text)
+            return find(replace(model, typed_at=now), insert_text(finding.field, text).text)
         case None:
             pass
     match model.focus:
         case "transcript":
             return transcript_key(model, text)
         case "panel":
-            return _panel_key(replace(model, typed_at=at), text)
+            return _panel_key(replace(model, typed_at=now), text)
         case "input" if text == "?" and not model.composer.field.text:
             return _print(model, keys_rows(model.width), begins=True), ()
         case "input" if text == "v" and inputs.takes_commands(model.composer):
             return model, (EditOutside(model.composer.field.whole),)
         case "input":
-            model = replace(model, typed_at=at)
+            model = replace(model, typed_at=now)
             return _compose(model, inputs.insert(model.composer, text))
 
 
-def _type_at_question(model: Model, dialog: Dialog, text: str, at: float) -> Updated:
+def _type_at_question(model: Model, dialog: Dialog, text: str, now: float) -> Updated:
     if model.focus == "panel":
-        return _panel_key(replace(model, typed_at=at), text)
+        return _panel_key(replace(model, typed_at=now), text)
     if dialog.menu is None:
-        return dialog_letters(model, dialog, text, at)
-    (model, orders), rest = menu_text(model, dialog, text, at)
+        return dialog_letters(model, dialog, text, now)
+    (model, orders), rest = menu_text(model, dialog, text, now)
     return _compose(model, inputs.insert(model.composer, rest)) if rest else (model, orders)
 
 
@@ -296,7 +296,7 @@ def _compose(model: Model, composer: inputs.Composer) -> Updated:
     return model, (Complete(before),) if wants else ()
 
 
-def _action(model: Model, action: str, at: float) -> Updated:
+def _action(model: Model, action: str, now: float) -> Updated:
     """Run the action of a key that means the same whatever has the focus."""
     match action:
         case "above" | "below":
@@ -304,7 +304,7 @@ def _action(model: Model, action: str, at: float) -> Updated:
         case "find":
             return replace(model, overlay=TextSearch()), ()
         case "interrupt":
-            return _ctrl_c(model, at)
+            return _ctrl_c(model, now)
         case "whole":
             whole = not model.transcript.whole
             shown_ = replace(model.transcript, whole=whole, flipped=frozenset[int]())
@@ -317,10 +317,10 @@ def _action(model: Model, action: str, at: float) -> Updated:
             return scroll(model, action)
 
 
-def _ctrl_c(model: Model, at: float) -> Updated:
+def _ctrl_c(model: Model, now: float) -> Updated:
     """Ctrl+C: empty the input, stop the turn, or, pressed twice, leave."""
-    twice = at - model.interrupted_at < TWICE_SECONDS
-    model = replace(model, interrupted_at=at)
+    twice = now - model.interrupted_at < TWICE_SECONDS
+    model = replace(model, interrupted_at=now)
     if model.composer.field.text:
         composer = inputs.remember_input(model.composer, model.composer.field.whole)
         model = replace(model, composer=inputs.to_empty(composer), interrupted_at=-math.inf)
@@ -333,9 +333,9 @@ def _ctrl_c(model: Model, at: float) -> Updated:
     return replace(model, hint="Press Ctrl+C again to leave, or Ctrl+D."), ()
 
 
-def _input_key(model: Model, key: str, at: float) -> Updated:
+def _input_key(model: Model, key: str, now: float) -> Updated:
     composer = model.composer
-    model = replace(model, typed_at=at)
+    model = replace(model, typed_at=now)
     early = _with_empty_input(model, key)
     if not early and (taken := inputs.press_key(composer, key)) is not None:
         if key in ("enter", "esc") or inputs.is_same_place(taken, composer):
@@ -351,7 +351,7 @@ def _input_key(model: Model, key: str, at: float) -> Updated:
         case "tab" if model.panel:
             return replace(model, focus="panel", panel_row=0), ()
         case "esc":
-            return _escape(model, at)
+            return _escape(model, now)
         case _:
             return model, early or _lookups(key, composer)
 
@@ -385,7 +385,7 @@ def _lookups(key: str, composer: inputs.Composer) -> tuple[Command, ...]:
             return ()
 
 
-def _escape(model: Model, at: float) -> Updated:
+def _escape(model: Model, now: float) -> Updated:
     """Esc: stop the turn; with nothing to stop, twice opens the rewind list."""
     if model.screen.view.turn.seq:
         return replace(model, hint="Stopping the turn."), (Send(Interrupt()),)
@@ -393,9 +393,9 @@ def _escape(model: Model, at: float) -> Updated:
         return replace(model, anchor=None), ()
     if model.panel:
         return replace(model, panel=""), ()
-    if at - model.escaped_at < TWICE_SECONDS and not model.composer.field.text:
+    if now - model.escaped_at < TWICE_SECONDS and not model.composer.field.text:
         return replace(model, escaped_at=-math.inf), (RunCommand("/rewind"),)
-    return replace(model, escaped_at=at, hint="Esc again: rewind."), ()
+    return replace(model, escaped_at=now, hint="Esc again: rewind."), ()
 
 
 def _submit(model: Model, when: Literal["now", "next"]) -> Updated:
@@ -418,16 +418,16 @@ def _submit(model: Model, when: Literal["now", "next"]) -> Updated:
 def _with_panel(model: Model, name: str) -> Model:
     """Open this panel, or close it if it is open; `panels` is the next one."""
     if name == "panels":
-        at = PANEL_NAMES.index(model.panel) + 1 if model.panel else 0
-        panel = PANEL_NAMES[at] if at < len(PANEL_NAMES) else ""
+        index = PANEL_NAMES.index(model.panel) + 1 if model.panel else 0
+        panel = PANEL_NAMES[index] if index < len(PANEL_NAMES) else ""
     else:
-        panel = next((each for each in PANEL_NAMES if each == name != model.panel), "")
+        panel = next((item for item in PANEL_NAMES if item == name != model.panel), "")
     return replace(model, panel=panel, panel_row=0, focus="input")
 
 
 def _panel_key(model: Model, key: str) -> Updated:
-    at = areas(model)
-    entries = panel_entries(model, at.panel_room - 2)
+    layout = areas(model)
+    entries = panel_entries(model, layout.panel_room - 2)
     entry = entries[model.panel_row] if model.panel_row < len(entries) else None
     match key:
         case "up" | "down" | "k" | "j":

@@ -67,17 +67,17 @@ class Areas(Struct, frozen=True):
 
 
 def view(model: Model) -> Frame:
-    at = areas(model)
-    rows = _transcript(model, at)
-    if at.side:
-        panel = _panel(model, at.panel_room, at.panel_height)
-        rows = [_beside(row, at.room, panel[n]) for n, row in enumerate(rows)]
-    elif at.panel_height:
-        rows += _panel(model, at.panel_room, at.panel_height)
-    rows += at.bottom
+    layout = areas(model)
+    rows = _transcript(model, layout)
+    if layout.side:
+        panel = _panel(model, layout.panel_room, layout.panel_height)
+        rows = [_beside(row, layout.room, panel[n]) for n, row in enumerate(rows)]
+    elif layout.panel_height:
+        rows += _panel(model, layout.panel_room, layout.panel_height)
+    rows += layout.bottom
     cursor = None
-    if at.cursor is not None:
-        cursor = (len(rows) - len(at.bottom) + at.cursor[0], at.cursor[1])
+    if layout.cursor is not None:
+        cursor = (len(rows) - len(layout.bottom) + layout.cursor[0], layout.cursor[1])
     return Frame(tuple(truncate(row, model.width) for row in rows), cursor)
 
 
@@ -103,20 +103,22 @@ def areas(model: Model) -> Areas:
     )
 
 
-def _transcript(model: Model, at: Areas) -> list[Line]:
-    if not at.height:
+def _transcript(model: Model, layout: Areas) -> list[Line]:
+    if not layout.height:
         return []
-    seen: Model | WatchedNode = model.watching or model
-    rows, items = visible_rows(seen.transcript, seen.anchor, at.room, at.height)
+    pane: Model | WatchedNode = model.watching or model
+    rows, items = visible_rows(pane.transcript, pane.anchor, layout.room, layout.height)
     if isinstance(model.overlay, TextSearch) and model.overlay.field.text:
         rows = [_mark_row(row, model.overlay.field.text) for row in rows]
     if model.focus == "transcript" and model.selected in items:
-        here = [n for n, item in enumerate(items) if item == model.selected]
-        first = next((n for n in here if rows[n]), here[0])  # all its rows may be blank
+        indices = [n for n, item in enumerate(items) if item == model.selected]
+        first = next(
+            (n for n in indices if rows[n]), indices[0]
+        )  # all its rows may be blank
         rows[first] = (("selected", "▌"), *_after_cells(rows[first], 1))
-    rows = [truncate(row, at.room) for row in rows]
+    rows = [truncate(row, layout.room) for row in rows]
     # A short transcript starts at the top; the input stays at the bottom.
-    return [*rows, *([()] * (at.height - len(rows)))]
+    return [*rows, *([()] * (layout.height - len(rows)))]
 
 
 def _panel(model: Model, room: int, height: int) -> list[Line]:
@@ -134,10 +136,10 @@ def _panel(model: Model, room: int, height: int) -> list[Line]:
     entries = panel_entries(model, room - 2)
     body, first = list[Line](), 0
     for n, entry in enumerate(entries):
-        here = model.focus == "panel" and n == model.panel_row
-        if here:
+        selected = model.focus == "panel" and n == model.panel_row
+        if selected:
             first = len(body)
-        mark: Piece = ("accent", "› ") if here else ("plain", "  ")
+        mark: Piece = ("accent", "› ") if selected else ("plain", "  ")
         for index, row in enumerate(entry.rows):
             body.append((mark if not index else ("plain", "  "), *row))
     space = max(height - 2, 0)
@@ -162,8 +164,8 @@ def _bottom(model: Model) -> tuple[list[Line], tuple[int, int] | None]:
             more, cursor = dialog_rows(model, dialog)
             more = [_rule(model), *more[1:]] if model.watching else more
             if dialog.menu is not None and model.composer.field.text:
-                draft, at = _composer(model)
-                cursor = at and (at[0] + len(more), at[1])
+                draft, place = _composer(model)
+                cursor = place and (place[0] + len(more), place[1])
                 more += draft
         case OpenPicker() as choosing:
             more, cursor = choosing_rows(model, choosing)
@@ -190,8 +192,8 @@ def _activity(model: Model) -> list[Line]:
             when = f" · {attempt_text(status, left)}"
         row: Line = (("warn", f"{turned} {on_one_line(status.reason)}{when}"),)
     else:
-        what = status.doing or ("writing" if model.screen.coming else "working")
-        row = (("accent", turned), ("dim", f" {what} {duration(spent)}"))
+        activity = status.doing or ("writing" if model.screen.coming else "working")
+        row = (("accent", turned), ("dim", f" {activity} {duration(spent)}"))
     moved = {child.node: child for child in model.screen.moved}
     below = running_summary(view.children, moved, view.turn.seq)
     used = view.turn.spent.usage
@@ -200,8 +202,8 @@ def _activity(model: Model) -> list[Line]:
         f"{tokens(used.input + used.output)} tokens" if used.input else "",
         "Esc interrupts",
     ]
-    more = "".join(f" · {part}" for part in parts if part)
-    return [truncate((*row, ("dim", more)), model.width)]
+    details = "".join(f" · {part}" for part in parts if part)
+    return [truncate((*row, ("dim", details)), model.width)]
 
 
 def _chips(model: Model) -> list[Line]:
@@ -261,10 +263,10 @@ def _empty(model: Model) -> str:
 
 
 def _offers(composer: Composer, width: int) -> list[Line]:
-    many, at = len(composer.offers), composer.chosen
+    many, chosen = len(composer.offers), composer.chosen
     if not many:
         return []
-    first = max(0, min(at - _MAX_OFFERS // 2, many - _MAX_OFFERS))
+    first = max(0, min(chosen - _MAX_OFFERS // 2, many - _MAX_OFFERS))
     shown = composer.offers[first : first + _MAX_OFFERS]
     wide = min(
         max(cells(on_one_line(offer.shown or offer.text)) for offer in shown), width // 2
@@ -273,14 +275,14 @@ def _offers(composer: Composer, width: int) -> list[Line]:
     for n, offer in enumerate(shown, first):
         name = cut(on_one_line(offer.shown or offer.text), wide)
         pad = " " * (wide - cells(name))
-        style: Style = "selected" if n == at else "accent"
+        style: Style = "selected" if n == chosen else "accent"
         rows.append(
             truncate(
                 ((style, f" {name}{pad} "), ("dim", f" {on_one_line(offer.about)}")), width
             )
         )
     if many > _MAX_OFFERS:
-        rows.append((("dim", f" {max(at, 0) + 1} of {many}"),))
+        rows.append((("dim", f" {max(chosen, 0) + 1} of {many}"),))
     return rows
 
 
@@ -323,7 +325,7 @@ def _rule(model: Model) -> Line:
 
 def _status(model: Model) -> Line:
     """Return the status line: model, effort, mode, branch; right: context, cost, todos."""
-    facts, seen = model.facts, model.screen.view
+    facts, session_view = model.facts, model.screen.view
     if model.waiting and not isinstance(model.overlay, Dialog):
         return (("warn", cut(f" {WAITING_NOTICE}: Esc shows it", model.width)),)
     if model.hint and not isinstance(model.overlay, Dialog):
@@ -335,14 +337,16 @@ def _status(model: Model) -> Line:
     if not compact:
         left += [facts.effort, facts.agent if facts.agent != "main" else ""]
         left += [on_one_line(facts.branch)]
-    share = window_share(seen.account.last_usage, seen.conversation.system_prompt.window)
-    spent = money(seen.account.spent) if seen.account.spent.answers else ""
-    todos = seen.conversation.todos
+    share = window_share(
+        session_view.account.last_usage, session_view.conversation.system_prompt.window
+    )
+    spent = money(session_view.account.spent) if session_view.account.spent.answers else ""
+    todos = session_view.conversation.todos
     done = sum(todo.status == "done" for todo in todos)
     running = sum(
         isinstance(b, CallBlock) and b.stage == "running" for b in model.screen.open
     )
-    beside = len(seen.background.running)
+    beside = len(session_view.background.running)
     right = [
         f"{running} running" if running > 1 and not compact else "",
         f"{beside} in background" if beside else "",
@@ -365,27 +369,27 @@ def _mark_row(row: Line, words: str) -> Line:
 
 def _mark_piece(piece: Piece, wanted: str) -> Iterator[Piece]:
     style, text = piece
-    low, at = text.casefold(), 0
+    low, place = text.casefold(), 0
     if len(low) == len(text):  # otherwise indexes of the two differ
-        while (start := low.find(wanted, at)) >= 0:
-            if start > at:
-                yield style, text[at:start]
-            at = start + len(wanted)
-            yield "selected", text[start:at]
-    if at < len(text):
-        yield style, text[at:]
+        while (start := low.find(wanted, place)) >= 0:
+            if start > place:
+                yield style, text[place:start]
+            place = start + len(wanted)
+            yield "selected", text[start:place]
+    if place < len(text):
+        yield style, text[place:]
 
 
 def _after_cells(row: Line, skip: int) -> Sequence[Piece]:
     """Return the row without its first `skip` cells."""
     pieces = list[Piece]()
     for style, text in row:
-        kept = ""
+        part = ""
         for letter, wide in letters(text):
             if skip > 0:
                 skip -= wide
                 continue
-            kept += letter
-        if kept:
-            pieces.append((style, kept))
+            part += letter
+        if part:
+            pieces.append((style, part))
     return pieces

@@ -86,8 +86,8 @@ def parse_answer(form: Form, text: str) -> FormAnswer:
     if form.problem:
         raise ValueError(f"the form cannot be accepted: {form.problem}")
     if problems := problems_in(form, answer.content):
-        said = (f"{name}: {problem}" for name, problem in problems.items())
-        raise ValueError("; ".join(said))
+        texts = (f"{name}: {problem}" for name, problem in problems.items())
+        raise ValueError("; ".join(texts))
     return answer
 
 
@@ -164,7 +164,7 @@ def shown_value(field: FormField, value: FormValue | None) -> str:
         case bool():
             return "yes" if value else "no"
         case list():
-            return ", ".join(_label_of(field, each) for each in value)
+            return ", ".join(_label_of(field, item) for item in value)
         case _:
             return _label_of(field, value) if field.options else str(value)
 
@@ -192,7 +192,7 @@ def _property(field: FormField) -> dict[str, Any]:
     kinds = {"text": "string", "choice": "string", "choices": "array"}
     options = [{"const": o.value, "title": o.label} for o in field.options]
     bounds = zip(_BOUNDS.get(field.kind, ()), (field.low, field.high), strict=False)
-    found: dict[str, Any] = {
+    schema: dict[str, Any] = {
         "type": kinds.get(field.kind, field.kind),
         "title": field.title,
         "description": field.about,
@@ -202,7 +202,7 @@ def _property(field: FormField) -> dict[str, Any]:
         **{name: _whole(bound) for name, bound in bounds},
         "default": field.default,
     }
-    return {name: value for name, value in found.items() if value not in (None, "")}
+    return {name: value for name, value in schema.items() if value not in (None, "")}
 
 
 def _parse_number(text: str, *, whole: bool) -> int | float:

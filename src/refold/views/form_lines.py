@@ -17,9 +17,9 @@ _MAX_INLINE_CHARS = 200  # longer hints are shown only with their field alone
 def form_lines(form: Form, content: Mapping[str, FormValue], room: int) -> list[Line]:
     """The whole form, with the values that would be sent."""
     server = on_one_line(form.server)
-    what = "asks you to open a page" if form.url else "asks"
+    verb = "asks you to open a page" if form.url else "asks"
     rows = list[Line]()
-    rows.append((("warn", "? "), ("strong", f"The MCP server {server} {what}")))
+    rows.append((("warn", "? "), ("strong", f"The MCP server {server} {verb}")))
     for part in expand_tabs(visible(form.message)).split("\n"):
         rows += _indented(part, room, "plain")
     if form.problem:

@@ -66,7 +66,7 @@ def _tag(home: SessionIndex, session: str, changes: list[str]) -> None:
     else:
         about = load_view(home, session)[0].session
     if about.tags:
-        write("".join(f"{on_one_line(each)}\n" for each in about.tags))
+        write("".join(f"{on_one_line(text)}\n" for text in about.tags))
     else:
         print_note(f"{session} has no tags")
 
@@ -101,24 +101,24 @@ def _delete(home: SessionIndex, args: Namespace) -> int:
     cards = home.catalogue(WaitNotice(), print_error).cards(children=True)
     going = deletions(home, store, sessions, cards)
     if not args.json:
-        for each in going:
-            write(f"{_deletion_line(each)}\n")
+        for deletion in going:
+            write(f"{_deletion_line(deletion)}\n")
     if not args.yes and not _confirm_delete(len(going)):
         write("Nothing was deleted.\n")
         return 1
     gone = list[DeletionPlan]()
     try:
-        for each in going:
-            home.delete(each.session)
-            gone.append(each)
-            for place in each.snapshots:
+        for deletion in going:
+            home.delete(deletion.session)
+            gone.append(deletion)
+            for place in deletion.snapshots:
                 forget(place)
             if args.json:
-                print_document({"id": each.session, "bytes": each.bytes})
+                print_document({"id": deletion.session, "bytes": deletion.bytes})
     finally:  # also if one of them cannot be deleted: the others are gone
         home.catalogue().freshen(_SOON_SECONDS)
         if gone and not args.json:
-            freed = in_bytes(sum(each.bytes for each in gone))
+            freed = in_bytes(sum(deletion.bytes for deletion in gone))
             write(f"Deleted: {many(len(gone), 'session')}, {freed}.\n")
     return 0
 

@@ -43,8 +43,8 @@ def _add_lists(subparsers: Subparsers) -> None:
     )
     search.add_argument("--limit", type=count, default=20, metavar="N",
         help="print at most N matches (default: 20)")  # fmt: skip
-    again = subparsers.add_parser("reindex", help="rebuild the index of sessions")
-    again.add_argument("--json", action="store_true", help="print JSON")
+    reindex = subparsers.add_parser("reindex", help="rebuild the index of sessions")
+    reindex.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _add_one(subparsers: Subparsers) -> None:

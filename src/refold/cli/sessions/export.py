@@ -22,11 +22,11 @@ from refold.views.export.formats import EXPORT_FORMATS, format_by_name
 
 def add_parsers(subparsers: Subparsers) -> None:
     """`export` and `import`, below `refold sessions`."""
-    out = subparsers.add_parser(
+    parser = subparsers.add_parser(
         "export", help="export a session as Markdown, HTML, text, a tar or a script"
     )
-    add_session(out)
-    add = out.add_argument
+    add_session(parser)
+    add = parser.add_argument
     add(
         "--format",
         choices=EXPORT_FORMATS,
@@ -67,11 +67,11 @@ def export(args: Namespace) -> int:
         check_free(_file(output), force=args.force)
     elif form == "tar" and sys.stdout.isatty():
         raise BadInput("a tar is binary: give -o FILE, or write to a pipe")
-    made = export_session(home, session, choice, labels())
-    _write(made.pieces, output, made.told, force=args.force)
-    for damage in made.damages:
+    result = export_session(home, session, choice, labels())
+    _write(result.pieces, output, result.told, force=args.force)
+    for damage in result.damages:
         print_error(f"not exported: {damage}")
-    return 1 if made.damages else 0
+    return 1 if result.damages else 0
 
 
 def _file(output: str) -> Path:
@@ -80,7 +80,7 @@ def _file(output: str) -> Path:
     return Path(output).expanduser()
 
 
-def _write(pieces: Iterable[bytes], output: str, told: str, *, force: bool) -> None:
+def _write(pieces: Iterable[bytes], output: str, about: str, *, force: bool) -> None:
     from refold.client.export import save
     from refold.views.number_format import in_bytes
 
@@ -89,7 +89,7 @@ def _write(pieces: Iterable[bytes], output: str, told: str, *, force: bool) -> N
             write_bytes(piece)
     else:
         size = save(_file(output), pieces, force=force)
-        print_note(f"{output}: {told}, {in_bytes(size)}")
+        print_note(f"{output}: {about}, {in_bytes(size)}")
 
 
 def _send_spans(args: Namespace) -> int:
@@ -119,7 +119,7 @@ def _send_spans(args: Namespace) -> int:
         print_note(f"{to.display_address}: {many(len(spans), 'span')} of {session}")
     for problem in refused:
         print_error(problem)
-    damages = [each.damage for each in walk(node) if each.damage]
+    damages = [part.damage for part in walk(node) if part.damage]
     for damage in damages:
         print_error(f"not exported: {damage}")
     return 1 if damages or refused else 0
@@ -162,16 +162,16 @@ def _unpack(file: BinaryIO, name: str, directory: Path) -> int:
     from refold.views.number_format import many
 
     home = JournalDirectory(paths(os.environ).data / "sessions")  # it makes files
-    made = unpack(home, file, name, time.time(), os.path.realpath(directory))
-    if made.id != made.source:
-        why = "is taken here" if made.taken else "is not a session id of refold"
-        if "/" in made.source:
+    result = unpack(home, file, name, time.time(), os.path.realpath(directory))
+    if result.id != result.source:
+        why = "is taken here" if result.taken else "is not a session id of refold"
+        if "/" in result.source:
             why = "is the id of a subagent"
-        print_note(f"the id {made.source} {why}, so this has a new one")
-    if made.lacking:
-        blobs = many(made.lacking, "blob")
+        print_note(f"the id {result.source} {why}, so this has a new one")
+    if result.lacking:
+        blobs = many(result.lacking, "blob")
         print_error(f"{blobs} that its events name were not in {name}")
-    sessions = many(made.sessions, "session")
-    write(f"{made.id}: {sessions}, {many(made.events, 'event')}\n")
-    print_note(f"imported; to continue it in {directory}: refold -r {made.id}")
+    sessions = many(result.sessions, "session")
+    write(f"{result.id}: {sessions}, {many(result.events, 'event')}\n")
+    print_note(f"imported; to continue it in {directory}: refold -r {result.id}")
     return 0

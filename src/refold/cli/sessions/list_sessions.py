@@ -62,12 +62,12 @@ def _reindex(home: SessionIndex, catalogue: CardCatalogue, args: Namespace) -> i
         f"{many(built.sessions, 'session')}, {many(built.messages, 'message')}, "
         f"{built.seconds:.1f} s, {in_bytes(built.bytes)}\n"
     )
-    for each in masked:
-        stored = f"{each.session} was stored under {on_one_line(each.stored)!r}"
-        if each.directory and not each.problem:
-            write(f"{stored}: it works in {on_one_line(each.directory)} again\n")
+    for entry in masked:
+        stored = f"{entry.session} was stored under {on_one_line(entry.stored)!r}"
+        if entry.directory and not entry.problem:
+            write(f"{stored}: it works in {on_one_line(entry.directory)} again\n")
         else:
-            why = each.problem or "which directory that was is not known"
+            why = entry.problem or "which directory that was is not known"
             print_error(f"{stored}, and was not repaired: {on_one_line(why)}")
     return 0
 
@@ -116,8 +116,8 @@ def _list(cards: list[Card], args: Namespace) -> None:
 def _is_empty(card: Card) -> bool:
     """No message was sent in it, and it has no name, tag or title."""
     about = card.about
-    kept = about.name or about.title or about.tags or about.forked[0] or card.damage
-    return not (card.messages or kept)
+    label = about.name or about.title or about.tags or about.forked[0] or card.damage
+    return not (card.messages or label)
 
 
 def _search(home: SessionIndex, args: Namespace, wanted: Callable[[Card], bool]) -> int:

@@ -38,19 +38,19 @@ def repair(
     home: SessionIndex, environ: Mapping[str, str], here: Path
 ) -> tuple[MaskedDirectory, ...]:
     """Repair every session that is stored so. Waits for the disk."""
-    sessions = {each.id: home.directories(each.id) for each in home.sessions()}
+    sessions = {entry.id: home.directories(entry.id) for entry in home.sessions()}
     masked = {
-        id_: at
-        for id_, at in sessions.items()
-        if any(map(has_mask, (at.directory, *at.roots)))
+        id_: dirs
+        for id_, dirs in sessions.items()
+        if any(map(has_mask, (dirs.directory, *dirs.roots)))
     }
     if not masked:
         return ()
-    known = (str(here), *(at.directory for at in sessions.values()))
+    known = (str(here), *(dirs.directory for dirs in sessions.values()))
     places = _Places(known, home_directory(environ), environ)
     return tuple(
-        _repair_session(home, id_, at.directory, at.roots, places)
-        for id_, at in masked.items()
+        _repair_session(home, id_, dirs.directory, dirs.roots, places)
+        for id_, dirs in masked.items()
     )
 
 
@@ -58,7 +58,7 @@ def _repair_session(
     home: SessionIndex, id_: str, stored: str, roots: Sequence[str], places: "_Places"
 ) -> MaskedDirectory:
     meant = places.find_directory(stored)
-    more = [places.find_directory(each) for each in roots]
+    more = [places.find_directory(path) for path in roots]
     if not meant or not all(more):
         return MaskedDirectory(id_, stored)
 
@@ -79,8 +79,8 @@ class _Places:
     """
 
     def __init__(self, known: Sequence[str], home: str, environ: Mapping[str, str]) -> None:
-        self._known = {each for each in known if os.path.isabs(each) and not has_mask(each)}
-        above = {str(up) for each in self._known for up in Path(each).parents}
+        self._known = {path for path in known if os.path.isabs(path) and not has_mask(path)}
+        above = {str(parent) for path in self._known for parent in Path(path).parents}
         named = {value for value in environ.values() if os.path.isabs(value)}
         self._home, self._above = home, (above | named) - {"/"}
 
@@ -91,15 +91,15 @@ class _Places:
         if not re.sub(MASK_PATTERN, "", stored).strip("/"):
             return ""  # any directory would fit
         for fitting in self._fitting(stored):
-            there = {os.path.realpath(each) for each in fitting if os.path.isdir(each)}
-            if there:
-                return there.pop() if len(there) == 1 else ""
+            paths = {os.path.realpath(path) for path in fitting if os.path.isdir(path)}
+            if paths:
+                return paths.pop() if len(paths) == 1 else ""
         return ""
 
     def _fitting(self, stored: str) -> Iterator[Iterable[str]]:
         first, *rest = re.split(MASK_PATTERN, stored)
         pattern = "(.+)".join(map(re.escape, (first, *rest)))
-        yield (each for each in self._known if re.fullmatch(pattern, each))
+        yield (path for path in self._known if re.fullmatch(pattern, path))
         if not first:
             yield (self._home.join(("", *rest)),)
             yield (value.join(("", *rest)) for value in self._above)

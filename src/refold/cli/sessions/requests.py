@@ -22,11 +22,11 @@ def show(
     if not calls:
         raise BadInput(NO_REQUESTS.format(id=session))
     if number is None:
-        for at, call in enumerate(calls, start=1):
+        for index, call in enumerate(calls, start=1):
             if as_json:
-                print_document(request_document(at, call))
+                print_document(request_document(index, call))
             else:
-                write(_row(at, call))
+                write(_row(index, call))
         return 0
     if not 1 <= number <= len(calls):
         raise BadInput(f"there is no model call {number}: they are 1 to {len(calls)}")
@@ -40,8 +40,8 @@ def show(
     return 1 if call.lost else 0
 
 
-def _row(at: int, call: WireCall) -> str:
+def _row(index: int, call: WireCall) -> str:
     when = time.strftime("%H:%M:%S", time.localtime(call.at))
     sizes = f"{len(call.request):>9,} bytes out {len(call.answer):>9,} in"
     came_to = "not whole" if call.lost else call.came_to
-    return f"{at:>4}  {when}  {sizes}  {on_one_line(call.to)}  {on_one_line(came_to)}\n"
+    return f"{index:>4}  {when}  {sizes}  {on_one_line(call.to)}  {on_one_line(came_to)}\n"

@@ -90,14 +90,14 @@ def fetch(
                 ) from error
             except (Broken, OSError) as error:
                 failures.append(f"{source.name}: {_reason(error)}")
-                done = os.fstat(partial).st_size
+                size = os.fstat(partial).st_size
                 report(
-                    DownloadProgress(source.name, done, model.size, failed=_reason(error))
+                    DownloadProgress(source.name, size, model.size, failed=_reason(error))
                 )
                 continue
             return _settle(partial, source, replace(model, sha256=sha256), shelf)
-    if done := shelf.partial_size(model):
-        todo = f"{done:,} bytes are saved: run the same command again to resume"
+    if size := shelf.partial_size(model):
+        todo = f"{size:,} bytes are saved: run the same command again to resume"
     elif model.repository:
         todo = "Get the file some other way, and install it by its path"
     else:
@@ -147,21 +147,21 @@ def _fill(
     model: LocalModel,
     report: Callable[[DownloadProgress], None],
 ) -> None:
-    done = os.fstat(partial).st_size
-    if done > model.size:  # not a file of ours
+    size = os.fstat(partial).st_size
+    if size > model.size:  # not a file of ours
         os.ftruncate(partial, 0)
-        done = 0
-    report(DownloadProgress(source.name, done, model.size))
-    if done == model.size:
+        size = 0
+    report(DownloadProgress(source.name, size, model.size))
+    if size == model.size:
         return
-    for piece in source.pieces(model, done):
-        if done + len(piece) > model.size:
+    for piece in source.pieces(model, size):
+        if size + len(piece) > model.size:
             raise Broken(f"it sends more than {model.size:,} bytes")
-        _write(partial, piece, done)
-        done += len(piece)
-        report(DownloadProgress(source.name, done, model.size))
-    if done < model.size:
-        raise Broken(f"it broke off after {done:,} of {model.size:,} bytes")
+        _write(partial, piece, size)
+        size += len(piece)
+        report(DownloadProgress(source.name, size, model.size))
+    if size < model.size:
+        raise Broken(f"it broke off after {size:,} of {model.size:,} bytes")
 
 
 def _write(partial: int, piece: bytes, offset: int) -> None:

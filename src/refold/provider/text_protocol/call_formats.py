@@ -169,8 +169,8 @@ def _holds(arguments: Any, schema: Any) -> bool:
 def _calls(value: Any, tools: Tools, tagged: bool) -> tuple[ParsedCall, ...]:
     match value:
         case [*items]:
-            found = [_calls(item, tools, tagged) for item in items]
-            return tuple(c for calls in found for c in calls) if all(found) else ()
+            lists = [_calls(item, tools, tagged) for item in items]
+            return tuple(c for calls in lists for c in calls) if all(lists) else ()
         case {**fields}:
             for name in _WRAPPER_KEYS:
                 inner = fields.get(name)

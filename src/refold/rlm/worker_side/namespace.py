@@ -131,8 +131,8 @@ def make_reserved_names(
     for name, (parameters, needed) in {**PRIMITIVE_SIGNATURES, **tools}.items():
         names[name] = _function(name, needed, parameters, call)
     module = types.ModuleType(MODULE_NAME)
-    for name, one in names.items():
-        setattr(module, name, _at_home(one, name))
+    for name, entry in names.items():
+        setattr(module, name, _at_home(entry, name))
     sys.modules[MODULE_NAME] = module
     return names
 

@@ -87,18 +87,18 @@ class LineReader:
             return DraftMessage(line)
         shown_at = self._clock()
         while True:
-            found = await self._line(prompt or menu_line(menu, typed=False, calm=True))
-            if isinstance(found, Key):
-                return found
-            if found.strip(" ") == _ESC_KEY:
+            answer = await self._line(prompt or menu_line(menu, typed=False, calm=True))
+            if isinstance(answer, Key):
+                return answer
+            if answer.strip(" ") == _ESC_KEY:
                 return Key.ESC
             calm = not self.hears or self._clock() - shown_at >= CALM_SECONDS
-            pressed = line_pressed(menu, found, calm=calm)
+            pressed = line_pressed(menu, answer, calm=calm)
             match pressed.action:
                 case "answer" | "write":
                     return pressed.value
                 case "draft" if self.hears:
-                    return DraftMessage(found)
+                    return DraftMessage(answer)
                 case _:
                     ids = f"1 to {len(menu.choices)}" if menu.choices else "an answer"
                     self._printer.say(f"Type {ids} and Enter.", "dim")
@@ -171,12 +171,12 @@ class LineReader:
     async def _line(
         self,
         prompt: Line,
-        seen: Callable[[int], AbstractContextManager[None]] = canonical_mode,
+        mode: Callable[[int], AbstractContextManager[None]] = canonical_mode,
     ) -> str | Key:
         self._prompt = prompt
         self._take_in()
         self._ask()
-        with seen(self._source), anyio.CancelScope() as self._asking:
+        with mode(self._source), anyio.CancelScope() as self._asking:
             try:
                 await self._whole_line()
             except anyio.get_cancelled_exc_class():

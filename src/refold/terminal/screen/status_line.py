@@ -30,12 +30,12 @@ class StatusLine:
     def what(self) -> str:
         return self._what
 
-    def now(self, what: str, seconds: float = 0.0, status: Status = Status()) -> None:  # noqa: B008 - frozen
+    def now(self, activity: str, seconds: float = 0.0, status: Status = Status()) -> None:  # noqa: B008 - frozen
         """Set the activity, or "" for none. `seconds` is the wait before a retry.
 
         `status` has the number of that retry.
         """
-        self._what, self._since, self._status = what, self._clock(), status
+        self._what, self._since, self._status = activity, self._clock(), status
         self._until = self._since + seconds if seconds else 0.0
 
     def tail(self, key: str, text: str) -> None:
@@ -69,16 +69,16 @@ class StatusLine:
         spent = self._clock() - self._since
         turned = self._wheel[int(spent * 10) % len(self._wheel)]
         tail = next(reversed(self._tails.values()), _STEERING_HINT if hint else "")
-        what = self._what or ("writing" if writes else "waiting")
+        activity = self._what or ("writing" if writes else "waiting")
         if self._until:
             left = max(0.0, self._until - self._clock())
             shown: Line = (("accent", turned), ("dim", f" retrying in {ceil(left)} s  "))
             if self._status.attempt:
-                what = attempt_text(self._status, left)
-                shown = (("accent", turned), ("warn", f" {what}  "))
+                activity = attempt_text(self._status, left)
+                shown = (("accent", turned), ("warn", f" {activity}  "))
                 tail = on_one_line(self._status.reason)
         else:
-            shown = (("accent", turned), ("dim", f" {what} {duration(spent)}  "))
+            shown = (("accent", turned), ("dim", f" {activity} {duration(spent)}  "))
         if below:
             shown = (*shown, ("plain", f"{below}  "))
         return (*shown, *((("person", f"{waiting}  "),) if waiting else ()), ("dim", tail))

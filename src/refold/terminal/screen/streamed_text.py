@@ -112,14 +112,14 @@ class StreamedText:
         return bool(words)
 
 
-def _rest(came: list[str], text: str) -> str:
+def _rest(pieces: list[str], text: str) -> str:
     """What came is used up by `text`: what remains of it begins the next words.
 
     Who has read something else, before it was masked, is not told it twice.
     """
-    before, text = "".join(came).lstrip(), text.lstrip()
-    came.clear()
+    before, text = "".join(pieces).lstrip(), text.lstrip()
+    pieces.clear()
     if before.startswith(text):
-        came.append(before[len(text) :])
+        pieces.append(before[len(text) :])
         return ""
     return text[len(before) :] if text.startswith(before) else ""

@@ -147,7 +147,7 @@ class TranscriptPrinter:
 
     def status(self) -> Line:
         """Return what is being done now, for a line that will be erased."""
-        view, moved = self._now.view, {each.node: each for each in self._now.moved}
+        view, moved = self._now.view, {child.node: child for child in self._now.moved}
         alone = not self._live_room
         below = running_summary(view.children, moved, view.turn.seq, doing=alone)
         if not below and self._doing.what:  # otherwise a question has the line
@@ -348,9 +348,9 @@ class _SubagentActivity:
         if not children.running:
             return []
         now = self._clock()
-        moved = {each.node: self._writes(each) for each in screen.moved}
-        for each in children.running:
-            self._since.setdefault(each.name, now)
+        moved = {child.node: self._writes(child) for child in screen.moved}
+        for child in children.running:
+            self._since.setdefault(child.name, now)
         seconds = {name: now - since for name, since in self._since.items()}
         return live_rows(children, moved, seconds, room, most)
 
@@ -405,6 +405,6 @@ def _waiting(view: View) -> str:
     )
 
 
-def _waiting_for(now: Status) -> str:
-    wait = f"; retrying in {duration(now.seconds)}" if now.seconds else ""
-    return visible(now.reason) + wait
+def _waiting_for(status: Status) -> str:
+    wait = f"; retrying in {duration(status.seconds)}" if status.seconds else ""
+    return visible(status.reason) + wait

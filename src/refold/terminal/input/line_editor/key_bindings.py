@@ -48,20 +48,20 @@ class KeyActions(Struct, frozen=True):
 def editing(pasted: Pasted, doing: KeyActions) -> KeyBindings:
     """Return the keys for text of several lines."""
     keys = pasting(pasted)
-    here = has_focus(DEFAULT_BUFFER)
+    focused = has_focus(DEFAULT_BUFFER)
 
-    @keys.add("s-tab", filter=here)
+    @keys.add("s-tab", filter=focused)
     def _(event: KeyPressEvent) -> None:
         doing.cycle()
 
-    @keys.add("c-x", "c-e", filter=here & emacs_mode & ~has_selection)
-    @keys.add("c-g", filter=here & ~has_selection)
-    @keys.add("v", filter=here & vi_navigation_mode)
+    @keys.add("c-x", "c-e", filter=focused & emacs_mode & ~has_selection)
+    @keys.add("c-g", filter=focused & ~has_selection)
+    @keys.add("v", filter=focused & vi_navigation_mode)
     def _(event: KeyPressEvent) -> None:
         doing.edit(event)
 
     if doing.image is not None:
-        keys.add("c-v", filter=here & (emacs_mode | vi_insert_mode))(doing.image)
+        keys.add("c-v", filter=focused & (emacs_mode | vi_insert_mode))(doing.image)
 
     _ending(keys, doing.ahead)
     _leaving_words(keys)
@@ -72,9 +72,9 @@ def editing(pasted: Pasted, doing: KeyActions) -> KeyBindings:
 
 def _ending(keys: KeyBindings, ahead: Callable[[], bool]) -> None:
     """Enter sends; a backslash before it, or another key with it, begins a new line."""
-    here = has_focus(DEFAULT_BUFFER)
+    focused = has_focus(DEFAULT_BUFFER)
 
-    @keys.add("enter", filter=here)
+    @keys.add("enter", filter=focused)
     def send(event: KeyPressEvent) -> None:
         buffer = event.current_buffer
         if event.data in _WITH_ENTER:
@@ -87,7 +87,7 @@ def _ending(keys: KeyBindings, ahead: Callable[[], bool]) -> None:
         else:
             buffer.validate_and_handle()
 
-    @keys.add("c-j", filter=here)
+    @keys.add("c-j", filter=focused)
     def _(event: KeyPressEvent) -> None:
         # A terminal that no prompt has yet made raw turns Enter into this.
         if ahead():
@@ -95,13 +95,13 @@ def _ending(keys: KeyBindings, ahead: Callable[[], bool]) -> None:
         else:
             _new_line(event)
 
-    @keys.add("escape", "enter", filter=here)
+    @keys.add("escape", "enter", filter=focused)
     def _(event: KeyPressEvent) -> None:
         _new_line(event)
 
     for modifier in _AS_KITTY_SAYS:
 
-        @keys.add("escape", "[", "1", "3", ";", modifier, "u", filter=here)
+        @keys.add("escape", "[", "1", "3", ";", modifier, "u", filter=focused)
         def _(event: KeyPressEvent) -> None:
             _new_line(event)
 
@@ -111,14 +111,14 @@ def _after_escape(keys: KeyBindings) -> None:
 
     Esc twice on an empty prompt lists the points to rewind to.
     """
-    here = has_focus(DEFAULT_BUFFER) & emacs_mode
+    focused = has_focus(DEFAULT_BUFFER) & emacs_mode
 
-    @keys.add("escape", "/", filter=here)
+    @keys.add("escape", "/", filter=focused)
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("/")
         event.current_buffer.start_completion()
 
-    @keys.add("escape", "escape", filter=here)
+    @keys.add("escape", "escape", filter=focused)
     def _(event: KeyPressEvent) -> None:
         buffer = event.current_buffer
         if not buffer.text:
@@ -151,16 +151,16 @@ def _choose(event: KeyPressEvent) -> bool:
 
 def _leaving_words(keys: KeyBindings) -> None:
     """Bind Ctrl+C and Ctrl+D: they clear the text, or leave an empty prompt."""
-    here = has_focus(DEFAULT_BUFFER)
+    focused = has_focus(DEFAULT_BUFFER)
 
-    @keys.add("c-c", filter=here)
+    @keys.add("c-c", filter=focused)
     def _(event: KeyPressEvent) -> None:
         if event.current_buffer.text:
             event.current_buffer.reset()
         else:
             event.app.exit(result=Key.CTRL_C)
 
-    @keys.add("c-d", filter=here)
+    @keys.add("c-d", filter=focused)
     def _(event: KeyPressEvent) -> None:
         if event.current_buffer.text:
             event.current_buffer.delete()
@@ -196,8 +196,8 @@ def pasting(pasted: Pasted) -> KeyBindings:
 
     @keys.add("end", filter=suggested)
     def _(event: KeyPressEvent) -> None:
-        if found := event.current_buffer.suggestion:
-            event.current_buffer.insert_text(found.text)
+        if suggestion := event.current_buffer.suggestion:
+            event.current_buffer.insert_text(suggestion.text)
 
     return keys
 

@@ -131,10 +131,10 @@ class PromptToolkitReader:
     async def choose(self, menu: Menu, prompt: Line = ()) -> str | DraftMessage | Key:
         open_ = QuestionPrompt(menu, prompt, self._pasted, time.monotonic)
         answer: _Answer = Key.CTRL_C
-        with open_.at(self._short) as more:
+        with open_.at(self._short) as options:
             try:
                 answer = await self._ask(
-                    self._short, open_.row, default=self._take_unsent(), **more
+                    self._short, open_.row, default=self._take_unsent(), **options
                 )
             finally:
                 if not isinstance(answer, DraftMessage) and not open_.menu.writing:
@@ -320,7 +320,7 @@ class PromptToolkitReader:
     def _is_interrupted_ahead(self) -> bool:
         """Return True if Ctrl+C was typed ahead; otherwise the keys are kept."""
         ahead = get_typeahead(self._input)
-        if any(each.key == Keys.ControlC for each in ahead):
+        if any(press.key == Keys.ControlC for press in ahead):
             return True
         store_typeahead(self._input, ahead)
         return False
