@@ -271,7 +271,7 @@ class _Person:
     async def _grant(self, session: Session, call_id: str) -> None:
         waiting = (r for r in session.requests if isinstance(r, Permission))
         request = next(r for r in waiting if r.id == call_id)
-        if rules := session.permissions.offers(request):
+        if rules := session.permissions.rule_sets(request):
             await session.answer(request, True, grant="session", rule=rules[0])
 
 

@@ -12,11 +12,12 @@ from refold.permissions.decide import decide
 from refold.permissions.facts import Access, Facts
 from refold.permissions.rules import parse
 from refold.tools.contract import Reply
-from tests.mcp.test_mcp_questions import User, elicit
+from refold.values.display import FormAnswer
+from tests.mcp.test_mcp_questions import User, accept, elicit
 from tests.mcp.test_mcp_sampling import Talk
 from tests.mcp.test_mcp_sessions import Place
 
-# Schemas of forms that no user is asked to fill in.
+# Schemas of forms of which nothing can be filled in, or need be.
 NO_FORMS: Mapping[str, object] = {
     "a field that is a number": {"properties": {"a": 5}},
     "a list of fields": {"properties": [1]},
@@ -30,6 +31,7 @@ NO_FORMS: Mapping[str, object] = {
     "a number of required fields": {"properties": {"a": {"type": "string"}}, "required": 3},
     "100 fields": {"properties": {str(n): {"type": "string"} for n in range(100)}},
 }
+DECLINE = FormAnswer("decline").encode()
 LONG = {"padding": "x" * 5_000, "to": "evil@example.org"}
 
 
@@ -43,36 +45,39 @@ def form(schema: object) -> object:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NO_FORMS)
-def test_no_user_is_asked_to_fill_in_what_is_no_form(name: str) -> None:
-    user = User("answer")
+def test_form_that_makes_no_sense_is_small_and_sends_nothing(name: str) -> None:
+    user = User(accept())
 
-    assert elicit(user, form(NO_FORMS[name])) == ("decline", None)
-    assert user.asked == []
+    assert elicit(user, form(NO_FORMS[name])) == ("accept", {}, "")
+    assert len(json.encode(user.forms)) < 5_000
 
 
 @pytest.mark.slow
-def test_invisible_characters_of_an_option_are_written_out_and_sent_unchanged() -> None:
+def test_option_with_invisible_characters_cannot_be_accepted() -> None:
     option = "red\u202e\x1b[2J"
-    user = User("answer", "red⟦U+202E⟧⟦U+001B⟧[2J")
+    user = User(accept(a=option), DECLINE)
 
-    found = elicit(user, form({"properties": {"a": {"enum": [option]}}, "required": ["a"]}))
+    answer = elicit(
+        user, form({"properties": {"a": {"enum": [option]}}, "required": ["a"]})
+    )
 
-    assert found == ("accept", {"a": option})
+    assert answer == ("decline", None, "")
+    assert user.forms[0].problem == "the field 'a' has a choice that cannot be shown"
 
 
 @pytest.mark.slow
-def test_a_default_that_is_not_shown_as_a_whole_is_not_sent() -> None:
-    user = User("answer", "skip")
+def test_default_that_is_not_shown_as_a_whole_is_not_sent() -> None:
+    user = User(accept())
 
-    found = elicit(user, form({"properties": {"a": {"default": "short" + "x" * 5_000}}}))
+    answer = elicit(user, form({"properties": {"a": {"default": "short" + "x" * 5_000}}}))
 
-    assert found == ("decline", None)
+    assert answer == ("accept", {}, "")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(90)
-@pytest.mark.parametrize(("answer", "asked"), [("decline", 1), ("answer", 20)])
-def test_a_server_that_asks_again_and_again_is_not_put_to_the_user(
+@pytest.mark.parametrize(("answer", "asked"), [(DECLINE, 3), (accept(), 20)])
+def test_server_that_asks_again_and_again_is_not_put_to_the_user(
     tmp_path: Path, answer: str, asked: int
 ) -> None:
     talk = Talk(Place(tmp_path), "elicit-endless", answer, lines=())
