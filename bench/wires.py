@@ -180,7 +180,7 @@ class Coming:
     async def read(self) -> bytes:
         return next(self.chunks, b"")
 
-    def enough(self) -> None:
+    def mark_complete(self) -> None:
         """Nothing is behind it that could be let go."""
 
 

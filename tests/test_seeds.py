@@ -697,13 +697,15 @@ def test_the_calls_of_the_guide_are_made_with_the_arguments_that_it_names(
 
 @pytest.mark.slow  # the SDK takes long to import
 def test_the_servers_of_the_file_are_started_from_a_program_of_that_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    """`npx` is a double that starts a server of ours; the second server is left out: it is elsewhere."""
+    """A program of ours stands for `npx`, which would install a package; the second server is left out."""
     servers = json.loads((DATA / "openagent_mcp_servers.json").read_text())
     (tmp_path / "bin").mkdir()
-    shell(tmp_path / "bin", f"exec {sys.executable} {fake_server.__file__}", "npx")
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    shell(tmp_path / "bin", f"exec {sys.executable} {fake_server.__file__}", "server")
+    servers["filesystem"]["command"] = str(
+        tmp_path / "bin" / "server"
+    )  # npx would install it
     provider = ScriptedProvider(
         [("tool_search", '{"query": "echo"}')],
         [("mcp__filesystem__echo", '{"text": "hi"}')],

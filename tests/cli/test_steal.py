@@ -132,7 +132,7 @@ def test_a_stopped_holder_is_named_then_ended_and_its_call_is_not_repeated(
         code = holder.wait(LONG)
     assert (refused.returncode, alive) == (1, None)
     assert "is stopped (Ctrl+Z or SIGSTOP): add --steal to end it" in refused.stderr
-    assert (stolen.returncode, stolen.stdout) == (0, "Done.\n")
+    assert (stolen.returncode, stolen.stdout) == (0, "Done.\n"), stolen.stderr
     assert code != 0
     (event,) = ended_holders()
     assert (event.pid, event.host) == (holder.pid, os.uname().nodename)

@@ -244,7 +244,7 @@ def test_it_ends_by_itself_whatever_its_provider_does(
 ) -> None:
     code = (
         "import sys; from refold.app import memory_worker as finishing\n"
-        "finishing.LONGEST = 1\n"
+        "finishing.MAX_LIFE_SECONDS = 1\n"
         "finishing.finish(sys.argv[1])\n"
     )
 

@@ -58,7 +58,7 @@ def test_a_session_goes_elsewhere_and_a_kill_takes_nothing_of_it(
     at.until_asked(">" if display == "plain" else "›")
     at.type("/cd ../b" + ENTER)
     at.until("runs without asking: bash(pwd *)")
-    at.until("until they change. y/n")
+    at.until("when they change. y/n")
     at.type("n" if display == "line" else "n" + ENTER)
     at.until("Its settings and instructions are ignored.")
     at.until("not trusted, so these settings are ignored")

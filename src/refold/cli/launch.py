@@ -182,7 +182,7 @@ async def open_or_resume(launch: Launch, args: Namespace) -> OpenedSession:
 
         raise await to_thread.run_sync(explain_held, app.home, id_, error) from error
     if args.holder is not None:
-        await session.engine.record(args.holder.ended, kept=True, by="person")
+        await session.engine.record(args.holder.end_event, kept=True, by="person")
     await choose_again(app, session.engine, args, app.options.model, _mode_from_flags(args))
     return session
 
