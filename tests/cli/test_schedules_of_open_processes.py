@@ -22,7 +22,7 @@ import sys, time
 from pathlib import Path
 from refold.journal.schedules.schedule_book import ScheduleBook
 book, id_ = ScheduleBook(Path(sys.argv[1])), int(sys.argv[2])
-with book.claimed(id_, time.time()) as run:
+with book.claim_run(id_, time.time()) as run:
     if run is not None:
         print(f"schedule {id_}: begins", flush=True)
         book.end(id_, "answered")
