@@ -703,9 +703,8 @@ def test_the_servers_of_the_file_are_started_from_a_program_of_that_name(
     servers = json.loads((DATA / "openagent_mcp_servers.json").read_text())
     (tmp_path / "bin").mkdir()
     shell(tmp_path / "bin", f"exec {sys.executable} {fake_server.__file__}", "server")
-    servers["filesystem"]["command"] = str(
-        tmp_path / "bin" / "server"
-    )  # npx would install it
+    # `npx` would install it.
+    servers["filesystem"]["command"] = str(tmp_path / "bin" / "server")
     provider = ScriptedProvider(
         [("tool_search", '{"query": "echo"}')],
         [("mcp__filesystem__echo", '{"text": "hi"}')],

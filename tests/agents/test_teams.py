@@ -459,9 +459,8 @@ def holding(*more: Line) -> dict[str, Sequence[Line]]:
 
 
 def test_a_teammate_that_fails_frees_its_task_and_says_so() -> None:
-    tree = TeamTree(
-        ScriptedConversations(holding())
-    )  # it has no second line, and so it fails
+    # It has no second line, and so it fails.
+    tree = TeamTree(ScriptedConversations(holding()))
 
     run(tree)
 

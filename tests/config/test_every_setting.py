@@ -533,9 +533,8 @@ async def kept_model(build: Build) -> object:
     model, folder = find("qwen2.5-coder-0.5b"), Path(os.environ["REFOLD_HOME"])
     (folder / "models").mkdir(parents=True, exist_ok=True)
     (folder / "models" / model.file).touch()
-    os.truncate(
-        folder / "models" / model.file, model.size
-    )  # of nothing, which takes no room
+    # Of nothing, which takes no room.
+    os.truncate(folder / "models" / model.file, model.size)
     library = folder / "library"
     library.mkdir()
     (library / "xllamacpp.py").write_text(PRETENDED_LLAMA)

@@ -370,9 +370,8 @@ def test_nobody_who_comes_back_waits_for_notes(place: Workplace) -> None:
 
 def test_where_no_try_can_be_noted_none_is_given_up(tmp_path: Path) -> None:
     pending = PendingSessions(tmp_path)
-    (tmp_path / "pending" / "a").mkdir(
-        parents=True
-    )  # as on a full disk: it cannot be written to
+    # As on a full disk: it cannot be written to.
+    (tmp_path / "pending" / "a").mkdir(parents=True)
 
     assert [pending.try_("a") for _ in range(5)] == [True] * 5
     assert pending.sessions() == ["a"]

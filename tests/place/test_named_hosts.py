@@ -174,9 +174,8 @@ def test_no_connection_bypasses_the_host_filter(
         socket.socket(socket.AF_UNIX) as on_disk,
         socket.socket(socket.AF_UNIX) as without_file,
     ):
-        folder = os.open(
-            ws.root, os.O_RDONLY
-        )  # the whole path may be too long for a socket
+        # The whole path may be too long for a socket.
+        folder = os.open(ws.root, os.O_RDONLY)
         on_disk.bind(f"/proc/self/fd/{folder}/host.sock")
         os.close(folder)
         without_file.bind("\0" + name)

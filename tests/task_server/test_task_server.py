@@ -20,10 +20,8 @@ from tests.cli.running import LONG, Document, call, command, refold, script
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
 
-MODES = [
-    "legacy",
-    "auto",
-]  # a question in a request of its own, and in the result of a call
+# A question in a request of its own, and in the result of a call.
+MODES = ["legacy", "auto"]
 READ = call("read_file", path="a.py")
 EDIT = call("edit_file", path="a.py", old="1", new="2")
 

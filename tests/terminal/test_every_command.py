@@ -257,9 +257,8 @@ def test_names_and_words_of_anybody_move_nothing_on_a_narrow_screen(
 
     rows = here.tell(HOSTILE, *ROWS[name].typed, "/search second", "1", answers=("\x9b1m",))
 
-    shown = [
-        row.rpartition("\r\x1b[K")[2] for row in rows
-    ]  # a status line may stand before
+    # A status line may stand before.
+    shown = [row.rpartition("\r\x1b[K")[2] for row in rows]
     assert [row for row in shown if not row.isprintable()] == []
 
 

@@ -27,15 +27,8 @@ from tests.tui.test_full_screen_stories import (
 
 F3, F4, F5, F6 = "\x1bOR", "\x1bOS", "\x1b[15~", "\x1b[17~"
 CTRL_U = "\x15"
-READS = {
-    "choose",
-    "choice",
-    "brief",
-    "words",
-    "pick",
-    "aside",
-    "edit",
-}  # of the reader
+# Of the reader.
+READS = {"choose", "choice", "brief", "words", "pick", "aside", "edit"}
 # The panels, and where each is opened and used.
 OF_PANELS = {
     "todos": "test_panels_search_and_palette",

@@ -71,11 +71,8 @@ _STOP_REASONS = {
     "interrupted": "cancelled", "cancelled": "cancelled", "step_limit": "max_turn_requests",
 }  # fmt: skip
 _OF_ANSWER = {"length": "max_tokens", "refused": "refusal"}
-_REPORTED_OUTCOMES = (
-    "stuck",
-    "budget",
-    "step_limit",
-)  # outcomes whose reason the person sees
+# Outcomes whose reason the person sees.
+_REPORTED_OUTCOMES = ("stuck", "budget", "step_limit")
 
 
 class EditorCan(Struct, frozen=True):

@@ -23,10 +23,8 @@ _DEFERRED_TOOLS = (
 )  # fmt: skip
 _READING_TOOLS = ("read_file", "list_files", "tree", "glob", "grep", "history_search")
 _NOTE_TOOLS = ("think", "todo_write", "compact")
-_PLAN_TOOLS = (
-    "enter_plan_mode",
-    "exit_plan_mode",
-)  # only the main agent plans with the user
+# Only the main agent plans with the user.
+_PLAN_TOOLS = ("enter_plan_mode", "exit_plan_mode")
 _SKILL_TOOLS = ("list_skills", "read_skill")
 _MAIN_DESCRIPTION = "Does whatever the task takes: reads, changes files, runs commands."
 

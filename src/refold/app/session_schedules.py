@@ -151,9 +151,8 @@ def narrow(settings: Settings, saved: SavedRights) -> Settings:
     profile = min(saved.sandbox, sandbox.profile, key=_PROFILES_BY_STRICTNESS.index)
     limit, steps = saved.budget, settings.limits.turn_steps(watched=False)
     if limit.tokens is None and own.tokens == DEFAULT_TOKENS:
-        own = replace(
-            own, tokens=0
-        )  # only dollars were limited: see `config.load.combined`
+        # Only dollars were limited: see `config.load.combined`.
+        own = replace(own, tokens=0)
     return replace(
         settings,
         permission_mode="default" if saved.mode == "bypass" else saved.mode,

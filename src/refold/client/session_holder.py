@@ -113,9 +113,8 @@ def end_holder(
         _check_holds(home, holder)
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(process, signal.SIGTERM)
-            signal.pidfd_send_signal(
-                process, signal.SIGCONT
-            )  # a stopped process does not handle SIGTERM
+            # A stopped process does not handle SIGTERM.
+            signal.pidfd_send_signal(process, signal.SIGCONT)
             if _ends_by_itself(process, home, holder, seconds):
                 return
             signal.pidfd_send_signal(process, signal.SIGKILL)

@@ -23,9 +23,8 @@ _SHELL_WORD = re.compile(r"^\s*!.*?([\w./~+@%:,=-]*)$", re.DOTALL)
 _SHELL_SAFE = re.compile(r"[\w./~+@%:,=-]+")
 DIRECTORY_ARGUMENT = "[DIR]"  # the argument of some commands
 _MAX_OFFERS = 50  # offered at once
-_COMMAND_CELLS = (
-    32  # cells of a command with what it takes: what it is for stands beside it
-)
+# Cells of a command with what it takes: what it is for stands beside it.
+_COMMAND_CELLS = 32
 _MIN_LETTERS = 2  # from which files are searched by parts of their names
 
 

@@ -38,12 +38,8 @@ THINKING_EFFORTS: Mapping[str, Effort] = {
     "max": "max",
 }
 MODE_NAMES: tuple[Mode, ...] = get_args(Mode)
-FORMAT_NAMES: tuple[Format, ...] = (
-    "plain",
-    "markdown",
-    "json",
-    "xml",
-)  # of a conversation for a CLI backend
+# Of a conversation for a CLI backend.
+FORMAT_NAMES: tuple[Format, ...] = ("plain", "markdown", "json", "xml")
 THEME_NAMES = (
     "auto", "dark", "light", "dark-contrast", "light-contrast", "dark-daltonized",
     "light-daltonized", "mono",

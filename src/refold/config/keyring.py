@@ -43,9 +43,8 @@ def put(provider: str, key: str, within: float = MAX_KEYRING_SECONDS) -> None:
 
     def store(ring: _Keyring) -> bool:
         ring.set_password(SERVICE_NAME, provider, key)
-        return (
-            ring.get_password(SERVICE_NAME, provider) == key
-        )  # a disabled keyring stores nothing
+        # A disabled keyring stores nothing.
+        return ring.get_password(SERVICE_NAME, provider) == key
 
     if not _ask_in_thread(store, within):
         raise BadInput(

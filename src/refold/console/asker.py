@@ -41,9 +41,8 @@ class Asker:
         self._session, self._printer, self._reader = session, printer, reader
         self._send_draft = send_draft
         self._put: tuple[str, anyio.CancelScope] | None = None
-        self._answered: events.Answered | ChildAnswered | None = (
-            None  # the answer to the open question, from any client
-        )
+        # The answer to the open question, from any client.
+        self._answered: events.Answered | ChildAnswered | None = None
         self._preferred = ""  # the subagent whose questions come first
         self.chosen_mode: Mode | None = None  # together with an answer
 

@@ -13,13 +13,8 @@ from refold.errors import RefoldError
 from refold.programs import Programs
 from refold.views.styled import Line
 
-_COLOR_PAGERS = (
-    "most",
-    "ov",
-    "moar",
-    "moor",
-    "bat",
-)  # pagers that show colours without a flag
+# Pagers that show colours without a flag.
+_COLOR_PAGERS = ("most", "ov", "moar", "moor", "bat")
 
 
 async def show(rows: Sequence[Line], printer: Printer) -> None:

@@ -151,9 +151,8 @@ def _line(text: str, kind: str, key_path: Path) -> int:
         return line_of(lines_of(text), key_path)
     import yaml  # JSON is YAML, too
 
-    compose: Callable[[str, Any], object] = vars(yaml)[
-        "compose"
-    ]  # its types are incomplete
+    # Its types are incomplete.
+    compose: Callable[[str, Any], object] = vars(yaml)["compose"]
     node, line = compose(text, yaml.SafeLoader), 0
     for part in key_path:
         if not isinstance(node, yaml.MappingNode):

@@ -31,13 +31,11 @@ from refold.values.tools import Effect
 
 _NAME_PATTERN = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _PLACE_PATTERN = re.compile(r"\{([A-Za-z_]\w*)\}")
-_SCRIPT_OPTION_PATTERN = re.compile(
-    r"-[A-Za-z]*c[A-Za-z]*"
-)  # the option of a shell before its script
+# The option of a shell before its script.
+_SCRIPT_OPTION_PATTERN = re.compile(r"-[A-Za-z]*c[A-Za-z]*")
 _WITH_SCRIPT = SHELL_PROGRAMS | {"su", "runuser", "sg", "script", "flock"}
-_SCRIPT_JOINERS = frozenset(
-    ("eval", "ssh", "mosh", "watch", "parallel")
-)  # all words are a script
+# All words are a script.
+_SCRIPT_JOINERS = frozenset(("eval", "ssh", "mosh", "watch", "parallel"))
 # The options of programs whose value is code, which no quotes of a shell make safe.
 _CODE_OPTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "python": ("c", ()), "pypy": ("c", ()), "guile": ("c", ()),

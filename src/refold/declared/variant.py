@@ -70,9 +70,8 @@ class Declared(Struct, frozen=True):
     line: int = 0
     folder: str = ""
     ours: bool = True  # false: a project's file
-    pinned: Mapping[str, bytes] | None = (
-        None  # a project's files of tools, as they were shown
-    )
+    # A project's files of tools, as they were shown.
+    pinned: Mapping[str, bytes] | None = None
 
     @property
     def where(self) -> str:

@@ -19,9 +19,8 @@ from refold.provider.port import Done
 from refold.values.usage import Usage
 
 CHARS_PER_TOKEN = 3  # characters, rather too few: what is estimated is never too cheap
-_MAX_CHARS_PER_TOKEN = (
-    32  # characters of a token, on average over a whole answer, that we believe
-)
+# Characters of a token, on average over a whole answer, that we believe.
+_MAX_CHARS_PER_TOKEN = 32
 _MIN_CHARS_PER_TOKEN = 0.25  # of a rare script, a character may be four tokens
 _UNCOUNTED_SENT_CHARS = 40_000  # that a provider may leave out of its count
 _UNCOUNTED_RECEIVED_CHARS = 400

@@ -71,11 +71,8 @@ async def _changes(
     if not tool.dry_run:
         return ()
     own = files.only(_real_paths(call, world))
-    dependencies = {
-        "files": own,
-        "known": known,
-        "unread": frozenset[str](),
-    }  # the user decides
+    # The user decides.
+    dependencies = {"files": own, "known": known, "unread": frozenset[str]()}
     try:
         reply = await tool.run(
             **arguments, **{name: dependencies[name] for name in tool.signature().needs}

@@ -47,9 +47,8 @@ class Collector:
         self._aide, self._wait = aide, wait
         self._pieces: list[str] = []
         self._size = 0
-        self.paid: Charge | None = (
-            None  # for everything so far, even if there is no response
-        )
+        # For everything so far, even if there is no response.
+        self.paid: Charge | None = None
 
     async def collect(self, request: Request) -> CollectedResponse:
         """The response; after an empty one the model is asked again. Raises `ProviderError`."""

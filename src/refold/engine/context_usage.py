@@ -4,9 +4,8 @@ from refold.journal.state.conversation import IMAGE_TOKENS
 from refold.journal.state.fold import View
 
 _MAX_CHARS_PER_TOKEN = 4.0  # a cautious estimate
-_NARROW_SHARE = (
-    0.1  # of the window, for the conversation, if the system prompt and tools fill the rest
-)
+# Of the window, for the conversation, if the system prompt and tools fill the rest.
+_NARROW_SHARE = 0.1
 _MIN_SHARE = 0.05
 
 

@@ -16,11 +16,9 @@ from refold.journal.events.kinds import ExternalEditsFound
 from refold.place.port import Files
 
 _MAX_FILES = 100  # the newest that are looked at
-_MAX_UNSAVED_FILES = (
-    10  # of those, the newest that an editor is asked about: it may show each
-)
+_MAX_UNSAVED_FILES = 10  # of those, the newest for the editor, which may show each
 _MAX_FILE_BYTES = 1_000_000  # of one
-_MAX_TOTAL_BYTES = 8_000_000  # and of all: nobody waits for more than that to be read
+_MAX_TOTAL_BYTES = 8_000_000  # of all: reading more would delay the turn
 
 
 async def find_external_edits(world: World, record: Record) -> None:

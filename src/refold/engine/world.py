@@ -218,9 +218,8 @@ class World(Struct, frozen=True):
     prompt: SystemPrompt = SystemPrompt()
     deferred: Sequence[Tool] = ()  # the model knows their names, and asks for the rest
     longest_result: int = 30_000  # characters the model sees of one call
-    helper_model: Callable[[], Model] | None = (
-        None  # for calls beside the conversation; None: `model`
-    )
+    # For calls beside the conversation; None: `model`.
+    helper_model: Callable[[], Model] | None = None
     budget: Budget = NO_LIMIT  # of a turn, unless the session has one of its own
     shares: CompactionShares = CompactionShares()
     watches: bool = False  # what others did to known files, when a turn begins
@@ -232,9 +231,8 @@ class World(Struct, frozen=True):
     hooks: Hooks | None = None  # None: none is configured
     edit_checks: EditChecks | None = None
     instructions: FolderInstructions | None = None
-    explain_missing: Callable[[str], str] = lambda _: (
-        ""
-    )  # why a tool of this name is not there
+    # Why a tool of this name is not there.
+    explain_missing: Callable[[str], str] = lambda _: ""
 
     def tool(self, name: str) -> Tool | None:
         for every in (self.tools, self.deferred):

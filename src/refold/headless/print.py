@@ -293,6 +293,5 @@ def _stdin(text: str) -> str:
             f"stdin holds more than {_MAX_STDIN_BYTES // 2**20} MiB, which is too long for a model: "
             "put it into a file and name the file"
         )
-    return content.decode(
-        "utf-8-sig", errors="replace"
-    )  # some systems add a byte order mark
+    # Some systems add a byte order mark.
+    return content.decode("utf-8-sig", errors="replace")

@@ -32,9 +32,8 @@ _DEFAULT_SECONDS: Mapping[str, float] = {"SessionEnd": 5.0, "Notification": 10.0
 _USUAL_SECONDS, _MAX_SECONDS = 60.0, 600.0  # seconds
 _MAX_END_SECONDS = 30.0  # for closing, at most
 _MATCH_ALL = ("", "*")
-_SERVER_TOOL_PATTERN = re.compile(
-    "mcp|__"
-)  # in a matcher: may match a tool that is unknown yet
+# In a matcher: may match a tool that is unknown yet.
+_SERVER_TOOL_PATTERN = re.compile("mcp|__")
 _PROGRAM_SOURCE = "this program"  # the source of a function
 _MAX_NAME_CHARS = 40  # of a command
 _FIELD_BY_TYPE = {"command": "command", "python": "entry_point"}  # what each type needs

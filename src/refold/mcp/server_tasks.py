@@ -25,9 +25,8 @@ _MIN_SECONDS, _MAX_SECONDS = 0.2, 10.0  # between two polls of a task
 _CANCEL_SECONDS = 2.0  # that a server has to hear of it
 _MAX_STATUS_CHARS = 500
 
-_TELL_PROGRESS = ContextVar[ProgressFnT | None](
-    "tell", default=None
-)  # of the call that runs
+# Of the call that runs.
+_TELL_PROGRESS = ContextVar[ProgressFnT | None]("tell", default=None)
 
 
 class TasksExtension(ClientExtension):

@@ -40,9 +40,8 @@ from refold.values.tools import Confinement
 LONGEST_LINE = 16 * 1024 * 1024  # bytes of one message
 _MAX_GARBAGE_LINES = 100  # lines that are no message, before a server is given up
 _AT_ONCE = 256 * 1024
-_HALF_CHARACTER = re.compile(
-    rb"\\u[dD][89a-fA-F]"
-)  # half of a character, as JSON escapes it
+# Half of a character, as JSON escapes it.
+_HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
 _LAST_CHARS = 4_000  # of its output that are searched for why it ended
 _RECENT_SECONDS, _MAX_RECENT = 5.0, 500  # output, in lines, that may say why it ended
 _TO_END = 2.0  # seconds for a program to end when its input is closed

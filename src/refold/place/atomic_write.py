@@ -27,11 +27,8 @@ from refold.place.port import FileWrite, Real
 
 _CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _COPY_BYTES = 1024 * 1024
-_SYNC_UNSUPPORTED = (
-    errno.EINVAL,
-    errno.ENOTSUP,
-    errno.EACCES,
-)  # directories that cannot be
+# Directories that cannot be.
+_SYNC_UNSUPPORTED = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
 
 
 class _Step(Struct):

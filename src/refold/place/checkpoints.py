@@ -139,15 +139,13 @@ class Checkpoints:
                     for item in self._changes(root, trees_before[root], tree)
                 }
             elif any(root.startswith(f"{root_after}/") for root_after in trees_after):
-                changes[f"{root}/"] = FileChange(
-                    f"{root}/", "created"
-                )  # a repository with its own history
+                # A repository with its own history.
+                changes[f"{root}/"] = FileChange(f"{root}/", "created")
         for root, tree in before:
             if root not in trees_after:
                 for item in self._changes(root, tree, EMPTY_TREE):
-                    exists = (
-                        item.path in changes
-                    )  # its files are there, the repository is not
+                    # Its files are there, the repository is not.
+                    exists = item.path in changes
                     changes[item.path] = (
                         FileChange(item.path, "changed") if exists else item
                     )

@@ -32,9 +32,8 @@ from refold.place.port import (
 from refold.values.text import clean
 
 _CLOCK_LAG_NANOSECONDS = 50_000_000  # more than the clock of a file system may be late
-_MAX_EDITOR_FILE_BYTES = (
-    1_000_000  # of a file requested from the editor: an answer is one line
-)
+# Of a file requested from the editor: an answer is one line.
+_MAX_EDITOR_FILE_BYTES = 1_000_000
 _UTF8_BOM = b"\xef\xbb\xbf"
 
 _EDITOR_SILENT = (

@@ -27,11 +27,8 @@ _SIGNATURE, _VERSIONS = b"DIRC", (2, 3, 4)
 _STAT_BYTES = 40  # of an entry, before the name of its object
 _EXTENDED, _SKIP_WORKTREE = 0x4000, 0x4000  # in the flags, and in those that follow them
 _NAME_BYTES = 0xFFF  # the length of a name, or, if it is longer, this
-_VALID_NEVERTHELESS = (
-    b"TREE",
-    b"REUC",
-    b"sdir",
-)  # extensions that know no positions and no times
+# Extensions that know no positions and no times.
+_VALID_NEVERTHELESS = (b"TREE", b"REUC", b"sdir")
 _SPLIT_INDEX = b"link"  # the extension of an index whose entries are in another file
 _MAX_INDEX_BYTES = 256 * 1024 * 1024
 # Git refuses to read this, and says that the index is corrupt.

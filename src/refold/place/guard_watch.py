@@ -36,9 +36,8 @@ _RUNS, _RESTS = ".running", ".resting"  # endings of stored states
 _NOTES_DIRECTORY = "known"  # the directory of notes
 _CLOCK_LAG_NANOSECONDS = 10_000_000  # by which the time of a file may be behind the clock
 _HEARTBEAT_SECONDS = 20.0  # between two heartbeats of a running command
-_HEARTBEAT_MARGIN_NANOSECONDS = (
-    60 * 1_000_000_000
-)  # after the last heartbeat, in which it may still have run
+# After the last heartbeat, in which it may still have run.
+_HEARTBEAT_MARGIN_NANOSECONDS = 60 * 1_000_000_000
 
 
 class GuardedWorkspace(Struct, frozen=True):

@@ -192,9 +192,8 @@ def _move(place: Path, name: str, descriptor: int, replaced_by: str) -> None:
                 os.replace(place, name, dst_dir_fd=descriptor)
                 return
     if stat.S_ISDIR(about.st_mode):
-        os.mkdir(
-            name, 0o700, dir_fd=descriptor
-        )  # fails where anything is; an empty one is replaced
+        # Fails where anything is; an empty one is replaced.
+        os.mkdir(name, 0o700, dir_fd=descriptor)
         try:
             os.rename(place, name, dst_dir_fd=descriptor)
         except OSError:

@@ -18,9 +18,8 @@ from msgspec import Struct
 
 from refold.process_groups import signal_group
 
-ENVIRONMENT_NAME = (
-    "REFOLD_CALLS"  # our tokens in the environment, those of outer calls first
-)
+# Our tokens in the environment, those of outer calls first.
+ENVIRONMENT_NAME = "REFOLD_CALLS"
 _TOKEN_VARIABLE = re.compile(rb"REFOLD_CALLS=([0-9.:]+)")
 _QUEUE_LIMIT = re.compile(rb"Max msgqueue size +\d+ +(\d+)")
 _LOWEST, _MARKS = 10_000, 700_000  # bytes of message queues: below what systems give

@@ -18,9 +18,8 @@ from msgspec import Struct
 
 # The calls that set the mode of a file, and the index of that argument.
 MODE_ARGUMENTS = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2}
-LINE_STRUCT = struct.Struct(
-    "=HBBI"
-)  # operation, lines to skip if true and if false, operand
+# Operation, lines to skip if true and if false, operand.
+LINE_STRUCT = struct.Struct("=HBBI")
 
 _Line: TypeAlias = tuple[int, int, int, int]
 

@@ -46,10 +46,9 @@ _PACK_FROM_FILES = 200  # from here on, files are stored in one pack
 _BAD_PATH = r"(?s)Unable to process path (.*)"
 _HALF_WRITTEN = 3600  # seconds after which a pack is no longer being written
 _UNUSED_INDEX_SECONDS = 14 * 24 * 3600  # after which the index of a session is deleted
-_CLOCK_STEP_NANOSECONDS = (
-    50_000_000  # the kernel's clock of directories may be this coarse,
-)
-_SECOND_NANOSECONDS = 1_000_000_000  # or, on some disks, count whole seconds only
+# The kernel's clock of directories may be this coarse, or, on some disks, count whole seconds.
+_CLOCK_STEP_NANOSECONDS = 50_000_000
+_SECOND_NANOSECONDS = 1_000_000_000
 _AT_ONCE = 200  # files passed to git in one call
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 _NO_OBJECT = "0" * 40

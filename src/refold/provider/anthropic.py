@@ -128,9 +128,8 @@ def to_wire(
     return body_with(body, "messages", messages)
 
 
-_OWN_ECHO = EchoOptions(
-    WIRE_NAME
-)  # thoughts are those of this wire, and no server is named
+# Thoughts are those of this wire, and no server is named.
+_OWN_ECHO = EchoOptions(WIRE_NAME)
 
 
 def message_to_wire(

@@ -207,9 +207,8 @@ def first_difference(
     recorded: RecordedRequest, actual: RecordedRequest, ignoring: frozenset[str]
 ) -> str | None:
     """The first difference of `actual` from `recorded`, by order of fields, or None."""
-    default = (
-        PlainRequests().plain(Request(Log[StoredMessage]())).fields
-    )  # for fields younger than it
+    # For fields younger than it.
+    default = PlainRequests().plain(Request(Log[StoredMessage]())).fields
     for name in Request.__struct_fields__:
         if name in ignoring or name in ("trace", "hosted"):
             continue

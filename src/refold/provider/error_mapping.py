@@ -209,9 +209,8 @@ def _message_and_code(body: bytes) -> tuple[str, str]:
         case [{"error": {**_one}} as first, *_more]:  # Google's, asked for a stream
             return _message_and_code(msgspec.json.encode(first))
         case {"error": {"message": str(said), "metadata": {"raw": str(raw)}, **more}}:
-            inner, codes = _message_and_code(
-                raw.encode()
-            )  # OpenRouter: what its source has said
+            # OpenRouter: what its source has said.
+            inner, codes = _message_and_code(raw.encode())
             return f"{said}: {inner}", " ".join((*_codes(more), codes))
         case {"error": {"message": str(said), **more}}:
             return said, " ".join(_codes(more))

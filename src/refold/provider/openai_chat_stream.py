@@ -237,9 +237,8 @@ def _add_call_piece(
                 break
             if known[ours].named or not name:
                 return state, CallDelta(ours, arguments)
-            known_call = replace(
-                known[ours], named=True
-            )  # several send the arguments first
+            # Several send the arguments first.
+            known_call = replace(known[ours], named=True)
             calls = (*known[:ours], known_call, *known[ours + 1 :])
             return replace(state, calls=calls), CallDelta(ours, arguments, name=name)
     calls = (*known, _Known(theirs, id_, bool(name)))

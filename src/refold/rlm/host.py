@@ -141,10 +141,8 @@ class HostFunctions:
     async def _map_rlm(self, tasks: object, shared: object = None) -> object:
         items = self._items("map_rlm", tasks)
         values = {} if shared is None else {"shared": shared}
-        begins, values_text = (
-            InitialVariables(values),
-            _text(values),
-        )  # once: it may be large
+        # Once: it may be large.
+        begins, values_text = (InitialVariables(values), _text(values))
         results: list[object] = [None] * len(items)
 
         async def fill(slot: int) -> None:

@@ -42,11 +42,8 @@ from refold.rlm.worker_side.signatures import PRIMITIVE_SIGNATURES
 _GRACE_SECONDS = 2.0  # for interrupted code to stop
 _MAX_WAITING_CALLS = 1_000  # concurrent calls of one cell
 _MAX_CALLS = 100_000  # of one cell
-_MAX_VARIABLES, _MAX_NAME_CHARS, _MAX_ABOUT_CHARS = (
-    10_000,
-    200,
-    500,
-)  # the last two: of one variable
+# The last two: of one variable.
+_MAX_VARIABLES, _MAX_NAME_CHARS, _MAX_ABOUT_CHARS = 10_000, 200, 500
 _SLACK_CHARS = 500  # by which an observation may exceed its limit
 _MIN_WAIT_SECONDS = 0.01  # between checks of the clock
 

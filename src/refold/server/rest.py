@@ -48,9 +48,8 @@ Seq = Annotated[int, Path(ge=1, le=2**53)]
 
 class Created(Struct, frozen=True):
     id: str
-    notices: Sequence[
-        str
-    ]  # what a person has to know: above all, which protection is missing
+    # What a person has to know: above all, which protection is missing.
+    notices: Sequence[str]
 
 
 class Rename(Struct, frozen=True, forbid_unknown_fields=True):

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-MAX_FRONT_CHARS = 16 * 1024  # characters between the lines; nobody needs more
+MAX_FRONT_CHARS = 16 * 1024  # between the lines of dashes
 _MOST_BRACKETS = 100
 _FENCE_LINE = "---"
 _BLANK_CHARS = " \t"

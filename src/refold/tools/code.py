@@ -18,10 +18,8 @@ from refold.values.text import clean
 from refold.values.tools import Effect
 
 _MAX_ANSWER_LINES = 300  # of one answer
-_MAX_LINE_CHARS, _MAX_MESSAGE_CHARS = (
-    200,
-    600,
-)  # of a line of code, and of a problem's message
+# Of a line of code, and of a problem's message.
+_MAX_LINE_CHARS, _MAX_MESSAGE_CHARS = 200, 600
 _MAX_SYMBOL_CHARS = 200
 
 

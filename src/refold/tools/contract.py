@@ -107,9 +107,8 @@ class CommandLine(Struct, frozen=True):
     hosts: tuple[str, ...] = ()  # patterns of `values.hosts`
 
 
-_DRY_RUN_DEPENDENCIES = frozenset(
-    {"files", "known", "unread"}
-)  # dependencies that a dry run can supply
+# Dependencies that a dry run can supply.
+_DRY_RUN_DEPENDENCIES = frozenset({"files", "known", "unread"})
 
 
 class Signature(Struct, frozen=True):

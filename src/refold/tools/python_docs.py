@@ -22,10 +22,8 @@ from refold.tools.package_symbols import (
 )
 
 _ENVIRONMENT_NAMES = (".venv", "venv", "env")
-_MAX_TOTAL_CHARS, _MAX_FILES = (
-    12_000_000,
-    2_000,
-)  # of all source files, and their number
+# Of all source files, and their number.
+_MAX_TOTAL_CHARS, _MAX_FILES = 12_000_000, 2_000
 _IGNORED_PATHS = re.compile(r"(?:^|/)(?:tests?|testing|_vendor|vendor|examples?)/")
 
 

@@ -54,9 +54,8 @@ from refold.views.styled import Line
 
 _JUDGING_SECONDS = 0.3  # seconds for which a question waits for others of the same response
 _POLL_SECONDS = 1.0  # seconds between two reads of what is watched, or of a panel's content
-_LONG_SESSION_EVENTS = (
-    2_000  # events of a session beyond which its end is shown before all of it is folded
-)
+# Events of a session beyond which its end is shown before all of it is folded.
+_LONG_SESSION_EVENTS = 2_000
 _MAX_TAIL_EVENTS = 400  # events of that end, at most
 _MAX_LAST_LINE_BYTES = 4_000  # of output in which the last line of a command is searched
 

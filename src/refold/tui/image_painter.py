@@ -25,20 +25,13 @@ from refold.views.styled import ImageRow, Line
 from refold.views.wrap import cells
 
 Protocol: TypeAlias = Literal["", "kitty", "iterm"]
-_NESTING_VARIABLES = (
-    "TMUX",
-    "STY",
-    "NVIM",
-    "VIM_TERMINAL",
-    "INSIDE_EMACS",
-)  # a terminal inside a terminal
+# A terminal inside a terminal.
+_NESTING_VARIABLES = ("TMUX", "STY", "NVIM", "VIM_TERMINAL", "INSIDE_EMACS")
 _KITTY_TERMS = ("xterm-kitty", "xterm-ghostty")
 _KITTY_PROGRAMS = ("kitty", "ghostty")
 _ITERM_PROGRAMS = ("iTerm.app", "WezTerm")
-_MAX_FILE_BYTES: Mapping[Protocol, int] = {
-    "kitty": 4_000_000,
-    "iterm": 1_000_000,
-}  # of a file
+# Of a file.
+_MAX_FILE_BYTES: Mapping[Protocol, int] = {"kitty": 4_000_000, "iterm": 1_000_000}
 _MOST_OVER_SSH = 256_000
 _CHUNK_CHARS = 4_096  # of base64 in one order, a limit of kitty
 _MAX_TERMINAL_IMAGES = 24  # that the terminal is asked to keep

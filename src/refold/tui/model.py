@@ -73,9 +73,8 @@ class Model(Struct, frozen=True):
     now: float = 0.0
     screen: Screen = field(default_factory=Screen)
     transcript: Transcript = field(default_factory=Transcript)
-    diffs: Log[Diff] = field(
-        default_factory=Log[Diff]
-    )  # of files that this session changed
+    # Of files that this session changed.
+    diffs: Log[Diff] = field(default_factory=Log[Diff])
     anchor: Anchor | None = None
     facts: Facts = Facts()
     composer: Composer = Composer()
@@ -89,9 +88,8 @@ class Model(Struct, frozen=True):
     overlay: Overlay | None = None
     waiting: tuple[Asked, ...] = ()
     watching: WatchedNode | None = None
-    typed_at: float = (
-        0.0  # when the person last pressed a key other than an arrow at a question
-    )
+    # When the person last pressed a key other than an arrow at a question.
+    typed_at: float = 0.0
     clock: float = 0.0  # by the same clock, when the session last did something
     interrupted_at: float = float("-inf")  # when Ctrl+C was pressed last
     escaped_at: float = float("-inf")  # when Esc was pressed last, with nothing to stop

@@ -112,9 +112,8 @@ def _transcript(model: Model, layout: Areas) -> list[Line]:
         rows = [_mark_row(row, model.overlay.field.text) for row in rows]
     if model.focus == "transcript" and model.selected in items:
         indices = [n for n, item in enumerate(items) if item == model.selected]
-        first = next(
-            (n for n in indices if rows[n]), indices[0]
-        )  # all its rows may be blank
+        # All its rows may be blank.
+        first = next((n for n in indices if rows[n]), indices[0])
         rows[first] = (("selected", "▌"), *_after_cells(rows[first], 1))
     rows = [truncate(row, layout.room) for row in rows]
     # A short transcript starts at the top; the input stays at the bottom.

@@ -3,11 +3,8 @@
 Nothing is decoded, so a file may be broken all the same: `tools.images` decodes it.
 """
 
-_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {
-    0xC4,
-    0xC8,
-    0xCC,
-}  # JPEG markers that begin a frame
+# JPEG markers that begin a frame.
+_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _IMAGE_TYPES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),

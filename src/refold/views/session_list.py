@@ -196,9 +196,8 @@ def _preview(card: Card, room: int) -> list[Line]:
     answer_rows = [row for row in visible(card.answer).split("\n") if row.strip()][
         :_ANSWER_ROWS
     ]
-    answer_rows += [""] * (
-        _ANSWER_ROWS - len(answer_rows)
-    )  # a constant height, so that the list does not move
+    # A constant height, so that the list does not move.
+    answer_rows += [""] * (_ANSWER_ROWS - len(answer_rows))
     return [*rows, *((("dim", cut(f"    {row}", room)),) for row in answer_rows)]
 
 

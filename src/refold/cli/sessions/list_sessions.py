@@ -26,7 +26,7 @@ from refold.views.escape import on_one_line
 from refold.views.number_format import in_bytes, many
 from refold.views.session_list import card_line, hit_lines, search_hit, session_document
 
-_DEFAULT_COLUMNS = 200  # columns, where nobody knows
+_DEFAULT_COLUMNS = 200  # if the terminal does not say
 _SORT_VALUES: dict[str, Callable[[Card], object]] = {
     "changed": lambda card: card.changed,
     "began": lambda card: card.about.started_at,

@@ -25,9 +25,8 @@ from refold.journal.store import log_file
 from refold.journal.store.session_files import FileStamp, SessionListing, stamp_of
 
 _TRANSACTION_SECONDS = 0.25  # of work in one transaction
-_PAUSE_SECONDS = (
-    0.005  # between transactions; longer than the poll interval of other writers
-)
+# Between transactions; longer than the poll interval of other writers.
+_PAUSE_SECONDS = 0.005
 _MAX_MESSAGES = 1_000  # held in memory
 _MAX_READ_BYTES = 1 << 21  # of one piece of work
 _BUFFER_BYTES = 1 << 16

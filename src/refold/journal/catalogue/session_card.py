@@ -133,10 +133,8 @@ def _own(card: Card, event: Event) -> Card:
             return card
 
 
-MATCH_START, MATCH_END = (
-    "\x02",
-    "\x03",
-)  # enclose a match; indexed text has no such characters
+# Enclose a match; indexed text has no such characters.
+MATCH_START, MATCH_END = "\x02", "\x03"
 
 
 class Hit(Struct, frozen=True):

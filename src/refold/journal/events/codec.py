@@ -64,11 +64,8 @@ class _Decoders(dict[str, "msgspec.json.Decoder[Event]"]):
 
 _EVENT_DECODERS = _Decoders()
 _LINE_DECODER = msgspec.json.Decoder(Line)
-_LINE_START, _HASH_END, _BODY_OFFSET = (
-    b'{"h":"',
-    b'",',
-    24,
-)  # 16 hex digits stand between them
+# 16 hex digits stand between them.
+_LINE_START, _HASH_END, _BODY_OFFSET = b'{"h":"', b'",', 24
 
 
 def dump(event: Event) -> bytes:
@@ -109,9 +106,8 @@ def follow(lines: Iterable[bytes], head: Head) -> Iterator[tuple[Line, Head]]:
         if not line.startswith(start_of(h)):
             raise Corrupt(head.seq + 1, _what_is_wrong(line, head))
         try:
-            decoded = _LINE_DECODER.decode(
-                line
-            )  # no copy of it: its data may be kept as it is here
+            # No copy of it: its data may be kept as it is here.
+            decoded = _LINE_DECODER.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Corrupt(head.seq + 1, "it is not a line of a journal") from error
         if decoded.v != EVENT_FORMAT:

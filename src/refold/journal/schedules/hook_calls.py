@@ -14,10 +14,8 @@ WINDOW_SECONDS = 300.0  # largest difference of a request's time from the local 
 MAX_BODY_CHARS = 20_000  # stored of a request
 CallRefusal: TypeAlias = Literal["repeated", "too old", "too many"]
 _MAX_WAITING_CALLS = 10  # of a schedule, without a run yet
-_MAX_CALLS_PER_HOUR, _HOUR_SECONDS = (
-    60,
-    3_600.0,
-)  # of a schedule
+# Of a schedule.
+_MAX_CALLS_PER_HOUR, _HOUR_SECONDS = 60, 3_600.0
 
 
 class WebhookSet(Struct, frozen=True):

@@ -35,9 +35,8 @@ _DAY_NAMES = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _MONTH_NAMES = (
     "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
 )  # fmt: skip
-_MAX_DAYS_AHEAD = (
-    366 * 9
-)  # the rarest date, 29 February, is at most 8 years away (around 2100)
+# The rarest date, 29 February, is at most 8 years away (around 2100).
+_MAX_DAYS_AHEAD = 366 * 9
 _LOCAL_TIME = Path("/etc/localtime")
 _ZONE_FOLDERS = ("/zoneinfo/",)
 

@@ -88,9 +88,8 @@ def make_directories(path: Path, disk: Disk) -> list[Path]:
     for wanted in reversed(missing):
         try:
             disk.mkdir(wanted)
-            disk.sync_directory(
-                wanted.parent
-            )  # else its name could be lost with all content
+            # Else its name could be lost with all content.
+            disk.sync_directory(wanted.parent)
         except FileExistsError:  # created by another process meanwhile
             if not wanted.is_dir():
                 raise NotADirectoryError(errno.ENOTDIR, "Not a directory") from None

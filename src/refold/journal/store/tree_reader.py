@@ -72,9 +72,8 @@ def is_written(path: Path) -> bool:
 def _node(
     path: Path, session: str, address: str, child: Child | None, *, begins: bool
 ) -> Node:
-    written = is_written(
-        path
-    )  # read before the lines, so that these include the writer's end
+    # Read before the lines, so that these include the writer's end.
+    written = is_written(path)
     entries, damage = entries_in(path, begins=begins)
     view = fold(entries)
     known = {known_child.name: known_child for known_child in view.children.children}

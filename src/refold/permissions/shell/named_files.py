@@ -52,9 +52,8 @@ _WRITING_PROGRAMS = frozenset(
     ]
 )
 _PATH_SEPARATORS = re.compile(r"[=:@,]")
-_HOST_PATTERN = re.compile(
-    r"(?!file:)\b[A-Za-z][\w+.-]*://[^/\s?#]+"
-)  # of an address, not a file
+# Of an address, not a file.
+_HOST_PATTERN = re.compile(r"(?!file:)\b[A-Za-z][\w+.-]*://[^/\s?#]+")
 
 
 class NamedFile(Struct, frozen=True):

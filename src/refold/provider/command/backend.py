@@ -189,9 +189,8 @@ class Program:
             if not signal_group(self._process.pid, order):
                 self._process.poll()
                 return
-            signal_group(
-                self._process.pid, signal.SIGCONT
-            )  # a stopped process must receive the signal
+            # A stopped process must receive the signal.
+            signal_group(self._process.pid, signal.SIGCONT)
             with anyio.move_on_after(grace):
                 while not self._is_gone():  # noqa: ASYNC110
                     await anyio.sleep(_POLL_SECONDS)

@@ -192,9 +192,8 @@ class SharedServer:
         assert process.stdin is not None
         assert process.stdout is not None
         with process.stdin, suppress(BrokenPipeError):
-            process.stdin.write(
-                msgspec.json.encode(order) + b"\n"
-            )  # less than a pipe holds
+            # Less than a pipe holds.
+            process.stdin.write(msgspec.json.encode(order) + b"\n")
         line = b""
         with process.stdout as stdout:
             while not line.endswith(b"\n"):

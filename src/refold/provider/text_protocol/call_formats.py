@@ -42,12 +42,8 @@ _NAME_KEYS = ("name", "tool", "tool_name", "function", "function_name", "action"
 _ARGUMENT_KEYS = (
     "arguments", "parameters", "input", "args", "params", "tool_input", "action_input",
 )  # fmt: skip
-_WRAPPER_KEYS = (
-    "function",
-    "function_call",
-    "tool_call",
-    "tool_calls",
-)  # the call is inside
+# The call is inside.
+_WRAPPER_KEYS = ("function", "function_call", "tool_call", "tool_calls")
 _EXTRA_KEYS = frozenset({"id", "type", "call_id", "tool_call_id", "index"})
 CALL_KEYS = frozenset({*_NAME_KEYS, *_ARGUMENT_KEYS, *_WRAPPER_KEYS, *_EXTRA_KEYS})
 
@@ -251,9 +247,8 @@ def _to_json(value: Any) -> str:
     return clean(json.dumps(value, ensure_ascii=False))
 
 
-_STRUCTURE_PATTERN = re.compile(
-    r"[\s,:\d.+\-eEtrufalsnTFNo]*"
-)  # with what numbers and words have
+# With what numbers and words have.
+_STRUCTURE_PATTERN = re.compile(r"[\s,:\d.+\-eEtrufalsnTFNo]*")
 _STRING_PATTERN = re.compile(r'[^"\\]*')
 _CLOSING_BRACKETS = {"{": "}", "[": "]"}
 # An unfinished string is skipped, too, or each of its quotes would be tried.

@@ -209,10 +209,8 @@ class MarkdownRenderer:
         if not leaves or leaves[0].kind != "words" or leaves[0].lines[0].startswith("["):
             return None  # no paragraph, or one that may define a link
         *lines, last = leaves[0].lines
-        whole, last = (
-            not pending,
-            last.partition("|")[0],
-        )  # what follows may be cells of a table
+        # What follows may be cells of a table.
+        whole, last = not pending, last.partition("|")[0]
         if not whole or last != leaves[0].lines[-1]:
             # An unfinished word may get too long for its row.
             last = last[: last.rfind(" ")] if " " in last else ""
