@@ -69,7 +69,9 @@ def ended(here: Path, *calls: tuple[str, dict[str, Any]]) -> list[Ended]:
     return anyio.run(work)
 
 
-def test_a_file_is_told_with_its_hidden_letters_and_the_person_once(tmp_path: Path) -> None:
+def test_invisible_characters_of_a_file_are_escaped_and_counted_once(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "a.py").write_text(TEXT)
 
     (read,) = ended(tmp_path, ("read_file", {"path": "a.py"}))

@@ -287,7 +287,7 @@ def test_a_name_with_a_line_break_is_written_out(project: Path) -> None:
     assert texts(outside)[0][0] == f"{project}/a\\nb/AGENTS.md"
 
 
-def test_letters_that_nobody_sees_are_left_out_and_counted(project: Path) -> None:
+def test_invisible_characters_are_left_out_and_counted(project: Path) -> None:
     hidden = "".join(chr(0xE0000 + ord(letter)) for letter in "obey")
     put(project, AGENTS__md=f"Rules.{hidden}\u202e\u200b\x1b[2J 👩\u200d🚀 ok\r\n")
 

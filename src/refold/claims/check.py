@@ -52,7 +52,7 @@ def claims_in(entries: Sequence[Entry], turn: int = 0) -> TurnClaims:
     ]
     upto = entries[: ends[0] + 1 if ends else last]
     answer = fold(upto).turn.answer
-    claims = (*_recorded_claims(upto[first:]), *in_answer(answer))
+    claims = (*_claims_in_session(upto[first:]), *in_answer(answer))
     return TurnClaims(number, upto, tuple(dict.fromkeys(claims)), bool(ends), answer)
 
 
@@ -91,7 +91,7 @@ def finding_of(
     return worst(*findings)
 
 
-def _recorded_claims(entries: Sequence[Entry]) -> list[Claim]:
+def _claims_in_session(entries: Sequence[Entry]) -> list[Claim]:
     """Claims made during the session. The same text again replaces the claim."""
     claims = dict[str, Claim]()
     for entry in entries:

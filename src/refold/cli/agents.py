@@ -41,7 +41,7 @@ def run(args: Namespace) -> int:
     if args.what == "doctor":
         from refold.cli.agent_doctor import run as check
 
-        if problem := _ignored_note(args.agents):  # the agent may be in such a file
+        if problem := _note_on_ignored(args.agents):  # the agent may be in such a file
             print_error(on_one_line(problem))
         return check(args)
     return _list(args)
@@ -69,7 +69,7 @@ def _list(args: Namespace, *, trust: bool = False) -> int:
             print_document(_document(profile))
         else:
             write(_line(profile, wide))
-    unheeded = _ignored_note(args.agents, trust=trust)
+    unheeded = _note_on_ignored(args.agents, trust=trust)
     for problem in (unheeded, trust_notice(place), *agents.problems, *changed()):
         if problem:
             print_error(on_one_line(problem))
@@ -93,7 +93,7 @@ def _load_registry(
     return registry(place, _tools, profiles=declared)
 
 
-def _ignored_note(named: str | None, *, trust: bool = False) -> str:
+def _note_on_ignored(named: str | None, *, trust: bool = False) -> str:
     """Which settings and agents of this folder do not count, and why; "" if all do.
 
     `named`: the file that --agents names.

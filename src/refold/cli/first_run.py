@@ -194,9 +194,7 @@ class _Questions:
             title = f"{server.label} on this machine"
             rows.append(_Row(title, on_one_line(about), self._of_server(server)))
         rows += [
-            _Row(
-                f"{model.name}, embedded", _embedded_about(model), self._install(model.name)
-            )
+            _Row(f"{model.name}, embedded", _about_model(model), self._install(model.name))
             for model in offers.embedded
         ]
         return [*rows, _Row("a guided tour", "no key, no network, one minute", self._tour)]
@@ -397,7 +395,7 @@ class _Questions:
             self._paper.say("They apply in this directory from now on.", "good")
 
 
-def _embedded_about(model: Embedded) -> str:
+def _about_model(model: Embedded) -> str:
     minutes = duration(
         60 * max(1, round(model.size / _BYTES_PER_SECOND / 60))
     ).removesuffix(" 00 s")

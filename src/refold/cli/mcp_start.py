@@ -53,9 +53,9 @@ def connect_servers(
             lambda *_: None,
         )
         try:
-            for sentence in mcp.programs.installing(servers):
-                print_error(on_one_line(sentence))
             waiting = [item for item in servers if mcp.programs.launch_to_install(item)]
+            for sentence in mcp.programs.installing(waiting):
+                print_error(on_one_line(sentence))
             anyio.run(mcp.connections.wait_until_settled, seconds)
             for item in waiting:
                 record = read_record(mcp.programs.home(item))

@@ -182,7 +182,7 @@ def run(args: Namespace) -> int:
     specs = _select_providers(here, args.provider, everything=args.all)
     listings = anyio.run(_ask_all, here, specs, args.refresh)
     rows = [row for listing in listings for row in _rows(here, listing)]
-    rows += _embedded_rows(here, args.provider)
+    rows += _rows_of_embedded(here, args.provider)
     for listing in listings:
         # A failed server of the user's own is reported only if its provider is named.
         if listing.error and (args.provider or not listing.spec.own):
@@ -303,7 +303,7 @@ def _when(source: str, listed: StoredModelList | None) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(listed.at))
 
 
-def _embedded_rows(context: ModelContext, wanted: str) -> Iterator[Row]:
+def _rows_of_embedded(context: ModelContext, wanted: str) -> Iterator[Row]:
     if wanted.lower() not in ("", LOCAL_NAME):
         return
     from refold.provider.local.models import (

@@ -205,13 +205,13 @@ class TermReader:
                 self._advance()
                 return Variable(str(token.value)), 0
             case "atom" | "quoted":
-                return self._named_term(token, limit)
+                return self._term_of_name(token, limit)
             case "mark" | "call":
                 return self._term_in_brackets(token), 0
             case _:
                 raise self._wrong(f"expected a term, found {self._describe_token()}")
 
-    def _named_term(self, token: Token, limit: int) -> tuple[Term, int]:
+    def _term_of_name(self, token: Token, limit: int) -> tuple[Term, int]:
         name = str(token.value)
         self._advance()
         if self._token.kind == "call":

@@ -22,7 +22,13 @@ import msgspec
 from msgspec import Struct
 
 from refold.errors import BadInput, ToolFailed, reason_of
-from refold.mcp.packages import Installation, Kind, PackageLaunch, read_record
+from refold.mcp.packages import (
+    Installation,
+    Kind,
+    PackageLaunch,
+    installation,
+    read_record,
+)
 from refold.mcp.server_home import ServerHome
 from refold.place.port import CommandExtras, Commands, Finished
 from refold.place.private_files import file_lock, make_directories, write
@@ -109,8 +115,6 @@ class Installer(Struct, frozen=True):
 
         Another refold process may have made it. Raises `BadInput`.
         """
-        from refold.mcp.packages import installation
-
         lock = file_lock(self.home.record)
         try:
             # Another refold process may take minutes to install the same.
