@@ -28,6 +28,7 @@ NO_FORMS: Mapping[str, object] = {
     "an option of a million letters": {"properties": {"a": {"enum": ["x" * 1_000_000]}}},
     "a name of a million letters": {"properties": {"a" * 1_000_000: {"type": "string"}}},
     "a default that is an object": {"properties": {"a": {"default": {"k": "v"}}}},
+    "a format that is a list": {"properties": {"a": {"type": "string", "format": []}}},
     "a number of required fields": {"properties": {"a": {"type": "string"}}, "required": 3},
     "100 fields": {"properties": {str(n): {"type": "string"} for n in range(100)}},
 }

@@ -17,7 +17,13 @@ from msgspec.structs import replace
 from refold.errors import BadInput, ToolFailed
 from refold.tools.contract import Context
 from refold.values.display import AskedQuestion, FieldKind, Form, FormField, FormOption
-from refold.values.forms import check_value, host_of, parse_answer
+from refold.values.forms import (
+    BOUND_KEYS,
+    FORMAT_HINTS,
+    check_value,
+    host_of,
+    parse_answer,
+)
 from refold.values.text import escape_outside
 
 _MAX_FIELDS, _MAX_OPTIONS = 100, 500
@@ -25,12 +31,6 @@ _MAX_CHARS = 1_000  # of a message, a name, an option or an address
 _MAX_TRIES = 5  # invalid answers, before the question counts as cancelled
 _FIELD_KINDS: Mapping[str, FieldKind] = {
     "string": "text", "integer": "integer", "number": "number", "boolean": "boolean",
-}  # fmt: skip
-_TEXT_FORMATS = frozenset(("email", "uri", "date", "date-time"))
-_TEXT_BOUNDS = ("minLength", "maxLength")
-_BOUND_KEYS: Mapping[FieldKind, tuple[str, str]] = {
-    "text": _TEXT_BOUNDS, "integer": ("minimum", "maximum"), "number": ("minimum", "maximum"),
-    "choices": ("minItems", "maxItems"),
 }  # fmt: skip
 
 
@@ -138,15 +138,15 @@ def _read_field(name: str, part: Mapping[str, Any]) -> FormField:
         raise BadInput("has a name that cannot be shown")
     if kind is None:
         raise BadInput(f"is of the type {str(part.get('type'))[:100]!r}, which no form has")
-    low, high = (_number(part.get(key)) for key in _BOUND_KEYS.get(kind, ("", "")))
-    format_ = part.get("format")
+    low, high = (_number(part.get(key)) for key in BOUND_KEYS.get(kind, ("", "")))
+    format_ = _text(part.get("format"))
     field = FormField(
         name,
         kind,
         title=_text(part.get("title")),
         about=_text(part.get("description")),
         options=options,
-        format=format_ if kind == "text" and format_ in _TEXT_FORMATS else "",
+        format=format_ if kind == "text" and format_ in FORMAT_HINTS else "",
         low=low,
         high=high,
     )

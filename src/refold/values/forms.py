@@ -31,7 +31,14 @@ _DATE_TIME = re.compile(
 )
 _YES = frozenset(("yes", "y", "true", "on", "1"))
 _NO = frozenset(("no", "n", "false", "off", "0"))
-_FORMATS: Mapping[str, str] = {
+# The keys of a JSON Schema for the least and the most of a field.
+BOUND_KEYS: Mapping[FieldKind, tuple[str, str]] = {
+    "text": ("minLength", "maxLength"),
+    "integer": ("minimum", "maximum"),
+    "number": ("minimum", "maximum"),
+    "choices": ("minItems", "maxItems"),
+}
+FORMAT_HINTS: Mapping[str, str] = {
     "email": "an e-mail address",
     "uri": "an address such as https://example.org",
     "date": "a date, YYYY-MM-DD",
@@ -153,7 +160,7 @@ def field_hint(field: FormField) -> str:
             return ", ".join(filter(None, (f"several of {_labels(field.options)}", bounds)))
         case "text":
             bounds = _bounds(field, "characters")
-            return ", ".join(filter(None, (_FORMATS.get(field.format, ""), bounds)))
+            return ", ".join(filter(None, (FORMAT_HINTS.get(field.format, ""), bounds)))
 
 
 def shown_value(field: FormField, value: FormValue | None) -> str:
@@ -180,18 +187,10 @@ def as_schema(form: Form) -> dict[str, Any]:
     return schema
 
 
-_BOUNDS: Mapping[FieldKind, tuple[str, str]] = {
-    "text": ("minLength", "maxLength"),
-    "integer": ("minimum", "maximum"),
-    "number": ("minimum", "maximum"),
-    "choices": ("minItems", "maxItems"),
-}
-
-
 def _property(field: FormField) -> dict[str, Any]:
     kinds = {"text": "string", "choice": "string", "choices": "array"}
     options = [{"const": o.value, "title": o.label} for o in field.options]
-    bounds = zip(_BOUNDS.get(field.kind, ()), (field.low, field.high), strict=False)
+    bounds = zip(BOUND_KEYS.get(field.kind, ()), (field.low, field.high), strict=False)
     schema: dict[str, Any] = {
         "type": kinds.get(field.kind, field.kind),
         "title": field.title,
