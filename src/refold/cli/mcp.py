@@ -33,6 +33,7 @@ from refold.mcp.server_file_edit import add, remove
 from refold.mcp.server_home import server_home
 from refold.mcp.servers import ServerConfig, variable_mark
 from refold.values.log_level import Level
+from refold.values.printable_names import shorten
 from refold.views.escape import on_one_line
 
 _ABOUT_CHARS = 100  # of a description
@@ -376,8 +377,7 @@ def _show(status: ServerStatus) -> None:
     title = f" ({on_one_line(offer.title)})" if offer.title else ""
     write(f"{status.config.name}{title} is connected: {_offer(status)}.\n")
     for tool in status.manifest.usable:
-        about = on_one_line(tool.description)
-        about = about if len(about) <= _ABOUT_CHARS else f"{about[: _ABOUT_CHARS - 1]}…"
+        about = shorten(on_one_line(tool.description), _ABOUT_CHARS)
         write(f"  {on_one_line(tool.name)}  {about}\n")
 
 

@@ -25,6 +25,7 @@ from refold.mcp.registry import (
     server_url,
 )
 from refold.provider.blocking_http import StatusError, open_url
+from refold.values.printable_names import shorten
 from refold.values.web_address import is_local_name, web_address
 from refold.views.escape import on_one_line
 
@@ -180,8 +181,7 @@ def _print(server: RegistryServer, *, as_json: bool) -> None:
                "description": server.description}  # fmt: skip
         print_document(row)
         return
-    about = on_one_line(server.description)
-    about = about if len(about) <= _ABOUT_CHARS else f"{about[: _ABOUT_CHARS - 1]}…"
+    about = shorten(on_one_line(server.description), _ABOUT_CHARS)
     ways = ", ".join(kinds) or "nothing that refold can use"
     write(f"{on_one_line(server.name)}  {on_one_line(server.version)}, {ways}\n")
     write(f"    {about}\n")

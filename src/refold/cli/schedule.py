@@ -28,6 +28,7 @@ from refold.headless.streams import ReaderGone, print_document, print_note, writ
 from refold.journal.schedules.recurrence import Recurrence, format_moment, local_zone, never
 from refold.journal.schedules.schedule_book import NewSchedule, Schedule, ScheduleBook
 from refold.values.modes import MODE_NAMES
+from refold.values.printable_names import shorten
 from refold.views.escape import on_one_line
 
 _PARSER_HELPS = {
@@ -275,7 +276,7 @@ def _list(book: ScheduleBook, *, every: bool, as_json: bool) -> None:
 def _lines(schedule: Schedule) -> list[str]:
     plan, zone = schedule.plan, schedule.plan.recurrence.zone
     prompt = on_one_line(" ".join(plan.prompt.split()))
-    short = prompt if len(prompt) <= _PROMPT_CHARS else f"{prompt[: _PROMPT_CHARS - 1]}…"
+    short = shorten(prompt, _PROMPT_CHARS)
     word = "at" if plan.recurrence.once else "every"
     when = (
         f"{word} {on_one_line(plan.recurrence.text)}" if plan.recurrence.text else "called"

@@ -12,6 +12,7 @@ from refold.claims.check import TurnClaims, claims_in
 from refold.errors import BadInput
 from refold.journal.events.kinds import Entry
 from refold.values.claims import WORST_FIRST, CheckedClaim, Evidence
+from refold.values.printable_names import shorten
 from refold.views.escape import on_one_line
 from refold.views.stream_json import documents
 from refold.views.styled import Line, Style, line
@@ -136,4 +137,4 @@ def _evidence_name(evidence: Evidence) -> str:
 
 def _short(text: str) -> str:
     line = on_one_line(" ".join(text.split()))
-    return line if len(line) <= _MAX_CHARS else f"{line[: _MAX_CHARS - 1]}…"
+    return shorten(line, _MAX_CHARS)

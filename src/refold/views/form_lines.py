@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from refold.values.display import Form, FormField, FormValue
 from refold.values.forms import field_hint, host_of, host_warning, shown_value
+from refold.values.printable_names import shorten
 from refold.views.escape import on_one_line, visible
 from refold.views.styled import Line, Piece, Style, bare, line
 from refold.views.wrap import cells, expand_tabs, wrap_words
@@ -48,7 +49,7 @@ def field_lines(
     value_piece: Piece = ("person", on_one_line(shown)) if shown else ("dim", "-")
     row: Line = (*head, value_piece)
     hint = "; ".join(filter(None, (on_one_line(field.about), field_hint(field))))
-    hint = hint if len(hint) <= _MAX_INLINE_CHARS else f"{hint[: _MAX_INLINE_CHARS - 1]}…"
+    hint = shorten(hint, _MAX_INLINE_CHARS)
     if cells(bare([row])) + cells(hint) + 4 <= room:
         yield (*row, ("dim", f"  ({hint})")) if hint else row
         return
