@@ -10,12 +10,11 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from refold.client.protocol import Interrupt, MoveToBackground, StopBackground, StopChild
+from refold.client.protocol import Interrupt, MoveToBackground
 from refold.tui import composer as inputs
 from refold.tui.editing import insert_text
 from refold.tui.keys import DESCRIBED_KEYS, keys_rows
 from refold.tui.messages import (
-    PANEL_NAMES,
     Answer,
     Asked,
     AskedToPick,
@@ -86,7 +85,8 @@ from refold.tui.overlays import (
     with_next_question,
     withdrawn,
 )
-from refold.tui.panels import PANEL_TITLES, panel_entries
+from refold.tui.panel_keys import open_panel, panel_key
+from refold.tui.panels import PANEL_TITLES
 from refold.tui.session_news import (
     add_loaded,
     add_news,
@@ -185,7 +185,7 @@ def _key(model: Model, message: Key) -> Updated:
         case "transcript":
             return transcript_key(model, key)
         case "panel":
-            return _panel_key(model, key)
+            return panel_key(model, key)
         case "input":
             return _input_key(model, key, now)
 
@@ -211,7 +211,7 @@ def _overlay_key(model: Model, overlay: Overlay, key: str, now: float) -> Update
 def _beside_question(model: Model, dialog: Dialog, key: str, now: float) -> Updated:
     """Press a key at a question; panels and a watched subagent stay usable."""
     if model.focus == "panel" and key not in ("ctrl+c", "ctrl+d"):
-        return _panel_key(model, key)
+        return panel_key(model, key)
     if key == "tab" and areas(model).panel_height:
         return replace(model, focus="panel", panel_row=0), ()
     if key == "esc" and model.watching is not None:
@@ -239,7 +239,7 @@ def _type(model: Model, message: Typed) -> Updated:
         case "transcript":
             return transcript_key(model, text)
         case "panel":
-            return _panel_key(replace(model, typed_at=now), text)
+            return panel_key(replace(model, typed_at=now), text)
         case "input" if text == "?" and not model.composer.field.text:
             return _print(model, keys_rows(model.width), begins=True), ()
         case "input" if text == "v" and inputs.takes_commands(model.composer):
@@ -251,7 +251,7 @@ def _type(model: Model, message: Typed) -> Updated:
 
 def _type_at_question(model: Model, dialog: Dialog, text: str, now: float) -> Updated:
     if model.focus == "panel":
-        return _panel_key(replace(model, typed_at=now), text)
+        return panel_key(replace(model, typed_at=now), text)
     if dialog.menu is None:
         return dialog_letters(model, dialog, text, now)
     (model, orders), rest = menu_text(model, dialog, text, now)
@@ -312,7 +312,7 @@ def _action(model: Model, action: str, now: float) -> Updated:
         case _ if action in _LOOKUP_COMMANDS:
             return model, (_LOOKUP_COMMANDS[action],)
         case _ if action in PANEL_TITLES or action == "panels":
-            return _with_panel(model, action), ()
+            return open_panel(model, action), ()
         case _:
             return scroll(model, action)
 
@@ -413,43 +413,6 @@ def _submit(model: Model, when: Literal["now", "next"]) -> Updated:
             return replace(model, overlay=None), (*orders, Answer(asked.number, key="esc"))
         case _:
             return model, orders
-
-
-def _with_panel(model: Model, name: str) -> Model:
-    """Open this panel, or close it if it is open; `panels` is the next one."""
-    if name == "panels":
-        index = PANEL_NAMES.index(model.panel) + 1 if model.panel else 0
-        panel = PANEL_NAMES[index] if index < len(PANEL_NAMES) else ""
-    else:
-        panel = next((item for item in PANEL_NAMES if item == name != model.panel), "")
-    return replace(model, panel=panel, panel_row=0, focus="input")
-
-
-def _panel_key(model: Model, key: str) -> Updated:
-    layout = areas(model)
-    entries = panel_entries(model, layout.panel_room - 2)
-    entry = entries[model.panel_row] if model.panel_row < len(entries) else None
-    match key:
-        case "up" | "down" | "k" | "j":
-            step = -1 if key in ("up", "k") else 1
-            row = max(0, min(model.panel_row + step, len(entries) - 1))
-            return replace(model, panel_row=row), ()
-        case "enter" if model.panel == "changes":
-            return replace(
-                model, panel_row=(model.panel_row + 1) % max(len(entries), 1)
-            ), ()
-        case "enter" if entry and entry.id and model.panel in ("agents", "background"):
-            return replace(model, focus="input"), (Watch(entry.id),)
-        case "x" if entry and entry.id and model.panel in ("agents", "background"):
-            stop = StopChild if model.panel == "agents" else StopBackground
-            hint = f"Stopping {entry.id}."
-            return replace(model, hint=hint), (Send(stop(entry.id)),)
-        case "tab":
-            return replace(model, focus="input"), ()
-        case "esc":
-            return replace(model, panel="", focus="input"), ()
-        case _:
-            return model, ()
 
 
 _LOOKUP_COMMANDS: Mapping[str, Command] = {

@@ -1,0 +1,46 @@
+"""What keys do to the panels: open one, move in it, act on the selected entry. Pure."""
+
+from msgspec.structs import replace
+
+from refold.client.protocol import StopBackground, StopChild
+from refold.tui.messages import PANEL_NAMES, Send, Watch
+from refold.tui.model import Model, Updated
+from refold.tui.panels import panel_entries
+from refold.tui.view import areas
+
+
+def open_panel(model: Model, name: str) -> Model:
+    """Open this panel, or close it if it is open; `panels` is the next one."""
+    if name == "panels":
+        index = PANEL_NAMES.index(model.panel) + 1 if model.panel else 0
+        panel = PANEL_NAMES[index] if index < len(PANEL_NAMES) else ""
+    else:
+        panel = next((item for item in PANEL_NAMES if item == name != model.panel), "")
+    return replace(model, panel=panel, panel_row=0, focus="input")
+
+
+def panel_key(model: Model, key: str) -> Updated:
+    layout = areas(model)
+    entries = panel_entries(model, layout.panel_room - 2)
+    entry = entries[model.panel_row] if model.panel_row < len(entries) else None
+    match key:
+        case "up" | "down" | "k" | "j":
+            step = -1 if key in ("up", "k") else 1
+            row = max(0, min(model.panel_row + step, len(entries) - 1))
+            return replace(model, panel_row=row), ()
+        case "enter" if model.panel == "changes":
+            return replace(
+                model, panel_row=(model.panel_row + 1) % max(len(entries), 1)
+            ), ()
+        case "enter" if entry and entry.id and model.panel in ("agents", "background"):
+            return replace(model, focus="input"), (Watch(entry.id),)
+        case "x" if entry and entry.id and model.panel in ("agents", "background"):
+            stop = StopChild if model.panel == "agents" else StopBackground
+            hint = f"Stopping {entry.id}."
+            return replace(model, hint=hint), (Send(stop(entry.id)),)
+        case "tab":
+            return replace(model, focus="input"), ()
+        case "esc":
+            return replace(model, panel="", focus="input"), ()
+        case _:
+            return model, ()
