@@ -83,3 +83,26 @@ def test_without_an_image_it_is_said_what_to_do(
 
     with pytest.raises(BadInput, match=said):
         taken(clipboard)
+
+
+@pytest.mark.parametrize("takes", ["load-buffer -w -", "load-buffer -"])
+def test_inside_tmux_a_text_is_copied_to_its_buffer(programs: Path, takes: str) -> None:
+    program = programs / "tmux"
+    program.write_text(f"#!/bin/sh\n[ \"$*\" = '{takes}' ] && cat >{programs}/buffer\n")
+    program.chmod(0o755)
+    clipboard = Clipboard({"PATH": f"{programs}:/usr/bin:/bin", "TMUX": "/tmp/t,1,0"})
+
+    order, hint = anyio.run(clipboard.copy, "größer")
+
+    assert (order, hint) == ("", "Copied: tmux pastes it with its prefix and ].")
+    assert (programs / "buffer").read_text(encoding="utf-8") == "größer"
+
+
+@pytest.mark.parametrize("environ", [{}, {"TMUX": "/tmp/t,1,0"}])
+def test_without_tmux_a_text_is_copied_by_the_terminal(environ: dict[str, str]) -> None:
+    clipboard = Clipboard({"PATH": "/nonexistent", **environ})
+
+    order, hint = anyio.run(clipboard.copy, "hi")
+
+    assert order == "\x1b]52;c;aGk=\x07"
+    assert "OSC 52" in hint

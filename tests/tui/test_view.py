@@ -11,21 +11,23 @@ from refold.journal.events.child_events import (
     ChildBorn,
     TeammateIdled,
 )
-from refold.journal.events.kinds import Delivered, Ended, Said, TurnStarted
+from refold.journal.events.kinds import Delivered, Ended, Said, TurnEnded, TurnStarted
 from refold.tui.messages import (
     PANEL_NAMES,
     Asked,
     AskedToPick,
     BoardRead,
     Key,
+    News,
     Offered,
     OutputsRead,
     RowsPrinted,
     Typed,
 )
 from refold.tui.model import Model
+from refold.tui.transcript import Memo
 from refold.tui.update import update
-from refold.tui.view import Frame, view
+from refold.tui.view import Frame, areas, view
 from refold.values.control import BoardTask
 from refold.values.messages import Image
 from refold.views.picker import CompletionItem, Picker, PickerItem, Stepper
@@ -133,7 +135,6 @@ def test_the_board_that_cannot_be_read_says_why() -> None:
 
     assert panel_rows(model)[0] == "The board is being read."
     assert said[0] == "tasks.jsonl is damaged"
-    assert panel_rows(after(model, BoardRead()))[0] == "There are no tasks on the board."
 
 
 def test_a_background_command_is_shown_with_its_state_time_and_last_line() -> None:
@@ -173,11 +174,71 @@ def test_a_panel_stands_beside_the_transcript_of_a_wide_screen_and_below_that_of
     story = Story()
     story.turn("Go.").tell(*story.says("Yes."))
 
-    wide = text(replace(model_of(story, 150, 20), panel="todos"))
-    narrow = text(replace(model_of(story, 80, 20), panel="todos"))
+    wide = text(replace(model_of(story, 150, 20), panel="cost"))
+    narrow = text(replace(model_of(story, 80, 20), panel="cost"))
 
-    assert "│ ─ Todos" in wide.splitlines()[0]
-    assert any(row.startswith("─ Todos") for row in narrow.splitlines())
+    assert "│ ─ Context" in wide.splitlines()[0]
+    assert any(row.startswith("─ Context") for row in narrow.splitlines())
+
+
+@pytest.mark.parametrize("width", [80, 150])
+def test_an_empty_panel_takes_no_rows_and_is_named_above_the_input(width: int) -> None:
+    story = Story()
+    story.turn("Go.").tell(*story.says("Yes."))
+    plain = model_of(story, width, 20)
+
+    opened = after(plain, Key("f3"))
+
+    assert areas(opened).room == areas(plain).room
+    assert areas(opened).height == areas(plain).height
+    assert "── No subagents yet. ─" in text(opened)
+    assert after(opened, Key("tab")).focus == "input"
+    assert after(plain, Key("f2")).panel == "tasks"
+    assert after(plain, Key("f2"), BoardRead(), Key("f2")).panel == "cost"
+
+
+def test_the_mark_of_a_selected_block_stands_beside_all_its_rows() -> None:
+    story = Story()
+    story.turn("Go.").tell(*story.says("A *fine* answer that is wider than the screen is."))
+    plain = model_of(story, 30, 20)
+
+    rows = [bare([row]).rstrip() for row in view(after(plain, Key("ctrl+up"))).rows]
+
+    assert [row for row in rows if row.startswith("▌")] == [
+        "▌A fine answer that is wider", "▌than the screen is.",
+    ]  # fmt: skip
+
+
+def test_the_keys_are_shown_over_the_transcript_and_closed_by_the_same_key() -> None:
+    plain = model_of(Story().turn("Go."), 80, 20)
+    shown = after(plain, Typed("?"))
+
+    assert "send; while it works" in text(shown)
+    for message in (Typed("?"), Key("esc")):
+        assert after(shown, message) == plain
+    typing = after(shown, Typed("h"))
+    assert (typing.watching, typing.composer.field.text) == (None, "h")
+
+
+def test_addresses_stand_in_the_text_where_the_terminal_opens_no_links() -> None:
+    story = Story()
+    story.turn("Go.").tell(*story.says("See [it](https://example.org/a)."))
+
+    plain = model_of(story, 80, 20)
+    linked = replace(plain, transcript=replace(plain.transcript, links=True, memo=Memo()))
+
+    assert "See it (https://example.org/a)." in text(plain)
+    assert "See it." in text(linked)
+
+
+def test_the_hint_of_a_stopped_turn_goes_with_the_turn() -> None:
+    story = Story().turn("Go.")
+    stopping = after(model_of(story), Key("esc"))
+
+    ended = after(stopping, News(tuple(story.tell(TurnEnded("stopped")).frames[-1:])))
+
+    assert stopping.hint
+    assert ended.hint == ""
 
 
 def test_the_status_line_says_model_branch_context_and_cost() -> None:

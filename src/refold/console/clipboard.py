@@ -1,12 +1,14 @@
 """Images for messages: those that a message names, and those of the desktop's clipboard.
 
 The clipboard is read by the program that the desktop has for it. In the input its image is a label,
-and is sent with a message that still contains it. Text is not read here: the terminal pastes it. Text goes to the clipboard by way of the terminal, too.
+and is sent with a message that still contains it. Text is not read here: the terminal pastes it. Text
+goes to the clipboard by way of the terminal, or of tmux.
 """
 
 import base64
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from tempfile import TemporaryFile
 
 import anyio
 
@@ -22,6 +24,10 @@ _READ_SECONDS = 5.0  # seconds for the program to answer
 _WAYLAND_COMMAND = ("wl-paste", "--no-newline", "--type", "image/png")
 _X11_COMMAND = ("xclip", "-selection", "clipboard", "-target", "image/png", "-out")
 _MAC_COMMAND = ("pngpaste", "-")
+# -w, of tmux 3.2: also to the clipboard of the terminal that shows tmux.
+_TMUX_COMMANDS = (("load-buffer", "-w", "-"), ("load-buffer", "-"))
+_TERMINAL_HINT = "Sent to the clipboard, if your terminal allows OSC 52."
+_TMUX_HINT = "Copied: tmux pastes it with its prefix and ]."
 _FILE_HINT = "name a file instead, as @image.png"
 
 
@@ -46,9 +52,35 @@ class Clipboard:
         self._taken[label] = image_data(content, f"clipboard-{number}.png")
         return label
 
+    async def copy(self, text: str) -> tuple[str, str]:
+        """Return the order to write to the terminal, and a hint; tmux gets the text here."""
+        if self._environ.get("TMUX") and await anyio.to_thread.run_sync(
+            self._give_to_tmux, text
+        ):
+            return "", _TMUX_HINT
+        return copying(text), _TERMINAL_HINT
+
     def images_in(self, text: str) -> tuple[ImageData, ...]:
         """Return the images whose labels are in this text."""
         return tuple(image for label, image in self._taken.items() if label in text)
+
+    def _give_to_tmux(self, text: str) -> bool:
+        if not (program := programs.Programs(self._environ).find("tmux")):
+            return False
+        environ = programs.plain(self._environ)
+        for arguments in _TMUX_COMMANDS:
+            with TemporaryFile() as file:
+                file.write(text[:_MAX_COPIED_CHARS].encode(errors="replace"))
+                file.seek(0)
+                try:
+                    done = programs.run(
+                        (program, *arguments), _READ_SECONDS, env=environ, stdin=file
+                    )
+                except (OSError, programs.TimedOut):
+                    return False
+            if not done.returncode:
+                return True
+        return False
 
     def _read(self) -> bytes:
         commands = list(self._commands())

@@ -36,7 +36,7 @@ from refold.console.capabilities import (
     detect_capabilities,
     is_dumb,
 )
-from refold.console.clipboard import Clipboard, copying
+from refold.console.clipboard import Clipboard
 from refold.console.console_context import Beside, no_listener
 from refold.console.editor import editor_of
 from refold.console.history import history
@@ -120,7 +120,8 @@ class App:
         self._foreground = Foreground(modes, self._look, self.post, self._images)
         width, height = self._foreground.size()
         transcript = Transcript(
-            label=lambda call: label(call, self.session.tool(call.name))
+            label=lambda call: label(call, self.session.tool(call.name)),
+            links=self._look.links,
         )
         self.model = Model(
             width=width, height=height, now=time.time(), transcript=transcript
@@ -226,8 +227,6 @@ class App:
                 self._questions.take(command)
             case m.Remember(text):
                 self._history.store_string(text)
-            case m.Copy(text):
-                write(copying(text))
             case m.Repaint():
                 self._foreground.repaint()
             case m.Quit():
@@ -236,7 +235,13 @@ class App:
                 self._following.look_at(command)
             case m.WakeAfter(seconds):
                 self._start(partial(_wake_after, seconds, self.post))
-            case m.FindMatches() | m.Complete() | m.PasteImage() | m.MeasureImages():
+            case (
+                m.FindMatches()
+                | m.Complete()
+                | m.Copy()
+                | m.PasteImage()
+                | m.MeasureImages()
+            ):
                 self._start(partial(self._look_up, command))
             case _:
                 self._start(partial(self._carry_out, command))
@@ -251,13 +256,18 @@ class App:
         self._group.start_soon(start_guarded)
 
     async def _look_up(
-        self, command: m.FindMatches | m.Complete | m.PasteImage | m.MeasureImages
+        self,
+        command: m.FindMatches | m.Complete | m.Copy | m.PasteImage | m.MeasureImages,
     ) -> None:
         match command:
             case m.FindMatches(number, query):
                 await self._questions.search(number, query)
             case m.Complete(before):
                 await self._completer.look(before)
+            case m.Copy(text):
+                order, hint = await self._clipboard.copy(text)
+                write(order)
+                self.post(m.Copied(hint))
             case m.PasteImage():
                 self.post(m.ImagePasted(await self._clipboard.take()))
             case m.MeasureImages(names):

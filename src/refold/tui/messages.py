@@ -214,6 +214,12 @@ class ImagePasted(Struct, frozen=True):
     label: str
 
 
+class Copied(Struct, frozen=True):
+    """A text was copied; the hint says where it can be pasted."""
+
+    hint: str
+
+
 class ImagesMeasured(Struct, frozen=True):
     """The sizes of images that this terminal can draw, by the names of their blobs."""
 
@@ -242,7 +248,7 @@ Message: TypeAlias = (
     Key | Typed | Paste | Mouse | Resized | Tick | News | Loaded | FactsChanged | RowsPrinted | Asked
     | AskedToPick | Matched | Withdrawn | Offered | PaletteLoaded | TranscriptLoaded | OutputLoaded | BoardRead
     | OutputsRead | Edited | ImagePasted | ImagesMeasured
-    | Unqueued | Remembered | ViKeys | Woken | DraftLeft
+    | Copied | Unqueued | Remembered | ViKeys | Woken | DraftLeft
 )  # fmt: skip
 
 

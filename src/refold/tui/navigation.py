@@ -17,7 +17,7 @@ from refold.tui.transcript import (
     visible_rows,
 )
 from refold.tui.view import areas
-from refold.views.screen.blocks import CallBlock, MessageBlock
+from refold.views.screen.blocks import CallBlock, MessageBlock, TurnEndBlock
 from refold.views.styled import bare
 
 _WHEEL_ROWS = 3  # rows per turn of the wheel
@@ -49,12 +49,22 @@ def select(model: Model, step: int) -> Model:
     if not many:
         return model
     if model.focus == "transcript":
-        selected = max(0, min(model.selected + step, many - 1))
+        candidates = range(model.selected + step, many if step > 0 else -1, step)
     else:
         layout = areas(model)
         _, items = visible_rows(model.transcript, model.anchor, layout.room, layout.height)
-        selected = items[-1] if items else many - 1
+        candidates = range(items[-1] if items else many - 1, -1, -1)
+    room, transcript = areas(model).room, model.transcript
+    selected = next((n for n in candidates if _is_selectable(transcript, n, room)), -1)
+    if selected < 0:
+        return model
     return _show_item(replace(model, focus="transcript", selected=selected), selected)
+
+
+def _is_selectable(transcript: Transcript, index: int, room: int) -> bool:
+    """Return True for a block with rows that a person may want to open or copy."""
+    is_end = isinstance(transcript.item(index), TurnEndBlock)
+    return not is_end and bool(transcript.rows(index, room))
 
 
 def _show_item(model: Model, item: int) -> Model:
@@ -94,9 +104,7 @@ def _copy(model: Model, *, code: bool) -> Updated:
     text = code_block(text) if code else text
     if not text:
         return replace(model, hint="There is no code in this block."), ()
-    return replace(model, hint="Sent to the clipboard, if your terminal allows OSC 52."), (
-        Copy(text),
-    )
+    return model, (Copy(text),)
 
 
 def mouse(model: Model, event: Mouse) -> Updated:
@@ -110,7 +118,7 @@ def mouse(model: Model, event: Mouse) -> Updated:
     layout = areas(model)
     if model.overlay is not None or model.watching or event.row >= layout.height:
         return model, ()
-    if event.column >= layout.room:
+    if event.column >= layout.mark + layout.room:
         return (replace(model, focus="panel"), ()) if model.panel else (model, ())
     _, items = visible_rows(model.transcript, model.anchor, layout.room, layout.height)
     if event.row < len(items) and _opens(model.transcript.item(items[event.row])):

@@ -3,20 +3,29 @@
 from msgspec.structs import replace
 
 from refold.client.protocol import StopBackground, StopChild
-from refold.tui.messages import PANEL_NAMES, Send, Watch
-from refold.tui.model import Model, Updated
-from refold.tui.panels import panel_entries
+from refold.tui.messages import PANEL_NAMES, BoardRead, Send, Watch
+from refold.tui.model import PANEL_COLUMNS, Model, Updated
+from refold.tui.panels import empty_note, panel_entries
 from refold.tui.view import areas
 
 
 def open_panel(model: Model, name: str) -> Model:
-    """Open this panel, or close it if it is open; `panels` is the next one."""
+    """Open this panel, or close it if it is open; `panels` is the next that has rows."""
     if name == "panels":
         index = PANEL_NAMES.index(model.panel) + 1 if model.panel else 0
-        panel = PANEL_NAMES[index] if index < len(PANEL_NAMES) else ""
+        later = (replace(model, panel=name) for name in PANEL_NAMES[index:])
+        panel = next(
+            (each.panel for each in later if panel_entries(each, PANEL_COLUMNS)), ""
+        )
     else:
         panel = next((item for item in PANEL_NAMES if item == name != model.panel), "")
     return replace(model, panel=panel, panel_row=0, focus="input")
+
+
+def with_board(model: Model, board: BoardRead) -> Model:
+    """Show the tasks of the board as they are now; keys leave a panel that is empty."""
+    model = replace(model, board=board)
+    return replace(model, focus="input") if empty_note(model) else model
 
 
 def panel_key(model: Model, key: str) -> Updated:

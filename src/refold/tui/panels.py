@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from refold.tui.messages import PanelName
-from refold.tui.model import Model
+from refold.tui.model import PANEL_COLUMNS, Model
 from refold.tui.transcript import markdown_rows, wrap_row
 from refold.values.display import Diff
 from refold.values.path_names import near
@@ -38,6 +38,14 @@ PANEL_HINTS: Mapping[PanelName, str] = {
     "background": "Enter shows its output · x stops",
     "changes": "Enter shows the next file",
 }
+_EMPTY_NOTES: Mapping[PanelName, str] = {
+    "todos": "No todos yet",
+    "tasks": "There are no tasks on the board",
+    "agents": "No subagents yet",
+    "background": "No command was started in the background yet",
+    "changes": "No file was changed yet",
+    "plan": "No plan was made yet",
+}
 _OF_SUBAGENTS = " by this agent; the transcript of a subagent shows what it changed"
 
 
@@ -46,6 +54,14 @@ class PanelEntry(Struct, frozen=True):
 
     id: str
     rows: tuple[Line, ...]
+
+
+def empty_note(model: Model) -> str:
+    """Return a sentence for an open panel that is empty: it takes no rows. Else ""."""
+    if not model.panel or panel_entries(model, PANEL_COLUMNS):
+        return ""
+    of_subagents = model.panel == "changes" and model.screen.view.children.children
+    return f"{_EMPTY_NOTES[model.panel]}{_OF_SUBAGENTS if of_subagents else ''}."
 
 
 def panel_entries(model: Model, room: int) -> Sequence[PanelEntry]:
@@ -64,8 +80,6 @@ def diffs_by_file(model: Model) -> Mapping[str, Sequence[Diff]]:
 
 def _todos(model: Model, room: int) -> Iterator[PanelEntry]:
     todos = model.screen.view.conversation.todos
-    if not todos:
-        yield PanelEntry("", (line("No todos yet.", "dim"),))
     for index, row in enumerate(checklist(todos, room)):
         yield PanelEntry(str(index), (row,))
 
@@ -73,11 +87,12 @@ def _todos(model: Model, room: int) -> Iterator[PanelEntry]:
 def _tasks(model: Model, room: int) -> Iterator[PanelEntry]:
     """List the tasks, open ones first, and at the end how many there are of each kind."""
     board = model.board
-    if board is None or board.problem or not board.tasks:
+    if board is None or board.problem:
         text = "The board is being read." if board is None else board.problem
-        text = text or "There are no tasks on the board."
-        style: Style = "bad" if board and board.problem else "dim"
+        style: Style = "bad" if board else "dim"
         yield PanelEntry("", tuple(wrap_words(on_one_line(text), room, style)))
+        return
+    if not board.tasks:
         return
     ordered = sorted(board.tasks, key=lambda task: not task.open)
     tasks = with_names(ordered, model.screen.view)
@@ -93,9 +108,6 @@ def _tasks(model: Model, room: int) -> Iterator[PanelEntry]:
 def _background(model: Model, room: int) -> Iterator[PanelEntry]:
     """List the background commands, newest first."""
     commands = model.screen.view.background.commands
-    if not commands:
-        text = "No command was started in the background yet."
-        yield PanelEntry("", tuple(wrap_words(text, room, "dim")))
     for command in reversed(commands):
         rows = command_rows(command, model.now, model.printed.get(command.name, ""))
         yield PanelEntry(command.name, tuple(truncate(row, room) for row in rows))
@@ -104,8 +116,6 @@ def _background(model: Model, room: int) -> Iterator[PanelEntry]:
 def _agents(model: Model, room: int) -> Iterator[PanelEntry]:
     family = model.screen.view.children
     moved = {each.node: each for each in model.screen.moved}
-    if not family.children:
-        yield PanelEntry("", tuple(wrap_words("No subagents yet.", room, "dim")))
     for child in family.children:
         rows = [truncate(row, room) for row in child_rows(child, moved, room)]
         for each in family.asks:
@@ -117,10 +127,6 @@ def _agents(model: Model, room: int) -> Iterator[PanelEntry]:
 
 def _changes(model: Model, room: int) -> Iterator[PanelEntry]:
     files = diffs_by_file(model)
-    if not files:
-        note = _OF_SUBAGENTS if model.screen.view.children.children else ""
-        text = f"No file was changed yet{note}."
-        yield PanelEntry("", tuple(wrap_words(text, room, "dim")))
     for index, (path, diffs) in enumerate(files.items()):
         plus = sum(diff.counts[0] for diff in diffs)
         minus = sum(diff.counts[1] for diff in diffs)
@@ -155,10 +161,8 @@ def _cost(model: Model, room: int) -> Iterator[PanelEntry]:
 
 def _plan(model: Model, room: int) -> Iterator[PanelEntry]:
     plans = model.screen.view.plans.made
-    if not plans:
-        yield PanelEntry("", tuple(wrap_words("No plan was made yet.", room, "dim")))
-        return
-    for row in markdown_rows(plans[-1].text, room):
+    text = plans[-1].text if plans else ""
+    for row in markdown_rows(text, room, links=model.transcript.links):
         yield PanelEntry("", (truncate(row, room),))
 
 

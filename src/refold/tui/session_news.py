@@ -42,9 +42,11 @@ def add_news(model: Model, message: News) -> Updated:
     watching = model.watching and live_below(model.watching, message)
     images = images_in(new)
     commands = (MeasureImages(images),) if images else ()
+    ended = before.view.turn.seq and not now.view.turn.seq
     return replace(
-        model, screen=now, transcript=transcript, diffs=diffs, watching=watching
-    ), commands
+        model, screen=now, transcript=transcript, diffs=diffs, watching=watching,
+        hint="" if ended else model.hint,  # as that the turn is being stopped
+    ), commands  # fmt: skip
 
 
 def add_loaded(model: Model, message: Loaded) -> Updated:
@@ -74,7 +76,9 @@ def with_facts(model: Model, message: FactsChanged) -> Model:
             focus="input", watching=None, panel_row=0, board=None, printed={},
         )  # fmt: skip
         model = _with_draft(model, facts.session)
-        transcript = Transcript(label=transcript.label, whole=transcript.whole)
+        transcript = Transcript(
+            label=transcript.label, links=transcript.links, whole=transcript.whole
+        )
     return replace(
         model, facts=facts, transcript=replace(transcript, directory=facts.directory)
     )
@@ -85,8 +89,9 @@ def show_watched(model: Model, message: TranscriptLoaded) -> Model:
     for frame in message.frames:
         screen = apply_frame(screen, frame)
     transcript = replace(
-        extend(Transcript(label=model.transcript.label), list(screen.done)),
-        directory=model.transcript.directory, whole=model.transcript.whole,
+        extend(Transcript(), list(screen.done)), label=model.transcript.label,
+        links=model.transcript.links, directory=model.transcript.directory,
+        whole=model.transcript.whole,
     )  # fmt: skip
     same = (
         model.watching if model.watching and model.watching.node == message.node else None

@@ -103,6 +103,7 @@ class Transcript(Struct, frozen=True):
     whole: bool = False
     flipped: frozenset[int] = frozenset()
     label: Callable[[ToolCall], str] = _name
+    links: bool = False  # the terminal opens links; else addresses stand in the text
     sizes: Mapping[
         str, ImageSize
     ] = {}  # of the images that are drawn; of others a card stands
@@ -150,7 +151,7 @@ class Transcript(Struct, frozen=True):
         match item.kind:
             case "words":
                 if self.memo.stream is None or not self.memo.stream.goes_on(item.text):
-                    self.memo.stream = _Stream(room)
+                    self.memo.stream = _Stream(room, links=self.links)
                 return self.memo.stream.rows_of(item.text)
             case "thought":
                 return thinking_rows(str(item.text), room, whole=whole)
@@ -179,7 +180,7 @@ def item_rows(item: Item, room: int, of: Transcript, *, whole: bool) -> list[Lin
         case MessageBlock():
             return _message_rows(item, room, of, whole=whole)
         case AnswerBlock(text=text):
-            return markdown_rows(text, room)
+            return markdown_rows(text, room, links=of.links)
         case DroppedBlock(text=text):
             rows = [line(visible(row), "dim") for row in text.splitlines() if row.strip()]
             mark = line(on_one_line(item.mark), "warn")
@@ -221,8 +222,8 @@ def item_text(item: Item | StreamingBlock, label: Callable[[ToolCall], str] = _n
             return str(text)
 
 
-def markdown_rows(text: str, room: int) -> list[Line]:
-    prose = MarkdownRenderer(room, links=True)
+def markdown_rows(text: str, room: int, *, links: bool) -> list[Line]:
+    prose = MarkdownRenderer(room, links=links)
     return split_rows([*prose.add(visible(text.strip("\n"))), *prose.end()])
 
 
@@ -325,8 +326,8 @@ def code_block(text: str) -> str:
 class _Stream:
     """Streaming text: finished rows are laid out once."""
 
-    def __init__(self, room: int) -> None:
-        self._prose = MarkdownRenderer(room, links=True)
+    def __init__(self, room: int, *, links: bool) -> None:
+        self._prose = MarkdownRenderer(room, links=links)
         self._visible = Visible()
         self._seen = 0
         self._rows: list[Line] = []
@@ -393,7 +394,7 @@ def _result(item: CallBlock, room: int, of: Transcript, *, whole: bool) -> list[
         tail = [row for row in item.tail.replace("\r", "\n").split("\n") if row.strip()]
         return [line(cut(on_one_line(row), room), "dim") for row in tail[-_TAIL_ROWS:]]
     if isinstance(item.control, PlanReady):
-        return markdown_rows(item.control.plan, room) if whole else []
+        return markdown_rows(item.control.plan, room, links=of.links) if whole else []
     if whole and item.stage == "done":
         end = events.Ended(item.call.id, item.stage, item.text, item.shown)
         return call_summary.whole(end, item.text, room, of.directory)

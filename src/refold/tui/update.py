@@ -21,6 +21,7 @@ from refold.tui.messages import (
     BoardRead,
     Command,
     Complete,
+    Copied,
     CycleMode,
     DraftLeft,
     Edited,
@@ -71,6 +72,7 @@ from refold.tui.model import (
     Overlay,
     TextSearch,
     Updated,
+    WatchedNode,
 )
 from refold.tui.navigation import find, finding_key, mouse, scroll, select, transcript_key
 from refold.tui.overlays import (
@@ -85,7 +87,7 @@ from refold.tui.overlays import (
     with_next_question,
     withdrawn,
 )
-from refold.tui.panel_keys import open_panel, panel_key
+from refold.tui.panel_keys import open_panel, panel_key, with_board
 from refold.tui.panels import PANEL_TITLES
 from refold.tui.session_news import (
     add_loaded,
@@ -97,7 +99,9 @@ from refold.tui.session_news import (
 )
 from refold.tui.text_field import field_of
 from refold.tui.transcript import (
+    Anchor,
     CommandRows,
+    Transcript,
     extend,
     with_sizes,
 )
@@ -119,7 +123,7 @@ def update(model: Model, message: Message) -> Updated:
     if _panel_to_follow(new) != _panel_to_follow(model):
         _, panel = _panel_to_follow(new)
         commands = (*commands, Follow(panel))
-    if model.watching and not new.watching:
+    if model.watching and model.watching.node and not (new.watching and new.watching.node):
         commands = (*commands, Watch(""))
     return new, commands
 
@@ -241,12 +245,26 @@ def _type(model: Model, message: Typed) -> Updated:
         case "panel":
             return panel_key(replace(model, typed_at=now), text)
         case "input" if text == "?" and not model.composer.field.text:
-            return _print(model, keys_rows(model.width), begins=True), ()
+            return _toggle_keys(model), ()
         case "input" if text == "v" and inputs.takes_commands(model.composer):
             return model, (EditOutside(model.composer.field.whole),)
         case "input":
-            model = replace(model, typed_at=now)
+            watching = None if _shows_keys(model) else model.watching
+            model = replace(model, typed_at=now, watching=watching)
             return _compose(model, inputs.insert(model.composer, text))
+
+
+def _toggle_keys(model: Model) -> Model:
+    """Show the list of keys over the transcript, or close it."""
+    if _shows_keys(model):
+        return replace(model, watching=None)
+    rows = CommandRows(keys_rows(model.width))
+    keys = WatchedNode("", "Keys", extend(Transcript(), (rows,)), Anchor(0))
+    return replace(model, watching=keys)
+
+
+def _shows_keys(model: Model) -> bool:
+    return model.watching is not None and not model.watching.node
 
 
 def _type_at_question(model: Model, dialog: Dialog, text: str, now: float) -> Updated:
@@ -348,7 +366,7 @@ def _input_key(model: Model, key: str, now: float) -> Updated:
             return _submit(model, "next")
         case "alt+enter":
             return _compose(model, inputs.insert(composer, "\n"))
-        case "tab" if model.panel:
+        case "tab" if areas(model).panel_height:
             return replace(model, focus="panel", panel_row=0), ()
         case "esc":
             return _escape(model, now)
@@ -445,7 +463,7 @@ _HANDLERS: Mapping[type, Callable[[Model, Any], Updated]] = {
     ),
     TranscriptLoaded: _pure(show_watched),
     OutputLoaded: _pure(add_output),
-    BoardRead: _pure(lambda model, m: replace(model, board=m)),
+    BoardRead: _pure(with_board),
     OutputsRead: _pure(
         lambda model, m: replace(model, printed=m.lines, now=m.now or model.now)
     ),
@@ -454,6 +472,7 @@ _HANDLERS: Mapping[type, Callable[[Model, Any], Updated]] = {
     ImagesMeasured: _pure(
         lambda model, m: replace(model, transcript=with_sizes(model.transcript, m.sizes))
     ),
+    Copied: _pure(lambda model, m: replace(model, hint=m.hint)),
     Unqueued: _pure(_with_queued),
     Remembered: _pure(_with_history),
     Woken: _pure(lambda model, m: model),

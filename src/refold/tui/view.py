@@ -8,6 +8,7 @@ below the transcript of a narrow one.
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from refold.tui.composer import Composer
 from refold.tui.model import (
@@ -21,7 +22,7 @@ from refold.tui.model import (
     WatchedNode,
 )
 from refold.tui.overlays import choosing_rows, dialog_rows
-from refold.tui.panels import PANEL_HINTS, PANEL_TITLES, panel_entries
+from refold.tui.panels import PANEL_HINTS, PANEL_TITLES, empty_note, panel_entries
 from refold.tui.text_field import lay_out
 from refold.tui.transcript import visible_rows
 from refold.views.children_list import running_summary
@@ -31,7 +32,7 @@ from refold.views.question_keys import WAITING_NOTICE
 from refold.views.screen.blocks import CallBlock, MessageBlock
 from refold.views.screen.status import attempt_text
 from refold.views.styled import Line, Piece, Style
-from refold.views.wrap import cells, cut, letters, truncate
+from refold.views.wrap import cells, cut, truncate
 
 _WHEEL_SIGNS = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _MAX_OFFERS = 8  # completions shown at once
@@ -55,7 +56,10 @@ class Frame(Struct, frozen=True):
 
 
 class Areas(Struct, frozen=True):
-    """How the screen is divided: the transcript has `room` cells and `height` rows."""
+    """How the screen is divided: the transcript has `room` cells and `height` rows.
+
+    `mark` is the number of cells left of it, for the mark beside the selected block.
+    """
 
     room: int
     height: int
@@ -64,6 +68,7 @@ class Areas(Struct, frozen=True):
     side: bool = False
     bottom: tuple[Line, ...] = ()
     cursor: tuple[int, int] | None = None  # row within `bottom`, and column
+    mark: int = 0
 
 
 def view(model: Model) -> Frame:
@@ -71,7 +76,9 @@ def view(model: Model) -> Frame:
     rows = _transcript(model, layout)
     if layout.side:
         panel = _panel(model, layout.panel_room, layout.panel_height)
-        rows = [_beside(row, layout.room, panel[n]) for n, row in enumerate(rows)]
+        rows = [
+            _beside(row, layout.mark + layout.room, panel[n]) for n, row in enumerate(rows)
+        ]
     elif layout.panel_height:
         rows += _panel(model, layout.panel_room, layout.panel_height)
     rows += layout.bottom
@@ -91,16 +98,21 @@ def areas(model: Model) -> Areas:
         cursor = (cursor[0] - lost, cursor[1]) if cursor and cursor[0] >= lost else None
     left = height - len(bottom)
     wide = model.width >= SIDE_BY_SIDE
+    mark = int(model.focus == "transcript")
+    plain = Areas(model.width - mark, left, bottom=tuple(bottom), cursor=cursor, mark=mark)
     if not model.panel or (not wide and left < 2 * _MIN_TRANSCRIPT_ROWS):
-        return Areas(model.width, left, bottom=tuple(bottom), cursor=cursor)
+        return plain
+    entries = panel_entries(model, (PANEL_COLUMNS if wide else model.width) - 2)
+    if not entries:
+        return plain
     if wide:
-        room = model.width - PANEL_COLUMNS - 2
-        return Areas(room, left, PANEL_COLUMNS, left, True, tuple(bottom), cursor)
-    wanted = 2 + sum(len(entry.rows) for entry in panel_entries(model, model.width - 2))
+        room = plain.room - PANEL_COLUMNS - 2
+        return replace(
+            plain, room=room, panel_room=PANEL_COLUMNS, panel_height=left, side=True
+        )
+    wanted = 2 + sum(len(entry.rows) for entry in entries)
     most = max(min(left // 2, _PANEL_ROWS, wanted), _MIN_TRANSCRIPT_ROWS)
-    return Areas(
-        model.width, left - most, model.width, most, bottom=tuple(bottom), cursor=cursor
-    )
+    return replace(plain, height=left - most, panel_room=model.width, panel_height=most)
 
 
 def _transcript(model: Model, layout: Areas) -> list[Line]:
@@ -109,15 +121,19 @@ def _transcript(model: Model, layout: Areas) -> list[Line]:
     pane: Model | WatchedNode = model.watching or model
     rows, items = visible_rows(pane.transcript, pane.anchor, layout.room, layout.height)
     if isinstance(model.overlay, TextSearch) and model.overlay.field.text:
-        rows = [_mark_row(row, model.overlay.field.text) for row in rows]
-    if model.focus == "transcript" and model.selected in items:
-        indices = [n for n, item in enumerate(items) if item == model.selected]
-        # All its rows may be blank.
-        first = next((n for n in indices if rows[n]), indices[0])
-        rows[first] = (("selected", "▌"), *_after_cells(rows[first], 1))
+        rows = [_mark_words(row, model.overlay.field.text) for row in rows]
     rows = [truncate(row, layout.room) for row in rows]
+    if layout.mark:
+        rows = [_mark_row(row, items, n, model.selected) for n, row in enumerate(rows)]
     # A short transcript starts at the top; the input stays at the bottom.
     return [*rows, *([()] * (layout.height - len(rows)))]
+
+
+def _mark_row(row: Line, items: Sequence[int], n: int, selected: int) -> Line:
+    """Put the mark of the selected block beside the row; the gap above it has none."""
+    inside = items[n] == selected and (bool(row) or selected in items[:n])
+    mark: Piece = ("accent", "▌" if inside else " ")
+    return (mark, *row)
 
 
 def _panel(model: Model, room: int, height: int) -> list[Line]:
@@ -308,6 +324,8 @@ def _rule(model: Model) -> Line:
     elif mode != "default":
         style: Style = "bad" if mode == "bypass" else "warn"
         named = ((style, f" {mode} "),)
+    if (note := empty_note(model)) and not model.watching:
+        named = (*named, ("dim", f" {note} "))
     field = model.composer.field
     if field.vi and field.mode != "insert":
         named = (
@@ -361,7 +379,7 @@ def _status(model: Model) -> Line:
     return truncate((("dim", f"{start}{' ' * pad}{end}"),), model.width)
 
 
-def _mark_row(row: Line, words: str) -> Line:
+def _mark_words(row: Line, words: str) -> Line:
     """Return the row with the searched words marked, where they are in one piece."""
     return tuple(part for piece in row for part in _mark_piece(piece, words.casefold()))
 
@@ -377,18 +395,3 @@ def _mark_piece(piece: Piece, wanted: str) -> Iterator[Piece]:
             yield "selected", text[start:place]
     if place < len(text):
         yield style, text[place:]
-
-
-def _after_cells(row: Line, skip: int) -> Sequence[Piece]:
-    """Return the row without its first `skip` cells."""
-    pieces = list[Piece]()
-    for style, text in row:
-        part = ""
-        for letter, wide in letters(text):
-            if skip > 0:
-                skip -= wide
-                continue
-            part += letter
-        if part:
-            pieces.append((style, part))
-    return pieces
