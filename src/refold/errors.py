@@ -6,6 +6,7 @@
     │   ├── Overloaded        try again later; may say when
     │   ├── Unreachable       no connection, or it broke; trying again may help
     │   └── Refused           trying again will not help
+    │       ├── ToolRefused   the definition of one tool is not accepted
     │       └── TooLong       the request does not fit the model's window
     ├── JournalError          the journal cannot be read or written; open it again
     │   ├── Corrupt           the chain is broken: says where and what is lost
@@ -81,6 +82,12 @@ class Refused(ProviderError):
 
 class BadRequest(Refused):
     """Refused for a reason that is not recognized: it may be the length of the request."""
+
+
+class ToolRefused(Refused):
+    """The provider does not accept the definition of one tool: `tool` is its name."""
+
+    tool: str = ""
 
 
 class TooLong(Refused):

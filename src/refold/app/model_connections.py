@@ -19,6 +19,7 @@ from refold.config.settings import Settings
 from refold.errors import BadInput, Refused
 from refold.logs.logbook import Logbook
 from refold.provider import catalog
+from refold.provider.capability_fallback import ToolFallback
 from refold.provider.catalog import ConnectedProvider, ProviderSpec
 from refold.provider.port import Delta, Provider, Request
 from refold.provider.retry import Backoff, RetryingProvider
@@ -214,7 +215,7 @@ class Connections:
                 provider = self._in_context(make(named.model, self._environ), form)
             case spec:
                 provider = self._program(spec, named.model, form)
-        return RetryingProvider(provider, backoff, write_log=self.log)
+        return RetryingProvider(ToolFallback(provider), backoff, write_log=self.log)
 
     def _in_context(self, provider: Provider, form: Format | Literal[""]) -> Provider:
         set_ = self._settings.backend

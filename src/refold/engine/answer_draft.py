@@ -169,6 +169,7 @@ class Draft:
             first_piece=self._first_piece if self._pieces > 1 else None,
             paused=end.paused,
             warning=end.warning,
+            refused_tools=end.refused_tools,
         )
 
     def to_failure(self, reason: str, kind: str, *, dropped: bool = False) -> ModelFailed:

@@ -196,11 +196,16 @@ def build_request(view: View) -> Request:
         messages = messages.plus(StoredMessage(0, Message("tool", tuple(so_far))))
     if not messages or messages[-1].message.role == "assistant":
         messages = messages.plus(StoredMessage(0, GO_ON))  # never end with an answer
+    tools = briefed.tools
+    if refused := {
+        tool for model, tool in view.session.refused_tools if model == briefed.model
+    }:
+        tools = tuple(tool for tool in tools if tool.name not in refused)
     choice = "none" if asking is not None and not asking.tools else "auto"
     return Request(
         messages,
         briefed.system,
-        briefed.tools,
+        tools,
         briefed.model.partition("/")[2],
         choice,
         max_output=briefed.max_output,

@@ -191,7 +191,7 @@ class Anthropic:
             splitter = partial(Events, events_of_body)
             reader = Reader(splitter, Event, start, from_wire, ending, types=EVENT_TYPES)
             http = _with_mcp_beta(self._http) if hosted else self._http
-            return deltas(http, "/v1/messages", body, model, reader, trace=request.trace)
+            return deltas(http, "/v1/messages", body, request, reader)
 
         def concede(hidden: Hidden) -> AsyncGenerator[Delta, None]:
             features = _refusable_features(request)

@@ -1,10 +1,11 @@
-"""Repeat a request without the feature that a provider has just refused.
+"""Repeat a request without the feature or the tool that a provider has just refused.
 
 Not every model accepts every field of its own API, and data that only one provider can
 read (a signature, encrypted reasoning) may be invalid after a change of account. There
 is no list of which, so the first request has everything; if the refusal names a
 feature, the request is repeated without it. Each wire knows what it can leave out.
-`retry` repeats an unchanged request after a temporary failure.
+A tool that is left out is recorded with the response, so the session does not send it to this
+model again. `retry` repeats an unchanged request after a temporary failure.
 """
 
 import re
@@ -12,8 +13,21 @@ from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import aclosing
 from typing import Generic, TypeVar
 
-from refold.errors import Overloaded, Refused, TooLong
-from refold.provider.port import Delta, Retrying, is_response_part
+from msgspec.structs import replace
+
+from refold.errors import Overloaded, Refused, TooLong, ToolRefused
+from refold.provider.port import (
+    Closable,
+    Delta,
+    Done,
+    Provider,
+    Request,
+    Retrying,
+    is_response_part,
+)
+from refold.values.tools import ToolSpec
+
+_MAX_REFUSED_TOOLS = 20  # of one request; with more, the refusal is about something else
 
 Feature = TypeVar("Feature", bound=str)
 
@@ -80,6 +94,45 @@ class CapabilityFallback(Generic[Feature]):
                 return
 
 
+class ToolFallback:
+    """`inner`, without the tools that it refuses."""
+
+    def __init__(self, inner: Provider) -> None:
+        self.inner = inner
+        self._refusals: dict[tuple[str, str, bytes], ToolRefused] = {}
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        while True:
+            refusals = self._refusals_of(request)
+            tools = tuple(tool for tool in request.tools if tool.name not in refusals)
+            try:
+                async with aclosing(
+                    self.inner.stream(replace(request, tools=tools))
+                ) as deltas:
+                    async for delta in deltas:
+                        yield _with_refusals(delta, refusals)
+                return
+            except ToolRefused as refusal:
+                if len(refusals) >= _MAX_REFUSED_TOOLS:
+                    raise
+                tool = next(tool for tool in tools if tool.name == refusal.tool)
+                self._refusals[_key(request.model, tool)] = refusal
+                yield Retrying(0.0, _sentence(tool.name, refusal))
+
+    async def aclose(self) -> None:
+        if isinstance(self.inner, Closable):
+            await self.inner.aclose()
+
+    def _refusals_of(self, request: Request) -> dict[str, ToolRefused]:
+        """The refusals of this model, by the names of the tools."""
+        if not self._refusals:
+            return {}
+        pairs = (
+            (t.name, self._refusals.get(_key(request.model, t))) for t in request.tools
+        )
+        return {name: refusal for name, refusal in pairs if refusal}
+
+
 _NO_MCP_NOTICE = "answers without the MCP servers that its provider should connect to: {}"
 
 # Shown to the user, who gets less than requested. Other features are left out silently.
@@ -98,8 +151,25 @@ _FEATURE_NOTICES: Mapping[str, str] = {
 
 
 def _may_name_feature(refusal: Refused | Overloaded) -> bool:
-    """Return True if the refusal may name a feature, and is not about length or load."""
+    """Return True if the refusal may name a feature, and is not about length, load or a tool."""
     if isinstance(refusal, Overloaded):
         # Some servers break over a picture or a schema that they cannot take.
         return "(500)" in str(refusal)
-    return not isinstance(refusal, TooLong)
+    return not isinstance(refusal, TooLong | ToolRefused)
+
+
+def _key(model: str, tool: ToolSpec) -> tuple[str, str, bytes]:
+    """A key of this definition of a tool, which its server may change."""
+    return model, tool.name, bytes(tool.parameters)
+
+
+def _with_refusals(delta: Delta, refusals: dict[str, ToolRefused]) -> Delta:
+    if not (refusals and isinstance(delta, Done)):
+        return delta
+    sentences = (_sentence(*one) for one in refusals.items())
+    warning = "; ".join(filter(None, (delta.warning, *sentences)))
+    return replace(delta, warning=warning, refused_tools=tuple(refusals))
+
+
+def _sentence(tool: str, refusal: ToolRefused) -> str:
+    return f"the tool {tool} is left out: {refusal}"

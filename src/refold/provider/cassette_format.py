@@ -37,6 +37,7 @@ from refold.errors import (
     ProviderError,
     Refused,
     TooLong,
+    ToolRefused,
     Unreachable,
     reason_of,
 )
@@ -64,7 +65,15 @@ KEYS_HINT = (
 
 Plain: TypeAlias = Any  # what JSON can represent
 
-_ERROR_CLASSES = (BadRequest, TooLong, Refused, Overloaded, Unreachable, ProviderError)
+_ERROR_CLASSES = (
+    BadRequest,
+    ToolRefused,
+    TooLong,
+    Refused,
+    Overloaded,
+    Unreachable,
+    ProviderError,
+)
 ERRORS_BY_NAME: dict[str, type[ProviderError]] = {
     kind.__name__: kind for kind in _ERROR_CLASSES
 }

@@ -180,7 +180,7 @@ class Gemini:
             body = to_wire(asked, contents, without)
             start = GeminiStreamState(own_wire=self._own_wire)
             reader = Reader(Events, Chunk, start, from_wire, ending, over=b"[DONE]")
-            return deltas(self._http, path(model), body, model, reader, trace=request.trace)
+            return deltas(self._http, path(model), body, request, reader)
 
         def concede(hidden: Hidden) -> AsyncGenerator[Delta, None]:
             return self._concessions.stream(

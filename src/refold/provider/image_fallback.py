@@ -10,7 +10,7 @@ import re
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
 
-from refold.errors import Overloaded, Refused, TooLong
+from refold.errors import Overloaded, Refused, TooLong, ToolRefused
 from refold.provider.images import IMAGE_REFUSAL_PATTERN
 from refold.provider.port import Delta, Request, Retrying, is_response_part
 from refold.values.messages import Image, ToolResult
@@ -104,7 +104,7 @@ def _is_about_an_image(refusal: Refused | Overloaded) -> bool:
     """Whether a refusal may be about single images, not about images at all."""
     if isinstance(refusal, Overloaded) and "(500)" not in str(refusal):
         return False
-    if isinstance(refusal, TooLong):
+    if isinstance(refusal, TooLong | ToolRefused):
         return False
     words = str(refusal)
     return bool(re.search(IMAGE_REFUSAL_PATTERN, words, re.IGNORECASE))

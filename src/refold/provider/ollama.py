@@ -202,7 +202,7 @@ class Ollama:
             reader = Reader(
                 Lines, AnswerLine, OllamaStreamState(), from_wire, think_tags=True
             )
-            return deltas(self._http, "/api/chat", body, name, reader, trace=request.trace)
+            return deltas(self._http, "/api/chat", body, request, reader)
 
         def concede(hidden: Hidden) -> AsyncGenerator[Delta, None]:
             return self._concessions.stream(

@@ -146,9 +146,7 @@ class OpenAIChat:
             reader = Reader(
                 splitter, Chunk, start, from_wire, ending, over=b"[DONE]", think_tags=True
             )
-            return deltas(
-                self._http, "/chat/completions", body, model, reader, trace=request.trace
-            )
+            return deltas(self._http, "/chat/completions", body, request, reader)
 
         def concede(hidden: Hidden) -> AsyncGenerator[Delta, None]:
             features = _refusable_features(request, self._quirks)

@@ -163,6 +163,7 @@ class Done(Struct, frozen=True, tag_field="delta", tag="done"):
     by_agent: bool = False  # an agent's own program: it counts many requests as one
     paused: bool = False  # by the provider, and not by a limit, where `stop` is "length"
     warning: str = ""  # for the user, about how the response was made
+    refused_tools: tuple[str, ...] = ()  # left out, because the provider refuses them
 
 
 Delta: TypeAlias = (

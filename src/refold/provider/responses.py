@@ -245,9 +245,7 @@ class OpenAIResponses:
             reader = Reader(
                 splitter, Event, start, from_wire, ending, over=b"[DONE]", types=EVENT_TYPES
             )
-            return deltas(
-                self._http, "/responses", body, model, reader, trace=request.trace
-            )
+            return deltas(self._http, "/responses", body, request, reader)
 
         def concede(hidden: Hidden) -> AsyncGenerator[Delta, None]:
             return self._concessions.stream(

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from refold.errors import ProviderError, Unreachable
+from refold.errors import BadRequest, ProviderError, ToolRefused, Unreachable
 from refold.provider.api_client import Http
 from refold.provider.connect import Broken
 from refold.provider.error_mapping import (
@@ -35,6 +35,7 @@ from refold.provider.port import (
     CallDelta,
     Delta,
     Done,
+    Request,
     RequestSent,
     ResponseBytes,
     TextDelta,
@@ -80,15 +81,14 @@ async def deltas(
     http: Http,
     path: str,
     body: bytes,
-    model: str,
+    request: Request,
     reader: Reader[State, Event],
-    *,
-    trace: bool = False,
 ) -> AsyncGenerator[Delta, None]:
-    """Send the request, and yield the response piece by piece up to its `Done`.
+    """Send `body`, which encodes the request, and yield the response piece by piece up to its `Done`.
 
-    With `trace` the bytes are reported, too, as they are sent and received.
+    With `Request.trace` the bytes are reported, too, as they are sent and received.
     """
+    model, trace = request.model, request.trace
     if trace:
         yield RequestSent(f"POST {http.peer.base_url}{path}", body)
     state = StreamState(reader, http.peer, model)
@@ -109,7 +109,20 @@ async def deltas(
     except ProviderError as error:
         if trace and error.answer:
             yield ResponseBytes(error.answer)
-        raise
+        raise _with_tool(error, request) from error.__cause__
+
+
+def _with_tool(error: ProviderError, request: Request) -> ProviderError:
+    """The error, with the tool that it is about."""
+    if not (isinstance(error, BadRequest) and request.tools):
+        return error
+    from refold.provider.tool_refusals import refused_tool
+
+    if not (name := refused_tool(error, request.tools)):
+        return error
+    refusal = ToolRefused(str(error))
+    refusal.answer, refusal.tool = error.answer, name
+    return refusal
 
 
 def _think_tags() -> "ThinkTags":

@@ -154,6 +154,7 @@ class ModelAnswered(Struct, frozen=True):
     first_piece: float | None = None  # seconds until it began; None: it came as a whole
     paused: bool = False  # `stop` is "length": by the provider, and not by the output limit
     warning: str = ""  # what the user should know of how it was made
+    refused_tools: tuple[str, ...] = ()  # by the provider; `model` gets them no more
 
 
 class ModelFailed(Struct, frozen=True):

@@ -13,6 +13,7 @@ from refold.journal.events.kinds import (
     Imported,
     JournalRepaired,
     MemoryExtracted,
+    ModelAnswered,
     ModelChosen,
     Renamed,
     Said,
@@ -28,7 +29,7 @@ from refold.values.modes import Effort, Format
 
 EVENT_KINDS = (
     SessionStarted, SessionResumed, JournalRepaired, ModelChosen, EffortChosen, Said, AgentChosen,
-    MemoryExtracted, Forked, Imported, Renamed, Tagged,
+    MemoryExtracted, ModelAnswered, Forked, Imported, Renamed, Tagged,
     Titled, WorktreeEntered, WorktreeLeft,
 )  # fmt: skip
 MAX_TITLE_CHARS = 60
@@ -73,6 +74,9 @@ class SessionInfo(Struct, frozen=True):
     repaired: tuple[int, str] = (0, "")  # the seq of the last repair, and what was lost
     worktree: EnteredWorktree | None = None  # None: it works in its own directory
     schedule: int = 0  # the number of its schedule, or 0
+    refused_tools: tuple[
+        tuple[str, str], ...
+    ] = ()  # a model, and a tool that it does not get
 
     @property
     def own_directory(self) -> str:
@@ -88,10 +92,8 @@ def apply(info: SessionInfo, entry: Entry) -> SessionInfo:
             )
         case SessionResumed() | WorktreeEntered() | WorktreeLeft():
             return _after_move(info, entry.event)
-        case JournalRepaired(lost):
-            return replace(info, repaired=(entry.seq, lost))
-        case MemoryExtracted(upto):
-            return replace(info, memory_up_to=upto)
+        case ModelAnswered() | JournalRepaired() | MemoryExtracted():
+            return _with_note(info, entry.event, entry.seq)
         case Forked() | Imported():
             return _after_copy(info, entry.event, entry.seq)
         case (
@@ -104,6 +106,21 @@ def apply(info: SessionInfo, entry: Entry) -> SessionInfo:
             return replace(info, title=" ".join((typed or words).split())[:MAX_TITLE_CHARS])
         case _:
             return info
+
+
+def _with_note(
+    info: SessionInfo, event: ModelAnswered | JournalRepaired | MemoryExtracted, seq: int
+) -> SessionInfo:
+    match event:
+        case ModelAnswered(model=model, refused_tools=names):
+            if not names:
+                return info
+            pairs = (*info.refused_tools, *((model, name) for name in names))
+            return replace(info, refused_tools=tuple(dict.fromkeys(pairs)))
+        case JournalRepaired(lost):
+            return replace(info, repaired=(seq, lost))
+        case MemoryExtracted(upto):
+            return replace(info, memory_up_to=upto)
 
 
 def _after_copy(info: SessionInfo, event: Forked | Imported, seq: int) -> SessionInfo:

@@ -108,7 +108,7 @@ class Embedded:
             yield Retrying(0.0, f"loading {self._model.name}")
         in_template = self._model.calls_tools
         plain = request if in_template else plain_request(request)
-        plain = replace(plain, model=self._model.name)
+        plain = replace(plain, model=self._model.name, trace=False)
         # Encoded anew each time: a window this small never holds much.
         messages = Encoded(openai_chat.message_to_wire).join(plain.messages)
         write = template_to_wire if in_template else to_wire
@@ -125,7 +125,7 @@ class Embedded:
         prefix = "" if in_template else plain.system[: plain.shared]
         async with self._server.lease(prefix) as address:
             http = await self._connect(address)
-            answer = deltas(http, "/v1/chat/completions", body, plain.model, reader)
+            answer = deltas(http, "/v1/chat/completions", body, plain, reader)
             async with aclosing(answer) as chunks:
                 async for delta in chunks:
                     yield delta

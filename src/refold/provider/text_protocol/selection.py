@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec.structs import replace
 
-from refold.errors import ProviderError, TooLong
+from refold.errors import ProviderError, TooLong, ToolRefused
 from refold.provider.port import (
     CallDelta,
     Closable,
@@ -214,7 +214,7 @@ class TextCallModels:
 
 def takes_no_tools(error: ProviderError) -> bool:
     """Return True if the error says that the model or its server takes no tools."""
-    return not isinstance(error, TooLong) and bool(
+    return not isinstance(error, TooLong | ToolRefused) and bool(
         re.search(_NO_TOOLS_PATTERN, str(error), re.IGNORECASE)
     )
 
