@@ -1,4 +1,7 @@
-"""Sixty harmless commands of a working day: none is a nuisance in mode `sandbox` or `default`."""
+"""The commands of a working day are no nuisance in mode `sandbox` or `default`.
+
+Sixty harmless ones, and fifty that change or run something, as models write them.
+"""
 
 from pathlib import Path
 
@@ -9,6 +12,9 @@ from refold.permissions.rule_offers import offers, rule_set
 from tests.permissions.places import bash, judged, place, rules
 
 COMMANDS = yaml.safe_load(Path(__file__).with_name("everyday.yaml").read_text("utf-8"))
+FIFTY = yaml.safe_load(
+    Path(__file__).with_name("everyday_commands.yaml").read_text("utf-8")
+)
 
 
 def test_the_working_day_has_sixty_commands() -> None:
@@ -31,6 +37,30 @@ def test_a_harmless_command_runs_unasked_or_offers_a_rule(command: str) -> None:
     for rules_ in (*offered, together):
         allowed = [rule.removeprefix("bash(")[:-1] for rule in rules_]
         assert not rules_ or judged(command, allow=allowed).verdict == "allow"
+
+
+def test_of_fifty_commands_that_change_something_45_offer_a_rule_or_more() -> None:
+    offered = [
+        command
+        for command in FIFTY
+        if not judged(command).once
+        and (offers(bash(command), place()) or rule_set(bash(command), place()))
+    ]
+    unasked = [c for c in FIFTY if judged(c, "sandbox").verdict == "allow"]
+
+    assert len(set(FIFTY)) == 50
+    assert len(offered) >= 45, set(FIFTY) - set(offered)
+    assert len(unasked) >= 45, set(FIFTY) - set(unasked)
+
+
+@pytest.mark.parametrize("command", FIFTY)
+def test_an_offered_rule_lets_its_command_run(command: str) -> None:
+    sets = [(rule,) for rule in offers(bash(command), place())]
+
+    assert judged(command).verdict == "ask"
+    for rules_ in filter(None, (*sets, rule_set(bash(command), place()))):
+        allowed = [rule.removeprefix("bash(")[:-1] for rule in rules_]
+        assert judged(command, allow=allowed).verdict == "allow", rules_
 
 
 @pytest.mark.parametrize(

@@ -34,10 +34,8 @@ from refold.permissions.shell.discards import discards
 from refold.permissions.shell.git_read_only import steers, writes_no_settings
 from refold.permissions.shell.named_files import NamedFile, named_files
 from refold.permissions.shell.nested_commands import NestedCommands, running
-from refold.permissions.shell.plain_script import SimpleCommand, split_script
-from refold.permissions.shell.quoting import short_text
 from refold.permissions.shell.read_only import SurveyedCommand, survey
-from refold.permissions.shell.script import Script, read
+from refold.permissions.shell.two_readings import part_problem, why_uncertain
 from refold.permissions.shell.words import BRACKET, MARK_PATTERN, QUERY, STAR, Held
 from refold.values.hosts import without_denied
 from refold.values.modes import Mode, Verdict
@@ -90,14 +88,8 @@ class _Command(Struct, frozen=True):
             return "here only what a rule allows runs without asking"
         if self.access.network and not any(p.problem for p in self.looked):
             return "it needs the network"
-        problems = (_part_problem(p, self.looked) for p in self.looked if p.problem)
+        problems = (part_problem(p, self.looked) for p in self.looked if p.problem)
         return next(problems, self.unread)
-
-
-def _part_problem(command: SurveyedCommand, every: Sequence[SurveyedCommand]) -> str:
-    """The problem of a part, which is named if there are several."""
-    where = "" if len(every) == 1 else f", in {short_text(command.part.text)}"
-    return f"{command.problem}{where}"
 
 
 def decide_command(
@@ -156,7 +148,7 @@ def _examine(access: Access, rules: Sequence[Rule], facts: Facts) -> _Command:
         )
 
     looked = survey(access.subject, cwd, facts, free)
-    if unread := _unread(access.subject, nested, looked):
+    if unread := why_uncertain(access.subject, nested, looked):
         looked = ()
     files = tuple(named_files(nested, cwd, facts))
     outside = (f.real for f in files if allows and facts.outside(f.real) and free(f.real))
@@ -164,46 +156,6 @@ def _examine(access: Access, rules: Sequence[Rule], facts: Facts) -> _Command:
     hosts = hosts_of_command(access, nested, facts)
     network = network_rules(rules)
     return _Command(access, cwd, nested, files, looked, granted, unread, hosts, network)
-
-
-def _unread(text: str, nested: NestedCommands, looked: Sequence[SurveyedCommand]) -> str:
-    """Why it is uncertain what the script runs, and which part; "" if it is certain."""
-    if not text.strip():
-        return "it is empty"
-    if problem := split_script(text).problem:
-        return problem
-    if not looked:
-        return f"{short_text(text)} holds no command"
-    odd = _mismatch(looked, read(text))
-    if odd is None and not nested.broken and not nested.hidden:
-        return ""
-    if known := next((_part_problem(c, looked) for c in looked if c.problem), ""):
-        return known
-    part = short_text(odd.part.text if odd else looked[0].part.text)
-    if nested.hidden:
-        return f"{part} runs a shell whose commands are not known yet"
-    return f"{part} has more than one meaning"
-
-
-def _mismatch(looked: Sequence[SurveyedCommand], script: Script) -> SurveyedCommand | None:
-    """The first command that the strict parser and the grammar parse differently."""
-    theirs = [[word.text for word in simple.words] for simple in script.commands]
-    for index, command in enumerate(looked):
-        if index >= len(theirs) or not _same(command.part, theirs[index]):
-            return command
-    return None if len(looked) == len(theirs) else looked[-1]
-
-
-def _same(part: SimpleCommand, theirs: Sequence[str]) -> bool:
-    mine = [*part.before, *part.values]
-    if mine[0] == theirs[0] == "[":
-        return True
-    marks = [loop.mark for loop in part.loops]
-    # Only the strict parser knows the words of a loop.
-    return len(mine) == len(theirs) and all(
-        expected == actual or any(mark in expected for mark in marks)
-        for expected, actual in zip(mine, theirs, strict=True)
-    )
 
 
 def _by_rules(

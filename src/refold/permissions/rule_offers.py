@@ -10,7 +10,8 @@ any allow rule. Where one rule cannot cover a command of several parts, each par
 own (`rule_set`); a script that has no such parts gets a rule that repeats it.
 
 No rule covers output into a file that it does not name: saved for `pytest > out`, it would
-let every read-only program write there. No rule covers any variable before a command: those
+let every read-only program write there. A text as input (a here-document) is covered only where
+it is stored, as a file or the message of a commit: for an interpreter it is the program. No rule covers any variable before a command: those
 that run programs cannot be listed completely.
 """
 
@@ -165,11 +166,36 @@ def _acting(access: Access, facts: Facts) -> "tuple[SimpleCommand, ...]":
     if any(command.strays for command in acting):
         return ()
     parts = [command.part for command in acting]
-    if any(part.values[0] in _STATEFUL_PROGRAMS for part in parts):
+    if any(_changes_later_commands(part.values) for part in parts) or _runs_new_file(parts):
         return ()
     if any(word.glob or part.values[0] == "[" for part in parts for word in part.words):
         return ()
     return tuple(parts)
+
+
+def _changes_later_commands(values: Sequence[str]) -> bool:
+    from refold.permissions.shell.everyday_programs import activates_environment
+
+    return values[0] in _STATEFUL_PROGRAMS and not activates_environment(values)
+
+
+def _runs_new_file(parts: "Sequence[SimpleCommand]") -> bool:
+    """Whether a part names a file that another writes from any text: rules for both would
+    let any program run.
+    """
+    names = {
+        word.value.rstrip("/").rpartition("/")[2]
+        for part in parts
+        if part.fed
+        for word in (*part.words[1:], *(output.file for output in part.outputs))
+    }
+    return any(
+        name in word.value
+        for part in parts
+        if not part.fed and part.values[:2] not in (["git", "add"], ["git", "commit"])
+        for word in part.words
+        for name in names
+    )
 
 
 def _useful(part: "SimpleCommand") -> str:

@@ -42,6 +42,7 @@ _MOST_WORDS = 100
 _SHELL_OPERATORS = re.compile(r"[;&|()<>{}`$\n]+")
 _BRACE_LIST = re.compile(r"\{([^{}\s]*,[^{}\s]*)\}")
 _WITHOUT_QUOTES = str.maketrans("", "", "'\"\\")
+_BEFORE_MESSAGE = re.compile(r"-[aqvn]*m|--message")  # of a commit
 _VERSIONED_PROGRAM = re.compile(r"(python|pypy|perl|ruby|lua|php|node|pip)[\d.]+")
 
 
@@ -292,12 +293,14 @@ def _git(words: Sequence[str], free: int) -> bool:
     ):
         return True
     letters = set(GIT_SHORT.get(command, ""))
+    first = max(free, index + 1)
     return any(
         (w.startswith("--") and _is_listed(w, GIT_OPTIONS))
         or "::" in w.partition("/")[0]
         or "%G" in w
         or (w.startswith("-") and not w.startswith("--") and letters & set(w[1:]))
-        for w in words[max(free, index + 1) :]
+        for before, w in zip(words[first - 1 :], words[first:], strict=False)
+        if command != "commit" or not _BEFORE_MESSAGE.fullmatch(before)
     )
 
 

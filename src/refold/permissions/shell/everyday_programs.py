@@ -3,6 +3,7 @@
 `command_patterns` has the dangerous options that a ` *` never covers.
 """
 
+import re
 from collections.abc import Sequence
 
 # The first words of such commands; `?` stands for any word.
@@ -26,11 +27,27 @@ _FIRST_WORDS = tuple(
 )
 
 
+# An environment of Python or Node, in which a program has its own name.
+_IN_ENVIRONMENT = re.compile(r"(?:[\w./-]*/)?(?:\.?venv|env|node_modules)/\.?bin/([\w.-]+)")
+_ACTIVATION = re.compile(r"(?:\./)?(?:[\w-]+/)*(?:\.?venv|env)/bin/activate")
+
+
+def activates_environment(words: Sequence[str]) -> bool:
+    """Whether the words are `source .venv/bin/activate`, for an environment below them."""
+    return (
+        len(words) == 2
+        and words[0] in ("source", ".")
+        and bool(_ACTIVATION.fullmatch(words[1]))
+    )
+
+
 def beginning_of(words: Sequence[str]) -> tuple[str, ...]:
     """The fixed first words of a command of everyday development, or ()."""
+    inner = _IN_ENVIRONMENT.fullmatch(words[0]) if words else None
+    names = (inner[1], *words[1:]) if inner else words
     for known in _FIRST_WORDS:
         if len(words) >= len(known) and all(
-            want in (word, "?") for want, word in zip(known, words, strict=False)
+            want in (name, "?") for want, name in zip(known, names, strict=False)
         ):
             start = tuple(words[: len(known)])
             return () if start[-1].startswith("-") else start

@@ -17,6 +17,7 @@ from functools import lru_cache
 from msgspec import Struct, structs
 
 from refold.permissions.shell.quoting import NotPlain, ShellWord, not_read, short_text, word
+from refold.permissions.shell.variables import HARMLESS_SETTINGS, SPELLED_SETTINGS
 from refold.permissions.shell.words import UNKNOWN_GAP
 
 MAX_SCRIPT_CHARS = 10_000  # of a script that is still parsed
@@ -56,32 +57,6 @@ SHELL_KEYWORDS = frozenset({
     "if", "then", "else", "elif", "fi", "do", "done", "while", "until", "for", "in",
     "case", "esac", "select", "function", "time", "coproc", "[[", "]]", "!", "(", ")",
 })  # fmt: skip
-
-# Variables that may be set for one command, and their values: they only change output.
-_LOCALE_PATTERN = r"(?:C|POSIX|C\.(?:UTF-8|utf8)|[a-z]{2,3}_[A-Z]{2}(?:\.(?:UTF-8|utf8))?)?"
-_COUNT, _CAT = r"\d{0,5}", r"(?:cat)?"
-_HARMLESS_SETTINGS = {
-    **dict.fromkeys((
-        "LC_ALL", "LC_COLLATE", "LC_CTYPE", "LC_MESSAGES", "LC_NUMERIC", "LC_TIME", "LANG",
-        "LANGUAGE",
-    ), _LOCALE_PATTERN),
-    "TZ": r"(?:[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*)?",
-    **dict.fromkeys(("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE"), _COUNT),
-    **dict.fromkeys(("COLUMNS", "LINES"), _COUNT),
-    **dict.fromkeys(("PAGER", "GIT_PAGER", "MANPAGER"), _CAT),
-    **dict.fromkeys(("GIT_OPTIONAL_LOCKS", "GIT_TERMINAL_PROMPT"), "0"),
-}  # fmt: skip
-# Settings that a rule can cover by spelling them. They change what programs do, but name no
-# program, and no directory outside the workspace.
-_INNER_PATH = r"(?:\.|(?!\.\.)[\w.-]+)(?:/(?!\.\.)[\w.-]+)*/?"
-_SPELLED_SETTINGS = {
-    "CI": r"(?:true|false|\d)?",
-    **dict.fromkeys((
-        "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED", "PYTHONUNBUFFERED", "PYTHONUTF8",
-    ), _COUNT),
-    "PYTHONPATH": f"{_INNER_PATH}(?::{_INNER_PATH})*",
-    "NODE_ENV": r"[a-z]{0,20}", "RUST_BACKTRACE": r"(?:full|\d)?",
-}  # fmt: skip
 
 
 class Loop(Struct, frozen=True):
@@ -125,11 +100,26 @@ class SimpleCommand(Struct, frozen=True):
 
     @property
     def bare(self) -> bool:
-        """Whether a rule can spell the whole command: each word is known, and it has no input."""
-        has_redirection = self.reads or self.fed or self.loops
+        """Whether a rule can spell the whole command: each word is known, and its input, if
+        it has any, is a text that it only stores.
+        """
+        has_redirection = self.reads or (self.fed and not self.stores_text) or self.loops
         return not has_redirection and not any(
             _CONTROL_CHARACTERS.search(v.replace(UNKNOWN_GAP, "")) for v in self.values
         )
+
+    @property
+    def stores_text(self) -> bool:
+        """Whether it writes its input, whatever that is, to what its words and outputs name."""
+        match self.values:
+            case ["cat"] | ["cat", "-"]:
+                return bool(self.outputs)
+            case ["tee", *files]:
+                return bool(files)
+            case ["git", "commit", *words]:
+                return any(word in ("-F", "-", "--file=-") for word in words)
+            case _:
+                return False
 
 
 class PlainScript(Struct, frozen=True):
@@ -196,7 +186,7 @@ class _WordReader:
         blank = re.match(r"[ \t\n;|&]|$", self._text[self._at : self._at + 1])
         value = ShellWord("") if blank else self._next()
         written = self._text[start : self._at]
-        allowed = _HARMLESS_SETTINGS.get(name) or _SPELLED_SETTINGS.get(name)
+        allowed = HARMLESS_SETTINGS.get(name) or SPELLED_SETTINGS.get(name)
         if allowed is None or value.glob or not re.fullmatch(allowed, value.value):
             raise NotPlain(written, "sets a variable that may change what programs do")
         self._blanks()
@@ -413,7 +403,7 @@ class _Reader(_WordReader):
                     whole,
                     self._apart,
                     tuple(outputs),
-                    tuple(s for s in settings if s.partition("=")[0] in _SPELLED_SETTINGS),
+                    tuple(s for s in settings if s.partition("=")[0] in SPELLED_SETTINGS),
                 )
             )
         )

@@ -25,6 +25,14 @@ _VARIABLE_PATTERN = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*)|(\?))", 
 # A tilde is certain to be literal, and a `#` not a comment, only after a letter.
 _UNSURE_PATTERN = re.compile(r"(?<![A-Za-z0-9_^])~|[=:][^/]*~|^#")
 _GLOB_PATTERN = re.compile(r"[*?\[]")
+# `$(cat <<'EOF' …)`, as models write the message of a commit. Without quotes around the end
+# nothing in the text may be replaced.
+_INSERTED_TEXT = re.compile(
+    r"""\$\(cat[ ]<<[ ]?(?:'(?P<literal>[A-Za-z]\w*)'|(?P<open>[A-Za-z]\w*))\n"""
+    r"""(?P<text>.*?)\n(?P<end>[A-Za-z]\w*)\n[ ]*\)""",
+    re.ASCII | re.DOTALL,
+)
+_REPLACED_IN_TEXT = re.compile(r"[$`\\]")
 # Their values are not secret, and only printed.
 _PRINTED_VARIABLES = frozenset(
     [
@@ -70,13 +78,24 @@ class ShellWord(Struct, frozen=True):
     """A word that the shell passes on unchanged, except for globs if `glob`.
 
     With `loose` it begins with a glob: a file's name could look like an option. `split` are
-    marks outside of quotes: the shell splits their values into words.
+    marks outside of quotes: the shell splits their values into words. `inserted` is the part of
+    the value that `cat` prints from a literal here-document.
     """
 
     value: str
     glob: bool = False
     loose: bool = False
     split: frozenset[str] = frozenset()
+    inserted: str = ""
+
+    @property
+    def before_insertion(self) -> str:
+        """The value as a grammar sees it that does not know what `cat` prints."""
+        return (
+            self.value.replace(self.inserted, UNKNOWN_GAP, 1)
+            if self.inserted
+            else self.value
+        )
 
 
 class NotPlain(Exception):
@@ -103,15 +122,15 @@ def word(
     if match := _LITERAL_CHARACTER.match(text, index):
         return ShellWord(match[0].removeprefix("\\")), match.end()
     value, bare, start = "", "", index
-    split = set[str]()
+    split, inserted = set[str](), ""
     while True:
         if match := _BARE_WORD.match(text, index):
             value, bare = value + match[0], bare + match[0]
         elif match := _SINGLE_QUOTED.match(text, index):
             value, bare = value + match[1], bare + "q"
         elif text[index : index + 1] == '"':
-            piece, index = _double(text, index, loops)
-            value, bare = value + piece, bare + "q"
+            piece, index, literal = _double(text, index, loops)
+            value, bare, inserted = value + piece, bare + "q", inserted or literal
             continue
         elif match := _LITERAL_BRACES.match(text, index):
             value, bare = value + match[0], bare + "q"
@@ -132,12 +151,12 @@ def word(
         raise NotPlain(text[start:index], "may stand for a home directory or be a comment")
     glob = bool(_GLOB_PATTERN.search(bare)) and bare not in ("[", "]")
     loose = glob and bare[0] in "*?["
-    return ShellWord(value, glob, loose, frozenset(split)), index
+    return ShellWord(value, glob, loose, frozenset(split), inserted), index
 
 
-def _double(text: str, index: int, loops: Mapping[str, str]) -> tuple[str, int]:
-    """The text between double quotes, and where they end."""
-    start, value = index, ""
+def _double(text: str, index: int, loops: Mapping[str, str]) -> tuple[str, int, str]:
+    """The text between double quotes, where they end, and what a here-document inserts."""
+    start, value, inserted = index, "", ""
     index += 1
     while text[index : index + 1] != '"':
         if match := _IN_DOUBLE.match(text, index):
@@ -146,12 +165,40 @@ def _double(text: str, index: int, loops: Mapping[str, str]) -> tuple[str, int]:
             value += "$"
         elif match := _VARIABLE_PATTERN.match(text, index):
             value += _mark(match, loops)
+        elif match := _inserted_text(text, index):
+            inserted = match["text"].rstrip("\n")
+            value += inserted
         elif index >= len(text):
             raise NotPlain(text[start:], "begins with a quote that has no end")
         else:
             raise _unread(text, index, index)
         index = match.end()
-    return value, index + 1
+    return value, index + 1, inserted
+
+
+def _inserted_text(text: str, index: int) -> re.Match[str] | None:
+    """The here-document whose text `$(cat …)` inserts at `index`, if that is certain."""
+    match = _INSERTED_TEXT.match(text, index)
+    if match is None:
+        return None
+    end, body = match["literal"] or match["open"], match["text"]
+    # The first line that is the end ends the text, wherever a quote or bracket stands.
+    if match["end"] != end or end in body.split("\n") or not body.strip("\n"):
+        return None
+    is_literal = match["literal"] or not _REPLACED_IN_TEXT.search(body)
+    return match if is_literal and _is_safe_in_old_bash(body) else None
+
+
+def _is_safe_in_old_bash(body: str) -> bool:
+    """Whether nothing in it runs in a bash before version 4, which looks for `)` in it."""
+    if not re.search(r"[$`\"\\]", body) or ")" not in body:
+        return True
+    depth = 0
+    for letter in body:
+        depth += (letter == "(") - (letter == ")")
+        if depth < 0 or letter in "'\"\\#":
+            return False
+    return depth == 0
 
 
 def _mark(match: re.Match[str], loops: Mapping[str, str]) -> str:

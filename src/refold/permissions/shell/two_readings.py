@@ -1,0 +1,66 @@
+"""Compares how the strict parser and the grammar of bash read a script.
+
+Only where both find the same commands is it certain what the script runs. `plain_script` is the
+strict parser, `script` has the grammar; what the commands mean is judged elsewhere.
+"""
+
+from collections.abc import Sequence
+
+from refold.permissions.shell.nested_commands import NestedCommands
+from refold.permissions.shell.plain_script import SimpleCommand, split_script
+from refold.permissions.shell.quoting import short_text
+from refold.permissions.shell.read_only import SurveyedCommand
+from refold.permissions.shell.script import Script, read
+
+
+def why_uncertain(
+    text: str, nested: NestedCommands, looked: Sequence[SurveyedCommand]
+) -> str:
+    """Why it is uncertain what the script runs, and which part; "" if it is certain."""
+    if not text.strip():
+        return "it is empty"
+    if problem := split_script(text).problem:
+        return problem
+    if not looked:
+        return f"{short_text(text)} holds no command"
+    odd = _mismatch(looked, read(text))
+    if odd is None and not nested.broken and not nested.hidden:
+        return ""
+    if known := next((part_problem(c, looked) for c in looked if c.problem), ""):
+        return known
+    part = short_text(odd.part.text if odd else looked[0].part.text)
+    if nested.hidden:
+        return f"{part} runs a shell whose commands are not known yet"
+    return f"{part} has more than one meaning"
+
+
+def part_problem(command: SurveyedCommand, every: Sequence[SurveyedCommand]) -> str:
+    """The problem of a part, which is named if there are several."""
+    where = "" if len(every) == 1 else f", in {short_text(command.part.text)}"
+    return f"{command.problem}{where}"
+
+
+def _mismatch(looked: Sequence[SurveyedCommand], script: Script) -> SurveyedCommand | None:
+    """The first command that the strict parser and the grammar parse differently."""
+    theirs = [[word.text for word in simple.words] for simple in script.commands]
+    for command in looked:
+        if not theirs or not _same(command.part, theirs.pop(0)):
+            return command
+        for _ in filter(None, (word.inserted for word in command.part.words)):
+            if not theirs or theirs.pop(0) != ["cat"]:
+                return command
+    return looked[-1] if theirs else None
+
+
+def _same(part: SimpleCommand, theirs: Sequence[str]) -> bool:
+    mine = [*part.before, *(word.before_insertion for word in part.words)]
+    if mine[0] == theirs[0] == "[":
+        return True
+    if part.fed:  # the grammar loses a dash before a here-document
+        mine, theirs = [w for w in mine if w != "-"], [w for w in theirs if w != "-"]
+    marks = [loop.mark for loop in part.loops]
+    # Only the strict parser knows the words of a loop.
+    return len(mine) == len(theirs) and all(
+        expected == actual or any(mark in expected for mark in marks)
+        for expected, actual in zip(mine, theirs, strict=True)
+    )
