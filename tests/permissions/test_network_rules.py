@@ -57,6 +57,13 @@ def judge(
         ("curl \"https://$HOST/x\"", ()),
         ("make deploy", ()),
         ("curl http://localhost:3000/", ("localhost:3000",)),
+        ("curl example.org", ("example.org",)),
+        ("curl -fsSo x.html -H a:b API.example.org:8443/x -m3 localhost:3000", ("api.example.org:8443", "localhost:3000")),
+        ("curl --max-time 3 --silent --url a.example --output x.html --url=b.example", ("a.example", "b.example")),
+        ("wget -q -O- a.example/x.html", ("a.example",)),
+        ("sudo curl me:s3cret@a.example", ("a.example",)),
+        ("curl \"$HOST/x\" $(cat hosts)", ()),
+        ("cat a.example", ()),
     ],
 )  # fmt: skip
 def test_network_question_names_the_hosts_that_a_command_is_known_to_want(
@@ -80,6 +87,30 @@ def test_network_question_names_the_hosts_of_the_call() -> None:
     assert decision.confines.hosts == ReachableHosts(
         ("api.example.org", "*.cdn.example:8443")
     )
+
+
+def test_an_allowed_command_without_a_scheme_asks_for_a_host_that_no_rule_names() -> None:
+    allowed = ("bash(curl *)", "net(a.example)")
+
+    assert judge(fetch("curl a.example"), *allowed).verdict == "allow"
+    decision = judge(fetch("curl -s b.example/x"), *allowed)
+
+    assert decision.verdict == "ask"
+    assert decision.reason.startswith("no rule lets a command reach b.example")
+    denied = judge(fetch("curl x.bad.example"), "deny net(bad.example)", mode="bypass")
+    assert denied.verdict == "deny"
+
+
+def test_a_refused_host_of_an_ask_rule_is_not_said_to_be_denied() -> None:
+    hosts = judge(
+        fetch("make deploy"), "ask net(pay.example)", "bash", "net(*.example)"
+    ).confines.hosts
+
+    assert hosts is not None
+    assert hosts.refusal("pay.example", 443) == "asked"
+    narrow = hosts.within(ReachableHosts(("a.example",), ("pay.example",)))
+    assert narrow.refusal("pay.example", 443) == "denied"
+    assert hosts.within(None).refusal("pay.example", 443) == "asked"
 
 
 def test_every_host_is_a_choice_of_its_own() -> None:
@@ -134,7 +165,7 @@ def test_a_denied_host_is_refused_in_every_mode(mode: Mode) -> None:
 
     unnamed = judge(fetch("make deploy"), deny, "bash(make *)", mode=mode)
     assert unnamed.confines.hosts is not None
-    assert unnamed.confines.hosts.refusal("bad.example", 443) == "a deny rule names it"
+    assert unnamed.confines.hosts.refusal("bad.example", 443) == "denied"
 
 
 def test_an_ask_rule_for_a_host_asks_and_is_not_reached_unnamed() -> None:
@@ -234,5 +265,5 @@ def test_a_denied_host_stays_denied_where_a_setting_gives_every_host() -> None:
     decision = judge(made, "deny net(bad.example)", "bash(make *)")
 
     assert decision.confines.hosts is not None
-    assert decision.confines.hosts.denies("bad.example")
+    assert decision.confines.hosts.bars("bad.example")
     assert judge(made, "bash(make *)").confines.hosts is None

@@ -82,6 +82,14 @@ def test_a_public_name_that_leads_inside_is_not_connected_to(
     (attempt,) = door.attempts()
     assert (attempt.host, attempt.port, attempt.times) == (name, inside.port, 2)
     assert attempt.refused
+    # A rule that names the host as a private one would permit these.
+    inside_only = name in (
+        "loops.example",
+        "private.example",
+        "six.example",
+        "mapped.example",
+    )
+    assert attempt.kind == ("private" if inside_only else "never")
 
 
 def test_a_metadata_service_is_refused_even_by_a_rule_for_its_name(

@@ -11,7 +11,7 @@ from refold.testing.places import ScriptedCommands, ToolDirectory, temporary_pla
 from refold.tools.contract import Reply
 from refold.tools.shell import bash
 from refold.tools.turn_control import think
-from refold.values.display import HostAttempt, Note, Output
+from refold.values.display import HostAttempt, HostRefusal, Note, Output
 from refold.values.tools import Confinement
 
 ANSWERS = {
@@ -197,10 +197,26 @@ def test_the_walls_that_were_judged_are_those_it_gets(place: ToolDirectory) -> N
     assert place.commands.confines == [place.confines]
 
 
-def test_hosts_that_were_refused_are_named_with_the_way_to_ask_for_them() -> None:
+@pytest.mark.parametrize(
+    ("kind", "advice"),
+    [
+        ("unnamed", '; if it must reach them, run it again with hosts=["files.example:8443"], '
+         "which asks the user; a rule is net(files.example:8443)"),
+        ("asked", '; if it must reach them, run it again with hosts=["files.example:8443"], '
+         "which asks the user"),
+        ("private", '; if it must reach them, run it again with '
+         'hosts=["private:files.example:8443"], which asks the user; a rule is '
+         "net(private:files.example:8443)"),
+        ("denied", ""),
+        ("never", ""),
+    ],
+)  # fmt: skip
+def test_hosts_that_were_refused_are_named_with_the_way_to_ask_for_them(
+    kind: HostRefusal, advice: str
+) -> None:
     attempts = (
         HostAttempt("pypi.org", 443, 3),
-        HostAttempt("files.example", 8443, 1, "files.example:8443 may not be reached"),
+        HostAttempt("files.example", 8443, 1, "the reason", kind),
     )
     finished = Finished(1, b"failed\n", offline=True, filtered=True, attempts=attempts)
     with temporary_place(ScriptedCommands({"it": finished})) as place:
@@ -208,8 +224,7 @@ def test_hosts_that_were_refused_are_named_with_the_way_to_ask_for_them() -> Non
 
     assert reply.text == (
         'failed\n(exit code 1; it reached pypi.org; refused: "files.example:8443" '
-        "(files.example:8443 may not be reached); if it must reach them, run it again with "
-        'hosts=["files.example:8443"], which asks the user; a rule is net(files.example:8443))'
+        f"(the reason){advice})"
     )
     assert reply.shown == (Output("it", "failed\n", 1, attempts=attempts),)
 

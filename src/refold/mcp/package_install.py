@@ -33,7 +33,8 @@ from refold.mcp.server_home import ServerHome
 from refold.place.port import CommandExtras, Commands, Finished
 from refold.place.private_files import file_lock, make_directories, write
 from refold.safe_open import read_regular
-from refold.values.hosts import HOST_PRESETS, PRIVATE_PREFIX, ReachableHosts
+from refold.values.hosts import HOST_PRESETS, ReachableHosts, rule_for
+from refold.values.modes import PRIVATE_PREFIX
 from refold.values.path_names import below
 from refold.values.text import escape_marks
 from refold.values.tools import Confinement
@@ -392,9 +393,9 @@ def _why(launch: PackageLaunch, finished: Finished) -> str:
     reason = _reason(lines) if not finished.stopped else finished.stopped
     refused = [attempt for attempt in finished.attempts if attempt.refused]
     if refused:  # the installer reports only that something is missing
-        host, why = refused[0].host, refused[0].refused
-        private = PRIVATE_PREFIX if "private network" in why else ""
-        reason = f"{why}; the rule net({private}{host}) in permissions.allow permits it"
+        rule = rule_for(refused[0])
+        permits = f"; the rule {rule} in permissions.allow permits it" if rule else ""
+        reason = f"{refused[0].refused}{permits}"
     return (
         f"{launch.names} could not be installed, which needs the network once: "
         f"{escape_marks(reason)[:_MAX_REASON_CHARS]}"

@@ -39,8 +39,8 @@ from refold.provider.resolver import (
     resolve,
     resolve_and_judge,
 )
-from refold.values.display import HostAttempt
-from refold.values.hosts import ReachableHosts
+from refold.values.display import HostAttempt, HostRefusal
+from refold.values.hosts import REFUSAL_SENTENCES, ReachableHosts
 from refold.values.web_address import WebAddress, is_inside_name
 
 MAX_CONNECTIONS = 128  # of one command; further ones wait until one has ended
@@ -124,12 +124,12 @@ class _Served:
 
     def __init__(self, hosts: ReachableHosts, ways: _Ways) -> None:
         self._hosts, self._ways = hosts, ways
-        self._times = dict[tuple[str, int, str], int]()
+        self._times = dict[tuple[str, int, str, HostRefusal], int]()
 
     def attempts(self) -> tuple[HostAttempt, ...]:
         return tuple(
-            HostAttempt(host, port, times, why)
-            for (host, port, why), times in self._times.copy().items()
+            HostAttempt(host, port, times, why, kind)
+            for (host, port, why, kind), times in self._times.copy().items()
         )
 
     async def serve(self, listening: socket.socket) -> None:
@@ -175,11 +175,12 @@ class _Served:
         place, hosts = request.place, self._hosts
         try:
             if why := hosts.refusal(place.host, place.port):
-                raise AddressRefused(f"{place.authority} may not be reached: {why}")
+                sentence = f"{place.authority} may not be reached: {REFUSAL_SENTENCES[why]}"
+                raise AddressRefused(sentence, why)
             proxy = proxy_of(place, self._ways.environ)
             addresses = await self._judge(place, proxy)
         except AddressRefused as error:
-            self._count(place, str(error))
+            self._count(place, str(error), error.kind)
             raise
         if proxy:
             stream = await dial_proxy(proxy, self._ways.environ)
@@ -196,7 +197,7 @@ class _Served:
     async def _judge(self, place: WebAddress, proxy: str) -> Sequence[str]:
         private = self._hosts.permits_private(place.host, place.port)
         if proxy and not private and is_inside_name(place.host):
-            raise AddressRefused(f"{place.host} is a name of no public network")
+            raise AddressRefused(f"{place.host} is a name of no public network", "private")
         also = kinds_of_users_host(place.host) if private else ()
         try:
             addresses = await resolve_and_judge(
@@ -208,16 +209,16 @@ class _Served:
             if proxy:  # the proxy may resolve the name
                 return ()
             raise
-        if address := next(filter(self._hosts.denies, addresses), ""):
-            raise AddressRefused(
-                f"{place.host} leads to {address}, and a deny rule names it"
-            )
+        for address in addresses:
+            if why := self._hosts.bars(address):
+                sentence = REFUSAL_SENTENCES[why]
+                raise AddressRefused(f"{place.host} leads to {address}: {sentence}", why)
         return addresses
 
-    def _count(self, place: WebAddress, why: str) -> None:
-        key = (place.host, place.port, why)
+    def _count(self, place: WebAddress, why: str, kind: HostRefusal = "") -> None:
+        key = (place.host, place.port, why, kind)
         # Refused and reached places are counted apart, so that both have room.
-        alike = sum(bool(known) == bool(why) for _, _, known in self._times)
+        alike = sum(bool(known) == bool(why) for _, _, known, _ in self._times)
         if key in self._times or alike < MAX_ATTEMPTS:
             self._times[key] = self._times.get(key, 0) + 1
 

@@ -37,7 +37,6 @@ from refold.permissions.shell.nested_commands import NestedCommands, running
 from refold.permissions.shell.read_only import SurveyedCommand, survey
 from refold.permissions.shell.two_readings import part_problem, why_uncertain
 from refold.permissions.shell.words import BRACKET, MARK_PATTERN, QUERY, STAR, Held
-from refold.values.hosts import without_denied
 from refold.values.modes import Mode, Verdict
 from refold.values.path_names import below, is_steering
 from refold.values.tools import Confinement
@@ -121,9 +120,8 @@ def decide_command(
             decision = structs.replace(decision, reason=reason)
     elif command.network.denied and facts.filters_hosts:
         # The setting `sandbox.network` gives the network to every command.
-        confines = structs.replace(
-            confines, hosts=without_denied(None, command.network.denied)
-        )
+        hosts = command.network.every_host_but_denied
+        confines = structs.replace(confines, hosts=hosts)
     unseen = decision.verdict == "allow" and not _steers_git(command)
     settings = confines.opened
     if unseen or not _changes_git_settings(command):

@@ -18,7 +18,6 @@ from refold.permissions.rules import (
     LEAVE_PLAN,
     OUTSIDE_TEXT_REASON,
     OUTSIDE_TOOLS,
-    PRIVATE_PREFIX,
     WEB_TOOLS,
     Rule,
     allowing,
@@ -28,7 +27,7 @@ from refold.permissions.rules import (
     permits_private,
     reads,
 )
-from refold.values.modes import Mode
+from refold.values.modes import PRIVATE_PREFIX, Mode
 from refold.values.path_names import is_steering
 from refold.values.tools import Confinement, Effect
 

@@ -8,6 +8,7 @@ each connection with the result.
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import dropwhile
 
 from msgspec import Struct
 
@@ -28,7 +29,7 @@ from refold.values.hosts import (
     expand_hosts,
     place_of,
     preset_of,
-    without_denied,
+    without_barred,
 )
 from refold.values.modes import Mode, Verdict
 from refold.values.web_address import web_address
@@ -54,6 +55,23 @@ _REGISTRY_HOSTS = {
     }.items()
     for name in names.split()
 }  # fmt: skip
+# Options without a value of programs whose other words are URLs, in which the scheme may be
+# missing: letters of short options, then long ones. All others are taken to have a value.
+_FLAGS_OF_FETCHERS = {
+    "curl": (
+        "#0123456afgGiIjJklLnNOpqRsSvZ",
+        "compressed create-dirs fail fail-early fail-with-body get globoff head http1.0 http1.1 "
+        "http2 http3 include insecure ipv4 ipv6 junk-session-cookies location no-buffer "
+        "no-progress-meter parallel progress-bar remote-header-name remote-name remote-name-all "
+        "show-error show-headers silent ssl-reqd tcp-nodelay tlsv1.2 tlsv1.3 verbose",
+    ),
+    "wget": (
+        "46bcdEFHkKLmnNpqrSvx",
+        "content-disposition continue convert-links inet4-only inet6-only mirror "
+        "no-check-certificate no-clobber no-directories no-host-directories no-parent no-verbose "
+        "page-requisites quiet recursive server-response show-progress spider timestamping verbose",
+    ),
+}
 _PYTHON_NAME = re.compile(r"python[0-9.]*")
 
 
@@ -64,6 +82,11 @@ class NetworkRules(Struct, frozen=True):
     asked: tuple[str, ...] = ()
     denied: tuple[str, ...] = ()
     rules: tuple[Rule, ...] = ()
+
+    @property
+    def every_host_but_denied(self) -> ReachableHosts | None:
+        """What a command may reach that no question names; None: every host."""
+        return without_barred(None, ReachableHosts((), self.denied))
 
     def without_allow_rule(self, named: Sequence[str]) -> tuple[str, ...]:
         """Those of these patterns that no allow rule covers."""
@@ -84,7 +107,7 @@ class NetworkRules(Struct, frozen=True):
             if rule.verdict != verdict:
                 continue
             against = ReachableHosts((), expand_hosts(rule.pattern))
-            if any(against.denies(place_of(n)[0]) for n in spelled if n != EVERY_HOST):
+            if any(against.bars(place_of(n)[0]) for n in spelled if n != EVERY_HOST):
                 return decision_of(rule)
         return None
 
@@ -115,17 +138,18 @@ def reachable_hosts(
     asks = verdict == "ask"
     shown = named if asks else ()
     asked = tuple(p for p in rules.asked if not _is_shown(p, shown))
-    denied = tuple(dict.fromkeys((*rules.denied, *asked)))
+    barred = ReachableHosts((), rules.denied, asked)
     wide = EVERY_HOST in rules.allowed or EVERY_HOST in shown
     if wide or (not asks and (mode == "bypass" or not rules.allowed)):
-        return without_denied(None, denied)
-    return ReachableHosts(tuple(dict.fromkeys((*rules.allowed, *shown))), denied)
+        return without_barred(None, barred)
+    allowed = tuple(dict.fromkeys((*rules.allowed, *shown)))
+    return ReachableHosts(allowed).without(barred)
 
 
 def _is_shown(asked: str, named: Sequence[str]) -> bool:
     """Whether the question names a host that this ask rule matches."""
     rule = ReachableHosts((), (asked,))
-    return any(n == EVERY_HOST or rule.denies(place_of(n)[0]) for n in named)
+    return any(n == EVERY_HOST or rule.bars(place_of(n)[0]) for n in named)
 
 
 def in_words(hosts: ReachableHosts | None) -> str:
@@ -133,7 +157,7 @@ def in_words(hosts: ReachableHosts | None) -> str:
     if hosts is None:
         return "every host"
     if hosts.allowed == EVERY_PUBLIC_HOST.allowed:
-        return f"every public host but {', '.join(hosts.denied)}"
+        return f"every public host but {', '.join((*hosts.denied, *hosts.asked))}"
     return ", ".join(hosts.allowed) or "no host, since it names none"
 
 
@@ -157,6 +181,10 @@ def _patterns(rules: Sequence[Rule], verdict: Verdict) -> tuple[str, ...]:
 
 
 def _in_commands(commands: Sequence[tuple[Word, ...]], facts: Facts) -> Iterator[str]:
+    # Each command is also there without its first options, whose values then look like URLs.
+    spelled = [[word.value for word in words] for words in commands]
+    stripped = ([*v[:1], *dropwhile(_is_option, v[1:])] for v in spelled)
+    bare = [short for short, v in zip(stripped, spelled, strict=True) if short != v]
     for words in commands:
         if not words:
             continue
@@ -168,8 +196,37 @@ def _in_commands(commands: Sequence[tuple[Word, ...]], facts: Facts) -> Iterator
         if name == "git":
             for url in facts.git_urls():
                 yield from _hosts_in(url)
-        for value in values:
+        short = () if values in bare else _urls_without_scheme(name, values)
+        for value in (*values, *short):
             yield from _hosts_in(value)
+
+
+def _is_option(text: str) -> bool:
+    return text.startswith("-")
+
+
+def _urls_without_scheme(name: str, values: Sequence[str]) -> Iterator[str]:
+    """The URLs that a fetching program reads without a scheme, as it completes them."""
+    if name not in _FLAGS_OF_FETCHERS:
+        return
+    letters, flags = _FLAGS_OF_FETCHERS[name]
+    words = iter(values[1:])
+    for word in words:
+        option, _, url = word.partition("=")
+        if word == "--url":
+            url = next(words, "")
+        elif not word.startswith("-"):
+            url = word
+        elif option != "--url":
+            url = ""
+            if word.startswith("--"):
+                with_value = option == word != "--" and word[2:] not in flags.split()
+            else:
+                with_value = len(word[1:].lstrip(letters)) == 1
+            if with_value:
+                next(words, "")
+        if url and "://" not in url:
+            yield f"http://{url}"
 
 
 def _hosts_in(text: str) -> Iterator[str]:

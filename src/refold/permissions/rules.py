@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from refold.errors import BadInput
 from refold.permissions.facts import Access, Decision, Facts, Target
-from refold.values.modes import Verdict
+from refold.values.modes import PRIVATE_PREFIX, Verdict
 from refold.values.path_names import is_steering
 from refold.values.tools import Effect
 
@@ -39,7 +39,6 @@ OUTSIDE_TEXT_REASON = "the model has read text from outside since your last mess
 NETWORK_RULE = "net"  # not a tool: the hosts of commands
 LATER_TOOLS = frozenset(("schedule",))  # runs without a user
 DOMAIN_PREFIX = "domain:"
-PRIVATE_PREFIX = "private:"  # a host that may be in a private network
 _TOOL_ALIASES = {
     "Bash": "bash", "shell": "bash", "Read": "read_file", "read": "read_file",
     "Edit": "edit_file", "edit": "edit_file", "Write": "edit_file", "write": "edit_file",

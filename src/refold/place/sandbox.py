@@ -235,10 +235,11 @@ class Sandbox:
     def _hosts(self, wanted: "ReachableHosts | None") -> "ReachableHosts | None":
         """The hosts to allow; None: every host. A deny rule needs the filter, too."""
         if self.filters_hosts:
-            from refold.values.hosts import without_denied
+            from refold.values.hosts import ReachableHosts, without_barred
 
-            denied = (*self.config.denied_hosts, *(wanted.denied if wanted else ()))
-            return without_denied(None if self.config.network else wanted, denied)
+            barred = ReachableHosts((), self.config.denied_hosts)
+            barred = barred.without(wanted) if wanted else barred
+            return without_barred(None if self.config.network else wanted, barred)
         if wanted is not None and self.kind == "bubblewrap" and not self.config.network:
             raise ToolFailed(_FILTER_UNAVAILABLE)
         return None

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 
 import anyio
 
+from refold.values.display import HostRefusal
 from refold.values.web_address import AddressKind, WebAddress, address_kind, is_private
 
 # The IP addresses of a host and port. Raises `OSError`.
@@ -25,7 +26,14 @@ _MAX_ADDRESSES_SHOWN = 3
 
 
 class AddressRefused(OSError):
-    """A name leads to an address that the request must not reach. The message says which."""
+    """A name leads to an address that the request must not reach. The message says which.
+
+    `kind` is the reason for programs.
+    """
+
+    def __init__(self, message: str, kind: HostRefusal = "never") -> None:
+        super().__init__(message)
+        self.kind: HostRefusal = kind
 
 
 def kinds_of_users_host(host: str) -> Collection[AddressKind]:
@@ -80,7 +88,10 @@ def check_addresses(
         )
     if wrong := [kind for kind in inside if kind not in allowed_kinds]:
         place = host if tuple(addresses) == (host,) else f"{host} leads to {listed}, which"
-        raise AddressRefused(f"{place} is {_in_words(wrong[0])}: nothing was sent")
+        raise AddressRefused(
+            f"{place} is {_in_words(wrong[0])}: nothing was sent",
+            "never" if set(wrong) - set(_NAMED_INSIDE) else "private",
+        )
 
 
 def kinds_of(addresses: Sequence[str]) -> frozenset[AddressKind]:

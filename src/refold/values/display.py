@@ -34,13 +34,22 @@ class Diff(Struct, frozen=True, tag="diff"):
         return signs.count("+"), signs.count("-")
 
 
+# Why a command may not reach a host: no rule and no question names it; only an ask rule does; a
+# deny rule does; its name leads into a private network; it leads where no rule permits.
+HostRefusal: TypeAlias = Literal["", "unnamed", "asked", "denied", "private", "never"]
+
+
 class HostAttempt(Struct, frozen=True):
-    """A host that a command connected to, or tried to: `refused` says why it was not let."""
+    """A host that a command connected to, or tried to: `refused` says why it was not let.
+
+    `kind` is the same for programs; "" if it was reached.
+    """
 
     host: str
     port: int
     times: int = 1
     refused: str = ""
+    kind: HostRefusal = ""
 
 
 class Output(Struct, frozen=True, tag="output"):

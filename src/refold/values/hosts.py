@@ -12,10 +12,12 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
+from refold.values.display import HostAttempt, HostRefusal
+from refold.values.modes import PRIVATE_PREFIX
 from refold.values.web_address import covers, is_inside_name, web_address
 
 EVERY_HOST = "all"  # no filter at all
-PRESET_PREFIX, PRIVATE_PREFIX = "preset:", "private:"
+PRESET_PREFIX = "preset:"
 DEFAULT_PORTS = (80, 443)
 MAX_NAMED_HOSTS = 50  # of one call
 _ANY_HOST = "*"
@@ -46,22 +48,38 @@ HOST_PRESETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 
 
+REFUSAL_SENTENCES: Mapping[HostRefusal, str] = MappingProxyType(
+    {
+        "denied": "a deny rule names it",
+        "asked": "an ask rule names it, and the user was not asked about it",
+        "unnamed": "no rule and no answer of the user names it",
+    }
+)
+
+
 class ReachableHosts(Struct, frozen=True):
-    """Patterns of the hosts that a command may reach, and of those that it may not even so."""
+    """Patterns of the hosts that a command may reach, and of those that it may not even so.
+
+    `asked` are those of ask rules about which the user was not asked.
+    """
 
     allowed: tuple[str, ...] = ()
     denied: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()
 
-    def refusal(self, host: str, port: int) -> str:
+    def refusal(self, host: str, port: int) -> HostRefusal:
         """Why this place may not be reached, or ""."""
-        if self.denies(host):
-            return "a deny rule names it"
+        if barred := self.bars(host):
+            return barred
         if any(covers_place(pattern, host, port) for pattern in self.allowed):
             return ""
-        return "no rule and no answer of the user names it"
+        return "unnamed"
 
-    def denies(self, host: str) -> bool:
-        return any(_covers_below(pattern, host) for pattern in self.denied)
+    def bars(self, host: str) -> HostRefusal:
+        """Which kind of rule keeps this host from being reached at any port, or ""."""
+        if any(_covers_below(pattern, host) for pattern in self.denied):
+            return "denied"
+        return "asked" if any(_covers_below(p, host) for p in self.asked) else ""
 
     def permits_private(self, host: str, port: int) -> bool:
         """Whether it may lead to an address of this machine or of a private network.
@@ -83,10 +101,12 @@ class ReachableHosts(Struct, frozen=True):
             *(p for p in self.allowed if _is_covered(p, other.allowed)),
             *(p for p in other.allowed if _is_covered(p, self.allowed)),
         )
-        return ReachableHosts(_once(both), _once((*self.denied, *other.denied)))
+        return ReachableHosts(_once(both)).without(self).without(other)
 
-    def without(self, denied: tuple[str, ...]) -> "ReachableHosts":
-        return ReachableHosts(self.allowed, _once((*self.denied, *denied)))
+    def without(self, other: "ReachableHosts") -> "ReachableHosts":
+        """These hosts, of which those that `other` bars are barred, too."""
+        denied, asked = (*self.denied, *other.denied), (*self.asked, *other.asked)
+        return ReachableHosts(self.allowed, _once(denied), _once(asked))
 
 
 # For a command that may reach all hosts except some, which needs the filter, too.
@@ -132,13 +152,13 @@ def expand_all(written: Iterable[str]) -> tuple[str, ...]:
     return _once(pattern for text in written for pattern in expand_hosts(text))
 
 
-def without_denied(
-    wanted: ReachableHosts | None, denied: tuple[str, ...]
+def without_barred(
+    wanted: ReachableHosts | None, other: ReachableHosts
 ) -> ReachableHosts | None:
-    """The wanted hosts without the denied ones. None means every host."""
-    if wanted is None and not denied:
+    """The wanted hosts without those that `other` bars. None means every host."""
+    if wanted is None and not (other.denied or other.asked):
         return None
-    return (EVERY_PUBLIC_HOST if wanted is None else wanted).without(denied)
+    return (EVERY_PUBLIC_HOST if wanted is None else wanted).without(other)
 
 
 def only(patterns: tuple[str, ...]) -> ReachableHosts | None:
@@ -166,6 +186,13 @@ def place_of(pattern: str) -> tuple[str, int]:
 def in_rule(host: str, port: int) -> str:
     """A place as a rule names it."""
     return _join_place(host, "" if port in DEFAULT_PORTS else str(port))
+
+
+def rule_for(attempt: HostAttempt) -> str:
+    """The rule that would let a command reach the host of a refused attempt; "" if none would."""
+    private = PRIVATE_PREFIX if attempt.kind == "private" else ""
+    helps = attempt.kind in ("unnamed", "private")
+    return f"net({private}{in_rule(attempt.host, attempt.port)})" if helps else ""
 
 
 def preset_of(pattern: str) -> str:

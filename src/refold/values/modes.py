@@ -9,6 +9,9 @@ from typing import Literal, TypeAlias
 # Whether a call may run. The strictest verdict wins.
 Verdict: TypeAlias = Literal["allow", "ask", "deny"]
 
+# In a rule: the host may lead into a private network.
+PRIVATE_PREFIX = "private:"
+
 # What runs without asking: read-only calls; also edits in the workspace; also commands that
 # the sandbox keeps to it; read-only calls and nothing else, even if allowed; only what a rule
 # allows; everything.
