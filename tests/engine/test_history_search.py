@@ -130,9 +130,9 @@ def test_a_long_event_is_read_page_by_page() -> None:
 
 
 def test_secrets_stay_masked() -> None:
-    found = asked([Said("It is hunter2-hunter2.")], secrets=["hunter2-hunter2"], event=3)
+    found = asked([Said("It is hunter2-hunter2.")], secrets=["hunter2-hunter2"], event=2)
 
-    assert found.startswith("[3] person:\nIt is ")
+    assert found.startswith("[2] person:\nIt is ")
     assert "hunter2" not in found
 
 

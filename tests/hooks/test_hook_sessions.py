@@ -592,3 +592,24 @@ def test_without_a_user_no_option_is_named_for_what_a_hook_refuses(
         "refold: denied: bash echo hi",
         "refold: a hook refused this; --output-format json has the reasons",
     ]
+
+
+@pytest.mark.parametrize(
+    ("matcher", "sources"),
+    [("", ["startup", "resume"]), ("resume", ["resume"]), ("startup", ["startup"])],
+)
+def test_hooks_of_a_resumed_session_run_before_its_next_request(
+    place: Place, matcher: str, sources: list[str]
+) -> None:
+    place.hooks(SessionStart=command(LOG, matcher))
+
+    async def story() -> None:
+        agent = place.agent("One.", "Two.")
+        async with agent.session() as session:
+            await session.run("a")
+        async with agent.session(session.id) as resumed:
+            await resumed.run("b")
+
+    anyio.run(story)
+
+    assert [each["source"] for each in place.log] == sources

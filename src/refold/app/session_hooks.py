@@ -173,6 +173,11 @@ class ConfiguredHooks(Struct, frozen=True):
         """A description of each hook, and its file, for display."""
         return tuple((describe(hook), hook.source) for hook in self.file.hooks)
 
+    @property
+    def run_at_resume(self) -> bool:
+        """Whether a hook runs when a session is resumed."""
+        return bool(matching(self.file.hooks, "SessionStart", "resume"))
+
     def notices(self, brought: Sequence[Tool], directory: str) -> tuple[str, ...]:
         """Notices about the files. `brought` are tools that are not built in."""
         from refold.app.hook_programs import missing_programs

@@ -85,7 +85,9 @@ class SessionOpener:
         )
         session = Session(record, turn_context, session_options)
         place = SessionDirectories(folder, shared.workspace.roots[1:])
-        session.prepare(Opening(place, __version__, id_), _without_a_lost_worktree)
+        resume_hooks = shared.hooks is not None and shared.hooks.run_at_resume
+        opening = Opening(place, __version__, id_, resume_hooks)
+        session.prepare(opening, _without_a_lost_worktree)
         await (record.look() if look else record.open())
         if shared.traces is not None:
             await shared.traces.catch_up(id_, record)

@@ -79,11 +79,15 @@ DEFAULT_OPTIONS = SessionOptions()
 
 
 class Opening(Struct, frozen=True):
-    """Where a session works from now on, the version that opens it, and a new one's id."""
+    """Where a session works from now on, the version that opens it, and a new one's id.
+
+    `resume_hooks`: hooks run when it is resumed.
+    """
 
     place: SessionDirectories
     version: str = ""
     id: str = ""
+    resume_hooks: bool = False
 
 
 class Session:
@@ -343,7 +347,27 @@ def _resume_events(
     careful = [ModeChanged("default")] if view.rights.mode == "bypass" else []
     resumed = SessionResumed(opening.version, private, moved, roots, session_options.given)
     lost = (BackgroundEnded(command.name, "lost") for command in view.background.running)
-    return (resumed, *careful, *_cut_off(view), *lost)
+    ended = (*careful, *_cut_off(view), *lost)
+    if not (ended or opening.resume_hooks or _is_changed_by(resumed, view)):
+        return ()
+    return (resumed, *ended)
+
+
+def _is_changed_by(resumed: SessionResumed, view: View) -> bool:
+    """Whether the fold, or a reader of the journal, needs this event."""
+    session, rights = view.session, view.rights
+    return bool(
+        view.turn.seq  # its time until here was another process's
+        or rights.granted
+        or rights.mode_before_plan == "bypass"
+        or rights.limits != resumed.limits
+        or session.version != resumed.version
+        or session.version_before  # that change was reported
+        or session.no_memory != resumed.no_memory
+        or resumed.directory
+        or resumed.roots not in (None, session.roots)
+        or session.schedule  # resumed, it is the user's, and no longer a run
+    )
 
 
 def _cut_off(view: View) -> Iterator[Settled]:

@@ -66,7 +66,7 @@ class SessionStarted(Struct, frozen=True):
 
 
 class SessionResumed(Struct, frozen=True):
-    """Another process opened the session and holds its writer lock."""
+    """Another process opened the session, and that changed something, or ends something."""
 
     version: str = ""
     no_memory: bool = False  # no notes are made of what follows

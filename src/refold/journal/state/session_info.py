@@ -74,6 +74,7 @@ class SessionInfo(Struct, frozen=True):
     repaired: tuple[int, str] = (0, "")  # the seq of the last repair, and what was lost
     worktree: EnteredWorktree | None = None  # None: it works in its own directory
     schedule: int = 0  # the number of its schedule, or 0
+    no_memory: bool = False  # no notes are made of what follows
     refused_tools: tuple[
         tuple[str, str], ...
     ] = ()  # a model, and a tool that it does not get
@@ -86,9 +87,15 @@ class SessionInfo(Struct, frozen=True):
 
 def apply(info: SessionInfo, entry: Entry) -> SessionInfo:
     match entry.event:
-        case SessionStarted(directory, refold, id_, roots=roots, schedule=schedule):
+        case SessionStarted() as started:
             return SessionInfo(
-                directory, refold, id_, started_at=entry.at, roots=roots, schedule=schedule
+                directory=started.directory,
+                version=started.version,
+                id=started.id,
+                started_at=entry.at,
+                roots=started.roots,
+                schedule=started.schedule,
+                no_memory=started.no_memory,
             )
         case SessionResumed() | WorktreeEntered() | WorktreeLeft():
             return _after_move(info, entry.event)
@@ -156,6 +163,7 @@ def _after_resume(info: SessionInfo, event: SessionResumed) -> SessionInfo:
         directory=event.directory or info.directory,
         worktree=None if event.directory else info.worktree,
         roots=info.roots if event.roots is None else event.roots,
+        no_memory=event.no_memory,
     )
 
 

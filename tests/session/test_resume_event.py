@@ -1,0 +1,128 @@
+"""A session is resumed with an event only where the fold or a reader needs one."""
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from refold.engine.world import Model, World
+from refold.journal.events.child_events import BackgroundStarted
+from refold.journal.events.kinds import (
+    Entry,
+    Event,
+    Granted,
+    ModeChanged,
+    Said,
+    SessionResumed,
+    SessionStarted,
+    TurnStarted,
+)
+from refold.journal.state.session_info import SessionDirectories
+from refold.journal.store.port import MemoryStore
+from refold.session.recorder import Recorder
+from refold.session.session import Opening, Session, SessionOptions
+from refold.testing.providers import ScriptedProvider
+from refold.values.usage import RunLimits
+
+STARTED = SessionStarted("/w", "1", "id", roots=("/more",))
+OPENING = Opening(SessionDirectories("/w", ("/more",)), "1")
+OPTIONS = SessionOptions()
+
+
+async def resume(
+    store: MemoryStore,
+    opening: Opening = OPENING,
+    session_options: SessionOptions = OPTIONS,
+) -> list[Entry]:
+    """What is recorded when another process opens the session."""
+    record = Recorder(store.another())
+    session = Session(record, lambda _: World(Model(ScriptedProvider())), session_options)
+    session.prepare(opening)
+    before = (await record.look()).seq
+    await record.open()
+    entries = await record.entries(before)
+    await session.close()
+    return list(entries)
+
+
+async def stored(*events: Event) -> MemoryStore:
+    store = MemoryStore()
+    record = Recorder(store)
+    await record(*events)
+    await record.close()
+    return store
+
+
+def kinds(entries: list[Entry]) -> list[type]:
+    return [type(entry.event) for entry in entries]
+
+
+def test_resuming_with_the_same_settings_records_nothing() -> None:
+    async def story() -> list[Entry]:
+        store = await stored(STARTED, Said("Hi."), ModeChanged("plan"))
+        return [*await resume(store), *await resume(store)]
+
+    assert anyio.run(story) == []
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        TurnStarted(1),
+        Granted("bash(ls)"),
+        ModeChanged("bypass"),
+        BackgroundStarted("background-1", "sleep 9"),
+    ],
+    ids=lambda event: type(event).__name__,
+)
+def test_resuming_is_recorded_first_where_something_ends_by_it(event: Event) -> None:
+    async def story() -> list[Entry]:
+        return await resume(await stored(STARTED, event))
+
+    assert kinds(anyio.run(story))[0] is SessionResumed
+
+
+@pytest.mark.parametrize(
+    ("opening", "session_options"),
+    [
+        (replace(OPENING, version="2"), OPTIONS),
+        (replace(OPENING, place=SessionDirectories("/other", ("/more",))), OPTIONS),
+        (replace(OPENING, place=SessionDirectories("/w")), OPTIONS),
+        (replace(OPENING, resume_hooks=True), OPTIONS),
+        (OPENING, SessionOptions(remember=False)),
+        (OPENING, SessionOptions(given=RunLimits(steps=3))),
+    ],
+    ids=["version", "directory", "roots", "hooks", "no_memory", "limits"],
+)
+def test_resuming_with_a_change_is_recorded_once(
+    opening: Opening, session_options: SessionOptions
+) -> None:
+    async def story() -> list[list[type]]:
+        store = await stored(STARTED)
+        results = [
+            await resume(store, opening, session_options),
+            await resume(store, replace(opening, resume_hooks=False), session_options),
+        ]
+        return [kinds(result) for result in results]
+
+    first, second = anyio.run(story)
+
+    assert first == [SessionResumed]
+    # The version is recorded again, so that its change is reported once.
+    assert second == ([SessionResumed] if opening.version == "2" else [])
+
+
+def test_resuming_a_run_of_a_schedule_is_recorded() -> None:
+    """It is a session of the user from then on."""
+
+    async def story() -> list[Entry]:
+        return await resume(await stored(replace(STARTED, schedule=4)))
+
+    assert kinds(anyio.run(story)) == [SessionResumed]
+
+
+def test_plan_mode_that_came_from_bypass_is_resumed_with_an_event() -> None:
+    async def story() -> list[Entry]:
+        store = await stored(STARTED, ModeChanged("bypass"), ModeChanged("plan"))
+        return [*await resume(store), *await resume(store)]
+
+    assert kinds(anyio.run(story)) == [SessionResumed]
