@@ -235,7 +235,7 @@ def test_the_hint_of_a_stopped_turn_goes_with_the_turn() -> None:
     story = Story().turn("Go.")
     stopping = after(model_of(story), Key("esc"))
 
-    ended = after(stopping, News(tuple(story.tell(TurnEnded("stopped")).frames[-1:])))
+    ended = after(stopping, News(tuple(story.tell(TurnEnded("interrupted")).frames[-1:])))
 
     assert stopping.hint
     assert ended.hint == ""
