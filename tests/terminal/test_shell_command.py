@@ -19,6 +19,7 @@ from refold.journal.state.fold import View, fold
 from refold.provider.port import Request
 from refold.testing.providers import ScriptedProvider
 from refold.values.messages import Text
+from refold.views.shell_message import read_shell_message
 from tests.terminal.test_conversation import Evening
 
 Evenings = Callable[..., Evening]
@@ -140,6 +141,16 @@ def test_a_shell_that_is_not_there_is_named(
 
     assert any(row.startswith("/no/such/shell could not be started") for row in printed)
     assert at.events(Said) == []
+
+
+@pytest.mark.parametrize("printed", ["", "one\ntwo", "$ x\n(exit code 1)"])
+@pytest.mark.parametrize("command", ["ls", "echo '\n\nx'", "a\nb"])
+def test_a_screen_reads_the_output_of_a_command_from_its_message(
+    command: str, printed: str
+) -> None:
+    message = as_message(command, ProgramOutput(2, printed))
+
+    assert read_shell_message(command, message) == (printed, "exit code 2")
 
 
 def test_output_cannot_end_what_it_stands_in() -> None:

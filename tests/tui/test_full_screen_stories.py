@@ -193,6 +193,57 @@ def test_the_board_and_a_background_command_are_watched_in_their_panels(
     at.type("\x04")
 
 
+def test_a_shell_command_runs_in_the_transcript_while_the_person_types(
+    opens: Opens,
+) -> None:
+    at = opens({"text": "I see."})
+    ready(at)
+    at.type("!echo one; read word; echo two; exit 3" + ENTER)
+    at.until("└ one")
+    at.until("Esc stops it")
+    at.type("my draft")
+    at.until("› my draft")
+    at.type(CTRL_C)  # empties the input
+    at.until("Cleared.")
+    at.type(ENTER)  # gives the command the terminal
+    at.until_gone("? keys")
+    at.type("word" + ENTER)
+    ready(at)
+    at.until("! echo one; read word; echo two; exit 3")
+    at.until("exit code 3")
+
+    assert "two" in at.text
+    assert "Esc stops it" not in at.text
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["stty -echo; read x; stty echo", r"printf '\e[?1049h'; read x; printf '\e[?1049l'"],
+)
+def test_a_shell_command_that_needs_the_terminal_gets_it(
+    opens: Opens, command: str
+) -> None:
+    at = opens()
+    ready(at)
+    at.type(f"!seq 40; {command}; echo got $x{ENTER}")
+    at.until_gone("? keys")  # the numbers have scrolled it away
+    at.type("secret" + ENTER)
+    ready(at)
+
+    at.until("! seq 40")
+    assert "› secret" not in at.text
+
+
+def test_a_shell_command_is_stopped_by_esc(opens: Opens) -> None:
+    at = opens()
+    ready(at)
+    at.type("!echo begun; sleep 60" + ENTER)
+    at.until("└ begun")
+    at.type(ESC)
+
+    at.until("ended by SIGINT")
+
+
 def _in_the_shell(tmp_path: Path, *words: str) -> None:
     """Another process in the same project."""
     environ = {**os.environ, "REFOLD_HOME": str(tmp_path / "home")}

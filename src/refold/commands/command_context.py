@@ -77,7 +77,8 @@ class TerminalFeatures(Protocol):
 class ProgramOutput(Struct, frozen=True):
     """The output of a program: `start` and `end`, with `dropped` bytes between them.
 
-    `full_screen`: it used the alternate screen.
+    `full_screen`: it used the alternate screen. `in_message`: the output is not shown yet,
+    but with the message about it.
     """
 
     code: int
@@ -85,6 +86,7 @@ class ProgramOutput(Struct, frozen=True):
     end: str = ""
     dropped: int = 0
     full_screen: bool = False
+    in_message: bool = False
 
 
 class CommandContext(Protocol):

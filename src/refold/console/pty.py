@@ -11,8 +11,8 @@ import sys
 import termios
 import tty
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from typing import Any
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
+from typing import Any, Protocol
 
 import anyio
 from msgspec import Struct
@@ -26,6 +26,7 @@ _AT_ONCE = 65_536  # bytes read at once
 _EACH_END = 256 * 1024  # bytes of output that are kept
 _TAIL_BYTES = 4_096  # of output that show where the cursor is
 _SCREEN_LEFT = re.compile("\x1b\\[\\?(?:47|1047|1049)l")
+_MODES_SECONDS = 0.1  # between two looks at the modes of the command's terminal
 _DRAIN_SECONDS = 0.2  # seconds for the rest of the output after the command has ended
 # Takes the terminal, and becomes the command: no Python code runs in a fork of ours.
 # Signals that Python ignores are reset, or `yes | head` would report an error.
@@ -56,13 +57,34 @@ class CommandDone(Struct, frozen=True):
     full_screen: bool
 
 
+class Aside(Protocol):
+    """Shows a command in place of the user's terminal, until the command needs that."""
+
+    def started(self, running: "AsideCommand") -> None: ...
+
+    def columns(self) -> int: ...
+
+    def show(self, piece: bytes) -> None: ...
+
+    def outside(self) -> AbstractAsyncContextManager[object]:
+        """Leave the user's terminal to the command until the block ends."""
+        ...
+
+
 async def run(
-    command: Sequence[str], directory: str, environ: Mapping[str, str]
+    command: Sequence[str],
+    directory: str,
+    environ: Mapping[str, str],
+    aside: Aside | None = None,
 ) -> CommandDone:
-    """Run the command until it ends. Raises `RefoldError` if it cannot be started."""
+    """Run the command until it ends. Raises `RefoldError` if it cannot be started.
+
+    With `aside`, it gets the user's terminal only if it switches to the alternate screen,
+    reads keys or hides what is typed, or if `AsideCommand.attach` is called.
+    """
     ours, its = os.openpty()
     try:
-        _fit(its)
+        _fit(its, aside)
         os.set_blocking(ours, False)
         try:
             running = await _start(command, directory, environ, its)
@@ -70,29 +92,82 @@ async def run(
             raise RefoldError(f"{command[0]} could not be started: {error}") from error
         finally:
             os.close(its)
-        relay, code = _Relay(ours), 0
-        with _raw():
-            async with running, anyio.create_task_group() as group:
-                group.start_soon(relay.output)
-                group.start_soon(relay.input)
-                group.start_soon(_resizing, ours)
-                code = await running.wait()
-                with anyio.move_on_after(_DRAIN_SECONDS):
-                    await relay.over.wait()
-                group.cancel_scope.cancel()
-            _write(1, relay.seen.undone())
-            if _in_a_line(relay):
-                _write(1, b"\r\n")
+        relay, code = AsideCommand(ours, aside), 0
+
+        async def wait() -> None:
+            nonlocal code
+            code = await running.wait()
+            with anyio.move_on_after(_DRAIN_SECONDS):
+                await relay.over.wait()
+            relay.end()
+
+        async with running, anyio.create_task_group() as group:
+            group.start_soon(relay.output)
+            group.start_soon(relay.follow_size)
+            group.start_soon(wait)
+            group.start_soon(relay.watch_modes)
+            await relay.wait_until_attached()
+            if relay.needs_terminal:
+                async with nullcontext() if aside is None else aside.outside():
+                    await _relay_keys(relay)
+            group.cancel_scope.cancel()
         return CommandDone(code, relay.printed, relay.seen.full_screen)
     finally:
         os.close(ours)
 
 
-class _Relay:
-    def __init__(self, ours: int) -> None:
-        self._ours = ours
+async def _relay_keys(relay: "AsideCommand") -> None:
+    """Connect the command and the user's terminal until the command has ended."""
+    with _raw():
+        relay.take_terminal()
+        async with anyio.create_task_group() as group:
+            group.start_soon(relay.input)
+            await relay.ended.wait()
+            group.cancel_scope.cancel()
+        _write(1, relay.seen.undone())
+        if _in_a_line(relay):
+            _write(1, b"\r\n")
+
+
+class AsideCommand:
+    """A running command in its pseudo-terminal, with the user's terminal or aside."""
+
+    def __init__(self, ours: int, aside: Aside | None) -> None:
+        self._ours, self._aside = ours, aside
         self.printed, self.seen = Printed(_EACH_END), TerminalModes()
-        self.over = anyio.Event()
+        self.over, self.ended, self._turn = anyio.Event(), anyio.Event(), anyio.Event()
+        if aside is None:
+            self._turn.set()
+        else:
+            aside.started(self)
+
+    @property
+    def needs_terminal(self) -> bool:
+        return self._turn.is_set() and not self.ended.is_set()
+
+    async def wait_until_attached(self) -> None:
+        """Wait until the command needs the user's terminal, or has ended."""
+        await self._turn.wait()
+
+    def attach(self) -> None:
+        """Give it the user's terminal."""
+        self._turn.set()
+
+    def interrupt(self) -> None:
+        """Send what Ctrl+C sends."""
+        with suppress(OSError):
+            os.write(self._ours, b"\x03")
+
+    def end(self) -> None:
+        self.ended.set()
+        self._turn.set()
+
+    def take_terminal(self) -> None:
+        """Write to the user's terminal, first what was shown aside."""
+        if self._aside is not None:
+            self._aside = None
+            self._fit()
+            _write(1, self.printed.start + self.printed.end)
 
     async def output(self) -> None:
         while True:
@@ -108,7 +183,12 @@ class _Relay:
                 return
             self.printed.add(piece)
             self.seen.add(piece)
-            _write(1, piece)
+            if self._aside is None:
+                _write(1, piece)
+            elif self.seen.full_screen:
+                self._turn.set()
+            else:
+                self._aside.show(piece)
 
     async def input(self) -> None:
         while True:
@@ -124,8 +204,23 @@ class _Relay:
                 with suppress(BlockingIOError):
                     keys = keys[os.write(self._ours, keys) :]
 
+    async def watch_modes(self) -> None:
+        """Attach a command that reads keys: of a change of modes there is no notice."""
+        while self._aside is not None and not _reads_keys(self._ours):  # noqa: ASYNC110
+            await anyio.sleep(_MODES_SECONDS)
+        self._turn.set()
 
-def _in_a_line(relay: "_Relay") -> bool:
+    async def follow_size(self) -> None:
+        with anyio.open_signal_receiver(signal.SIGWINCH) as signals:
+            async for _ in signals:
+                self._fit()
+
+    def _fit(self) -> None:
+        with suppress(OSError, termios.error):
+            termios.tcsetwinsize(self._ours, _size(self._aside))
+
+
+def _in_a_line(relay: AsideCommand) -> bool:
     """Return True if the cursor is within a line, after any alternate screen is left."""
     output = relay.printed.start + relay.printed.end
     tail = output[-_TAIL_BYTES:].decode(errors="replace")
@@ -145,17 +240,25 @@ async def _start(
     )  # fmt: skip
 
 
-async def _resizing(ours: int) -> None:
-    with anyio.open_signal_receiver(signal.SIGWINCH) as signals:
-        async for _ in signals:
-            with suppress(OSError):
-                termios.tcsetwinsize(ours, termios.tcgetwinsize(0))
+def _size(aside: Aside | None) -> tuple[int, int]:
+    """Return the rows and columns for the command."""
+    rows, columns = termios.tcgetwinsize(0)
+    return rows, columns if aside is None else aside.columns()
 
 
-def _fit(its: int) -> None:
+def _reads_keys(ours: int) -> bool:
+    """Return True if the command reads single keys, or hides what is typed."""
+    try:
+        local = termios.tcgetattr(ours)[3]
+    except termios.error:
+        return False
+    return not (local & termios.ICANON and local & termios.ECHO)
+
+
+def _fit(its: int, aside: Aside | None) -> None:
     """Copy the size and modes of the person's terminal, for whole lines with echo."""
     with suppress(termios.error):
-        termios.tcsetwinsize(its, termios.tcgetwinsize(0))
+        termios.tcsetwinsize(its, _size(aside))
         modes = termios.tcgetattr(0)
         modes[0] |= termios.ICRNL
         modes[1] |= termios.OPOST | termios.ONLCR

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Sequence
 
 import anyio
+from msgspec.structs import replace
 
 from refold import programs
 from refold.commands.command_context import ProgramOutput
@@ -20,9 +21,16 @@ _REST_SECONDS = 0.5  # seconds to read the rest of the output after it has ended
 
 
 async def run_program(
-    command: Sequence[str], directory: str, printer: Printer
+    command: Sequence[str],
+    directory: str,
+    printer: Printer,
+    aside: pty.Aside | None = None,
 ) -> ProgramOutput:
-    """Run a program in this directory, and show its output."""
+    """Run a program in this directory, and show its output, or let `aside` show it."""
+    if aside is not None:
+        result = await pty.run(command, directory, os.environ, aside)
+        output = _output(result.code, result.printed, full_screen=result.full_screen)
+        return replace(output, in_message=True)
     printer.fresh()
     printer.no_status()
     if printer.look.moves and os.isatty(0) and os.isatty(1):

@@ -17,7 +17,6 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Literal
 
@@ -53,8 +52,11 @@ from refold.tui.image_painter import ImagePainter
 from refold.tui.model import Model
 from refold.tui.offers import Completer, palette
 from refold.tui.screen_modes import ScreenModes, write
+from refold.tui.shell_aside import ShellAside
+from refold.tui.shell_rows import shell_room
 from refold.tui.transcript import Transcript
 from refold.tui.update import update
+from refold.tui.view import areas
 from refold.views.call_summary import label
 from refold.views.escape import on_one_line
 from refold.views.styled import Line, line
@@ -139,6 +141,8 @@ class App:
         self._following: SessionFollower | None = None
         self._completer, self._clipboard = Completer(session, self.post), Clipboard(environ)
         self._delayed = list[str]()
+        self._shell: ShellAside | None = None
+        self._shells = anyio.Lock()
 
     @property
     def session(self) -> Session:
@@ -227,6 +231,8 @@ class App:
                 self._questions.take(command)
             case m.Remember(text):
                 self._history.store_string(text)
+            case m.ShellKey() if self._shell is not None:
+                self._shell.press(command)
             case m.Repaint():
                 self._foreground.repaint()
             case m.Quit():
@@ -302,8 +308,12 @@ class App:
         else:
             await self._terminal.say(text, self._clipboard.images_in(text), when=when)
 
-    def outside(self) -> AbstractAsyncContextManager[Printer]:
-        return self._foreground.outside()
+    def aside(self, command: str) -> ShellAside:
+        self._shell = ShellAside(
+            command, self.post, lambda: shell_room(areas(self.model).room),
+            self._foreground.outside,
+        )  # fmt: skip
+        return self._shell
 
     def work(self) -> None:
         if self._following is not None:
@@ -319,9 +329,20 @@ class App:
             self.post(
                 m.RowsPrinted((line(f"› {on_one_line(typed)}", "person"),), begins=True)
             )
-        await self._terminal.commands.run(typed)
+            await self._terminal.commands.run(typed)
+        else:
+            await self._run_shell(typed)
         if self._terminal.leaving:
             self._left.set()
+
+    async def _run_shell(self, typed: str) -> None:
+        """Run a `!command`, one after the other."""
+        if self._shells.locked():
+            text = f"after the running command: {on_one_line(typed)}"
+            self._printer.say(text, "dim")
+        async with self._shells:
+            await self._terminal.commands.run(typed)
+            self.post(m.ShellEnded())
 
     def run_delayed(self) -> None:
         async def run() -> None:

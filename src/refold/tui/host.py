@@ -6,10 +6,9 @@ of the input; the coroutine waits until `update` gives the answer back as a comm
 """
 
 import io
-import os
 import sys
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import contextmanager
 from itertools import count
 from typing import Literal, Protocol
 
@@ -25,6 +24,7 @@ from refold.console.capabilities import TerminalCapabilities, detect_capabilitie
 from refold.console.clipboard import with_images
 from refold.console.console_context import ConsoleContext
 from refold.console.printer import Printer
+from refold.console.pty import Aside
 from refold.console.reader import Key
 from refold.tui.messages import (
     Answer,
@@ -38,7 +38,6 @@ from refold.tui.messages import (
     ViKeys,
     Withdrawn,
 )
-from refold.tui.screen_modes import write
 from refold.tui.transcript import split_rows
 from refold.views.picker import OnMove, Picker, Search, picker_at
 from refold.views.question_keys import DraftMessage, Menu
@@ -279,10 +278,9 @@ class ScreenContext(ConsoleContext):
         directory = self.session.view.session.directory or "."
         if only_prints:
             return await run_program(command, directory, self.printer)
-        async with self._display.outside() as printer:
-            ran = await run_program(command, directory, printer)
-            await anyio.to_thread.run_sync(_wait_for_enter)
-        return ran
+        # The last argument of a shell is what the person typed.
+        aside = self._display.aside(command[-1])
+        return await run_program(command, directory, self.printer, aside)
 
     async def switch(self, target: ResumeTarget | None) -> Sequence[str]:
         self._leave_draft()
@@ -326,8 +324,8 @@ class ScreenDisplay(Protocol):
         """Show this session from now on."""
         ...
 
-    def outside(self) -> AbstractAsyncContextManager[Printer]:
-        """Give the terminal to another program until the block ends."""
+    def aside(self, command: str) -> Aside:
+        """Show this command in the transcript while it runs."""
         ...
 
 
@@ -338,8 +336,3 @@ def _for_rows(look: TerminalCapabilities, room: Callable[[], int]) -> TerminalCa
 
 def _key_or_text(answer: Answer) -> str | Key:
     return _KEY_NAMES.get(answer.key, answer.text)
-
-
-def _wait_for_enter() -> None:
-    write("\nEnter: back to refold ")
-    os.read(0, 4096)

@@ -2,6 +2,10 @@
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
+from refold.tui.model import Model, WatchedNode
+from refold.tui.transcript import Anchor, CommandRows, Transcript, extend
 from refold.views.styled import Line
 from refold.views.wrap import truncate
 
@@ -58,7 +62,20 @@ _KEY_LIST: tuple[tuple[str, str], ...] = (
 )
 
 
-def keys_rows(width: int) -> tuple[Line, ...]:
+def toggle_keys(model: Model) -> Model:
+    """Show the list of keys over the transcript, or close it."""
+    if shows_keys(model):
+        return replace(model, watching=None)
+    rows = CommandRows(_keys_rows(model.width))
+    keys = WatchedNode("", "Keys", extend(Transcript(), (rows,)), Anchor(0))
+    return replace(model, watching=keys)
+
+
+def shows_keys(model: Model) -> bool:
+    return model.watching is not None and not model.watching.node
+
+
+def _keys_rows(width: int) -> tuple[Line, ...]:
     wide = max(len(name) for name, _ in _KEY_LIST)
     return tuple(
         truncate((("accent", f"  {name:<{wide}}  "), ("plain", meaning)), width)

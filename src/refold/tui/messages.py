@@ -169,6 +169,17 @@ class PaletteLoaded(Struct, frozen=True):
     picker: Picker
 
 
+class ShellShown(Struct, frozen=True):
+    """A `!command` runs beside the screen, and has printed this so far."""
+
+    command: str
+    printed: str
+
+
+class ShellEnded(Struct, frozen=True):
+    """The command has ended; its message has what it printed."""
+
+
 class TranscriptLoaded(Struct, frozen=True):
     """The newest state of the watched subagent's transcript."""
 
@@ -248,7 +259,7 @@ Message: TypeAlias = (
     Key | Typed | Paste | Mouse | Resized | Tick | News | Loaded | FactsChanged | RowsPrinted | Asked
     | AskedToPick | Matched | Withdrawn | Offered | PaletteLoaded | TranscriptLoaded | OutputLoaded | BoardRead
     | OutputsRead | Edited | ImagePasted | ImagesMeasured
-    | Copied | Unqueued | Remembered | ViKeys | Woken | DraftLeft
+    | Copied | ShellShown | ShellEnded | Unqueued | Remembered | ViKeys | Woken | DraftLeft
 )  # fmt: skip
 
 
@@ -276,6 +287,12 @@ class RunCommand(Struct, frozen=True):
     """A slash command, `!command` or `#note`, as it was typed."""
 
     typed: str
+
+
+class ShellKey(Struct, frozen=True):
+    """Interrupt the running `!command`, or attach it to the terminal."""
+
+    name: Literal["interrupt", "attach"]
 
 
 class Answer(Struct, frozen=True):
@@ -382,6 +399,6 @@ class Quit(Struct, frozen=True):
 
 Command: TypeAlias = (
     Send | Submit | EditQueued | RunCommand | Answer | Picked | Selected | FindMatches | Complete | LoadPalette | Watch | Follow
-    | WakeAfter | Copy | PasteImage | MeasureImages | EditOutside | CycleMode | Suspend | Repaint | Remember | Quit
+    | ShellKey | WakeAfter | Copy | PasteImage | MeasureImages | EditOutside | CycleMode | Suspend | Repaint | Remember | Quit
 )  # fmt: skip
 Commands: TypeAlias = Sequence[Command]

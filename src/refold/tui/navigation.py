@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from refold.tui.editing import edit_field
-from refold.tui.messages import Copy, Mouse
+from refold.tui.messages import Copy, Mouse, ShellKey
 from refold.tui.model import Dialog, Model, TextSearch, Updated
 from refold.tui.overlays import dialog_scrolled
 from refold.tui.text_field import field_of
@@ -105,6 +105,19 @@ def _copy(model: Model, *, code: bool) -> Updated:
     if not text:
         return replace(model, hint="There is no code in this block."), ()
     return model, (Copy(text),)
+
+
+def shell_key(model: Model, key: str) -> ShellKey | None:
+    """Return what a key means to a `!command` that runs, where nothing is typed."""
+    if not model.transcript.shell or model.composer.field.text or model.focus != "input":
+        return None
+    match key:
+        case "esc" | "ctrl+c":
+            return ShellKey("interrupt")
+        case "enter":
+            return ShellKey("attach")
+        case _:
+            return None
 
 
 def mouse(model: Model, event: Mouse) -> Updated:

@@ -18,14 +18,18 @@ from refold.tui.messages import (
     MeasureImages,
     News,
     OutputLoaded,
+    ShellEnded,
+    ShellShown,
     TranscriptLoaded,
 )
 from refold.tui.model import Model, Updated, WatchedNode
+from refold.tui.shell_rows import RunningShell
 from refold.tui.transcript import CommandRows, Item, Memo, Transcript, extend, images_in
 from refold.values.display import Diff
 from refold.values.growing import Log
 from refold.values.live import ChildMoved, SubagentDelta
-from refold.views.screen.blocks import Block, CallBlock
+from refold.views.screen.blocks import Block, CallBlock, MessageBlock, Open
+from refold.views.screen.conversation import from_shell
 from refold.views.screen.screen import Screen, apply_frame
 from refold.views.styled import line
 from refold.views.wrap import text_lines
@@ -37,11 +41,16 @@ def add_news(model: Model, message: News) -> Updated:
         now = apply_frame(now, frame)
     new = [now.done[index] for index in range(len(before.done), len(now.done))]
     transcript = extend(model.transcript, new) if new else model.transcript
-    transcript = replace(transcript, open=_calls(now), coming=now.coming)
+    transcript = replace(transcript, open=_open_items(now), coming=now.coming)
     diffs = _with_diffs(model.diffs, new)
     watching = model.watching and live_below(model.watching, message)
     images = images_in(new)
     commands = (MeasureImages(images),) if images else ()
+    ran = any(
+        isinstance(b, MessageBlock) and from_shell(b.sender) for b in (*new, *now.open)
+    )
+    if transcript.shell and ran:
+        transcript = replace(transcript, shell=())
     ended = before.view.turn.seq and not now.view.turn.seq
     return replace(
         model, screen=now, transcript=transcript, diffs=diffs, watching=watching,
@@ -56,7 +65,7 @@ def add_loaded(model: Model, message: Loaded) -> Updated:
     items = Log[Item]([*screen.done, *printed])
     shift = len(items) - len(old.items) if len(old.items) > len(printed) else 0
     transcript = replace(
-        old, items=items, open=_calls(screen), coming=screen.coming,
+        old, items=items, open=_open_items(screen), coming=screen.coming,
         flipped=frozenset(index + shift for index in old.flipped), memo=Memo(),
     )  # fmt: skip
     anchor = model.anchor and replace(model.anchor, item=model.anchor.item + shift)
@@ -137,8 +146,9 @@ def _with_draft(model: Model, session: str) -> Model:
     return replace(model, composer=with_text(model.composer, text), drafts=drafts)
 
 
-def _calls(screen: Screen) -> tuple[CallBlock, ...]:
-    return tuple(block for block in screen.open if isinstance(block, CallBlock))
+def _open_items(screen: Screen) -> tuple[Open, ...]:
+    """Return calls, and commands that the person ran; other messages wait elsewhere."""
+    return tuple(b for b in screen.open if isinstance(b, CallBlock) or from_shell(b.sender))
 
 
 def _with_diffs(diffs: Log[Diff], new: Sequence[Block]) -> Log[Diff]:
@@ -168,3 +178,13 @@ def add_output(model: Model, message: OutputLoaded) -> Model:
     return replace(
         model, watching=WatchedNode(message.name, message.title, transcript, anchor)
     )
+
+
+def with_shell(model: Model, message: ShellShown | ShellEnded) -> Model:
+    """Show the `!command` that runs; after its end its message shows it."""
+    match message:
+        case ShellShown(command, printed):
+            shell = (RunningShell(command, printed),)
+        case ShellEnded():
+            shell = ()
+    return replace(model, transcript=replace(model.transcript, shell=shell))

@@ -13,6 +13,14 @@ from msgspec.structs import replace
 
 from refold.client.types import events
 from refold.tui.image_sizes import ImageSize
+from refold.tui.shell_rows import (
+    INDENT_CELLS,
+    RunningShell,
+    ran_rows,
+    ran_text,
+    running_rows,
+    under,
+)
 from refold.values.control import PlanReady
 from refold.values.display import Diff
 from refold.values.growing import Growing, Log
@@ -41,7 +49,6 @@ from refold.views.wrap import cut, fold_lines, truncate, wrap_line, wrap_words
 
 _RESULT_FOLD = call_summary.ResultFold("; Ctrl+O shows them", output=5, diff=14)
 _TAIL_ROWS = 3  # of the newest output of a running command
-_INDENT_CELLS = 4
 _STATE_SIGNS: dict[str, tuple[Style, str]] = {
     "called": ("dim", "○"),
     "asked": ("warn", "?"),
@@ -65,6 +72,7 @@ class CommandRows(Struct, frozen=True):
 
 
 Item: TypeAlias = Block | CommandRows
+Moving: TypeAlias = StreamingBlock | RunningShell
 
 
 class Anchor(Struct, frozen=True):
@@ -99,6 +107,7 @@ class Transcript(Struct, frozen=True):
     items: Log[Item] = field(default_factory=Log[Item])
     open: tuple[Open, ...] = ()
     coming: tuple[StreamingBlock, ...] = ()
+    shell: tuple[RunningShell, ...] = ()  # at most one, below all others
     directory: str = ""
     whole: bool = False
     flipped: frozenset[int] = frozenset()
@@ -110,18 +119,17 @@ class Transcript(Struct, frozen=True):
     memo: Memo = field(default_factory=Memo)
 
     def __len__(self) -> int:
-        return len(self.items) + len(self.open) + len(self.coming)
+        return len(self.items) + len(self._moving)
 
-    def item(self, index: int) -> Item | StreamingBlock:
-        """Return an item by index: finished ones, then open ones, then streaming."""
+    def item(self, index: int) -> Item | Moving:
+        """Return an item by index: finished ones, then open ones, streaming, the shell."""
         if index < len(self.items):
             return self.items[index]
-        index -= len(self.items)
-        return (
-            self.open[index]
-            if index < len(self.open)
-            else self.coming[index - len(self.open)]
-        )
+        return self._moving[index - len(self.items)]
+
+    @property
+    def _moving(self) -> Sequence[Open | Moving]:
+        return (*self.open, *self.coming, *self.shell)
 
     def is_whole(self, index: int) -> bool:
         return self.whole != (index in self.flipped)
@@ -143,9 +151,9 @@ class Transcript(Struct, frozen=True):
             )
         return cached[1]
 
-    def _open_rows(
-        self, item: Item | StreamingBlock, room: int, *, whole: bool
-    ) -> list[Line]:
+    def _open_rows(self, item: Item | Moving, room: int, *, whole: bool) -> list[Line]:
+        if isinstance(item, RunningShell):
+            return running_rows(item, room)
         if not isinstance(item, StreamingBlock):
             return item_rows(item, room, self, whole=whole)
         match item.kind:
@@ -190,19 +198,19 @@ def item_rows(item: Item, room: int, of: Transcript, *, whole: bool) -> list[Lin
         case CallBlock():
             return _call_rows(item, room, of, whole=whole)
         case NoticeBlock(line=full, found=report):
-            rows = report_rows(report, room - _INDENT_CELLS)
-            return [*wrap_row(full, room), *_under(rows, 0)]
+            rows = report_rows(report, room - INDENT_CELLS)
+            return [*wrap_row(full, room), *under(rows, 0)]
         case TurnEndBlock():
             return [
                 row for full in interactive_turn_rows(item) for row in wrap_row(full, room)
             ]
 
 
-def item_text(item: Item | StreamingBlock, label: Callable[[ToolCall], str] = _name) -> str:
+def item_text(item: Item | Moving, label: Callable[[ToolCall], str] = _name) -> str:
     """Return the text of an item for search and copy, without laying it out."""
     match item:
         case MessageBlock():
-            return item.user_text
+            return ran_text(item) if from_shell(item.sender) else item.user_text
         case AnswerBlock(text=text) | ThinkingBlock(text=text):
             return text
         case DroppedBlock(text=text):
@@ -218,7 +226,7 @@ def item_text(item: Item | StreamingBlock, label: Callable[[ToolCall], str] = _n
             return bare(interactive_turn_rows(item))
         case CommandRows(rows):
             return bare(rows)
-        case StreamingBlock(text=text):
+        case StreamingBlock(text=text) | RunningShell(printed=text):
             return str(text)
 
 
@@ -350,7 +358,8 @@ def _message_rows(
 ) -> list[Line]:
     if from_child(item.sender):
         return list(report_lines(item.sender, item.words, room))
-    sign = " " if from_shell(item.sender) else "›"
+    if from_shell(item.sender):
+        return ran_rows(item, room, _RESULT_FOLD.hint, whole=whole)
     rows = [
         row
         for part in visible(item.user_text.strip("\n")).split("\n")
@@ -358,7 +367,7 @@ def _message_rows(
     ]
     shown = fold_lines(rows, 12) if len(rows) > 40 else rows
     lines: list[Line] = [
-        (("person", f"{sign} " if not n else "  "), *row) for n, row in enumerate(shown)
+        (("person", "› " if not n else "  "), *row) for n, row in enumerate(shown)
     ]
     return [*lines, *_images(item.images, room, of, whole=whole)]
 
@@ -371,12 +380,12 @@ def _images(
         name, kind = on_one_line(image.name), on_one_line(image.media_type)
         text = f"{name} · {kind}" if name else kind
         yield truncate((("accent", "  ▣ "), ("dim", text)), room)
-        if (size := of.sizes.get(image.blob)) is None or room < 2 * _INDENT_CELLS:
+        if (size := of.sizes.get(image.blob)) is None or room < 2 * INDENT_CELLS:
             continue
-        columns, rows = size.fit(room - _INDENT_CELLS, whole=whole)
+        columns, rows = size.fit(room - INDENT_CELLS, whole=whole)
         for row in range(rows):
             drawn = ImageRow(image.blob, row, rows, columns)
-            yield (("plain", " " * _INDENT_CELLS), (drawn, " " * columns))
+            yield (("plain", " " * INDENT_CELLS), (drawn, " " * columns))
 
 
 def _call_rows(item: CallBlock, room: int, of: Transcript, *, whole: bool) -> list[Line]:
@@ -385,8 +394,8 @@ def _call_rows(item: CallBlock, room: int, of: Transcript, *, whole: bool) -> li
     name, _, rest = of.label(item.call).partition(" ")
     text = f" {cut(rest, room - len(name) - 3 - indent)}" if rest else ""
     head: Line = ((style, f"{' ' * indent}{sign} "), ("strong", name), ("plain", text))
-    rows = _result(item, room - _INDENT_CELLS - indent, of, whole=whole)
-    return [head, *_under(rows, indent), *_images(item.images, room, of, whole=whole)]
+    rows = _result(item, room - INDENT_CELLS - indent, of, whole=whole)
+    return [head, *under(rows, indent), *_images(item.images, room, of, whole=whole)]
 
 
 def _result(item: CallBlock, room: int, of: Transcript, *, whole: bool) -> list[Line]:
@@ -399,11 +408,6 @@ def _result(item: CallBlock, room: int, of: Transcript, *, whole: bool) -> list[
         end = events.Ended(item.call.id, item.stage, item.text, item.shown)
         return call_summary.whole(end, item.text, room, of.directory)
     return result_rows(item, room, of.directory, _RESULT_FOLD)
-
-
-def _under(rows: Sequence[Line], indent: int) -> Iterator[Line]:
-    for index, row in enumerate(rows):
-        yield (("dim", " " * indent + ("    " if index else "  └ ")), *row)
 
 
 def wrap_row(row: Line, room: int) -> Iterator[Line]:

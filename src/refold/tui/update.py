@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from refold.client.protocol import Interrupt, MoveToBackground
 from refold.tui import composer as inputs
 from refold.tui.editing import insert_text
-from refold.tui.keys import DESCRIBED_KEYS, keys_rows
+from refold.tui.keys import DESCRIBED_KEYS, shows_keys, toggle_keys
 from refold.tui.messages import (
     Answer,
     Asked,
@@ -53,6 +53,8 @@ from refold.tui.messages import (
     RowsPrinted,
     RunCommand,
     Send,
+    ShellEnded,
+    ShellShown,
     Submit,
     Suspend,
     Tick,
@@ -72,9 +74,16 @@ from refold.tui.model import (
     Overlay,
     TextSearch,
     Updated,
-    WatchedNode,
 )
-from refold.tui.navigation import find, finding_key, mouse, scroll, select, transcript_key
+from refold.tui.navigation import (
+    find,
+    finding_key,
+    mouse,
+    scroll,
+    select,
+    shell_key,
+    transcript_key,
+)
 from refold.tui.overlays import (
     add_matches,
     add_question,
@@ -96,12 +105,11 @@ from refold.tui.session_news import (
     draft_left,
     show_watched,
     with_facts,
+    with_shell,
 )
 from refold.tui.text_field import field_of
 from refold.tui.transcript import (
-    Anchor,
     CommandRows,
-    Transcript,
     extend,
     with_sizes,
 )
@@ -181,6 +189,8 @@ def _key(model: Model, message: Key) -> Updated:
     model, key, now = replace(model, hint=""), message.name, message.at
     if model.overlay is not None and not _passes(model.overlay, key):
         return _overlay_key(model, model.overlay, key, now)
+    if (command := shell_key(model, key)) is not None:
+        return model, (command,)
     if (action := DESCRIBED_KEYS.get(key)) is not None:
         return _action(model, action, now)
     if model.watching is not None and key == "esc":
@@ -245,26 +255,13 @@ def _type(model: Model, message: Typed) -> Updated:
         case "panel":
             return panel_key(replace(model, typed_at=now), text)
         case "input" if text == "?" and not model.composer.field.text:
-            return _toggle_keys(model), ()
+            return toggle_keys(model), ()
         case "input" if text == "v" and inputs.takes_commands(model.composer):
             return model, (EditOutside(model.composer.field.whole),)
         case "input":
-            watching = None if _shows_keys(model) else model.watching
+            watching = None if shows_keys(model) else model.watching
             model = replace(model, typed_at=now, watching=watching)
             return _compose(model, inputs.insert(model.composer, text))
-
-
-def _toggle_keys(model: Model) -> Model:
-    """Show the list of keys over the transcript, or close it."""
-    if _shows_keys(model):
-        return replace(model, watching=None)
-    rows = CommandRows(keys_rows(model.width))
-    keys = WatchedNode("", "Keys", extend(Transcript(), (rows,)), Anchor(0))
-    return replace(model, watching=keys)
-
-
-def _shows_keys(model: Model) -> bool:
-    return model.watching is not None and not model.watching.node
 
 
 def _type_at_question(model: Model, dialog: Dialog, text: str, now: float) -> Updated:
@@ -472,6 +469,8 @@ _HANDLERS: Mapping[type, Callable[[Model, Any], Updated]] = {
     ImagesMeasured: _pure(
         lambda model, m: replace(model, transcript=with_sizes(model.transcript, m.sizes))
     ),
+    ShellShown: _pure(with_shell),
+    ShellEnded: _pure(with_shell),
     Copied: _pure(lambda model, m: replace(model, hint=m.hint)),
     Unqueued: _pure(_with_queued),
     Remembered: _pure(_with_history),

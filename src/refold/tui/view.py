@@ -30,6 +30,7 @@ from refold.views.escape import on_one_line, visible
 from refold.views.number_format import duration, money, tokens, window_share
 from refold.views.question_keys import WAITING_NOTICE
 from refold.views.screen.blocks import CallBlock, MessageBlock
+from refold.views.screen.conversation import from_shell
 from refold.views.screen.status import attempt_text
 from refold.views.styled import Line, Piece, Style
 from refold.views.wrap import cells, cut, truncate
@@ -223,7 +224,11 @@ def _activity(model: Model) -> list[Line]:
 
 def _chips(model: Model) -> list[Line]:
     """Return a row for each message that waits for the end of the turn."""
-    waiting = [block for block in model.screen.open if isinstance(block, MessageBlock)]
+    waiting = [
+        block
+        for block in model.screen.open
+        if isinstance(block, MessageBlock) and not from_shell(block.sender)
+    ]
     rows = list[Line]()
     for block in waiting[:_MAX_CHIPS]:
         row: Line = (

@@ -1,0 +1,46 @@
+"""A `!command` that runs beside the full screen: its newest output becomes messages.
+
+`console.pty` runs it and decides when it needs the terminal; `transcript` lays it out.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+from refold.console.pty import AsideCommand
+from refold.tui.messages import Message, ShellKey, ShellShown
+from refold.views.strip_escapes import render_lines
+
+_TAIL_BYTES = 8 * 1024  # of the output, which are shown while it runs
+
+
+class ShellAside:
+    """Implements `pty.Aside`."""
+
+    def __init__(
+        self,
+        command: str,
+        post: Callable[[Message], None],
+        columns: Callable[[], int],
+        outside: Callable[[], AbstractAsyncContextManager[object]],
+    ) -> None:
+        self._command, self._post = command, post
+        self.columns, self.outside = columns, outside
+        self._tail = b""
+        self._running: AsideCommand | None = None
+
+    def started(self, running: AsideCommand) -> None:
+        self._running = running
+        self._post(ShellShown(self._command, ""))
+
+    def show(self, piece: bytes) -> None:
+        self._tail = (self._tail + piece)[-_TAIL_BYTES:]
+        text = render_lines(self._tail.decode(errors="replace"))
+        self._post(ShellShown(self._command, text))
+
+    def press(self, key: ShellKey) -> None:
+        if self._running is None:
+            return
+        if key.name == "interrupt":
+            self._running.interrupt()
+        else:
+            self._running.attach()

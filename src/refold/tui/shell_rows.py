@@ -1,0 +1,72 @@
+"""Rows of a `!command` of the person: while it runs, and of the message about it. Pure."""
+
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from refold.views.escape import visible
+from refold.views.screen.blocks import MessageBlock
+from refold.views.shell_message import read_shell_message
+from refold.views.styled import Line, line
+from refold.views.wrap import fold_lines, text_lines, wrap_words
+
+INDENT_CELLS = 4  # of a result below what it is the result of
+_MAX_TAIL_ROWS = 12  # of the newest output, while it runs
+_MAX_ROWS = 20  # of the output of one that has ended
+_RUNNING_HINT = "Esc stops it · Enter gives it the terminal"
+
+
+class RunningShell(Struct, frozen=True):
+    """A `!command` that runs, and what it has printed lately."""
+
+    command: str
+    printed: str = ""
+
+
+def shell_room(room: int) -> int:
+    """Return how many cells a row of a command's output has."""
+    return max(room - INDENT_CELLS, 8)
+
+
+def running_rows(item: RunningShell, room: int) -> list[Line]:
+    rows = text_lines(item.printed, shell_room(room), "dim")[-_MAX_TAIL_ROWS:]
+    return _shell_rows(item.command, [*rows, line(_RUNNING_HINT, "dim")], room)
+
+
+def ran_rows(item: MessageBlock, room: int, hint: str, *, whole: bool) -> list[Line]:
+    """A command that the person ran, and what it printed."""
+    printed, ending = read_shell_message(_command(item), item.words)
+    rows = text_lines(printed, shell_room(room), "dim") or [line("no output", "dim")]
+    if not whole:
+        rows = fold_lines(rows, _MAX_ROWS, hint)
+    if ending not in ("", "exit code 0"):
+        rows = [*rows, line(ending, "warn")]
+    return _shell_rows(_command(item), rows, room)
+
+
+def ran_text(item: MessageBlock) -> str:
+    """Return the command and what it printed, for search and copy."""
+    printed, _ = read_shell_message(_command(item), item.words)
+    return f"{item.user_text}\n{printed}"
+
+
+def under(rows: Sequence[Line], indent: int) -> Iterator[Line]:
+    """Yield the rows of a result, below what it is the result of."""
+    for index, row in enumerate(rows):
+        yield (("dim", " " * indent + ("    " if index else "  └ ")), *row)
+
+
+def _command(item: MessageBlock) -> str:
+    return item.user_text.removeprefix("!")
+
+
+def _shell_rows(command: str, body: Sequence[Line], room: int) -> list[Line]:
+    rows = [
+        row
+        for part in visible(command.strip("\n")).split("\n")
+        for row in wrap_words(part, room - 2, "person")
+    ]
+    head: list[Line] = [
+        (("person", "! " if not n else "  "), *row) for n, row in enumerate(rows)
+    ]
+    return [*head, *under(body, 0)]
