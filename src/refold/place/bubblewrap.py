@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from itertools import chain
 from typing import TypeAlias
 
+from refold import programs
 from refold.place.mountinfo import Mount, mounts
 from refold.place.sandbox_rules import REPLACED_DIRECTORIES, SandboxRules
 from refold.values.path_names import below
@@ -34,6 +35,8 @@ _OF_KERNEL = ("sys", "sysrq-trigger", "fs", "scsi", "driver", "acpi", "asound", 
 _TMP, _VAR, _EMPTY, _NOTHING, _KEPT = "tmp", "var", "empty", "nothing", "kept"
 _KEPT_CONTENT = b"# Commands that run without asking do not see this file: by its name, it holds keys.\n"
 _MOST_GUARDS = 400  # more would make starting too slow
+
+_TRIAL_SECONDS = 10.0  # for a trial that usually takes milliseconds
 
 _PIN, _SHUT, _COVER = 2, 3, 4  # the order of mounts of the same depth
 
@@ -201,8 +204,16 @@ def _mounts(rules: SandboxRules) -> Iterator[_Mount]:
         yield _depth(path), _PIN, "--bind-try", path, path
     for path in shut:
         yield _depth(path), _SHUT, "--ro-bind-try", path, path
-    for path, ours in rules.instead:
+    for path, ours in (*rules.instead, *_hidden_settings(rules)):
         yield _depth(path), _COVER, "--ro-bind", ours, path
+
+
+def _hidden_settings(rules: SandboxRules) -> Iterator[tuple[str, str]]:
+    """The settings whose own files the command does not see."""
+    covered, shown = {*REPLACED_DIRECTORIES, *rules.covered}, _visible_paths(rules)
+    return (
+        (path, ours) for path, ours in rules.settings if not _visible(path, covered, shown)
+    )
 
 
 def read_only_paths(rules: SandboxRules) -> list[str]:
@@ -295,6 +306,24 @@ def _visible(path: str, covered: Set[str], shown: Set[str]) -> bool:
 
 def _depth(path: str) -> int:
     return 0 if path == "/" else path.count("/")
+
+
+def why_unusable(bwrap: str) -> str:
+    """Run it once as it will be run. Return why it fails, or ""."""
+    if not bwrap:
+        return "bubblewrap (bwrap) is not installed"
+    trial = [bwrap, "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+    trial += ["--tmpfs", "/run", "--unshare-pid", "--unshare-net", "--die-with-parent"]
+    try:
+        words = [*trial, "--", "/bin/bash", "-c", "exit 0"]
+        run = programs.run(words, _TRIAL_SECONDS, cwd="/", env=programs.plain(os.environ))
+    except (OSError, programs.TimedOut) as error:
+        return f"bubblewrap does not start ({error})"
+    if run.returncode == 0:
+        return ""
+    errors = run.stderr.decode(errors="replace").strip().splitlines()
+    last = errors[-1].removeprefix("bwrap: ") if errors else f"code {run.returncode}"
+    return f"bubblewrap does not work here ({last})"
 
 
 def start_failure(status: bytes, printed: bytes) -> str:

@@ -65,7 +65,7 @@ def excludes_of_user(environ: Mapping[str, str], git: str) -> bytes:
 
     `git`: the program, which says where the file is; "" if there is none.
     """
-    return _read((git and _excludes_file(environ, git)) or _usual(environ))
+    return _read((git and _excludes_file(environ, git)) or usual_excludes_file(environ))
 
 
 def _excludes_file(environ: Mapping[str, str], git: str) -> str:
@@ -87,7 +87,7 @@ def _excludes_file(environ: Mapping[str, str], git: str) -> str:
     return os.fsdecode(result.stdout).strip("\n") if result.returncode == 0 else ""
 
 
-def _usual(environ: Mapping[str, str]) -> str:
+def usual_excludes_file(environ: Mapping[str, str]) -> str:
     folder = environ.get("XDG_CONFIG_HOME", "")
     folder = folder or os.path.join(environ.get("HOME", ""), ".config")
     return os.path.join(folder, "git", "ignore") if folder.startswith("/") else ""

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct, structs
 
-from refold import programs
 from refold.errors import ToolFailed
 from refold.place import bubblewrap, landlock, seatbelt
 from refold.place.bubblewrap import MountPlan
@@ -42,12 +41,12 @@ if TYPE_CHECKING:
     from refold.place.git_index import HiddenIndexes
     from refold.place.guard_state import AllowedPaths
     from refold.place.guard_watch import GuardWatch
+    from refold.place.user_git_settings import UserGitSettings
     from refold.values.hosts import ReachableHosts
 
 Kind: TypeAlias = Literal["bubblewrap", "landlock", "seatbelt", "none", "off"]
 
 _TMP_NAME = "refold-sandbox-"
-_TRIAL_SECONDS = 10.0  # for a trial that usually takes milliseconds
 _WITH_ABSTRACT = 6  # the first version of Landlock with abstract sockets
 _BWRAP_MISSING = (
     "bubblewrap (bwrap), which commands run in, no longer exists. Install it again, or "
@@ -267,7 +266,9 @@ class Sandbox:
         if confines.writes:  # then git cannot commit, because it would commit what it sees
             its = [os.path.dirname(index) for index, _ in copies]
             shut = (*dict.fromkeys((*its, *map(common_of, its), *shut)),)
-        return structs.replace(rules, instead=(*rules.instead, *copies), shut=shut)
+        settings = tuple(self._git_settings.files(self._programs.find("git"), private))
+        instead = (*rules.instead, *copies)
+        return structs.replace(rules, instead=instead, settings=settings, shut=shut)
 
     def _launch(self, rules: SandboxRules, named: Mapping[str, str] = {}) -> Launch:
         can = self._capabilities()
@@ -312,6 +313,12 @@ class Sandbox:
         from refold.place.git_index import HiddenIndexes
 
         return HiddenIndexes()
+
+    @cached_property
+    def _git_settings(self) -> "UserGitSettings":
+        from refold.place.user_git_settings import UserGitSettings
+
+        return UserGitSettings(self._environ_of_git, self._home, self.config.roots[0])
 
     @property
     def _where_git_is(self) -> tuple[str, ...]:
@@ -386,7 +393,7 @@ class Sandbox:
                 "Commands run under sandbox-exec with a profile that was never tested "
                 "on a Mac: do not rely on it.",
             )
-        why = self._refusal_of_bwrap() or _why_not(self._bwrap)
+        why = self._refusal_of_bwrap() or bubblewrap.why_unusable(self._bwrap)
         if not why:
             from refold.place import socket_guard  # nothing else needs it
 
@@ -478,21 +485,3 @@ def _becomes_root(bwrap: str) -> bool:
         return bool(os.stat(bwrap).st_mode & stat.S_ISUID)
     except OSError:  # missing: starting it reports that
         return False
-
-
-def _why_not(bwrap: str) -> str:
-    """Run it once as it will be run. Return why it fails, or ""."""
-    if not bwrap:
-        return "bubblewrap (bwrap) is not installed"
-    trial = [bwrap, "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
-    trial += ["--tmpfs", "/run", "--unshare-pid", "--unshare-net", "--die-with-parent"]
-    try:
-        words = [*trial, "--", "/bin/bash", "-c", "exit 0"]
-        run = programs.run(words, _TRIAL_SECONDS, cwd="/", env=programs.plain(os.environ))
-    except (OSError, programs.TimedOut) as error:
-        return f"bubblewrap does not start ({error})"
-    if run.returncode == 0:
-        return ""
-    errors = run.stderr.decode(errors="replace").strip().splitlines()
-    last = errors[-1].removeprefix("bwrap: ") if errors else f"code {run.returncode}"
-    return f"bubblewrap does not work here ({last})"

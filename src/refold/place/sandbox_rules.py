@@ -128,7 +128,8 @@ class SandboxRules(Struct, frozen=True, kw_only=True):
     back. `denied` paths cannot be opened, and no directory that they lie in can be renamed, or
     they would be found under another name afterwards. `open` directories can be written, but
     not the `shut` paths in them. `seen` paths stay visible below covered directories. `instead`
-    pairs files with those of ours that are shown in their place; `links` pairs the symbolic
+    pairs files with those of ours that are shown in their place; `settings` pairs paths below
+    covered directories with such files; `links` pairs the symbolic
     links of a disk whose "/" is covered with their targets.
 
     A read-only command (`looking`) shares no place to write with others: it can only read
@@ -146,6 +147,7 @@ class SandboxRules(Struct, frozen=True, kw_only=True):
     seen: tuple[str, ...] = ()
     links: tuple[tuple[str, str], ...] = ()
     instead: tuple[tuple[str, str], ...] = ()
+    settings: tuple[tuple[str, str], ...] = ()
     roots: tuple[str, ...] = ()
     open: tuple[str, ...] = ()
     shut: tuple[str, ...] = ()
