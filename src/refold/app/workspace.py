@@ -34,6 +34,7 @@ from refold.place.port import (
     Real,
     Snapshots,
     SnapshotTaken,
+    TellAttempt,
     Trees,
 )
 from refold.skills.directories import folder_of_shipped
@@ -387,10 +388,13 @@ class _LazyFilter:
         self._filter.begin()
 
     def open(
-        self, listener: "socket", hosts: "ReachableHosts"
+        self,
+        listener: "socket",
+        hosts: "ReachableHosts",
+        tell: TellAttempt | None = None,
     ) -> Callable[[], tuple[HostAttempt, ...]]:
         assert self._filter is not None  # `begin` came first
-        return self._filter.open(listener, hosts)
+        return self._filter.open(listener, hosts, tell)
 
     def close(self) -> None:
         if self._filter is not None:

@@ -191,6 +191,7 @@ def _to_event(
     return HookRan(
         hook.on, hook.name, hook.key, about, call.id if call else "", answer.outcome, reason,
         answer.asks, context, arguments, answer.notice, round(seconds, 3), answer.by_failure,
+        answer.attempts,
     )  # fmt: skip
 
 

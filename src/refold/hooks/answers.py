@@ -12,6 +12,7 @@ from typing import Literal, cast
 from msgspec import Struct
 
 from refold.hooks.configuration import GUARD_EVENTS, Hook
+from refold.values.display import HostAttempt
 from refold.values.modes import HookEvent
 from refold.values.printable_names import shorten
 from refold.values.text import escape_outside
@@ -42,6 +43,7 @@ class HookAnswer(Struct, frozen=True):
     notice: str = ""
     stop: bool = False
     by_failure: bool = False
+    attempts: tuple[HostAttempt, ...] = ()
 
 
 def failure_answer(hook: Hook, why: str) -> HookAnswer:

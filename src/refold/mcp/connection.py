@@ -40,7 +40,7 @@ from refold.mcp.server_paths import PreparedServer
 from refold.mcp.server_requests import ServerRequests
 from refold.mcp.servers import ServerConfig
 from refold.mcp.sse_transport import sse
-from refold.mcp.transports import ConnectionEnd
+from refold.mcp.transports import ConnectionEnd, HostAttempts
 from refold.place.port import Commands
 from refold.provider import resolver
 from refold.provider.connect import Unconnected
@@ -84,6 +84,7 @@ class Connection:
         self.state: State = "waiting"
         self.why, self.installing = "", False
         self.lines = deque[str](maxlen=_LOG_LINES)  # what was logged last
+        self._hosts = HostAttempts()
         self.environment, self._server = environment, PreparedServer(config)
         self._client: Client | None = None
         self._failure: BaseException | None = None  # of the last connection
@@ -147,7 +148,7 @@ class Connection:
             return results.reply(self.config.name, result, no_namespaces=confined)
 
         with self._requests.during(channel):
-            return await self._answer_in_time(work)
+            return await self._hosts.remark_on(self._answer_in_time(work))
 
     async def read(self, uri: str) -> Reply:
         """Return the content of a resource. Raises `ToolFailed`."""
@@ -320,7 +321,11 @@ class Connection:
         if transport == "stdio":
             commands = outside.commands(self._server)
             return transports.stdio(
-                self._server, commands, self._ending, lambda line: self.log("info", line)
+                self._server,
+                commands,
+                self._ending,
+                lambda line: self.log("info", line),
+                self._hosts,
             )
         network = JudgedTransport(outside.environ, outside.addresses)
         login = self._login(config)

@@ -11,7 +11,7 @@ import re
 import shlex
 import socket
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import anyio
@@ -22,6 +22,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
+from msgspec.structs import replace
 from pydantic import ValidationError
 
 from refold.errors import ToolFailed, first
@@ -31,7 +32,9 @@ from refold.mcp.message_limits import readable
 from refold.mcp.server_paths import PreparedServer
 from refold.mcp.servers import ServerConfig
 from refold.place.port import CommandExtras, Commands, Finished
-from refold.values.hosts import only
+from refold.tools.contract import Reply
+from refold.values.display import HostAttempt
+from refold.values.hosts import attempt_remarks, only
 from refold.values.namespaces import NAMESPACES_REFUSED, reports_no_namespaces
 from refold.values.printable_names import escape_name
 from refold.values.text import escape_marks
@@ -92,17 +95,44 @@ class ConnectionEnd:
             self.listed.set()
 
 
+class HostAttempts:
+    """The hosts that the program reached, or tried to, and that no result has named yet."""
+
+    def __init__(self) -> None:
+        self._new = list[HostAttempt]()
+
+    def add(self, attempt: HostAttempt) -> None:
+        """Called in another thread."""
+        self._new.append(attempt)
+
+    async def remark_on(self, answer: Awaitable[Reply]) -> Reply:
+        """Return the result of a call with a remark on them. Raises `ToolFailed`, also with it."""
+        try:
+            reply = await answer
+        except ToolFailed as error:
+            raise ToolFailed(f"{error}{self._remarks()}") from error
+        return replace(reply, text=f"{reply.text}{self._remarks()}")
+
+    def _remarks(self) -> str:
+        attempts, self._new = self._new, []
+        remarks = attempt_remarks(
+            attempts, lambda names, _: f'; to permit them, add {names} to its "hosts"'
+        )
+        return f"\n({'; '.join(remarks)})" if remarks else ""
+
+
 @asynccontextmanager
 async def stdio(
     server: PreparedServer,
     commands: Commands,
     ending: ConnectionEnd,
     log: Callable[[str], None],
+    hosts: HostAttempts,
 ) -> AsyncGenerator[Streams]:
     """Start the program and connect to it; it is ended when the block is left."""
     ours, its = socket.socketpair()
     config = server.config
-    program = _Program(server, commands, ending, log)
+    program = _Program(server, commands, ending, log, hosts)
     to_session, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write, from_session = anyio.create_memory_object_stream[SessionMessage](0)
     connection = await SocketStream.from_socket(ours)
@@ -147,9 +177,10 @@ class _Program:
         commands: Commands,
         ending: ConnectionEnd,
         log: Callable[[str], None],
+        hosts: HostAttempts,
     ) -> None:
         self._server, self._commands, self._ending = server, commands, ending
-        self._log, self.over = log, anyio.Event()
+        self._log, self.over, self._hosts = log, anyio.Event(), hosts
         self._recent: deque[tuple[float, str]] = deque(maxlen=_MAX_RECENT)
 
     async def run(self, its: socket.socket) -> None:
@@ -157,7 +188,12 @@ class _Program:
         environ = dict(config.environment)
         hosts = only(config.hosts)
         paths = (config.cwd, *config.visible)
-        extras = CommandExtras(stdin=its.fileno(), seen=paths, environ=environ)
+        extras = CommandExtras(
+            stdin=its.fileno(),
+            seen=paths,
+            environ=environ,
+            tell_attempt=self._hosts.add,
+        )
         try:
             finished = await self._commands.run(
                 f"exec {shlex.join(config.command)} >&0",

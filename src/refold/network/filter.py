@@ -30,6 +30,7 @@ from refold.network.proxy_request import (
     Unreadable,
     proxy_request,
 )
+from refold.place.port import TellAttempt
 from refold.provider.connect import dial_directly, dial_proxy, proxy_of
 from refold.provider.proxy import open_tunnel, parse_proxy
 from refold.provider.resolver import (
@@ -91,10 +92,16 @@ class HostFilter:
                 self._ready.wait()
 
     def open(
-        self, listener: socket.socket, hosts: ReachableHosts
+        self,
+        listener: socket.socket,
+        hosts: ReachableHosts,
+        tell: TellAttempt | None = None,
     ) -> Callable[[], tuple[HostAttempt, ...]]:
-        """Serve one command until the returned function is called, which returns its attempts."""
-        served = _Served(hosts, self._ways)
+        """Serve one command until the returned function is called, which returns its attempts.
+
+        `tell` is called in the thread of the filter with each of them, when it is new.
+        """
+        served = _Served(hosts, self._ways, tell)
         assert self._portal is not None  # `begin` came first
         running = self._portal.start_task_soon(served.serve, listener)
         return partial(_end, running, served)
@@ -122,8 +129,10 @@ def _end(running: "Future[None]", served: "_Served") -> tuple[HostAttempt, ...]:
 class _Served:
     """One command and its attempts so far."""
 
-    def __init__(self, hosts: ReachableHosts, ways: _Ways) -> None:
-        self._hosts, self._ways = hosts, ways
+    def __init__(
+        self, hosts: ReachableHosts, ways: _Ways, tell: TellAttempt | None
+    ) -> None:
+        self._hosts, self._ways, self._tell = hosts, ways, tell
         self._times = dict[tuple[str, int, str, HostRefusal], int]()
 
     def attempts(self) -> tuple[HostAttempt, ...]:
@@ -219,8 +228,12 @@ class _Served:
         key = (place.host, place.port, why, kind)
         # Refused and reached places are counted apart, so that both have room.
         alike = sum(bool(known) == bool(why) for _, _, known, _ in self._times)
-        if key in self._times or alike < MAX_ATTEMPTS:
-            self._times[key] = self._times.get(key, 0) + 1
+        if key in self._times:
+            self._times[key] += 1
+        elif alike < MAX_ATTEMPTS:
+            self._times[key] = 1
+            if self._tell is not None:
+                self._tell(HostAttempt(place.host, place.port, 1, why, kind))
 
     async def _carry(
         self, request: ProxyRequest, rest: bytes, client: SocketStream, server: ByteStream

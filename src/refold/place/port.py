@@ -214,6 +214,9 @@ class Handover:
         return scope.cancelled_caught
 
 
+TellAttempt: TypeAlias = Callable[[HostAttempt], None]
+
+
 class CommandExtras(Struct, frozen=True):
     """What one command gets that others do not.
 
@@ -222,6 +225,7 @@ class CommandExtras(Struct, frozen=True):
     otherwise. With `own_tmp` it has a /tmp of its own, which is deleted at its end. `used`
     is called from time to time with the seconds that it has computed.
     `environ` are variables that the user named for it, in addition to the harmless ones.
+    `tell_attempt` is called, in another thread, when its network filter was first asked for a host.
     `printed` gets its output, and can be read while it runs. `handover`, which needs
     `printed`, can let go of it.
     """
@@ -232,6 +236,7 @@ class CommandExtras(Struct, frozen=True):
     own_tmp: bool = False
     used: Callable[[float], None] | None = None
     environ: Mapping[str, str] = {}
+    tell_attempt: TellAttempt | None = None
     printed: Printed | None = None
     handover: Handover | None = None
 
@@ -252,7 +257,10 @@ class NetworkFilter(Protocol):
 
     def begin(self) -> None: ...
     def open(
-        self, listener: "socket", hosts: "ReachableHosts"
+        self,
+        listener: "socket",
+        hosts: "ReachableHosts",
+        tell: TellAttempt | None = None,
     ) -> Callable[[], tuple[HostAttempt, ...]]: ...
     def close(self) -> None: ...
 

@@ -193,7 +193,7 @@ class GatedSandbox:
         )
         filtered = launch.hosts is not None
         self._listener = SandboxListener(request.environ) if filtered else None
-        stdin = request.given.stdin
+        stdin, self._tell_attempt = request.given.stdin, request.given.tell_attempt
         self._gate, its = socket.socketpair()
         self._gate.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._told = os.memfd_create("command") if ahead else -1
@@ -274,7 +274,7 @@ class GatedSandbox:
         except BaseException:
             self.end()
             raise
-        return launch.filter.open(listening, launch.hosts)
+        return launch.filter.open(listening, launch.hosts, self._tell_attempt)
 
     def end(self) -> None:
         """End it instead of calling `let_go`: nothing runs in it."""

@@ -23,7 +23,6 @@ from refold.tools.contract import Reply, Tool, tool
 from refold.tools.find import find_directory as a_directory
 from refold.values.display import HostAttempt, Note, Output
 from refold.values.kept_output import Printed
-from refold.values.modes import PRIVATE_PREFIX
 from refold.values.tools import Confinement, Effect
 
 _MAX_SHOWN_CHARS = 10_000  # shown to the person
@@ -38,7 +37,6 @@ _NO_NETWORK = (
     r"no address associated|getaddrinfo|failed to lookup address|nodename nor servname|"
     r"ENOTFOUND|EAI_AGAIN|ENETUNREACH|dial tcp|establish a new connection|dns error"
 )
-_SHOWN_HOSTS = 10
 _NO_PROXY = (
     "the network is reached only through the proxy that HTTPS_PROXY names, by HTTP, and this "
     "program seems not to use it: give it the proxy, or ask for every host with "
@@ -410,32 +408,20 @@ def host_remarks(result: Finished) -> list[str]:
     """The hosts that it reached, those that were refused, and how to ask for these."""
     if not result.filtered:
         return []
-    remarks = attempt_remarks(result.attempts)
+    from refold.values.hosts import attempt_remarks
+
+    remarks = attempt_remarks(result.attempts, _host_advice)
     text = result.text[-_SEARCHED_CHARS:]
     if not result.attempts and result.code and re.search(_NO_NETWORK, text, re.IGNORECASE):
         remarks.append(_NO_PROXY)
     return remarks
 
 
-def attempt_remarks(attempts: Sequence[HostAttempt]) -> list[str]:
-    """The hosts that were reached, those that were refused, and how to ask for these."""
-    from refold.values.hosts import in_rule, rule_for
+def _host_advice(names: str, attempt: HostAttempt) -> str:
+    from refold.values.hosts import rule_for
 
-    reached = sorted({in_rule(a.host, a.port) for a in attempts if not a.refused})
-    remarks = [f"it reached {', '.join(reached[:_SHOWN_HOSTS])}"] if reached else []
-    for kind in sorted({a.kind for a in attempts if a.refused}):
-        alike = [a for a in attempts if a.refused and a.kind == kind]
-        prefix = PRIVATE_PREFIX if kind == "private" else ""
-        places = sorted({in_rule(a.host, a.port) for a in alike})[:_SHOWN_HOSTS]
-        names = ", ".join(f'"{prefix}{place}"' for place in places)
-        quoted = ", ".join(f'"{place}"' for place in places)
-        remark = f"refused: {quoted} ({alike[0].refused})"
-        if kind in ("unnamed", "asked", "private"):
-            remark += f"; if it must reach them, run it again with hosts=[{names}], which asks the user"
-        if rule := rule_for(min(alike, key=lambda a: in_rule(a.host, a.port))):
-            remark += f"; a rule is {rule}"
-        remarks.append(remark)
-    return remarks
+    rule = f"; a rule is {rule}" if (rule := rule_for(attempt)) else ""
+    return f"; if it must reach them, run it again with hosts=[{names}], which asks the user{rule}"
 
 
 def _kernel_remarks(text: str) -> list[str]:

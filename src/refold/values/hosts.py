@@ -7,7 +7,7 @@ these of rules, `network` compares each connection with them.
 
 import ipaddress
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 from msgspec import Struct
@@ -21,6 +21,8 @@ PRESET_PREFIX = "preset:"
 DEFAULT_PORTS = (80, 443)
 MAX_NAMED_HOSTS = 50  # of one call
 _ANY_HOST = "*"
+_SHOWN_HOSTS = 10  # in a remark
+_PERMITTED_ON_REQUEST: frozenset[HostRefusal] = frozenset(("unnamed", "asked", "private"))
 _HOST_PATTERN = r"(\[[0-9a-fA-F:.]+\]|[^\s/:@\[\]]+)(?::(\d{1,5}|\*))?"
 _GITHUB_HOSTS = (
     "github.com api.github.com codeload.github.com *.githubusercontent.com ghcr.io "
@@ -186,6 +188,28 @@ def place_of(pattern: str) -> tuple[str, int]:
 def in_rule(host: str, port: int) -> str:
     """A place as a rule names it."""
     return _join_place(host, "" if port in DEFAULT_PORTS else str(port))
+
+
+def attempt_remarks(
+    attempts: Iterable[HostAttempt], advice: Callable[[str, HostAttempt], str]
+) -> list[str]:
+    """Remarks on the hosts that were reached, and on those that were refused.
+
+    `advice` returns how to permit hosts, given as strings of a list, and their first attempt.
+    """
+    every = sorted(attempts, key=lambda a: in_rule(a.host, a.port))
+    reached = dict.fromkeys(in_rule(a.host, a.port) for a in every if not a.refused)
+    remarks = [f"it reached {', '.join([*reached][:_SHOWN_HOSTS])}"] if reached else []
+    for kind in sorted({a.kind for a in every if a.refused}):
+        alike = [a for a in every if a.refused and a.kind == kind]
+        prefix = PRIVATE_PREFIX if kind == "private" else ""
+        places = [in_rule(a.host, a.port) for a in alike][:_SHOWN_HOSTS]
+        quoted = ", ".join(f'"{place}"' for place in places)
+        remark = f"refused: {quoted} ({alike[0].refused})"
+        if kind in _PERMITTED_ON_REQUEST:
+            remark += advice(", ".join(f'"{prefix}{place}"' for place in places), alike[0])
+        remarks.append(remark)
+    return remarks
 
 
 def rule_for(attempt: HostAttempt) -> str:

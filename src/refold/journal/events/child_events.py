@@ -8,7 +8,7 @@ from typing import Literal
 
 from msgspec import Raw, Struct
 
-from refold.values.display import Diff
+from refold.values.display import Diff, HostAttempt
 from refold.values.messages import ToolCall
 from refold.values.modes import HookEvent, Outcome
 from refold.values.usage import NO_LIMIT, Budget, Spent
@@ -226,6 +226,7 @@ class HookRan(Struct, frozen=True):
     notice: str = ""
     seconds: float = 0.0
     by_failure: bool = False  # it blocked because it failed
+    attempts: tuple[HostAttempt, ...] = ()  # the hosts that it reached, or tried to
 
 
 class BackgroundStarted(Struct, frozen=True):
