@@ -26,6 +26,13 @@ TypeError [ERR_INVALID_ARG_TYPE]: The "path" argument must be of type string
 
 Node.js v20.20.2
 """
+NODE_LOGGED = """Connecting to 1 source
+Fatal error: Error [ERR_UNKNOWN_BUILTIN_MODULE]: No such built-in module: node:sqlite
+    at ModuleLoader.builtinStrategy (node:internal/modules/esm/translators:391:11)
+    at async ModuleJob._link (node:internal/modules/esm/module_job:148:19) {
+  code: 'ERR_UNKNOWN_BUILTIN_MODULE'
+}
+"""
 PYTHON = """starting
 Traceback (most recent call last):
   File "/srv/x.py", line 3, in <module>
@@ -59,6 +66,8 @@ GROUP = """  + Exception Group Traceback (most recent call last):
     [
         (NODE, "Error: Cannot find module '/srv/x.js'"),
         (NODE_CODE, 'TypeError [ERR_INVALID_ARG_TYPE]: The "path" argument must be of type string'),
+        (NODE_LOGGED, "Fatal error: Error [ERR_UNKNOWN_BUILTIN_MODULE]: No such built-in module: node:sqlite"),
+        ("{\n}", "}"),
         (PYTHON, "sqlite3.OperationalError: unable to open database file"),
         (CHAINED, "ValueError: no such key"),
         (GROUP, "OSError: [Errno 30] Read-only file system: '/root/.serena'"),

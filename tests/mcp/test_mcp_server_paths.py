@@ -86,6 +86,20 @@ def test_a_path_of_the_workspace_needs_writes(user_home: Path) -> None:
     assert writer == ""
 
 
+@pytest.mark.parametrize(
+    "frame", ['  File "{own}", line 9, in x', "    at open ({own}:9:1)"]
+)
+def test_a_path_of_a_trace_is_not_the_refused_one(user_home: Path, frame: str) -> None:
+    code = user_home / "code.py"
+    code.touch()
+    config = server("serve", f"--db={user_home}/notes/x.db")
+    error = f"{frame.format(own=code)}\nunable to open database file"
+
+    advice = prepared(config, user_home).advice(error)
+
+    assert advice.startswith(f"The MCP server s may not change {user_home}/notes/x.db")
+
+
 def test_an_error_without_a_path_is_about_an_argument(user_home: Path) -> None:
     config = server("serve", f"--db={user_home}/notes/x.db")
 

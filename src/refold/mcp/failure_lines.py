@@ -5,6 +5,7 @@ exception below its trace. `transports` runs the programs of servers.
 """
 
 import re
+from itertools import pairwise
 
 _MAX_CHARS = 300
 _TRACE_LINE = re.compile(
@@ -16,6 +17,7 @@ _ERROR_LINE = re.compile(
 )
 _EXCEPTION_GROUP = re.compile(r"[\w.]*ExceptionGroup:")
 _NODE_VERSION = re.compile(r"Node\.js v\d")
+_NODE_FRAME = re.compile(r"\s+at ")
 _FRAME_MARKS = " |+-"  # what Python puts in front of an exception group's lines
 
 
@@ -32,7 +34,18 @@ def failure_line(printed: str) -> str:
         errors = (line for line in lines if _ERROR_LINE.match(line))
         if error := next(errors, ""):
             return error.strip()[:_MAX_CHARS]
+    if lines and (lines[-1].strip() == "}" or _NODE_FRAME.match(lines[-1])):
+        return _logged_node_error(lines)[:_MAX_CHARS]
     return lines[-1].strip()[:_MAX_CHARS] if lines else ""
+
+
+def _logged_node_error(lines: list[str]) -> str:
+    """Return the line above the last trace of an error that a program logged itself."""
+    error = ""
+    for line, after in pairwise(lines):
+        if _NODE_FRAME.match(after) and not _NODE_FRAME.match(line):
+            error = line.strip()
+    return error or lines[-1].strip()
 
 
 def _python_error(lines: list[str]) -> str:

@@ -11,9 +11,10 @@ import re
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, cast
 
@@ -49,7 +50,11 @@ _REGISTRY_VARIABLES = (
     "NPM_CONFIG_REGISTRY npm_config_registry PIP_INDEX_URL PIP_EXTRA_INDEX_URL UV_DEFAULT_INDEX "
     "UV_INDEX_URL UV_INDEX UV_EXTRA_INDEX_URL"
 )
-_HARMLESS_NPMRC = re.compile(r"\s*((@[^:=\s]+:)?registry|cafile|ca|strict-ssl)\s*=")
+# Registries, what the user forbids to install, and headers to build with; never a key.
+_HARMLESS_NPMRC = re.compile(
+    r"\s*((@[^:=\s]+:)?registry|cafile|ca|strict-ssl|ignore-scripts|before|min-release-age"
+    r"|legacy-peer-deps|nodedir)\s*="
+)
 _URL_PATTERN = re.compile(
     r"https?://(?:[^/\s@\"']*@)?([A-Za-z0-9.-]+|\[[0-9a-fA-F:.]+\])(:\d+)?"
 )
@@ -63,6 +68,8 @@ for file; do
   }}
 done' {new} {{}} +
 """
+_SCRIPT_ERROR = re.compile(r"(?!gyp ERR! configure|command ).*\berr(or)?\b", re.IGNORECASE)
+_GYP = re.compile(r"gyp ERR! (stack )?")
 _MAX_CONFIG_BYTES = 256 * 1024
 _MAX_REASON_CHARS = 400
 
@@ -265,7 +272,7 @@ class Installer(Struct, frozen=True):
         return self.commands(()).has(program)
 
     def _harmless_npmrc(self) -> Iterator[str]:
-        """Yield the lines of the user's .npmrc that name registries, and hold no key."""
+        """Yield the lines of the user's .npmrc that an installation needs, and no key."""
         for line in _read_text(os.path.join(self.user_home, ".npmrc")).splitlines():
             if _HARMLESS_NPMRC.match(line):
                 yield f"{line}\n"
@@ -307,6 +314,7 @@ def _examine(launch: PackageLaunch, directory: Path) -> Installation:
 def _examine_node(launch: PackageLaunch, directory: Path) -> Installation:
     modules = directory / "node_modules"
     wanted = _json(directory / "package.json").get("dependencies", {})
+    others = list[str]()
     for name in cast("dict[str, Any]", wanted):
         about = _json(modules / name / "package.json")
         programs: Any = about.get("bin") or {}
@@ -315,6 +323,7 @@ def _examine_node(launch: PackageLaunch, directory: Path) -> Installation:
         script = _choose(programs, launch.program or name.rpartition("/")[2])
         path = os.path.realpath(modules / name / script)
         if not script or not below(path, str(directory)) or not os.path.isfile(path):
+            others += sorted(programs)
             continue
         lock = _json(directory / "package-lock.json").get("packages", {})
         locked = cast("dict[str, Any]", lock).get(f"node_modules/{name}", {})
@@ -328,7 +337,7 @@ def _examine_node(launch: PackageLaunch, directory: Path) -> Installation:
             directory=str(directory),
             own=str(modules / name),
         )
-    raise BadInput(_without_program(launch))
+    raise BadInput(_without_program(launch, others))
 
 
 def _choose(programs: Mapping[str, str], wanted: str) -> str:
@@ -346,7 +355,7 @@ def _command(path: str) -> tuple[str, ...]:
 
 
 def _examine_python(launch: PackageLaunch, directory: Path) -> Installation:
-    program = directory / "venv" / "bin" / launch.program
+    program, others = directory / "venv" / "bin" / launch.program, list[str]()
     for about in sorted(
         (directory / "venv").glob("lib*/python*/site-packages/*.dist-info")
     ):
@@ -358,6 +367,8 @@ def _examine_python(launch: PackageLaunch, directory: Path) -> Installation:
             not entries.has_option("console_scripts", launch.program)
             or not program.exists()
         ):
+            if _is_package(name, launch) and entries.has_section("console_scripts"):
+                others += sorted(entries["console_scripts"])
             continue
         lines = _read_text(str(about / "RECORD")).splitlines()
         # Ignore what differs from one installation to the next.
@@ -372,12 +383,29 @@ def _examine_python(launch: PackageLaunch, directory: Path) -> Installation:
             directory=str(directory),
             own=str(about.parent),
         )
-    raise BadInput(_without_program(launch))
+    raise BadInput(_without_program(launch, others))
 
 
-def _without_program(launch: PackageLaunch) -> str:
+def _is_package(name: str, launch: PackageLaunch) -> bool:
+    """Return whether the command names this distribution, and does not only need it."""
+    names = (re.split(r"[@=<>~!;\[ ]", package)[0] for package in launch.packages)
+    return _normal(name) in map(_normal, names)
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _without_program(launch: PackageLaunch, others: Iterable[str]) -> str:
     program = f" {launch.program!r}" if launch.program else ""
-    return f"{launch.names} was installed, but has no program{program} to start"
+    why = f"{launch.names} was installed, but has no program{program} to start"
+    if not (names := sorted(set(others))):
+        return why
+    launcher = "npx -y --package" if launch.kind == "node" else "uvx --from"
+    return (
+        f"{why}: it has {', '.join(map(repr, names))}; name one, as in "
+        f"{launcher} {launch.packages[0]} {names[0]}"
+    )
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -407,6 +435,8 @@ def _reason(lines: list[str]) -> str:
     npm = [
         line.removeprefix("npm error ") for line in lines if line.startswith("npm error")
     ]
+    if "command failed" in npm:
+        return _script_reason(npm)
     for line in npm:
         if not re.match(r"(code|errno|syscall|path|command) |npm error$", line):
             return re.sub(r"^(E?\d+|network) ", "", line)
@@ -415,3 +445,20 @@ def _reason(lines: list[str]) -> str:
     if starts:
         return " ".join(lines[starts[0] : starts[0] + 4])
     return lines[-1] if lines else "it printed no reason"
+
+
+def _script_reason(npm: list[str]) -> str:
+    """Return why a package could not be built: the error that its script printed."""
+    path = next((line for line in npm if line.startswith("path ")), "")
+    package = path.rpartition("node_modules/")[2] or "a package"
+    errors = [n for n, line in enumerate(npm) if _SCRIPT_ERROR.match(line)]
+    lines = npm[errors[0] :] if errors else npm[-1:]
+    error = " ".join(_GYP.sub("", line) for line in takewhile(_is_message, lines))
+    return f"the install script of {package} failed: {error}"
+
+
+def _is_message(line: str) -> bool:
+    """Return whether the line belongs to an error, and not to its trace."""
+    return not line.startswith(
+        ("gyp ERR! stack at ", "gyp ERR! System", "gyp ERR! not ok", "at ")
+    )

@@ -23,6 +23,7 @@ _ROOT_NAMES = (
 _MAX_SEARCHED_CHARS = 20_000
 _QUOTED_PATH = re.compile(r"""['"`](/[^'"`\n]{1,4000})['"`]""")
 _BARE_PATH = re.compile(r"(?<![\w.:/~@-])(/[^\s'\"`,;:()<>]+)")
+_TRACE_FRAME = re.compile(r'^[ |+]*(File ".*", line \d+|at ).*$', re.MULTILINE)
 _REFUSED_ERROR = re.compile(
     r"EROFS|EACCES|EPERM|read-only file system|permission denied|attempt to write a readonly "
     r"database|unable to open database|operation not permitted|os error (30|13)\b",
@@ -84,7 +85,7 @@ class PreparedServer(Struct, frozen=True):
 
     def advice(self, error: str) -> str:
         """Return advice on the path in the error if the server may not use it."""
-        text = error[-_MAX_SEARCHED_CHARS:]
+        text = _TRACE_FRAME.sub("", error[-_MAX_SEARCHED_CHARS:])
         if self.config.transport != "stdio":
             return ""
         refused, missing = _REFUSED_ERROR.search(text), _MISSING_ERROR.search(text)
