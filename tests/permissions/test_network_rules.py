@@ -267,3 +267,62 @@ def test_a_denied_host_stays_denied_where_a_setting_gives_every_host() -> None:
     assert decision.confines.hosts is not None
     assert decision.confines.hosts.bars("bad.example")
     assert judge(made, "bash(make *)").confines.hosts is None
+
+
+@pytest.mark.parametrize(
+    ("command", "host"),
+    [
+        ("git push origin main", "git.example.org"),
+        ("git add -A && git commit -m x && git push", "git.example.org"),
+        ("git clone https://api.example.org/x.git", "api.example.org"),
+        ("curl -s https://api.example.org/x | head", "api.example.org"),
+        ("pip install x", "pypi.org"),
+        (
+            "source .venv/bin/activate && python -m pip install -r requirements.txt",
+            "pypi.org",
+        ),
+        ("npm ci && npm test", "registry.npmjs.org"),
+    ],
+)
+def test_a_command_that_needs_the_network_is_asked_once_with_its_hosts(
+    command: str, host: str
+) -> None:
+    facts = here(git_urls=lambda: ("https://git.example.org/x.git",))
+    access = Access("bash", Effect.RUN, command)
+
+    found = judge(access, facts=facts)
+
+    assert (found.verdict, found.confines.network) == ("ask", True)
+    assert host in found.reason
+    assert host in (found.confines.hosts or ReachableHosts()).allowed
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git push origin main",  # its remotes are directories, or reached by ssh
+        "git commit -m 'pip install x'", "rm curl https://api.example.org", "npm test",
+        "python -m http.server & curl -s http://localhost:8000", "curl http://127.0.0.1:3000/x",
+        "pip --version; rm x", "curl \"https://$HOST/x\"", "make deploy",
+    ],
+)  # fmt: skip
+def test_a_question_does_not_offer_a_network_that_no_known_host_needs(command: str) -> None:
+    found = judge(Access("bash", Effect.RUN, command))
+
+    assert (found.verdict, found.confines.network) == ("ask", False)
+
+
+def test_a_needed_network_changes_no_verdict() -> None:
+    access = Access("bash", Effect.RUN, "pip install x")
+
+    assert judge(access, mode="sandbox").confines.network is False
+    assert judge(access, mode="sandbox").verdict == "allow"
+    assert judge(access, mode="plan").verdict == "deny"
+    assert judge(access, "bash").confines.network is False
+    assert judge(access, "deny net(pypi.org)").verdict == "ask"
+    assert judge(access, "deny bash").verdict == "deny"
+    assert (
+        judge(access, facts=replace(here(), filters_hosts=False)).confines.network is False
+    )
+    covered = judge(access, "bash", "net(preset:pypi)")
+    assert (covered.verdict, covered.confines.hosts) == ("allow", ReachableHosts(PYPI))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from refold.app.app import App, workspace_of
 from refold.app.workspace import check_tools
@@ -239,6 +240,7 @@ def rules_to_offer(
         about = describe_access(tool, tool.parse(whole_call.arguments), facts)
         sets = (*((rule,) for rule in offers(about, facts)), rule_set(about, facts))
         asked = judge(about, policy_context, view).confines
+        about = replace(about, network=about.network or asked.network)
         return [
             rules
             for group in sets

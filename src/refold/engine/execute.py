@@ -181,7 +181,7 @@ async def _execute(
         decision = judge(access, world, record.view, above=above, by=known)
     if end := denial(whole.id, decision):
         return end
-    running.outside = tool.outside or access.network
+    running.outside = tool.outside or access.network or decision.confines.network
     own = _call_dependencies(open_call, files, decision, running, world)
     try:
         end = await _with_new_problems(

@@ -15,6 +15,7 @@ from refold.permissions.network_hosts import (
     NetworkRules,
     hosts_of_command,
     in_words,
+    needs_network,
     network_rules,
     reachable_hosts,
 )
@@ -94,6 +95,21 @@ class _Command(Struct, frozen=True):
 def decide_command(
     access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts
 ) -> Decision:
+    """Decide, with a network if the command is known to need one and the verdict stays.
+
+    A yes to `git push` without a network would only lead to the next question.
+    """
+    decision = _decide(access, mode, rules, facts)
+    if access.network or decision.verdict == "deny" or not facts.filters_hosts:
+        return decision
+    if not needs_network(running(access.subject), facts):
+        return decision
+    online = _decide(structs.replace(access, network=True), mode, rules, facts)
+    same = online.verdict == decision.verdict and online.confines.hosts is not None
+    return online if same else decision
+
+
+def _decide(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> Decision:
     command = _examine(access, rules, facts)
     confines = _confines(command, mode, facts)
     decision = (

@@ -32,7 +32,7 @@ from refold.values.hosts import (
     without_barred,
 )
 from refold.values.modes import Mode, Verdict
-from refold.values.web_address import web_address
+from refold.values.web_address import is_inside_name, web_address
 
 _URL_PATTERN = r"https?://[^\s'\"<>|;()]+"
 _USER_PATTERN = r"(?<=:)//[^/?#]*@"
@@ -71,6 +71,24 @@ _FLAGS_OF_FETCHERS = {
         "no-check-certificate no-clobber no-directories no-host-directories no-parent no-verbose "
         "page-requisites quiet recursive server-response show-progress spider timestamping verbose",
     ),
+}
+# These do nothing useful without a network, with one of these words first; "": always.
+_ONLINE_COMMANDS = {
+    name: words.split() or [""]
+    for names, words in {
+        "git": "push pull fetch clone ls-remote",
+        "pip pip3 pipx": "install download wheel",
+        "uv": "add sync lock pip",
+        "poetry pdm": "add install update lock publish",
+        "npm pnpm yarn bun": "install i ci add update up upgrade publish outdated audit view info",
+        "cargo": "add fetch install publish update search",
+        "go": "get install mod",
+        "gem bundle composer mix": "install require update deps.get",
+        "apt apt-get": "install update upgrade",
+        "curl wget": "",
+        "gh glab": "",
+    }.items()
+    for name in names.split()
 }
 _PYTHON_NAME = re.compile(r"python[0-9.]*")
 
@@ -131,6 +149,16 @@ def hosts_of_command(
     return tuple(dict.fromkeys(wanted))[:MAX_NAMED_HOSTS]
 
 
+def needs_network(nested: NestedCommands, facts: Facts) -> bool:
+    """Whether it would fail without a network, and hosts outside are known that it needs."""
+    return any(
+        not is_inside_name(place_of(pattern)[0])
+        for words in nested.commands
+        if words and _is_online(words)
+        for pattern in _in_commands((words,), facts)
+    )
+
+
 def reachable_hosts(
     verdict: Verdict, mode: Mode, named: Sequence[str], rules: NetworkRules
 ) -> ReachableHosts | None:
@@ -180,6 +208,21 @@ def _patterns(rules: Sequence[Rule], verdict: Verdict) -> tuple[str, ...]:
     return expand_all(rule.pattern for rule in rules if rule.verdict == verdict)
 
 
+def _is_online(words: Sequence[Word]) -> bool:
+    name, values = _name_and_values(words)
+    first = next((value for value in values[1:] if not _is_option(value)), "")
+    wanted = _ONLINE_COMMANDS.get(name, ())
+    return "" in wanted or first in wanted
+
+
+def _name_and_values(words: Sequence[Word]) -> tuple[str, Sequence[str]]:
+    """The program and its words; of `python -m pip`, those of pip."""
+    name, values = name_of(tuple(words)), [word.value for word in words]
+    if _PYTHON_NAME.fullmatch(name) and values[1:2] == ["-m"]:
+        return "".join(values[2:3]), values[2:]
+    return name, values
+
+
 def _in_commands(commands: Sequence[tuple[Word, ...]], facts: Facts) -> Iterator[str]:
     # Each command is also there without its first options, whose values then look like URLs.
     spelled = [[word.value for word in words] for words in commands]
@@ -188,9 +231,7 @@ def _in_commands(commands: Sequence[tuple[Word, ...]], facts: Facts) -> Iterator
     for words in commands:
         if not words:
             continue
-        name, values = name_of(words), [word.value for word in words]
-        if _PYTHON_NAME.fullmatch(name) and values[1:2] == ["-m"]:
-            name = "".join(values[2:3])
+        name, values = _name_and_values(words)
         if preset := _REGISTRY_HOSTS.get(name):
             yield from HOST_PRESETS[preset]
         if name == "git":
