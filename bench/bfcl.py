@@ -75,7 +75,7 @@ def questions(wheel: Path, category: str, most: int) -> Iterator[Question]:
 
 
 def is_right(question: Question, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> bool:
-    """Is it the one expected call, or none where none is right?"""
+    """Whether it is the one expected call, or none where none is right."""
     if not question.accepted:
         return not calls
     if len(calls) != 1:
@@ -125,7 +125,8 @@ def _same(given: Any, accepted: Any) -> bool:
 
 
 def _fits(given: Mapping[str, Any], accepted: Mapping[str, list[Any]]) -> bool:
-    """Has each key one of its accepted values? One that may be missing has "" among them."""
+    """Whether each key has one of its accepted values. One that may be missing has "" among
+    them."""
     if given.keys() - accepted.keys():
         return False
     return all(
@@ -181,7 +182,7 @@ class Counted(Struct, frozen=True):
 async def count(
     provider: Provider, model: str, category: str, asked: Iterable[Question]
 ) -> Counted:
-    """Ask all questions; each is told on stderr, since a slow model takes minutes."""
+    """Ask all questions; each is reported on stderr, since a slow model takes minutes."""
     right = tried = 0
     began = time.monotonic()
     for question in asked:

@@ -49,7 +49,7 @@ async def looked(root: Path, store: Path, times: int) -> list[tuple[str, ...]]:
     back = list[float]()
     for n in range(times):
         status.append(timed_status(root))
-        await took(kept)  # sees what was brought back
+        await took(kept)  # sees what was restored
         nothing.append(await took(kept))
         before = await kept.take()
         (root / "d1" / "s1" / "f1.py").write_text(f"changed {n}\n")

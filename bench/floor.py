@@ -1,7 +1,8 @@
-"""The least an agent can cost in Python: standard library only, nothing kept, nobody asked.
+"""The least an agent can cost in Python: standard library only, nothing stored, no
+questions.
 
 It is what refold is measured against. It speaks OpenAI Chat with streaming, has one tool,
-and believes whatever it is told. Usage: OPENAI_BASE_URL=… python bench/floor.py PROMPT
+and believes all that it reads. Usage: OPENAI_BASE_URL=… python bench/floor.py PROMPT
 """
 
 import http.client

@@ -179,7 +179,7 @@ def _of_keys(took: Sequence[float]) -> str:
 
 
 def _long_session(here: Path, blocks: int) -> int:
-    """Keep a session with so many blocks at least. How many it has comes back."""
+    """Store a session with at least `blocks` blocks. Return how many it has."""
     work = here / "work"
     work.mkdir(exist_ok=True)
     events = blocks * 2

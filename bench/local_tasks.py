@@ -4,8 +4,8 @@
 
 HOW is `schema` (as refold speaks to it: every answer is held to a schema), `text` (the
 text protocol over plain chat, with the model's own template), `auto` (the same, but the
-model has to show the need first) or `native` (the server's own tool calls, with a
-template that makes it hear what this model writes).
+model has to show the need first) or `native` (the server's own tool calls, with a template
+that fits what this model writes).
 
 Each task has a directory of its own and is judged by what is on the disk afterwards,
 or by what the answer says. A task that loses something that was there and was to stay
@@ -240,7 +240,7 @@ class Steady(Http):
 async def speaking(
     model: LocalModel, models: Path, calls: Tools
 ) -> AsyncGenerator[Provider, None]:
-    """A real model behind the plain Chat wire, with tools told in text or natively."""
+    """A real model behind the plain Chat wire, with tools described in text or natively."""
     template = TEMPLATE.read_text() if calls == "native" else ""
     with tempfile.TemporaryDirectory(prefix="refold-model-") as logs:
         how = Serving(keep=1.0, template=template)
@@ -261,7 +261,7 @@ async def speaking(
 
 
 class Limited:
-    """A small model may go on for ever: every answer has an end here."""
+    """A small model may never stop: every answer has a limit here."""
 
     def __init__(self, inner: Provider) -> None:
         self._inner = inner

@@ -93,7 +93,7 @@ async def whole_body(head: bytes, reader: asyncio.StreamReader) -> bytes:
 
 
 def plain(path: bytes) -> bytes:
-    """What a client gets that only looks around, at /v1/models for example."""
+    """The answer to a GET request, of /v1/models for example."""
     if path.endswith(b"/models"):
         return document(
             b"200 OK", {"object": "list", "data": [{"id": MODEL, "object": "model"}]}

@@ -70,7 +70,8 @@ def streamed(directory: Path, letters: int, path: str) -> dict[str, float]:
 
 
 def opened(directory: Path, blocks: int, path: str) -> tuple[float, float, float]:
-    """Seconds until so many blocks are shown, CPU of that, and seconds of the slowest key."""
+    """Seconds until `blocks` blocks are shown, CPU of that, and seconds of the slowest
+    key."""
     skin = "user" if path == "/" else "developer"
     with _page(directory, {"text": "Hello."}, path) as page:
         session = _measured(page)

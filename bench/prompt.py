@@ -57,7 +57,7 @@ def once(arguments: tuple[str, ...], sources: Path | None = None) -> float:
             "TMPDIR": home,
             "LANG": "C.UTF-8",
             "TERM": "xterm-256color",
-            "PROMPT_TOOLKIT_NO_CPR": "1",  # nobody here says where the cursor is
+            "PROMPT_TOOLKIT_NO_CPR": "1",  # no terminal here reports where the cursor is
             "OPENAI_API_KEY": "sk-nobody",
             **({"PYTHONPATH": str(sources)} if sources else {}),
         }

@@ -96,7 +96,7 @@ def ask(question: Question, way: str, folder: Path, model: str) -> Mapping[str, 
 
 
 def _read(home: Path) -> int:
-    """Tokens that all models were told, by what was set aside for each call."""
+    """Tokens that all models read, by what was reserved for each call."""
     told = 0
     for journal in home.rglob("events.jsonl"):
         for entry, _ in codec.decode(journal.read_bytes().splitlines()):

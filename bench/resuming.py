@@ -105,7 +105,7 @@ def until(shown: bytes, terminal: int) -> None:
             if not select.select([terminal], [], [], LONGEST)[0]:
                 raise TimeoutError
             printed += os.read(terminal, 65_536)
-        except OSError as error:  # late, or the program has ended
+        except OSError as error:  # late, or the program has exited
             missing = f"{shown!r} never came after {printed[-500:]!r}"
             raise RuntimeError(missing) from error
 
@@ -123,7 +123,7 @@ def session(work: Path, events: int) -> Iterator[Entry]:
 
 
 def in_turns(entries: Sequence[Entry]) -> Iterator[Entry]:
-    """The same, but after so many answers a turn ends and another begins."""
+    """The same, but after this number of answers a turn ends and another begins."""
     seq, steps = count(1), 0
     for each in entries:
         steps += isinstance(each.event, ModelAsked)

@@ -28,7 +28,7 @@ PROMPT = (
 class Agent:
     """A command to be measured. `{prompt}` and `{steps}` are filled in.
 
-    `last` is the shell command by which it wants to be told that it may end.
+    `last` is the shell command that allows it to end.
     """
 
     name: str
@@ -64,7 +64,7 @@ def agents(peers: bool = False) -> list[Agent]:
         line = (
             f"{refold} -p {{prompt}} -m openai-chat/mock-model --yolo --max-turns {{steps}}"
         )
-        # Nobody knows the price of the model, and 2,000 steps are many tokens.
+        # The price of the model is unknown, and 2,000 steps are many tokens.
         unbounded = (("REFOLD_BUDGET__TOKENS", "0"), ("REFOLD_BUDGET__DOLLARS", "0"))
         open_ = (*unbounded, ("REFOLD_SANDBOX__PROFILE", "off"))
         found.append(Agent("refold", tuple(line.split(" ")), unbounded))
@@ -119,7 +119,7 @@ def watch(agent: Agent, turns: int, port: int, here: Path, limit: float) -> Run:
     command = [part.format(prompt=PROMPT, steps=turns + 10) for part in agent.command]
     with (here / "said").open("w+b") as said:
         began = time.monotonic()
-        # A run is ended by its own pid; `wait4` tells the memory of it and its children.
+        # A run is killed by its own pid; `wait4` returns the memory of it and its children.
         process = subprocess.Popen(
             command,
             cwd=work,

@@ -1,4 +1,4 @@
-"""Thousands of sessions: how long it takes to index, list and search them, and to go on.
+"""Thousands of sessions: how long it takes to index, list and search them, and to resume.
 
 Usage: python -m bench.sessions [--sessions 5000] [--steps 12] [--runs 5]
 """

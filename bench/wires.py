@@ -2,7 +2,7 @@
 
 The stream is one that our mocks write, the same bytes for all. Ours is bytes to deltas
 to an answer, without the network; bare is splitting lines and decoding each event, with
-the standard library and with msgspec, into what anybody would have to look into next.
+the standard library and with msgspec, into what any client would read next.
 
 Usage: python -m bench.wires [-n 10] [--events 20000]
 """

@@ -1,9 +1,9 @@
 """A day of work of 60 calls, played by a script: which of them ask, in each mode.
 
 The calls are what a coding agent does all day in a small Python project: it reads,
-edits, tests, commits, installs a dependency, tries a server, and asks for four things
-that nobody should run unseen. All of it is real but the model: files, commands, a
-package index and a git server on the loopback. A person says yes, and no to those four.
+edits, tests, commits, installs a dependency, tries a server, and asks for four things that
+should not run unseen. All of it is real but the model: files, commands, a package index and
+a git server on the loopback. A person says yes, and no to those four.
 
 Usage: python -m bench.working_day [--mode sandbox]
 """
@@ -167,7 +167,7 @@ TURNS = (MORNING, NOON, AFTERNOON, EVENING)
 
 
 class Day(Struct, frozen=True):
-    """What came of it: the calls that asked, and what the tools said, in their order."""
+    """The outcome: the calls that asked, and what the tools said, in their order."""
 
     asked: tuple[str, ...]
     results: tuple[str, ...]
@@ -315,7 +315,7 @@ _FILES = {
 
 @contextlib.contextmanager
 def _index(home: Path) -> Generator[str]:
-    """A package index with one package, and a script that nobody should run."""
+    """A package index with one package, and a script that should not run."""
     root = home / "index"
     package = root / "simple/tinymoney"
     package.mkdir(parents=True)

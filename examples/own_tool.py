@@ -1,4 +1,4 @@
-"""A tool is a function: its docstring and parameters are what the model is told."""
+"""A tool is a function: its docstring and parameters are what the model reads."""
 
 from collections.abc import Mapping
 

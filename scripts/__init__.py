@@ -1,1 +1,1 @@
-"""What the Makefile calls. Programs for whoever works on refold, not part of it."""
+"""What the Makefile calls. Programs for developers of refold, not part of it."""

@@ -1,7 +1,7 @@
 """Record the session that the README shows: `python -m scripts.session_picture SESSION.cast`.
 
 refold really runs, in a terminal of 80 columns, with responses from a script. The recording is an
-asciicast; svg-term makes the picture of it:
+asciicast; svg-term draws it:
 
     npx svg-term-cli@2.1.1 --in SESSION.cast --out docs/images/session.svg --window --no-cursor
 """
@@ -17,7 +17,7 @@ import pexpect
 
 COLUMNS, ROWS = 80, 20
 MAX_IDLE_SECONDS = 1.2  # longer pauses of the recording are cut
-END_SECONDS = 4.0  # the last screen stands before the picture begins again
+END_SECONDS = 4.0  # the last screen stands before the animation begins again
 FILES = {
     "greet.py": 'def greet(name):\n    return "hello"\n',
     "test_greet.py": "import unittest\n\nfrom greet import greet\n\n\n"

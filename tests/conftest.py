@@ -29,7 +29,7 @@ FOREIGN_NAMES = {
     "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy",
     "EDITOR", "VISUAL", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES",
 }  # fmt: skip
-# What decides how the tests themselves are run is not the tested program's business.
+# Variables for the test run itself are hidden from the tested program.
 OURS = {"REFOLD_REQUIRE_PEERS", "REFOLD_PEERS"}
 
 
@@ -51,7 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What is collected is no garbage: it is not looked through again and again."""
+    """Collected tests are not garbage: the collector need not scan them again and again."""
     gc.disable()
     try:
         return (yield)

@@ -1,14 +1,17 @@
-"""What users read is written in the words of the field: documents, help and messages.
+"""All prose is written in the words of the field: one list of phrases, for every kind of text.
 
 Each phrase below was used once and not understood: it is a word of our own, or of another
-language, for something that has a name. Checked are prose, the generated tables of
-settings, the help of every command, the manual page, and the text of errors, findings and
-notices wherever the source makes one; not code, output of programs, or tables generated
-from other sources.
+language, for something that has a name. Read are the documents, the generated tables of
+settings, the help of every command, the manual page, the texts that the source shows to
+users and models, and the docstrings and comments of all Python files. Not read are code,
+output of programs, tables generated from other sources, and the strings of tests.
 """
 
 import ast
+import inspect
+import io
 import re
+import tokenize
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
@@ -22,30 +25,31 @@ ROOT = Path(__file__).parents[1]
 PAGES = sorted(
     [ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md",
      ROOT / "AGENTS.md", ROOT / "ARCHITECTURE.md", *ROOT.glob("docs/*.md"),
-     *ROOT.glob("docs/decisions/*.md")]
+     *ROOT.glob("docs/decisions/*.md"), *ROOT.glob("changelog.d/*.md")]
 )  # fmt: skip
+FOLDERS = ("src/refold", "tests", "bench", "scripts", "examples")
 
 # A pattern of what is not to be written, and what to write.
 BANNED = {
     r"(the|a|its|this|whole|longer|shorter) talks?": "conversation",
     r"(tell|tells|told|made) (\w+ )*shorter": "compact",
-    r"so (full|many|much|far) (is|are|that|before|of)": "a number with its unit",
+    r"so (full|many|much|far) (is|are|that|before|of)|so many": "a number with its unit",
     r"what fills (the|a) (model's )?window": "context usage",
-    r"only looks?|looks? only|what looks|more than a look(ing)?": "read-only",
+    r"only looks?|looks? only|what looks(?! like)|more than a look(ing)?": "read-only",
     r"unasked": "without asking",
     r"who works": "agent",
-    r"child(ren)?": "subagent",
-    r"go(es)? on with|going on|goes on in": "resume, continue",
+    r"go(es)? on|went on|gone on|going on": "continue, resume, happen",
     r"tak(e|es|en) up": "resume",
     r"tak(e|es|en) down": "checkpoint, snapshot, record",
-    r"br(ing|ings|ought) (\w+ )?back|taken? back": "restore, undo",
-    r"kept back|kept in": "sandboxed",
+    r"br(ing|ings|ought) (\w+ )?back|taken? back": "restore, undo, erase",
+    r"kept back|kept in": "sandboxed, stored in",
     r"beside the (talk|conversation|keys)": "in the background, outside of",
-    r"some(body|one)( else)?|nobody": "the role: the user, another program, only you",
+    r"(some|no|any)(body|one)( else)?": "the role: the user, another program, only you",
+    r"whoever": "the role: the caller, the process that",
     r"heed(s|ed)?": "follow, apply",
     r"mend(s|ed)?": "fix, repair",
     r"and (its|their) (kin|like)": "similar, and the like",
-    r"pens?": "lock",
+    r"pens?|purses?|ledgers?": "lock, grant, journal writer",
     r"walls?|doors?|halls?|cellar|outfit": "sandbox, client, and so on",
     r"business": "who does it, as a verb",
     r"letters that (nobody|cannot)": "invisible characters",
@@ -53,9 +57,22 @@ BANNED = {
     r"(?<!there\s)is no(?! longer| more| one)": "is not a",
     r"(do|does so|counts?|is|are) no more": "no longer",
     r"as they go over the wire|as it came": "as sent, unchanged",
-    r"as it (stands|should be)": "valid, correct",
-    r"(is|are) said (in|at|on|so)": "is reported",
+    r"as it (stands|should be)": "valid, correct, current",
+    r"(is|are|was|were|be|been) said|what was said": "reported, sent, named; messages",
+    r"told": "informed, passed, reported; reads, receives",
+    r"hears?|heard|unheard": "receives, is notified, listens",
+    r"makes? no sense": "is invalid",
+    r"(is|are|was|were|be|been) whole": "is intact, is complete",
+    r"anew": "again",
+    r"(is|are|was|were) to be": "must be, should be, will be",
+    r"such as (is|are|was|were|can|cannot|has|have)": "one that",
+    r"as far as is": "if known",
+    r"(process|program|server|worker)(s|es)? (that )?(has |have |had )?ended": "exited",
+    r"(is|are|was|were|be|been) ended": "is stopped, is killed",
+    r"c[ao]mes? of (it|them|this|that|what)": "the result",
 }
+# What users read has no word for a subagent but this; the source says `child`.
+BANNED_FOR_USERS = BANNED | {r"child(ren)?": "subagent"}
 FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 INDENTED = re.compile(r"^    .*$", re.MULTILINE)
 GENERATED = re.compile(r"<!-- generated: (?!settings).*?<!-- end -->", re.DOTALL)
@@ -65,16 +82,23 @@ def prose(page: str) -> str:
     """A page without code and the targets of its links; all else is on its line."""
     for left_out in (FENCED, GENERATED, INDENTED):
         page = left_out.sub(lambda found: "\n" * found[0].count("\n"), page)
-    return re.sub(r"`[^`\n]*`|\]\([^)]*\)|^ +", "", page, flags=re.MULTILINE)
+    return page
 
 
-def banned(page: str) -> list[str]:
-    """Each banned phrase of a page, with its line and what to write instead."""
-    text = prose(page)
+def banned(
+    text: str, phrases: dict[str, str] = BANNED_FOR_USERS, first: int = 1
+) -> list[str]:
+    """Each banned phrase of a text, with its line and what to write instead.
+
+    Text in code marks, targets of links and indentation do not count. `first` is the
+    number of the first line.
+    """
+    text = re.sub(r"^ +", "", text, flags=re.MULTILINE)
+    text = re.sub(r"``?[^`]+``?|\]\([^)]*\)", lambda m: "`" + "\n" * m[0].count("\n"), text)
     found = [
-        (text.count("\n", 0, each.start()) + 1, each[0], instead)
-        for pattern, instead in BANNED.items()
-        for each in re.finditer(
+        (text.count("\n", 0, match.start()) + first, match[0], instead)
+        for pattern, instead in phrases.items()
+        for match in re.finditer(
             rf"\b(?:{pattern})(?!\w)".replace(" ", r"\s+"), text, re.IGNORECASE
         )
     ]
@@ -82,14 +106,14 @@ def banned(page: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_document_uses_no_word_that_readers_did_not_understand(page: Path) -> None:
-    assert banned(page.read_text(encoding="utf-8")) == []
+def test_a_document_has_no_banned_phrase(page: Path) -> None:
+    assert banned(prose(page.read_text(encoding="utf-8"))) == []
 
 
 def test_a_banned_phrase_in_prose_is_found_and_one_in_code_is_not() -> None:
     page = "# Page\n\n```\nthe talk\n```\nIt runs unasked.\n`unasked`, and the\ntalk too.\n"
 
-    assert banned(page) == [
+    assert banned(prose(page)) == [
         "line 6: 'unasked': write 'without asking'",
         "line 7: 'the\\ntalk': write 'conversation'",
     ]
@@ -107,17 +131,96 @@ def help_texts() -> dict[str, str]:
     return found
 
 
-def test_help_uses_no_word_that_readers_did_not_understand() -> None:
+def test_help_has_no_banned_phrase() -> None:
     texts = {name: text.replace("root/child-1", "") for name, text in help_texts().items()}
     wrong = {name: banned(text) for name, text in texts.items()}
 
     assert {name: found for name, found in wrong.items() if found} == {}
 
 
-def test_the_manual_page_uses_no_word_that_readers_did_not_understand() -> None:
+def test_the_manual_page_has_no_banned_phrase() -> None:
     page = (ROOT / "docs/refold.1").read_text(encoding="utf-8").replace("\\-", "-")
 
-    assert banned(re.sub(r"--[a-z-]+|child-1", "", page)) == []
+    assert banned(prose(re.sub(r"--[a-z-]+|child-1", "", page))) == []
+
+
+def modules(folder: str) -> list[Path]:
+    """Python files, without scripts of skills, which have words of their own."""
+    files = sorted((ROOT / folder).rglob("*.py"))
+    return [path for path in files if "shipped" not in path.parts]
+
+
+def docstrings(tree: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
+    """Each docstring of a module without its code, with the line where it begins."""
+    for node in tree:
+        match node:
+            case ast.Expr(ast.Constant(value=str(text))):
+                yield node.lineno, INDENTED.sub("", inspect.cleandoc(text))
+            case _:
+                pass
+
+
+def comments(source: str) -> Iterator[tuple[int, str]]:
+    """Each comment with its line; lines of comments that follow each other are one."""
+    lines, block = source.splitlines(), list[str]()
+    first = last = 0
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type != tokenize.COMMENT:
+            continue
+        line, column = token.start
+        alone = not lines[line - 1][:column].strip()
+        if block and not (alone and line == last + 1):
+            yield first, "\n".join(block)
+            block.clear()
+        if not block:
+            first = line
+        block.append(token.string.lstrip("#: "))
+        last = line if alone else 0
+    if block:
+        yield first, "\n".join(block)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_docstrings_and_comments_have_no_banned_phrase(folder: str) -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}: {found}"
+        for path in modules(folder)
+        for texts in (docstrings(nodes(path)), comments(path.read_text(encoding="utf-8")))
+        for first, text in texts
+        for found in banned(text, BANNED, first)
+    ]
+
+    assert wrong == []
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_docstring_states_and_does_not_ask(folder: str) -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in modules(folder)
+        for line, text in docstrings(nodes(path))
+        if re.split(r"(?<=[.?!])\s", text.strip(), maxsplit=1)[0].endswith("?")
+    ]
+
+    assert wrong == []
+
+
+def test_a_banned_phrase_in_a_docstring_or_comment_is_found_with_its_line() -> None:
+    source = (
+        'class A:\n    """That is nobody\'s business; `pen` is\n    a talk."""\n'
+        "    x = 1  # the\n    # last of\n    # the\n    # talk\n"
+    )
+    found = [
+        phrase
+        for texts in (docstrings(ast.walk(ast.parse(source))), comments(source))
+        for first, text in texts
+        for phrase in banned(text, BANNED, first)
+    ]
+
+    assert [line.split(": write")[0] for line in found] == [
+        "line 2: 'business'", "line 2: 'nobody'", "line 3: 'a talk'",
+        "line 6: 'the\\ntalk'",
+    ]  # fmt: skip
 
 
 # What is called with a sentence for the user: every error of ours, and these.
@@ -141,40 +244,13 @@ def sentences(call: ast.Call) -> Iterator[tuple[int, str]]:
                 left += ast.iter_child_nodes(other)
 
 
-def messages(tree: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
-    """Each sentence for the user that a module holds, with its line."""
+def shown_texts(tree: Collection[ast.AST]) -> Iterator[tuple[int, str]]:
+    """What users and models may read: messages, and each text of four words or more."""
+    left_out = {id(node.value) for node in tree if isinstance(node, ast.Expr)}
     for node in tree:
         match node:
             case ast.Call(ast.Name(name) | ast.Attribute(attr=name)) if name in SAYS:
                 yield from sentences(node)
-            case _:
-                pass
-
-
-def test_messages_use_no_word_that_readers_did_not_understand() -> None:
-    wrong = [
-        f"{path.relative_to(ROOT)}:{line}: {text!r}: {found}"
-        for path in sorted((ROOT / "src/refold").rglob("*.py"))
-        if "shipped" not in path.parts  # scripts of skills, with words of their own
-        for line, text in messages(nodes(path))
-        if (found := banned(re.sub(r"child-(\d|N)", "", text)))
-    ]
-
-    assert wrong == []
-
-
-NO_SENTENCES = {
-    "permissions/shell/git_read_only.py",  # options of git
-    "journal/catalogue/database.py",  # SQL
-    "provider/images.py",  # what servers say
-}
-
-
-def longer_texts(tree: Collection[ast.AST]) -> Iterator[tuple[int, str]]:
-    """Each text of four words or more that is not a docstring, with its line."""
-    left_out = {id(node.value) for node in tree if isinstance(node, ast.Expr)}
-    for node in tree:
-        match node:
             case ast.Constant(value=str(text)) if id(node) not in left_out:
                 if len(text.split()) > 3:
                     yield node.lineno, text
@@ -182,92 +258,41 @@ def longer_texts(tree: Collection[ast.AST]) -> Iterator[tuple[int, str]]:
                 pass
 
 
-def test_other_texts_use_no_word_that_readers_did_not_understand() -> None:
-    """Rows of tables, templates, and what is told to a model."""
-    wrong = [
+NO_SENTENCES = {
+    "permissions/shell/git_read_only.py",  # options of git
+    "journal/catalogue/database.py",  # SQL
+    "provider/images.py",  # what servers say
+    "memory/function_words.py",  # words of users
+    "memory/distil.py",  # words of users
+    "place/spawn.py",  # a script
+}
+
+
+def test_texts_that_are_shown_have_no_banned_phrase() -> None:
+    wrong = {
         f"{name}:{line}: {text!r}: {found}"
-        for path in sorted((ROOT / "src/refold").rglob("*.py"))
-        if "shipped" not in path.parts
+        for path in modules("src/refold")
         if (name := str(path.relative_to(ROOT / "src/refold"))) not in NO_SENTENCES
-        for line, text in longer_texts(nodes(path))
+        for line, text in shown_texts(nodes(path))
         if (found := banned(re.sub(r"child-(\d|N)|<child[^>]*>", "", text)))
-    ]
+    }
 
-    assert wrong == []
+    assert wrong == set()
 
 
-def test_a_banned_phrase_in_another_text_is_found_and_one_in_a_docstring_is_not() -> None:
+def test_a_banned_phrase_in_a_shown_text_is_found_and_one_in_a_docstring_is_not() -> None:
     source = '"""The talk of these people."""\nROWS = {"a": ("it is", "all of the talk")}\n'
 
-    assert [text for _, text in longer_texts([*ast.walk(ast.parse(source))])] == [
+    assert [text for _, text in shown_texts([*ast.walk(ast.parse(source))])] == [
         "all of the talk"
     ]
 
 
-def test_a_banned_phrase_in_a_message_is_found() -> None:
+def test_a_banned_phrase_in_a_short_message_is_found() -> None:
     source = 'raise errors.BadInput(f"{x} " f"is {y or \'nobody\'}: mend it" + "the talk")'
 
-    found = [banned(text) for _, text in messages(ast.walk(ast.parse(source)))]
+    found = [banned(text) for _, text in shown_texts([*ast.walk(ast.parse(source))])]
 
     assert {phrase.split("'")[1] for each in found for phrase in each} == {
         "nobody", "mend", "the talk",
-    }  # fmt: skip
-
-
-# Words that once stood for something else in the source, and what to write in docstrings.
-IN_DOCSTRINGS = {
-    r"business": "who does it, as a verb",
-    r"(the|a) talks?": "conversation",
-    r"(tell|tells|told|made) (\w+ )*shorter": "compact",
-    r"pens?|purses?|ledgers?": "lock, grant, journal writer",
-    r"some(body|one)|(no|any)body": "the role: the user, another process, the reader",
-    r"unasked": "without asking",
-    r"mend(s|ed)?|heed(s|ed)?": "repair, follow",
-    r"who works": "the agent",
-}
-
-
-def docstrings(tree: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
-    """Each docstring of a module, with the line where it begins."""
-    for node in tree:
-        if isinstance(
-            node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-        ):
-            match node.body[:1]:
-                case [ast.Expr(ast.Constant(value=str(text)))]:
-                    yield node.body[0].lineno, text
-                case _:
-                    pass
-
-
-def riddles(tree: Iterable[ast.AST]) -> list[str]:
-    """Each word of `IN_DOCSTRINGS` in a docstring, with its line; not in code marks."""
-    return [
-        f"{line}: {found[0]!r}: write {instead!r}"
-        for line, text in docstrings(tree)
-        for pattern, instead in IN_DOCSTRINGS.items()
-        for found in re.finditer(
-            rf"\b(?:{pattern})\b".replace(" ", r"\s+"),
-            re.sub(r"`[^`\n]*`", "", text),
-            re.IGNORECASE,
-        )
-    ]
-
-
-def test_docstrings_use_no_word_that_readers_did_not_understand() -> None:
-    wrong = [
-        f"{path.relative_to(ROOT)}:{found}"
-        for path in sorted((ROOT / "src/refold").rglob("*.py"))
-        if "shipped" not in path.parts
-        for found in riddles(nodes(path))
-    ]
-
-    assert wrong == []
-
-
-def test_a_riddle_in_a_docstring_is_found_and_one_in_code_marks_is_not() -> None:
-    source = 'class A:\n    """That is nobody\'s business; `pen` is\n    a talk."""\n'
-
-    assert {found.split("'")[1] for found in riddles(ast.walk(ast.parse(source)))} == {
-        "nobody", "business", "a talk",
     }  # fmt: skip

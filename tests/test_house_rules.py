@@ -88,7 +88,8 @@ def test_a_module_fits_in_the_head() -> None:
 
 
 def test_no_class_is_split_into_a_base_class_of_its_own_package() -> None:
-    """A class that is never made itself, and has one subclass next door, is half a class."""
+    """A class that is never made itself, and has one subclass in its package, is half a
+    class."""
     bases = dict[str, Path]()
     subclasses = defaultdict[str, list[Path]](list)
     made = set[str]()
@@ -163,7 +164,7 @@ def test_importing_a_module_does_nothing() -> None:
 
 
 def test_only_anyio_waits() -> None:
-    """Task groups and cancel scopes hold only if nobody goes around them."""
+    """Task groups and cancel scopes hold only if no code goes around them."""
     bare = {"asyncio"}
 
     assert offenders(lambda p: [i for i, _ in imports(p) if i.split(".")[0] in bare]) == []
@@ -181,7 +182,7 @@ def test_the_loop_stays_small_for_ever() -> None:
 
 
 def test_the_front_door_is_small_and_known() -> None:
-    """Whoever adds a name writes it here too, and thinks twice."""
+    """A new public name must be added here too, on purpose."""
     assert set(refold.__all__) == FRONT_DOOR
     assert len(refold.__all__) <= 30
     assert [n for n in refold.__all__ if not hasattr(refold, n)] == []

@@ -48,7 +48,7 @@ FOR_A_TASK = (
     | LATER
     | {"httpx", "httpx2", "httpcore", "httpcore2", "refold.views.call_summary"}
 )
-# What only a call needs, and nobody who is answered in words.
+# What only a call needs, and an answer in text does not.
 FOR_A_CALL = {
     "refold.agents.relay", "refold.engine.calls", "refold.permissions.decide",
     "refold.permissions.path_patterns", "refold.permissions.command_verdict", "refold.permissions.shell.script",

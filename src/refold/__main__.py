@@ -17,7 +17,9 @@ def main() -> None:
     if arguments in (["--version"], ["-V"]):
         from refold import __version__
 
-        with suppress(OSError, AttributeError):  # what is wrong there is told below
+        with suppress(
+            OSError, AttributeError
+        ):  # the import below reports what is wrong there
             sys.stdout.write(f"refold {__version__}\n")
             sys.stdout.flush()
             return

@@ -1,7 +1,7 @@
 """The exceptions that this package raises.
 
     RefoldError
-    ├── BadInput              input of the user makes no sense; says what to change
+    ├── BadInput              input of the user is invalid; says what to change
     ├── ProviderError         the model could not be called, or did not answer
     │   ├── Overloaded        try again later; may say when
     │   ├── Unreachable       no connection, or it broke; trying again may help
@@ -29,7 +29,7 @@ class RefoldError(Exception):
 
 
 class BadInput(RefoldError):
-    """A setting, flag, file or name given to us makes no sense."""
+    """A setting, flag, file or name given to us is invalid."""
 
 
 class ProviderError(RefoldError):

@@ -2,10 +2,10 @@
 
 refold's own are in `refold/entry_points.txt`, in the form that packages use. It reads this
 file and those of the packages on Python's path itself: `importlib.metadata` takes many times
-longer, and every start asks. What lies in the current directory is no installed package,
-unless refold's own environment is there: a workspace must not bring code into this process.
-What an entry point is for is decided by who loads it: `tools.builtin`, `provider.catalog`,
-`app.policies`, `app.session_hooks`, `commands.dispatch`.
+longer, and every start asks. A package in the current directory does not count as
+installed, unless refold's own environment is there: a workspace must not bring code into
+this process. What an entry point is for is decided by who loads it: `tools.builtin`,
+`provider.catalog`, `app.policies`, `app.session_hooks`, `commands.dispatch`.
 
 Both kinds go one way, so a test need not say that two ways are equal. refold's own are not
 in `pyproject.toml`: the metadata of an installation is missing when the source is run. Its
@@ -58,7 +58,7 @@ class Plugin(Struct, frozen=True):
         return target
 
     def function(self) -> Callable[..., Any]:
-        """What it leads to. Raises `BadInput` if it is no function, too."""
+        """What it leads to. Raises `BadInput` if that is not a function, too."""
         function = self.load()
         if not callable(function):
             raise self.error_about("it is not a function")

@@ -22,7 +22,7 @@ def signal_group(group: int, number: int) -> bool:
 
 
 def lives(group: int) -> bool:
-    """Is there one in the group that is not just waiting to be reaped?
+    """Whether a process of the group is more than a zombie.
 
     In many containers orphans are never reaped: they stay listed for ever.
     """

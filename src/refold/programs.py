@@ -37,8 +37,8 @@ class Programs:
     """Those that can be trusted while `writable` are the directories of a workspace.
 
     Directories are absolute. The one that refold was started in counts as well, and the
-    repository around each: they came from where the workspace came from. Whoever looks for
-    programs later, an editor or a pager, need not know of the workspace: it counts for all.
+    repository around each: they came from where the workspace came from. Later searches,
+    for an editor or a pager, need not know of the workspace: it counts for all.
     """
 
     _of_all: ClassVar[dict[str, None]] = {}
@@ -155,8 +155,8 @@ def start(argv: Sequence[str], **how: "Unpack[Start]") -> "subprocess.Popen[byte
 def start_bounded(
     argv: Sequence[str], seconds: int = _LONGEST, memory: int = 0, **how: "Unpack[Start]"
 ) -> "subprocess.Popen[bytes]":
-    """The same. The kernel ends it when this process has ended, even by kill -9, and when it
-    has computed for so long, and gives it no more than `memory` bytes, if that is given.
+    """The same. The kernel kills it when this process has exited, even by kill -9, and when
+    it has computed for so long, and gives it no more than `memory` bytes, if that is given.
     """
     reading, writing = os.pipe()
     try:
@@ -233,7 +233,7 @@ def _others_can_change(path: str, *, parents: bool = True) -> str:
             return f"{path} cannot be looked at ({os.strerror(error.errno or 0)})"
         if info.st_uid not in (0, os.geteuid()):
             return f"{path} belongs to another user"
-        # A sticky directory lets nobody rename what is another's.
+        # In a sticky directory only the owner renames a file.
         sticky = stat.S_ISDIR(info.st_mode) and info.st_mode & stat.S_ISVTX
         if info.st_mode & stat.S_IWOTH and not sticky:
             return f"everybody can write {path}"

@@ -21,7 +21,7 @@ EDIT = call("edit_file", path="a.py", old="1", new="2")
 
 
 def results(at: Connected) -> list[str]:
-    """What each call has told the model, as far as it is shown."""
+    """What the model reads from each call, as far as it is shown."""
     return [
         "".join(part.content.text for part in each.content or [] if part.type == "content")
         for each in at.editor.of("tool_call_update")
@@ -213,7 +213,7 @@ def test_a_fork_asks_under_its_own_id(work: Path) -> None:
             await at.prompt(session, "Make x 2")
             (work / "a.py").write_text("x = 1\n")
             forked = await at.agent.fork_session(session_id=session, cwd=str(work))
-            await at.prompt(forked.session_id, "Make x 2")  # the script begins anew
+            await at.prompt(forked.session_id, "Make x 2")  # the script begins again
             assert [asked for asked, _, _ in at.editor.written] == [
                 session, forked.session_id,
             ]  # fmt: skip

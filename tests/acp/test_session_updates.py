@@ -1,4 +1,4 @@
-"""What an editor is told of each document: text once, differences as old and new text."""
+"""What an editor receives for each document: text once, differences as old and new text."""
 
 import difflib
 from typing import Any

@@ -47,7 +47,7 @@ def called(name: str, /, **arguments: object) -> Call:
 
 
 class Household:
-    """An agent by the front door, with a home and a directory of its own."""
+    """An agent of the library, with a home and a directory of its own."""
 
     def __init__(
         self, root: Path, scripts: Mapping[str, Sequence[Line]], **more: Any
@@ -82,7 +82,7 @@ def events(node: Node, kind: type[Event] | tuple[type[Event], ...]) -> list[Any]
 
 
 def told(cast: ScriptedConversations, name: str, request: int = -1) -> str:
-    """The last message of a request in a talk, as text."""
+    """The last message of a request in a conversation, as text."""
     parts = cast.of(name)[request].messages[-1].message.parts
     return " ".join(getattr(part, "text", "") for part in parts)
 
@@ -141,7 +141,7 @@ class Tree:
         self.position, self.tools = TreePosition(), TOOLS
 
     def after(self, writes: int, provider: Provider) -> "Tree":
-        """The same tree as a crash after so many lines would have left it."""
+        """The same tree as a crash after `lines` lines would have left it."""
         made = type(self)(provider, **self.world)
         made.profiles, made.position = self.profiles, self.position
         made.log = self.log[:writes]

@@ -46,7 +46,7 @@ def found(here: Here, around: SkillScope | None = None) -> Registry:
 
 
 def one(here: Here, fields: str, body: str = "Do it.") -> tuple[Profile, tuple[str, ...]]:
-    """The agent of a file with these fields, and what is said of it."""
+    """The agent of a file with these fields, and the findings about it."""
     write(here.project / ".refold/agents", "mine", fields, body)
     agents = found(here)
     said = tuple(
@@ -377,7 +377,7 @@ def test_a_folder_of_a_project_that_leads_out_does_not_count(here: Here) -> None
 def test_of_two_with_one_name_the_nearest_counts(here: Here) -> None:
     write(here.project / ".refold/agents", "mine", body="One.")
     write(here.project / ".claude/agents", "MINE", body="Another.")
-    write(here.home / ".claude/agents", "mine", body="One.")  # the same again is no loss
+    write(here.home / ".claude/agents", "mine", body="One.")  # the same again is not a loss
 
     agents = found(here)
 

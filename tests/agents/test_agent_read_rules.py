@@ -47,7 +47,7 @@ def write(root: Path, name: str, fields: str) -> None:
 
 
 def household(root: Path, calls: Sequence[Call], below: int, **more: Any) -> Household:
-    """Who makes these calls is so many levels below the agent `shy`, which you talk to."""
+    """The caller is `depth` levels below the agent `shy`, which the user talks to."""
     secret = root / "work" / "secrets" / "k.txt"
     secret.parent.mkdir(parents=True)
     secret.write_text(f"{SECRET}\n", encoding="utf-8")

@@ -27,7 +27,7 @@ from refold.tools.task import task
 from refold.tools.turn_control import finish
 from refold.values.tools import Effect
 
-# Whoever changes a prompt gives it the next version here and in its file.
+# With a change of a prompt its version changes, here and in its file.
 PROMPTS = {
     "code": (1, "ce93892bbc5f"),
     "explore": (1, "0b1101c340ad"),

@@ -605,7 +605,7 @@ def test_the_agent_is_not_woken_for_ever(tmp_path: Path) -> None:
             await session.run("Once more.")
 
             assert woken == 2 * (MAX_WAKES + 1)
-            assert session.view.background.wakes < MAX_WAKES  # counted anew
+            assert session.view.background.wakes < MAX_WAKES  # counted again
 
     anyio.run(test)
 

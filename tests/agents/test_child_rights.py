@@ -1,4 +1,5 @@
-"""A subagent may do no more than its parent at that moment, whatever its own rules say."""
+"""A subagent has at most the rights of its parent at that moment, whatever its own
+rules."""
 
 from collections.abc import Callable, Sequence
 

@@ -35,7 +35,7 @@ Seen = tuple[list[Entry], list[Entry | Live]]
 
 
 async def watched(tree: Tree) -> Seen:
-    """What stood in the journal when we came, and what we heard from then on."""
+    """The journal when the watcher joined, and the frames it received from then on."""
     session = await tree.opened()
     before, watch = tree.entries("root"), session.hub.watch()
     if (

@@ -130,7 +130,7 @@ def test_a_tree_has_no_more_children_in_a_turn_than_is_set(tmp_path: Path) -> No
         if "subagents.max_per_turn" in getattr(part, "text", "")
     ]
     assert first == 7
-    assert both == 8  # each turn of the person begins anew
+    assert both == 8  # each turn of the user begins again
     assert refused
     assert "7 were started in this turn" in refused[0]
 

@@ -34,7 +34,8 @@ def edited(old: str, new: str) -> list[tuple[str, str]]:
 
 
 class InTurn:
-    """A script that is said in turn with another: asked for a line, it tells and waits."""
+    """A script that alternates with another: asked for a line, it reports that and
+    waits."""
 
     def __init__(
         self, *lines: Line, tells: dict[int, anyio.Event], waits: dict[int, anyio.Event]

@@ -32,9 +32,9 @@ from tests.agents.test_background_commands import (
 )
 
 MOVED = (
-    "(it has not ended: the user moved it to the background, where it goes on as background-1, "
+    "(it has not ended: the user moved it to the background, where it continues as background-1, "
     "without a time limit. background_output('background-1') reads what it prints, and "
-    "background_stop('background-1') ends it. You are told at your next step after its end, and it "
+    "background_stop('background-1') ends it. You are notified at your next step after its end, and it "
     "ends with the session.)"
 )
 

@@ -108,7 +108,7 @@ class TeamTree(Tree):
         return made
 
     def mail(self, id_: str) -> list[str]:
-        """What this session heard from others, in order."""
+        """The messages of others to this session, in order."""
         said = self.events(id_, Said)
         return [each.text for each in said if each.text.startswith("<mail")]
 
@@ -174,7 +174,7 @@ def test_members_of_a_team_exchange_mail_and_all_end_when_nothing_is_left() -> N
 class Crew:
     """A leader that puts tasks on the board and starts teammates, who do them one by one.
 
-    What each of them says next depends only on what it has heard last.
+    The next response of each depends only on its last message.
     """
 
     def __init__(self, members: int, tasks: int) -> None:
@@ -226,7 +226,7 @@ def test_five_teammates_that_race_for_twenty_tasks_do_each_once() -> None:
 
 
 def outcome(tree: TeamTree) -> tuple[object, ...]:
-    """What came of it, however often it was cut off."""
+    """The result, however often the process was killed."""
     tasks = [(t.id, t.status) for t in tree.board.board.tasks]
     children = {name for name in tree.stores if name != "root"}
     born = [b.teammate for b in tree.events("root", ChildBorn)]

@@ -35,7 +35,7 @@ def build(name: str, id_: int) -> list[Line]:
         [called("task_update", id=id_, status="done")],
         f"{name} is done.",
         *["The others have it."]
-        * 20,  # it may be told of a task that another takes just now
+        * 20,  # it may be offered a task that another takes just now
     ]
 
 

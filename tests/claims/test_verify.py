@@ -271,7 +271,7 @@ def _changed(file: Path) -> None:
 
 
 def _rewritten(file: Path) -> None:
-    """By somebody who knows how the lines follow on each other."""
+    """By an author who knows how lines are chained."""
     _changed(file)
     head, lines = codec.Head(), list[bytes]()
     for line in file.read_bytes().splitlines():

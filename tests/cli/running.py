@@ -33,7 +33,7 @@ def command(*arguments: str) -> Sequence[str]:
 
 @contextmanager
 def refold(*arguments: str, **more: Any) -> Iterator["subprocess.Popen[bytes]"]:
-    """A process that is ended when the test has ended, whatever became of it."""
+    """A process that is killed at the end of the test, if it still runs."""
     pipes: dict[str, Any] = {
         "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE,
     }  # fmt: skip
@@ -70,7 +70,7 @@ def rest(process: "subprocess.Popen[bytes]") -> tuple[list[Document], str]:
 
 
 def gone(words: str) -> bool:
-    """Does no process run any more whose command line holds these words?"""
+    """Whether no process with these words in its command line runs any more."""
     until_then = time.monotonic() + LONG
     while time.monotonic() < until_then:
         if not any(words.encode() in each for each in _command_lines()):

@@ -229,7 +229,7 @@ def test_a_keyring_in_trouble_is_asked_once_and_named(
 
 @pytest.fixture
 def strict() -> Iterator[WireServer]:
-    """Lists its models to who has `KEY`, and to nobody else."""
+    """Lists its models only to requests with `KEY`."""
 
     def answer(heard: ReceivedRequest) -> Answer:
         good = heard.headers.get("authorization") == f"Bearer {KEY}"

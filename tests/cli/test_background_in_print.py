@@ -83,7 +83,8 @@ def test_a_task_does_not_wait_for_the_end_of_a_monitored_server(
     out, err = capfd.readouterr()
     assert (code, out) == (0, "It is ready.\n")
     assert (
-        "background-1 still ran and was ended with the answer: sleep 0.1; echo ready" in err
+        "background-1 still ran and was stopped with the answer: sleep 0.1; echo ready"
+        in err
     )
 
 

@@ -366,7 +366,7 @@ def test_a_project_that_was_trusted_stays_so_when_its_person_sets_something(
     changed = refold("config", "get", "effort")
 
     assert trusted == (0, "high\n", "")
-    assert changed == (0, "\n", "")  # by somebody else, and never shown
+    assert changed == (0, "\n", "")  # by another program, and never shown
     assert "changed since" in refold("config", "show", "effort")[2]
 
 

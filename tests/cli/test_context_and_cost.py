@@ -29,7 +29,7 @@ def journal() -> Path:
 
 
 def while_it_runs(place: Path, *arguments: str) -> int:
-    """What the door says of a session whose pen is held here."""
+    """What the command prints about a session whose lock is held here."""
     script = ScriptedProvider([WEATHER], Reply("Rain.", usage=Usage(300, 0, 0, 7)))
     given = world(script, name="m/one", system="You are one. " * 40, window=2_000)
 

@@ -131,7 +131,7 @@ def test_a_command_that_ends_with_the_answer_is_a_warning(
     main(["-p", "Run", "--script", path, "--yolo", "--output-format", form])
 
     out, err = capfd.readouterr()
-    warning = "background-1 still ran and was ended with the answer: sleep 994"
+    warning = "background-1 still ran and was stopped with the answer: sleep 994"
     if form == "json":
         assert documents(out)[0]["warnings"] == [warning]
     else:

@@ -110,7 +110,7 @@ def test_a_start_is_stopped_with_a_result_of_no_session(
 
 
 def is_waiting(process: int) -> bool:
-    """Does it read stdin, as far as can be seen? Then nothing is loaded any more."""
+    """Whether it is likely to read stdin. Then nothing is loaded any more."""
     try:
         return Path(f"/proc/{process}/wchan").read_text() in ("pipe_read", "anon_pipe_read")
     except OSError:

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 def printed(
     here: Path, text: str, piped: bytes = b""
 ) -> tuple[subprocess.CompletedProcess[bytes], list[Said]]:
-    """What came of `refold -p TEXT`, and what was said to the model."""
+    """The result of `refold -p TEXT`, and the message to the model."""
     (here / ".refold").mkdir()
     (here / ".refold" / "skills.md").write_text(
         "## /fix <file> <what>\nFix {what} in {file}, and nothing else.\n"

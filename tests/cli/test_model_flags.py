@@ -17,7 +17,7 @@ from refold.testing.wire_answers import answer
 from refold.testing.wire_server import Answer, ReceivedRequest, WireServer, wire_server
 from tests.sandbox_notice import without_sandbox_notice
 
-# A picture of one pixel; bytes after its end belong to no picture.
+# An image of one pixel; bytes after its end belong to no image.
 PNG = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108000000003a7e9b55"
     "0000000a49444154789c636000000002000148afa4710000000049454e44ae4260"
@@ -226,7 +226,7 @@ def test_an_answer_of_a_shape_is_printed_and_told_as_data(
     found = run("--json-schema", "age.json", capfd=capfd)
 
     assert (found["outcome"], found["structured"]) == ("answered", {"age": 40})
-    assert "required" in json.dumps(served.bodies[0]["messages"][0])  # it is told, too
+    assert "required" in json.dumps(served.bodies[0]["messages"][0])  # it is reported, too
 
 
 def test_a_traced_session_shows_each_call_exactly_as_it_was_heard(

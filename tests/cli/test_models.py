@@ -32,7 +32,7 @@ def rows(text: str) -> dict[str, dict[str, Any]]:
 
 @pytest.fixture(autouse=True)
 def nothing_runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever listens on this machine is not the tests' business."""
+    """Servers that listen on this machine are ignored."""
     for name in ("OLLAMA_HOST", "VLLM_BASE_URL", "LMSTUDIO_BASE_URL", "LLAMA_CPP_BASE_URL"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
 

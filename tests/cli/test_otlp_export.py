@@ -1,4 +1,5 @@
-"""`refold sessions export --otlp`: what a collector receives, and what is said if it does not."""
+"""`refold sessions export --otlp`: what a collector receives, and the error if it does
+not."""
 
 import base64
 import json

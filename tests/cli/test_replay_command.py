@@ -159,7 +159,7 @@ def test_a_changed_model_setup_is_reported_and_fails_a_strict_replay(
 def test_a_replay_uses_the_flags_of_each_start(
     workspace: Path, capfd: CAPFD, flags: list[str]
 ) -> None:
-    """And no longer where the session was taken up without them."""
+    """And no longer where the session was resumed without them."""
     configured('permission_mode = "accept-edits"\n')
     again = ["--script", str(workspace / "script.jsonl")]
     main(["-p", "Go", *again, *flags])

@@ -151,7 +151,7 @@ async def test_a_program_that_ends_without_a_word_is_reported(tmp_path: Path) ->
 
     said = await said_until("ended", *program)
 
-    assert said == ["schedule 1: its process ended with 3"]
+    assert said == ["schedule 1: its process exited with 3"]
     assert book().find(1).runs == ()
 
 

@@ -23,9 +23,8 @@ LONG = "Please look into why the gutter of the northern roof drips whenever it r
 def titled(
     place: Path, words: str, *answers: str, name: str = "", **env: str
 ) -> tuple[list[str], ScriptedProvider, list[type]]:
-    """Have a session with these words, leave it, and look for a title as often as that.
-
-    What was found each time, who was asked, and the kinds of events that came of it.
+    """Run a session with these messages, leave it, and make titles `times` times. Return
+    the title of each time, the models that were asked, and the kinds of the new events.
     """
     provider = ScriptedProvider(Reply(answers[0], usage=Usage(fresh=9)))
 

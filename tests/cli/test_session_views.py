@@ -293,7 +293,7 @@ def test_a_stream_ends_where_the_process_that_wrote_is_gone(capsys: Output) -> N
 
     told = capsys.readouterr()
     assert told.out.endswith("root  › look\n")
-    assert told.err == "refold: root: its process ended in the middle of a turn\n"
+    assert told.err == "refold: root: its process exited in the middle of a turn\n"
 
 
 def test_a_running_session_is_shown_as_running_and_nothing_is_written(

@@ -14,7 +14,7 @@ from tests.cli.running import call, refold, rest, script
 FORMATS = ("--input-format", "stream-json", "--output-format", "stream-json")
 WRITE = call("write_file", path="a.txt", content="hello\n")
 pytestmark = pytest.mark.slow
-Answer = Callable[[Document], Any]  # what is said to a document: nothing, an order, or many
+Answer = Callable[[Document], Any]  # the reply to a document: none, an order, or many
 
 
 class Driver:
@@ -163,7 +163,7 @@ def test_the_first_of_two_verdicts_counts(
 def test_words_go_into_the_turn_and_behind_it(
     driver: Callable[..., Driver], tmp_path: Path
 ) -> None:
-    """The command goes on when the details are in the journal."""
+    """The command continues when the details are in the journal."""
     wait = call("bash", command="until [ -e go ]; do sleep 0.05; done")
     heard: list[str] = []
     more = {"type": "queue", "text": "And then?", "client_key": "k"}
@@ -269,6 +269,6 @@ def test_a_driver_that_leaves_ends_the_turn_quietly(tmp_path: Path) -> None:
         process.stdout.close()
         said = process.stderr.read()
 
-        # Stopped, or done before anybody noticed: in any case not well.
+        # Stopped, or done before the stop arrived: in any case a failure.
         assert process.wait(60) in (130, 1)
         assert said == b""

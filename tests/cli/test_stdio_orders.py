@@ -212,7 +212,7 @@ def of_a_child(call: ToolCall) -> ChildAsked:
 
 
 def asked(here: Path, call: ToolCall, *orders: bytes) -> tuple[Plain, list[Event]]:
-    """What is told of a child's question, and what stands in the journal after it."""
+    """The documents about a child's question, and the journal after it."""
 
     async def story() -> tuple[Plain, list[Event]]:
         async with desk(here) as (at, session):

@@ -49,7 +49,7 @@ def answer(request: Document) -> Document:
 
 
 def killed_while_it_waits(here: Path, kind: str, *lines: Document) -> tuple[str, Document]:
-    """The session, and the request that nobody has answered."""
+    """The session, and its unanswered request."""
     answers = script(here, *lines)
     with refold(*STDIO, "--script", answers, cwd=here, stdin=subprocess.PIPE) as process:
         say(process, type="user_message", text="go")

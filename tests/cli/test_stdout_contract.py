@@ -69,7 +69,7 @@ def no_home(here: Path) -> tuple[Sequence[str], dict[str, str]]:
 
 
 def odd_words(here: Path) -> tuple[Sequence[str], dict[str, str]]:
-    """A name that is no UTF-8 comes back in the error."""
+    """A name that is not UTF-8 is repeated in the error."""
     return (
         "Hi",
         "-r",
@@ -80,7 +80,7 @@ def odd_words(here: Path) -> tuple[Sequence[str], dict[str, str]]:
 
 
 def no_name(here: Path) -> tuple[Sequence[str], dict[str, str]]:
-    """Nobody is there to pick one."""
+    """There is no user to pick one."""
     return ("Hi", "-r", "--script", script(here, {"text": "x"})), {}
 
 
@@ -144,7 +144,7 @@ def test_a_slip_on_the_command_line_is_told_on_stderr_alone(
 def test_streams_that_nobody_needs_may_be_missing(
     tmp_path: Path, closed: str, format_: str
 ) -> None:
-    """What was denied would be told on stderr."""
+    """A denial would be reported on stderr."""
     line = script(tmp_path, call("bash", command="touch a"), {"text": "I may not."})
     words = [*command("-p", "Hi", "--script", line), "--output-format", format_]
 

@@ -266,11 +266,11 @@ def test_a_holder_on_another_host_is_refused(here: Path) -> None:
         alive = holder.poll()
     assert (refused.returncode, alive) == (1, None)
     assert f"process {holder.pid} on far.example" in refused.stderr
-    assert "no process of another machine can be ended from here" in str(said)
+    assert "a process of another machine cannot be stopped from here" in str(said)
 
 
 def _name_as_writer(directory: Path, pid: int, host: str) -> None:
-    """As if the note were of this process, whoever has the lock."""
+    """As if the note were of this process, whichever process has the lock."""
     file = directory / writer_lock.FILE_NAME
     data = file.read_bytes()
     writer = writer_lock.Writer(99, pid, host, time.time())
@@ -311,7 +311,7 @@ def test_a_terminal_is_asked_and_offered_to_join_one_that_answers(
         terminals.append(thief)
         thief.until("End it and continue here? [y/N]")
         thief.type("y" + ENTER)
-        thief.until("had this session open and was ended:")
+        thief.until("had this session open and was killed:")
         owner.child.wait()
         thief.type(CTRL_C)
     finally:

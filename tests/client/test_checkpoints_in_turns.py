@@ -20,7 +20,7 @@ def shell(command: str) -> Line:
 
 
 class Made:
-    """One agent at work, and all that was told of it."""
+    """One agent at work, and all events of it."""
 
     def __init__(self, here: Path) -> None:
         self.folder = here / "ws"

@@ -627,7 +627,7 @@ def test_a_question_left_open_is_put_again_or_refused_when_nobody_is_there() -> 
     assert (allowed.text, together.orders) == ("Booked.", ["taxi"])
 
 
-# The front door itself. ---------------------------------------------------------------
+# The library itself. ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", refold.__all__)

@@ -24,7 +24,7 @@ from refold.testing.wire_server import Answer, ReceivedRequest, WireServer, wire
 from refold.values.usage import Usage
 from tests.provider.strict_servers import complaint
 
-# A picture of one pixel; bytes after its end belong to no picture.
+# An image of one pixel; bytes after its end belong to no image.
 PNG = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108000000003a7e9b55"
     "0000000a49444154789c636000000002000148afa4710000000049454e44ae4260"

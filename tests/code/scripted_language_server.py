@@ -1,4 +1,4 @@
-"""A language server of a few lines that behaves well, or badly in the way it is told.
+"""A language server of a few lines that behaves well, or badly as its arguments say.
 
 `install` puts it on a PATH under the name of a real one. It uses nothing but Python, because
 it runs as a program of its own. Its language: `def NAME` defines, a line with BAD is an error,

@@ -168,7 +168,8 @@ def test_a_symbol_that_is_not_in_the_file_is_refused_with_both_names(
 def test_problems_are_those_of_the_file_as_it_is_at_the_question(
     tmp_path: Path, mode: str
 ) -> None:
-    """Whether a server tells them by itself, is asked for them, or says late that it is to be."""
+    """Whether a server pushes them, is asked for them, or says late that it must be
+    asked."""
 
     async def ask(here: Kitchen) -> list[str]:
         first = await here.wrong()

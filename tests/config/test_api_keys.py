@@ -80,7 +80,7 @@ def test_the_environment_goes_first_then_the_command_the_keyring_and_the_file(
 
     assert held
     assert (held.source, held.key) == (first, f"of-the-{first}")
-    assert ring.asked == (first in ("keyring", "file"))  # and nobody else is bothered
+    assert ring.asked == (first in ("keyring", "file"))  # and no other process is affected
 
 
 def test_no_key_anywhere_is_none(ring: Ring) -> None:
@@ -160,7 +160,7 @@ def test_a_command_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> No
         api_keys.run_key_command(hanging, os.environ, within=0.15)
 
     os.set_blocking(held, True)
-    assert (os.read(held, 9), os.read(held, 9)) == (b"x\n", b"")  # nobody holds it open
+    assert (os.read(held, 9), os.read(held, 9)) == (b"x\n", b"")  # no process holds it open
     os.close(held)
 
 

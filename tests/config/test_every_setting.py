@@ -145,7 +145,7 @@ async def may_lead_a_team(build: Build) -> object:
 
 
 def bound_of_code(place: int) -> Probe:
-    """What an agent that writes code is told of its limits, in the order of its prompt."""
+    """The limits in the prompt of an agent that writes code, in their order."""
 
     async def probe(build: Build) -> object:
         provider = ScriptedProvider("Done.", "It is done.")
@@ -325,7 +325,7 @@ async def runs_after_a_page(build: Build) -> object:
 
 
 async def reads_what_a_site_excludes(build: Build) -> object:
-    """Is a page read that robots.txt excludes?"""
+    """Whether a page is read that robots.txt excludes."""
     robots = Answer(b"User-agent: *\nDisallow: /", headers={"content-type": "text/plain"})
 
     def site(heard: ReceivedRequest) -> Answer:
@@ -341,7 +341,7 @@ async def reads_what_a_site_excludes(build: Build) -> object:
 
 
 async def where_it_searches(build: Build) -> object:
-    """Is the service asked whose variable is set?"""
+    """Whether the service whose variable is set gets the request."""
     found = {"results": []}
     async with wire_server(lambda _: Answer(json.dumps(found).encode())) as server:
         provider = ScriptedProvider([("web_search", '{"query": "tea"}')], "Done.")
@@ -396,7 +396,7 @@ async def checks_edits(build: Build) -> object:
 
 
 async def syncs(build: Build) -> object:
-    """Does a turn wait for the disk? Counted where the system is asked."""
+    """Whether a turn waits for the disk, counted by system calls."""
     count, sync = 0, os.fdatasync
 
     def counting(file: int) -> None:
@@ -565,7 +565,7 @@ class Server:
 
 
 async def connecting(build: Build) -> object:
-    """To a door behind which nobody takes anybody in."""
+    """To a port on which no server accepts connections."""
     full = socket.socket()
     callers = [socket.socket() for _ in range(3)]
     try:
@@ -594,7 +594,7 @@ print("window", read.count("\\nUser: hello"))
 
 
 def as_a_program_reads(what: str) -> Probe:
-    """What another agent's command line is told of a talk of some turns."""
+    """What another agent's command line receives of a conversation of some turns."""
 
     async def read(build: Build) -> object:
         settings: dict[str, object] = {"commands.mine.tools": "none"}
@@ -610,7 +610,7 @@ def as_a_program_reads(what: str) -> Probe:
 
 
 def told_by(command: str) -> Probe:
-    """What a command prints that a session runs, whoever allowed it."""
+    """What a command prints that a session runs, however it was allowed."""
 
     async def told(build: Build) -> object:
         provider = ScriptedProvider([("bash", json.dumps({"command": command}))], "Done.")
@@ -712,7 +712,7 @@ async def started(build: Any) -> AsyncGenerator[tuple[App, str, Session]]:
 
 
 async def prints_tokens(build: Any) -> object:
-    """Does a line below the response say what the turn used?"""
+    """Whether a line below the response says what the turn used."""
     async with started(build) as (app, _, engine):
         printed = io.StringIO()
         paper = Printer(printed, TerminalCapabilities(moves=False, display="plain"))
@@ -725,7 +725,7 @@ async def prints_tokens(build: Any) -> object:
 
 
 async def rings(build: Any) -> object:
-    """Is the person called at the end of a turn, in a terminal that can?"""
+    """Whether the bell rings at the end of a turn, in a terminal that has one."""
     async with started(build) as (app, _, engine):
         printed = io.StringIO()
         paper = Printer(printed, TerminalCapabilities(moves=True, display="status"))
@@ -765,7 +765,7 @@ async def good_news(build: Build) -> object:
 
 
 async def keys_of_vi(build: Any) -> object:
-    """What the prompt of the terminal is told."""
+    """What the prompt of the terminal receives."""
     async with started(build) as (app, _, _):
         return app.settings.terminal.vi
 
@@ -801,7 +801,7 @@ class Change(NamedTuple):
 def shorter(
     what: Callable[[list[Compacted], list[Request]], object], **base: object
 ) -> Probe:
-    """What of a long talk is told shorter, by the events and by what is sent."""
+    """What of a long conversation is compacted, by the events and by the requests."""
 
     async def probe(build: Build) -> object:
         asks = [[("look", f'{{"n": {2_000 + n}}}')] for n in range(24)]
@@ -820,7 +820,7 @@ def shorter(
 
 
 class Beside:
-    """Sums up by itself, so that the script is only of the talk."""
+    """Writes summaries by itself, so that the script has only the conversation."""
 
     def __init__(self, inner: ScriptedProvider) -> None:
         self._inner = inner
@@ -881,7 +881,7 @@ async def money(build: Build) -> object:
 
 
 async def seconds(build: Build) -> object:
-    """Does a turn end by itself, or because it took long?"""
+    """Whether a turn ends by itself, or because it took long."""
 
     @tool(Effect.LOOK)
     async def wait(n: int) -> Reply:
@@ -1194,7 +1194,7 @@ def test_every_setting_of_a_provider_is_tried_below() -> None:
 async def of_mine(
     build: Build, lines: Line | str, **settings: object
 ) -> tuple[Any, ReceivedRequest]:
-    """What a turn came to, and what the server heard first."""
+    """How a turn ended, and the first request to the server."""
     answering = answer("openai-chat", lines if isinstance(lines, Line) else Line(lines))
     async with wire_server(answering) as server:
         given = mine(providers__mine__base_url=server.url, **settings)

@@ -96,7 +96,7 @@ def test_a_new_setting_is_written_beside_those_of_its_table(
     ],
 )
 def test_a_setting_is_taken_out_with_its_line(path: tuple[str, ...], gone: str) -> None:
-    if path == ("limits",):  # a table is no setting
+    if path == ("limits",):  # a table is not a setting
         with pytest.raises(BadInput, match="edited by hand"):
             without(WRITTEN, path)
     else:

@@ -396,7 +396,7 @@ def test_a_key_is_replaced_whole_or_not_at_all(
             credentials.store(file, "anthropic", "k-2")
 
     assert credentials.read(file) == {"anthropic": "k-1"}
-    credentials.store(file, "anthropic", "k-3")  # what was left behind is in nobody's way
+    credentials.store(file, "anthropic", "k-3")  # an old file does no harm
     assert credentials.read(file) == {"anthropic": "k-3"}
 
 

@@ -247,7 +247,7 @@ def test_a_damaged_file_is_refused_and_not_read_as_one_without_decisions(
         with pytest.raises(BadInput) as refused:
             use()
         assert str(refused.value).startswith(f"{file} is damaged: ")
-        assert str(refused.value).endswith("or move it away and decide anew")
+        assert str(refused.value).endswith("or move it away and decide again")
     assert file.read_bytes() == before
 
 

@@ -35,7 +35,7 @@ COUNTED = {str(n) for n in range(1, 10)}
 
 
 class Run(NamedTuple):
-    """How a run ended, what it told, and whether it was struck."""
+    """How a run ended, what it printed, and whether a fault was injected."""
 
     code: int
     told: list[dict[str, Any]]

@@ -24,8 +24,8 @@ pytestmark = [
     pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed"),
 ]
 
-# Every call of these kinds is struck. Faults that do not end the process are injected
-# at one call in so many, beginning with another one for each kind of fault.
+# Every call of these kinds is struck. Faults that do not end the process are injected at
+# every n-th call, beginning with another one for each kind of fault.
 KILLS = (
     "pwrite64", "write", "fdatasync", "fsync", "renameat", "linkat", "ftruncate", "mkdir",
     "flock", "fchmod",
@@ -55,7 +55,7 @@ def places(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
             workspace.mkdir(parents=True)
             monkeypatch.chdir(workspace)
             monkeypatch.setenv("REFOLD_HOME", str(home / str(n)))
-            # strace strikes whoever is first, and bwrap and git are not meant.
+            # strace injects into the first process, which must not be bwrap or git.
             monkeypatch.setenv("REFOLD_SANDBOX__PROFILE", "off")
             monkeypatch.setenv("REFOLD_CHECKPOINTS", "false")
             yield workspace
@@ -71,7 +71,7 @@ def session_in(home: Path) -> str:
 
 
 def assert_goes_on(run: Run, workspace: Path, refold: Refold) -> None:
-    """Reopen what is left, compare it with what was told, and finish the work."""
+    """Reopen what is left, compare it with what was printed, and finish the work."""
     id_ = session_in(Path(os.environ["REFOLD_HOME"]))
     told = [d for d in run.told if "seq" in d]
     before = refold.events(id_) if id_ else []

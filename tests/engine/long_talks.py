@@ -12,7 +12,7 @@ from refold.values.usage import Usage
 
 
 def size(request: Request, letters: float = 4.0) -> int:
-    """Tokens of a request, of so many letters each."""
+    """Tokens of a request, of `letters` letters each."""
     told = len(request.system) + sum(
         len(t.name) + len(t.description) + len(bytes(t.parameters)) for t in request.tools
     )
@@ -31,9 +31,8 @@ def words(request: Request) -> str:
 
 
 class LongModel:
-    """`answer` gives the n-th answer of the talk, from 0; `summary` what it sums up.
-
-    It counts a token for so many `letters`.
+    """`answer` returns the n-th answer of the conversation, from 0; `summary` a summary. A
+    token is `letters` letters.
     """
 
     def __init__(
@@ -45,7 +44,7 @@ class LongModel:
         letters: float = 4.0,
     ) -> None:
         self._answer, self._summary, self._letters = answer, summary, letters
-        self.asked: list[Request] = []  # in the talk
+        self.asked: list[Request] = []  # in the conversation
         self.summed: list[Request] = []
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:

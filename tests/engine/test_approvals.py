@@ -70,7 +70,7 @@ async def strike(
 
 
 def script(sizes: Sequence[int]) -> list[Line]:
-    """Answers with so many calls each; every call has a number of its own."""
+    """Answers with this number of calls each; every call has a number of its own."""
     lines: list[Line] = []
     number = 0
     for size in sizes:
@@ -118,7 +118,8 @@ class Desk:
         return found[at % len(found)] if found else None
 
     def show(self, found: Permission) -> None:
-        """What a door shows: the file that the call was judged for, wherever it leads now."""
+        """What a client shows: the file that the call was judged for, wherever it leads
+        now."""
         given = strike.parse(found.call.call.arguments)
         news = (e.event for e in reversed(entries(self.store)))
         of_it = (e for e in news if isinstance(e, Judged) and e.call_id == found.id)

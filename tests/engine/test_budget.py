@@ -258,7 +258,7 @@ def test_the_model_is_told_while_there_is_still_some_left() -> None:
         (
             6,
             "<reminder>About 42% of what this turn may use up is left ($0.22 of $0.52). Do "
-            "what matters most first, and leave the rest in a state that is easy to go on "
+            "what matters most first, and leave the rest in a state that is easy to continue "
             "from.</reminder>",
         ),
         (8, told[6].replace("42%", "23%").replace("$0.22", "$0.12")),

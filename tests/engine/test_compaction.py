@@ -411,7 +411,7 @@ def test_switched_off_it_fails_where_the_window_ends() -> None:
 
 
 def test_words_said_where_the_window_is_full_are_heard_once_and_not_for_ever() -> None:
-    """A turn that ends before it heard its words would begin again, and again."""
+    """A turn that ends before its message is delivered would begin again, and again."""
     model = LongModel(lambda n: a_look(n, 6_000) if n < 40 else Reply("Done."))
     store = MemoryStore()
 

@@ -29,7 +29,7 @@ from tests.engine.test_compaction import world
 
 
 class Step(Struct, frozen=True):
-    """One thing that somebody does to a session."""
+    """One action on a session."""
 
     kind: Literal["say", "steer", "full", "prune", "rewind", "crash", "continue", "stop"]
     words: str = ""
@@ -86,7 +86,7 @@ STEPS = some.builds(
 
 
 class Wild:
-    """Answers in the order of what was drawn, again and again; checks what it hears."""
+    """Answers in the drawn order, again and again; checks the requests."""
 
     def __init__(
         self, answers: Sequence[Reply | ProviderError], summary: Reply | ProviderError

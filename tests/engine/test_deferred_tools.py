@@ -63,7 +63,7 @@ def test_so_is_one_by_its_own_name() -> None:
 
 
 def test_rules_are_asked_about_the_tool_itself() -> None:
-    """A rule for `tool_call` says nothing of it, and one for the tool is heeded."""
+    """A rule for `tool_call` does not cover it, and one for the tool does."""
     orders, store = list[str](), MemoryStore()
     rules = (*OPEN_HAND, parse("tool_call", "allow"), parse("book", "deny"))
     provider = ScriptedProvider([BY_WAY], "No.")
@@ -169,7 +169,7 @@ def test_where_nothing_is_deferred_a_tool_of_that_name_is_somebody_s_own() -> No
 
 
 def test_a_call_that_waited_for_a_person_goes_on_after_a_restart() -> None:
-    """It stands in the journal as the tool's own, so nobody has to find it again."""
+    """The journal has it under the tool's own name, so it need not be found again."""
     orders, store = list[str](), MemoryStore()
     given = world(
         ScriptedProvider([BY_WAY]), orders, tools=TOOLS, deferred=DEFERRED, rules=()

@@ -1,4 +1,4 @@
-"""Everything that was said or done in a session is found, and nothing else is shown."""
+"""Every message and call of a session is found, and nothing else is shown."""
 
 import time
 from collections.abc import Sequence

@@ -130,7 +130,7 @@ def test_words_said_while_a_tool_runs_are_heard_at_the_next_step() -> None:
 
         @tool(Effect.LOOK)
         async def weather(city: str) -> Reply:
-            """Somebody speaks while this runs."""
+            """The user sends a message while this runs."""
             await session[0].inbox.say("And Bergen?")
             await session[0].inbox.say("Later.", when="next")
             return Reply("rain")
@@ -358,7 +358,7 @@ def test_a_model_call_that_a_crash_cut_off_counts_as_used_and_has_an_end() -> No
     first, second = activity_of(entries(again)).steps
     reserved = next(e.event for e in entries(again) if isinstance(e.event, ModelAsked))
     assert isinstance(first.end, ModelFailed)
-    assert first.end.reason.startswith("refold was ended before the response came")
+    assert first.end.reason.startswith("refold exited before the response came")
     assert second.end is not None
     assert reserved.tokens > 0
     assert view.account.spent.usage.uncached == reserved.tokens + 10 + len("Rain.")

@@ -62,7 +62,7 @@ def test_invalid_schema_is_refused_early_or_reported_with_the_answer(
     if said:
         with pytest.raises(ValueError, match=said):
             schema(**given)
-    else:  # only an answer that goes there shows it, and then it is told
+    else:  # only an answer that goes there shows it, and then it is reported
         found = schema(**given)
         assert "refers to what it does not hold" in found.problem("[1]")
 

@@ -327,12 +327,12 @@ def test_another_model_with_a_larger_window_goes_on_with_the_same_words() -> Non
     assert (view.turn.outcome, view.turn.answer) == ("answered", "Long.")
 
 
-# Pictures. -----------------------------------------------------------------------------
+# Images. -----------------------------------------------------------------------------
 
 
 @tool(Effect.LOOK)
 async def camera() -> ToolReply:
-    """Take a picture."""
+    """Take a screenshot."""
     return ToolReply("Taken.", images=(ImageData(PNG, "image/png", "sky.png"),))
 
 
@@ -445,7 +445,7 @@ def turns(store: MemoryStore, providers: list[OverAWire], *words: str) -> None:
 
 
 def traced(store: MemoryStore) -> list[tuple[bytes, bytes]]:
-    """Every traced call as it went out and as it came back."""
+    """Every traced call as it was sent and as it returned."""
     calls = wire_calls(entries(store), store.blobs.contents.__getitem__)
     return [(call.request, call.answer) for call in calls]
 

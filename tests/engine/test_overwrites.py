@@ -1,4 +1,4 @@
-"""An overwrite that nobody was asked about, of a file that was not read since its last change."""
+"""An overwrite without a question, of a file that was not read since its last change."""
 
 from pathlib import Path
 

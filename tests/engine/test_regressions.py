@@ -193,7 +193,7 @@ def test_after_a_stop_at_any_event_the_model_is_asked_nothing_more(
     later = told[told.index("Stopped") :] if asked else []
     assert asked in ([], [len(provider.heard)])
     assert "TurnStarted" not in later
-    # A stop that comes when all is said finds the turn as good as ended.
+    # A stop after the last response finds the turn as good as ended.
     assert outcome == "answered" or asked
     assert moment >= recorded(SCRIPT) - 1 or outcome == "interrupted" or not asked
 

@@ -131,7 +131,9 @@ def test_another_step_limit_is_named_with_step_field_and_both_values() -> None:
     _, step, event, field, then, now = first(found)
     assert (step, event, field, then) == (3, "ModelAsked", "notes", [])
     assert "step limit" in str(now)
-    assert len(found.divergences) <= 3  # each is told of once; the next step is right again
+    assert (
+        len(found.divergences) <= 3
+    )  # each is reported once; the next step is right again
 
 
 def test_other_rules_are_named_with_the_rule() -> None:

@@ -58,14 +58,14 @@ PLAIN = TerminalCapabilities()
 
 
 class Run(Struct, frozen=True):
-    """One process: what stood in the journal when it came, and all that it was told."""
+    """One process: the journal when it joined, and all frames that it received."""
 
     before: tuple[Entry, ...]
     frames: tuple[Frame, ...]
 
 
 async def watched(life: Life) -> list[Run]:
-    """A life as somebody saw it who was there all the time; a crash ends a process."""
+    """A session as a permanent watcher sees it; a crash ends a process."""
     store, model, runs = MemoryStore(), Wild(life.answers, life.summary), list[Run]()
     given_ = world(model, 12, life.shares, window=life.window, longest_result=life.window)  # type: ignore[arg-type]
 
@@ -113,7 +113,7 @@ def told(run: Run) -> list[Entry | Live]:
 
 
 def heard(run: Run, join: int) -> tuple[list[Frame], list[Frame]]:
-    """What somebody hears from the start, and somebody who joins at `join`."""
+    """What a watcher receives from the start, and one that joins at `join`."""
 
     async def collected() -> tuple[list[Frame], list[Frame]]:
         hub = Hub()
@@ -133,7 +133,7 @@ def heard(run: Run, join: int) -> tuple[list[Frame], list[Frame]]:
 
 
 def known(run: Run, join: int) -> Screen:
-    """The journal folded, as far as it went when somebody joined at `join`."""
+    """The journal folded, as far as it went when a watcher joined at `join`."""
     so_far = (news for news in told(run)[:join] if isinstance(news, Entry))
     return screen_of((*run.before, *so_far))
 
@@ -262,7 +262,7 @@ def rows(block: Block, directory: str) -> Iterator[str]:
             for row in result_rows(block, 76, directory):
                 if "more lines" not in bare(
                     [row]
-                ):  # what to do about those may be said, too
+                ):  # what to do about those may be shown, too
                     yield bare([row])
         case TurnEndBlock():
             for row in turn_rows(block):
@@ -320,7 +320,7 @@ def test_however_an_answer_comes_in_pieces_it_is_printed_as_it_is_whole(
     assert seen([*frames, *ending], start) == seen(ending, start)
     if answer.message.text == draft.text:
         assert came.split() == whole.split()
-    else:  # blanks that stood alone between two thoughts were told, and are kept nowhere
+    else:  # blanks alone between two thoughts were streamed, and are stored nowhere
         assert "".join(came.split()) == "".join(whole.split())
     assert all(one != other or not one for one, other in pairwise(came.splitlines()))
 

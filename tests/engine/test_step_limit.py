@@ -87,7 +87,7 @@ def test_an_answer_cut_off_at_the_limit_is_no_answer() -> None:
 
 
 class Interrupted:
-    """Somebody speaks while it answers for the first time."""
+    """The user sends a message while it answers for the first time."""
 
     def __init__(self, speak: Callable[[], Awaitable[object]]) -> None:
         self.script, self.speak = ScriptedProvider("One.", "Two."), speak

@@ -54,7 +54,7 @@ class Call(NamedTuple):
 
 
 class Outcomes:
-    """What comes of the calls, in their order, while the clock goes on."""
+    """The results of the calls, in their order, while the clock advances."""
 
     def __init__(self, calls: Sequence[Call]) -> None:
         self.left, self.now = list(calls), 1000.0
@@ -161,7 +161,7 @@ def turn(
     store: MemoryStore | None = None,
     rules: Mapping[str, int] | None = None,
 ) -> View:
-    """A turn of these answers; where nobody stops it, it ends with an answer."""
+    """A turn of these answers; where no policy stops it, it ends with an answer."""
     outcomes = Outcomes([c for s in steps for c in s.calls if c.name != "think"])
     provider = ScriptedProvider(*(s.line for s in steps), "Done.")
     given = world(
@@ -422,7 +422,7 @@ def test_searches_with_a_page_read_between_them_are_no_circle() -> None:
 
 
 def test_a_circle_in_a_talk_that_was_made_shorter_is_still_one() -> None:
-    """The rules go by what was called, not by what the model is still told of it."""
+    """The rules count calls, whether or not the model still sees them."""
     store = MemoryStore()
     turn([READ] * 3, store)
     whole = entries(store)

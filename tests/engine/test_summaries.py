@@ -196,7 +196,7 @@ def test_refused_as_too_long_it_is_told_shorter_also_after_it_was_once_before() 
 
 
 def test_where_the_window_is_not_known_a_refusal_makes_it_much_shorter() -> None:
-    """It reads 4,000 tokens and nobody said so."""
+    """It reads 4,000 tokens, and no setting says so."""
     model, store = looks(12), MemoryStore()
 
     class Small:
@@ -323,7 +323,7 @@ def test_stopped_at_any_moment_it_is_told_shorter_or_as_it_was() -> None:
 
 @pytest.mark.parametrize("left", range(1, 12))
 def test_after_a_crash_anywhere_around_it_the_turn_goes_on(left: int) -> None:
-    """The process dies so many events after the turn was asked to be told shorter."""
+    """The process dies `events` events after the request to compact."""
     store, model = MemoryStore(), looks(6, 100)
 
     async def main() -> tuple[View, View, View]:
@@ -376,7 +376,7 @@ def test_no_model_is_asked_to_sum_up_at_every_step(system: int, length: int) -> 
 
 
 class StoppedAt:
-    """Is stopped by a person after so many pieces of its answer."""
+    """Is stopped by the user after this number of pieces of its answer."""
 
     def __init__(self, inner: LongModel, pieces: int) -> None:
         self._inner, self._left = inner, pieces

@@ -93,7 +93,7 @@ def test_results_in_any_order_enter_the_talk_together_in_call_order() -> None:
 
     @tool(Effect.LOOK)
     async def fast(city: str) -> Reply:
-        """Let the other go on."""
+        """Let the other continue."""
         first.set()
         return Reply("fast")
 
@@ -460,7 +460,7 @@ def test_truncated_output_is_not_called_the_whole() -> None:
 
     @tool(Effect.LOOK)
     async def weather(city: str) -> Reply:
-        """Talk more than anybody keeps."""
+        """Print more than is stored."""
         return Reply("a" * 100 + " (it printed 2,000,000,000 bytes in all)", whole=False)
 
     given = world(ScriptedProvider([WEATHER], "Hm."), tools=(weather,), longest_result=90)
@@ -476,7 +476,7 @@ def test_truncated_output_is_not_called_the_whole() -> None:
 def test_text_that_is_no_utf8_does_not_stop_the_journal() -> None:
     @tool(Effect.LOOK)
     async def weather(city: str) -> Reply:
-        """Name a file that is no UTF-8."""
+        """Name a file that is not UTF-8."""
         return Reply("caf\udce9")
 
     provider = ScriptedProvider([WEATHER], "Half an emoji: \ud83d.")

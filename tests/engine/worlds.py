@@ -25,7 +25,7 @@ _MARKS = {"user": "›", "assistant": "‹", "tool": "·"}
 
 
 def talked(view: View) -> str:
-    """One part of a message a line: › heard, ‹ answered, · result."""
+    """One part of a message a line: › received, ‹ answered, · result."""
     said = (spoken.message for spoken in view.conversation.messages)
     return "\n".join(f"{_MARKS[m.role]} {_words(p)}" for m in said for p in m.parts)
 

@@ -190,12 +190,12 @@ def test_the_user_is_notified_of_a_question(place: Place) -> None:
 @pytest.mark.parametrize(
     ("line", "more", "reason"),
     [
-        ("sleep 600", {"timeout": 0.3}, "it ran longer than 0.3 seconds, and was ended"),
+        ("sleep 600", {"timeout": 0.3}, "it ran longer than 0.3 seconds, and was killed"),
         ("kill -9 $$", {}, "it ended with status 137"),
         ("no-such-program", {}, "it ended with status 127"),
         ("echo '{garbage'", {}, "it printed something that is not JSON"),
-        ("yes", {}, "it printed more than 1024 KiB, and was ended"),
-        ("yes >&2; exit 1", {"timeout": 1}, "it ran longer than 1 seconds, and was ended"),
+        ("yes", {}, "it printed more than 1024 KiB, and was killed"),
+        ("yes >&2; exit 1", {"timeout": 1}, "it ran longer than 1 seconds, and was killed"),
         ("exec <&-; exit 3", {}, "it ended with status 3"),
     ],
 )

@@ -73,7 +73,7 @@ def test_for_a_client_of_the_server_all_nine_fire(tmp_path: Path) -> None:
 def test_in_a_script_all_fire_but_for_that_of_a_question(
     tmp_path: Path, home: Path
 ) -> None:
-    """Nobody is asked there."""
+    """No user is asked there."""
     (home / "refold" / "config.toml").write_text(COMPACTS)
     long = call("bash", command="seq 2000")
     task = call("task", agent="code", prompt="Do it.")

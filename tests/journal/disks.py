@@ -123,7 +123,7 @@ class Unpowered(Mortal):
         """Die, and leave of a file what was synced, and of the rest only some blocks.
 
         Blocks of `size` bytes with the numbers in `lost` read as zeros where they were not
-        synced; the file has `end` more bytes than were synced, if it had so many.
+        synced; the file has `end` more bytes than were synced, if it had them.
         """
         self.die()
         kept, now = self._contents.get(path.stat().st_ino, b""), path.read_bytes()
@@ -147,7 +147,7 @@ class Unpowered(Mortal):
                 kept, now = self._contents.get(each.inode(), b""), path.read_bytes()
                 if now.startswith(kept):
                     kept += now[len(kept) :][: int(tail * (len(now) - len(kept)))]
-                elif tail > 0.5:  # cut off and written anew: the old or the new, whole
+                elif tail > 0.5:  # cut off and written again: the complete old or new file
                     kept = now
                 self._contents[each.inode()] = kept
                 path.write_bytes(kept)

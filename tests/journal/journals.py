@@ -51,9 +51,8 @@ async def add(store: Store, epoch: int, line: bytes, expect: int) -> None:
 
 
 async def go_on(directory: Path, line: bytes) -> tuple[bytes, list[bytes]]:
-    """Take the pen as the next process would, add a line and leave.
-
-    Gives what was cut off and the lines then.
+    """Take the lock as the next process would, add a line and leave. Returns what was cut
+    off and the lines then.
     """
     store = FileStore(directory, THREADS, Careless())
     lease = await store.lease()

@@ -20,7 +20,7 @@ def put(home: JournalDirectory, session: str, *events: Event, changed: float = 1
 
 
 def talk(*words: str, directory: str = "/work") -> Sequence[Event]:
-    """A session in which this was said, a turn each."""
+    """A session with these messages, a turn each."""
     found: list[Event] = [SessionStarted(directory, "0.1")]
     for each in words:
         found += [Said(each), TurnStarted(len(found) + 1), TurnEnded("answered")]

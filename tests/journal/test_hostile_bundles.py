@@ -95,7 +95,7 @@ def _around(lines: list[bytes]) -> bytes:
 
 
 def remade(change: Callable[[list[tarfile.TarInfo]], object]) -> Harm:
-    """The same contents under other headers, as anybody's tar writes them."""
+    """The same contents under other headers, as any tar writes them."""
 
     def harm(made: bytes) -> bytes:
         out = io.BytesIO()

@@ -21,7 +21,7 @@ MESSAGES = 3_500
 
 
 class Left(Exception):
-    """Whoever reads is stopped here."""
+    """Readers are stopped here."""
 
 
 @pytest.fixture

@@ -96,7 +96,7 @@ class StoreThroughCrashes(RuleBasedStateMachine):
         left = list(self.do(FileStore(self.directory, THREADS).read))
         assert left == self.lines[: len(left)]
         assert len(left) >= self.kept
-        self.lines, self.used = left, 0  # the number in an unsynced pen may be gone
+        self.lines, self.used = left, 0  # the number in an unsynced lock file may be gone
         self.begin()
         self.kept = len(self.lines)
 

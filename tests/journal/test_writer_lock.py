@@ -19,7 +19,7 @@ PROGRAM = Path(__file__).with_name("writer_process.py")
 
 @contextmanager
 def writer(directory: Path) -> Iterator[subprocess.Popen[str]]:
-    """Another process that has written two lines and keeps the pen."""
+    """Another process that has written two lines and keeps the lock."""
     command = [sys.executable, str(PROGRAM), str(directory), "2", "wait"]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

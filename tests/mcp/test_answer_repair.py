@@ -12,7 +12,7 @@ WORDS = {"type": "text", "text": "forty-two rows"}
 
 
 def repaired(result: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The result as the SDK gets it, and what is said of it."""
+    """The result as the SDK gets it, and the remarks about it."""
     said = list[str]()
     message = repair(types.JSONRPCResponse(jsonrpc="2.0", id=1, result=result), said.append)
     assert isinstance(message, types.JSONRPCResponse)

@@ -1,4 +1,4 @@
-"""The reason why a program ended is its error, and not the last line of its trace."""
+"""The reason why a program exited is its error, and not the last line of its trace."""
 
 import pytest
 

@@ -128,7 +128,7 @@ def test_a_flood_is_left_out_with_one_sentence_and_answers_pass(
 
     passed, answered = anyio.run(run)
 
-    assert at_once <= passed < at_once + 100  # the clock goes on meanwhile
+    assert at_once <= passed < at_once + 100  # the clock advances meanwhile
     assert answered
     assert [sentence.startswith(words) for sentence in said] == [True]
     assert len(changes) == (5_000 - passed if "list_changed" in method else 0)

@@ -42,7 +42,7 @@ def served(
 
     @server.tool()
     def repeat(text: str, times: int) -> str:
-        """The text so many times."""
+        """The text, repeated."""
         return text * times
 
     @server.tool()

@@ -45,7 +45,7 @@ def name_server(work: Path, said: object, variable: str) -> None:
 def started(
     work: Path, environ: Mapping[str, str], *, trust: bool = False
 ) -> tuple[bool, str]:
-    """Is the server on, and what is the user told?"""
+    """Whether the server is on, and the notices to the user."""
     found = load_servers(str(work), places_of(work), environ, trust=trust)
     return bool(found.servers), "\n".join(found.notices)
 

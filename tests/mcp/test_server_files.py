@@ -1,4 +1,4 @@
-"""Files of MCP servers: both shapes, variables, and what makes no sense is named."""
+"""Files of MCP servers: both shapes, variables, and errors that name invalid values."""
 
 import json
 

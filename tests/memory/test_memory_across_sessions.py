@@ -89,14 +89,14 @@ def test_nothing_new_asks_nobody(place: Workplace) -> None:
 
     found, small = place.asks(session)
 
-    assert (found.why, small.heard) == ("nothing new was said", [])
+    assert (found.why, small.heard) == ("there is nothing new in it", [])
 
 
 @pytest.mark.parametrize("words", ["go on", "Thanks!", "yes, please continue", "weiter"])
 def test_words_to_learn_nothing_from_ask_nobody(place: Workplace, words: str) -> None:
     found, small = place.asks(place.says(words))
 
-    assert (found.why, small.heard) == ("too little was said", [])
+    assert (found.why, small.heard) == ("it is too short", [])
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_note_of_the_user_is_stored_immediately(place: Workplace) -> None:
 
 
 def test_a_hanging_provider_holds_up_nobody_who_leaves(place: Workplace) -> None:
-    """Whoever leaves only starts a process; whoever asks can give up."""
+    """Leaving only starts a process; a request for notes can be cancelled."""
     session = place.says(GERMAN)
     held = anyio.Event()
 
@@ -346,7 +346,7 @@ def test_memory_write_of_the_agent_is_in_the_prompt_of_the_next_session(
 
 
 class ComesBack:
-    """A model during whose answer the person goes on with the session."""
+    """A model during whose answer the user resumes the session."""
 
     def __init__(self, place: Workplace, session: str) -> None:
         self._home, self._session = place.remembering.home, session

@@ -65,7 +65,7 @@ def test_memory_write_stores_what_the_user_said(place: Workplace) -> None:
 
     found = told(place, "Please answer in German from now on.", ("memory_write", call))
 
-    said = 'Remembered under Preferences: "Answer in German". Later sessions will be told.'
+    said = 'Remembered under Preferences: "Answer in German". Later sessions will see it.'
     assert found == [(False, said)]
     assert place.notes == [("Preferences", "Answer in German")]
 

@@ -34,7 +34,7 @@ class Workplace(Struct, frozen=True):
         )
 
     def says(self, *words: str, answers: Sequence[Line] = (), session: str = "") -> str:
-        """A session, or one taken up, in which a person says this; its id."""
+        """A session, new or resumed, in which the user sends this; its id."""
         lines = answers or [OK] * len(words)
         agent = Agent(provider=ScriptedProvider(*lines), directory=self.directory)
 

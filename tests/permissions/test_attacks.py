@@ -90,7 +90,7 @@ def test_in_mode_sandbox_an_attack_that_runs_stays_in_the_workspace(
 
 
 def _free(found: Decision) -> bool:
-    """Does it run without a question, and by no rule?"""
+    """Whether it runs without a question, and by no rule."""
     return found.verdict == "allow" and not found.rule
 
 

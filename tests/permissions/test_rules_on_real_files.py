@@ -23,7 +23,7 @@ def workspace(tmp_path: Path) -> Path:
 
 
 def used(workspace: Path, tool: str, path: str, **settings: object) -> tuple[Result, str]:
-    """What one call comes to, and what the model is told."""
+    """The decision on one call, and what the model reads."""
     content = {"content": "x\n"} if tool == "write_file" else {}
     arguments = msgspec.json.encode({"path": path, **content}).decode()
     provider = ScriptedProvider([(tool, arguments)], "Done.")

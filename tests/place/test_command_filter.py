@@ -130,7 +130,7 @@ def test_flags_in_memory_make_no_namespaces_and_threads_go_on(room: Walled) -> N
 def test_a_command_does_not_control_the_first_process(
     room: Walled, wide: Walled, line: str, *, namespaces: bool
 ) -> None:
-    """It would clear the signal that ends it with refold, and go on."""
+    """It would clear the signal that ends it with refold, and keep running."""
     assert told(wide if namespaces else room, line) in ("EPERM", "ENOSYS")
 
 

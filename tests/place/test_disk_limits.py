@@ -95,7 +95,9 @@ def test_a_command_that_fills_a_disk_is_ended_before_it_is_full(
     commands = ShellCommands(limits=Limits(disks=(str(small_disk),)))
 
     async def use() -> Finished:
-        some = "head -c 1000000 /dev/zero; sleep 0.01"  # not faster than anybody can look
+        some = (
+            "head -c 1000000 /dev/zero; sleep 0.01"  # not faster than the disk is checked
+        )
         fills = f"for i in $(seq 400); do {some}; done > {small_disk}/big; sleep 100"
         return await commands.run(fills, cwd=str(cwd), seconds=60)
 

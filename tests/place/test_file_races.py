@@ -318,7 +318,7 @@ def test_a_path_is_walked_where_openat2_is_forbidden(tmp_path: Path) -> None:
 
 @contextmanager
 def racing(inside: Path, out: Path) -> Iterator[None]:
-    """Somebody renames `d` and puts links to `out` in its place, without end."""
+    """Another program renames `d` and puts links to `out` in its place, without end."""
     over = threading.Event()
     here, away = inside / "d", inside / "d2"
     here.mkdir(exist_ok=True)
@@ -331,7 +331,7 @@ def racing(inside: Path, out: Path) -> Iterator[None]:
                 here.unlink()
             with suppress(OSError):
                 away.rename(here)
-            # A call may have made the directory anew in between.
+            # A call may have created the directory again in between.
             if away.exists() and here.is_dir() and not here.is_symlink():
                 with suppress(OSError):
                     here.rename(inside / f"d-{time.monotonic_ns()}")
@@ -379,7 +379,7 @@ def test_a_long_race_is_never_won(files: DiskFiles, inside: Path, out: Path) -> 
     done = raced(files, inside, out, 20_000)
 
     assert tree(out) == {}
-    assert done > 0  # how many get through is the scheduler's business
+    assert done > 0  # the scheduler decides how many get through
 
 
 def tree(directory: Path) -> dict[str, bytes]:

@@ -22,7 +22,7 @@ from refold.tools.file_versions import digest
 from refold.tools.notebook_edit import notebook_edit
 from refold.values.secret_mask import MASK_PATTERN, has_mask
 
-# Put together here, so that nobody takes this file for a leak.
+# Put together here, so that scanners do not take this file for a leak.
 TOKEN = "ghp_" + "a1" * 18
 OTHER = "sk-" + "ant-api03-" + "x1" * 20
 KNOWN = "hunter2-hunter2"

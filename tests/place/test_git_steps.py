@@ -1,6 +1,6 @@
 """What git notes to run when it continues is undone, if a command wrote it that was not asked about.
 
-The flow of a rebase goes on: git itself says what it would do.
+A rebase can continue: git itself says what it would do.
 """
 
 import os

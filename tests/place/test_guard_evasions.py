@@ -156,7 +156,7 @@ def test_files_made_by_a_command_do_not_hide_a_guarded_path_from_the_next(
 def test_a_guarded_path_made_by_a_concurrent_command_cannot_be_brought_back(
     ws: Walled, end: str, again: str
 ) -> None:
-    """Two commands at a time: the second finds what the first made, and brings it back."""
+    """Two commands at a time: the second finds what the first made, and undoes it."""
 
     async def use() -> None:
         async def run(line: str) -> None:
@@ -214,7 +214,7 @@ def test_no_library_of_the_workspace_is_loaded_outside(
 
 
 def test_a_link_of_a_denied_name_holds_up_no_command(tmp_path: Path) -> None:
-    """Each of them failed: what was to be covered was not found where it should be."""
+    """Each of them failed: the path to cover was not found where it should be."""
     needs_bubblewrap()
     (tmp_path / "out").mkdir()
     root = tmp_path / "ws"

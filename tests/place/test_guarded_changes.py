@@ -160,7 +160,7 @@ def test_no_command_changes_what_is_mounted_from_a_namespace_of_its_own(
         (f"{repository('.git/worktrees/w')}", "mkdir w; echo 'gitdir: ../.git/worktrees/w' > w/.git"),
         (f"{repository('.git/modules/a')}; {repository('.git/modules/a/modules/b')}",
          "mkdir -p s; echo 'gitdir: ../.git/modules/a/modules/b' > s/.git"),
-        # A pointer to what is no repository yet.
+        # A pointer to what is not a repository yet.
         ("mkdir s; echo 'gitdir: d' > s/.git", repository("s/d")),
         ("mkdir s; echo 'gitdir: ../d' > s/.git; mkdir d; echo x > d/HEAD", repository("d")),
         # An embedded repository that no name betrays.
@@ -425,7 +425,7 @@ def test_everyday_commands_work_and_nothing_of_theirs_is_undone(
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_plant_that_flickers_is_never_left(place: Walled) -> None:
-    """A command exchanges a settings file until it is ended: a thousand times."""
+    """A command exchanges a settings file until it is killed: a thousand times."""
     watch, config = place.sandbox.watch, place.root / ".git/config"
     before, evil = config.read_bytes(), RUNS.encode()
     for number in range(1000):

@@ -172,7 +172,7 @@ def test_without_links_it_is_taken_back_too(
 def test_a_change_that_cannot_be_rolled_back_is_named_and_kept(
     files: DiskFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody writes to `a` between our change of it and the failure."""
+    """Another program writes to `a` between our change of it and the failure."""
     rename = os.rename
 
     def interfering(old: str, new: str, **more: int) -> None:

@@ -342,7 +342,7 @@ def test_other_processes_are_neither_seen_nor_ended(ws: Walled) -> None:
     ],
 )  # fmt: skip
 def test_resources_of_the_machine_are_out_of_reach(ws: Walled, attempt: str) -> None:
-    # Where we are nobody, a space of one's own may be made: it leads nowhere.
+    # As the user `nobody`, a command may create a namespace: it leads nowhere.
     if os.geteuid() and attempt.startswith("unshare"):
         pytest.skip("a user space of one's own is allowed to those who are not root")
 

@@ -171,7 +171,7 @@ def test_files_of_the_workspace_alone_open_no_directory(
 
 
 def test_a_repository_that_lists_another_tree_opens_nothing(tmp_path: Path) -> None:
-    """A link in the workspace that leads to the record of somebody else's worktree."""
+    """A link in the workspace that leads to the record of a foreign worktree."""
     victim = other_repository(tmp_path / "victim")
     record = victim / "worktrees/theirs"
     record.mkdir(parents=True)

@@ -125,7 +125,7 @@ for path in ("here", "/tmp/there", os.path.abspath("whole"), "sub/../here2"):
 
 
 def test_a_blocked_connect_does_not_block_others(apart: Walled) -> None:
-    """A listener that takes nobody: who connects waits, and others go on."""
+    """A listener that accepts no connection: its client waits, and others continue."""
     (apart.root / "wait.py").write_text("""
 import socket, threading
 full = socket.socket(socket.AF_UNIX); full.bind("full"); full.listen(0)
@@ -160,7 +160,7 @@ if __name__ == "__main__":
 
 
 def test_an_older_way_into_the_kernel_makes_no_sockets(apart: Walled) -> None:
-    """Rings of the kernel connect for whoever asks, and nobody is asked before."""
+    """`io_uring` connects without a system call that could be checked."""
     look = "import ctypes; l=ctypes.CDLL(None, use_errno=True); "
     look += "print(l.syscall(425, 4, ctypes.create_string_buffer(200)), ctypes.get_errno())"
 
@@ -252,7 +252,7 @@ def test_a_pair_for_datagrams_keeps_messages_apart(apart: Walled, *, network: bo
 
 
 def test_a_command_uses_no_keyring_and_sees_a_kernel_without_any(apart: Walled) -> None:
-    """Container engines go on without one, but not where it is forbidden."""
+    """Container engines work without one, but not where it is forbidden."""
     (apart.root / "keys.py").write_text(
         "import ctypes, errno, os\n"
         "libc = ctypes.CDLL(None, use_errno=True)\n"
@@ -482,7 +482,7 @@ print("went on", len(stuck), flush=True); os._exit(0)
 
 @pytest.mark.parametrize("rounds", [20, pytest.param(1000, marks=pytest.mark.slow)])
 def test_socket_guard_is_not_blocked_by_changed_flags(apart: Walled, rounds: int) -> None:
-    """It may become one that waits after it was looked at, and nobody accepts it."""
+    """It may become a blocking one after the check, and no server accepts it."""
     (apart.root / "clears.py").write_text(CLEARS)
     words = [sys.executable, "-c", FULL]
     with subprocess.Popen(
@@ -498,7 +498,7 @@ def test_socket_guard_is_not_blocked_by_changed_flags(apart: Walled, rounds: int
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)  # a connection that nobody accepts is given up after two minutes
+@pytest.mark.timeout(60)  # a connection that is not accepted is given up after two minutes
 @pytest.mark.parametrize(
     "line",
     [

@@ -186,7 +186,7 @@ def test_instructions_below_are_due_until_the_conversation_has_them(
 
 
 def test_with_trust_for_one_start_what_came_after_it_is_left_out(root: Path) -> None:
-    """Without a recorded version nobody knows whether a command wrote it."""
+    """Without a recorded version it is unknown whether a command wrote it."""
     from refold.app.system_prompt import SessionGround, SystemPromptBuilder
     from refold.config.settings import Settings
 

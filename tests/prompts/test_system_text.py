@@ -94,10 +94,10 @@ def test_where_room_is_short_one_s_own_and_the_nearest_come_first() -> None:
     assert ("near " * 50).strip() in found
     assert found.index("own.md") < found.index("middle.md") < found.index("near.md")
     assert "characters more in middle.md …]" in found
-    assert found.endswith("[… not told here: far.md …]")
+    assert found.endswith("[… left out here: far.md …]")
     assert notices == (
         "middle.md, far.md: longer than the part of the model's window that instructions "
-        "may fill (1,200 characters), so it is told only the beginning",
+        "may fill (1,200 characters), so only the beginning is here",
     )
 
 
@@ -121,7 +121,7 @@ def test_instructions_never_take_more_than_their_room(texts: list[str], most: in
 
     found, _ = instructions(pieces, most)
 
-    assert len(found) <= most + 100  # the line that names what is not told
+    assert len(found) <= most + 100  # the line that names what is left out
 
 
 def test_the_shape_of_an_answer_is_told_where_one_is_asked_for() -> None:

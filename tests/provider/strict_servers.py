@@ -118,7 +118,7 @@ def _data_url(url: str) -> None:
 
 
 def _content(content: Any, text: str, image: str) -> None:
-    """What a person says: words, or words and pictures."""
+    """A message of the user: text, or text and images."""
     assert content, "an empty message"
     if isinstance(content, str):
         assert content.strip(), "an empty message"

@@ -316,7 +316,7 @@ def test_a_thought_that_another_account_has_signed_is_left_out_and_it_goes_on_th
     if model == "claude-sonnet-5-5":
         assert thinks == ["adaptive"] * 3
         assert [body["output_config"] for body in bodies] == [{"effort": "high"}] * 3
-    else:  # a row of calls must begin with a thought, or goes on without any
+    else:  # a row of calls must begin with a thought, or has none
         assert thinks == ["enabled", None, "enabled"]
 
 

@@ -470,7 +470,7 @@ def test_a_silent_end_stays_a_silent_end(file: Path) -> None:
         ("[]\n", "is not a cassette"),
         ('{"cassette": 9}\n', "is of version 9, and this refold reads version 1"),
         ('{"cassette": 1}\n{"asked"\n', "line 2: "),
-        ('{"cassette": 1}\n{"answered": 4, "deltas": []}\n', "line 2: 4; record it anew"),
+        ('{"cassette": 1}\n{"answered": 4, "deltas": []}\n', "line 2: 4; record it again"),
         (
             '{"cassette":1}\n{"asked":1,"as":0,"same":0,"messages":[]}\n'
             '{"answered":1,"deltas":[{"delta":"done","stop":"maybe"}]}\n',
@@ -512,7 +512,7 @@ def test_a_file_that_vanished_is_told_and_not_made_anew(file: Path) -> None:
 
 
 def fills_up(file: Path) -> None:
-    """Whoever goes on writing to `file` is told that the disk is full."""
+    """Later writes to `file` fail with a full disk."""
     os.unlink(file)
     file.symlink_to("/dev/full")
 
@@ -698,7 +698,7 @@ SESSION = (
 
 
 def run(provider: Provider, home: Path) -> tuple[str, str, list[object]]:
-    """Three turns of a session: what came of them, and the whole talk."""
+    """Three turns of a session: their results, and the conversation."""
 
     async def use() -> tuple[str, str, list[object]]:
         agent = Agent(

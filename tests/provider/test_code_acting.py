@@ -244,7 +244,7 @@ def test_code_acting_request_only_grows_at_its_end() -> None:
     async def ask() -> None:
         for request in (
             Request(said(*talk[:1]), tools=TOOLS),
-            Request(said(user("A leaf."))),  # beside the talk
+            Request(said(user("A leaf."))),  # outside the conversation
             Request(said(*talk), tools=TOOLS),
         ):
             async for _ in acting.stream(request):

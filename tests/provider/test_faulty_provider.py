@@ -1,4 +1,4 @@
-"""The provider that fails on purpose fails exactly where it was told to."""
+"""The provider that fails on purpose fails exactly where its arguments say."""
 
 import anyio
 import pytest

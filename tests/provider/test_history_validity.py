@@ -50,7 +50,9 @@ ARGUMENTS = st.one_of(
 )
 THINKING = st.builds(
     Thinking,
-    ANYTHING.map(lambda text: text.replace("\0", "")),  # sent as it came, so it came clean
+    ANYTHING.map(
+        lambda text: text.replace("\0", "")
+    ),  # sent unchanged, so it was valid before
     st.sampled_from(["", *WIRES, "other"]),
     st.sampled_from(
         [
@@ -83,7 +85,7 @@ IMAGES = st.lists(IMAGE, max_size=2).map(tuple)
 
 @st.composite
 def conversations(draw: st.DrawFn) -> list[Message]:
-    """A talk as the engine would tell it: every call answered by the next message."""
+    """A conversation as the engine sends it: every call answered by the next message."""
     found = [message("user", draw(ANYTHING), *draw(IMAGES))]
     for number in range(draw(st.integers(0, 4))):
         called = draw(CALLED)
@@ -147,7 +149,7 @@ _BODIES: dict[WireName, Callable[[Request], bytes]] = {
 
 @st.composite
 def told_shorter(draw: st.DrawFn) -> list[Message]:
-    """A talk after one or two times that it was told shorter, wherever that may happen."""
+    """A conversation after one or two compactions, wherever they may happen."""
     told = Log([StoredMessage(n, m) for n, m in enumerate(draw(conversations()), start=1)])
     for seq in (100, 200)[: draw(st.integers(1, 2))]:
         messages = [s.message for s in told]
@@ -162,7 +164,7 @@ def told_shorter(draw: st.DrawFn) -> list[Message]:
             summary=draw(ANYTHING),
         )
         told = compact_messages(told, event, seq)
-        if told[-1].message.role == "assistant":  # as the engine would go on
+        if told[-1].message.role == "assistant":  # as the engine would continue
             told = told.plus(StoredMessage(seq + 1, message("user", "Go on.")))
     return [spoken.message for spoken in told]
 

@@ -30,7 +30,7 @@ def test_no_usage_lowers_a_sum(a: int, b: int, c: int, d: int, e: int) -> None:
 @pytest.mark.parametrize("told", [b'"many"', b"[1]", b"true", b"1e400", b"NaN", b"-5"])
 @pytest.mark.parametrize("wire", WIRES)
 def test_counts_that_are_no_numbers_cost_no_answer(wire: WireName, told: bytes) -> None:
-    """They count as none told; what is charged then is the engine's to say."""
+    """They count as not reported; the engine decides what is charged then."""
     good = answer(wire, Reply("Rain.", usage=Usage(fresh=4_321, output=1_234)))
     assert isinstance(good.body, bytes)
     odd = good.body.replace(b"4321", told).replace(b"1234", told).replace(b"5555", told)

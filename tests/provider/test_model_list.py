@@ -168,7 +168,7 @@ def test_openrouter_tells_windows_and_prices_and_goes_on() -> None:
         ({"max_context_length": 32_768, "capabilities": {"completion_chat": True}}, 32_768),
         ({"max_model_len": 4096}, 4096),  # vLLM
         ({"meta": {"n_ctx": 8192, "n_ctx_train": 32_768}}, 8192),  # llama.cpp
-        ({"meta": {"n_ctx_train": 32_768}}, 0),  # what it runs with is not told
+        ({"meta": {"n_ctx_train": 32_768}}, 0),  # what it runs with is not reported
         ({"context_length": True}, 0),
         ({"context_length": -1, "meta": None}, 0),
     ],

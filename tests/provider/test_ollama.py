@@ -37,7 +37,7 @@ REFUSAL = b'{"error":"registry.ollama.ai/library/m-1:latest does not support too
 def told(
     says: dict[str, Any] | Answer, *asked: Request, tools: Tools = "auto", window: int = 0
 ) -> tuple[list[list[Delta]], list[ReceivedRequest]]:
-    """What comes of it, and what the server heard."""
+    """The result, and the requests to the server."""
     shown = says if isinstance(says, Answer) else Answer(json.dumps(says).encode())
     said = answer("ollama", Reply(CALL))
 
@@ -84,7 +84,7 @@ def test_a_model_that_takes_no_tools_is_spoken_to_in_words_at_once(window: int) 
 
 
 def test_also_where_it_may_not_call_at_first() -> None:
-    """What was called before it is told in words then too."""
+    """Earlier calls are then sent as text, too."""
     _, server = told(CANNOT_CALL, replace(ASKED, tool_choice="none"), ASKED)
 
     assert asked_of(server) == [("/api/show", False), *[("/api/chat", False)] * 2]

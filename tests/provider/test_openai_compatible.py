@@ -209,7 +209,7 @@ def served(
     talk: Sequence[Message] = CONVERSATION[:1],
     **more: Any,
 ) -> tuple[list[list[Delta]], list[dict[str, Any]]]:
-    """What is heard of each answer, and what was sent for it."""
+    """The deltas of each answer, and the request for it."""
 
     async def use() -> tuple[list[list[Delta]], list[dict[str, Any]]]:
         async with wire_server(*answers) as server:

@@ -207,7 +207,7 @@ def test_reasoning_goes_back_unchanged_through_the_engine() -> None:
 
 
 def test_reasoning_that_nothing_followed_does_not_go_back() -> None:
-    """An answer that was stopped or cut: the API wants the item that came of it."""
+    """An answer that was stopped or cut: the API requires its incomplete item."""
     alone = Thinking("", WIRE, Raw(_json(SEALED)))
 
     for each in (["Well.", alone], [alone, " "], [alone, alone]):

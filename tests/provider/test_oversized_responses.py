@@ -22,7 +22,7 @@ MIB = 1024 * 1024
 
 
 def bomb(mebibytes: int) -> bytes:
-    """So many MiB of comments of a stream, as gzip: each MiB packed once, and repeated."""
+    """Some MiB of comments of a stream, as gzip: each MiB packed once, and repeated."""
     packer = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)
     line = b": " + b" " * (MIB - 3) + b"\n"
     start = packer.compress(line) + packer.flush(zlib.Z_FULL_FLUSH)
@@ -55,7 +55,7 @@ def test_an_answer_that_never_ends_is_ended(piece: Delta) -> None:
     failed = draft.to_failure(ENDLESS_RESPONSE, "ProviderError")
     assert (
         len(failed.partial_text) < 101_000
-    )  # what is told again to the model is bounded, too
+    )  # what is repeated to the model is bounded, too
     assert failed.usage is not None
     assert failed.usage.output > 500_000  # and it was not free
     assert failed.cost

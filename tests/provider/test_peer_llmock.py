@@ -49,7 +49,7 @@ def environ(llmock: Any) -> dict[str, str]:
 def asked(
     llmock: Any, name: str, *, idle: float = 5.0, times: int = 1
 ) -> list[list[Delta]]:
-    """What comes of asking so many times; an error is an empty answer."""
+    """The answers to repeated requests; an error is an empty answer."""
     spec = find(name)
 
     async def use() -> list[list[Delta]]:

@@ -119,7 +119,7 @@ async def _until_it_listens(port: int) -> None:
 
 
 def sent(wire: WireName, asked: Request) -> ReceivedRequest:
-    """What our wire sends, as it came in somewhere else."""
+    """What our wire sends, as a server received it."""
 
     async def use() -> ReceivedRequest:
         async with asking(wire, answer(wire, Reply("Yes."))) as (provider, server):

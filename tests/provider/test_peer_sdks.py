@@ -182,7 +182,7 @@ def test_googles_client_reads_what_our_wire_reads() -> None:
     assert anyio.run(_serving, use, answer("gemini", REPLY)) == ours("gemini")
 
 
-# What they would send too: pictures, effort and a schema with it.
+# What they would send too: images, effort and a schema with it.
 
 SCHEMA = Raw(b'{"type":"object","properties":{"rain":{"type":"boolean"}}}')
 TALK = (
@@ -206,10 +206,10 @@ def shapes(shape: Any) -> set[str]:
 
 
 def validate(shape: Any, body: dict[str, Any]) -> None:
-    """Has it the shape, all the way down?
+    """Whether it has the shape, all the way down.
 
-    What a client takes as any iterable is validated only when somebody looks, which
-    nobody does here; so those are lists.
+    What a client takes as any iterable is validated only when it is read, which does not
+    happen here; so those are lists.
     """
     from pydantic import TypeAdapter
     from pydantic_core import SchemaValidator

@@ -1,6 +1,6 @@
 """Requests only grow at their end, so that a provider's cache stays valid.
 
-The server counts what it could read from its cache; the session reports what it was told.
+The server counts what it could read from its cache; the session reports those figures.
 """
 
 from collections.abc import Callable
@@ -56,7 +56,7 @@ def run(
     home: Path,
     **settings: object,
 ) -> tuple[CachingModel, str, Usage]:
-    """One turn: what the server counted, how it ended, and what the session was told."""
+    """One turn: what the server counted, how it ended, and what the session recorded."""
     model, spec = CachingModel(wire, reply), spec_of(wire)
 
     async def use() -> tuple[str, Usage]:
@@ -76,9 +76,9 @@ def run(
 
 
 def talk(wire: WireName, body: dict[str, Any]) -> list[Any]:
-    """The pieces of what was said, in order, whoever shares a message with whom.
+    """The pieces of all messages, in order, however they are grouped.
 
-    Marks for a cache are left out: they move, and are no content.
+    Marks for a cache are left out: they move, and are not content.
     """
     match wire:
         case "anthropic":
@@ -97,7 +97,7 @@ def talk(wire: WireName, body: dict[str, Any]) -> list[Any]:
 
 
 def around(body: dict[str, Any]) -> dict[str, Any]:
-    """All but what was said, and whether it may call."""
+    """All but the messages, and whether it may call."""
     apart = ("messages", "contents", "input", "tool_choice", "toolConfig")
     return {name: value for name, value in body.items() if name not in apart}
 
@@ -113,7 +113,8 @@ def share(requests: list[Counted]) -> float:
 def test_over_a_hundred_steps_nearly_all_that_repeats_is_read_from_cache(
     wire: WireName, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Three steps before the limit it is told so; after it, it may only say words."""
+    """Three steps before the limit it gets a reminder; after it, it may only answer in
+    text."""
     model, outcome, usage = run(wire, always, monkeypatch, tmp_path)
 
     sent = [talk(wire, r.body) for r in model.requests]

@@ -77,7 +77,7 @@ def test_every_kind_of_picture_is_in_the_page() -> None:
 @pytest.mark.parametrize("example", re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL))
 def test_its_examples_are_settings(example: str) -> None:
     written = tomllib.loads(example)
-    if "project" in written:  # of somebody's package, not of our settings
+    if "project" in written:  # of another package, not of our settings
         assert list(written["project"]["entry-points"]) == [spec.PROVIDER_GROUP]
         return
     settings = msgspec.convert(written, Settings)

@@ -461,7 +461,7 @@ def test_a_strict_server_takes_all_of_it(wire: WireName) -> None:
     assert complaint(wire, sent(wire, ALL)) == ""
 
 
-# Pictures
+# Images
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -520,7 +520,7 @@ def test_an_older_gemini_is_shown_pictures_beside_the_results(
 
 
 def thinking(model: str, effort: str, **more: Any) -> dict[str, Any]:
-    """What Anthropic is told of thinking."""
+    """What is sent to Anthropic about thinking."""
     body = sent("anthropic", request(SHOWN[0], model=model, effort=effort, **more))
     return {
         name: body[name]

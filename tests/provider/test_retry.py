@@ -31,7 +31,7 @@ BUSY = Answer(
 
 
 class Waits:
-    """A clock nobody waits for."""
+    """A clock without real waiting."""
 
     def __init__(self) -> None:
         self.waited = list[float]()

@@ -21,7 +21,7 @@ SPECS = [
     *(spec_of(w) for w in ("anthropic", "openai-responses", "openai-chat", "gemini", "ollama")),
     find("mistral"),
 ]  # fmt: skip
-MODEL = "claude-sonnet-4-5"  # is told to think, where it may; to others a name like any
+MODEL = "claude-sonnet-4-5"  # is asked to think, where it may; for others a name like any
 
 
 class Counted(Log[StoredMessage]):
@@ -61,7 +61,7 @@ def working(steps: int) -> list[Message]:
 
 
 def looks(spec: ProviderSpec, steps: int) -> int:
-    """How many messages are looked at for the step after so many."""
+    """How many messages are read for the step after this number of steps."""
     talk = [StoredMessage(n, m) for n, m in enumerate(working(steps + 1), start=1)]
     before, after = Counted(talk[:-2]), Counted(talk)
     wire: WireName = spec.wire
@@ -86,7 +86,7 @@ def test_a_step_looks_at_as_much_of_a_long_talk_as_of_a_short_one(
 
 
 def followed() -> tuple[IncrementalFold[str], list[int]]:
-    """Joins the words of a talk, and what it was shown for that."""
+    """Joins the texts of a conversation, and counts the messages that it read for that."""
     shown: list[int] = []
 
     def step(made: str, spoken: StoredMessage) -> str:

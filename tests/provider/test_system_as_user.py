@@ -168,7 +168,7 @@ def test_another_system_text_is_told_from_then_on() -> None:
 
 
 def test_first_message_with_system_text_stays_the_same_object() -> None:
-    """A wire encodes anew whatever is another object."""
+    """A wire encodes again what is another object."""
     system_as_user, asked = SystemAsUser(), request(*CONVERSATION, system=SYSTEM)
     shorter = replace(asked, messages=Log(asked.messages[:1]))
 

@@ -1,4 +1,4 @@
-"""Calls written as text in a session: which are run, and what the model is told."""
+"""Calls written as text in a session: which are run, and what the model reads."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from pathlib import Path
@@ -143,7 +143,7 @@ def test_an_answer_that_was_asked_for_is_not_run(
 
 
 class Echo:
-    """Says all that it was told."""
+    """Repeats all that it received."""
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         yield TextDelta(request.system)

@@ -46,7 +46,7 @@ def heard(
 
 
 def whys(written: str) -> list[tuple[str, str]]:
-    """Of the calls that are not made, each name, and what the model is told."""
+    """The name of each call that is not made, and what the model reads."""
     return all_heard(written)[2]
 
 

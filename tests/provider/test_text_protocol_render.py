@@ -249,9 +249,9 @@ WORDS = st.sampled_from(["", " ", "Look.", "And so on.", "</tool_result>", "☂"
 
 @st.composite
 def talks(draw: st.DrawFn) -> list[Message]:
-    """A talk as the engine would tell it: every call answered by the next message."""
+    """A conversation as the engine sends it: every call answered by the next message."""
     found: list[Message] = []
-    tag = draw(st.integers(0, 10**9))  # no two calls that a provider hears of are one
+    tag = draw(st.integers(0, 10**9))  # no two calls that a provider receives are one
     for number in range(draw(st.integers(0, 5))):
         found += [message("user", *draw(st.lists(WORDS, max_size=2)))] * draw(
             st.integers(0, 2)
@@ -271,7 +271,7 @@ def talks(draw: st.DrawFn) -> list[Message]:
 def test_it_remembers_only_what_is_still_true(
     talk: list[Message], others: list[list[Message]], data: st.DataObject
 ) -> None:
-    """Grown, rewound, gone on otherwise: always as if it were told for the first time."""
+    """Grown, rewound, continued otherwise: always as if it were sent for the first time."""
     plain = RequestRenderer()
     spoken = [StoredMessage(n, m) for n, m in enumerate(talk, start=1)]
     for other in others:

@@ -64,7 +64,7 @@ class Attack(Struct, frozen=True, kw_only=True):
 
 
 class Outcome(Struct, frozen=True):
-    """What came of it. `heard` is all that the model was told by tools."""
+    """The outcome. `heard` is all that tools returned to the model."""
 
     heard: str
     harm: tuple[str, ...]
@@ -210,7 +210,7 @@ class House:
             self._connected += other.stdout.read().split()
 
     def _with_rights(self) -> list[str]:
-        """Files of the workspace that run with the rights of whoever owns them."""
+        """Files of the workspace that run with the rights of their owner."""
         about = ((path, path.lstat().st_mode) for path in self.ws.rglob("*"))
         return [str(p) for p, mode in about if stat.S_ISREG(mode) and mode & 0o6000]
 

@@ -1,6 +1,6 @@
 """Attacks that leave a program for the person to run: by the next `git status`, an editor, a shell.
 
-All run in mode sandbox, in which nobody is asked.
+All run in mode sandbox, in which no question is asked.
 """
 
 from msgspec.structs import replace

@@ -43,7 +43,7 @@ class Folder:
         return code, found.out + found.err
 
     def sent(self, *more: str) -> tuple[str, str]:
-        """The instructions that a session is sent, and what the user is told."""
+        """The instructions that a session is sent, and the notices to the user."""
         script = self.root.parent / "script.jsonl"
         script.write_bytes(msgspec.json.encode({"text": "Hello."}))
         code, said = self.run("-p", "hello", "--script", str(script), *more)
@@ -225,7 +225,7 @@ USES: dict[str, tuple[str, tuple[str, ...], list[dict[str, object]]]] = {
 def used(
     folder: Folder, words: tuple[str, ...], calls: list[dict[str, object]]
 ) -> tuple[str, str]:
-    """The journal of a session that uses a text, and what the user is told."""
+    """The journal of a session that uses a text, and the notices to the user."""
     script = folder.root.parent / "script.jsonl"
     answers = [*([{"calls": calls}] if calls else []), {"text": "Done."}]
     script.write_bytes(b"\n".join(map(msgspec.json.encode, answers)))

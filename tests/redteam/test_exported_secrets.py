@@ -44,7 +44,7 @@ def test_an_export_holds_no_secret_of_python_variables(
     begins = script(tmp_path, call("python", code=CODE), {"text": "Done."})
     ran(work, "-p", "Read the settings.", "--script", begins)
     saved = b"".join(p.read_bytes() for p in home.glob("**/blobs/*") if p.is_file())
-    assert TOKENS[0].encode() in saved  # what the session itself goes on with
+    assert TOKENS[0].encode() in saved  # what the session itself continues with
     if way == "forked":
         ends = script(tmp_path, {"text": "On."})
         ran(work, "-p", "Go on.", "-c", "--fork", "--script", ends)

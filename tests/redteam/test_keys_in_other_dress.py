@@ -6,7 +6,7 @@ import pytest
 
 from refold.session.redactor import Redactor
 
-# Put together here, so that nobody takes this file for a leak.
+# Put together here, so that scanners do not take this file for a leak.
 _BEGIN, _END = "-----BEGIN RSA PRIVATE KEY-----", "-----END RSA PRIVATE KEY-----"
 _LINES = ("MIIEowIBAAKCAQEA", "q8Zk3vT1xW5bN7mR", "Zz09+/==")
 _PLAIN = (_BEGIN, *_LINES, _END)

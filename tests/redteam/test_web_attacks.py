@@ -8,7 +8,7 @@ from refold.permissions.rules import parse
 from refold.values.tools import Effect
 from tests.permissions.places import place
 
-# They are refused before any name is resolved: behind a proxy, nobody resolves them here.
+# They are refused before any name is resolved: behind a proxy, they are not resolved here.
 INSIDE = (
     "http://metadata.google.internal/computeMetadata/v1/", "http://metadata/latest",
     "http://instance-data.ec2.internal/latest/meta-data", "http://METADATA.Google.Internal./",

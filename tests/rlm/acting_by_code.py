@@ -43,7 +43,7 @@ Rule = Callable[[str], str]
 
 
 class Leaf:
-    """A model that answers by a rule, from the words it is told. Counts what it is asked."""
+    """A model that answers by a rule, from its input. Counts the requests."""
 
     def __init__(self, rule: Rule, seconds: float = 0.0, broken: int = 0) -> None:
         self._rule, self._seconds, self._broken = rule, seconds, broken
@@ -70,7 +70,7 @@ def coded(*cells: str) -> str:
 
 
 class Told:
-    """What a session is made of, so that a second one can go on with the same."""
+    """What a session is made of, so that a second one can continue with the same."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ def _price(model: str, usage: Usage) -> float:
 
 
 def observations(view: View) -> list[str]:
-    """What the model was told of its code."""
+    """What the model read about its code."""
     results = [s.message for s in view.conversation.messages if s.message.role == "tool"]
     parts = (part for message in results for part in message.parts)
     return [part.text for part in parts if isinstance(part, ToolResult)]

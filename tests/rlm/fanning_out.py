@@ -1,6 +1,6 @@
 """A session that asks 300 questions, in a process of its own, for a test that kills it.
 
-Usage: python fanning_out.py HOME HEARD
+Usage: python fanning_out.py HOME LOG
 """
 
 import os

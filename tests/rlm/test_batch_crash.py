@@ -36,7 +36,8 @@ def test_questions_answered_before_a_kill_are_not_sent_again(
         first.wait()
     done = {asked.key for asked, _ in successful_leaves(_entries(journal))}
     asked_before = Counter(heard.read_text().splitlines())
-    # A question is in the journal before it is sent: one of these may not have been heard.
+    # A question is in the journal before it is sent: one of these may not have been
+    # received.
     open_then = leaf_counts(activity_of(_entries(journal))).open
     with _started(home, heard) as second:
         printed, _ = second.communicate(timeout=60)
@@ -65,7 +66,7 @@ def _until(there: Callable[[], bool]) -> None:
     end = time.monotonic() + 60
     while not there():
         assert time.monotonic() < end
-        time.sleep(0.005)  # another process: nobody tells us
+        time.sleep(0.005)  # another process: there is no notification
 
 
 def _entries(journal: Path) -> list[Entry]:

@@ -150,7 +150,7 @@ def test_killing_what_it_was_started_by_ends_only_the_worker(tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_a_fork_bomb_is_ended(tmp_path: Path) -> None:
-    # It would end by itself, should nobody end it.
+    # It would end by itself if it were not killed.
     code = "import os, time\nfor _ in range(10): os.fork()\ntime.sleep(20)"
 
     why = anyio.run(lost, tmp_path / "ws", code)
@@ -337,7 +337,7 @@ def test_garbage_on_the_socket_ends_the_worker(tmp_path: Path, said: str, why: s
     [
         (
             '{"t":"call","call":1,"name":"budget","arguments":{}}',
-            "does not hear the answers",
+            "does not read the answers",
         ),
         ('{"t":"printed","text":"again"}', "the cell ran over 4 s"),
     ],
@@ -363,7 +363,7 @@ def test_a_flood_on_the_socket_holds_up_nobody(tmp_path: Path, said: str, why: s
         return found
 
     assert why in anyio.run(main)
-    # The event loop goes on meanwhile, also on a busy machine.
+    # The event loop runs meanwhile, also on a busy machine.
     assert max(b - a for a, b in itertools.pairwise(ticks)) < 3
 
 
@@ -405,7 +405,7 @@ def test_code_that_hears_nothing_is_ended_after_its_time(tmp_path: Path, code: s
     why = anyio.run(lost, tmp_path / "ws", code, SHORT)
 
     assert why == (
-        "The Python worker was ended: the cell ran over 1 s, and the code did not stop."
+        "The Python worker was killed: the cell ran over 1 s, and the code did not stop."
     )
 
 

@@ -13,7 +13,7 @@ from refold.testing.providers import ScriptedProvider
 from tests.rlm.acting_by_code import Leaf, Told, material, observations
 from tests.rlm.generated import Task, answering, tasks
 
-MOST_READ = 4_000  # characters that the root is told, of its prompt and all outputs
+MOST_READ = 4_000  # characters that the root reads, of its prompt and all outputs
 
 
 def run_of(task: Task, workers: Workers | None = None) -> Told:

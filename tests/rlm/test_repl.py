@@ -99,7 +99,7 @@ def test_a_process_that_is_lost_leaves_the_variables_of_the_step_before() -> Non
 
     assert view.turn.answer == "1"
     assert observations(view)[1].splitlines()[1] == (
-        "[2] Python was ended: killed after 120 s. The variables are as before this call."
+        "[2] Python was stopped: killed after 120 s. The variables are as before this call."
     )
 
 

@@ -111,7 +111,7 @@ HARD: list[dict[str, Any]] = yaml.safe_load(
 
 
 def test_the_page_says_how_often_it_is_wrong_where_the_words_mislead() -> None:
-    """What it gets of those that it was not mended by is the figure that counts."""
+    """Its score on the questions that did not shape it is the figure that counts."""
     page = (Path(__file__).parents[2] / "docs/rlm.md").read_text(encoding="utf-8")
     unseen = [task for task in HARD if task.get("unseen")]
 

@@ -38,7 +38,7 @@ class Answer:
 
 
 class Client:
-    """A program with the bearer token, and whatever else it is told to send."""
+    """A program with the bearer token, and further headers to send."""
 
     def __init__(self, address: str, access: Access, host: Host) -> None:
         self.address, self.access, self.host = address, access, host

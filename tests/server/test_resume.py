@@ -48,7 +48,8 @@ class Slow(ScriptedProvider):
 
 
 async def _in_pieces(client: Client, id_: str, turns: int, rng: random.Random) -> Reader:
-    """Read until so many turns have ended, and connect again after some frames each time."""
+    """Read until `turns` turns have ended, and connect again after some frames each
+    time."""
     reader = Reader()
 
     def ended() -> bool:

@@ -1,4 +1,4 @@
-"""A client that does not read: it is cut off, holds nobody up, and comes back to all of it."""
+"""A client that does not read: it is disconnected, delays no other, and can resume."""
 
 import json
 from pathlib import Path

@@ -97,7 +97,7 @@ def signed(
 
 
 def run_ended(count: int = 1) -> Schedule:
-    """The schedule, when so many runs have ended."""
+    """The schedule, when `runs` runs have ended."""
     until = time.monotonic() + LONG
     while sum(bool(run.outcome) for run in book().find(1).runs) < count:
         assert time.monotonic() < until, "it never ended"

@@ -1,4 +1,4 @@
-"""Watchers hear of an event when it is written, and of an acknowledgement when it is kept."""
+"""Watchers get an event when it is written, and an acknowledgement when it is kept."""
 
 import anyio
 import pytest
@@ -50,7 +50,7 @@ def test_acknowledgement_is_published_when_it_is_kept() -> None:
             record.publish(TextCame("three"))
             assert (watch.waiting, joined[0].waiting) == (0, 0)
             assert (watch.outstanding, joined[0].outstanding) == (3, 2)
-            assert heard == [TURN, Said("two")]  # those who work hear of it at once
+            assert heard == [TURN, Said("two")]  # the session itself gets it at once
             assert record.view.turn.outcome == "answered"
             disk.done.set()
         assert await sent(watch) == [TURN, Said("two"), TextCame("three")]

@@ -57,7 +57,7 @@ def numbers(store: MemoryStore) -> list[int]:
 
 
 def edited(*edits: tuple[int, str | None]) -> tuple[View, MemoryStore, list[Request]]:
-    """`edits` name messages by their place; then a third message is said."""
+    """`edits` name messages by their place; then a third message is sent."""
     store, given, model = a_talk("Fine.")
 
     async def main() -> View:

@@ -63,7 +63,7 @@ from tests.views.planted import answer, plant
 ID = "20260101-000000-abcd"
 BLOB = "0" * 64
 
-# What a person would allow nobody, told as if one had; and things half done.
+# Forged grants that no user would give, and unfinished actions.
 HOSTILE: list[Event] = [
     SessionStarted("/", id=ID),
     ModeChanged("bypass"), ModeChanged("plan"), Granted("book(*)"),
@@ -124,7 +124,7 @@ def assert_at_rest(view: View, directory: str = "/here") -> None:
 
 
 def resumed(home: JournalDirectory, id_: str, *words: str) -> tuple[View, list[str], int]:
-    """Taken up by somebody; what was ordered then, and how often a model was asked."""
+    """Resumed by a user; the orders then, and how often a model was asked."""
     orders, provider = list[str](), ScriptedProvider("Yes.", "Yes.")
 
     async def go() -> View:

@@ -99,7 +99,7 @@ class BadDisk(MemoryStore):
 
 
 async def settle() -> None:
-    """Let every task go on until it waits."""
+    """Let every task run until it waits."""
     for _ in range(9):
         await anyio.lowlevel.checkpoint()
 
@@ -275,7 +275,7 @@ def test_a_pen_that_was_given_back_can_be_taken_by_another(tmp_path: Path) -> No
 
 
 def test_a_recorder_that_lost_its_session_never_takes_it_back() -> None:
-    """It was paused in another process while a second one went on, and wakes up."""
+    """It was paused in another process while a second one continued, and wakes up."""
 
     async def main() -> tuple[list[str], list[Entry]]:
         store = MemoryStore()

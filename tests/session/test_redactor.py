@@ -34,7 +34,7 @@ from refold.values.messages import Message, ToolCall
 
 KNOWN = "hunter2-hunter2"
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIE\nowIB\n-----END RSA PRIVATE KEY-----"
-# Put together here, so that nobody takes this file for a leak.
+# Put together here, so that scanners do not take this file for a leak.
 SHAPES = [
     "sk-" + "ant-api03-" + "x1" * 20, "sk-" + "proj-" + "Ab1" * 10, "ghp_" + "a1" * 18,
     "github_pat_" + "a1" * 30, "glpat-" + "a1" * 10, "xoxb-" + "12-ab" * 6,
@@ -49,7 +49,7 @@ SHAPES = [
 
 
 def written(event: Event, *secrets: str) -> str:
-    """The event as it stands in the journal."""
+    """The event as written in the journal."""
 
     async def main() -> bytes:
         store = MemoryStore()

@@ -40,14 +40,15 @@ from tests.place.repositories import checkpoints, files, git, repository
 
 
 class Agent:
-    """A session in `root` that does what a test says, and takes down what an engine would."""
+    """A session in `root` that does what a test says, and records what an engine would."""
 
     def __init__(self, root: Path, session: Session, kept: Checkpoints) -> None:
         self.root, self.session, self.kept = root, session, kept
         self.said = list[int]()
 
     async def turn(self, words: str, work: Callable[[], object] | None = None) -> None:
-        """Somebody says something, and a call does `work`. The event of the words is `said`."""
+        """The user sends a message, and a call does `work`. The event of the message is
+        `said`."""
         record, id_ = self.session.record, f"c{len(self.said)}"
         await record(Said(words), by="person")
         self.said.append(record.view.seq)

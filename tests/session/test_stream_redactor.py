@@ -34,7 +34,7 @@ from refold.values.messages import Message, Text
 
 KNOWN = ("hunter2-hunter2", "hunter2-hunter2-more", "hunter2-zebra", "schlüßel-😀\nsk-a")
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIE\nowIB/+=\r\n-----END RSA PRIVATE KEY-----"
-# Put together here, so that nobody takes this file for a leak.
+# Put together here, so that scanners do not take this file for a leak.
 SHAPES = (
     "sk-" + "ant-api03-" + "x1" * 20, "sk-" + "proj-" + "Ab1" * 10, "ghp_" + "a1" * 18,
     "github_pat_" + "a1" * 30, "glpat-" + "a1" * 10, "xoxb-" + "12-ab" * 6,
@@ -83,7 +83,7 @@ def in_pieces(draw: some.DrawFn, text: some.SearchStrategy[str]) -> list[str]:
 def told(
     pieces: Iterable[Live], *events: Event, secrets: Sequence[str] = KNOWN
 ) -> list[Live]:
-    """What a watcher hears of them, and until these events are written."""
+    """What a watcher receives of them, and until these events are written."""
 
     async def main() -> list[Live]:
         record = Recorder(MemoryStore(), masks=Redactor(secrets, key))

@@ -53,7 +53,7 @@ def test_the_shipped_ones_are_always_there(here: Here) -> None:
 def test_who_loses_is_told(here: Here) -> None:
     write(here.project / ".refold/skills", "mine", "One.")
     write(here.project / ".claude/skills", "mine", "Another.")
-    write(here.home / ".claude/skills", "mine", "One.")  # the same again is no loss
+    write(here.home / ".claude/skills", "mine", "One.")  # the same again is not a loss
 
     problems = here.catalogue().notices()
 

@@ -37,7 +37,7 @@ def test_values_are_read_as_they_are_meant(
 ) -> None:
     found = values(front)
 
-    # What a key other than these two says is nobody's business yet.
+    # Keys other than these two are ignored so far.
     known = ("name", "description")
     assert {k: v for k, v in found.items() if k in known} == {
         k: v for k, v in expected.items() if k in known

@@ -263,7 +263,7 @@ def test_minutes_become_a_word_document_with_styles(tmp_path: Path) -> None:
         for p in document.paragraphs
         if p.style.name == "List Number"
     ]
-    assert numbers[0] == numbers[1] != numbers[2] == numbers[3]  # each list begins anew
+    assert numbers[0] == numbers[1] != numbers[2] == numbers[3]  # each list begins again
     assert [cell.text for cell in document.tables[0].rows[2].cells] == [
         "Ask for a quotation on rain water", "Lena Novak", "30 June",
     ]  # fmt: skip

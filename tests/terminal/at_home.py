@@ -1,4 +1,5 @@
-"""A whole session at a terminal, of a real app with its files: somebody types from a list."""
+"""A whole session at a terminal, of a real app with its files: the user types from a
+list."""
 
 import io
 import os

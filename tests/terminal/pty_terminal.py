@@ -87,7 +87,7 @@ class Terminal:
 
     @property
     def sent(self) -> int:
-        """How much was written when somebody typed last."""
+        """How much was written at the last key."""
         return self._sent
 
     def until_sent(self, *texts: str, since: int = 0) -> int:

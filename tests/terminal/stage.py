@@ -118,7 +118,7 @@ SCRIPTS: dict[str, tuple[Line, ...]] = {
 
 
 class Unhurried:
-    """A model that takes its time, so that somebody can interrupt it."""
+    """A slow model, so that the user can interrupt it."""
 
     def __init__(self, *lines: Line, wait: float = 0.0) -> None:
         self._script, self._wait = ScriptedProvider(*lines), wait

@@ -1,4 +1,4 @@
-"""What is done beside the session ends with a Ctrl+C, whether or not it hears of it."""
+"""A job outside the session ends with Ctrl+C, whether or not it notices."""
 
 import io
 import os

@@ -393,7 +393,7 @@ def test_a_question_from_another_working_tree_says_so() -> None:
 
 
 def live(out: io.StringIO) -> TranscriptPrinter:
-    """What prints on a screen where rows can be taken back."""
+    """What prints on a screen where rows can be erased."""
     look = TerminalCapabilities(moves=True, up="\x1b[A", height=lambda: 24, room=lambda: 90)
     return TranscriptPrinter(Printer(out, look), lambda: 3.0, TOOLS.get)
 

@@ -1,4 +1,4 @@
-"""What fills the window, what it costs, and what is said while the model works."""
+"""Context usage, cost, and messages that are sent while the model works."""
 
 import fcntl
 import os
@@ -206,7 +206,7 @@ def test_a_resumed_session_uses_the_prompt_sign_of_this_terminal(
 
 
 class Fingers(Typist):
-    """Somebody whose keys come one by one while it works."""
+    """A user whose keys arrive one by one while it works."""
 
     lively = True
 
@@ -421,7 +421,7 @@ def test_compact_during_a_turn_takes_effect_before_the_next_step(evening: Evenin
 
 
 def heard(tonight: Evening) -> list[str]:
-    """What the model was told last, message by message."""
+    """The last request to the model, message by message."""
     assert isinstance(tonight.provider, ScriptedProvider)
     return [spoken.message.text for spoken in tonight.provider.heard[-1].messages]
 

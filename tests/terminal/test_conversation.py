@@ -1,4 +1,4 @@
-"""What is printed and what is sent, told without a terminal: somebody types from a list."""
+"""What is printed and what is sent, without a terminal: the user types from a list."""
 
 import io
 import os
@@ -521,7 +521,7 @@ def test_a_question_answered_elsewhere_is_taken_back(
 
 @pytest.fixture
 def cut_off(evening: Callable[..., Evening]) -> Callable[..., Evening]:
-    """A session whose process ended while a command ran, or before the turn had begun."""
+    """A session whose process exited while a command ran, or before the turn had begun."""
 
     def made(*, begun: bool = True) -> Evening:
         tonight = evening("Done.", "More.")

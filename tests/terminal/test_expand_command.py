@@ -1,4 +1,4 @@
-"""/expand: what the talk shows only the start and the end of, whole."""
+"""/expand: the whole text of what the conversation shows only the start and the end of."""
 
 import io
 from collections.abc import Callable

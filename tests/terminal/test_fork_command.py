@@ -1,4 +1,4 @@
-"""`/fork`: the person goes on in a copy, and the session that they leave stays as it is."""
+"""`/fork`: the user continues in a copy, and the session that they leave stays as it is."""
 
 from pathlib import Path
 

@@ -170,7 +170,7 @@ def test_notes_are_made_when_somebody_says_so(
 ) -> None:
     made = iter((
         LearnResult("s", (NoteChange("+", "Decisions", "paint \x1bit red", 1.0),)),
-        LearnResult("s", why="nothing new was said"),
+        LearnResult("s", why="there is nothing new in it"),
     ))  # fmt: skip
 
     async def learn() -> LearnResult:
@@ -179,7 +179,7 @@ def test_notes_are_made_when_somebody_says_so(
     rows = evening().tell("/memory update", "/memory update", **learning(known, learn))
 
     assert "+ Decisions: paint \\x1bit red" in rows
-    assert "No new notes: nothing new was said" in rows
+    assert "No new notes: there is nothing new in it" in rows
 
 
 def test_skills_and_memory_that_are_off_say_so(evening: Evenings) -> None:
@@ -211,7 +211,7 @@ def test_an_agent_that_plans_begins_in_plan_mode(evening: Evenings) -> None:
 
     rows = tonight.tell("/agent plan")
 
-    assert not any("is not used" in row for row in rows)  # nobody chose a preset
+    assert not any("is not used" in row for row in rows)  # no preset was chosen
     assert tonight.events(ModeChanged) == [ModeChanged("plan")]
     assert any(row.startswith("From the next turn: plan. ") for row in rows)
 

@@ -132,7 +132,7 @@ def test_the_end_of_a_padded_command_is_on_the_screen(command: str, shown: str) 
     assert shown.replace("\n  ", "") in re.sub(r"\n  ", "", text)
 
 
-# What we ourselves write: styles, a line taken back, and links to harmless addresses.
+# What we ourselves write: styles, an erased line, and links to harmless addresses.
 OURS = re.compile(
     "\x1b\\[[0-9;]*m|\r\x1b\\[K|\x1b\\]8;(?:id=[0-9a-f]+;(?:https?|file|mailto):[!-~]+|;)\x1b\\\\"
 )

@@ -19,13 +19,13 @@ pytestmark = pytest.mark.slow
 
 
 def read(slave: int) -> bool:
-    """Has all that was typed been read?"""
+    """Whether all that was typed has been read."""
     waiting = fcntl.ioctl(slave, termios.FIONREAD, struct.pack("i", 0))
     return struct.unpack("i", waiting) == (0,)
 
 
 def working(starts: Starts, here: Path) -> Terminal:
-    """A turn goes on until there is a file "go"; the next ones ask nothing."""
+    """A turn lasts until there is a file "go"; the next ones ask nothing."""
     held = "touch begun; until rm go 2>&-; do sleep 0.02; done"
     (here / "held.sh").write_text(held, encoding="utf-8")
     at = starts("held")

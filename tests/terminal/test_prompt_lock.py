@@ -1,4 +1,4 @@
-"""Who may read the keyboard while the session works: one at a time, and Ctrl+C is heard."""
+"""Who may read the keyboard while the session works: one at a time, and Ctrl+C works."""
 
 import anyio
 import pytest

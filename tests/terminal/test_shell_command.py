@@ -1,4 +1,5 @@
-"""`!command`: run by the person, told to the model with their next words, and no turn."""
+"""`!command`: run by the user, sent to the model with their next message, without a
+turn."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -37,7 +38,7 @@ def a_shell(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def heard(of: Evening) -> list[str]:
-    """What the model was told last by others than itself."""
+    """The last messages to the model that are not its own."""
     assert isinstance(of.provider, ScriptedProvider)
     request: Request = of.provider.heard[-1]
     spoken = [s.message for s in request.messages if s.message.role == "user"]

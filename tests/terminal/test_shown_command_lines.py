@@ -81,7 +81,7 @@ PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkYAAAAAYAA
 
 
 def typed(line: str) -> str:
-    """The command of a line, without what is said of it behind two blanks."""
+    """The command of a line, without the comment behind two blanks."""
     return re.split(r" {2,}|\s# ", line.strip().removeprefix("$ "))[0].strip()
 
 
@@ -207,7 +207,7 @@ def flags(parser: Parser) -> Iterator[str]:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A directory in which somebody has worked; `refold` there has a model by script."""
+    """A directory with sessions; `refold` there has a scripted model."""
     answers = [
         {"calls": [{"tool": "read_file", "arguments": {"path": path}}]}
         for path in ("README", "logs/one", "reports/one")
@@ -248,7 +248,7 @@ def with_path(place: Path) -> dict[str, str]:
 
 
 def spoken_in(sessions: Path) -> tuple[str, int]:
-    """The first session in which something was said, and the event that says it."""
+    """The first session with a message, and the event of that message."""
     for session in sorted(sessions.iterdir()):
         for row in (session / "events.jsonl").read_bytes().splitlines():
             event = json.loads(row)
@@ -270,7 +270,7 @@ def filled_in(line: str) -> str:
     "page", [p for p in PAGES if [*blocks(p)]], ids=lambda page: str(page.relative_to(ROOT))
 )
 def test_every_line_of_a_block_works(page: Path, place: Path, compiled: Path) -> None:
-    """Typed into a shell, in a terminal; whoever is asked says yes, and then leaves."""
+    """Typed into a shell, in a terminal; every question is answered with yes."""
     failed = list[tuple[str, str]]()
     for line in blocks(page):
         if line in NOT_RUN or "[--" in line or ("| jq" in line and not which("jq")):

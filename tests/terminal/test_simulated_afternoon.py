@@ -1,7 +1,7 @@
 """An afternoon of a provider in bad weather: overloaded, one stream in five reset, 3 % deviate.
 
 Whatever is asked of it ends `answered`; no call runs twice, and what it cost is right. What the
-model says depends on the request alone, so an answer that was dropped is said again.
+model says depends on the request alone, so a dropped answer is repeated.
 """
 
 import json

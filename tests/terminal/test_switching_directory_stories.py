@@ -18,7 +18,7 @@ Starts = Callable[..., Terminal]
 
 @pytest.fixture
 def b(tmp_path: Path) -> Path:
-    """Beside it is `a`, and in it a name that is told nowhere else."""
+    """Next to it is `a`, with a name in it that occurs nowhere else."""
     found = tmp_path / "b"
     (tmp_path / "a").mkdir()
     (found / ".refold").mkdir(parents=True)

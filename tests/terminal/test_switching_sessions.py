@@ -1,4 +1,4 @@
-"""From one session to another, in a real terminal: named, left, found again and gone on with."""
+"""From one session to another, in a real terminal: named, left, found again and resumed."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

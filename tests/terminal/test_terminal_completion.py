@@ -1,4 +1,4 @@
-"""What is offered at the cursor, and how fast it is found is nobody's promise here."""
+"""What is offered at the cursor; these tests promise no speed."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence

@@ -321,7 +321,7 @@ def test_ctrl_c_drops_nothing_that_was_printed(
     with mode(screen):
         printed = os.write(screen, b"x" * 60_000)  # more than a terminal takes at once
         os.write(keyboard, b"\x03a\n")
-        select.select([screen], [], [], 60)  # Ctrl+C has been heard
+        select.select([screen], [], [], 60)  # Ctrl+C has been handled
         shown = 0
         while shown < printed and select.select([keyboard], [], [], 10)[0]:
             shown += os.read(keyboard, 65_536).count(b"x")

@@ -1,4 +1,4 @@
-"""What waits for the person: calls, questions, plans. Told without a terminal."""
+"""What waits for the user: calls, questions, plans. Without a terminal."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -21,14 +21,14 @@ from tests.terminal.pty_terminal import CTRL_C, ESC, STAGE, Terminal
 
 PROGRAM = STAGE.with_name("stage_program.py")
 CTRL_D, CTRL_Z = "\x04", "\x1a"
-# Its prompt, what ends a line there, and how Esc is said.
+# Its prompt, what ends a line there, and the bytes of Esc.
 DISPLAYS = {
     "line": ("›", "\r", ESC),
     "status": ("›", "\n", ESC + "\n"),
     "plain": (">", "\n", ESC + "\n"),
 }
 TERMS = {"line": "xterm-256color", "status": "vt100", "plain": "dumb"}
-SECONDS = f"60.{os.getpid()}"  # of sleep, which nobody else sleeps
+SECONDS = f"60.{os.getpid()}"  # of sleep, which no other process sleeps
 LONG = {"text": "word " * 3000, "pause": 0.005}
 SLEEP = {
     "calls": [{"tool": "bash", "arguments": {"command": "echo > begun; sleep " + SECONDS}}]
@@ -192,7 +192,7 @@ def test_words_typed_while_it_works_are_heard_in_every_display(
     say(at, display, "go")
     at.until_there(tmp_path / "begun")
     at.type("hurry up")
-    if display != "plain":  # which is told when the line is whole
+    if display != "plain":  # which is reported when the line is complete
         at.until("at the next step")
         at.until("hurry up")
     say(at, display, "")

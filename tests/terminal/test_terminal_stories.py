@@ -15,7 +15,7 @@ from tests.terminal.stage import HISTORY
 
 HELLO = 'def greet():\n    return "hi"\n\nprint(greet())\n'
 # What we and the line editor write: colours, the cursor, what is erased, paste mode, titles
-# and marks of nobody.
+# and marks without a person.
 OURS = re.compile(r"\x1b\[[?0-9;]*[A-HJKhlmnu]|\x1b\[[0-9 ]*q|\x1b[=>]|\r|\x08|\x07?$")
 Starts = Callable[..., Terminal]
 
@@ -60,7 +60,7 @@ def test_an_edit_is_allowed_and_a_command_is_not(starts: Starts, tmp_path: Path)
     assert (tmp_path / "hello.py").read_text(encoding="utf-8") == HELLO.replace(
         "hi", "hello"
     )
-    # The questions and what was going on were taken back: only what was decided stays.
+    # The questions and the status were erased: only the decisions stay.
     assert "1 once" not in at.text
     assert "why not?" not in at.text
     assert "thinking" not in at.text

@@ -54,7 +54,7 @@ def answer(*parts: Part) -> ModelAnswered:
 
 
 class Evening:
-    """A terminal that begins where `before` ends. Hears news, and shows its rows."""
+    """A terminal that begins where `before` ends. It receives frames and shows its rows."""
 
     def __init__(self, *before: Event, moves: bool = False) -> None:
         self._out = io.StringIO()
@@ -288,7 +288,7 @@ def test_the_status_line_counts_attempts_and_says_why() -> None:
 
     rows = tonight.hear(Waiting(21.0, "busy", 4, 10))
 
-    assert rows == ["busy; retrying in 21.0 s"]  # no line can be taken back here
+    assert rows == ["busy; retrying in 21.0 s"]  # no line can be erased here
     status = bare([tonight.showing.status()])
     assert "attempt 4 of 10, next in 21 s, Esc stops" in status
     assert status.endswith("busy")

@@ -1,7 +1,7 @@
 """A person's day with the whole program: real processes, a real terminal, real files.
 
 Only the model is a script. What is looked at is the paper: everything that stands above
-the screen and on it when the program has ended, line by line. So nothing may stand there
+the screen and on it when the program has exited, line by line. So nothing may stand there
 twice, no status line may have stayed, and no piece of an escape code.
 """
 
@@ -51,7 +51,7 @@ pytestmark = pytest.mark.slow
 
 
 class Person:
-    """Somebody in a directory of theirs, who starts refold and other programs."""
+    """A user in a directory of their own, who starts refold and other programs."""
 
     def __init__(self, here: Path, compiled: Path) -> None:
         self.here, self._compiled = here, compiled
@@ -117,7 +117,7 @@ def varying(row: str) -> str:
 
 
 def done(paper: Sequence[str]) -> list[str]:
-    """Without the line that names the directory, and what it says to somebody new."""
+    """Without the line that names the directory, and what it says to a new user."""
     assert paper[0] == "refold · script/answers.jsonl · HERE"
     start = 2 if paper[1].startswith("/help lists") else 1
     return list(paper[start:])
@@ -131,7 +131,7 @@ def events(at: int = -1) -> list[dict[str, Any]]:
 
 
 def said(at: int) -> list[str]:
-    """What was said to a model, in the order of the sessions."""
+    """The messages to a model, in the order of the sessions."""
     return [e["data"]["text"] for e in events(at) if e["kind"] == "Said"]
 
 

@@ -19,7 +19,7 @@ DRAWN = "\x1b[70D\x1b[A"  # back to where it was drawn: 70 to the left, and one 
 
 
 def taken_back(columns: int, look: TerminalCapabilities) -> str:
-    """How the terminal is told to take back what was typed, when it has so many columns."""
+    """The sequence that erases what was typed, in a terminal of this many columns."""
     out, width, found = io.StringIO(), [80], list[str]()
 
     def narrower(app: Application[str]) -> None:

@@ -439,7 +439,7 @@ def test_a_file_pattern_without_sense_is_told(pattern: str) -> None:
 
 @pytest.fixture
 def hidden(place: ToolDirectory) -> ToolDirectory:
-    """Somebody forbade reading `.hidden`, and what lies in `src/deep`."""
+    """Rules forbid reading `.hidden`, and all below `src/deep`."""
 
     def unread(real: Real) -> str:
         denied = real.endswith("/.hidden") or "/src/deep/" in real

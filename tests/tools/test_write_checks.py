@@ -100,7 +100,7 @@ async def test_write_file_refuses_to_drop_most_of_an_unread_file(
     [
         (LINES, HALF, True),  # half stays
         (LINES[:-8], "", True),  # a short file
-        (LINES, "".join(reversed(LINES.splitlines(keepends=True))), True),  # sorted anew
+        (LINES, "".join(reversed(LINES.splitlines(keepends=True))), True),  # sorted again
         (LINES, "", False),  # it was read
     ],
 )

@@ -1,4 +1,4 @@
-"""Images in the transcript: how large they are, and what a terminal is told of them."""
+"""Images in the transcript: how large they are, and what is sent to the terminal."""
 
 import base64
 import re
@@ -141,7 +141,7 @@ class Terminal:
 
 
 def puts(text: str) -> list[tuple[str, str]]:
-    """Where in the terminal something is put or deleted, and what was said of it."""
+    """Where an image is placed or deleted in the terminal, and its parameters."""
     return re.findall(r"(?:\x1b\[(\d+;\d+)H)?\x1b_G(a=[pd],[^;\x1b]*)\x1b", text)
 
 

@@ -1,4 +1,4 @@
-"""Which terminals are asked to tell keys apart, and that each is told to stop."""
+"""Which terminals are asked to distinguish keys, and that each is reset."""
 
 import pytest
 

@@ -50,7 +50,7 @@ def plant(path: Path, events: Sequence[Event], *, began: float = 100.0) -> bytes
 
 
 def hold(path: Path) -> None:
-    """As if this process held the pen of the session."""
+    """As if this process held the lock of the session."""
     writer_lock.LockFile(path, Disk()).sign(writer_lock.this_process(1), (0, ""), 0)
 
 
@@ -95,7 +95,7 @@ def asked_leaves(first: int, count: int, failed: Sequence[int] = ()) -> list[Eve
 
 
 def with_leaves(count: int, failed: Sequence[int] = ()) -> list[Event]:
-    """A whole turn whose one call asked so many leaves."""
+    """A whole turn whose one call asked this number of leaves."""
     return [
         *begun("ask them all", "rlm"),
         ModelAsked(),

@@ -195,7 +195,7 @@ async def look(n: int) -> Came:
 
 
 def test_the_parts_add_up_to_what_the_provider_counts() -> None:
-    """Told before it counts: from the second request on, within 10 %."""
+    """Estimated before it counts: from the second request on, within 10 %."""
     lines: list[Line] = [
         Reply("I will look. " * n, (("look", f'{{"n": {n * 20}}}'),), "Hm. " * n)
         for n in range(1, 9)

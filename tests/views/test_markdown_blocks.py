@@ -12,7 +12,7 @@ from refold.views.markdown.blocks import Blocks, Leaf
 
 Found = tuple[str, str, str]  # what is around it, what it is, what it says
 # Tabs and four blanks are left out: what markdown-it makes of four blanks before a ">" or
-# before words that go on lazily is not what CommonMark says.
+# before lazy continuation lines is not what CommonMark says.
 STARTS = (
     "",
     "- ",

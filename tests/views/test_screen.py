@@ -374,7 +374,7 @@ def test_nothing_goes_on_of_what_was_under_way_where_a_session_was_imported_from
 
     assert [type(block) for block in whole.open] == [
         MessageBlock
-    ]  # nobody has heard it yet
+    ]  # no watcher has received it yet
     assert whole.status == Status()
     assert (asking.coming, asking.status) == ((), Status())
     assert lines(whole.blocks) == ["Imported from a file, where it is session s1."]

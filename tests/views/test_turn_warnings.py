@@ -72,8 +72,8 @@ CANNOT = f"notes.md was not written: {FULL}"
         ([ran("ls"), ran("pytest -q", "", 1)], ["the last command failed with code 1: pytest -q"]),
         ([ran("make\nall", "", 2)], ["the last command failed with code 2: make\\nall"]),
         ([ran("npm start", "", None, "it took longer than 60 s")],
-         ["the last command was ended before it was done (it took longer than 60 s): npm start"]),
-        ([ran("npm start", "", None)], ["the last command was ended before it was done: npm start"]),
+         ["the last command was stopped before it was done (it took longer than 60 s): npm start"]),
+        ([ran("npm start", "", None)], ["the last command was stopped before it was done: npm start"]),
         ([ran("x" * 300, "", 3)], [f"the last command failed with code 3: {'x' * 99}…"]),
         # Finding nothing is an answer.
         ([ran("grep -r word .", "", 1)], []),

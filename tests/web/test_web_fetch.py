@@ -21,7 +21,8 @@ def fetch(url: str) -> list[tuple[str, str]]:
 
 
 class Turn:
-    """A turn that calls web_fetch once: what the model read, and what the server heard."""
+    """A turn that calls web_fetch once: what the model read, and the requests to the
+    server."""
 
     def __init__(
         self, directory: Path, result: Result, read: str, server: WireServer

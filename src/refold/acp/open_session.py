@@ -136,7 +136,7 @@ class OpenSession:
             if self._turn is not None:
                 text = f"refold itself failed: {type(error).__name__}: {error}"
                 self._turn.end(None, text)
-            logging.exception("a session of the editor cannot be told any more")
+            logging.exception("updates no longer reach the editor's session")
         finally:
             self.closed = True
             self.started.set()

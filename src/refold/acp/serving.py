@@ -1,7 +1,7 @@
 """Serves one editor: from the first line of stdin to its end, or to a signal.
 
 The process around the protocol, and its messages as JSON lines on stdin and stdout. The SDK
-and `editor_agent` interpret messages. A line that is no message is answered here with an
+and `editor_agent` interpret messages. A line that is not a message is answered here with an
 error, and reading continues.
 """
 

@@ -94,7 +94,8 @@ def find_agents(
 
 
 def _check_free(profile: Profile, taken: dict[str, Profile], source: _Source) -> None:
-    """Raises `BadDefinition` if another agent has the name; an equal definition is no problem."""
+    """Raises `BadDefinition` if another agent has the name; an equal definition is
+    accepted."""
     name = profile.name
     if name in BUILTIN_AGENTS or name in AGENT_ALIASES:
         raise BadDefinition(f"{name} is an agent of refold; give yours another name")

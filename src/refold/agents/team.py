@@ -24,7 +24,7 @@ MAX_MAIL_CHARS = 8_000  # of one mail
 _INBOX_MAILS = 20  # mails that `inbox` gives
 _MAX_QUOTED_MAILS, _MAX_QUOTED_CHARS = 5, 200  # unread mails that an end quotes
 _NAME_PATTERN = re.compile(r"[a-z][a-z0-9_-]{0,19}")
-# Names of other senders and recorders, and words that messages use for someone.
+# Names of other senders and recorders, and words that messages use for a person.
 _RESERVED_NAMES = (
     "lead", "leader", "person", "user", "human", "parent", "root", "main", "system",
     "developer", "assistant", "agent", "model", "tool", "hook", "shell", "board", "mail",

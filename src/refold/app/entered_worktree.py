@@ -4,9 +4,9 @@ Settings, rules and trust stay those of the session's own directory: only files,
 checkpoints and instructions are those of the worktree. `agents.named_worktrees` makes the
 worktree; `turn_context` builds a turn for the workspace that is found here.
 
-The agent can change files of the worktree, so its settings do not count. A turn context is
-built anew and none is changed in place. Nothing more becomes writable: a session in a
-folder of a repository does not get its `.git`.
+The agent can change files of the worktree, so its settings do not count. A new turn context
+is built; none is changed in place. Nothing more becomes writable: a session in a folder of
+a repository does not get its `.git`.
 """
 
 import os

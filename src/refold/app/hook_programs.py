@@ -1,4 +1,4 @@
-"""Finds the hooks whose program is missing, so that the user hears of it at the start.
+"""Finds the hooks whose program is missing, so that the user learns of it at the start.
 
 Only the first command of a line is looked at, and only if it is spelled out: a hook that is
 found missing here fails each time that it is run. `app.session_hooks` runs the hooks.

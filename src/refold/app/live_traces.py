@@ -144,7 +144,7 @@ class LiveTraces:
         ids = self._sent.get(root, set[str]())
         self._sender.put(_Turn(node, dict(self._steps), ids))
         if any(entry.child and entry.child.end is None for entry in node.children):
-            self._sent[root] = ids  # a teammate goes on below this turn
+            self._sent[root] = ids  # the span of a teammate continues below this turn
             return
         self._sent.pop(root, None)
         self._seen[root] = _entries_for_next_turn(entries)

@@ -156,13 +156,13 @@ class ProjectMemory:
         since = 0 if again else record.view.session.memory_up_to
         heard = heard_in(entries, since, self._is_of_here)
         if not heard:
-            return LearnResult(session, why="nothing new was said")
+            return LearnResult(session, why="there is nothing new in it")
         if not _answers(entries, 0):
             return LearnResult(session, why="nothing was answered yet")
         upto = heard[-1].seq
         if not distil.worth_asking(heard):
             await record(MemoryExtracted(upto), by="memory")
-            return LearnResult(session, why="too little was said")
+            return LearnResult(session, why="it is too short")
         known = await anyio.to_thread.run_sync(self.memory.all_notes)
         words = distil.request_text(heard, _answers(entries, since), known)
         request = _request(words, aide)

@@ -64,7 +64,7 @@ class SandboxedProgram:
         )
         if sandbox.kind != "bubblewrap":
             raise BadInput(
-                f"{spec.label} uses tools of its own and cannot be told not to, so it runs only in a "
+                f"{spec.label} uses tools of its own, which cannot be switched off, so it runs only in a "
                 "read-only sandbox, and there is none here: install bubblewrap, or take another model"
             )
         self._commands = ShellCommands(environ, lambda: sandbox).hiding(

@@ -280,16 +280,16 @@ class _HookOutput:
 def _answer(hook: Hook, finished: Finished | None, output: _HookOutput) -> HookAnswer:
     if len(output.printed) > MAX_OUTPUT_BYTES or finished is None:
         return failure_answer(
-            hook, f"it printed more than {MAX_OUTPUT_BYTES // 1024} KiB, and was ended"
+            hook, f"it printed more than {MAX_OUTPUT_BYTES // 1024} KiB, and was killed"
         )
     status = output.status
     if status is None:
         if finished.timed_out:
             return failure_answer(
-                hook, f"it ran longer than {hook.seconds:g} seconds, and was ended"
+                hook, f"it ran longer than {hook.seconds:g} seconds, and was killed"
             )
         if finished.stopped:
-            return failure_answer(hook, f"it was ended: {finished.stopped}")
+            return failure_answer(hook, f"it was killed: {finished.stopped}")
         status = finished.code
     text = output.printed.decode("utf-8", "replace")
     answer = of_program(hook, status, text, finished.text)

@@ -265,7 +265,7 @@ class Workspace:
         from refold.programs import Programs
 
         wanted = self._settings.code
-        # They run unasked, so they only read, and reach no network whatever is set.
+        # They run without a question, so they only read, and never reach a network.
         config = replace(self.sandbox.config, network=False)
         commands = ShellCommands(
             self._environ, lambda: find(self._environ, config), self.commands.limits
@@ -284,7 +284,7 @@ class Workspace:
 
     @cached_property
     def _facts(self) -> Facts:
-        # Processes left by a killed refold are ended meanwhile.
+        # Meanwhile, processes left by a killed refold are killed.
         Thread(target=_tidy, daemon=True).start()
         return Facts(
             roots=self._where.real,

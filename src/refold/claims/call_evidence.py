@@ -147,7 +147,7 @@ def _own_words(call: ObservedCall, quote: str, facts: ReadFiles) -> str:
         return f"{call.id} printed what another model had said"
     says_it = call.tool in RUN_TOOLS and _ECHO_PATTERN.search(call.argument_text)
     if says_it and passage(call.argument_text).holds(quote):
-        return f"{call.id} printed what its own words told it to print"
+        return f"{call.id} printed only text that its command line contains"
     return ""
 
 
@@ -231,7 +231,7 @@ def _since(call: ObservedCall, claim: str, facts: ReadFiles) -> Finding | None:
 
 def _how(call: ObservedCall) -> str:
     if call.code is None:
-        return f"{call.id} was ended before it was done"
+        return f"{call.id} was stopped before it was done"
     return f"{call.id} ended with exit code {call.code}"
 
 

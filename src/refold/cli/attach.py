@@ -1,6 +1,6 @@
 """`refold attach [ID]`: join a session that is open in another process.
 
-Where that process cannot be joined, the session is shown from its journal as it goes on.
+Where that process cannot be joined, the session is shown from its journal as that grows.
 The handle is made in `client.remote_session`.
 """
 

@@ -25,7 +25,7 @@ from refold.provider.model_list import list_models
 from refold.provider.spec import ProviderSpec
 from refold.views.escape import on_one_line
 
-# Who lists models for anybody, and where it says whose a key is.
+# Providers that list models without a key, and where it says whose a key is.
 _ASKED_ELSEWHERE = {"openrouter": "/key"}
 _PROBE_KEY = "refold-asks-whether-any-key-will-do"
 _MIN_MASKABLE_CHARS = 12  # characters of a key whose last ones can be shown

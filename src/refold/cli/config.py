@@ -157,7 +157,7 @@ def _tell(origins: SettingOrigins, masks: Redactor) -> int:
 
 
 def _doubt(file: SettingsFile, key: str, value: str) -> str:
-    """A warning if `value` is to be a model that is not known.
+    """A warning if `value` names a model that is not known.
 
     Raises `BadInput` if no provider can have it.
     """

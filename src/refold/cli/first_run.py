@@ -288,7 +288,7 @@ class _Questions:
                 return key
 
     async def _check_key(self, name: str, key: str) -> bool | None:
-        """Return True if the key is to be kept. None: the user will type another one."""
+        """Return True to store the key, None if the user will type another one."""
         while True:
             self._paper.say(f"Checking the key with {name}…", "dim")
             try:

@@ -62,7 +62,7 @@ def _has_model(args: Namespace) -> bool:
 def _with_a_model(args: Namespace, *, ask: bool) -> int:
     from refold.cli.main import session
 
-    # Where nobody can be asked, the command itself is the permission to write this file.
+    # Where no user can be asked, the command itself is the permission to write this file.
     rules = () if ask else ("--allow", f"edit_file({FILE_NAME})")
     return session(_session(args, *rules))
 

@@ -157,7 +157,8 @@ class _Answers:
         return ""
 
     def _variable(self, name: str, wanted: Input) -> str:
-        """A reference to a variable that is not set, which the user is told to set."""
+        """A reference to a variable that is not set, and a hint that asks the user to set
+        it."""
         if (variable := _variable_name(name)) not in os.environ:
             about = f": {on_one_line(wanted.description)}" if wanted.description else ""
             write(f"  It needs ${variable}{about}. Set it before you start refold.\n")

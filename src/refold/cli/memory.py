@@ -187,7 +187,7 @@ def _update(args: Namespace) -> int:
 async def _update_notes(
     app: "App", remembering: ProjectMemory, named: Sequence[str]
 ) -> int:
-    """Make notes of sessions now, and say what came of it."""
+    """Make notes of sessions now, and print the result."""
     from refold.app.memory_worker import aide_for
 
     count, code = 0, 0

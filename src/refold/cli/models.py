@@ -49,7 +49,7 @@ class Row(Struct, frozen=True):
     source: str  # "live", "kept", "known", "local" or "set"
     window: int = 0  # tokens; 0: unknown
     rates: Rates | None = None
-    marks: tuple[str, ...] = ()  # roles, and what else is to be said
+    marks: tuple[str, ...] = ()  # roles, and remarks
     at: str = ""  # when this was reported, as ISO 8601
 
     @property

@@ -43,7 +43,7 @@ def is_interactive() -> bool:
 
 
 def confirm(question: str) -> bool:
-    """Ask for a yes. Raises `BadInput` without a terminal: silence is no yes."""
+    """Ask for a yes. Raises `BadInput` without a terminal: no answer counts as a no."""
     if not is_interactive():
         raise BadInput(
             f"{question} There is no terminal to answer at: repeat the command with --yes"
@@ -56,7 +56,7 @@ def read_yes() -> bool:
     try:
         return sys.stdin.readline().strip().lower() in ("y", "yes")
     except KeyboardInterrupt:
-        write("\n")  # the shell's prompt goes on a line of its own
+        write("\n")  # the shell's prompt gets a line of its own
         raise
 
 

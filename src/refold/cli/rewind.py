@@ -78,7 +78,7 @@ def run(args: Namespace) -> int:
     snapshots = _snapshots(view, places, session)
     if args.event is None:
         return _list(steps(view, snapshots), as_json=args.json)
-    plan(view, args.event, args.which)  # raises for what is no point to go back to
+    plan(view, args.event, args.which)  # raises if it is not a point to rewind to
     if args.dry_run:
         dry = anyio.run(preview, view, snapshots, args.event, args.which)
         _show(dry, view, as_json=args.json)

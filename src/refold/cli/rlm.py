@@ -288,7 +288,7 @@ _TICK, _BEAT = 0.2, 10.0  # seconds
 class RlmProgress:
     """The lines on stderr while it works; implements `headless.print.TurnOutput`.
 
-    Each step and subagent gets a line. Between them the usage so far is shown: on a
+    Each step and subagent gets a line. Between them the current usage is shown: on a
     terminal in a status line, otherwise from time to time.
     """
 
@@ -297,7 +297,7 @@ class RlmProgress:
         self.only: tuple[type, ...] = ()  # each event may change what is shown
         self._paper = Printer(sys.stderr, detect_capabilities(sys.stderr, os.environ))
         self._leaves = _Leaves()
-        self._cell = 0, 0  # leaves and failures, told so far
+        self._cell = 0, 0  # leaves and failures reported so far
         self._moved: dict[str, ChildMoved] = {}  # of the children at work
 
     def say(self, words: str) -> None:

@@ -97,7 +97,7 @@ class PolicyContext(Struct, frozen=True):
 
 
 def ground_of(args: Namespace) -> PolicyContext:
-    """As the flags of a door say: --cwd, --add-dir, --mode, --allow, --ask, --deny."""
+    """As the launch flags say: --cwd, --add-dir, --mode, --allow, --ask, --deny."""
     folder = directory(args.cwd, "--cwd")
     roots = (folder, *(directory(path, "--add-dir") for path in args.add_dir))
     flags: dict[str, object] = {

@@ -159,7 +159,7 @@ def _say(line: str) -> None:
 
 
 def _take_new(parser: ArgumentParser) -> None:
-    parser.add_argument("prompt", help="what is to be done")
+    parser.add_argument("prompt", help="what the agent should do")
     when = parser.add_mutually_exclusive_group()
     when.add_argument(
         "--at",

@@ -29,7 +29,7 @@ from refold.views.escape import on_one_line
 StartOf: TypeAlias = Callable[[Schedule], Launch]
 FAILED_OUTCOME = "failed"
 _MAX_TEXT_CHARS = 500  # characters of an answer that are kept
-_MAX_LINE_CHARS = 100  # of which so many are printed
+_MAX_LINE_CHARS = 100  # of the part of them that is printed
 _MAX_PROMPT_CHARS = 60  # characters of a prompt, when it begins
 _MAX_RUN_SECONDS = 6 * 3_600.0  # seconds of a run whose budget has no limit of time
 _MAX_POLL_SECONDS = 30.0  # seconds, at most, between two looks at what is due

@@ -1,8 +1,8 @@
 """`--steal`: end the process that has a session open, so that it is continued here.
 
-A process that answers is never ended: it can be joined. Where a person can be asked, one that
-does not is ended after a yes; with -p, the flag is the yes. `client.session_holder` finds and
-ends processes.
+A process that answers is never ended: it can be joined. Where a person can be asked, one
+that does not is killed after a yes; with -p, the flag is the yes. `client.session_holder`
+finds and ends processes.
 """
 
 import os
@@ -18,9 +18,9 @@ from refold.journal.session_index import SessionIndex
 
 
 def steal_asking(args: Namespace) -> bool:
-    """At a terminal. False: the session is to be joined instead. Raises `BadInput` for a no.
+    """At a terminal. Return False to join the session instead. Raises `BadInput` for a no.
 
-    `args.resume` is a whole id; `args.holder` is the process that was ended from then on.
+    `args.resume` is a whole id; `args.holder` is then the process that was killed.
     """
     home = session_index(paths(os.environ))
     holder = find_holder(home, args.resume)
@@ -38,7 +38,7 @@ def steal_asking(args: Namespace) -> bool:
 
 
 def steal(home: SessionIndex, session: str) -> SessionHolder | None:
-    """Without a terminal: the process that was ended; None if there is none.
+    """Without a terminal: the process that was killed; None if there is none.
 
     Raises `BadInput` unless it is seen to hang.
     """
@@ -48,7 +48,7 @@ def steal(home: SessionIndex, session: str) -> SessionHolder | None:
     if not holder.hangs:
         raise BadInput(_not_ended(holder))
     end_holder(home, holder)
-    print_note(f"{holder.name}, which {holder.state_text}, was ended")
+    print_note(f"{holder.name}, which {holder.state_text}, was killed")
     return holder
 
 

@@ -50,7 +50,7 @@ def run(args: Namespace) -> int:
     for damage in news.damages:
         print_error(damage)
     if lost:
-        print_error(f"{address}: its process ended in the middle of a turn")
+        print_error(f"{address}: its process exited in the middle of a turn")
     return 1 if lost or news.damages else 0
 
 

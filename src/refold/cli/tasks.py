@@ -57,7 +57,7 @@ def add_arguments(parser: ArgumentParser) -> None:
             case "show":
                 one.add_argument("task", type=_number, help="its number")
             case "add":
-                one.add_argument("subject", help="what is to be done, in one line")
+                one.add_argument("subject", help="what should be done, in one line")
                 one.add_argument("--description", default="", metavar="TEXT")
                 one.add_argument(
                     "--blocked-by", type=_number, nargs="+", default=[], metavar="TASK",
@@ -158,7 +158,7 @@ class Owners:
         return [replace(task, owner=self._name(task.owner)) for task in tasks]
 
     def _name(self, owner: str) -> str:
-        """The owner itself where it is no session, or one without a title."""
+        """The owner itself where it is not a session, or has no title."""
         if owner in self._names or not (match := _SESSION_PATTERN.fullmatch(owner)):
             return self._names.get(owner, owner)
         above, _, below = owner.rpartition("/")

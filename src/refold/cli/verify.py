@@ -115,8 +115,8 @@ def _files(folder: Path) -> Generator[Files]:
         workspace.close()
 
 
-# --deep: the session of the agent that tries to refute. It may only read, asks nobody and
-# keeps no memory. If it fails, the claims stay unknown for that reason.
+# --deep: the session of the agent that tries to refute. It may only read, asks no questions
+# and keeps no memory. If it fails, the claims stay unknown for that reason.
 
 AGENT_NAME = "review"
 _ANSWER_OUTCOMES = ("answered", "final")

@@ -144,7 +144,7 @@ class Configuration:
         return self._app.paths.state / "history"
 
     def mask(self, text: str) -> str:
-        """The typed text as it may be stored: what looks like a secret is masked."""
+        """The typed text as it may be stored: anything like a secret is masked."""
         from refold.session.redactor import Redactor
 
         return Redactor().mask_event(text)

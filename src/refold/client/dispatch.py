@@ -86,7 +86,7 @@ _OF_A_TURN: Mapping[type, str] = MappingProxyType(
 _IN_A_TURN = "a turn of this session is running: wait or stop it, and set the {} then"
 _MESSAGE_ORDERS = (SendMessage, Steer, Queue)
 NO_COMMAND = "no command is running in the background"
-NO_BASH = "no command of this session is running that could go on in the background"
+NO_BASH = "no command of this session is running that could move to the background"
 
 
 class Dispatcher:

@@ -2,8 +2,8 @@
 
 It sleeps until the next one is due, and looks once a minute whether the file of the schedules
 was changed. What is due is started as `refold schedule run NUMBER`, which claims it: of several
-open processes, and a timer, one runs it. That process has no terminal and goes on if this one
-ends. What a run is and may do is in `cli.scheduled_run`; here is only when one is started,
+open processes, and a timer, one runs it. That process has no terminal and survives this
+one. What a run is and may do is in `cli.scheduled_run`; here is only when one is started,
 and its lines for the user.
 
 A run in this process would disturb the session when it computes or crashes. The look once a
@@ -164,7 +164,7 @@ class DueSchedules:
         if process.returncode == 0:  # more calls of its webhook may wait
             self.hurry()
         if process.returncode not in _REPORTED_CODES:
-            self._complain(f"schedule {id_}: its process ended with {process.returncode}")
+            self._complain(f"schedule {id_}: its process exited with {process.returncode}")
 
     def _complain(self, text: str) -> None:
         """Report an error once: the next check may find the same."""

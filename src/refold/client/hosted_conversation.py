@@ -51,7 +51,7 @@ class Conversation(SharedSession):
         return replace(super().status(), held_by=self.holder)
 
     async def notices(self) -> Sequence[str]:
-        """What the user must be told about it once."""
+        """What the user must be informed of once."""
         return await to_thread.run_sync(self.session.notices)
 
     async def run(self) -> None:
@@ -166,7 +166,8 @@ class JoinedConversation(Conversation):
 
 
 class _PlacingSink(Dispatcher):
-    """Places orders; whoever has a claim on the session carries them out, and calls `step`."""
+    """Places orders; the holder of the claim on the session carries them out, and calls
+    `step`."""
 
     def __init__(self, launch: Launch, opened: OpenedSession, ports: Ports) -> None:
         super().__init__(launch, opened)

@@ -127,7 +127,7 @@ class Launch:
         return opened
 
     def notices(self, app: App, engine: Engine) -> tuple[str, ...]:
-        """What the user must be told about this session and was not told before."""
+        """Notices about this session that the user has not seen before."""
         lost = (JOURNAL_MENDED.format(lost=engine.lost_text),) if engine.lost_text else ()
         names = app.shortcuts(self.commands()).notices()
         learned = (

@@ -254,7 +254,7 @@ class MailTeammate(_Order, frozen=True, tag="mail_teammate"):
 
 
 class MoveToBackground(_Order, frozen=True, tag="move_to_background"):
-    """Let the command of this call of `bash` go on in the background; "": of all that run.
+    """Move the command of this call of `bash` to the background; "": of all that run.
 
     The call ends with what was printed so far, and the turn continues.
     """

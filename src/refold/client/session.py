@@ -677,7 +677,7 @@ class Session:
 
     @property
     def todos(self) -> tuple[Todo, ...]:
-        """The agent's list of things to do, as it stands."""
+        """The agent's current list of things to do."""
         return self.view.conversation.todos
 
     @property
@@ -705,7 +705,7 @@ class Session:
         return self._app.shortcuts(self._launch.commands())
 
     def notices(self) -> tuple[str, ...]:
-        """What the user must be told at the start, and was not told before."""
+        """Notices for the start that the user has not seen before."""
         return self._launch.notices(self._app, self._engine)
 
     def protection_notices(self) -> tuple[str, ...]:

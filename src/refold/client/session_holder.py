@@ -1,8 +1,8 @@
-"""The process that has a session open: whether it answers, and how it is ended.
+"""The process that has a session open: whether it answers, and how it is stopped.
 
 A terminal answers on its socket (`session_socket`). Of a process without one, only
 whether it is stopped can be seen. Everything here blocks, some of it for seconds:
-call it in a thread. Who is asked before a process is ended is decided in `cli.steal`.
+call it in a thread. Who is asked before a process is stopped is decided in `cli.steal`.
 """
 
 import os
@@ -131,8 +131,8 @@ def explain_held(home: SessionIndex, session: str, error: Held) -> Held:
     writer = home.writer(session)
     if writer is not None and writer.host != os.uname().nodename:
         return Held(
-            f"{session} is being written by {writer.text}, and no process of another "
-            "machine can be ended from here: end it there"
+            f"{session} is being written by {writer.text}, and a process of another "
+            "machine cannot be stopped from here: stop it there"
         )
     holder = find_holder(home, session)
     if holder is None or not holder.hangs:
@@ -149,9 +149,7 @@ def _check_holds(home: SessionIndex, holder: SessionHolder) -> None:
     except FileNotFoundError:
         return  # it has ended
     if owner != os.getuid():
-        raise BadInput(
-            f"{holder.name} belongs to another user: it is ended by that user only"
-        )
+        raise BadInput(f"{holder.name} belongs to another user: only that user can stop it")
     if not home.is_locked_by(holder.session, holder.pid):
         raise BadInput(
             f"{holder.name} does not hold {holder.session} any more, and was not ended: try again"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from refold.client.session import Session
     from refold.client.shared_session import SharedSession
 
-_LONGEST_LINE = 8 * 1024 * 1024  # bytes: an order with its pictures, as on the WebSocket
+_LONGEST_LINE = 8 * 1024 * 1024  # bytes: an order with its images, as on the WebSocket
 _AT_ONCE = 64 * 1024  # bytes
 _DIGEST_CHARS = 24  # of a digest: a socket's whole path has room for about 100 bytes
 

@@ -1,9 +1,8 @@
 """Runs the sessions that this process has a claim on: carries orders out, and runs turns.
 
-A claim begins when the session is woken, and ends when nothing was to be done in it for a
-minute. In between the worker holds the writer lock, from the first event on. `host` is the
-other side: it looks at sessions, places orders and follows; the ports between them are in
-`host_ports`.
+A claim begins when the session is woken, and ends after a minute without work. In between
+the worker holds the writer lock, from the first event on. `host` is the other side: it
+looks at sessions, places orders and follows; the ports between them are in `host_ports`.
 """
 
 from collections.abc import Callable

@@ -53,7 +53,8 @@ class StoredSessions:
         return writer.text if writer else ""
 
     def cards(self) -> Sequence[SessionDocument]:
-        """All in which something was said, the last used first; of a schedule its newest run."""
+        """All sessions with a message, the last used first; of a schedule its newest
+        run."""
         cards = without_old_runs(self._home.catalogue().cards(seconds=_READ_SECONDS))
         return [
             self._document(card) for card in cards if card.about.title or card.about.name

@@ -1,7 +1,7 @@
 """Webhooks of schedules: their secrets, and whether a request may start a run.
 
 A secret is kept as API keys are, in a file for the user alone; the file of the schedules has only
-the name. Whoever has the secret signs the time and the body. An unknown name costs
+the name. The sender, who has the secret, signs the time and the body. An unknown name costs
 the same work as a wrong signature. What was taken before is refused by
 `schedules.hook_calls`; `client.due_schedules` starts the run, and `server.hooks` is the address.
 """

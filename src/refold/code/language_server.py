@@ -23,7 +23,7 @@ T = TypeVar("T")
 _MAX_DOCUMENTS = 60  # open ones; the least recently used is closed
 _MAX_PROBLEMS = 1_000  # stored for one file
 _MAX_TOKENS = 100  # of its progress
-_MAX_STALLS = 2  # consecutive requests without a response, before it is ended
+_MAX_STALLS = 2  # consecutive requests without a response, before it is stopped
 _TO_END = 2.0  # seconds
 _YOUNG_SECONDS = 3.0  # after its start, in which an empty answer is requested again
 _MAX_ERROR_CHARS = 500  # of its error message
@@ -351,7 +351,7 @@ class LanguageServer:
             self._busy.discard(progress.token)
 
     def _wake(self) -> None:
-        """Wake all waiting requests, because the server has ended."""
+        """Wake all waiting requests, because the server has exited."""
         self._news.set()
         for waiting in self._waiting.values():
             waiting.over.set()

@@ -75,7 +75,7 @@ class ServerProcess:
                         await self.ended.wait()
                     group.cancel_scope.cancel()
         finally:
-            self._end("it was ended")
+            self._end("it was stopped")
             self._to_send.close()
             self._outgoing.close()
 
@@ -149,7 +149,7 @@ class ServerProcess:
 
 
 def _how(finished: Finished) -> str:
-    """How a program ended unexpectedly, with its last output."""
+    """Describe how a program exited unexpectedly, with its last output."""
     lines = finished.text.strip().splitlines()
     last = f": {one_line(lines[-1], 300)}" if lines else ""
     if finished.stopped:

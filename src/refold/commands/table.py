@@ -224,7 +224,7 @@ def _agents() -> tuple[SlashCommand, ...]:
                 more="on and off apply to this session from the next turn; subagents.teams is the default."),
         SlashCommand("background", "the commands and subagents that run in the background",
                 "[move]", words=("move",), at_once=True, group="agents",
-                more="move lets the command that the turn waits for go on there; so does Ctrl+B."),
+                more="move sends the command that the turn waits for there; so does Ctrl+B."),
         SlashCommand("stop", "stop this subagent or background command; without a name, all subagents",
                 "[NAME]", at_once=True, group="agents"),
     )  # fmt: skip
@@ -269,7 +269,7 @@ def _terminal() -> tuple[SlashCommand, ...]:
 def command_in(typed: str) -> tuple[str, str] | None:
     """Return the command's name and the rest, or None for a message to the model.
 
-    `/etc/hosts is wrong` is no command; `exit`, `quit`, `clear` and `?` alone are. `#text`
+    `/etc/hosts is wrong` is a message; `exit`, `quit`, `clear` and `?` alone are. `#text`
     is a note, `!command` a command of the person's own shell.
     """
     text = typed.strip()

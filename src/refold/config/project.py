@@ -28,7 +28,7 @@ from refold.values.printable_names import escape_name
 from refold.views.escape import on_one_line
 
 PROJECT_DIRECTORY = ".refold"
-_MOST_DOTS = 500  # on a line; for a key of so many parts `tomllib` takes minutes
+_MOST_DOTS = 500  # on a line; for a key of thousands of parts `tomllib` takes minutes
 _FILE_OWNERS = {"config.toml": "project", "config.local.toml": "project-local"}
 TOOLS_DIRECTORY = f"{PROJECT_DIRECTORY}/tools"  # files of tools
 AGENT_FILES = ("agents.toml", "agents.yaml", "agents.json")  # `declared` reads them

@@ -1,8 +1,9 @@
 """Which values of variables and settings are secret, and text without secrets.
 
-In this order: what the user marked in `secret_variables`, our own credentials, what looks like a
-well-known kind of secret (`session.secret_patterns`), and the value of a variable whose name says
-secret, unless it is a word, a path, or a part of the paths that a session works with.
+In this order: what the user marked in `secret_variables`, our own credentials, text of a
+well-known kind of secret (`session.secret_patterns`), and the value of a variable whose
+name says secret, unless it is a word, a path, or a part of the paths that a session works
+with.
 """
 
 import os

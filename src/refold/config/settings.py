@@ -64,7 +64,7 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Limits of a turn. A step is one model response."""
 
     steps: AtLeast0 = 0  # model responses in one turn; 0: 50, unlimited if you look on
-    wrap_up_steps: AtLeast0 = 3  # steps left when the model is told to wrap up
+    wrap_up_steps: AtLeast0 = 3  # steps left when the model is asked to wrap up
     continuations: AtLeast0 = 3  # times in a row that a cut-off response is continued
     corrections: AtLeast0 = 3  # times that a response with the wrong schema is sent back
     final_summary: bool = True  # at the step limit, one more response sums up the turn
@@ -204,7 +204,7 @@ class Otel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Sends each turn to a collector of OpenTelemetry when it has ended. Off by default."""
 
     endpoint: str = ""  # its address; "environment": as OTEL_EXPORTER_OTLP_ENDPOINT says
-    content: bool = False  # also what was said and done
+    content: bool = False  # also messages and calls
 
 
 class CodeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -23,7 +23,7 @@ ALWAYS_CHOICE = "always, in this folder"
 _MAX_RECORD_BYTES = 16 * 1024 * 1024  # bytes
 _DAMAGED_RECORD = (
     "refold cannot know which folders you trusted and which calls you allowed or forbade in "
-    "them: restore the file, or move it away and decide anew"
+    "them: restore the file, or move it away and decide again"
 )
 _Document: TypeAlias = dict[str, Any]
 _Verdicts: TypeAlias = Mapping[Verdict, Iterable[str]]

@@ -1,8 +1,9 @@
 """The versions of a folder's instructions that the user has trusted.
 
 Trust covers a folder, and a command may change the files in it. So the bytes that were there when
-the folder was trusted are kept in the data directory, and they are sent until the user has seen
-the change. `instruction_files` reads the files; `client.folder_trust` shows changes.
+the folder was trusted are stored in the data directory, and they are sent until the user
+has seen the change. `instruction_files` reads the files; `client.folder_trust` shows
+changes.
 """
 
 import os
@@ -68,7 +69,7 @@ class TrustedVersions:
 
     @property
     def changes(self) -> Sequence[TextVersion]:
-        """The files read so far that differ from the versions that the user knows."""
+        """The files already read that differ from the versions that the user knows."""
         return tuple(self._changes.values())
 
     @property

@@ -1,7 +1,7 @@
 """The questions that wait for the user while the session works: asks, cancels and answers them.
 
 One question at a time, in the order in which they arose. The first answer wins, from here or from
-another client; if the time limit for questions passes, the answer is no.
+another client; if the time limit for questions passes, the answer counts as a no.
 """
 
 from collections.abc import Awaitable, Callable, Sequence

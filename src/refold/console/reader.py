@@ -113,15 +113,15 @@ class DialogReader(Protocol):
 class TerminalReader(DialogReader, Protocol):
     """The keyboard of the line terminal, also between questions and while the session works.
 
-    The prompt of `words` is drawn anew with `redraw`, where that can be done. A key of
+    The prompt of `words` is drawn again with `redraw`, where that can be done. A key of
     `SHORTCUTS` ends it, if no text was there, and what was typed until then is there the next
-    time. `aside` is as `brief`, and Alt+Enter gives what was typed as `QueuedMessage`; its prompt
-    is drawn anew with `redraw`. `secret` shows nothing of what is typed. `interrupt` is for a
-    Ctrl+C that came as a signal: the question under way is answered with it; false if there is
-    none. `put_aside` ends `words` with `Key.ASIDE`, and what was typed is there the next time;
-    false if no prompt is open. `switch_draft` keeps what was typed for the session `left`, and
-    brings back that of `to`. `hears` says whether `next_line` can give anything: from a script or
-    without a terminal it cannot.
+    time. `aside` is as `brief`, and Alt+Enter gives what was typed as `QueuedMessage`; its
+    prompt is drawn again with `redraw`. `secret` shows nothing of what is typed.
+    `interrupt` is for a Ctrl+C that came as a signal: the question under way is answered
+    with it; false if there is none. `put_aside` ends `words` with `Key.ASIDE`, and what was
+    typed is there the next time; false if no prompt is open. `switch_draft` keeps what was
+    typed for the session `left`, and restores that of `to`. `hears` says whether
+    `next_line` can give anything: from a script or without a terminal it cannot.
 
     `next_line` gives what is typed while no question is open: some keys, or a whole line with
     its end, or `CTRL_C` alone. "": the input has ended.

@@ -47,7 +47,7 @@ _CODE_OPTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "sed": ("e", ("--expression",)), "gsed": ("e", ("--expression",)),
     **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), ("e", ("--source",))),
 }  # fmt: skip
-# The first word of these that is no option is code, unless it is given by an option.
+# The first word of these that is not an option is code, unless it is given by an option.
 _FIRST_IS_CODE = {
     "sed": ("efl", ("--expression", "--file")), "gsed": ("efl", ("--expression", "--file")),
     **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), ("efvF", ("--source", "--file"))),
@@ -276,7 +276,7 @@ def _check_parameters(spec: _ToolFile) -> None:
 
 
 def _is_script(before: Sequence[str]) -> bool:
-    """Does a shell take the word after these as a script, or as a part of one?"""
+    """Whether a shell takes the word after these as a script, or as a part of one."""
     names = [os.path.basename(word) for word in before]
     if any(name in _SCRIPT_JOINERS for name in names):
         return True
@@ -316,7 +316,8 @@ def _reads_as_code(before: Sequence[str], word: str) -> str:
 
 
 def _has_program(after: Sequence[str]) -> bool:
-    """Is there a file or a module to run in these words, so that later options are its own?"""
+    """Whether these words name a file or module to run, so that later options are its
+    own."""
     return any(
         not word.startswith("-")
         and (
@@ -329,17 +330,19 @@ def _has_program(after: Sequence[str]) -> bool:
 
 
 def _is_cluster(word: str, letters: str) -> bool:
-    """Is it an option in one letter, after others or alone, that a value follows?"""
+    """Whether it is an option of one letter, after others or alone, that a value
+    follows."""
     return bool(letters and re.fullmatch(f"-[A-Za-z0-9]*[{letters}]", word))
 
 
 def _begins_cluster(word: str, letters: str) -> bool:
-    """Does it begin with such an option, whose value is in the same word?"""
+    """Whether it begins with such an option, whose value is in the same word."""
     return bool(letters and re.match(f"-[A-Za-z0-9]*?[{letters}]", word))
 
 
 def _is_first(after: Sequence[str], word: str, letters: str, long: tuple[str, ...]) -> bool:
-    """Is the word the first after a program that is neither an option nor the value of one?"""
+    """Whether the word is the first after a program that is neither an option nor its
+    value."""
     if word.startswith("-"):
         return False
     values = False

@@ -232,7 +232,7 @@ class _FactReader:
         return asks
 
     def _parameters(self, tool: str, value: Term) -> list[str]:
-        """What is said of each, under the name that it has here."""
+        """The facts about each, under the name that it has here."""
         texts = dict[str, str]()
         for item in items_of(value) or []:
             match item:

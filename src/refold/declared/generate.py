@@ -411,8 +411,8 @@ no sandbox, no checkpoint, and nothing is recorded.
 
 From the end: `main` reads the command line, `respond` handles a message, `run_turn` is the loop,
 `run_call` runs a tool. `ask` is the only function that knows the backend, and `in_context` decides
-what it sends. Each function with `@tool` is a tool: its signature and its docstring are what the
-model is told.
+what it sends. Each function with `@tool` is a tool: its signature and its docstring are
+what the model reads.
 
 `refold spec generate` made this from an agent of that name in a file of agents.
 """

@@ -95,7 +95,7 @@ _STANDARD_OPERATORS: tuple[tuple[int, Kind, str], ...] = (
 
 
 class Token(NamedTuple):
-    """`before`: is there white space before it? `kind` of `(` after a name is "call"."""
+    """`before`: whether white space precedes it. `kind` of `(` after a name is "call"."""
 
     kind: Literal[
         "atom", "quoted", "text", "number", "variable", "mark", "call", "end", "eof"
@@ -431,7 +431,7 @@ class _Tokens:
 
 
 def read_terms(content: bytes, file: str) -> tuple[Clause, ...]:
-    """All clauses. Raises `BadInput` with the line, also for what is no text."""
+    """All clauses. Raises `BadInput` with the line, also for a file that is not text."""
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -38,9 +38,7 @@ ENDLESS_RESPONSE = (
     f"refold ended the response: it has more than {MAX_RESPONSE_CHARS:,} characters"
 )
 MAX_HOSTED_CALLS = 256  # that a provider makes itself while it answers
-TOO_MANY_HOSTED_CALLS = (
-    f"the answer was ended by refold: it has more than {MAX_HOSTED_CALLS} calls of its own"
-)
+TOO_MANY_HOSTED_CALLS = f"the answer was cut off by refold: it has more than {MAX_HOSTED_CALLS} calls of its own"
 EMPTY_RESPONSE = "the model's answer was empty"
 MAX_EMPTY_RESPONSES = 2  # empty answers in a row after which the model is asked again
 _MAX_FAILED_TEXT_CHARS = 100_000
@@ -173,7 +171,8 @@ class Draft:
         )
 
     def to_failure(self, reason: str, kind: str, *, dropped: bool = False) -> ModelFailed:
-        """That no answer came of it; what there was of one had to be paid for, though."""
+        """The event for a failed response; the part that came had to be paid for,
+        though."""
         shown = _start_of(self.text) if self.text.strip() else ""
         if self._done is None and not self._pieces:
             return ModelFailed(reason, kind, shown, dropped=dropped)

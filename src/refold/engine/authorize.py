@@ -133,7 +133,7 @@ def judge(
     """The decision on a call at this moment. `also` are allow rules that the user might
     still grant.
 
-    `above` has the rights of this session's parent: a subagent may do no more than its
+    `above` has the rights of this session's parent: a subagent may not do more than its
     parent, and what the user allowed there need not be asked here again.
     """
     if by is None:

@@ -40,7 +40,7 @@ def find_changes(known: Mapping[str, str], files: Files) -> tuple[tuple[str, str
     """
     changes, left = list[tuple[str, str]](), _MAX_TOTAL_BYTES
     for index, path in enumerate(list(known)[: -_MAX_FILES - 1 : -1]):
-        if not known[path] or left <= 0:  # told of before; or it takes too long
+        if not known[path] or left <= 0:  # of earlier reports; more would take too long
             continue
         content = _content(path, files, unsaved=index < _MAX_UNSAVED_FILES)
         left -= _MAX_FILE_BYTES if content is None else len(content)

@@ -14,7 +14,7 @@ from refold.values.printable_names import shorten
 PRESERVED_START = "<reminder>The conversation before this was compacted."
 _SOURCE_NOTE = (
     " What follows is taken from the journal, word for word. Numbers in [ ] are events: "
-    "history_search finds anything that was said or done before, and shows an event whole."
+    "history_search finds earlier messages and calls, and shows a whole event."
 )
 _SPEAKER_LINES = {True: "The person said:", False: "You were told:"}
 _MIN_CHARS = 200  # of a text that is cut

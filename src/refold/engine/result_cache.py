@@ -1,9 +1,10 @@
 """Reuses the result of a read-only call while the file that it reads is unchanged.
 
 A result is stored under the tool, its arguments, and the sha256 of the file's content before and after
-the call. It is used again only if the file has that content now, so any change counts, whoever made it.
-Only calls that depend on nothing but one file are stored: none that reads a folder, runs a
-command or reaches the network. Each call is authorized as always; `execute` does that before.
+the call. It is used again only if the file has that content now, so any change counts, also
+one of another program. Only calls that depend on nothing but one file are stored: none that
+reads a folder, runs a command or reaches the network. Each call is authorized as always;
+`execute` does that before.
 
 A result that is kept for a time would show a file as it was before an edit. The setting is
 off: reading text is fast, and only PDF files and large notebooks take time.
@@ -28,7 +29,7 @@ _CACHE_NOTE = Note("from the cache: the file is unchanged")
 
 
 class ResultCache:
-    """The results of one session. They are kept in memory only."""
+    """The results of one session. They are in memory only."""
 
     def __init__(self) -> None:
         self._replies: dict[tuple[str, str], Reply] = {}

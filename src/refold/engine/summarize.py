@@ -2,7 +2,7 @@
 
 What must not be lost comes from the journal (`preserved`); a model summarizes only the
 rest. If that fails, the previous summary stays, the rest is dropped without one, and the
-user is told.
+user gets a notice.
 """
 
 import re

@@ -118,7 +118,7 @@ class Model(Struct, frozen=True):
 class SystemPrompt(Struct, frozen=True):
     """What a model gets besides the conversation and the tools, and how it must answer."""
 
-    agent: str = ""  # who works, by name
+    agent: str = ""  # the session's own name
     system: str = ""
     parts: tuple[tuple[str, int], ...] = ()  # what `system` is made of: names, characters
     effort: Effort = ""
@@ -138,7 +138,7 @@ class BudgetGrant(Protocol):
     async def request_more(self, need: Estimate, used: BudgetUsed) -> Budget | None:
         """Return a larger total grant, so that `need` fits in addition to `used`.
 
-        Returns None if there is no more.
+        Returns None if nothing is left.
         """
         ...
 
@@ -218,7 +218,7 @@ class World(Struct, frozen=True):
     prompt: SystemPrompt = SystemPrompt()
     deferred: Sequence[Tool] = ()  # the model knows their names, and asks for the rest
     longest_result: int = 30_000  # characters the model sees of one call
-    # For calls beside the conversation; None: `model`.
+    # For calls outside the conversation; None: `model`.
     helper_model: Callable[[], Model] | None = None
     budget: Budget = NO_LIMIT  # of a turn, unless the session has one of its own
     shares: CompactionShares = CompactionShares()

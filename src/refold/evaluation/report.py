@@ -75,7 +75,7 @@ class Evaluation(Struct, frozen=True, kw_only=True):
 
 
 def read_evaluation(path: Path) -> Evaluation:
-    """Raises `BadInput` where the file is no document of an evaluation."""
+    """Raises `BadInput` where the file is not a document of an evaluation."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Evaluation)
     except OSError as error:

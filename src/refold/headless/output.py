@@ -259,7 +259,7 @@ def _notices(documents: "Iterable[Document]") -> None:
 
 # Standard output for a task that must continue and end, whatever its reader does.
 # A reader may be slow or stuck: output that would block is written by a thread, so that
-# signals and timeouts still work. A closed pipe or a full disk is no error here but
+# signals and timeouts still work. A closed pipe or a full disk is not an error here but
 # `reader_left`; the code that runs the turn stops it then.
 class StdoutWriter:
     """`reader_left`: the reader has closed the pipe."""

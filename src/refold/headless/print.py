@@ -127,7 +127,7 @@ class _Run:
             document = replace(document, claims=claims_of(report.checked))
             code = code or report.code
         await writer.end(document)
-        return code or int(writer.reader_left)  # an unwritten answer is no success
+        return code or int(writer.reader_left)  # an unwritten answer is a failure
 
     def _document(self) -> "Result":
         document = self._writer.result(time.monotonic() - self._began)

@@ -77,7 +77,9 @@ def files(state: Path) -> tuple[Path, ...]:
 def _append(file: Path, line: bytes) -> None:
     descriptor = _open_log(file)
     try:
-        with suppress(OSError):  # somebody else is at it: then it grows by one line more
+        with suppress(
+            OSError
+        ):  # another process rotates it: then it grows by one more line
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(descriptor).st_size + len(line) > MAX_LOG_BYTES and _is_still(
                 descriptor, file

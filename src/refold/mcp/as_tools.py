@@ -1,4 +1,5 @@
-"""Makes tools of what servers offer: `mcp__server__tool`, which always run and never only look.
+"""Makes tools of what servers offer: `mcp__server__tool`, which always count as run, never
+as read-only.
 
 Hints of a server ("read only") decide nothing. A description is another program's text: its
 length is bounded, invisible characters are written out. Two tools with the same name are
@@ -114,7 +115,7 @@ def resource_tool(read: Callable[[str, str], Awaitable[Reply]]) -> Tool:
 
 
 def size(tools: Iterable[Tool]) -> int:
-    """Return how many characters these tools take up in each request."""
+    """Return how many characters these tools add to each request."""
     return sum(
         len(t.name) + len(t.description) + len(bytes(t.signature().schema)) for t in tools
     )
@@ -217,7 +218,7 @@ def _reference(part: object) -> str:
 
 
 def _leads_somewhere(reference: str, schema: Mapping[str, Any]) -> bool:
-    """Return True if the reference ends at a part of the schema that is no reference."""
+    """Return True if the reference ends at a part of the schema that is not a reference."""
     known = set[str]()
     while reference.startswith("#") and reference not in known:
         known.add(reference)

@@ -42,5 +42,5 @@ class Channel:
         self._queue.put(news)
 
     def get(self) -> News:
-        """Wait for the next news, in a thread. None: there is no more."""
+        """Wait for the next news, in a thread. None after the last."""
         return self._queue.get()

@@ -6,7 +6,7 @@ before (`manifests`). `connection` is one server, and `as_tools` makes tools of 
 
 Connecting at the start would be paid by the first request, because the import holds the
 interpreter lock. All tools of servers have the effect `run`: their hints are claims of the
-program that is to be judged.
+program that is being judged.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence

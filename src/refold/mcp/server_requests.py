@@ -105,7 +105,7 @@ class ServerRequests:
             answers.put(otherwise)  # the thread must end
 
     def _pause(self, questions: int) -> None:
-        """Stop the clocks of all calls while a question is open, then start them anew."""
+        """Stop the clocks of all calls while a question is open, then start them again."""
         self._open += questions
         for limit in self._limits:
             now = anyio.current_time()

@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 
 TASK_REQUIRED = "required"  # the `taskSupport` of a tool that can only be called as a task
 _MIN_SECONDS, _MAX_SECONDS = 0.2, 10.0  # between two polls of a task
-_CANCEL_SECONDS = 2.0  # that a server has to hear of it
+_CANCEL_SECONDS = 2.0  # for the server's answer to a cancellation
 _MAX_STATUS_CHARS = 500
 
 # Of the call that runs.

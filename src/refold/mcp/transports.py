@@ -1,7 +1,7 @@
 """How messages travel between refold and one server: as lines of a program, or over HTTP.
 
 A program runs in the sandbox like any command, with a socket as its input and output; its
-stderr goes to the log. An endless line, or too much output that is no message, ends the
+stderr goes to the log. An endless line, or too much output that is not a message, ends the
 connection. The SDK has the transport over HTTP, and `sse_transport` is the older one.
 `connections` decides when to connect.
 """
@@ -61,7 +61,7 @@ class ConnectionEnd:
     def __init__(self) -> None:
         self.why, self.ended, self.changes = "", False, 0
         self.for_user = False  # only the user can fix what ended it
-        self.renewed = False  # it was ended to connect again at once
+        self.renewed = False  # it was closed to connect again at once
         self.news, self.listed = anyio.Event(), anyio.Event()
         self.listed.set()
 
@@ -129,7 +129,7 @@ async def stdio(
     log: Callable[[str], None],
     hosts: HostAttempts,
 ) -> AsyncGenerator[Streams]:
-    """Start the program and connect to it; it is ended when the block is left."""
+    """Start the program and connect to it; it is stopped when the block is left."""
     ours, its = socket.socketpair()
     config = server.config
     program = _Program(server, commands, ending, log, hosts)
@@ -145,7 +145,9 @@ async def stdio(
         except anyio.get_cancelled_exc_class():
             ending.because(f"it did not answer within {config.connect_seconds:g} s")
             raise
-        except Exception as error:  # before the program is ended, which is then no reason
+        except (
+            Exception
+        ) as error:  # before the program is stopped, which is then not the reason
             if not was_closed(failure := first(error)):
                 ending.because(reason(failure))
             raise
@@ -234,7 +236,7 @@ class _Program:
 
 
 def _how(finished: Finished, printed: str) -> str:
-    """Describe how a program ended unexpectedly, with the error that it printed."""
+    """Describe how a program exited unexpectedly, with the error that it printed."""
     error = failure_line(printed)
     last = f": {error}" if error else ""
     if finished.no_namespaces and reports_no_namespaces(finished.text[-_LAST_CHARS:]):

@@ -167,7 +167,7 @@ def newest(heard: Sequence[PersonWords]) -> list[PersonWords]:
 
 
 def _idle(text: str) -> bool:
-    """Whether it is only "go on", "thanks!" and the like."""
+    """Whether it is only "continue", "thanks!" and the like."""
     return IDLE_WORDS.issuperset(normal(text).split())
 
 

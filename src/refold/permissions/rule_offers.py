@@ -2,7 +2,7 @@
 
 A rule for exactly this call saves only its own repetition. So for programs of everyday
 development the program and its subcommand are offered first, and for edits the folder. For
-programs that run whatever they are told (interpreters, shells, wrappers), and for commands
+programs that run other programs or code (interpreters, shells, wrappers), and for commands
 that delete, discard changes or use the network, only the call itself is offered. A ` *` at
 the end never covers options that write or run something else
 (`command_patterns.dangerous`), and deny rules, protected files and catastrophes come before

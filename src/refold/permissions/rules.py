@@ -50,7 +50,7 @@ _RULE_PATTERN = r"(?s)([A-Za-z0-9_*-]+)(?:\((.*)\))?"
 _BRACE_EXPANSION = r"(?<!\\)\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}"
 _QUOTED_PATTERN = r"'[^']*'|\"(?:[^\"\\]|\\.)*\"|\\."
 _Kind = Literal["command", "file", "text", "address", "host"]
-LEAVE_PLAN = "call exit_plan_mode(plan) to ask the person to go on"
+LEAVE_PLAN = "call exit_plan_mode(plan) to ask the person for approval"
 
 
 class Rule(Struct, frozen=True):

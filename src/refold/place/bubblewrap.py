@@ -1,7 +1,7 @@
 """The arguments of bubblewrap for a command, and the check that they took effect.
 
-The whole disk is visible and read-only, or, if "/" itself is masked, empty except for what
-is to be seen. Then some paths are masked and some opened, from the root downwards, so that
+The whole disk is visible and read-only, or, if "/" itself is masked, empty except for the
+visible paths. Then some paths are masked and some opened, from the root downwards, so that
 the deeper path wins. `sandbox_rules` decides which paths are masked or opened. See
 bwrap(1).
 
@@ -227,7 +227,7 @@ def _disk(rules: SandboxRules) -> Iterator[_Mount]:
         yield 0, 0, "--ro-bind", "/", "/"
     yield _depth("/dev"), 0, "--dev", "/dev"
     yield _depth("/proc"), 0, "--proc", "/proc"
-    # Whoever writes the memory of the first process, bubblewrap, could live on without us.
+    # A process that writes the memory of the first process, bubblewrap, could survive us.
     empty = os.path.join(rules.private, _EMPTY)
     for path, blank in (("/proc/1/mem", "/dev/null"), ("/proc/1/task", empty)):
         yield _depth(path), 0, "--ro-bind", blank, path

@@ -1,7 +1,7 @@
 """Checkpoints of a workspace: snapshots in a git repository. Implements `port.Snapshots`.
 
 This module decides when to scan, and reports what cannot be stored. `snapshot_scan` scans the
-files, `snapshot_repository` stores them, `snapshot_restore` brings them back. The engine and
+files, `snapshot_repository` stores them, `snapshot_restore` restores them. The engine and
 `session.rewind` decide when a session needs a checkpoint.
 
 All sessions of a workspace share one repository, in which each file is stored once. Each session
@@ -188,7 +188,9 @@ class Checkpoints:
             look.error = error
         except ToolFailed as error:
             look.error = error
-        except Exception as error:  # a bug or a system error: whoever waits must get it
+        except (
+            Exception
+        ) as error:  # a bug or a system error: the waiting caller must get it
             look.error = ToolFailed(f"No snapshot of the files could be taken: {error}.")
         finally:
             look.done.set()
@@ -287,7 +289,7 @@ class _Look:
 
 
 def _ours(store: Path, roots: Sequence[str]) -> tuple[str, ...]:
-    """Directories of our own that no snapshot may hold, and no rewind bring back."""
+    """Directories of our own that no snapshot may hold and no rewind may restore."""
     data = os.path.realpath(store.parent)
     if any(below(root, data) for root in roots):
         return tuple(

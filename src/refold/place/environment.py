@@ -66,8 +66,8 @@ KEEPS_HIDDEN = {
     "GIT_CONFIG_KEY_0": _SPARSE_SETTING[0],
     "GIT_CONFIG_VALUE_0": _SPARSE_SETTING[1],
 }
-# For commands that look, which run unasked: git starts nothing that a repository names, and
-# what is written in Python or JavaScript finds its parts where it was installed.
+# For read-only commands, which run without a question: git starts nothing that a repository
+# names, and what is written in Python or JavaScript finds its parts where it was installed.
 READ_ONLY_GIT_ENVIRONMENT = {
     "GIT_CONFIG_COUNT": "7",
     **{

@@ -46,7 +46,7 @@ def _narrow(content: bytes) -> bytes:
 
 
 class FileSecrets:
-    """The secrets of one file, for text that is to be written into it.
+    """The secrets of one file, for text that will be written into it.
 
     `before` is the text of the file, with LF, and `name` is for messages.
     """

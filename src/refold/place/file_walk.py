@@ -20,7 +20,7 @@ from refold.place.port import Kind, Real
 
 _MAX_USER_BYTES = 65_536  # of the user's exclude file, passed as one argument
 _MOST_LOOKED_AT = 50_000  # names
-_MAX_IGNORE_FILE_BYTES = 1024 * 1024  # a larger ignore file is no ignore file
+_MAX_IGNORE_FILE_BYTES = 1024 * 1024  # a larger ignore file does not count
 
 # The directory of an ignore file, and its lines.
 _Rules: TypeAlias = tuple[str, tuple[IgnoreLine, ...]]

@@ -1,9 +1,10 @@
 """Finds files that git runs or reads because one of its settings names them.
 
 `core.hooksPath`, `include.path`, `core.attributesFile`, filters, aliases and other programs may be in
-the workspace. Then whoever writes them decides what git runs, as with `.git/hooks`. All values of a
-setting count, and all conditions of `includeIf`: which of them holds can change. What such a program
-runs in turn is not followed, except for the scripts that husky's hooks start.
+the workspace. Then their writer decides what git runs, as with `.git/hooks`. All values of
+a setting count, and all conditions of `includeIf`: which of them holds can change. What
+such a program runs in turn is not followed, except for the scripts that husky's hooks
+start.
 
 `guarded_paths` finds the repositories, and guards what is found here.
 """

@@ -1,6 +1,6 @@
 """Reads ignore files, as git does: which names in a directory they leave out.
 
-The last line that matches counts. A line that makes no sense matches nothing. `file_walk` finds
+The last line that matches counts. An invalid line matches nothing. `file_walk` finds
 the files that hold in a directory; the patterns are those of `values.path_globs`, which no
 file can make slow.
 """

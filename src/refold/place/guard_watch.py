@@ -138,7 +138,8 @@ class GuardWatch:
         return frozenset() if self._unheld or self._held is None else self._held
 
     def end(self, allowed: AllowedPaths) -> GuardReport:
-        """A command and all its processes have ended. Undo its changes to guarded paths."""
+        """Undo a command's changes to guarded paths, after all its processes have
+        exited."""
         # A read-only command has no state.
         from refold.place.guard_changes import Reach, undo_changes
 

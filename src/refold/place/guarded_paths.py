@@ -379,7 +379,7 @@ def common_of(directory: str) -> str:
 def worktree_of(root: str) -> str:
     """The repository that lists `root` as its linked worktree; "" for none.
 
-    A file in the worktree proves nothing: whoever created it could name any directory. The
+    A file in the worktree proves nothing: it could name any directory. The
     repository must list the worktree, in a place where only its owner can write.
     """
     git = os.path.join(root, ".git")

@@ -76,7 +76,7 @@ def set_limits(pid: int, limits: Limits, queues: int) -> None:
 
 
 def too_many_threads(limits: Limits, before: int) -> bool:
-    """Whether the machine has so many new threads that the processes must be counted."""
+    """Whether new threads of the machine make a count of the processes necessary."""
     return before > 0 and thread_count() - before > limits.processes
 
 

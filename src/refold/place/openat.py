@@ -25,7 +25,7 @@ FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXE
 _OPENAT2_NUMBER = 437  # of the system call openat2, on every machine that has it
 _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
 _MAX_RACE_TRIES = 100  # other programs rename directories meanwhile
-# O_NONBLOCK: opening a pipe that nobody writes to must not wait.
+# O_NONBLOCK: opening a pipe without a writer must not wait.
 READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _ERROR_TEXTS = {
     errno.ENOENT: "there is no such file or directory",

@@ -321,7 +321,8 @@ class Files(Protocol):
 
 
 class Secrets(Protocol):
-    """The secrets of one file, for text that is to be written into it. See `file_secrets`."""
+    """The secrets of one file, for text that will be written into it. See
+    `file_secrets`."""
 
     def unmask(self, text: str) -> str: ...
     def replacement(
@@ -346,8 +347,8 @@ class Commands(Protocol):
 
     `run` gives the line to bash in the directory `cwd`, with empty input, no terminal, and
     an environment without secrets. It returns when bash has ended; everything that the
-    command left running is ended then, wherever it went. After `seconds`, over a limit, or
-    when cancelled, everything is ended at once. `on_output` gets text as it is printed.
+    command left running is killed then, wherever it went. After `seconds`, over a limit, or
+    when cancelled, everything is killed at once. `on_output` gets text as it is printed.
     Memory is bounded, however much that is. `ToolFailed` is raised only if bash could not
     be started.
 
@@ -361,7 +362,7 @@ class Commands(Protocol):
     removes what was stored for its commands; none may be running then.
 
     `hiding` returns the same commands, but with these paths hidden from them if the machine
-    can do that: absolute paths, computed anew for each command.
+    can do that: absolute paths, computed for each command.
     """
 
     async def run(

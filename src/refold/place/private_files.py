@@ -2,8 +2,9 @@
 
 Some hold what the user decided: trusted folders, rules, tools of MCP servers. Without its content
 such a file must not count as one that was never there: what was refused or pinned would be allowed.
-So `read_decisions` raises `DamagedFile` for a file that is empty, cut or makes no sense, and whoever
-reads it treats nothing as accepted. `whole` marks the end of a text whose beginning alone makes sense.
+So `read_decisions` raises `DamagedFile` for a file that is empty, cut or invalid, and its
+readers treat nothing as accepted. `whole` marks the end of a text whose beginning alone
+makes sense.
 """
 
 import fcntl
@@ -20,7 +21,7 @@ from refold.safe_open import read_regular
 
 T = TypeVar("T")
 _HEADER_LINE = (
-    "# Written by refold. The last line has to stay: it shows that the file is whole.\n"
+    "# Written by refold. The last line has to stay: it shows that the file is complete.\n"
 )
 _FOOTER_LINE = "# end of the file\n"
 
@@ -83,7 +84,7 @@ def read_decisions(
 ) -> T | None:
     """What `parse` makes of the file; None if there is none. Raises `DamagedFile`.
 
-    `parse` raises `ValueError` or an error of msgspec for what makes no sense. `consequence`
+    `parse` raises `ValueError` or an error of msgspec for invalid content. `consequence`
     says what is ignored then and what to do, as a clause after "so".
     """
     try:

@@ -84,7 +84,7 @@ class _Capabilities(Struct, frozen=True):
 
 
 class Launch(Struct, frozen=True):
-    """How one command is to be started, and what to do when all of it has ended."""
+    """How to start one command, and what to do when all of it has ended."""
 
     arguments: tuple[str, ...] = ()  # before the shell
     environ: Mapping[str, str] = {}
@@ -141,7 +141,7 @@ class Sandbox:
         self._trying = Lock()
 
     def begin(self) -> None:
-        """Test the machine in a thread. Whoever needs the result waits for it."""
+        """Test the machine in a thread. Callers that need the result wait for it."""
         Thread(target=self._capabilities, daemon=True).start()
 
     @property

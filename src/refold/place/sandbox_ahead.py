@@ -2,8 +2,8 @@
 
 It is one like that of the command that has just ended, and waits at its gate
 (`spawn.GatedSandbox`). The next command takes it only if it would get the very same now, and
-if the files that it shows are those that lie there now. Otherwise it is ended, unused, and the
-command gets a new one.
+if the files that it shows are those that lie there now. Otherwise it is closed, unused, and
+the command gets a new one.
 
 It is set up when a command ends, in that command's thread: 0.4 ms there, 3 ms beside the
 event loop. If all commands of a session shared one sandbox, each would meet what the one

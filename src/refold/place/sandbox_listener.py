@@ -20,7 +20,7 @@ PROXY_PORT = 3128  # of 127.0.0.1, in a network where nothing else listens yet
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 _BACKLOG_CONNECTIONS = 128  # pending connections
 _PATIENCE_SECONDS = 5.0
-# A network namespace belongs to a user namespace, in which whoever made it may do all.
+# A network namespace belongs to a user namespace, in which its creator may do all.
 _ENTER_PROGRAM = f"""
 import _socket, os, fcntl, sys
 try:

@@ -69,7 +69,7 @@ _TOOL_DIRECTORIES = """
     .local/bin .local/lib .local/share/uv .local/share/pipx .local/share/mise
     .local/share/pnpm miniconda3 anaconda3 miniforge3 .nix-profile .ghcup/bin .juliaup
 """
-# Below the home directory: packages that builds read. Nobody keeps secrets in them.
+# Below the home directory: packages that builds read. They hold no secrets.
 _PACKAGE_CACHES = """
     .cargo/registry .cargo/git .rustup go/pkg .cache/go-build .m2/repository .gradle/caches
     .gradle/wrapper .npm .cache/npm .cache/yarn .yarn/berry .cache/pnpm .local/share/pnpm/store
@@ -124,13 +124,13 @@ class SandboxRules(Struct, frozen=True, kw_only=True):
     `private` is a directory of ours, one for each session. Its parts are shown to commands as
     /tmp and /var/tmp, and in the place of what is covered (see `bubblewrap.prepare`).
 
-    `covered` directories and `hidden` files look empty. `unread` files say that they are kept
-    back. `denied` paths cannot be opened, and no directory that they lie in can be renamed, or
-    they would be found under another name afterwards. `open` directories can be written, but
-    not the `shut` paths in them. `seen` paths stay visible below covered directories. `instead`
-    pairs files with those of ours that are shown in their place; `settings` pairs paths below
-    covered directories with such files; `links` pairs the symbolic
-    links of a disk whose "/" is covered with their targets.
+    `covered` directories and `hidden` files look empty. `unread` files contain a note that
+    they are hidden. `denied` paths cannot be opened, and no directory that they lie in can
+    be renamed, or they would be found under another name afterwards. `open` directories can
+    be written, but not the `shut` paths in them. `seen` paths stay visible below covered
+    directories. `instead` pairs files with those of ours that are shown in their place;
+    `settings` pairs paths below covered directories with such files; `links` pairs the
+    symbolic links of a disk whose "/" is covered with their targets.
 
     A read-only command (`looking`) shares no place to write with others: it can only read
     their /tmp, or with `own_tmp` has an empty one, and its /var/tmp ends with it.
@@ -255,7 +255,7 @@ class SandboxRuleBuilder:
             *_existing(_at(self._home, _AGENT_SOCKETS)),
             *([] if network else key_paths(self._home)),
         ]
-        # Commands that run unasked see only what is listed.
+        # Commands that run without a question see only what is listed.
         own += [] if wide else ["/", *system_secrets()]
         return [path for path in own if path not in self._config.roots]
 
@@ -393,7 +393,7 @@ def paths_needed_in_run() -> list[str]:
 
 
 def socket_paths(*, among: Sequence[str], save: Sequence[str]) -> list[str]:
-    """Doors of running programs that lie openly below `among`, but not below `save`."""
+    """Sockets of running programs that lie openly below `among`, but not below `save`."""
     return sorted({
         path
         for path in _listening()

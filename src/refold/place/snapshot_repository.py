@@ -2,7 +2,7 @@
 
 It is in our data directory; the user's own repository is never opened. Only our configuration
 applies: no hooks, no filters, no conversion of line ends, so the bytes are stored as they are.
-`snapshot_scan` decides what is stored, `snapshot_restore` brings it back.
+`snapshot_scan` decides what is stored, `snapshot_restore` restores it.
 """
 
 import fcntl

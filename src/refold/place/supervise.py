@@ -70,8 +70,9 @@ class Supervisor:
         self._error: BaseException | None = None
         self._after: Callable[[], GuardReport] | None = None
         self._guard = ExitStack()
-        # Called in the thread when it has ended by itself, before anybody hears of that. What
-        # it returns is called by `close`: a thread that starts another hands on what it gave up.
+        # Called in the thread when it has ended by itself, before that is reported. What
+        # it returns is called by `close`: a thread that starts another passes on what it
+        # released.
         self.on_end: Callable[[], Callable[[], None] | None] = lambda: None
         self._then: Callable[[], None] | None = None
         self.news, self._tell_news = _wake_up()
@@ -248,7 +249,8 @@ class _Watch:
         self.stopped = False
 
     def wait(self, output: OutputPipe, stop: int, seconds: float) -> bool:
-        """Wait for output, the end, a stop or a timeout. Return whether the process has ended."""
+        """Wait for output, the end, a stop or a timeout. Return whether the process has
+        exited."""
         if self._number is not None:
             return self._number in self.listen(output, stop, seconds, self._number)
         if self._process.poll() is None:

@@ -84,7 +84,7 @@ class UserGitSettings:
         self._origins = frozenset[str]()  # the files that the settings stand in
 
     def files(self, git: str, private: str) -> Iterator[tuple[str, str]]:
-        """Paths in the home, and the copies in `private` that are to be shown there.
+        """Paths in the home, and the copies in `private` that are shown there.
 
         `git` is the program; "" if there is none.
         """

@@ -33,7 +33,7 @@ _MAX_TOTAL_BYTES = 256 * 1024  # of all files
 _MAX_NOTICES = 8
 _MAX_IMPORTS = 1_000  # that are looked for, in all files
 _MAX_PATH_CHARS = 1_000  # of a path that is looked for
-_MAX_NAME_CHARS = 120  # of one that is told
+_MAX_NAME_CHARS = 120  # of a file that is passed to the model
 Unread = Callable[[str], str]  # why a file may not be read, or ""
 
 
@@ -222,7 +222,7 @@ class _Reading:
 _IMPORT_PATTERN = r"(?:^|(?<=[\s(]))@([^\s@`]+)"
 _FENCE_PATTERN = r" {0,3}(`{3,}|~{3,})"
 _TRAILING_CHARS = ".,;:!?)]}>\"'*_"
-# So written, it can be meant as a path only; @somebody and @scope/package may be no file.
+# Written so, it can only be a path; `@name` and `@scope/package` may be something else.
 _PATH_PATTERN = r"(?i)(?:\.{0,2}/|~/).+|.*\.(?:md|mdc|markdown|txt|rst|adoc)"
 
 

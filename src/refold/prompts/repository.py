@@ -135,7 +135,7 @@ _MAX_DIRECTORIES = 8  # directories that are named
 class Environment(Struct, frozen=True, kw_only=True):
     """What is true of the place. `today` is an ISO date."""
 
-    directory: str  # "": paths are relative to it, and nobody needs its name
+    directory: str  # "": paths are relative to it, so its name is not needed
     more: tuple[str, ...] = ()  # other directories of the workspace
     today: str
     platform: str

@@ -28,7 +28,7 @@ _MAX_NAMES = 5
 
 
 class Share(Struct, frozen=True):
-    """How much of a window a part may fill: one `of` so many, and never more than `most`."""
+    """How much of a window a part may fill: one part in `of`, and at most `most`."""
 
     of: int
     most: int  # characters
@@ -127,17 +127,17 @@ def instructions(
     texts = [
         _INSTRUCTIONS_FOREWORD,
         *(wrapped[index] for index in sorted(wrapped)),
-        f"[… not told here: {_file_list(missing)} …]" if missing else "",
+        f"[… left out here: {_file_list(missing)} …]" if missing else "",
     ]
     notices = (
         f"{_file_list(short)}: longer than the part of the model's window that instructions "
-        f"may fill ({max_chars:,} characters), so it is told only the beginning"
+        f"may fill ({max_chars:,} characters), so only the beginning is here"
     )
     return _PART_SEPARATOR.join(filter(None, texts)), (notices,) if short else ()
 
 
 def _wrap(piece: PromptFile, max_chars: int) -> tuple[str, bool]:
-    """The text between its tags, "" where there is no room; and is all that was read there?"""
+    """The text between its tags, "" where there is no room; and whether all of it fits."""
     name = piece.file
     for letter, written in (("&", "&amp;"), ("<", "&lt;"), ('"', "&quot;")):
         name = name.replace(letter, written)

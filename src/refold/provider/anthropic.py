@@ -241,8 +241,9 @@ _BUDGET_MODELS_PATTERN = re.compile(
 def _mark_for_cache(request: Request, encoded: Encoded) -> bytes:
     """The messages, with a mark for the cache where the request before this one ended.
 
-    The server looks only twenty blocks back from its own mark at the end. A response with
-    ten calls adds more blocks than that, so the earlier cache entry would not be found.
+    The server searches only twenty blocks back from its own mark at the end. A response
+    with ten calls adds more blocks than that, so the earlier cache entry would not be
+    found.
     """
     messages = request.messages
     joined = encoded.join(messages, request.pictures)

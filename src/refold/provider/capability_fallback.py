@@ -153,7 +153,7 @@ _FEATURE_NOTICES: Mapping[str, str] = {
 def _may_name_feature(refusal: Refused | Overloaded) -> bool:
     """Return True if the refusal may name a feature, and is not about length, load or a tool."""
     if isinstance(refusal, Overloaded):
-        # Some servers break over a picture or a schema that they cannot take.
+        # Some servers fail on an image or a schema that they do not support.
         return "(500)" in str(refusal)
     return not isinstance(refusal, TooLong | ToolRefused)
 

@@ -106,8 +106,8 @@ class Call(Struct, frozen=True, forbid_unknown_fields=True):
 class Response(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A response: what the model says, or its `deltas`; then its `error`, if it failed.
 
-    `pause` are seconds between two pieces. With `pace`, pieces come at fixed times, so many
-    seconds apart, whether the last one was read by then or not. A line with `for` belongs to
+    `pause` are seconds between two pieces. With `pace`, pieces come at fixed times, `pace`
+    seconds apart, whether the last one has been read or not. A line with `for` belongs to
     another conversation, one that begins with those words. `answered` is the number of the
     request; `stopped`: the recording was left there.
     """
@@ -182,7 +182,7 @@ def read(file: Path, name: Literal["script", "cassette"]) -> Recordings:
     if version not in (0, FORMAT_VERSION):
         raise BadInput(
             f"the cassette {file} is of version {version!r}, and this refold reads "
-            f"version {FORMAT_VERSION}: record it anew"
+            f"version {FORMAT_VERSION}: record it again"
         )
     # A person may leave out the last newline; a recording without it was cut off there.
     whole = lines[1:] if version else [*lines, rest]
@@ -202,7 +202,7 @@ def read(file: Path, name: Literal["script", "cassette"]) -> Recordings:
                         requests[number_answered], answered_at=number
                     )
         except (ValueError, KeyError, RecursionError) as error:
-            hint = "record it anew" if version else KEYS_HINT
+            hint = "record it again" if version else KEYS_HINT
             raise BadInput(f"{file}, line {number}: {error}; {hint}") from error
     ends = len(lines) + 1
     ended = (

@@ -239,8 +239,8 @@ def connect(
 ) -> ConnectedProvider:
     """A provider to use. `key` takes precedence over the one in the environment.
 
-    `window`: tokens that its models read, for a server that has to be told (Ollama). Raises
-    `BadInput` if a key is needed and there is none.
+    `window`: tokens that its models read, for a server that needs the number (Ollama).
+    Raises `BadInput` if a key is needed and there is none.
     """
     http = server(spec, environ, key=key, idle=idle, connecting=connecting)
     match spec.wire:

@@ -2,7 +2,7 @@
 
 A request at step 2,000 must cost what one at step 10 costs. So each wire keeps the
 encoded messages and which objects they came from. If a conversation starts with the same
-objects, only new messages are encoded; after a rewind only what was taken back is
+objects, only new messages are encoded; after a rewind only the removed messages are
 dropped. Objects are compared by identity: sequence numbers would not do, because many
 sessions share a provider. Dropping the cache is always safe.
 

@@ -151,7 +151,7 @@ def _status_in_words(status: int) -> str:
 
 
 def no_stream(peer: Peer, reply: ResponseStart) -> ProviderError:
-    """The error for a 200 that is no answer of a model: a login page, a bare error."""
+    """The error for a 200 that is not an answer of a model: a login page, a bare error."""
     message, _ = _message_and_code(reply.body)
     if message and b'"error"' in reply.body:
         return failure(peer, msgspec.structs.replace(reply, status=500))

@@ -9,7 +9,7 @@ servers, `app.remote_servers` says which servers these are, and `engine.calls` r
 https://platform.claude.com/docs/en/agents-and-tools/mcp-connector
 https://platform.openai.com/docs/guides/tools-connectors-mcp
 
-Such a call has happened when refold hears of it: no rule, mode, hook or question can stop
+Such a call is over when refold learns of it: no rule, mode, hook or question can stop
 it. So only the user's own file can ask for it, and servers are left out in plan mode, in
 `rules-only`, and where a rule or a hook is about their tools.
 """

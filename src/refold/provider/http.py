@@ -10,7 +10,7 @@ It is built on h11 and a socket. The usual client library adds 70 ms to every st
 one 10 to 20 ms, and no request needs cookies, HTTP/2 or a pool.
 
 The SDK's client, httpx2, is not used: it takes 100 ms to import, resolves names itself, and
-its pool cannot be told which address a connection may have.
+its pool cannot restrict the address of a connection.
 """
 
 import math

@@ -93,8 +93,8 @@ def without_hidden(encode: Encode, hidden: frozenset[str]) -> Encode:
 class Encodings(Generic[Manner]):
     """Encoded conversations by manner (of the wire), and by whether images are shown.
 
-    `encode` gives the encoder for a manner. `hidden` names images that are left out; if others
-    are, the conversation is encoded anew.
+    `encode` returns the encoder for a manner. `hidden` names images that are left out; if
+    others are, the conversation is encoded again.
     """
 
     def __init__(self, encode: Callable[[Manner], Encode]) -> None:

@@ -1,7 +1,7 @@
 """A model's context window and prices, by one rule for sessions and reports.
 
 Settings come first, then what the provider itself reported, then the list of known
-models. Provider reports are cached in files; a missing or broken file is no error,
+models. Provider reports are cached in files; a missing or broken file is not an error,
 because the provider can be asked again. `model_list` asks.
 """
 

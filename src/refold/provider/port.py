@@ -12,7 +12,7 @@ from refold.values.modes import Effort
 from refold.values.tools import ToolSpec
 from refold.values.usage import Usage
 
-# The bytes of pictures, by the names of their blobs.
+# The bytes of images, by the names of their blobs.
 Pictures: TypeAlias = Mapping[str, bytes]
 NO_PICTURES: Pictures = MappingProxyType({})
 
@@ -124,10 +124,11 @@ class Retrying(Struct, frozen=True, tag_field="delta", tag="retrying"):
 
 
 class Dropped(Struct, frozen=True, tag_field="delta", tag="dropped"):
-    """All pieces so far are void: the response failed in the middle, and another one follows.
+    """Discard all earlier pieces: the response failed in the middle, and another one
+    follows.
 
-    Whoever records the response records this before it takes the next delta, for the request
-    is repeated then. `kind` is the class of the error.
+    A recorder of the response records this before it reads the next delta, since the
+    request is repeated then. `kind` is the class of the error.
     """
 
     reason: str
@@ -142,12 +143,12 @@ class RequestSent(Struct, frozen=True, tag_field="delta", tag="request_sent"):
 
 
 class ResponseBytes(Struct, frozen=True, tag_field="delta", tag="response_bytes"):
-    """A piece of what came back, exactly as it came."""
+    """A piece of what was received, unchanged."""
 
     body: bytes
 
 
-# Why a response ended. "length" is the output limit: an incomplete call is no call.
+# Why a response ended. "length" is the output limit: an incomplete call does not count.
 Stop: TypeAlias = Literal["end", "calls", "length", "refused"]
 
 

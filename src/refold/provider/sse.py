@@ -52,8 +52,8 @@ class Events:
     """The data of complete events. A last event without its empty line counts if it is
     complete JSON or ends the stream: some servers omit that line.
 
-    A body that begins as JSON is no event stream: the server did not stream. `of_body` makes
-    events of it.
+    A body that begins as JSON is not an event stream: the server did not stream. `of_body`
+    makes events of it.
     """
 
     def __init__(self, of_body: "Callable[[bytes], list[bytes]] | None" = None) -> None:

@@ -55,7 +55,7 @@ _WORKER_CODE = (
 
 
 class ConnectionClosed(WorkerLost):
-    """The other end of the connection is closed: most likely the process has ended."""
+    """The other end of the connection is closed: most likely the process has exited."""
 
 
 class Ready(Struct, frozen=True, tag_field="t", tag="ready", forbid_unknown_fields=True):
@@ -145,7 +145,7 @@ class Frames:
                 await anyio.wait_writable(self._end)
             except OSError as error:
                 raise ConnectionClosed(
-                    "The Python worker hears nothing any more."
+                    "The Python worker no longer reads messages."
                 ) from error
 
     async def _exactly(self, many: int) -> bytearray:
@@ -214,12 +214,14 @@ class Process:
     def send(self, message: Mapping[str, object], blob: bytes = b"") -> None:
         """Send a message; returns at once.
 
-        Messages to a process that has ended are dropped.
+        Messages to a process that has exited are dropped.
         """
         if self.why:
             return
         if self._outgoing.statistics().current_buffer_used > _MAX_WAITING_MESSAGES:
-            self.end("The Python worker was ended: it asks, and does not hear the answers.")
+            self.end(
+                "The Python worker was killed: it asks, and does not read the answers."
+            )
         else:
             self._outgoing.send_nowait(frame(message, blob))
 
@@ -304,17 +306,17 @@ def _paths() -> tuple[str, ...]:
 
 def _end_reason(finished: Finished) -> str:
     if finished.stopped:
-        return f"The Python worker was ended: {finished.stopped}."
+        return f"The Python worker was killed: {finished.stopped}."
     code = finished.code or 0
     if code == _BROKEN_CODE:
-        return "The Python worker ended: the code has taken its connection away."
+        return "The Python worker lost its connection: the code closed it."
     if code == 128 + signal.SIGKILL:
         return "The Python worker was killed, most likely because memory ran out."
     if code > 128:
         return f"The Python worker crashed ({_signal(code - 128)})."
     lines = finished.text.strip()[-_MAX_ERROR_CHARS:].splitlines()
     last = f": {lines[-1]}" if lines else "."
-    return f"The Python worker ended by itself, with code {code}{last}"
+    return f"The Python worker exited by itself, with code {code}{last}"
 
 
 def _signal(number: int) -> str:

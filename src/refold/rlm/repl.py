@@ -44,7 +44,7 @@ from refold.values.json_check import Schema
 
 _MAX_NAMES = 40  # in one note
 NOT_RUN = "not run"
-GONE_TEXT = "Python was ended: {why}. The variables are as before this call."
+GONE_TEXT = "Python was stopped: {why}. The variables are as before this call."
 UNKEPT_TEXT = (
     "What code did could not be kept: {why}. The variables are as before this call."
 )
@@ -246,7 +246,7 @@ class _Run:
         self._texts.append(text or ("FINAL" if self._final else "(nothing was printed)"))
 
     def add_loss(self, why: str) -> None:
-        """Record that the process ended, or that the disk failed."""
+        """Record that the process exited, or that the disk failed."""
         if self._final is None:
             self._failed = True
         self._texts.append(why)

@@ -38,8 +38,8 @@ _OVER_ALL_PATTERN = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-# Questions that only look like those: to read and summarize, a property of one thing, or
-# a number of things that the text itself states.
+# Questions that resemble those but are not: to read and summarize, a property of one thing,
+# or a number of things that the text itself states.
 _LOOKUP_PATTERN = re.compile(
     r"""
     \b how \s+ (?:many|much) \s+ [\w\s-]{1,40}? \s+ (?:does|do|did|has|had|can) \s+

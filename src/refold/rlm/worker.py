@@ -158,7 +158,7 @@ class PythonWorker:
                         await self._stop(request, why)
             self.process.check()
             if request.done.failed:
-                self.process.end(f"The Python worker was ended: {request.done.text}.")
+                self.process.end(f"The Python worker was killed: {request.done.text}.")
                 self.process.check()
             return request
 
@@ -208,7 +208,7 @@ class PythonWorker:
             await request.over.wait()
         if not request.over.is_set():
             self.process.end(
-                f"The Python worker was ended: {why}, and the code did not stop."
+                f"The Python worker was killed: {why}, and the code did not stop."
             )
 
     def _count_time(self, seconds: float) -> None:

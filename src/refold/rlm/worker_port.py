@@ -20,7 +20,7 @@ class HostFailed(RefoldError):
 
 
 class WorkerLost(RefoldError):
-    """The process has ended: killed, out of memory or out of time.
+    """The process has exited: killed, out of memory or out of time.
 
     Its variables are lost, too.
     """

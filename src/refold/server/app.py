@@ -78,7 +78,7 @@ def application(
 def _add_access(api: Api, host: Host, access: Access, *, tls: bool) -> None:
     @api.route("GET", "/api/health", Health)
     async def health() -> Response:  # pyright: ignore[reportUnusedFunction] - a route
-        """Is the server there, and which version is it?"""
+        """The health of the server, and its version."""
         return json_of(Health(__version__, len(host.conversations)))
 
     @api.route("POST", "/api/login", None, status=204, body=Login)
@@ -148,7 +148,8 @@ async def serve(
     ready: Callable[[str], None],
     webhooks: Webhooks | None = None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM. `ready` is called with the address, once it is heard.
+    """Serve until SIGINT or SIGTERM. `ready` is called with the address, once it is
+    listened on.
 
     Without `webhooks` no schedule is called here.
     """

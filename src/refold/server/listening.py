@@ -23,7 +23,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from refold.errors import BadInput, RefoldError
 from refold.server.guard import App, Names
 
-LONGEST_FRAME = 8 * 1024 * 1024  # bytes of a WebSocket: an order with its pictures
+LONGEST_FRAME = 8 * 1024 * 1024  # bytes of a WebSocket: an order with its images
 LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
 _BACKLOG_CONNECTIONS = 2048
 _PING_SECONDS = 20.0  # seconds between two pings of a WebSocket, and for the answer to one

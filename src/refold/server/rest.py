@@ -38,7 +38,7 @@ _MEDIA_TYPES = {
     "html": "text/html; charset=utf-8", "tar": "application/x-tar",
     "script": "application/jsonl; charset=utf-8",
 }  # fmt: skip
-# What names a picture by its first bytes, and may be shown.
+# Image types that are recognized by their first bytes and may be shown.
 _IMAGE_SIGNATURES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif",
              b"RIFF": "image/webp"}  # fmt: skip
 _BINARY_TYPE = "application/octet-stream"
@@ -108,9 +108,9 @@ def _add_conversations(api: Api, host: Host) -> None:
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
         cut_off: bool = False,
     ) -> Response:
-        """All conversations, the newest first; with `q`, where these words were said.
+        """All conversations, the newest first; with `q`, those that contain these words.
 
-        With `cut_off`, those whose process ended in the middle of a turn.
+        With `cut_off`, those whose process exited in the middle of a turn.
         """
         stored = host.stored
         if cut_off:
@@ -197,7 +197,7 @@ def _add_reports(api: Api, host: Host) -> None:
 
 
 def _add_work(api: Api, host: Host) -> None:
-    """The task board, and what works beside the conversation."""
+    """The task board, and what works in the background."""
 
     @api.route("GET", f"{_CONVERSATION_PATH}/tasks", list[BoardTask])
     async def tasks(id_: str) -> Response:
@@ -258,7 +258,7 @@ def _add_bytes(api: Api, host: Host) -> None:
         MediaTypes((_BINARY_TYPE, *_IMAGE_SIGNATURES.values())),
     )
     async def blob(id_: str, name: str) -> Response:
-        """What a document names by its sha256: a picture, or a whole result."""
+        """What a document names by its sha256: an image, or a whole result."""
         await check_exists(host, id_)
         if not _BLOB_PATTERN.fullmatch(name):
             raise NotThere(f"{name!r} is not the name of a blob")

@@ -1,8 +1,9 @@
 """Publishes events and live news to the watchers of a session.
 
-Watchers hear of an event when it is written, and of an acknowledgement when it is kept: the
+Watchers get an event when it is written, and an acknowledgement when it is kept: the
 end of a turn, a message, an answer to a question, the start of a call that has effects. What
-comes after an acknowledgement waits with it. Listeners in this process hear of all events at once.
+comes after an acknowledgement waits with it. Listeners in this process get all events at
+once.
 
 Events are what was written; live news (pieces of text, progress) may be missed and is never
 recorded. Each frame is numbered (seq, n): the n-th piece of live news after event `seq`. A

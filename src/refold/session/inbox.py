@@ -96,7 +96,7 @@ class Inbox:
         return await self._record.append_if(lambda view: (message,), kept=True, by=self._by)
 
     async def interrupt(self, reason: str = "interrupted", *, instead: str = "") -> bool:
-        """Stop the turn at once. `instead` is what the model should hear next."""
+        """Stop the turn at once. `instead` is the next message to the model."""
         words = (Said(instead, self._by, "next"),) if instead else ()
         return await self._stop(Stopped(reason), *words)
 

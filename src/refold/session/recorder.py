@@ -6,7 +6,8 @@ wins, a stop only while a turn runs) passes a function to `append_if`: nothing i
 between its check and its events.
 
 If the disk fails, its content is unknown: the view is discarded, and the next append opens
-the journal and folds it again. After `Fenced` that fails for good: another process goes on.
+the journal and folds it again. After `Fenced` that fails for good: another process
+continues.
 
 `look` folds a journal without its lock, and `follow` folds what others append to it. The
 first append takes the lock, and records first what `begin_with` was given; so does one after
@@ -312,7 +313,7 @@ class Recorder:
         """The event as it is stored. Calls that lost a secret are added to `whole`."""
         try:
             data = codec.dump(event)
-        except UnicodeEncodeError:  # from a file name that is no UTF-8, or half an emoji
+        except UnicodeEncodeError:  # from a file name that is not UTF-8, or half an emoji
             event = clean_struct(event)
             data = codec.dump(event)
         if isinstance(event, HookRan) and bytes(event.arguments) != b"null":

@@ -42,7 +42,7 @@ from refold.views.system_prompt_diff import differences
 
 Blobs = Callable[[str], Awaitable[bytes]]
 
-# After these events the loop decides anew: its last decision is carried out.
+# After these events the loop decides again: its last decision is carried out.
 _ALREADY_DONE = (
     TurnStarted, ModelAsked, Delivered, AnswerRejected, Compacted, TurnEnded, ModelAnswered, ModelFailed,
     SessionStarted, SessionResumed, SystemPromptSet,
@@ -120,7 +120,7 @@ class ReplayTrail:
         self.briefings = list[tuple[int, str]]()
 
     def reach(self, entry: Entry) -> None:
-        """Start anew at another writer's first event: earlier views are not its own."""
+        """Start again at another writer's first event: earlier views are not its own."""
         if entry.epoch != self._epoch or isinstance(entry.event, SessionResumed):
             self._epoch, self.since = entry.epoch, self.view.seq
             self._seen, self._rights = [self.view], [self.view]

@@ -54,7 +54,7 @@ _TOKEN_PATTERNS = (
     (rb"AGE-SECRET-KEY-1", rb"[A-Z0-9]", rb"{58}\b"),
 )
 _JWT_SEGMENT = rb"eyJ[A-Za-z0-9_-]{10,}"
-# Of more than three parts, the last three: a stream has told the others by then.
+# Of more than three parts, the last three: a stream has sent the others by then.
 _JWT_PATTERN = (
     _EDGE_PATTERN
     + _JWT_SEGMENT
@@ -101,7 +101,8 @@ _PEM_BEGIN = b"-----BEGIN "
 
 
 def mask_secrets(data: bytes, mask_of: Callable[[bytes], bytes], start: int = 0) -> bytes:
-    """`data` with a mask in the place of what looks like a secret and begins at `start` or later."""
+    """`data` with a mask in the place of each likely secret that begins at `start` or
+    later."""
     for shape in shapes_in(data):
         data = b"".join(_mask_shape(data, shape, mask_of, start))
     return data

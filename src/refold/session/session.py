@@ -315,7 +315,7 @@ class Session:
             self._step.cancel()
 
 
-CUT_OFF = "refold was ended before the response came; what was reserved counts as used"
+CUT_OFF = "refold exited before the response came; its reservation counts as used"
 
 
 def _start_events(
@@ -343,7 +343,7 @@ def _resume_events(
     private, place = not session_options.remember, opening.place
     moved = place.directory if place.directory != view.session.own_directory else ""
     roots = place.roots if place.directory else None
-    # Who resumes a session may not know that everything runs unasked in it.
+    # Who resumes a session may not know that everything runs without a question in it.
     careful = [ModeChanged("default")] if view.rights.mode == "bypass" else []
     resumed = SessionResumed(opening.version, private, moved, roots, session_options.given)
     lost = (BackgroundEnded(command.name, "lost") for command in view.background.running)

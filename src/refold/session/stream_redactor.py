@@ -81,7 +81,7 @@ class StreamRedactor:
 
 
 class _Stream:
-    """One streamed text. First known values are masked, then what looks like a secret."""
+    """One streamed text. First known values are masked, then likely secrets."""
 
     def __init__(self, masks: Redactor) -> None:
         self._masks = masks

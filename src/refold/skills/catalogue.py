@@ -67,7 +67,7 @@ class Catalogue:
         return find_skills(of_skills(self._around))
 
     def list_text(self, budget: int) -> str:
-        """The list for the system text, in so many characters."""
+        """The list for the system text, within a number of characters."""
         return skill_list(self.scan.skills, budget)
 
     def notices(self) -> tuple[str, ...]:
@@ -148,7 +148,7 @@ class Catalogue:
         return self._around.trusted_text if skill.whose == "project" else as_it_is
 
     def _check(self, real: Real, file: str, skill: Skill) -> None:
-        """A folder of skills is no way round what is asked about, or denied, elsewhere."""
+        """A skill's folder grants nothing that is asked about or denied elsewhere."""
         inside = f"/{os.path.relpath(real, skill.folder)}"
         if any(
             is_protected(candidate, Facts(), writes=False) for candidate in (real, inside)

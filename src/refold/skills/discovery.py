@@ -41,7 +41,7 @@ class SkillScan(Struct, frozen=True):
 
     skills: tuple[Skill, ...] = ()
     problems: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()  # what is as somebody wanted it, and may be looked up
+    notes: tuple[str, ...] = ()  # findings that are intended, and shown on request
 
 
 SKILL_FILE = "SKILL.md"
@@ -75,7 +75,7 @@ def find_skills(places: Iterable[SkillFolder]) -> SkillScan:
                     f"the skill {name} in {place.called} is ignored: the one in "
                     f"{winner.where} comes first"
                 )
-                # Somebody put theirs in place of ours: they know.
+                # The user replaced a shipped skill on purpose.
                 wanted = place.whose == "shipped" and winner.whose == "yours"
                 (notes if wanted else problems).append(message)
     return SkillScan(tuple(r.skill for r in taken.values()), tuple(problems), tuple(notes))

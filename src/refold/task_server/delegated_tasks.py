@@ -1,8 +1,8 @@
 """Tasks that another agent gave to refold, each a session of its own.
 
-A task runs in the background, whoever follows it. What would ask the user waits until the
-question is put; without a user it is denied, as in a run without a terminal. What a program
-at the other end sees of this is in `task_tools`.
+A task runs in the background, with or without followers. What would ask the user waits
+until the question is put; without a user it is denied, as in a run without a terminal. What
+a program at the other end sees of this is in `task_tools`.
 """
 
 import json
@@ -209,7 +209,7 @@ class DelegatedTasks:
     async def start(self, text: str, workspace: str, *, attended: bool) -> DelegatedTask:
         """Raises `BadInput` for a workspace elsewhere, or where too many run already."""
         if not text.strip():
-            raise BadInput("the task is empty: say what is to be done")
+            raise BadInput("the task is empty: say what the agent should do")
         self._check_room()
         directory = await to_thread.run_sync(self._directory, workspace)
         launch = await to_thread.run_sync(self._launch_at, directory, attended)

@@ -49,7 +49,8 @@ async def _at_a_signal(tasks: DelegatedTasks, leave: Callable[[], None]) -> None
 
 
 class Served(Struct, frozen=True):
-    """`leave` stops all tasks, tells whoever follows one how it ended, and ends all streams."""
+    """`leave` stops all tasks, reports to followers how each ended, and ends all
+    streams."""
 
     app: ASGIApp
     leave: Callable[[], Awaitable[None]]
@@ -82,7 +83,8 @@ async def serve_http(root: Path, launch_at: LaunchAt) -> AsyncGenerator[Served]:
 
 
 class _Ending:
-    """Ends the responses that would go on for ever, such as the stream of a client's session."""
+    """Ends the responses that would not end by themselves, such as the stream of a client's
+    session."""
 
     def __init__(self, app: ASGIApp, ending: anyio.Event) -> None:
         self._app, self._ending = app, ending

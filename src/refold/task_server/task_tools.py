@@ -30,7 +30,7 @@ from refold.views.escape import on_one_line, visible
 _MAX_WAIT_SECONDS = 600.0  # of one call
 _SERVER_INSTRUCTIONS = (
     "Gives tasks to refold, an agent that works on files and runs commands in a sandbox. Start a "
-    "task, follow it until its state is ended, and read the files that it changed."
+    "task, follow it until it has ended, and read the files that it changed."
 )
 _CLOSED_REASON = "the user closed the question without an answer"
 

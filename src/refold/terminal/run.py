@@ -110,7 +110,7 @@ class PromptLoop:
             self._printer.fresh()  # an error may be printed after this
 
     async def _resume_turn(self, *, ask: bool) -> None:
-        """Finish the turn that was under way when the last process ended.
+        """Finish the turn that was under way when the last process exited.
 
         No tokens are spent before the person agrees, at the prompt or by a message.
         """
@@ -167,7 +167,7 @@ class PromptLoop:
             if typed is not Key.ASIDE or self.terminal.session.end_reason:
                 watch.close()
                 return Key.CTRL_D if typed is Key.ASIDE else typed
-            # A note is no reason to continue a turn that waits for the person to say so.
+            # A note does not continue a turn that waits for the user.
             if not (self._notes and has_interrupted_work(self.terminal.session)):
                 await self.terminal.settle(watch, since)
             self._notes.print(self._printer)

@@ -165,7 +165,7 @@ class Work:
                     await self._cursor.more()
                 continue
             await self._cursor.wait_for(view.seq)
-            async with self._lock.printing:  # somebody may be typing something
+            async with self._lock.printing:  # the user may be typing
                 if self._session.idle and not self._hears:
                     return None
 
@@ -297,7 +297,8 @@ class Work:
 # `printing` for a moment. A question takes the keyboard too: two readers would each get
 # half of what is typed.
 class PromptLock:
-    """Held by whoever prints or asks. `keyboard` returns keys while no question is open."""
+    """Held while a task prints or asks. `keyboard` returns keys while no question is
+    open."""
 
     def __init__(self, keyboard: Callable[[], Awaitable[str]]) -> None:
         self.printing = anyio.Lock()

@@ -28,13 +28,14 @@ from refold.testing.wire_server import Answer, ReceivedRequest
 from refold.values.usage import Usage
 
 LEAST = 1024  # tokens; a shorter beginning is not kept
-STEP = 128  # tokens; where no breakpoints are set, beginnings are kept in such steps
+STEP = 128  # tokens; where no breakpoints are set, beginnings are stored in such steps
 LOOKED_BACK = 20  # blocks that Anthropic looks at, from each breakpoint
 MOST_MARKS = 4  # breakpoints in one request to Anthropic
 
 
 class Counted(Struct, frozen=True):
-    """One request, in tokens. `repeated`: with so many an earlier one began, too."""
+    """One request, in tokens. `repeated`: the tokens at its beginning that an earlier
+    request had, too."""
 
     body: dict[str, Any]
     size: int

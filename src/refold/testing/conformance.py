@@ -1,4 +1,4 @@
-"""The contracts of a store and of blobs, as tests that anyone can run on their own.
+"""The contracts of a store and of blobs, as tests for other implementations.
 
     class TestMyStore(StoreContract):
         @pytest.fixture

@@ -1,4 +1,4 @@
-"""The contracts of `Orders` and `Runner`, as tests that anyone can run on their own.
+"""The contracts of `Orders` and `Runner`, as tests for other implementations.
 
     class TestMyOrders(OrdersContract):
         @pytest.fixture

@@ -53,7 +53,7 @@ def as_reply(line: "str | Sequence[tuple[str, str]] | Reply") -> Reply:
             return Reply(calls=tuple(line))
 
 
-# "silence": no Done, no error. "hang": never goes on. "same ids": every call comes
+# "silence": no Done, no error. "hang": sends nothing more. "same ids": every call comes
 # under one id. "garbled": arguments break off in the middle, and still it ends well.
 Fault: TypeAlias = ProviderError | Literal["silence", "hang", "same ids", "garbled"]
 
@@ -193,5 +193,5 @@ def cassette(
     yield replaying
     if replaying.calls_left:
         raise AssertionError(
-            f"{file} holds {replaying.calls_left} calls more than were asked: record it anew"
+            f"{file} holds {replaying.calls_left} calls more than were asked: record it again"
         )

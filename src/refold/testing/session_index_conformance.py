@@ -1,4 +1,4 @@
-"""The contract of a session index, as tests that anyone can run on their own.
+"""The contract of a session index, as tests for other implementations.
 
 class TestMySessions(SessionIndexContract):
     @pytest.fixture

@@ -1,6 +1,6 @@
 """A `SessionIndex` over lines that are stored anywhere, for tests of adapters.
 
-What looks into sessions first copies them to files in a temporary directory, and asks
+A reader of sessions first copies them to files in a temporary directory, and asks
 `JournalDirectory`: right for tests, and far too slow for users. What writes, follows, copies and
 deletes goes to the lines.
 """
@@ -209,7 +209,7 @@ class SessionsOfLines:
 
 
 class CatalogueOfLines:
-    """Made anew for each query."""
+    """Created for each query."""
 
     def __init__(
         self,

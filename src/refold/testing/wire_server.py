@@ -26,7 +26,7 @@ class Pause(Struct, frozen=True):
     seconds: float
 
 
-# What happens after the body: it ends as it should, breaks off, or never goes on.
+# What happens after the body: it ends as it should, breaks off, or stalls.
 Then: TypeAlias = Literal["end", "cut", "hang"]
 
 

@@ -158,8 +158,7 @@ class _PlannedChanges:
         if any(new.real == write.real for write in self.writes):
             name = self._files.display_name(new.real)
             raise ToolFailed(
-                f"The patch names {name} twice: write all that is to be done to it in one "
-                "section."
+                f"The patch names {name} twice: write all its changes in one section."
             )
         self.writes.append(new)
 

@@ -78,8 +78,9 @@ class Completion(Struct, frozen=True):
     model: str
 
 
-# A parameter `complete` makes a call of the helper model beside the conversation: the engine
-# chooses the model, reserves the cost and records it. It raises `ToolFailed`. A tool asks the user.
+# A parameter `complete` makes a call of the helper model outside the conversation: the
+# engine chooses the model, reserves the cost and records it. It raises `ToolFailed`. A tool
+# asks the user.
 Complete = Callable[[Request], Awaitable[Completion]]
 
 

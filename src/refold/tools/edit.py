@@ -222,8 +222,7 @@ def find_places(text: str, old: str, new: str, name: str, *, all: bool) -> list[
     """The offset of `old` in `text`. Raises `ToolFailed` if it is missing or ambiguous."""
     if not old:
         raise ToolFailed(
-            "old is empty: give the exact text that is to be replaced. "
-            "To make a file, use write_file."
+            "old is empty: give the exact text to replace. To make a file, use write_file."
         )
     if old == new:
         raise ToolFailed("old and new are the same: there is nothing to do.")

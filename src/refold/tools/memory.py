@@ -34,8 +34,8 @@ async def memory_write(
     *,
     memory: Notebook,
 ) -> Reply:
-    """Keep a note for later sessions: only what the person told you and will still hold."""
+    """Keep a note for later sessions: only what the person stated and will still hold."""
     if not text.strip():
         raise ToolFailed("The note is empty: give it as `text`. Nothing was saved.")
     summary = await memory.write(section, text, replaces)
-    return Reply(f"{summary} Later sessions will be told.", (Note(summary),))
+    return Reply(f"{summary} Later sessions will see it.", (Note(summary),))

@@ -20,7 +20,7 @@ _MAX_TITLE_CHARS = 80
 
 @tool(Effect.SELF)
 async def enter_plan_mode(reason: str = "", *, mode: Mode) -> Reply:
-    """Begin to plan: from here on you only look, until the person approves a plan."""
+    """Begin to plan: from here on you only read, until the person approves a plan."""
     if mode == "plan":
         return Reply("Plan mode is on already.")
     return Reply(

@@ -91,7 +91,7 @@ def _text(content: bytes, name: str) -> tuple[str, str]:
     if content.startswith(b"%PDF-"):
         return pdf_text(content, name), "the words of a PDF"
     if name.endswith(".ipynb") and (cells := notebook_text(content)) is not None:
-        return cells, "a notebook, told by cells"
+        return cells, "a notebook, as cells"
     decoded = decode_text(content)
     if decoded is None:
         raise ToolFailed(

@@ -37,7 +37,8 @@ async def history_search(
     *,
     history: SessionHistory,
 ) -> Reply:
-    """Find what was said, called or answered earlier in this session, newest first, also what is no longer in the conversation; or show one event or call whole."""
+    """Find messages, calls and results of this session, newest first, also what is no
+    longer in the conversation; or show one event or call whole."""
     all_hits = await history.all_hits()
     if event or call:
         matches = [t for t in all_hits if (t.seq == event if event else t.call == call)]

@@ -161,7 +161,7 @@ def _reply_moved(so_far: Finished, command: str, name: str) -> Reply:
     text = readable(text)
     body = text.rstrip("\n") if text.strip() else "(no output so far)"
     reply_text = (
-        f"{body}\n(it has not ended: the user moved it to the background, where it goes on as "
+        f"{body}\n(it has not ended: the user moved it to the background, where it continues as "
         f"{name}, without a time limit. {_usage_hint(name)})"
     )
     return Reply(reply_text, (_running_note(name, command),), whole=whole)
@@ -175,7 +175,7 @@ def _usage_hint(name: str, *, notify: bool = False) -> str:
     end = (
         "When it has ended, you are woken: you may finish until then."
         if notify
-        else "You are told at your next step after its end, and it ends with the session."
+        else "You are notified at your next step after its end, and it ends with the session."
     )
     return (
         f"background_output({name!r}) reads what it prints, and background_stop({name!r}) ends "
@@ -206,7 +206,8 @@ async def background_run(  # noqa: PLR0913 - the parameters are the schema
     background: BackgroundRunner,
     call: str,
 ) -> Reply:
-    """Start a bash command in the background: a server, a watcher, a long build. It has no time limit, goes on after this turn, and ends with the session."""
+    """Start a bash command in the background: a server, a watcher, a long build. It has no
+    time limit, continues after this turn, and ends with the session."""
     location, _ = await _working_directory(cwd, directory, files)
     request = BackgroundRequest(command, location, confines, notify)
     name = await background.start(call, request, commands)

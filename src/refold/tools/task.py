@@ -72,7 +72,7 @@ async def task(  # noqa: PLR0913 - a call has what the model needs to say
     ] = "",
     background: Annotated[
         bool,
-        Meta(description="Go on at once; its report comes to you as a message later."),
+        Meta(description="Continue at once; its report comes to you as a message later."),
     ] = False,
     worktree: Annotated[
         bool,

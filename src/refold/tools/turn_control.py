@@ -1,8 +1,9 @@
 """The tools `compact`, `think`, `notify` and `finish`: they touch no file and run nothing.
 
 `compact` asks the engine to compact the conversation. `think` does nothing: it is room to think
-between two calls. `notify` notifies the person, each client in its own way. `finish` ends a turn with its answer, for small models, which go on calling
-until a call means "done"; a policy ends the turn.
+between two calls. `notify` notifies the person, each client in its own way. `finish` ends a
+turn with its answer, for small models, which keep calling until a call means "done"; a
+policy ends the turn.
 """
 
 from typing import Annotated, Literal
@@ -34,7 +35,7 @@ async def compact(
 
 @tool(Effect.SELF)
 async def think(thought: str) -> Reply:
-    """Think something through before going on. Nothing is done."""
+    """Think something through before you continue. Nothing is done."""
     return Reply("Go on.", (Note(shorten(" ".join(thought.split()), _MAX_NOTE_CHARS)),))
 
 

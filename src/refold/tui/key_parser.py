@@ -4,8 +4,8 @@ Three encodings of keys are read: the old one, where Ctrl+I is Tab and Esc begin
 keys; that of xterm's modifyOtherKeys; and the kitty protocol, where each key is one
 sequence. `screen_modes` asks terminals for the last two. A key has the same name in each.
 
-A lone Esc is told from the beginning of a key by time: the reader calls `flush` when
-nothing more has arrived for a moment.
+A lone Esc is distinguished from the beginning of a key by time: the reader calls `flush`
+when nothing more has arrived for a moment.
 """
 
 import re
@@ -173,7 +173,7 @@ def _sequence(text: str, place: int, time: float) -> _Read | None:
     if (match := _CSI_PATTERN.match(text, place)) is None:
         begun = _CSI_BEGUN.match(text, place)
         return None if begun and begun.end() == len(text) else (None, place + 2)
-    if match[3] == "M" and not match[1]:  # a click as it was told before SGR: three letters
+    if match[3] == "M" and not match[1]:  # a click as reported before SGR: three characters
         end = match.end() + 3
         return (None, end) if len(text) >= end else None
     return (None if match[2] else _key_by_params(match[1], match[3], time)), match.end()

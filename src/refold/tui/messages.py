@@ -28,7 +28,7 @@ PANEL_NAMES: tuple[PanelName, ...] = (
 
 
 class Key(Struct, frozen=True):
-    """A key that is no character: `ctrl+o`, `alt+enter`. `at` is in seconds."""
+    """A key that is not a character: `ctrl+o`, `alt+enter`. `at` is in seconds."""
 
     name: str
     at: float = 0.0
@@ -189,7 +189,7 @@ class TranscriptLoaded(Struct, frozen=True):
 
 
 class OutputLoaded(Struct, frozen=True):
-    """The output so far of the watched background command."""
+    """The current output of the watched background command."""
 
     name: str
     title: str

@@ -80,7 +80,7 @@ def problems_in(form: Form, content: Mapping[str, FormValue]) -> dict[str, str]:
 def parse_answer(form: Form, text: str) -> FormAnswer:
     """Parse the answer of a client. No text cancels.
 
-    Raises `ValueError` for text that is no answer, or has values that do not fit.
+    Raises `ValueError` for text that is not an answer, or has values that do not fit.
     """
     if not text.strip():
         return FormAnswer("cancel")

@@ -3,7 +3,7 @@
 Raw control characters within strings are escaped, a comma before a closing bracket is left
 out, an object that was encoded twice is decoded once, and of one that comes twice, or behind an
 empty one, one is left. A string or bracket that is cut off
-is never completed. `json_check` checks what comes of it.
+is never completed. `json_check` checks the result.
 """
 
 import msgspec

@@ -145,7 +145,7 @@ _OF_COPILOT = ("instructions", "prompts", "chatmodes", "agents", "hooks")
 # Its name on file systems with short names.
 _SHORT_NAMES = {"git~1": ".git"}
 
-# Templates, which only look like files of keys.
+# Templates, which are named like files of keys.
 HARMLESS_NAMES = (
     ".env.example",
     ".env.sample",

@@ -5,7 +5,7 @@ which no JSON encoder accepts. Invisible characters can carry instructions that 
 model reads.
 
 They are escaped and not removed: an edit of a line that lost a character would not match,
-and a user who wants them removed would be told that there are none.
+and the model would tell a user who wants them removed that there are none.
 
 Marks of refold's own (`<reminder>`, `[outside …]`) are written out in every result, so that
 a file of another person cannot speak as refold. A secret word in each mark would not help:

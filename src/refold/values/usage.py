@@ -102,7 +102,7 @@ class Estimate(Struct, frozen=True):
 
 
 NO_LIMIT = Budget()
-DEFAULT_TOKENS = 2_000_000  # of a budget in which nobody has chosen a limit
+DEFAULT_TOKENS = 2_000_000  # of a budget in which the user has chosen no limit
 
 
 class RunLimits(Struct, frozen=True, omit_defaults=True):

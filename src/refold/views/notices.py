@@ -74,10 +74,10 @@ def hook_notice(event: HookRan) -> str:
 
 
 def holder_ended_text(event: HolderEnded) -> str:
-    """A sentence that says which process had the session open and was ended."""
+    """A sentence that says which process had the session open and was killed."""
     process = f"The process {event.pid} (`{on_one_line(event.command)}`)"
     reason = f": {on_one_line(event.reason)}" if event.reason else ""
-    return f"{process} on {on_one_line(event.host)} had this session open and was ended{reason}."
+    return f"{process} on {on_one_line(event.host)} had this session open and was killed{reason}."
 
 
 def compaction_notice(event: Compacted, view: View, assumed: int) -> Line:
@@ -162,7 +162,7 @@ def waiting_commands(view: View) -> str:
 def answer_end_warnings(view: View) -> tuple[str, ...]:
     """Warnings on background commands that end with the answer of a headless run."""
     return tuple(
-        f"{command.name} still ran and was ended with the answer: {_cut(command.started.command)}"
+        f"{command.name} still ran and was stopped with the answer: {_cut(command.started.command)}"
         for command in view.background.running
     )
 
@@ -206,7 +206,7 @@ def _of_command(failed: CommandFailure) -> str:
     command = _cut(failed.command)
     if failed.code is None:
         why = f" ({on_one_line(failed.ended)})" if failed.ended else ""
-        return f"the last command was ended before it was done{why}: {command}"
+        return f"the last command was stopped before it was done{why}: {command}"
     return f"the last command failed with code {failed.code}: {command}"
 
 

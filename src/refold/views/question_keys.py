@@ -33,7 +33,7 @@ _LEAVE_KEYS = ("esc", "ctrl+c", "ctrl+d")
 
 
 class Choice(Struct, frozen=True):
-    """`id` is one letter; that of a choice that `widens` rights is no key for it."""
+    """`id` is one letter; that of a choice that `widens` rights does not choose it."""
 
     id: str
     label: str

@@ -58,7 +58,8 @@ class ForkSource(Struct, frozen=True):
 
 class SessionDocument(Struct, frozen=True, kw_only=True):
     """A session in a list. Servers add whether it is open: `held_by` names the process that has it,
-    `cut_off` says that its process ended in a turn, and `open_here` that this server has it.
+    `cut_off` says that its process exited in a turn, and `open_here` that this server has
+    it.
     """
 
     id: str

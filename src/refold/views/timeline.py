@@ -32,7 +32,7 @@ _MAX_ADDRESS_CELLS = 28  # cells
 
 
 class TimelineRow(Struct, frozen=True):
-    """A span and its node. `seconds` None: it has no end, and its process has ended."""
+    """A span and its node. `seconds` None: it has no end, and its process has exited."""
 
     node: str
     address: str

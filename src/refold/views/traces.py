@@ -3,8 +3,8 @@
 A turn is `invoke_agent`, a model call `chat`, a tool call `execute_tool`; the turns of a
 subagent are below the call that started it. Each turn of the root is a trace of its own. Ids
 are hashes of the session's id and the event's number, so the same journal always gives the
-same spans. What was said and done is in them only with `content`. `activity` finds the spans,
-`app.otlp` encodes and sends them.
+same spans. Messages and results are in them only with `content`. `activity` finds the
+spans, `app.otlp` encodes and sends them.
 
 The SDK of OpenTelemetry records spans while things happen. It would be called in the
 engine, could not trace a session later, and takes longer to import than a start may.

@@ -58,7 +58,7 @@ def of_one_width(text: str) -> str:
     """`text` with emoji that every terminal draws in the same number of cells.
 
     Terminals disagree about skin tones, joined emoji, keycaps and the sign that asks for an
-    emoji: of each such cluster the first character stays. A row that is taken back must be as
+    emoji: of each such cluster the first character stays. A row that is erased must be as
     wide as it was counted.
     """
     if not _OF_UNSURE_WIDTH.search(text):

@@ -78,7 +78,7 @@ def connected(
 
 
 def request(*words: str, **more: Any) -> Request:
-    """A talk: the person and the model in turns, and the person last."""
+    """A conversation: the user and the model in turns, and the user last."""
     roles: tuple[Role, Role] = ("user", "assistant")
     spoken = [
         StoredMessage(n + 1, Message(roles[n % 2], (Text(text),)))

@@ -67,7 +67,7 @@ sys.exit("there are no more replies")
 
 
 class TestTheContractOfAProvider(ProviderContract):
-    # Calls come in words: reading them is the text protocol's business.
+    # Calls arrive as text: the text protocol parses them.
     test_calls_come_with_their_name_first_and_their_arguments_whole = None  # type: ignore[assignment]  # not for these
 
     @pytest.fixture(autouse=True)

@@ -211,7 +211,7 @@ def asking(asked: Request) -> Callable[[CommandLine, WireServer], Awaitable[list
 
 
 def told(server: WireServer) -> str:
-    """All that the server was told, as one text."""
+    """All requests to the server, as one text."""
     return "\n".join(h.body.decode("utf-8", "replace") for h in server.heard)
 
 
@@ -250,7 +250,7 @@ def test_words_usage_system_and_model_go_through_the_program(agent: Agent) -> No
     assert agent.model in path + all_told
     assert "You are REFOLD-7." in all_told
     assert "User: What is it? ☂" in all_told
-    # Codex tells its answer when it is whole.
+    # Codex prints its answer when it is complete.
     pieces = sum(isinstance(delta, TextDelta) for delta in found)
     assert (pieces > 3) == (agent.name != "codex-cli")
 
@@ -361,7 +361,7 @@ def test_memories_above_its_directory_are_not_told(agent: Agent, home: Path) -> 
 
 
 def stuck(agent: Agent) -> Answer:
-    """It begins to answer, and never goes on."""
+    """It begins to answer, and stalls."""
     whole = said(agent, "A long answer that is never said to its end.")
     body = whole.body if isinstance(whole.body, bytes) else b""
     return replace(whole, body=body[: int(len(body) * 0.6)], then="hang")

@@ -67,7 +67,7 @@ def gguf(
 
 
 def wheel(number: int, payload: bytes) -> bytes:
-    """A wheel whose code would be noticed if anybody ran it."""
+    """A wheel whose code would be noticed if it ran."""
     package = f"tiny_part{number}"
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:

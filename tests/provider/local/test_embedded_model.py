@@ -139,7 +139,8 @@ def test_a_call_cut_off_by_the_limit_is_no_call() -> None:
 
 
 def cut(text: str) -> tuple[str, list[str]]:
-    """What is heard of a response of this text that comes in small pieces, and how it stopped."""
+    """The deltas of a response of this text that arrives in small pieces, and how it
+    stopped."""
 
     async def response() -> AsyncGenerator[Delta, None]:
         for at in range(0, len(text), 7):
@@ -221,7 +222,7 @@ def broken_off(reply: Reply) -> Answer:
 
 
 def after_a_crash(second: Reply) -> tuple[list[Delta], Running]:
-    """What is heard of a response of which a part came, and then the second one."""
+    """The deltas of a response of which a part arrived, and of the second one."""
 
     async def use() -> tuple[list[Delta], Running]:
         first = broken_off(Reply(CALL))

@@ -1,4 +1,4 @@
-"""What this machine has for models, and what is said of a model that needs more."""
+"""What this machine has for models, and the finding on a model that needs more."""
 
 import pytest
 

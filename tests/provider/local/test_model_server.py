@@ -30,7 +30,7 @@ PRETENDING = Path(__file__).with_name("pretending.py")
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Path]:
-    """A directory with a model; whatever serves it is ended with the test."""
+    """A directory with a model; its server is stopped with the test."""
     (tmp_path / "model.gguf").write_bytes(b"a model")
     yield tmp_path
     for each in running(tmp_path):

@@ -45,7 +45,7 @@ def answer(page: Any, text: str, seconds: float = 30.0) -> None:
 
 
 def listen(page: Any) -> None:
-    """Keep all that a screen reader is told, as `told`."""
+    """Keep all announcements for a screen reader, as `told`."""
     page.evaluate(
         "() => { window.told = []; const said = document.querySelector('[role=status].unseen');"
         "new MutationObserver(() => told.push(said.textContent)).observe(said, {childList: true}); }"

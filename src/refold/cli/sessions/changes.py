@@ -31,7 +31,7 @@ from refold.session.rename import rename, tag
 from refold.views.escape import on_one_line
 from refold.views.number_format import in_bytes, many
 
-_SOON_SECONDS = 1.0  # for the catalogue; whoever lists next does the rest
+_SOON_SECONDS = 1.0  # for the catalogue; the next listing does the rest
 Change = Callable[[Recorder], Awaitable[object]]
 
 
@@ -78,8 +78,8 @@ def _apply_change(home: SessionIndex, session: str, change: Change) -> SessionIn
 
 
 async def write_in_place(home: SessionIndex, session: str, change: Change) -> SessionInfo:
-    """Write it, and leave the session in its place among the others: nothing was said in it,
-    and `-c` resumes the one that was used last.
+    """Write it, and leave the session in its place among the others: it was not used, and
+    `-c` resumes the session used last.
     """
     set_back = home.remember_time(session)
     record = Recorder(home.store(session))

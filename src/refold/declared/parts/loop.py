@@ -29,7 +29,9 @@ def run_turn(messages: list[Message]) -> None:
         if not answer.message.calls:
             return
         run_calls(messages, answer.message.calls)
-    say(f"[stopped after {MAX_STEPS} responses of the model; say more to go on]")
+    say(
+        f"[stopped after {MAX_STEPS} responses of the model; write a message to continue]"
+    )
 
 
 def run_calls(messages: list[Message], calls: list[Call]) -> None:
@@ -69,7 +71,7 @@ def confirm(call: Call) -> bool:
     try:
         return input(f"Run {call.name}? [y/N] ").strip().lower() in ("y", "yes")
     except EOFError:
-        return False  # nobody is there to ask
+        return False  # there is no user to ask
 
 
 def respond(messages: list[Message], text: str) -> int:

@@ -21,7 +21,7 @@ class ProgramRun:
 
 
 def run(program: ProgramRun, folder: str) -> str:
-    """What a program prints. It is ended with all that it has started."""
+    """What a program prints. It is killed with all that it has started."""
     name = program.arguments[0]
     try:
         process = subprocess.Popen(

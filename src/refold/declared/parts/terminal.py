@@ -20,14 +20,14 @@ def say(text: str) -> None:
 
 @contextmanager
 def waiting(what: str) -> Generator[None, None, None]:
-    """Say what is going on. A line of its own works in every terminal, pipe and log."""
+    """Print the state. A line of its own works in every terminal, pipe and log."""
     say(f"[{what} ...]")
     yield
 
 
 @contextmanager
 def waiting_in_one_line(what: str) -> Generator[None, None, None]:
-    """Show what is going on, and for how long, in a line that disappears afterwards."""
+    """Show the state, and for how long, in a line that disappears afterwards."""
     line_start, erase_line = terminal_codes()
     if not erase_line:
         say(f"[{what} ...]")

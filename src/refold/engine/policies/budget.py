@@ -22,7 +22,7 @@ from refold.values.usage import Budget, Usage
 _WARNING_SHARES = (0.5, 0.25, 0.1)  # of it are left
 BUDGET_LEFT = (
     "<reminder>About {left:.0%} of what this turn may use up is left{much}. Do what matters "
-    "most first, and leave the rest in a state that is easy to go on from.</reminder>"
+    "most first, and leave the rest in a state that is easy to continue from.</reminder>"
 )
 
 
@@ -38,7 +38,9 @@ def within(settled: Budget, lent: Price | None = None) -> Policy:
         if view.conversation.calls or repeats:
             return None
         if view.conversation.undelivered and not turn.steps:
-            return None  # a turn that ended before it heard its words would begin again
+            return (
+                None  # ending the turn here would start another one for the queued message
+            )
         if lent is not None:
             need = estimate(view, lent)
             over = (
@@ -62,7 +64,9 @@ def enforceable(settled: Budget, price: Price, fallbacks: Sequence[str] = ()) ->
         if view.conversation.calls or view.turn.open_request is not None:
             return None
         if view.conversation.undelivered and not view.turn.steps:
-            return None  # a turn that ended before it heard its words would begin again
+            return (
+                None  # ending the turn here would start another one for the queued message
+            )
         own = budget_of(view, settled)
         models = (view.conversation.system_prompt.model, *fallbacks)
         reasons = (

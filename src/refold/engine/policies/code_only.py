@@ -9,7 +9,7 @@ from refold.journal.state.fold import View
 
 NO_CODE = (
     "<reminder>There was no code in your answer, so nothing was done. Write Python in a "
-    "```python block to go on, or FINAL(answer) in one to end the task. Words alone, once "
+    "```python block to continue, or FINAL(answer) in one to end the task. Words alone, once "
     "more, are taken as your answer.</reminder>"
 )
 

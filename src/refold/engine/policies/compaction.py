@@ -94,7 +94,7 @@ def _too_long(view: View) -> EndTurn | None:
     if not briefed.window or conversation.calls or not conversation.messages:
         return None
     if conversation.undelivered and not view.turn.steps:
-        return None  # a turn that ended before it heard its words would begin again
+        return None  # else an ended turn would start again for the queued message
     tokens = (
         conversation.size + conversation.prompt_size
     ) // MAX_CHARS_PER_TOKEN + MIN_IMAGE_TOKENS * len(conversation.images)

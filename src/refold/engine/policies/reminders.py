@@ -23,8 +23,8 @@ CHANGED_FILES = (
     "program:\n{files}\nRead them again before you rely on them.</reminder>"
 )
 OTHER_PLACE = (
-    "<reminder>This session works in {directory} now. Relative paths begin there; those "
-    "that were said before began elsewhere.</reminder>"
+    "<reminder>This session works in {directory} now. Relative paths begin there; earlier "
+    "ones began elsewhere.</reminder>"
 )
 ENDED_COMMANDS = "<reminder>Commands in the background have ended:\n{commands}</reminder>"
 FOLDER_INSTRUCTIONS = (

@@ -14,13 +14,13 @@ from refold.journal.state.fold import View
 
 WRAP_UP = (
     "<reminder>{left} more answers are allowed in this turn. Finish what you can and "
-    "leave the rest in a state that is easy to go on from.</reminder>"
+    "leave the rest in a state that is easy to continue from.</reminder>"
 )
 SUMMARY_REQUEST = (
     "<reminder>The step limit of this turn is reached. Call no tool now. Say what was "
     "done, what was not, and what should come next.</reminder>"
 )
-GO_ON = "<reminder>Go on where you stopped.</reminder>"
+GO_ON = "<reminder>Continue where you stopped.</reminder>"
 
 
 def at_most(steps: int, warn: int = 3, *, summary: bool = True) -> Policy:

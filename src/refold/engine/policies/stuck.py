@@ -86,7 +86,7 @@ def not_repeating(times: int) -> Policy:
 
 def not_alternating(rounds: int) -> Policy:
     """Warn the model after `rounds` cycles of a few answers; end the turn at the next."""
-    rounds = max(rounds, 2)  # one round is no cycle
+    rounds = max(rounds, 2)  # one round is not a cycle
 
     def alternating_calls(view: View) -> EndTurn | Note | None:
         last = [answer.key for answer in islice(_newest(view), _MAX_CYCLE_ANSWERS + 1)]

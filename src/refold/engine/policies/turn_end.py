@@ -14,11 +14,11 @@ CUT_SHORT = (
     "Do not continue it unless they ask.</reminder>"
 )
 TEXT_CUT = (
-    "<reminder>The output limit cut your answer off. Go on exactly where it stopped, "
+    "<reminder>The output limit cut your answer off. Continue exactly where it stopped, "
     "repeating nothing.</reminder>"
 )
 CALL_CUT = (
-    "<reminder>The output limit cut your answer off before its tool calls were whole, so "
+    "<reminder>The output limit cut your answer off before its tool calls were complete, so "
     "none was run. Call again, in smaller pieces.</reminder>"
 )
 CODE_CUT = (
@@ -26,7 +26,7 @@ CODE_CUT = (
     "it again, in smaller pieces.</reminder>"
 )
 RESPONSE_PAUSED = (
-    "<reminder>The provider paused your answer while it called tools for you. Go on where "
+    "<reminder>The provider paused your answer while it called tools for you. Continue where "
     "it stopped, repeating nothing.</reminder>"
 )
 

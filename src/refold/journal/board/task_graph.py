@@ -274,7 +274,7 @@ def _numbers(ids: Sequence[int]) -> str:
 
 def _subject(text: str) -> str:
     if not (line := _line(text, MAX_SUBJECT_CHARS, "subject")):
-        raise BadInput("the subject is empty: say in one line what is to be done")
+        raise BadInput("the subject is empty: say in one line what should be done")
     return line
 
 

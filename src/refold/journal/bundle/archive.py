@@ -159,7 +159,7 @@ class ArchiveReader:
         if block.startswith(_WAS_JSON) and not self._member:
             raise BadInput(
                 f"{self._name} was exported as JSON, by an earlier refold, and this one "
-                "reads tars: export it anew, with --format tar"
+                "reads tars: export it again, with --format tar"
             )
         if len(block) < size:
             raise self._cut() if self._member else self._foreign()

@@ -15,7 +15,7 @@ from refold.values.usage import NO_LIMIT, Budget, Spent
 
 
 class Denial(Struct, frozen=True):
-    """A call that a rule or the user refused. `reason` is what the model was told."""
+    """A call that a rule or the user refused. `reason` is what the model read."""
 
     call: ToolCall
     reason: str
@@ -244,13 +244,13 @@ class BackgroundStarted(Struct, frozen=True):
 class BackgroundEnded(Struct, frozen=True):
     """A background command is no longer running. `text` is the end of its output.
 
-    "lost": refold was ended, or the session was left, while it ran. With `told` the model knows
-    it from the result of a call.
+    "lost": refold exited, or the session was left, while it ran. With `told` the model
+    knows it from the result of a call.
     """
 
     name: str
     outcome: Literal["done", "failed", "stopped", "lost"]
-    code: int | None = None  # its exit code; null: it was ended by refold
+    code: int | None = None  # its exit code; null: refold stopped it
     reason: str = ""
     text: str = ""
     full_blob: str = ""  # the blob with all of a long output

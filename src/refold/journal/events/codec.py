@@ -29,7 +29,7 @@ EVENT_FORMAT = 2
 
 
 class Head(Struct, frozen=True):
-    """Where a journal ends. Whoever keeps it elsewhere notices a cut."""
+    """Where a journal ends. A copy of it elsewhere reveals a cut."""
 
     seq: int = 0
     h: str = "0" * 16

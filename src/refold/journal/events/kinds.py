@@ -82,7 +82,7 @@ class JournalRepaired(Struct, frozen=True):
 
 
 class HolderEnded(Struct, frozen=True):
-    """The process that had the session open was ended with `--steal`."""
+    """The process that had the session open was killed by `--steal`."""
 
     pid: int
     host: str

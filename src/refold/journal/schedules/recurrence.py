@@ -1,14 +1,13 @@
-"""When something is due: one time, an interval, or times of the wall clock.
+"""When something is due: one time, an interval, or times of the clock.
 
     2026-11-26T08:00    08:00    tomorrow 08:00
     every 30m    every 2h    every 1d
     08:00    mon-fri 08:00    sat,sun 9:30
     0 8 * * 1-5
 
-The second line counts from the start, independent of the wall clock. The last two are times
-of the wall clock in a zone. A time that a change to summer time skips is due that much
-later, and a time that occurs twice is due the first time; with every hour
-(`*/30 * * * *`) both times.
+The second line counts from the start, independent of the clock. The last two are times of
+the clock in a zone. A time that a change to summer time skips is due that much later, and a
+time that occurs twice is due the first time; with every hour (`*/30 * * * *`) both times.
 Only the time zones of the machine are read. `schedules.schedule_book` records the runs.
 """
 
@@ -211,7 +210,8 @@ def _moment(text: str, now: float, zone: tzinfo) -> float | None:
 
 
 def _interval(text: str) -> int:
-    """Seconds, or 0 if it is no interval. Raises `BadInput` if too short or too long."""
+    """Seconds, or 0 if it is not an interval. Raises `BadInput` if too short or too
+    long."""
     match = re.fullmatch(r"(\d{1,9}) ?([mhd])", text)
     if not match:
         return 0

@@ -219,7 +219,7 @@ class ScheduleBook:
     def add(self, plan: NewSchedule, now: float, key: str = "") -> Schedule:
         """Add a schedule. Raises `BadInput`."""
         if not plan.prompt.strip():
-            raise BadInput("the prompt is empty: say what is to be done")
+            raise BadInput("the prompt is empty: say what the agent should do")
         if len(plan.prompt) > _MAX_PROMPT_CHARS:
             raise BadInput(
                 f"the prompt has {len(plan.prompt):,} characters: {_MAX_PROMPT_CHARS:,} at most"

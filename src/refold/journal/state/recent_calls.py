@@ -28,7 +28,7 @@ from refold.values.messages import ToolCall
 EVENT_KINDS = (TurnStarted, Delivered, ModelAnswered, Started, Ended)
 LASTING_KINDS = ()  # a new turn starts without it
 
-# Responses. Up to twice as many are kept in memory, with their results.
+# Responses. Up to twice as many stay in memory, with their results.
 _MAX_GROUPS = 300
 _COMMAND_CHARS = 500  # compared of a command
 

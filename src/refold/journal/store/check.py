@@ -1,4 +1,4 @@
-"""Checks whether a session's record is whole: what is damaged, where, and what is lost.
+"""Checks whether a session's record is intact: what is damaged, where, and what is lost.
 
 It takes no lock, so it works while the session runs, and it repairs nothing. Unlike
 `codec`, it continues after a bad line. Whether that line was changed, inserted, or

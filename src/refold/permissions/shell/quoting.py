@@ -254,5 +254,5 @@ def _unread(text: str, start: int, index: int) -> NotPlain:
 
 
 def not_read(text: str, index: int) -> NotPlain:
-    """The error for a text at `index` that is no word, operator or redirection."""
+    """The error for a text at `index` that is not a word, operator or redirection."""
     return _unread(text, index, index)

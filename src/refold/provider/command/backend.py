@@ -103,7 +103,7 @@ class Program:
         return self._last.decode("utf-8", "replace")
 
     async def read(self, idle: float) -> bytes:
-        """The next piece of its output; empty when there is no more.
+        """The next piece of its output; empty at its end.
 
         Raises `TimeoutError` when it has printed nothing for `idle` seconds.
         """
@@ -171,7 +171,7 @@ class Program:
         return bool(look.poll(0))
 
     async def _wait_for_input(self) -> None:
-        """Wait until there is something to read, or the program has ended."""
+        """Wait until there is something to read, or the program has exited."""
         pipes = [p for p in (self._out, self._err, self._watch) if p is not None]
 
         async def one(pipe: int) -> None:
@@ -183,8 +183,8 @@ class Program:
                 group.start_soon(one, pipe)
 
     async def _end_group(self, grace: float) -> None:
-        # Until the leader is reaped, and while anybody else is in the group, its number
-        # cannot come to mean another group.
+        # Until the leader is reaped, and while another process is in the group, its number
+        # cannot be reused for another group.
         for order in (signal.SIGTERM, signal.SIGKILL):
             if not signal_group(self._process.pid, order):
                 self._process.poll()

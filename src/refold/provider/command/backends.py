@@ -116,7 +116,7 @@ def connect(
     """
     if spec.tools == "on":
         raise BadInput(
-            f"{spec.label} uses tools of its own and cannot be told not to, so no permission "
+            f"{spec.label} uses tools of its own which cannot be switched off, so no permission "
             "of yours would hold: it runs only in the read-only sandbox of a session"
         )
     program = os.path.expanduser(spec.argv[0])

@@ -82,7 +82,7 @@ def failure(spec: CommandSpec, model: str, output: str, ending: str = "") -> Pro
 
 
 def empty(spec: CommandSpec, strange: str, last_words: str) -> ProviderError:
-    """The error for a program that ended well but printed no response."""
+    """The error for a program that exited with 0 but printed no response."""
     if strange.strip():
         return Refused(
             f"{spec.label} printed no answer that can be read, it begins {head(strange)!r}: "
@@ -109,7 +109,7 @@ def missing(spec: CommandSpec, program: str) -> str:
 
 
 def describe_end(code: int | None) -> str:
-    """How a program ended, as a sentence."""
+    """How a program exited, as a sentence."""
     if code is None:
         return "it did not end"
     if code >= 0:

@@ -2,7 +2,7 @@
 
 In the mode `continue` the whole conversation is written at every step, so the text of
 each message is cached by object identity, as wires do. The other modes (`sliding`,
-`summarize`) change from step to step and are written anew. Safe to use from threads.
+`summarize`) change from step to step and are written again. Safe to use from threads.
 
 `InContext` is the same for providers that take messages: it sends only the messages of the mode,
 or all of them as one text.

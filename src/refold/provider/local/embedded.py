@@ -109,7 +109,7 @@ class Embedded:
         in_template = self._model.calls_tools
         plain = request if in_template else plain_request(request)
         plain = replace(plain, model=self._model.name, trace=False)
-        # Encoded anew each time: a window this small never holds much.
+        # Encoded again each time: a window this small never holds much.
         messages = Encoded(openai_chat.message_to_wire).join(plain.messages)
         write = template_to_wire if in_template else to_wire
         body = write(request, plain, messages)

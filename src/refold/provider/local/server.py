@@ -139,7 +139,7 @@ class SharedServer:
         record = _running(self._record)
         if record is None:
             raise Refused(
-                f"the embedded model's server ended at once: {self._last_words()} (log: {self.log})"
+                f"the embedded model's server exited at once: {self._last_words()} (log: {self.log})"
             )
         return record
 

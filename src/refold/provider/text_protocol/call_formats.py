@@ -61,7 +61,7 @@ _ARGUMENTS_PATTERN = re.compile(rf"""["'](?:{"|".join(_ARGUMENT_KEYS)})["']\s*:\
 
 
 def calls_in(text: str, tools: Tools, *, tagged: bool) -> tuple[ParsedCall, ...]:
-    """The calls in a JSON value; none if one of them is no call."""
+    """The calls in a JSON value; none if one of them is not a call."""
     try:
         return _calls(parse_json(text), tools, tagged)
     except (ValueError, RecursionError):

@@ -169,7 +169,7 @@ class Candidate:
             self.state = "call"
 
     def _until_closed(self, text: str, offset: int) -> tuple[int, bool]:
-        """A tag with broken JSON: once it is closed, the model can be told why."""
+        """A tag with broken JSON: once it is closed, the model can be sent the reason."""
         upto, closed = self._up_to_closer(text, offset)
         if closed:
             self._finish(broken_call("".join(self._body)))
@@ -256,7 +256,8 @@ def _closer(opened: list[Opening]) -> str:
 
 
 class _Head:
-    """The beginning of JSON, which may show that it is no call and need not be held back."""
+    """The beginning of JSON, which may show that it is not a call and need not be held
+    back."""
 
     def __init__(self, tools: Tools, unknown_tools: bool) -> None:
         self._tools, self._unknown_tools = tools, unknown_tools

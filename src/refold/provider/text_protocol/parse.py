@@ -110,7 +110,8 @@ class StreamParser:
             yield from self._classifier.call_deltas(first)
 
     def _matches_schema(self) -> bool:
-        """Return True if the response matches the requested schema: then it is no call."""
+        """Return True if the response matches the requested schema: then it is not a
+        call."""
         if bytes(self._schema) == b"null":
             return False
         try:
@@ -233,7 +234,7 @@ class StreamParser:
             self._step = self._in_json
 
     def _in_json(self, text: str, offset: int) -> tuple[int, bool]:
-        """JSON that is no call: there are no calls inside, either."""
+        """JSON that is not a call: there are no calls inside, either."""
         end = self._json_scan.feed(text, offset)
         self._classifier.add_text(text[offset:end])
         if self._json_scan.state != "open":
@@ -258,9 +259,9 @@ class CallClassifier:
     fence (```json), if the response begins with that. A call in a tag may be of an unknown
     tool or have broken arguments: its result tells the model.
 
-    All other calls are text. The model is told why (`QUOTED_REASON`, `BROKEN_OFF_REASON`) unless the
-    response clearly shows an example: a quote, code, a bare call between sentences. What
-    is quoted never gets here, nor does JSON inside other JSON.
+    All other calls are text. The model gets the reason (`QUOTED_REASON`,
+    `BROKEN_OFF_REASON`) unless the response clearly shows an example: a quote, code, a bare
+    call between sentences. What is quoted never gets here, nor does JSON inside other JSON.
     """
 
     def __init__(self) -> None:
@@ -342,7 +343,8 @@ class CallClassifier:
             yield CallDelta(index, call.arguments)
 
     def _release(self, report: Sequence[_HeldCall]) -> None:
-        """Pass on as text what is held back; the model is told of the calls to `report`."""
+        """Pass on as text what is held back; the calls to `report` are reported to the
+        model."""
         self._unmade += [
             unmade(call, QUOTED_REASON) for held_call in report for call in held_call.calls
         ]

@@ -104,7 +104,7 @@ class LineReader:
                     self._printer.say(f"Type {ids} and Enter.", "dim")
 
     async def choice(self, prompt: Line, keys: str) -> str | Key:
-        if self.hears:  # a line that was typed before the question is no answer to it
+        if self.hears:  # a line that was typed before the question does not answer it
             discard_input(self._source)
             self._read = ""
         line = await self.brief(prompt)

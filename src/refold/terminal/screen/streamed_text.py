@@ -115,7 +115,7 @@ class StreamedText:
 def _rest(pieces: list[str], text: str) -> str:
     """What came is used up by `text`: what remains of it begins the next words.
 
-    Who has read something else, before it was masked, is not told it twice.
+    A reader who saw other text, before it was masked, does not get it twice.
     """
     before, text = "".join(pieces).lstrip(), text.lstrip()
     pieces.clear()

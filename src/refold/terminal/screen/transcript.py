@@ -366,7 +366,7 @@ def _stands(block: MessageBlock, own: Container[str]) -> bool:
 
 
 def _is_told(block: CallBlock, view: View) -> bool:
-    """Return True if a subagent reports this call, and nothing else is to be printed."""
+    """Return True if a subagent reports this call, and nothing else must be printed."""
     born = (child.born for child in view.children.children)
     return block.stage == "done" and any(
         event.call_id == block.call.id and not (event.key or event.branch) for event in born

@@ -1,7 +1,7 @@
 """Print the text of a model as Markdown while it arrives.
 
 A paragraph is printed row by row, code line by line, any other block when it is finished,
-and nothing is ever taken back; the result does not depend on how the text was cut into
+and nothing is ever reprinted; the result does not depend on how the text was cut into
 pieces. A row is printed once nothing that follows can change it: no mark of emphasis, code
 or a link is open in it. The last row of a paragraph waits, because an underline can make it
 a heading. Text must have been escaped before (`escape`).

@@ -100,7 +100,7 @@ class Spans:
 
 
 def _is_simple(text: str) -> bool:
-    """Whether to skip parsing: no marks, or so many that it would take seconds."""
+    """Whether to skip parsing: no marks, or enough that it would take seconds."""
     if not _SPECIAL_PATTERN.search(text) or sum(map(text.count, "[&<")) > _MAX_OPENERS:
         return True
     return stops(text) > _MAX_STOPS

@@ -287,7 +287,8 @@ class OrderTaken(Struct, frozen=True, kw_only=True, tag_field="type", tag="order
 
 
 class EventRecorded(Struct, frozen=True, kw_only=True, tag_field="type", tag="recorded"):
-    """The journal has this event. Told to a client on this machine, which reads it there."""
+    """The journal has this event. Sent to a client on this machine, which reads it
+    there."""
 
     seq: Seq
 

@@ -216,8 +216,8 @@ class CommandStarted(Written, frozen=True, kw_only=True, tag="background_started
 
 
 class CommandEnded(Written, frozen=True, kw_only=True, tag="background_ended"):
-    """A background command no longer runs. `code` is null if it was ended, `text` the end of
-    its output, and the blob `whole` all of a long one.
+    """A background command no longer runs. `code` is null if it was stopped, `text` the end
+    of its output, and the blob `whole` all of a long one.
     """
 
     name: str

@@ -28,7 +28,7 @@ _DENIED_CODE = EXIT_CODES["denied"]
 
 
 def exit_code(view: View) -> int:
-    """The exit code of the newest turn. An answer with every call denied is no success."""
+    """The exit code of the newest turn. An answer with every call denied is a failure."""
     outcome, _ = turn_outcome(view)
     all_denied = view.turn.denials and not view.turn.allowed
     return (

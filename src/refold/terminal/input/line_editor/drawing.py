@@ -129,5 +129,5 @@ def _more_rows(app: Application[Any]) -> int:
         if number < cursor.y
     ]
     columns = max(app.output.get_size().columns, 1)
-    # A row that is full goes on in the next only with one letter more.
+    # A full row wraps to the next only with one more character.
     return sum(max(wide - 1, 0) // columns for wide in (*above, cursor.x))

@@ -201,7 +201,7 @@ class Keyboard:
 
 
 class _Reader(PosixStdinReader):
-    """What comes as text: half a letter is kept for whoever reads its rest."""
+    """The input as text: half a character is kept until its rest arrives."""
 
     gone = False
 

@@ -10,7 +10,7 @@ from refold.views.pastes import MAX_SHOWN_LINES, clean_paste, paste_label
 
 
 class Pasted:
-    """The pastes of this prompt and earlier ones, whose marks history may bring back."""
+    """The pastes of this prompt and earlier ones, whose marks history may contain."""
 
     def __init__(self) -> None:
         self._texts = dict[str, str]()

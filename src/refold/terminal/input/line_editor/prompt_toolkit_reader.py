@@ -358,8 +358,8 @@ def _now(answer: _Answer) -> str | Key:
 
 # What could stand at the cursor, as the line editor's menu shows it.
 #
-# Which offers there are says `completion`. Here they are looked for beside the keys, in a
-# thread, and made fit to be shown: a name may hold anything.
+# `completion` finds the offers. This runs it in a thread, while keys are read, and escapes
+# the names, which may contain anything.
 class PromptCompleter(Completer):
     def __init__(self, complete: Complete) -> None:
         self._complete = complete
