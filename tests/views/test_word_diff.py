@@ -1,11 +1,20 @@
 """In a diff the changed words are highlighted."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.views.styled import bare, line
-from refold.views.word_diff import diff_lines, highlight_changes
+from refold.views.word_diff import (
+    diff_in_columns,
+    diff_lines,
+    diff_rows,
+    highlight_changes,
+    numbered_diff,
+)
+from refold.views.wrap import cells
 
 
 def test_changed_words_of_a_line_stand_out() -> None:
@@ -68,3 +77,76 @@ def test_it_says_the_same_words_and_no_order(rows: list[str]) -> None:
 
     expected = "\n".join(rows).replace("\x1b", "\\x1b")
     assert shown == "\n".join(row.expandtabs(4) for row in expected.split("\n"))
+
+
+def test_changed_lines_have_the_colours_of_their_language() -> None:
+    gone, come = diff_lines("-    return 1  # x\n+    return 12  # x", "a/b.py")
+
+    assert gone == (
+        ("gone", "-"), ("gone", "    "), ("keyword", "return"), ("gone", " "),
+        ("gone_word", "1"), ("gone", "  "), ("comment", "# x"),
+    )  # fmt: skip
+    assert [piece for piece in come if piece[0] in ("keyword", "added_word", "comment")] == [
+        ("keyword", "return"), ("added_word", "12"), ("comment", "# x"),
+    ]  # fmt: skip
+
+
+def test_each_side_goes_on_in_its_own_state() -> None:
+    rows = diff_lines('+"""Begins\n-if x:\n+if x:\n if x:\n+"""', "b.py")
+
+    assert [row[1][0] for row in rows if len(row) > 2 and row[1][1] == "if"] == ["keyword"]
+    assert rows[2] == (("added", "+"), ("added", "if x:"))
+
+
+@pytest.mark.parametrize("path", ["notes", "a.unknown", "b.", ""])
+def test_a_file_of_no_known_language_has_the_colours_of_the_signs(path: str) -> None:
+    assert diff_lines("-return\n+if", path) == [
+        line("-return", "gone"),
+        line("+if", "added"),
+    ]
+
+
+PAIRED = [
+    "@@ -7,3 +7,4 @@",
+    " same",
+    "-old 1",
+    "+old 2",
+    "+more",
+    " end",
+    "@@ -90,1 +91,1 @@",
+    "-x",
+    "+y",
+]
+
+
+def test_old_and_new_lines_stand_side_by_side_where_there_is_room() -> None:
+    rows = [bare([row]).rstrip() for row in numbered_diff(PAIRED, "", 140)]
+
+    assert [re.sub(" {4,}", "    ", row) for row in rows] == [
+        " 7  same    │  7  same", " 8 -old 1    │  8 +old 2", "    │  9 +more",
+        " 9  end    │ 10  end", " …", "90 -x    │ 91 +y",
+    ]  # fmt: skip
+    assert len({row.index("│") for row in rows if "│" in row}) == 1
+
+
+@pytest.mark.parametrize(
+    ("rows", "room"), [(PAIRED, 131), (PAIRED, 1_000_000), (["@@ -0,0 +1,1 @@", "+x"], 200)]
+)
+def test_a_diff_has_one_column_without_room_or_with_one_side(
+    rows: list[str], room: int
+) -> None:
+    assert diff_in_columns(rows, "", room) == []
+    assert "│" not in bare(numbered_diff(rows, "", room))
+
+
+@given(ROWS, st.integers(132, 180), st.sampled_from(["a.py", "a.c", ""]))
+def test_columns_lose_no_text_and_fit(rows: list[str], room: int, path: str) -> None:
+    shown = diff_rows("\n".join(rows))
+
+    columns = diff_in_columns(shown, path, room)
+
+    assert all(cells(bare([row])) <= room for row in columns)
+    if columns:
+        for row in shown:
+            if row[:1] in ("+", "-"):
+                assert row in bare(columns)

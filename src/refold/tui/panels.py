@@ -137,7 +137,7 @@ def _changes(model: Model, room: int) -> Iterator[PanelEntry]:
         rows = [truncate(head, room)]
         if index == model.panel_row and model.focus == "panel":
             for diff in diffs:
-                for row in diff_lines(diff.text):
+                for row in diff_lines(diff.text, diff.path):
                     rows += hard_wrap(row, room)
         yield PanelEntry(path, tuple(rows))
 

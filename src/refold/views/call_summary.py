@@ -17,7 +17,7 @@ from refold.values.path_names import near
 from refold.views.escape import on_one_line, visible
 from refold.views.styled import Line, Style, line
 from refold.views.todo_list import checklist
-from refold.views.word_diff import diff_lines, diff_with_numbers
+from refold.views.word_diff import diff_in_columns, diff_lines, diff_rows, numbered_diff
 from refold.views.wrap import (
     MAX_RESULT_LINES,
     break_lines,
@@ -123,7 +123,9 @@ def _part(part: Shown, room: int, directory: str, fold: ResultFold) -> list[Line
         case Output():
             return list(_output(part, room, fold))
         case Diff():
-            rows = [truncate(row, room) for row in diff_lines(part.text)]
+            rows = diff_in_columns(diff_rows(part.text), part.path, room) or [
+                truncate(row, room) for row in diff_lines(part.text, part.path)
+            ]
             return [_head(part, room, directory), *fold_lines(rows, fold.diff, fold.hint)]
         case Checklist(items):
             return checklist(items, room)
@@ -148,11 +150,9 @@ def diff_report(diffs: Sequence[Diff], room: int, directory: str) -> Iterator[Li
     for diff in diffs:
         yield ()
         yield (("strong", on_one_line(near(diff.path, directory))),)
-        rows = [expand_tabs(visible(row)) for row in diff.text.split("\n")]
         if not diff.text:
             yield line("  no text, or only its mode has changed", "dim")
-        for row in diff_with_numbers(rows) if diff.text else ():
-            yield from hard_wrap(row, room)
+        yield from numbered_diff(diff_rows(diff.text), diff.path, room)
 
 
 def _head(diff: Diff, room: int, directory: str) -> Line:
@@ -166,7 +166,9 @@ def _head(diff: Diff, room: int, directory: str) -> Line:
 
 def _whole_diff(diff: Diff, room: int, directory: str) -> Iterator[Line]:
     yield _head(diff, room, directory)
-    for row in diff_lines(diff.text):
+    columns = diff_in_columns(diff_rows(diff.text), diff.path, room)
+    yield from columns
+    for row in () if columns else diff_lines(diff.text, diff.path):
         yield from hard_wrap(row, room)
 
 

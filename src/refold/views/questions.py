@@ -22,7 +22,7 @@ from refold.values.tools import Effect
 from refold.views.call_summary import arguments
 from refold.views.escape import exact, hidden_characters, on_one_line, visible
 from refold.views.styled import Line, Piece, Style, line
-from refold.views.word_diff import diff_with_numbers, highlight_changes
+from refold.views.word_diff import highlight_changes, numbered_diff
 from refold.views.wrap import (
     break_lines,
     collapse_padding,
@@ -142,8 +142,7 @@ def _changes(asked: CallToApprove, room: int) -> Iterator[Line]:
         name = _name(diff, asked.directory)
         before = f"{diff.kind} {name} " if len(asked.changes) > 1 else ""
         yield (("dim", before), *_count(diff))
-        for row in diff_with_numbers([_write_out(row) for row in rows]):
-            yield from hard_wrap(row, room)
+        yield from numbered_diff([_write_out(row) for row in rows], diff.path, room)
 
 
 def _count(diff: Diff) -> Line:

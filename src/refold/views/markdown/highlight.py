@@ -19,6 +19,11 @@ _Match: TypeAlias = Callable[[str, int], re.Match[str] | None]
 _Table: TypeAlias = Mapping[str, list[tuple[_Match, Any, _Transition | None]]]
 _MAX_LINE_CHARS = 1_000  # longer lines are not highlighted
 _MAX_STATES_PER_CHAR = 50  # states that a letter may lead through
+# By the end of a file's name, where several languages have it.
+_SHARED_SUFFIXES: Mapping[str, str] = {
+    "h": "c", "m": "objective-c", "mm": "objective-c++", "pl": "perl", "pm": "perl",
+    "s": "gas", "sql": "sql", "v": "verilog",
+}  # fmt: skip
 _NAME_PATTERN = re.compile(r"[\w+#.-]{1,30}")
 # By the dotted name of the kind of token, the nearest wins.
 _TOKEN_STYLES: Mapping[str, Style] = {
@@ -76,22 +81,41 @@ class Highlighter:
         return [*(piece for piece in before if piece[1]), ("comment", text[start:])]
 
 
+def language_of(path: str) -> str:
+    """The language of a file by its name, for `Highlighter`; "" if it is not known."""
+    name = path.rpartition("/")[2]
+    suffix = name.rpartition(".")[2].lower()
+    if language := _SHARED_SUFFIXES.get(suffix):
+        return language
+    patterns = {name, f"*.{suffix}"} if "." in name else {name}
+    for _, aliases, files, _ in _known_lexers():
+        if aliases and patterns.intersection(files):
+            return aliases[0]
+    return ""
+
+
+def _known_lexers() -> "Iterator[tuple[str, tuple[str, ...], tuple[str, ...], object]]":
+    from pygments.lexers import (
+        get_all_lexers,  # pyright: ignore[reportUnknownVariableType] - untyped
+    )
+
+    # Searching every installed package for plug-ins would take long.
+    return cast(
+        "Iterator[tuple[str, tuple[str, ...], tuple[str, ...], object]]",
+        get_all_lexers(plugins=False),
+    )
+
+
 def _lexer(info: str) -> "Lexer | None":
     match = _NAME_PATTERN.match(info.strip().lstrip("{").lstrip("."))
     if match is None:
         return None
     from pygments.lexers import (
-        get_all_lexers,  # pyright: ignore[reportUnknownVariableType] - untyped
         get_lexer_by_name,  # pyright: ignore[reportUnknownVariableType] - untyped
     )
 
     name = match[0].lower()
-    # `get_lexer_by_name` alone would search every installed package for plug-ins.
-    known = cast(
-        "Iterator[tuple[str, tuple[str, ...], object, object]]",
-        get_all_lexers(plugins=False),
-    )
-    if not any(name in aliases for _, aliases, *_ in known):
+    if not any(name in aliases for _, aliases, *_ in _known_lexers()):
         return None
     return get_lexer_by_name(name, startinline=True)  # PHP without its opening mark
 
