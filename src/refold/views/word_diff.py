@@ -26,7 +26,7 @@ _LEXED_STYLES: frozenset[Style] = frozenset(
 )
 # In how many cells both sides are shown: from a terminal of 140, and in no file.
 _COLUMNS_ROOM = range(132, 2_000)
-_BETWEEN: Piece = ("border", " │ ")
+_COLUMN_BORDER: Piece = ("border", " │ ")
 
 
 def diff_rows(text: str) -> list[str]:
@@ -54,7 +54,7 @@ def diff_in_columns(rows: Sequence[str], path: str, room: int) -> list[Line]:
     signs = {row[:1] for row in rows}
     if room not in _COLUMNS_ROOM or not {"+", "-"} <= signs:
         return []
-    half = (room - cells(_BETWEEN[1])) // 2
+    half = (room - cells(_COLUMN_BORDER[1])) // 2
     result = list[Line]()
     for old, new in _sides(rows, path):
         if new is None:  # not of a side
@@ -64,7 +64,7 @@ def diff_in_columns(rows: Sequence[str], path: str, room: int) -> list[Line]:
             hard_wrap(old, half), hard_wrap(new, half), fillvalue=()
         ):
             blank = " " * (half - sum(cells(text) for _, text in left))
-            result.append((*left, ("plain", blank), _BETWEEN, *right))
+            result.append((*left, ("plain", blank), _COLUMN_BORDER, *right))
     return result
 
 
@@ -154,7 +154,7 @@ def _color_rows(rows: Sequence[str], path: str) -> list[Line]:
 
 
 class _Syntax:
-    """Highlights the lines of a file's diff in order: each side goes on in its own state."""
+    """Highlights the lines of a file's diff in order, each side in a state of its own."""
 
     def __init__(self, path: str) -> None:
         self._language = language_of(path) if path else ""
