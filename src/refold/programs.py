@@ -6,6 +6,9 @@ program is accepted only if no one but root and the user can change it or what l
 and never below a directory that the workspace or a command can write. No other module
 starts a program (`tests/test_house_rules.py` checks that); what a command may run inside
 the sandbox is not decided here.
+
+A fixed system PATH instead would miss Homebrew, nix and `~/.local/bin`, and a check of
+`bwrap` alone would leave git, ripgrep and pagers.
 """
 
 import os

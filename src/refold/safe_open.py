@@ -6,6 +6,10 @@ not be written. Only the directory that the user chose for all of it may be a li
 
 To read: reading a pipe can block without end, a device may never end, and opening one can
 already have an effect. So only regular files are read, up to the wanted size.
+
+A link in place of a journal would make refold write or truncate any file of the user. Only
+programs that can write the data directory can create one, so this is a trap and not a race,
+and no descriptors are held for the whole path.
 """
 
 import errno

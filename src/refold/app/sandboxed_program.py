@@ -5,6 +5,9 @@ workspace; it can write only to a /tmp that is deleted at its end, and may use t
 to reach its model. The journal lacks its own tool calls, and the response says so.
 `provider.command` runs programs that have no tools, or none switched on, and needs no
 sandbox for them.
+
+Without bubblewrap it is refused, since Landlock hides nothing. It does not see the
+workspace, even read-only: it would send its model files that rules keep from being read.
 """
 
 import os

@@ -3,6 +3,11 @@
 A terminal answers on its socket (`session_socket`). Of a process without one, only
 whether it is stopped can be seen. Everything here blocks, some of it for seconds:
 call it in a thread. Who is asked before a process is stopped is decided in `cli.steal`.
+
+A holder is stopped only if it does not answer and the kernel lists its lock
+(`/proc/PID/fdinfo`), which is checked behind a pidfd, so a reused number is never hit. A
+heartbeat in the writer's note would write to the disk for ever. Without /proc or pidfd
+(macOS) no process is stopped, and the error says how to continue.
 """
 
 import os

@@ -3,6 +3,14 @@
 It has one list for all kinds: files like AGENTS.md with their imports, skills, templates,
 commands, presets, agents, and the notes of the folder. The packages that use the texts parse them;
 `trusted_versions` says which version counts.
+
+Every reader of such a text passes it through one function (`values.text.TrustedText`), or a
+command could change a skill or an agent for the next session. Names in the record are
+relative to the trusted folder, so a worktree uses the versions of its repository. A change
+counts as seen if the question of its call showed it; a command that names the file shows
+nothing of the new content, and `!git pull` brings the text of others. Files that refold
+never reads, such as `.pre-commit-config.yaml`, have no versions: a tool runs the bytes on
+the disk.
 """
 
 import hashlib

@@ -69,7 +69,7 @@ for file; do
 done' {new} {{}} +
 """
 _SCRIPT_ERROR = re.compile(r"(?!gyp ERR! configure|command ).*\berr(or)?\b", re.IGNORECASE)
-_GYP = re.compile(r"gyp ERR! (stack )?")
+_GYP_PREFIX = re.compile(r"gyp ERR! (stack )?")
 _MAX_CONFIG_BYTES = 256 * 1024
 _MAX_REASON_CHARS = 400
 
@@ -453,7 +453,7 @@ def _script_reason(npm: list[str]) -> str:
     package = path.rpartition("node_modules/")[2] or "a package"
     errors = [n for n, line in enumerate(npm) if _SCRIPT_ERROR.match(line)]
     lines = npm[errors[0] :] if errors else npm[-1:]
-    error = " ".join(_GYP.sub("", line) for line in takewhile(_is_message, lines))
+    error = " ".join(_GYP_PREFIX.sub("", line) for line in takewhile(_is_message, lines))
     return f"the install script of {package} failed: {error}"
 
 

@@ -3,6 +3,13 @@
 They are installed once, and each later start runs the installed program directly, without
 network. This module parses commands and reads what is installed; `package_install`
 installs.
+
+`npx` and `uvx` are not run, because they resolve versions at every start, so a new version
+would arrive unseen. Each server has packages and a home of its own: with a shared cache a
+server could change the code of another, and with the user's home what a shell runs. A
+server may write to its packages, since some keep their state there, but not to the note of
+what was installed. refold only reads that directory as text or handles it by a command in
+the sandbox: a link there could lead anywhere.
 """
 
 import os

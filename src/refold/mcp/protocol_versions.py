@@ -4,6 +4,10 @@ The SDK offers the newest version, and accepts the one with which a server answe
 kinds of server need more: one that refuses unknown versions, and one that accepts the
 newest and then fails at what only older ones have, like questions during a tool call.
 `connection` connects again with the version from here, and `manifests` remembers it.
+
+The failed call is not repeated, since the tool may have done a part of its work: the model
+reads what happened, and a new call is judged like any other. Always offering the older
+version would cost servers of the newest what only it has, such as headers for gateways.
 """
 
 import re

@@ -4,6 +4,10 @@ A server comes as a package of npm or PyPI, as a container image, or is at an ad
 several ways, of which one is used. What only the user knows is asked for. A text of the registry that names a
 variable of the user, as ${HOME}, is refused: its value would go to the server. `cli.mcp_registry` asks
 the registry and the user.
+
+Every account can publish in the public registry. So the value of a secret is never written:
+the entry refers to a variable, and where that is set, only a yes at the terminal or `--env`
+passes it on. A registry needs TLS, unless it is on this machine.
 """
 
 import re

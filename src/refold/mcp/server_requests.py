@@ -5,6 +5,11 @@ call and its answer comes back from another thread. Without a running call there
 to ask. The number of model calls that a server may ask for is limited, for all its calls
 together; one that continues to ask is stopped. `questions` and `sampling` handle the
 requests where the session runs.
+
+All starts offer the same capabilities: some servers list other tools to a client with
+sampling, so a session with a user saw tools that `refold mcp test` and `-p` never saw.
+Without a user, sampling is refused and a form is cancelled, each with the reason. Pins for
+each set of capabilities would ask for the same tools twice.
 """
 
 from collections.abc import Callable, Generator

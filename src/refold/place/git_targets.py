@@ -7,6 +7,13 @@ such a program runs in turn is not followed, except for the scripts that husky's
 start.
 
 `guarded_paths` finds the repositories, and guards what is found here.
+
+Targets are mounted, compared and asked about like `.git/hooks`. Asking git for its settings
+would cost milliseconds before each command; git is the oracle of the tests instead. If a
+setting changed, it is restored or the user allowed it, and what it began to name is not
+moved. A guarded directory that was mounted read-only for every command, and still is the
+same inode, was changed by the user: those changes stay, and the result says so once in a
+session.
 """
 
 import os

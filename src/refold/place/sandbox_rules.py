@@ -3,6 +3,12 @@
 It follows from the settings of the session, from what is in the workspace and from how the command
 is confined. Masked are keys, sockets of other programs and, for read-only commands, everything that
 programs do not need to run. `bubblewrap`, `landlock` and `seatbelt` enforce these rules.
+
+A read-only command starts with an empty file system, because a list of paths to cover
+always misses one, and with its own /tmp, which could otherwise hold a poisoned cache for a
+later command. Its git sees a copy of each `.git/config` without the lines that name
+programs (`gitconfig`): options on a command line would not reach a git that a script
+starts.
 """
 
 import os

@@ -5,6 +5,11 @@ containers and desktops listen there. So each `connect` of the command is made h
 socket, to the very file that was checked: changes in the meantime have no effect. Which disks
 the command may write is read from its own mounts; `socket_owner` says whose a socket is,
 `directory_modes` decides on setgid bits, `datagram_pairs` makes pairs of sockets, `seccomp` has the filter. See seccomp_unotify(2).
+
+Hiding sockets by name missed those that were renamed, linked or created later, and
+forbidding them breaks `multiprocessing`, databases in tests and language servers. It costs
+0.3 ms for a command and 0.2 ms for a connection; a server in the sandbox sees refold as its
+peer. Where the kernel lacks it, sockets are hidden by name.
 """
 
 import errno

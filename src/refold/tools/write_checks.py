@@ -2,6 +2,12 @@
 
 Both checks compare the file with what it was, and read nothing else: no request, no language of
 the user. `code.edit_checks` asks language servers for more.
+
+Earlier checks parsed requests in English, for small models. On twenty tasks for which they
+had not been tuned, a 1.5B model did 18 with them and 17 without, and destroyed nothing
+either way, so they were removed: they were 29 % of the engine's lines, for one language. A
+change that breaks the syntax is noted and not refused, because edits in several steps are
+legitimate.
 """
 
 from collections import Counter

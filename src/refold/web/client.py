@@ -4,6 +4,12 @@ Names are resolved here, the IP addresses are checked, and the connection goes t
 a name that leads elsewhere a moment later changes nothing. Every redirect is judged like the first
 address. `provider.http` sends the requests, `permissions` judges,
 `robots` reads robots.txt, `search` knows the search services, and `tools.page_text` makes text of a page.
+
+A user is not asked about a private address, since the name in the question says nothing: an
+allow rule must name the host without `*`. Checking the name before the call would not hold,
+because the connection could lead to another address. A redirect that would ask ends the
+call, and a second call asks with the real address. Behind a proxy, which resolves names
+itself, the check sees only what this machine resolves.
 """
 
 from collections.abc import Mapping, Sequence
