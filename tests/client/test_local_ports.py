@@ -1,5 +1,7 @@
 """The ports of one process keep their contracts."""
 
+from contextlib import aclosing
+
 import pytest
 
 from refold.client.host_ports import LocalOrders, LocalRunner
@@ -11,6 +13,10 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+async def no_claim(_: str) -> int:
+    return 0
+
+
 class TestLocalOrders(OrdersContract):
     @pytest.fixture
     def orders(self) -> LocalOrders:
@@ -20,4 +26,23 @@ class TestLocalOrders(OrdersContract):
 class TestLocalRunner(RunnerContract):
     @pytest.fixture
     def runner(self) -> LocalRunner:
-        return LocalRunner()
+        return LocalRunner(no_claim)
+
+
+@pytest.mark.anyio
+async def test_claims_are_numbered_from_the_one_that_is_recorded_with_the_session() -> None:
+    recorded = {"a": 7, "b": 0}
+
+    async def read_claim(session: str) -> int:
+        return recorded[session]
+
+    runner, numbers = LocalRunner(read_claim), list[tuple[str, int]]()
+    for session in ("b", "a", "b", "a"):
+        await runner.wake(session)
+        async with aclosing(runner.claims()) as claims:
+            claim = await anext(claims)
+            await claim.wait_woken()
+            numbers.append((claim.session, claim.number))
+            await claim.end()
+
+    assert numbers == [("b", 1), ("a", 8), ("b", 9), ("a", 10)]

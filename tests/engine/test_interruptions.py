@@ -227,6 +227,9 @@ class Counted:
     def blobs(self) -> Blobs:
         return self.store.blobs
 
+    async def read_claim(self) -> int:
+        return await self.store.read_claim()
+
     async def lease(self, claim: int = 0) -> Lease:
         return await self.store.lease(claim)
 

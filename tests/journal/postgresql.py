@@ -43,7 +43,7 @@ _LEASE = """
 insert into journal(id, epoch, claim) values($1, 1, $2) on conflict(id) do update
 set epoch = journal.epoch + 1, claim = greatest(journal.claim, $2)
 where ($3 = 0 or journal.epoch = $3)
-  and ($2 = 0 or $2 > journal.claim or ($3 <> 0 and $2 = journal.claim))
+  and ($2 = 0 or $2 >= journal.claim)
 returning epoch, head_seq, head_h
 """
 _APPEND = """
@@ -110,6 +110,11 @@ class PostgreSQLStore:
         self._server, self._session = server, session
         self._fence, self._epoch, self._all_is_kept = Fence(), 0, True
         self.blobs: Blobs = PostgreSQLBlobs(server, session)
+
+    async def read_claim(self) -> int:
+        query = "select claim from journal where id = $1"
+        async with connected(self._server) as db:
+            return await db.fetchval(query, self._session) or 0
 
     async def lease(self, claim: int = 0) -> Lease:
         with self._fence:

@@ -9,6 +9,7 @@ import pytest
 from refold.journal.store.file import FileStore
 from refold.journal.store.port import Blobs, MemoryBlobs, MemoryStore, Store
 from refold.testing.conformance import BlobsContract, StoreContract
+from tests.journal.sqlite_store import SQLiteStore
 
 
 class TestMemoryStore(StoreContract):
@@ -23,6 +24,12 @@ class TestFileStore(StoreContract):
         return partial(FileStore, tmp_path / "sessions" / "one")
 
 
+class TestSQLiteStore(StoreContract):
+    @pytest.fixture
+    def open_store(self, tmp_path: Path) -> Callable[[], Store]:
+        return partial(SQLiteStore, tmp_path / "journal.db")
+
+
 class TestMemoryBlobs(BlobsContract):
     @pytest.fixture
     def blobs(self) -> Blobs:
@@ -33,3 +40,9 @@ class TestFileBlobs(BlobsContract):
     @pytest.fixture
     def blobs(self, tmp_path: Path) -> Blobs:
         return FileStore(tmp_path / "sessions" / "one").blobs
+
+
+class TestSQLiteBlobs(BlobsContract):
+    @pytest.fixture
+    def blobs(self, tmp_path: Path) -> Blobs:
+        return SQLiteStore(tmp_path / "journal.db").blobs

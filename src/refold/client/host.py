@@ -39,7 +39,7 @@ from refold.client.session import Session
 from refold.client.session_socket import socket_path
 from refold.client.session_worker import IDLE_SECONDS, SessionWorker
 from refold.client.stored_sessions import StoredSessions
-from refold.errors import BadInput, Held
+from refold.errors import BadInput, Held, JournalError
 from refold.journal.session_index import SessionIndex
 from refold.place.port import Editor
 from refold.values.modes import MODE_NAMES, Effort
@@ -111,7 +111,7 @@ class Host:
         self.home, self.paths = home, paths
         self.stored = StoredSessions(home)
         self._launch_at = launch_at
-        self._ports = Ports(LocalOrders(), LocalRunner())
+        self._ports = Ports(LocalOrders(), LocalRunner(self._read_claim))
         self._idle_seconds = idle_seconds
         self._worker = SessionWorker(
             self._ports.orders, self._ports.runner, self._runnable, idle_seconds
@@ -259,6 +259,13 @@ class Host:
 
     async def _next_end(self) -> None:
         await self._ended.wait()
+
+    async def _read_claim(self, id_: str) -> int:
+        try:
+            store = await to_thread.run_sync(self.home.store, id_)
+            return await store.read_claim()
+        except JournalError:  # so does the lease, which reports it
+            return 0
 
     def _runnable(self, id_: str) -> OwnConversation | None:
         chat = self._there.get(id_)

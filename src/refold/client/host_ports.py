@@ -8,7 +8,7 @@ left to do. Here are both ports for one process, too. `host` and `session_worker
 """
 
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Protocol
 
 import anyio
@@ -48,7 +48,8 @@ class Orders(Protocol):
 class SessionClaim(Protocol):
     """The right to run a session, which one worker has at a time.
 
-    `number` is higher than that of any earlier claim on this session.
+    `number` is higher than that of any earlier claim on this session. The worker leases the
+    session's store under it.
     """
 
     @property
@@ -134,8 +135,8 @@ class LocalOrders:
 
 
 class LocalClaim:
-    def __init__(self, runner: "LocalRunner", session: str, number: int) -> None:
-        self.session, self.number = session, number
+    def __init__(self, runner: "LocalRunner", session: str) -> None:
+        self.session, self.number = session, 0
         self._runner, self._reason = runner, ""
         self._woken, self._cancelled = anyio.Event(), anyio.Event()
         self._woken.set()
@@ -164,9 +165,14 @@ class LocalClaim:
 
 
 class LocalRunner:
-    """A runner that gives every claim to the worker of this process."""
+    """A runner that gives every claim to the worker of this process.
 
-    def __init__(self) -> None:
+    `read_claim` gives the number that is recorded with a session (`Store.read_claim`): that of
+    the next claim is higher, also after a restart.
+    """
+
+    def __init__(self, read_claim: Callable[[str], Awaitable[int]]) -> None:
+        self._read_claim = read_claim
         self._claims = dict[str, LocalClaim]()
         self._new = deque[LocalClaim]()
         self._news = anyio.Event()
@@ -176,8 +182,7 @@ class LocalRunner:
         if (claim := self._claims.get(session)) is not None:
             claim.wake()
             return
-        self._number += 1
-        self._claims[session] = claim = LocalClaim(self, session, self._number)
+        self._claims[session] = claim = LocalClaim(self, session)
         self._new.append(claim)
         self._news.set()
 
@@ -189,6 +194,9 @@ class LocalRunner:
     async def claims(self) -> AsyncGenerator[LocalClaim]:
         while True:
             while self._new:
+                claim = self._new[0]
+                recorded = await self._read_claim(claim.session)
+                self._number = claim.number = max(self._number, recorded) + 1
                 yield self._new.popleft()
             self._news = anyio.Event()
             await self._news.wait()

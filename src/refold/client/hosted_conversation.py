@@ -123,14 +123,19 @@ class OwnConversation(Conversation):
         """Refuse orders from now on."""
         self.closing, self._sink.end_reason = True, CLOSED
 
-    def begin_work(self) -> None:
-        """Note that a worker runs it from now on."""
+    def begin_work(self, claim: int) -> None:
+        """Note that a worker runs it from now on, under the number of its claim."""
+        self._sink.set_claim(claim)
         if not self._was_run:
             self.launch.note(self.session.id)
         self.claimed = self._was_run = True
 
     def end_work(self) -> None:
         self.claimed = False
+        if (
+            not self.closing
+        ):  # what is still recorded then is refused if another claim began
+            self._sink.set_claim(0)
 
     async def carry_out(self, order: Order) -> OrderResult:
         """Carry out an order; called by the worker."""
@@ -182,3 +187,6 @@ class _PlacingSink(Dispatcher):
 
     async def carry_out(self, order: Order) -> OrderResult:
         return await super().send(order)
+
+    def set_claim(self, number: int) -> None:
+        self._engine.record.claim = number

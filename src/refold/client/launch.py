@@ -257,7 +257,7 @@ class Launch:
         try:
             if same:
                 await left.pause()  # one writer: the next record opens it again
-            engine = await app.resume(id_)
+            engine = await _resume(app, id_, left.record.claim if same else 0)
         except RefoldError:
             if app is not self.app:
                 await app.aclose()
@@ -279,6 +279,18 @@ def real_directories(named: Sequence[str | Path]) -> list[str]:
         if not os.path.isdir(path):
             raise BadInput(f"{path!r} is not a directory")
     return [os.path.realpath(path) if str(path) else "" for path in named]
+
+
+async def _resume(app: App, id_: str, claim: int) -> Engine:
+    """Resume a session, and lease it under this claim."""
+    engine = await app.resume(id_, look=True)
+    try:
+        engine.record.claim = claim
+        await engine.record.open()
+    except BaseException:
+        await engine.close()
+        raise
+    return engine
 
 
 async def _leave_worktree(left: Engine, id_: str) -> None:

@@ -1,8 +1,12 @@
 """Runs the sessions that this process has a claim on: carries orders out, and runs turns.
 
 A claim begins when the session is woken, and ends after a minute without work. In between
-the worker holds the writer lock, from the first event on. `host` is the other side: it
-looks at sessions, places orders and follows; the ports between them are in `host_ports`.
+the worker holds the writer lock, from the first event on, under the number of the claim. It
+also ends if another process holds the lock, and the next order gets a new
+claim. A session whose lock another process took (`Fenced`) is closed: it must be opened again.
+
+`host` is the other side: it looks at sessions, places orders and follows; the ports between
+them are in `host_ports`.
 """
 
 from collections.abc import Callable
@@ -16,7 +20,8 @@ from refold.client.host_ports import Orders, PlacedOrder, Runner, SessionClaim
 from refold.client.order_sink import OrderResult
 from refold.client.protocol import Interrupt, Order
 from refold.client.session import Session
-from refold.errors import BadInput, RefoldError
+from refold.errors import BadInput, Fenced, Held, RefoldError
+from refold.journal.events.kinds import Entry
 
 IDLE_SECONDS = 60.0  # without work, after which a session is released
 CLOSED = "the conversation was closed here: connect again"
@@ -30,10 +35,11 @@ class RunnableSession(Protocol):
 
     @property
     def at_work(self) -> bool: ...
-    def begin_work(self) -> None: ...
+    def begin_work(self, claim: int) -> None: ...
     def end_work(self) -> None: ...
     async def carry_out(self, order: Order) -> OrderResult: ...
     def report(self, error: Exception) -> None: ...
+    def close(self) -> None: ...
 
 
 class SessionWorker:
@@ -76,11 +82,11 @@ class _Run:
     def __init__(self, claim: SessionClaim, there: RunnableSession, orders: Orders) -> None:
         self._claim, self._there, self._orders = claim, there, orders
         self._news, self.ending, self._open = anyio.Event(), False, 0
+        self._is_held = False  # by another process
+        self._forget = there.session.on_event(self._stir)
 
     async def run(self, idle_seconds: float) -> None:
-        session = self._there.session
-        forget = session.on_event(lambda _: self._stir())
-        self._there.begin_work()
+        self._there.begin_work(self._claim.number)
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._take_orders, group)
@@ -90,9 +96,9 @@ class _Run:
         except Exception as error:  # a bug in one session must not end the others
             self._there.report(error)
         finally:
-            forget()
+            self._forget()
         if not self.ending:
-            await session.release()
+            await self._there.session.release()
         self._there.end_work()
 
     async def _work(self, idle_seconds: float) -> None:
@@ -106,7 +112,8 @@ class _Run:
                 RefoldError
             ) as error:  # the disk, or the model: the next order tries again
                 runnable.report(error)
-            if self.ending:
+                self._react(error)
+            if self.ending or (self._is_held and not self._open):
                 return
             with anyio.move_on_after(idle_seconds) as patience:
                 await news.wait()
@@ -125,13 +132,25 @@ class _Run:
         outcome: OrderResult | RefoldError = BadInput(CLOSED)
         try:
             outcome = await self._there.carry_out(placed.order)
+            if outcome.opened is not None:  # its events come from another hub now
+                self._forget()
+                self._forget = outcome.opened.engine.hub.subscribe(self._stir)
         except RefoldError as error:
             outcome = error
         finally:
             self._open -= 1
             with anyio.CancelScope(shield=True):
                 await placed.settle(outcome)
+            self._react(outcome)
             self._stir()
+
+    def _react(self, outcome: OrderResult | RefoldError) -> None:
+        """End the claim on a session that another process has."""
+        if isinstance(outcome, Held):
+            self._is_held = True
+        if isinstance(outcome, Fenced):
+            self.ending = True
+            self._there.close()
 
     async def _await_end(self) -> None:
         reason = await self._claim.wait_cancelled()
@@ -142,6 +161,6 @@ class _Run:
         self.ending = True
         self._stir()
 
-    def _stir(self) -> None:
+    def _stir(self, _: Entry | None = None) -> None:
         self._news.set()
         self._news = anyio.Event()

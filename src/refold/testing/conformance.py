@@ -103,20 +103,52 @@ class StoreContract:
 
         assert anyio.run(use) == LINES[:2]
 
-    @pytest.mark.parametrize("claim", [1, 2])
-    def test_a_claim_is_refused_unless_it_is_newer(
-        self, open_store: Callable[[], Store], claim: int
+    def test_a_claim_that_is_older_than_the_recorded_one_is_refused(
+        self, open_store: Callable[[], Store]
     ) -> None:
-        async def use() -> None:
+        async def use() -> list[int]:
             first, late, next_one = open_store(), open_store(), open_store()
             epoch = (await first.lease(2)).epoch
             await first.append(LINES[:1], expect=0, epoch=epoch, head=(1, "a"))
             await first.release()
             with pytest.raises(Fenced):
-                await late.lease(claim)
+                await late.lease(1)
+            claims = [await next_one.read_claim()]
             await next_one.lease(3)
+            return [*claims, await next_one.read_claim()]
 
-        anyio.run(use)
+        assert anyio.run(use) == [2, 3]
+
+    def test_a_claim_is_leased_again_with_another_store(
+        self, open_store: Callable[[], Store]
+    ) -> None:
+        """As when a session moves to another directory within one claim."""
+
+        async def use() -> list[bytes]:
+            left, opened = open_store(), open_store()
+            epoch = (await left.lease(2)).epoch
+            await left.append(LINES[:1], expect=0, epoch=epoch, head=(1, "a"))
+            taken = await _take_over(left, opened, claim=2)
+            await opened.append(LINES[1:2], expect=1, epoch=taken, head=(2, "b"))
+            with pytest.raises(JournalError):
+                await left.append(LINES[2:3], expect=1, epoch=epoch, head=(2, "z"))
+            return list(await opened.read())
+
+        assert anyio.run(use) == LINES[:2]
+
+    def test_a_lease_without_a_claim_keeps_the_recorded_one(
+        self, open_store: Callable[[], Store]
+    ) -> None:
+        async def use() -> list[int]:
+            first, second = open_store(), open_store()
+            claims = [await first.read_claim()]
+            epoch = (await first.lease(2)).epoch
+            await first.append(LINES[:1], expect=0, epoch=epoch, head=(1, "a"))
+            await first.release()
+            await second.lease()
+            return [*claims, await second.read_claim()]
+
+        assert anyio.run(use) == [0, 2]
 
     def test_a_writer_leases_again_under_its_own_claim(self, store: Store) -> None:
         """As a recorder does when the disk failed."""

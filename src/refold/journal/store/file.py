@@ -46,6 +46,9 @@ class FileStore:
         self._slow_until = 0.0
         self.blobs: Blobs = FileBlobs(files, self._writers)
 
+    async def read_claim(self) -> int:
+        return await self._writers.run(self._reading, self._ledger.read_claim)
+
     async def lease(self, claim: int = 0) -> Lease:
         return await self._writers.run(self._writing, partial(self._lease, claim))
 

@@ -48,6 +48,10 @@ class JournalWriter:
         book = self._lines
         return book is None or book.all_is_kept
 
+    def read_claim(self) -> int:
+        with as_journal_errors("read", self._path):
+            return writer_lock.read(self._directory).writer.claim
+
     def lease(self, claim: int = 0) -> Lease:
         with self._fence, as_journal_errors("open", self._path):
             if self._lines and not self._lines.in_place():
@@ -55,7 +59,7 @@ class JournalWriter:
             note = writer_lock.read(self._directory)
             if self._lines:
                 self._see_that_none_followed(note)
-                check_claim(claim, note.writer.claim, ours=True)
+                check_claim(claim, note.writer.claim)
                 return self._sign(self._lines.settle(), note, claim)
             try:
                 return self._take(note, claim)
@@ -103,7 +107,7 @@ class JournalWriter:
         with suppress(FileNotFoundError):
             self._lines = self._open_log()
             note = writer_lock.read(self._directory)  # the last writer may have changed it
-        check_claim(claim, note.writer.claim, ours=False)
+        check_claim(claim, note.writer.claim)
         self._head, cut = note.head, b""
         if self._lines:
             names = () if note.kept else self._names()

@@ -53,9 +53,10 @@ class Store(Protocol):
     back. Nothing here blocks the event loop.
 
     `claim` is the number under which the assigner of sessions to processes gave a session to
-    this writer. It is recorded, and `Fenced` is raised unless it is newer than the one
+    this writer. It is recorded, and `Fenced` is raised if it is older than the one
     recorded: a process that was paused before its lease must not take the session from its
-    successor. 0: sessions are not assigned, and the lock alone decides.
+    successor. 0: sessions are not assigned, and the lock alone decides. `read_claim` gives the
+    recorded one, or 0.
 
     A store that raised `Fenced` stays fenced: `lease` and `append` raise it from then on,
     or its owner would take the session back. To open the session again, open a new store.
@@ -64,6 +65,7 @@ class Store(Protocol):
     @property
     def blobs(self) -> Blobs: ...
 
+    async def read_claim(self) -> int: ...
     async def lease(self, claim: int = 0) -> Lease: ...
     async def release(self) -> None: ...
     async def append(
@@ -112,10 +114,15 @@ class MemoryStore:
         """Write the same journal as this one."""
         self.lines, self._writer = other.lines, other._writer
 
+    async def read_claim(self) -> int:
+        return self._writer.claim
+
     async def lease(self, claim: int = 0) -> Lease:
         last = self._writer
         with self._fence:
-            check_claim(claim, last.claim, ours=self._holds())
+            if self._epoch:
+                check(self._epoch, last.epoch, 0, 0)
+            check_claim(claim, last.claim)
             last.epoch, last.claim = last.epoch + 1, claim or last.claim
             self._epoch = last.epoch
         return Lease(self._epoch, head=last.head)
@@ -136,11 +143,6 @@ class MemoryStore:
 
     async def read(self, after: int = 0) -> Sequence[bytes]:
         return self.lines[after:]
-
-    def _holds(self) -> bool:
-        if self._epoch:
-            check(self._epoch, self._writer.epoch, 0, 0)
-        return bool(self._epoch)
 
 
 class _LastWriter:
@@ -177,10 +179,10 @@ def check(epoch: int, newest: int, expect: int, count: int) -> None:
         raise Conflict(f"expected {expect} lines in the journal, found {count}")
 
 
-def check_claim(claim: int, recorded: int, *, ours: bool) -> None:
-    """Raise unless a writer with `claim` may lease a journal; `ours`: it has leased it already."""
-    if claim and claim < recorded + (not ours):
+def check_claim(claim: int, recorded: int) -> None:
+    """Raise unless a writer with `claim` may lease a journal with this recorded claim."""
+    if claim and claim < recorded:
         raise Fenced(
-            f"claim {claim} is not newer than claim {recorded}, under which the session was "
+            f"claim {claim} is older than claim {recorded}, under which the session was "
             "leased: another process has the session now"
         )

@@ -1,0 +1,117 @@
+"""A journal in an SQLite database: it shows that the port fits a file that writers share.
+
+No product: each call opens the database, and every commit waits for the disk.
+"""
+
+import sqlite3
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import TypeVar
+
+from anyio import to_thread
+
+from refold.errors import JournalError
+from refold.journal.store.port import Blobs, Fence, Lease, check, check_claim
+
+T = TypeVar("T")
+_SCHEMA = """
+create table if not exists journal(epoch integer, claim integer, head_seq integer, head_h text);
+insert into journal select 0, 0, 0, '' where not exists (select 1 from journal);
+create table if not exists line(seq integer primary key, line blob not null);
+create table if not exists blob(name text primary key, content blob not null);
+"""
+
+
+class SQLiteStore:
+    """The store of one writer. There is no lock: the last one that leases has it."""
+
+    def __init__(self, file: Path) -> None:
+        self._file, self._fence, self._epoch = file, Fence(), 0
+        self.blobs: Blobs = SQLiteBlobs(file)
+
+    async def read_claim(self) -> int:
+        return await _in_thread(self._file, lambda db: _journal(db)[1])
+
+    async def lease(self, claim: int = 0) -> Lease:
+        def take(db: sqlite3.Connection) -> Lease:
+            epoch, recorded, seq, h = _journal(db)
+            if self._epoch:
+                check(self._epoch, epoch, 0, 0)
+            check_claim(claim, recorded)
+            db.execute(
+                "update journal set epoch = ?, claim = ?", (epoch + 1, claim or recorded)
+            )
+            return Lease(epoch + 1, head=(seq, h))
+
+        with self._fence:
+            lease = await _in_thread(self._file, take)
+        self._epoch = lease.epoch
+        return lease
+
+    async def release(self) -> None:
+        self._epoch = 0
+
+    async def append(
+        self, lines: Sequence[bytes], *, expect: int, epoch: int, head: tuple[int, str]
+    ) -> None:
+        def write(db: sqlite3.Connection) -> None:
+            (count,) = db.execute("select count(*) from line").fetchone()
+            check(epoch, _journal(db)[0], expect, count)
+            db.executemany("insert into line values(?, ?)", enumerate(lines, expect + 1))
+            db.execute("update journal set head_seq = ?, head_h = ?", head)
+
+        with self._fence:
+            await _in_thread(self._file, write)
+
+    async def keep(self) -> None:
+        """Nothing: a commit is kept."""
+
+    async def read(self, after: int = 0) -> Sequence[bytes]:
+        query = "select line from line where seq > ? order by seq"
+        return await _in_thread(
+            self._file, lambda db: [line for (line,) in db.execute(query, (after,))]
+        )
+
+
+class SQLiteBlobs:
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    async def put(self, blob: bytes) -> str:
+        name = sha256(blob).hexdigest()
+        query = "insert or ignore into blob values(?, ?)"
+        await _in_thread(self._file, lambda db: db.execute(query, (name, blob)) and None)
+        return name
+
+    async def get(self, name: str) -> bytes:
+        query = "select content from blob where name = ?"
+        row = await _in_thread(self._file, lambda db: db.execute(query, (name,)).fetchone())
+        if row is None:
+            raise JournalError(f"there is no blob {name!r}")
+        return row[0]
+
+
+def _journal(db: sqlite3.Connection) -> tuple[int, int, int, str]:
+    return db.execute("select epoch, claim, head_seq, head_h from journal").fetchone()
+
+
+async def _in_thread(file: Path, work: Callable[[sqlite3.Connection], T]) -> T:
+    def run() -> T:
+        with _transaction(file) as db:
+            return work(db)
+
+    return await to_thread.run_sync(run)
+
+
+@contextmanager
+def _transaction(file: Path) -> Generator[sqlite3.Connection]:
+    db = sqlite3.connect(file, isolation_level=None)
+    try:
+        db.executescript(_SCHEMA)
+        db.execute("begin immediate")  # no other writer between a check and its lines
+        with db:
+            yield db
+    finally:
+        db.close()

@@ -1,0 +1,100 @@
+"""The worker of a server leases each session under the number of its claim."""
+
+import json
+import shutil
+from pathlib import Path
+
+import anyio
+import pytest
+from websockets.exceptions import ConnectionClosed
+
+from refold.client.hosted_conversation import OwnConversation
+from refold.journal.store.file import FileStore
+from tests.server.serving import Client, order, said, server
+from tests.server.test_background_over_websocket import FLAGS, starting
+from tests.server.test_looking_at_sessions import opened, stored, until
+
+pytestmark = pytest.mark.anyio
+
+
+def conversation(client: Client, id_: str) -> OwnConversation:
+    there = client.host.conversation(id_)
+    assert isinstance(there, OwnConversation)
+    return there
+
+
+async def test_a_claim_has_a_higher_number_than_those_of_another_server(
+    tmp_path: Path,
+) -> None:
+    id_, directory = await stored(tmp_path, "Hi.")
+    store = FileStore(directory)
+    await store.lease(7)
+    await store.release()
+    async with server(tmp_path, "Here.") as client, client.follow(id_) as socket:
+        await order(socket, "user_message", text="Go.")
+        done = (await said(socket, "result"))[-1]
+
+    assert (done["text"], await store.read_claim()) == ("Here.", 8)
+
+
+async def test_a_claim_ends_when_another_process_holds_the_session(tmp_path: Path) -> None:
+    id_, directory = await stored(tmp_path, "Hi.")
+    async with server(tmp_path, "Here.") as client, client.follow(id_) as socket:
+        await said(socket, "status")
+        async with opened(tmp_path, id_=id_):
+            await order(socket, "user_message", text="One.")
+            refused = (await said(socket, "error"))[-1]
+            await until(lambda: not conversation(client, id_).claimed)
+        await order(socket, "user_message", text="Two.")
+        done = (await said(socket, "result"))[-1]
+        number = await FileStore(directory).read_claim()
+
+    assert (refused["kind"], done["text"], number) == ("Held", "Here.", 2)
+
+
+async def test_a_conversation_that_lost_its_session_is_closed_and_opened_again(
+    tmp_path: Path,
+) -> None:
+    id_, directory = await stored(tmp_path, "Hi.")
+    async with server(tmp_path, "Here.", "There.") as client:
+        async with client.follow(id_) as socket:
+            await order(socket, "user_message", text="One.")
+            await said(socket, "result")
+            directory.rename(tmp_path / "away")
+            shutil.copytree(tmp_path / "away", directory)
+            await order(socket, "user_message", text="Two.")
+            refused = (await said(socket, "error"))[-1]
+            with anyio.fail_after(10), pytest.raises(ConnectionClosed):
+                await said(socket, "never")
+        await until(lambda: client.host.conversation(id_) is None)
+        async with client.follow(id_) as socket:
+            await order(socket, "user_message", text="Three.")
+            done = (await said(socket, "result"))[-1]
+
+    assert (refused["kind"], done["text"]) == ("Fenced", "Here.")
+
+
+async def test_a_session_moves_within_one_claim_and_its_agent_is_still_woken(
+    tmp_path: Path,
+) -> None:
+    id_, directory = await stored(tmp_path, "Hi.")
+    other = tmp_path / "other"
+    other.mkdir()
+    command = "until test -e go; do sleep 0.01; done; echo built"
+    replies = (starting(command, notify=True), "It runs.", "It is built.")
+    async with server(tmp_path, *replies, flags=FLAGS) as client:
+        async with client.follow(id_) as socket:
+            await order(socket, "set_mode", mode="bypass")
+            await order(socket, "set_directory", directory=str(other))
+            await order(socket, "user_message", text="Build it.")
+            await said(socket, "turn_end")
+            (other / "go").touch()
+            with anyio.fail_after(20):
+                found = await said(socket, "turn_end")
+        numbers = (
+            await FileStore(directory).read_claim(),
+            conversation(client, id_).session.has_lease,
+        )
+
+    assert "It is built." in json.dumps(found)
+    assert numbers == (1, True)
