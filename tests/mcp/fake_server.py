@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+from threading import Timer
 from typing import Any
 
 MODE = sys.argv[1] if len(sys.argv) > 1 else "plain"
@@ -19,6 +20,7 @@ ECHO = {
 }
 
 CALLED: list[str] = []
+WAITING: list[dict[str, Any]] = []  # messages that came while the client was asked
 OLDEST = "2024-11-05"
 NEWEST = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 # One field of each kind that the protocol has.
@@ -50,6 +52,10 @@ FORM: dict[str, Any] = {
     },
     "required": ["name", "mail", "colour"],
 }  # fmt: skip
+WHICH = {
+    "message": "Which?",
+    "requestedSchema": {"type": "object", "properties": {"colour": {"type": "string"}}},
+}
 PAGE = {"mode": "url", "message": "Sign in first.", "url": "https://pay.example/in?t=1",
         "elicitationId": "one"}  # fmt: skip
 
@@ -76,12 +82,17 @@ def tools() -> list[dict[str, Any]]:
 
 
 def ask(method: str, **params: Any) -> dict[str, Any]:
-    """Ask the client something, and wait for its answer."""
+    """Ask the client something, and wait for its answer. What comes before waits, too."""
     send(id="mine", method=method, params=params)
     while True:
         message = json.loads(sys.stdin.readline())
         if message.get("id") == "mine":
             return message
+        WAITING.append(message)
+
+
+def end_page() -> None:
+    send(method="notifications/elicitation/complete", params={"elicitationId": "one"})
 
 
 def prompt() -> dict[str, Any]:
@@ -127,19 +138,14 @@ def called(name: str, arguments: dict[str, Any], meta: dict[str, Any]) -> str:
         case "sample" | "sample-tools" | "sample-long" | "sample-forged":
             return json.dumps([ask("sampling/createMessage", **prompt())])
         case "elicit":
-            schema = {"type": "object", "properties": {"colour": {"type": "string"}}}
-            return json.dumps(
-                ask("elicitation/create", message="Which?", requestedSchema=schema)
-            )
+            return json.dumps(ask("elicitation/create", **WHICH))
         case "elicit-form":
             return json.dumps(
                 ask("elicitation/create", message="Your order?", requestedSchema=FORM)
             )
         case "elicit-page":
             answer = ask("elicitation/create", **PAGE)
-            send(
-                method="notifications/elicitation/complete", params={"elicitationId": "one"}
-            )
+            end_page()
             return json.dumps(answer)
         case "elicit-endless":
             asked = {
@@ -157,7 +163,7 @@ def called(name: str, arguments: dict[str, Any], meta: dict[str, Any]) -> str:
         case "add" | "drop":
             CALLED.append(name)
             send(method="notifications/tools/list_changed")
-        case "capable":
+        case "capable" | "ask-first":
             return json.dumps(sorted(CALLED))
         case "environ":
             return json.dumps(dict(os.environ))
@@ -213,6 +219,13 @@ def answer(message: dict[str, Any]) -> None:
             text = "no back-channel for server-initiated requests"
             content = [{"type": "text", "text": text}]
             send(id=id_, result={"content": content, "isError": True, **NEWEST})
+        case "tools/call" if MODE in ("page-first", "page-done") and len(CALLED) < 2:
+            CALLED.append("page")
+            if MODE == "page-done":
+                CALLED.append("page")
+                Timer(0.5, end_page).start()
+            data = {"elicitations": [PAGE]}
+            send(id=id_, error={"code": -32042, "message": "Sign in", "data": data})
         case "tools/call":
             if (
                 MODE == "error"
@@ -252,9 +265,16 @@ def main() -> None:
     if MODE == "slow":
         time.sleep(3)
     for line in sys.stdin:
-        message = json.loads(line)
-        if "id" in message and "method" in message:
-            answer(message)
+        WAITING.append(json.loads(line))
+        while WAITING:
+            message = WAITING.pop(0)
+            if MODE == "ask-first" and message.get("method") == "notifications/initialized":
+                if STATE:
+                    with open(STATE, "w", encoding="utf-8") as file:
+                        file.write("asked")
+                CALLED.append(json.dumps(ask("elicitation/create", **WHICH)["result"]))
+            if "id" in message and "method" in message:
+                answer(message)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from refold.errors import ToolFailed
+from refold.mcp.channel import Elicitation
 from refold.tools.contract import Context
 from refold.values.display import AskedQuestion, Form, FormAction, FormAnswer, FormValue
 from refold.values.forms import host_of, host_warning
@@ -40,7 +41,8 @@ def elicit(user: User, params: Any) -> tuple[str, object, str]:
     from refold.mcp.questions import ask
 
     context = Context(Path("/"), "session", "call", lambda _: None, user)
-    asked = anyio.run(ask, "shop", params, context)
+    question = Elicitation("shop", params, lambda _: None)
+    asked = anyio.run(ask, question, context)
     return asked.result.action, asked.result.content, asked.unasked
 
 

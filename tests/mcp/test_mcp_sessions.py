@@ -27,9 +27,11 @@ from refold.testing.providers import Line, ScriptedProvider
 from refold.values.display import FormAction, FormAnswer, FormValue
 from tests.cli.running import LONG, command
 from tests.mcp import fake_server
+from tests.mcp.fake_server import PAGE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
 
+ACCEPT = FormAnswer("accept").encode()
 SERVER = [sys.executable, fake_server.__file__]
 QUICK = {"startupTimeout": 8_000}
 
@@ -477,6 +479,120 @@ def test_page_that_a_server_names_is_accepted_and_never_opened(place: Place) -> 
 
     assert asked[0].form.url == "https://pay.example/in?t=1"
     assert result == {"action": "accept"}
+
+
+def test_call_that_needs_a_page_is_made_again_when_the_user_says_it_is_done(
+    place: Place,
+) -> None:
+    place.servers(s=place.fake("page-first"))
+    place.know()
+    asked = list[Any]()
+
+    async def approve(question: Question) -> bool | str | Sequence[str]:
+        asked.extend(question.asks)
+        return [ACCEPT]
+
+    end = place.turns(place.agent(echo(), "Done.", approve=approve), "Go.")[-1]
+
+    assert (end.outcome, end.text) == ("done", "echo {}")
+    assert [each.form.url for each in asked] == [PAGE["url"], ""] * 2
+
+
+def test_page_that_its_server_calls_done_needs_no_answer(place: Place) -> None:
+    place.servers(s=place.fake("page-done"))
+    place.know()
+
+    async def talk() -> tuple[list[Ended], list[str]]:
+        asked = list[str]()
+
+        async def approve(question: Question) -> bool | str | Sequence[str]:
+            asked.extend(each.question for each in question.asks)
+            await anyio.sleep_forever()
+            return False
+
+        async with place.agent(echo(), "Done.", approve=approve).session() as session:
+            await session.run("Go.")
+            return await ends(session), asked
+
+    (question, end), asked = anyio.run(talk)
+
+    assert (end.outcome, end.text) == ("done", "echo {}")
+    assert question.outcome == "stopped"
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("action", ["decline", "cancel"])
+def test_call_whose_page_is_not_opened_is_not_made(
+    place: Place, action: FormAction
+) -> None:
+    place.servers(s=place.fake("page-first"))
+    place.know()
+
+    async def approve(question: Question) -> bool | str | Sequence[str]:
+        return [FormAnswer(action).encode()]
+
+    end = place.turns(place.agent(echo(), "Done.", approve=approve), "Go.")[-1]
+
+    assert end.outcome == "failed"
+    assert f"needs this page before the call: {PAGE['url']}" in end.text
+
+
+def test_page_of_a_call_is_named_without_a_user(place: Place) -> None:
+    place.servers(s=place.fake("page-first"))
+    place.know()
+
+    async def talk() -> tuple[list[Ended], Sequence[str]]:
+        async with place.agent(echo(), "Done.").session() as session:
+            result = await session.run("Go.")
+            return await ends(session), result.warnings
+
+    (end,), (warning,) = anyio.run(talk)
+
+    assert PAGE["url"] in end.text
+    assert warning.startswith(f"The MCP server s asks you to open {PAGE['url']}: Sign in")
+
+
+def test_question_of_a_server_that_is_being_connected_waits_for_a_call(
+    place: Place,
+) -> None:
+    file = place.work / "asked"
+    place.servers(s=place.fake("ask-first", str(file), writes=True, startupTimeout=2_000))
+    place.know()
+    file.unlink()
+    asked = list[Any]()
+
+    async def approve(question: Question) -> bool | str | Sequence[str]:
+        asked.extend(question.asks)
+        await anyio.sleep(2.5)  # longer than it may take to connect
+        return [FormAnswer("accept", {"colour": "red"}).encode()]
+
+    async def talk() -> list[Ended]:
+        agent = place.agent("Hello.", echo(), "Done.", approve=approve)
+        async with agent.session() as session:
+            await session.run("One.")  # connects the server
+            while not file.exists():
+                await anyio.sleep(0.05)
+            await session.run("Two.")
+            return await ends(session)
+
+    end = anyio.run(talk)[-1]
+
+    assert [each.form.message for each in asked] == ["Which?"]
+    assert json.loads(json.loads(end.text)[0]) == {
+        "action": "accept", "content": {"colour": "red"},
+    }  # fmt: skip
+
+
+def test_question_of_a_server_that_is_being_connected_is_cancelled_without_a_user(
+    place: Place,
+) -> None:
+    place.servers(s=place.fake("ask-first"))
+    search = [("tool_search", '{"query": "echo"}')]
+    by_way = [("tool_call", json.dumps({"name": "mcp__s__echo", "arguments": {}}))]
+
+    *_, end = place.turns(place.agent(search, by_way, "Done."), "Go.")
+
+    assert json.loads(json.loads(end.text)[0]) == {"action": "cancel"}
 
 
 def test_time_in_which_the_user_fills_in_a_form_is_no_time_of_the_call(

@@ -45,7 +45,7 @@ from refold.mcp.servers import (
 )
 from refold.provider.port import Delta, Done, Provider, Request
 from refold.safe_open import read_regular
-from refold.tools.contract import Reply, Tool
+from refold.tools.contract import Context, Reply, Tool
 from refold.tools.tool_search import search_tools, tool_search
 from refold.values.log_level import WriteLog
 from refold.values.tools import Effect
@@ -382,18 +382,19 @@ class McpServers:
         known = {tool.name for tool in (*offer.active, *offer.deferred)}
 
         def later() -> tuple[Tool, ...]:
-            new = (t for t in self.tools if t.name not in known)
-            return tuple(t for t in new if allowed(t.name))
+            return tuple(t for t in self.tools if t.name not in known and allowed(t.name))
 
         deferred = _Growing(offer.deferred, later)
 
-        async def search(query: str, limit: int = 5, **_: object) -> Reply:
-            await self.connections.wait_until_settled(_MAX_CONNECT_SECONDS)
-            return await tool_search.run(query=query, limit=limit, deferred=deferred)
+        async def search(context: Context, **arguments: object) -> Reply:
+            await self.connections.wait_until_settled(_MAX_CONNECT_SECONDS, context)
+            return await tool_search.run(**{**arguments, "deferred": deferred})
 
+        signature = replace(tool_search.signature(), context="context")
+        pausing: dict[str, object] = {"run": search, "signature": lambda: signature}
         more = _WAIT_TEXT.format(names=", ".join(pending))
         searches = tuple(
-            replace(tool, run=search) if tool.name == tool_search.name else tool
+            replace(tool, **pausing) if tool.name == tool_search.name else tool
             for tool in search_tools(offer.deferred, more)
         )
         names = {tool.name for tool in searches}

@@ -113,10 +113,8 @@ class FormPrompt:
         number = _FIELD_PATTERN.fullmatch(words)
         if number is None or not 1 <= int(number[1]) <= len(self._form.fields):
             many = len(self._form.fields)
-            self._printer.say(
-                f"{on_one_line(words)!r} is not a field: type its number, 1 to {many}",
-                "warn",
-            )
+            use = f"type its number, 1 to {many}" if many else "Enter accepts, d declines"
+            self._printer.say(f"{on_one_line(words)!r} is not a field: {use}", "warn")
         elif number[2] is None:
             await self._fill(int(number[1]))
             self._show(int(number[1]))
@@ -186,7 +184,7 @@ def answer_line(form: Form, answer: FormAnswer) -> str:
     """Return an answer as one line to print."""
     if answer.action != "accept":
         return "declined" if answer.action == "decline" else "cancelled"
-    if form.url:
+    if form.url or not form.fields:
         return "accepted"
     return (
         f"sent: {_values(form.fields, answer.content)}" if answer.content else "sent, empty"

@@ -57,6 +57,7 @@ PATH_MOVED = (
 
 CHANGED_MEANWHILE = "(The agent {who}, which works beside you, has changed {path} since.)"
 
+WITHDRAWN_QUESTION = "Not asked any more: the answer has come in another way."
 REFUSED_CALL = "Refused{why}. It was not done; do not try to get round this."
 
 
@@ -78,6 +79,7 @@ class RunningCall:
             self.id,
             self.progress,
             partial(self._ask_user, world),
+            self._withdraw_question,
         )
 
     async def _ask_user(self, world: World, question: AskedQuestion) -> str:
@@ -95,6 +97,21 @@ class RunningCall:
         if result.failed:
             raise ToolFailed(result.text)
         return result.text.removeprefix(f"{question.question}\n  ")
+
+    async def _withdraw_question(self) -> None:
+        """End the question that waits for an answer, if there is one."""
+        call_id = f"{self.id}{NESTED_QUESTION}{self._asked}"
+
+        def make_events(view: View) -> tuple[Ended, ...]:
+            call = view.conversation.call(call_id)
+            if call is None or call.stage != "asked" or call.result:
+                return ()
+            return (Ended(call_id, "stopped", WITHDRAWN_QUESTION),)
+
+        while (call := self.record.view.conversation.call(call_id)) and not call.result:
+            seq = self.record.view.seq
+            if not await self.record.append_if(make_events, by="tool"):
+                await self.record.wait_for_event(after=seq)
 
     def progress(self, text: str) -> None:
         self._tail = (self._tail + text)[-2_000:]

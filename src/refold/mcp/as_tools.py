@@ -100,16 +100,18 @@ def tool_name(server: str, remote: str) -> str:
     return f"{name[: _LONGEST_NAME - 9]}_{mark}"
 
 
-def resource_tool(read: Callable[[str, str], Awaitable[Reply]]) -> Tool:
+def resource_tool(read: Callable[[str, str, Context], Awaitable[Reply]]) -> Tool:
     """Return the tool that reads resources, which messages name as `@server:uri`."""
 
     @tool(Effect.NET, subject="uri")
     async def mcp__read_resource(
         server: Annotated[str, Meta(description="before the colon")],
         uri: Annotated[str, Meta(description="after it, as note://one")],
+        *,
+        context: Context,
     ) -> Reply:
         """Read a resource of an MCP server, which a message names as @server:uri."""
-        return await read(server, uri)
+        return await read(server, uri, context)
 
     return mcp__read_resource
 

@@ -8,17 +8,24 @@ channels, and `connections` reads them.
 
 from collections.abc import Callable
 from queue import SimpleQueue
+from threading import Event
 from typing import Any, TypeAlias
 
 from msgspec import Struct
 
 
 class Elicitation(Struct, frozen=True):
-    """A question of a server. `answer` may be called from any thread, once."""
+    """A question of a server. `answer` may be called from any thread, once.
+
+    `page_done` is set when the server says that its page is done. `finish`: the answer is
+    needed then, and not when the page is opened.
+    """
 
     server: str
     params: Any
     answer: Callable[[Any], None]
+    page_done: Event | None = None
+    finish: bool = False
 
 
 class Sampling(Struct, frozen=True):
@@ -40,6 +47,15 @@ class Channel:
 
     def put(self, news: News) -> None:
         self._queue.put(news)
+
+    async def put_progress(
+        self, progress: float, total: float | None, message: str | None
+    ) -> None:
+        """Put a line like "3 of 4: reading"; a task has only the message."""
+        share = (
+            f"{progress:g} of {total:g}" if total else f"{progress:g}" if progress else ""
+        )
+        self.put(f"{': '.join(filter(None, (share, message))) or '0'}\n")
 
     def get(self) -> News:
         """Wait for the next news, in a thread. None after the last."""

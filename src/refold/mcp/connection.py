@@ -8,15 +8,15 @@ into its `Channel`, which the session reads; `server_requests` puts there what t
 import json
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import anyio
 import mcp_types as types
 from mcp import Client
 from mcp.client.subscriptions import SubscriptionLost
-from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 from msgspec import Struct
@@ -49,6 +49,7 @@ from refold.values.log_level import Level
 from refold.values.printable_names import shorten
 from refold.values.text import escape_marks, escape_outside
 
+Answer = TypeVar("Answer")
 State: TypeAlias = Literal["waiting", "connecting", "connected", "failed"]
 
 _MAX_SHORT_CONNECTIONS = 5  # short connections in a row, after which a server is given up
@@ -56,6 +57,7 @@ _SHORT_SECONDS = 30.0  # longer connections count as good
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds before it is tried again
 _LISTS_AT_ONCE, _BETWEEN_LISTS = 5, 2.0  # readings of its lists, then seconds between two
 _LOG_LINES = 50
+_MAX_VISITS = 3  # times that a call asks for pages before it works
 _LISTEN_PAUSE = 2.0  # seconds before listening: a session may end at once
 
 
@@ -124,54 +126,40 @@ class Connection:
             if self._settled.is_set():
                 self._settled = anyio.Event()
 
-    async def wait_until_settled(self) -> None:
+    async def wait_until_settled(self, channel: Channel) -> None:
         """Wait until the server is connected, or could not be."""
-        await self._settled.wait()
+        with self._requests.during(channel):
+            await self._settled.wait()
 
     async def call(
         self, tool: str, arguments: Mapping[str, object], channel: Channel
     ) -> Reply:
         """Call a tool. Raises `ToolFailed`."""
-        client = await self._connect()
-        with anyio.move_on_after(self.config.connect_seconds):
-            await self._ending.listed.wait()  # no call slips in before a change is seen
-        if tool not in {entry.name for entry in self.manifest.usable}:
-            why = self.manifest.why_not_usable(self.config.name, tool)
-            raise ToolFailed(f"{why} It was not called.")
-
-        async def tell(progress: float, total: float | None, message: str | None) -> None:
-            channel.put(f"{_progress_line(progress, total, message)}\n")
-
-        async def work() -> Reply:
-            result = await self._call(client, tool, dict(arguments), tell)
-            confined = self.environment.no_namespaces and bool(self.config.command)
-            return results.reply(self.config.name, result, no_namespaces=confined)
-
         with self._requests.during(channel):
-            return await self._hosts.remark_on(self._answer_in_time(work))
+            client = await self._connect()
+            with anyio.move_on_after(self.config.connect_seconds):
+                await self._ending.listed.wait()  # no call slips in before a change is seen
+            if tool not in {entry.name for entry in self.manifest.usable}:
+                why = self.manifest.why_not_usable(self.config.name, tool)
+                raise ToolFailed(f"{why} It was not called.")
+            call = partial(self._call, client, tool, dict(arguments), channel)
+            return await self._hosts.remark_on(self._answer_in_time(call))
 
-    async def read(self, uri: str) -> Reply:
+    async def read(self, uri: str, channel: Channel) -> Reply:
         """Return the content of a resource. Raises `ToolFailed`."""
-        client = await self._connect()
-
-        async def work() -> Reply:
-            result = await client.read_resource(uri)
+        with self._requests.during(channel):
+            read = partial((await self._connect()).read_resource, uri)
+            result = await self._answer_in_time(read)
             return results.contents(self.config.name, result.contents)
 
-        return await self._answer_in_time(work)
-
-    async def prompt(self, name: str, arguments: Mapping[str, str]) -> str:
+    async def prompt(
+        self, name: str, arguments: Mapping[str, str], channel: Channel
+    ) -> str:
         """Return the text of a prompt template. Raises `ToolFailed`."""
-        client = await self._connect()
-
-        async def work() -> Reply:
-            result = await client.get_prompt(name, dict(arguments))
-            texts = (
-                results.block_text(self.config.name, m.content) for m in result.messages
-            )
-            return Reply(escape_outside("\n\n".join(texts)))
-
-        return (await self._answer_in_time(work)).text
+        with self._requests.during(channel):
+            get = partial((await self._connect()).get_prompt, name, dict(arguments))
+            result = await self._answer_in_time(get)
+            return results.prompt(self.config.name, result.messages)
 
     def restart(self) -> None:
         """End the connection, if there is one, and connect again."""
@@ -215,11 +203,12 @@ class Connection:
     async def _live_over(self, config: ServerConfig, transport: str) -> str:
         ending = self._ending
         try:
-            with anyio.fail_after(config.connect_seconds) as limit:
+            seconds = config.connect_seconds
+            with self._requests.limit(seconds, connecting=True) as limit:
                 async with self._client_over(config, transport) as client:
                     await self._set_log_level(client)
                     await self._list(client)
-                    limit.deadline = float("inf")
+                    limit.lift()
                     if self._lost_why:
                         self._report(f"ended and was started again: {self._lost_why}")
                     self._client, self.state, self.why = client, "connected", ""
@@ -343,20 +332,29 @@ class Connection:
         return "" if self.config.protocol else older_version(failure, self._protocol)
 
     async def _call(
-        self, client: Client, tool: str, arguments: dict[str, Any], tell: ProgressFnT
-    ) -> types.CallToolResult:
+        self, client: Client, tool: str, arguments: dict[str, Any], channel: Channel
+    ) -> Reply:
         """Raises `ToolFailed` where the server needs an older protocol: it is used from then on.
 
-        The call is not made again here: the tool may have done something before it failed.
+        The call is not made again then: the tool may have done something before it failed. It
+        is made again only after pages of which the server said that it needs them before.
         """
-        answer: types.CallToolResult | MCPError
-        try:
-            as_task = tool in {item.name for item in self.manifest.usable if item.as_task}
-            answer = await server_tasks.call_tool(
-                client, tool, arguments, tell, as_task=as_task
-            )
-        except MCPError as error:
-            answer = error
+        as_task = tool in {item.name for item in self.manifest.usable if item.as_task}
+        put = channel.put_progress
+        visits = 0
+        while True:
+            answer: types.CallToolResult | MCPError
+            try:
+                answer = await server_tasks.call_tool(
+                    client, tool, arguments, put, as_task=as_task
+                )
+            except MCPError as error:
+                answer = error
+                if error.code == types.URL_ELICITATION_REQUIRED and visits < _MAX_VISITS:
+                    visits += 1
+                    await self._requests.visit_pages(error)
+                    continue
+            break
         if not self.config.protocol and needs_older(client.protocol_version, answer):
             self.manifest = replace(self.manifest, protocol=LATEST_HANDSHAKE_VERSION)
             self.environment.store(self.config, self.manifest)
@@ -368,7 +366,8 @@ class Connection:
             )
         if isinstance(answer, MCPError):
             raise answer
-        return answer
+        confined = self.environment.no_namespaces and bool(self.config.command)
+        return results.reply(self.config.name, answer, no_namespaces=confined)
 
     def _login(self, config: ServerConfig) -> ServerLogin | None:
         """Return the login, or None if the file has a header for it."""
@@ -402,7 +401,7 @@ class Connection:
             if self.state == "failed":
                 self._settled = anyio.Event()
             self._wanted.set()
-            with anyio.move_on_after(self.config.connect_seconds):
+            with suppress(TimeoutError), self._requests.limit(self.config.connect_seconds):
                 await self._settled.wait()
             if self.installing:
                 await self._settled.wait()
@@ -413,7 +412,7 @@ class Connection:
             )
         return self._client
 
-    async def _answer_in_time(self, work: Callable[[], Awaitable[Reply]]) -> Reply:
+    async def _answer_in_time(self, work: Callable[[], Awaitable[Answer]]) -> Answer:
         """Return the server's answer within the time limit. Raises `ToolFailed`."""
         name, ending = self.config.name, self._ending
         try:
@@ -452,6 +451,8 @@ class Connection:
     async def _message(self, message: object) -> None:
         if isinstance(message, _LIST_CHANGES):
             self._ending.change()
+        elif isinstance(message, types.ElicitCompleteNotification):
+            self._requests.note_page_done(message.params.elicitation_id)
         elif isinstance(message, ValidationError):  # a call may be waiting for this message
             self._ending.because(transports.reason(message))
 
@@ -483,12 +484,6 @@ _LIST_CHANGES = (
     types.PromptListChangedNotification,
     types.ResourceListChangedNotification,
 )
-
-
-def _progress_line(progress: float, total: float | None, message: str | None) -> str:
-    """Return a line like "3 of 4: reading"; a task has only the message."""
-    share = f"{progress:g} of {total:g}" if total else f"{progress:g}" if progress else ""
-    return ": ".join(filter(None, (share, message))) or "0"
 
 
 def _why(error: BaseException) -> str:

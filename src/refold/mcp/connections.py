@@ -148,14 +148,17 @@ class Connections:
             self._portal = self._stack.enter_context(start_blocking_portal(name=name))
             self._portal.start_task_soon(self._connect)
 
-    async def wait_until_settled(self, seconds: float) -> None:
+    async def wait_until_settled(
+        self, seconds: float, context: Context | None = None
+    ) -> None:
         """Connect, and wait until each server is connected or could not be, as long as one has
-        packages installed.
+        packages installed, or the user answers what it asks.
         """
         self.begin()
         while True:
-            with anyio.move_on_after(seconds):
-                await self._over(self._all_settled)
+            with anyio.move_on_after(seconds) as limit:
+                questions = _Questions(context, self.report, limit)
+                await self._over(self._all_settled, context, questions=questions)
                 return
             if not any(item.installing for item in self._by_name.values()):
                 return
@@ -178,32 +181,32 @@ class Connections:
 
         return await self._over(work, context, complete)
 
-    async def read(self, server: str, uri: str) -> Reply:
+    async def read(self, server: str, uri: str, context: Context) -> Reply:
         """Read a resource. Raises `ToolFailed`."""
 
-        async def work(_: Channel) -> Reply:
-            return await (await self._find(server)).read(uri)
+        async def work(channel: Channel) -> Reply:
+            return await (await self._find(server)).read(uri, channel)
 
         if server not in self._known:
             names = ", ".join(self._known)
             raise ToolFailed(f"There is no MCP server {server!r}. There are: {names}.")
-        return await self._over(work)
+        return await self._over(work, context)
 
     async def prompt(self, server: str, name: str, arguments: Mapping[str, str]) -> str:
         """The text of a prompt template. Raises `ToolFailed`."""
 
-        async def work(_: Channel) -> str:
-            return await (await self._find(server)).prompt(name, arguments)
+        async def work(channel: Channel) -> str:
+            return await (await self._find(server)).prompt(name, arguments, channel)
 
         return await self._over(work)
 
     async def restart(self, name: str) -> ServerStatus:
         """Connect to a server again. Return its new status."""
 
-        async def work(_: Channel) -> None:
+        async def work(channel: Channel) -> None:
             connection = await self._find(name)
             connection.restart()
-            await connection.wait_until_settled()
+            await connection.wait_until_settled(channel)
 
         await self._over(work)
         return next(one for one in self.statuses() if one.config.name == name)
@@ -304,9 +307,11 @@ class Connections:
         except BadInput as error:
             self._outside.log("warning", str(error))
 
-    async def _all_settled(self, _: Channel) -> None:
-        for one in self.servers:
-            await (await self._find(one.name)).wait_until_settled()
+    async def _all_settled(self, channel: Channel) -> None:
+        async with anyio.create_task_group() as group:
+            for one in self.servers:
+                connection = await self._find(one.name)
+                group.start_soon(connection.wait_until_settled, channel)
 
     async def _find(self, name: str) -> "Connection":
         if not self._made.is_set():  # the SDK is still being imported
@@ -318,13 +323,14 @@ class Connections:
         work: Callable[..., Awaitable[Any]],
         context: Context | None = None,
         complete: Complete | None = None,
+        questions: "_Questions | None" = None,
     ) -> Any:
         """Run work in the thread, and handle its news here. Raises `ToolFailed`."""
         self.begin()
         if self._portal is None:
             raise ToolFailed(_CONNECTIONS_CLOSED)
         channel, sampler = Channel(), _Sampler(context, complete)
-        questions = _Questions(context, self.report)
+        questions = questions or _Questions(context, self.report)
         limit = self._limit = self._limit or anyio.CapacityLimiter(_AT_ONCE)
         future: Future[Any] = self._portal.start_task_soon(work, channel)
         future.add_done_callback(lambda _: channel.put(None))
@@ -350,10 +356,18 @@ class Connections:
 
 
 class _Questions:
-    """Puts to the user what a server asks during one call."""
+    """Puts to the user what a server asks during one call. `limit` is stopped meanwhile."""
 
-    def __init__(self, context: Context | None, report: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        context: Context | None,
+        report: Callable[[str], None],
+        limit: anyio.CancelScope | None = None,
+    ) -> None:
         self._context, self._report = context, report
+        self._limit, self._seconds = limit or anyio.CancelScope(), 0.0
+        if limit is not None:
+            self._seconds = limit.deadline - anyio.current_time()
         self._asked = self._refused = 0
 
     async def answer(self, elicitation: Elicitation) -> None:
@@ -361,17 +375,20 @@ class _Questions:
 
         server, params = elicitation.server, elicitation.params
         asked = Asked(cancel_result(), "the user is asked only during a call of a tool")
+        self._limit.deadline = float("inf")
         try:
             if self._asked >= _MAX_QUESTIONS or self._refused >= _MAX_REFUSALS:
                 asked = Asked(cancel_result(), "it asked too often in one call")
             elif self._context is not None:
                 self._asked += 1
-                asked = await ask(server, params, self._context)
+                asked = await ask(elicitation, self._context)
             self._refused += asked.result.action != "accept"
             if asked.unasked:
                 why = asked.unasked.rstrip(".")
                 self._report(f"{in_words(server, params)} - this was cancelled: {why}")
         finally:
+            if self._seconds:
+                self._limit.deadline = anyio.current_time() + self._seconds
             elicitation.answer(asked.result)
 
 

@@ -6,15 +6,19 @@ question is put again. No address is opened here. `connection` sends the answer 
 """
 
 from collections.abc import Mapping, Sequence
+from threading import Event
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+import anyio
+import anyio.to_thread
 import mcp_types as types
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.errors import BadInput, ToolFailed
+from refold.mcp.channel import Elicitation
 from refold.tools.contract import Context
 from refold.values.display import AskedQuestion, FieldKind, Form, FormField, FormOption
 from refold.values.forms import (
@@ -45,9 +49,39 @@ def cancel_result() -> types.ElicitResult:
     return types.ElicitResult(action="cancel")
 
 
-async def ask(server: str, params: types.ElicitRequestParams, context: Context) -> Asked:
-    """Put the question to the user. Runs in the session's thread."""
-    form, question = read_form(server, params), in_words(server, params)
+async def ask(elicitation: Elicitation, context: Context) -> Asked:
+    """Put the question to the user. Runs in the session's thread.
+
+    A page is accepted by its server, too: the question is withdrawn when the page is done.
+    """
+    params, done = elicitation.params, elicitation.page_done
+    form, question = (
+        read_form(elicitation.server, params),
+        in_words(elicitation.server, params),
+    )
+    if done is None:
+        return await _put(form, question, context, params)
+    asked = Asked(cancel_result())
+    async with anyio.create_task_group() as group:
+        group.start_soon(_withdraw_when, done, context)
+        asked = await _put(form, question, context, params)
+        if elicitation.finish and asked.result.action == "accept" and not done.is_set():
+            form = Form(elicitation.server, _PAGE_DONE_QUESTION)
+            asked = await _put(form, _PAGE_DONE_QUESTION, context, params)
+        if done.is_set():
+            asked = Asked(types.ElicitResult(action="accept"))
+        done.set()  # the thread must end
+    return asked
+
+
+async def _withdraw_when(done: Event, context: Context) -> None:
+    await anyio.to_thread.run_sync(done.wait, abandon_on_cancel=True)
+    await context.withdraw()
+
+
+async def _put(
+    form: Form, question: str, context: Context, params: types.ElicitRequestParams
+) -> Asked:
     for _ in range(_MAX_TRIES):
         try:
             text = await context.put(AskedQuestion(question, form=form))
@@ -58,13 +92,14 @@ async def ask(server: str, params: types.ElicitRequestParams, context: Context) 
         except ValueError as error:  # a client that does not check what is typed
             context.progress(f"{error}\n")
             continue
-        if answer.action != "accept" or form.url:
+        if answer.action != "accept" or isinstance(params, types.ElicitRequestURLParams):
             return Asked(types.ElicitResult(action=answer.action))
         content = {name: _raw(params, name, v) for name, v in answer.content.items()}
         return Asked(types.ElicitResult(action="accept", content=content))
     return Asked(cancel_result(), f"{_MAX_TRIES} answers did not fit the form")
 
 
+_PAGE_DONE_QUESTION = "Is the page done? The tool is called again then."
 _NO_ANSWER = "(no answer)"  # as `ask_user` says it
 
 
@@ -187,10 +222,8 @@ def _is_value(value: object) -> bool:
     return text or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
-def _raw(params: types.ElicitRequestParams, name: str, value: Any) -> Any:
+def _raw(params: types.ElicitRequestFormParams, name: str, value: Any) -> Any:
     """Return the choice with the schema's type: some servers offer numbers."""
-    if isinstance(params, types.ElicitRequestURLParams):
-        return value
     values = _as_object(_properties(params.requested_schema).get(name)).get("enum")
     listed: Sequence[object] = (
         cast("list[object]", values) if isinstance(values, list) else ()

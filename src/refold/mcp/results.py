@@ -14,7 +14,7 @@ import mcp_types as types
 from refold.errors import ToolFailed
 from refold.tools.contract import ImageData, Reply
 from refold.values.namespaces import NAMESPACES_REFUSED, reports_no_namespaces
-from refold.values.text import escape_marks
+from refold.values.text import escape_marks, escape_outside
 
 _MAX_RESULT_CHARS = 2_000_000  # characters of one result
 _LAST_CHARS = 10_000  # of a server's error, searched for why it failed
@@ -54,6 +54,12 @@ def contents(
     """Return the content of a resource."""
     text, whole = _shorten([_resource(server, part) for part in parts])
     return Reply(text or "(The resource is empty.)", whole=whole)
+
+
+def prompt(server: str, messages: Iterable[types.PromptMessage]) -> str:
+    """Return the text of a prompt."""
+    texts = (block_text(server, message.content) for message in messages)
+    return escape_outside("\n\n".join(texts))
 
 
 def block_text(server: str, block: types.ContentBlock) -> str:

@@ -48,10 +48,15 @@ class FittedImage(Struct, frozen=True):
     note: str = ""
 
 
+async def _withdraw_nothing() -> None:
+    pass
+
+
 class Context(Struct, frozen=True):
     """Services for every tool: a parameter of this type is filled in, and not in the schema.
 
-    `directory` is where the session works. `progress` shows text while the call runs. A call is
+    `directory` is where the session works. `progress` shows text while the call runs.
+    `withdraw` ends the question that waits for an answer: `put` raises `ToolFailed`. A call is
     stopped by cancelling its task.
     """
 
@@ -60,6 +65,7 @@ class Context(Struct, frozen=True):
     call_id: str
     progress: Callable[[str], None]
     put: Callable[[AskedQuestion], Awaitable[str]]
+    withdraw: Callable[[], Awaitable[None]] = _withdraw_nothing
 
     async def ask(self, question: str, options: Sequence[str] = ()) -> str:
         """Ask the user, and return the answer. Raises `ToolFailed` if the session is unattended.
