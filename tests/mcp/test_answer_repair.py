@@ -39,19 +39,22 @@ def test_a_schema_that_would_cost_the_server_is_kept_for_who_decides(
     assert said == []
 
 
+# The SDK would compare each result with it, and hold the interpreter meanwhile.
+SLOW = {"type": "object", "properties": {"p": {"type": "string", "pattern": "^(a+)+$"}}}
+
+
 @pytest.mark.parametrize(
     "more",
     [
-        {"outputSchema": {"description": "no type"}}, {"outputSchema": 3}, {"description": 7},
+        {"outputSchema": {"description": "no type"}}, {"outputSchema": 3}, {"outputSchema": SLOW}, {"description": 7},
         {"annotations": "none"}, {"icons": 1}, {"execution": []}, {"title": {}},
     ],
 )  # fmt: skip
 def test_unused_fields_of_a_tool_do_no_harm(more: dict[str, object]) -> None:
     result, said = repaired({"tools": [{**GOOD, **more}]})
 
-    assert [tool.name for tool in types.ListToolsResult.model_validate(result).tools] == [
-        "good"
-    ]
+    (tool,) = types.ListToolsResult.model_validate(result).tools
+    assert (tool.name, tool.output_schema) == ("good", None)
     assert said == []
 
 

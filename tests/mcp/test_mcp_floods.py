@@ -14,7 +14,7 @@ from refold.mcp.connections import Connections, McpContext
 from refold.mcp.flood import FloodGate
 from refold.mcp.http_transport import JudgedTransport, http_client
 from refold.mcp.manifests import Manifests
-from refold.mcp.message_limits import MAX_PARTS, readable, with_few_parts
+from refold.mcp.message_limits import MAX_PARTS, as_failure, readable, with_few_parts
 from refold.mcp.servers import read
 from refold.place.commands import ShellCommands
 from refold.testing.wire_server import Answer, wire_server
@@ -58,6 +58,28 @@ def test_an_answer_beyond_a_limit_becomes_an_error_for_the_same_request(
 )
 def test_a_message_within_the_limits_is_not_changed(message: bytes) -> None:
     assert readable(message) == message
+
+
+@pytest.mark.parametrize(
+    ("message", "request_id"),
+    [
+        (b'{"jsonrpc":"2.0","id":7,"result":"text"}', 7),
+        (b'{"id":"a","result":{"x":%b}}' % (b"1" * 10_000), "a"),
+        (b'{"result":{"x":"%b"},"id":9}' % (b"x" * 100_000 + b"\xff"), 9),
+        (b'{"id":3,"error":{"code":1,', 3),
+        (b'{"id":3,"method":"x"', None),
+        (b'{"result":{"id":3}}', None),
+        (b'"' * 1_000_000, None),
+    ],
+)
+def test_an_answer_that_is_no_message_fails_its_request(
+    message: bytes, request_id: object
+) -> None:
+    failure = as_failure(message)
+
+    assert (json.loads(failure)["id"] if failure else None) == request_id
+    if request_id is not None:
+        assert b"its answer is not what the protocol allows, and was not read" in failure
 
 
 def test_a_notice_that_is_too_deep_is_left_out() -> None:
@@ -211,8 +233,8 @@ def test_a_server_that_floods_costs_one_call_or_nothing(tmp_path: Path, what: st
     (config,) = read(json.dumps(said), "test").servers
     log, progress = list[str](), list[str]()
 
-    def note(level: str, what: str, session: str = "") -> None:
-        log.append(what)
+    def note(level: str, message: str, session: str = "") -> None:
+        log.append(message)
 
     outside = McpContext(lambda _: ShellCommands({}), prepare, note)
     servers = Connections((config,), Manifests(tmp_path / "pins"), outside)

@@ -14,7 +14,7 @@ from functools import partial
 import anyio
 from msgspec.structs import replace
 
-from refold.engine.answer_draft import HostedUse
+from refold.engine.answer_draft import HostedUse, unwrap_call
 from refold.engine.authorize import judge
 from refold.engine.change_preview import to_preview, with_preview
 from refold.engine.execute import end_as_done, end_as_failed, execute, refusal_text
@@ -111,12 +111,13 @@ async def run(call_id: str, world: World, record: Record) -> None:
 
 def begin(call: ToolCall, world: World, view: View) -> list[Event]:
     """Judge a call, and start it if no approval is needed."""
-    tool = world.tool(call.name)
-    if tool is None:
+    tool, wanted = world.tool(call.name), unwrap_call(call, lambda _: True).name
+    if tool is None or wanted != call.name:
         names = ", ".join(world.names) or "none"
         text = f"There is no tool {call.name!r}. The tools are: {names}."
-        why = world.explain_missing(call.name)  # it may quote a server
-        return [Ended(call.id, "failed", why or text, outside=bool(why))]
+        why = world.explain_missing(wanted)  # it may quote a server
+        if tool is None or why:
+            return [Ended(call.id, "failed", why or text, outside=bool(why))]
     try:
         judged = _judge_call(call, tool, world, view)
     except ToolFailed as error:  # invalid arguments or paths

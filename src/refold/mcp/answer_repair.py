@@ -82,8 +82,9 @@ def _repair_tool(entry: object) -> object:
     schema: object = tool.get("inputSchema")
     if not _is_sound(schema):
         tool["inputSchema"] = {"type": "object", AS_SENT: schema}
-    if "outputSchema" in tool and not _is_sound(tool["outputSchema"]):
-        del tool["outputSchema"]
+    # The SDK would check results against it, and a pattern in it can hold the interpreter for
+    # ever. A tool that breaks its own promise has still done its work.
+    tool.pop("outputSchema", None)
     if not isinstance(tool.get("description", ""), str):
         del tool["description"]
     if not _is_valid(types.Tool, tool):

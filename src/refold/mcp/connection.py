@@ -35,7 +35,7 @@ from refold.mcp.manifests import (
 )
 from refold.mcp.oauth_session import ServerLogin
 from refold.mcp.protocol_versions import mode_for, needs_older, offering, older_version
-from refold.mcp.server_lists import MAX_ENTRIES, read_lists
+from refold.mcp.server_lists import read_lists
 from refold.mcp.server_paths import PreparedServer
 from refold.mcp.server_requests import ServerRequests
 from refold.mcp.servers import ServerConfig
@@ -381,18 +381,12 @@ class Connection:
 
     async def _list(self, client: Client) -> None:
         before = [tool.name for tool in self.manifest.usable]
-        self.manifest = self.manifest.after_listing(await read_lists(client))
+        listing = await read_lists(client, lambda what: self.log("warning", what))
+        self.manifest = self.manifest.after_listing(listing)
         names = {tool.name for tool in self.manifest.offer.tools}
         if gone := [name for name in before if name not in names]:
             self._report(f"offers these tools no longer: {shorten(', '.join(gone), 300)}")
         self.environment.store(self.config, self.manifest)
-        offer = self.manifest.offer
-        for kind, entries in (("tools", offer.tools), ("prompts", offer.prompts),
-                            ("resources", offer.resources)):  # fmt: skip
-            if len(entries) >= MAX_ENTRIES:
-                self.log(
-                    "warning", f"of its {kind} only the first {MAX_ENTRIES:,} are used"
-                )
         for tool in self.manifest.blocked_tools:
             self.log("warning", f"the tool {tool.name!r} has changed, and is blocked")
 

@@ -24,7 +24,9 @@ _LAST_ID = re.compile(
     rb'"id"\s*+:\s*+(-?[0-9]{1,18}|"[^"\\]{0,200}")\s*+(?:,\s*+"jsonrpc"\s*+:\s*+"2.0"\s*+)?\}\s*+\Z'
 )
 _ID_TAIL_BYTES = 400  # from the end, in which a message whose id is last has it
+_SCANNED_BYTES = 64 * 1024  # of an invalid message, for what it answers
 _LIST_NAMES = frozenset((b'"tools"', b'"prompts"', b'"resources"', b'"resourceTemplates"'))
+_ANSWER_KEYS = frozenset((b'"result"', b'"error"'))
 _LEFT_OUT = b'"[left out: it is nested too deeply]"'
 _INTERNAL_ERROR = -32603
 
@@ -44,6 +46,16 @@ def readable(message: bytes) -> bytes:
     if scan.is_listing:
         return scan.cut
     return _failure(scan.id, f"is nested more than {MAX_LEVELS} levels deep")
+
+
+def as_failure(message: bytes) -> bytes:
+    """Return an error for the request that an invalid message answers; empty if it is none."""
+    scan = _scan(message[:_SCANNED_BYTES])
+    if not scan.is_answer:
+        return b""
+    last = _LAST_ID.search(message, max(0, len(message) - _ID_TAIL_BYTES))
+    request = scan.id or (last[1] if last else b"")
+    return _failure(request, "is not what the protocol allows")
 
 
 def with_few_parts(message: types.JSONRPCMessage) -> types.JSONRPCMessage:
@@ -69,12 +81,13 @@ class _Scan(Struct, frozen=True):
     values: int
     id: bytes
     is_listing: bool = False
+    is_answer: bool = False
     cut: bytes | None = None
 
 
 def _scan(message: bytes) -> _Scan:
     level = values = copied = start = 0
-    pieces, request, is_listing = list[bytes](), b"", False
+    pieces, request, is_listing, is_answer = list[bytes](), b"", False, False
     for token in _TOKEN_PATTERN.finditer(message):
         match message[token.start()]:
             case 0x7B | 0x5B:  # { [
@@ -93,12 +106,14 @@ def _scan(message: bytes) -> _Scan:
             case _ if level == 1 and token[0] == b'"id"':
                 match = _ID_VALUE.match(message, token.end())
                 request = match[1] if match else request
+            case _ if level == 1 and token[0] in _ANSWER_KEYS:
+                is_answer = True
             case _ if level == 2 and token[0] in _LIST_NAMES:
                 is_listing = True
             case _:
                 pass
     cut = b"".join((*pieces, message[copied:])) if pieces else None
-    return _Scan(values, request, is_listing, cut)
+    return _Scan(values, request, is_listing, is_answer, cut)
 
 
 def _failure(request: bytes, reason: str) -> bytes:

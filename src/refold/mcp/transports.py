@@ -28,7 +28,7 @@ from pydantic import ValidationError
 from refold.errors import ToolFailed, first
 from refold.mcp.failure_lines import failure_line
 from refold.mcp.http_transport import JudgedTransport, http_client
-from refold.mcp.message_limits import readable
+from refold.mcp.message_limits import as_failure, readable
 from refold.mcp.server_paths import PreparedServer
 from refold.mcp.servers import ServerConfig
 from refold.place.port import CommandExtras, Commands, Finished
@@ -283,10 +283,10 @@ async def _pass_on(
     if not (line := readable(line)):
         return True  # it answered nothing
     message = _message(line)
-    if message is None:
-        return False
-    await session.send(SessionMessage(message))
-    return True
+    failure = as_failure(line) if message is None else b""
+    if answer := message or (_message(failure) if failure else None):
+        await session.send(SessionMessage(answer))
+    return message is not None
 
 
 def _message(line: bytes) -> mcp_types.JSONRPCMessage | None:
