@@ -189,6 +189,12 @@ def test_the_keys_of_vi_and_the_state_they_are_in(starts: Starts, tmp_path: Path
     at.until("› wordchanged")
     at.type("\x03")
     at.until_gone("changed")
+    at.type("i/vi\r")
+    at.until("vi keys: Esc, then a command. /vi on|off changes it.")
+    at.until_asked("[i] ›")
+    at.type("/vi off\r")
+    at.until("Emacs keys.")
+    at.until_asked()
     at.type("\x04")
 
     assert at.end() == 0

@@ -6,7 +6,8 @@ from hypothesis import strategies as some
 from msgspec.structs import replace
 
 from refold.tui.composer import Composer, insert, press_key, to_empty
-from refold.tui.messages import EditOutside, Key, Typed, ViKeys
+from refold.tui.host import Questions
+from refold.tui.messages import EditOutside, Key, Message, Typed, ViKeys
 from refold.tui.model import Model
 from refold.tui.text_field import Mode, TextField
 from refold.tui.update import update
@@ -154,3 +155,13 @@ def test_no_keys_bring_the_cursor_out_of_the_text(text: str, keys: str) -> None:
     composer = insert(composer_of(f"|{text}"), keys)
 
     assert 0 <= composer.field.at <= len(composer.field.text)
+
+
+def test_asking_whether_vi_keys_are_on_changes_nothing() -> None:
+    posted = list[Message]()
+    questions = Questions(posted.append, lambda: 0.0)
+
+    states = [questions.vi(on) for on in (None, True, None, None, False, None)]
+
+    assert states == [False, True, True, True, False, False]
+    assert posted == [ViKeys(True), ViKeys(False)]

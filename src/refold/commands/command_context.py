@@ -51,7 +51,10 @@ class TerminalFeatures(Protocol):
         ...
 
     def use_vi_keys(self, on: bool | None) -> bool | None:
-        """Set or (None) toggle the vi keys. Returns None without a line editor."""
+        """Set the vi keys (None: leave them). Return whether they are on.
+
+        Returns None without a line editor.
+        """
         ...
 
     async def edit_text(self, text: str, name: str) -> str | None:

@@ -262,7 +262,7 @@ def _terminal() -> tuple[SlashCommand, ...]:
                 words=("--offline",), needs="terminal"),
         SlashCommand("theme", "pick the colours, or change them by name", f"[{'|'.join(THEME_NAMES)}] [save]",
                 words=THEME_NAMES, at_once=True, more="`save` makes it the default.", needs="terminal"),
-        SlashCommand("vi", "switch between vi and Emacs keys", "[on|off]", words=("on", "off"), needs="terminal"),
+        SlashCommand("vi", "show or change whether the input has vi keys", "[on|off]", words=("on", "off"), needs="terminal"),
     )  # fmt: skip
 
 

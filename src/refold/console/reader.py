@@ -106,7 +106,10 @@ class DialogReader(Protocol):
         ...
 
     def vi(self, on: bool | None = None) -> bool | None:
-        """Set or (None) toggle the vi keys. Returns None without a line editor."""
+        """Set the vi keys (None: leave them). Return whether they are on.
+
+        Returns None without a line editor.
+        """
         ...
 
 

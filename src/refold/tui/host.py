@@ -150,9 +150,10 @@ class Questions:
             self._post(Matched(number, query, ids))
 
     def vi(self, on: bool | None) -> bool:
-        """Switch the vi keys of the input on or off; None: toggle them."""
-        self._vi = not self._vi if on is None else on
-        self._post(ViKeys(self._vi))
+        """Switch the vi keys of the input; None: leave them. Return whether they are on."""
+        if on is not None:
+            self._vi = on
+            self._post(ViKeys(on))
         return self._vi
 
     def leave_draft(self, *, back: bool) -> None:

@@ -188,7 +188,8 @@ class PromptToolkitReader:
         return text
 
     def vi(self, on: bool | None = None) -> bool:
-        on = not self._is_vi if on is None else on
+        if on is None:
+            return self._is_vi
         app = self._editor.app
         app.editing_mode = EditingMode.VI if on else EditingMode.EMACS
         # In vi mode Esc is a key of its own, not the first half of Alt and another key.
