@@ -631,54 +631,15 @@ def test_a_question_left_open_is_asked_again_by_the_next_process(
     assert "Done." in rows
 
 
-def test_ctrl_c_redirects_with_words(evening: Callable[..., Evening]) -> None:
-    tonight = evening([WAIT], "Good.", "As you like.")
-
-    rows = press_ctrl_c(tonight, "y", "be short")
-
-    assert rows[-5:] == [
-        "stopped",
-        rows[-4],
-        "› be short",
-        "Good.",
-        rows[-1],
-    ]
-    assert tonight.events(Said, Stopped)[1:] == [
-        Stopped("interrupted"),
-        Said("be short", "person", "next"),
-    ]
-
-
-@pytest.mark.parametrize("answer", ["", Key.CTRL_C])
-def test_ctrl_c_and_nothing_more_stops(
-    evening: Callable[..., Evening], answer: str | Key
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_stops_the_turn_at_once_and_offers_another_instruction(
+    evening: Callable[..., Evening], times: int
 ) -> None:
     tonight = evening([WAIT])
 
-    rows = press_ctrl_c(tonight, "y", answer)
+    rows = press_ctrl_c(tonight, "y", times=times)
 
-    assert rows[-2] == "stopped"
-    assert tonight.events(Stopped) == [Stopped("interrupted")]
-
-
-def test_ctrl_c_and_esc_lets_it_go_on(evening: Callable[..., Evening]) -> None:
-    sleep = ("bash", '{"command": "echo begun; sleep 0.1; echo ended"}')
-    tonight = evening([sleep], "Done.")
-
-    rows = press_ctrl_c(tonight, "y", Key.ESC)
-
-    assert rows[-4:-1] == ["  └ begun", "    ended", "Done."]
-    assert tonight.events(Stopped) == []
-
-
-def test_ctrl_c_twice_stops_at_once_whatever_is_asked(
-    evening: Callable[..., Evening],
-) -> None:
-    tonight = evening([WAIT])
-
-    rows = press_ctrl_c(tonight, "y", NEVER, times=2)
-
-    assert rows[-2] == "stopped"
+    assert rows[-3:] == ["stopped", rows[-2], "Type what to do instead."]
     assert tonight.events(Stopped) == [Stopped("interrupted")]
 
 
@@ -867,11 +828,11 @@ def press_ctrl_c(
 
 def test_a_slow_answer_is_cut_where_ctrl_c_came(tmp_path: Path) -> None:
     tonight = Evening(tmp_path)
-    tonight.provider = Unhurried("word " * 500, "Short.", wait=0.001)
+    tonight.provider = Unhurried("word " * 500, wait=0.001)
 
     async def story() -> str:
         async with await tonight.session() as session:
-            work = Work(tonight.handle(session), tonight.paper, Typist("shorter"))
+            work = Work(tonight.handle(session), tonight.paper, Typist())
             await session.inbox.say("go")
             async with anyio.create_task_group() as group:
                 group.start_soon(work.through, session.go)
@@ -881,7 +842,7 @@ def test_a_slow_answer_is_cut_where_ctrl_c_came(tmp_path: Path) -> None:
                 await work.interrupt()
             return session.view.conversation.messages[-1].message.text
 
-    assert anyio.run(story) == "Short."
+    assert "word word" in anyio.run(story)
     assert tonight.out.getvalue().count("word") < 500
 
 

@@ -83,23 +83,22 @@ def test_no_order_of_a_model_or_a_tool_reaches_the_terminal(starts: Starts) -> N
 
 
 @pytest.mark.slow
-def test_ctrl_c_asks_what_to_do_instead(starts: Starts) -> None:
+def test_ctrl_c_stops_and_the_next_message_says_what_to_do_instead(starts: Starts) -> None:
     at = starts("slow", size=(20, 60))
     at.until("›")
     at.type("go" + ENTER)
     at.until("word word")
     at.type(CTRL_C)
-    at.until("instead ›")
+    at.until("Type what to do instead.\n\n›")
     at.type("be short" + ENTER)
     at.until("As you like.")
     at.until("$0.0002")
 
-    assert at.rows[at.rows.index("› be short") - 2].endswith(" s")
-    assert "instead ›" not in at.text
+    assert at.rows[at.rows.index("› be short") - 3].endswith(" s")
 
 
 @pytest.mark.slow
-def test_ctrl_c_twice_stops_streaming_and_commands(starts: Starts) -> None:
+def test_one_key_stops_streaming_and_commands(starts: Starts) -> None:
     for story in ("slow", "command"):
         at = starts(story)
         at.until("›")
@@ -109,11 +108,9 @@ def test_ctrl_c_twice_stops_streaming_and_commands(starts: Starts) -> None:
             at.until("running")
         else:
             at.until("word word")
-        at.type(CTRL_C)
-        at.until("instead ›")
-        at.type(CTRL_C)
+        at.type(CTRL_C if story == "slow" else ESC)
         at.until("stopped")
-        at.until(" s\n\n›")
+        at.until("instead.\n\n›")
         at.type("\x04")
 
         assert at.end() == 0
@@ -134,8 +131,6 @@ def test_words_typed_while_it_works_are_heard(starts: Starts) -> None:
     at.type("/quit" + ENTER)
     at.until("after this turn: /quit")
     at.type(ESC)
-    at.until("instead ›")
-    at.type(ENTER)
     at.until("stopped")
 
     assert at.end() == 0
@@ -152,11 +147,10 @@ def test_keys_typed_before_a_question_do_not_answer_it(
     at.type("go" + ENTER)
     at.until("word word")
     at.type("y")
-    at.until("› y")
-    at.type(ESC)
-    at.until("› 1 once")
+    at.until("a question waits: Enter sends your message first\n› y")
     at.type(CTRL_C)
     at.until("\nstopped at a question")
+    at.until_asked("› y")
 
     assert (tmp_path / "hello.py").read_text(encoding="utf-8") == HELLO
 
@@ -263,7 +257,7 @@ def test_ctrl_c_in_a_dumb_terminal_asks_too(starts: Starts, tmp_path: Path) -> N
     at.until("yes, once")
     at.until_there(tmp_path / "begun")
     at.type(CTRL_C)
-    at.until("instead >")
+    at.until("instead.\n\n>")
     at.type("be short\n")
     at.until("As you like.")
     at.until("$0.0002")
@@ -578,7 +572,7 @@ def test_the_settings_of_a_folder_are_shown_and_asked_about_once(
             at.until("stopped at a question")
         else:
             at.until("Written.")
-        at.until(" s\n\n›")
+        at.until_asked()
         at.type("\x04")
 
         assert at.end() == 0
@@ -712,8 +706,6 @@ def test_alt_enter_queues_words_for_after_the_turn(starts: Starts) -> None:
     at.until("after this turn: and then this")
     at.until("1 after this turn")
     at.type(ESC)
-    at.until("instead ›")
-    at.type(ENTER)
     at.until("Not sent yet: and then this. Your next message or Enter sends it.")
     at.until_asked()
     at.type(ENTER)
@@ -725,26 +717,62 @@ def test_alt_enter_queues_words_for_after_the_turn(starts: Starts) -> None:
 
 
 @pytest.mark.slow
-def test_esc_alone_takes_back_what_was_typed_while_it_works(starts: Starts) -> None:
+@pytest.mark.parametrize("key", [ESC, ESC + ESC, CTRL_C])
+def test_a_stop_keeps_the_draft_for_the_next_prompt(starts: Starts, key: str) -> None:
     at = starts("command")
     at.until("›")
     at.type("go" + ENTER)
     at.answer("y")
     at.until("running")
-    at.type("never mind")
-    at.until("› never mind")
-    at.type(ESC)
-    at.until_gone("never mind")
-    at.until("running")
-    at.type(CTRL_C)
-    at.until("instead ›")
-    at.type(ENTER)
-    at.until("stopped")
+    at.type("be bri")
+    at.until("› be bri")
+    at.type(key)
+    at.until("instead.\n\n› be bri")
+    at.type("ef" + ENTER)
+    at.until("As you like.")
     at.until_asked()
     at.type("\x04")
 
     assert at.end() == 0
-    assert "never mind" not in at.text
+    assert at.rows.count("› be brief") == 1
+
+
+@pytest.mark.slow
+def test_output_status_and_questions_appear_above_a_draft(
+    starts: Starts, tmp_path: Path
+) -> None:
+    at = starts("late")
+    at.until("›")
+    at.type("go" + ENTER)
+    at.until("word word")
+    at.type("please be")
+    at.until("Esc: stop\n› please be")
+    written = at.text.count("word")
+    at.until("a question waits: Enter sends your message first\n› please be")
+    assert at.text.count("word") > written
+    assert "? Edit hello.py?" in at.text
+    at.type(" quick" + ENTER)
+    at.answer("y")
+    at.until("Well.")
+    at.until_asked()
+    at.type("\x04")
+
+    assert at.end() == 0
+    assert "hello" in (tmp_path / "hello.py").read_text(encoding="utf-8")
+    assert at.text.count("please be quick") == 1
+
+
+@pytest.mark.slow
+def test_a_draft_is_at_the_prompt_when_the_turn_has_ended(starts: Starts) -> None:
+    at = starts("busy")
+    at.until("›")
+    at.type("go" + ENTER)
+    at.answer("y")
+    at.type("and the")
+    at.until("There: one, two.")
+    at.until_asked("› and the")
+    at.type(" rest" + ENTER)
+    at.until("› and the rest\n")
 
 
 @pytest.mark.slow

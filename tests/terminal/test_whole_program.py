@@ -258,7 +258,7 @@ def test_ctrl_c_sends_the_work_another_way(person: Person) -> None:
     at.type("tidy up" + ENTER)
     at.until("I rewrite all")
     at.type(CTRL_C)
-    at.until("instead ›")
+    at.until("instead.\n\n›")
     at.type("only the hello file" + ENTER)
     at.until("Only hello.py, then.")
     at.until_asked()
@@ -274,6 +274,7 @@ def test_ctrl_c_sends_the_work_another_way(person: Person) -> None:
     assert rows[rows.index("stopped") :] == [
         "stopped",
         "SECONDS",
+        "Type what to do instead.",
         "",
         "› only the hello file",
         "",

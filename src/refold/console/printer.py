@@ -1,14 +1,16 @@
 """Writes to the terminal: lines that stay, and a status that is erased.
 
 Append-only: a printed line is never changed. The status has one row, or several if the cursor can
-move up; it is drawn only at the start of a line and erased before anything else is printed. Callers
-escape the text first.
+move up; it is drawn only at the start of a line and erased before anything else is printed. A line
+editor may stand below: everything is printed above it, a row at a time. Callers escape the text
+first.
 """
 
 import re
 import sys
-from collections.abc import Iterable, Mapping
-from typing import TextIO
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from typing import Protocol, TextIO
 
 from refold.console.ascii_fallback import MAX_CUT_CELLS, is_all_of_unicode, spell
 from refold.console.capabilities import TerminalCapabilities, detect_capabilities
@@ -19,6 +21,14 @@ _FIRST_COLUMN = re.compile(r"(?:\* | ) *\S+(?: \S+)*  +")  # of a list
 _FAR_IN = 16  # cells: text that starts there is a second column
 
 
+class EditorBelow(Protocol):
+    """A line editor below the output. It draws the status, too."""
+
+    def erase(self) -> None: ...
+    def draw(self) -> None: ...
+    def show_status(self, rows: tuple[Line, ...]) -> None: ...
+
+
 class Printer:
     def __init__(self, out: TextIO, look: TerminalCapabilities) -> None:
         self.look = look
@@ -27,6 +37,8 @@ class Printer:
         self.written = 0  # how often a status was replaced by lasting text
         self._status = tuple[str, ...]()  # its rows,
         self._drawn = tuple[int, ...]()  # and the cells of each
+        self._editor: EditorBelow | None = None
+        self._begun = list[Piece]()  # a row that has to be complete before it is printed
 
     @property
     def room(self) -> int:
@@ -53,6 +65,9 @@ class Printer:
     def pieces(self, pieces: Iterable[Piece]) -> None:
         """Print text that continues where the last one ended."""
         whole = join_pieces(pieces)
+        if self._editor is not None:
+            whole, self._begun = _split_last_row([*self._begun, *whole])
+            self._at_start = self._at_start and not self._begun
         if text := "".join(text for _, text in whole):
             self._write("".join(self.look.paint(*piece) for piece in whole), text)
 
@@ -77,8 +92,23 @@ class Printer:
 
     def fresh(self) -> None:
         """Move to the start of a line."""
-        if not self._at_start:
+        if self._begun:
+            self.pieces((("plain", "\n"),))
+        elif not self._at_start:
             self._write("\n", "\n")
+
+    @contextmanager
+    def above(self, editor: EditorBelow) -> Generator[None]:
+        """Print above this editor, which is open until the block ends."""
+        self.fresh()
+        self.no_status()
+        self._editor = editor
+        try:
+            yield
+        finally:
+            self._editor = None
+            begun, self._begun = self._begun, []
+            self.pieces(begun)
 
     def gap(self) -> None:
         """Leave one empty line, not two."""
@@ -100,6 +130,9 @@ class Printer:
 
         If the cursor cannot move up, or the screen is low, only the last rows are shown.
         """
+        if self._editor is not None:
+            self._editor.show_status(rows[-self.status_room :])
+            return
         if not self.look.moves or not self._at_start:
             return
         drawn = [self._fit(row) for row in rows[-self.status_room :]]
@@ -146,6 +179,8 @@ class Printer:
         return bool(self._status)
 
     def no_status(self) -> None:
+        if self._editor is not None:
+            self._editor.show_status(())
         if self._status:
             back = self._back()
             self._status, self._drawn = (), ()
@@ -174,10 +209,15 @@ class Printer:
 
     def _write(self, painted: str, bare: str) -> None:
         self.written += 1
-        self.no_status()
+        if self._editor is None:
+            self.no_status()
+        else:
+            self._editor.erase()
         self._send(painted)
         self._after_gap = bare.endswith("\n\n") or (bare == "\n" and self._at_start)
-        self._at_start = bare.endswith("\n")
+        self._at_start = bare.endswith("\n") and not self._begun
+        if self._editor is not None:
+            self._editor.draw()
 
     def _send(self, text: str) -> None:
         try:
@@ -185,6 +225,18 @@ class Printer:
             self._out.flush()
         except OSError:  # the terminal is gone; the session need not end for that
             return
+
+
+def _split_last_row(pieces: list[Piece]) -> tuple[list[Piece], list[Piece]]:
+    """Return the pieces of complete rows, and those of the row that is not complete."""
+    for index in range(len(pieces) - 1, -1, -1):
+        style, text = pieces[index]
+        complete, end, rest = text.rpartition("\n")
+        if end:
+            begun: list[Piece] = [(style, rest)] if rest else []
+            last: Piece = (style, complete + end)
+            return [*pieces[:index], last], [*begun, *pieces[index + 1 :]]
+    return [], pieces
 
 
 def _indent(text: str, room: int) -> int:

@@ -90,6 +90,10 @@ class PromptLoop:
         here, beside = self.terminal, beside or no_listener
 
         async def converse() -> None:
+            with self._reader.quiet():  # keys between prompts are read, and not echoed
+                await live()
+
+        async def live() -> None:
             await greet(here.session, here.printer)
             async with anyio.create_task_group() as group:
                 if here.socket is not None:

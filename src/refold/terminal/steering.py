@@ -1,4 +1,4 @@
-"""What the user types while the session works: messages, commands, and what to do instead.
+"""What the user types while the session works: messages and commands.
 
 `work` decides when the keyboard is read.
 """
@@ -9,14 +9,13 @@ from typing import Protocol
 from refold.client.session import Session
 from refold.console.clipboard import with_images
 from refold.console.printer import Printer
-from refold.console.reader import Key, QueuedMessage, TerminalReader
+from refold.console.reader import CTRL_C, Key, QueuedMessage, TerminalReader
 from refold.views.escape import visible
 from refold.views.question_keys import WAITING_NOTICE, DraftMessage
 from refold.views.styled import Line
 
-_STOP_HINT = "type a new instruction · Enter to stop · {esc} to dismiss\n"
-_STEER_HINT = "Enter: send at the next step · Alt+Enter: after this turn · Esc: discard\n"
-_STEER_PLAIN = "sent at the next step · Esc and Enter: discard\n"
+_STEER_HINT = "Enter: send at the next step · Alt+Enter: after this turn · Esc: stop\n"
+_STEER_PLAIN = "sent at the next step · Esc and Enter: stop\n"
 _WAITS_HINT = f"{WAITING_NOTICE}: Enter sends your message first\n"
 _ALT_ENTER = ("\x1b\r", "\x1b\n")  # Alt+Enter at the end of text that came in one piece
 
@@ -48,7 +47,7 @@ class NoCommands:
 class Steering:
     """`delayed` are the commands that have to wait until the turn is over.
 
-    `obeyed` is called after one that ran at once. `question_waits`: for the end of the input.
+    `question_waits` says whether a question waits for the end of the input.
     """
 
     def __init__(
@@ -57,39 +56,36 @@ class Steering:
         printer: Printer,
         reader: TerminalReader,
         commands: Commands,
-        obeyed: Callable[[], None],
         question_waits: Callable[[], bool] = lambda: False,
     ) -> None:
         self._question_waits = question_waits
         self._session, self._printer, self._reader = session, printer, reader
-        self._commands, self._obeyed = commands, obeyed
+        self._commands = commands
+        self._withdrawn = ""  # a queued message that is edited next
         self.delayed: list[str] = []
 
-    async def redirect(self) -> bool:
-        """Ask what to do instead. Return False if the person lets the turn continue."""
-        turn = self._session.view.turn
-        if not turn.seq or turn.stopped:
-            return True
-        match await self._reader.brief(self._instead()):
-            case Key.ESC:
-                return False
-            case str(words) if words.strip():
-                await self._session.interrupt(words)
-            case _:
-                await self._session.interrupt()
-        return True
+    async def read(self) -> str | DraftMessage:
+        """Return a key, or a message or command that was written below the output."""
+        withdrawn, self._withdrawn = self._withdrawn, ""
+        typed = withdrawn or await self._reader.next_line()
+        return await self.finish(typed) if typed[:1].isprintable() else typed
 
-    async def hear(self, typed: str) -> None:
-        """Take a message for this turn or after it, or a command."""
-        result: str | QueuedMessage | Key = typed.rstrip("\r\n")
+    async def finish(self, typed: str) -> str | DraftMessage:
+        """Let the user finish a line that began so. Returns `CTRL_C` for a stop."""
         if typed.endswith(_ALT_ENTER):
-            result = QueuedMessage(typed[:-2])
-        elif result == typed or "\n" in typed[:-1]:  # an unfinished line, or more than one
-            result = await self._reader.aside(self._steer, typed.rstrip("\r\n"))
-        if isinstance(result, Key):
-            return
-        later = isinstance(result, QueuedMessage)
-        await self.send(DraftMessage(result.words if later else result, later))
+            return DraftMessage(typed[:-2], later=True)
+        words = typed.rstrip("\r\n")
+        if words != typed and "\n" not in typed[:-1]:  # a complete line
+            return DraftMessage(words)
+        match await self._reader.aside(self._steer, words):
+            case QueuedMessage(words):
+                return DraftMessage(words, later=True)
+            case str(words):
+                return DraftMessage(words)
+            case Key.ESC | Key.CTRL_C:
+                return CTRL_C
+            case _:
+                return DraftMessage("")
 
     async def send(self, draft: DraftMessage) -> None:
         """Send a message, or run a command."""
@@ -111,11 +107,7 @@ class Steering:
         await self._session.withdraw_message(newest.seq)
         words = newest.said.typed or newest.said.text
         self._printer.say(f"withdrawn: {visible(words)}", "dim")
-        await self.hear(words.rstrip("\r\n"))
-
-    def _instead(self) -> Line:
-        esc = "Esc" if self._reader.lively else "Esc and Enter"
-        return (("dim", _STOP_HINT.format(esc=esc)), ("warn", "instead › "))
+        self._withdrawn = words.rstrip("\r\n")
 
     def _steer(self) -> Line:
         hint = _STEER_HINT if self._reader.lively else _STEER_PLAIN
@@ -132,4 +124,3 @@ class Steering:
         if self._reader.lively:  # what was typed has been erased
             self._printer.say(f"{self._printer.look.sign('prompt')} {shown}", "dim")
         await self._commands.run(typed)
-        self._obeyed()

@@ -1,14 +1,13 @@
 """While the session works: prints what happens, asks questions, reads keys.
 
 Only one part uses the terminal at a time: while a question is open, output is held until it is
-answered, and the work continues. Ctrl+C asks what to do instead, and a second one stops the turn;
-another key opens a line for a message to the running turn, or for after it.
+answered, and the work continues. Esc and Ctrl+C stop the turn at once. Another key opens a line for
+a message to the running turn, or for after it; output is printed above that line.
 """
 
-import math
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 
 import anyio
 from anyio.lowlevel import checkpoint_if_cancelled
@@ -25,8 +24,8 @@ from refold.terminal.screen.status_line import PlainProgress
 from refold.terminal.screen.transcript import TranscriptPrinter
 from refold.terminal.steering import Commands, NoCommands, Steering
 from refold.views.notices import notification
+from refold.views.question_keys import DraftMessage
 
-TWICE_SECONDS = 2.0  # seconds in which a second Ctrl+C stops the turn
 _TICK_SECONDS = 0.1
 # Keys that stand for commands, as terminals send them.
 _WORK_COMMANDS = {
@@ -35,6 +34,7 @@ _WORK_COMMANDS = {
     "\x14": SHORTCUTS[Key.CTRL_T],
 }
 _UP_KEYS = ("\x1b[A", "\x1bOA")
+_STOP_KEYS = ("\x1b", CTRL_C)
 _JUDGING_SECONDS = 0.3  # seconds for which a question waits for others of the same response
 
 
@@ -61,19 +61,18 @@ class Work:
         )
         self._transcript.usage = session.settings.terminal.show_tokens
         self._transcript.hint = reader.hears
-        self._lock = PromptLock(reader.next_line)
         self._steering = Steering(
             session,
             printer,
             reader,
             commands or NoCommands(),
-            self._lock.clear_interrupt,  # the Ctrl+C was for the command
             lambda: self._asker.waiting() is not None,
         )
+        self._lock = PromptLock(self._steering.read if reader.lively else reader.next_line)
         self._asker = Asker(session, printer, reader, self._steering.send)
         self.under_way, self._over = False, anyio.Event()
         self._bell = Bell(anyio.current_time, session.settings.notify_seconds)
-        self._pressed_at, self._hears = -math.inf, False
+        self._hears, self._stopping = False, anyio.Event()
         self._compaction = anyio.CancelScope()
         self._cursor = PrintCursor()
         self._notices = list[str]()
@@ -113,6 +112,7 @@ class Work:
                     group.start_soon(self._tick)
                     group.start_soon(self._ask)
                     group.start_soon(self._listen)
+                    group.start_soon(self._stop)
                     group.start_soon(self._notify)
                     failure = await self._go(start)
                     group.cancel_scope.cancel()
@@ -126,15 +126,11 @@ class Work:
         return failure
 
     async def interrupt(self) -> None:
-        """Ctrl+C came as a signal: ask what to do instead, or, if pressed twice, stop."""
-        now = anyio.current_time()
-        twice = now - self._pressed_at < TWICE_SECONDS
-        self._pressed_at = now
+        """Ctrl+C came as a signal: stop the turn, or leave the question that is open."""
         if self._lock.asking and self._reader.interrupt():
             return
-        if not (twice and await self._session.interrupt()):
-            self._printer.note_interrupt()
-            self._lock.want()
+        self._printer.note_interrupt()
+        self._stopping.set()
 
     async def end(self, reason: str) -> None:
         """Stop the turn for good, and wait until it has stopped.
@@ -165,9 +161,11 @@ class Work:
                     await self._cursor.more()
                 continue
             await self._cursor.wait_for(view.seq)
-            async with self._lock.printing:  # the user may be typing
+            async with self._lock.printing:  # a question or a command may be open
                 if self._session.idle and not self._hears:
                     return None
+            while self._hears:
+                await self._cursor.more()
 
     async def _show(self, watch: Subscription) -> None:
         async for frame in watch.merge_frames():
@@ -215,43 +213,42 @@ class Work:
     async def _listen(self) -> None:
         while True:
             typed = await self._lock.next_line()
-            if self._lock.is_wanted or typed == "\x1b":
-                await self._wait_for_turn()
-                async with self._take_floor():
-                    self._lock.clear_interrupt()  # a Ctrl+C from here on is a new one
-                    await self._redirect()
-            elif typed == CTRL_C:
-                await self.interrupt()
-            elif typed in _UP_KEYS:
-                async with self._take_floor():
-                    await self._steering.edit_queued()
-            elif command := _WORK_COMMANDS.get(typed):
-                async with self._take_floor():
-                    self._bell.note_key()
-                    await self._steering.command(command)
-            elif not typed:  # the terminal is gone
+            if not typed:  # the terminal is gone
                 await anyio.sleep_forever()
-            elif typed[0].isprintable():
-                self._hears = True  # the work is not over before this is done
+            self._hears = True  # the work is not over before this is done
+            self._bell.note_key()
+            if typed in _STOP_KEYS:
+                self._stopping.set()
+            else:
                 async with self._take_floor():
-                    self._bell.note_key()
-                    await self._steering.hear(typed)
-                self._hears = False
+                    await self._hear(typed)
+            self._hears = False
+            self._cursor.tell()
 
-    async def _wait_for_turn(self) -> None:
-        """Wait for a compaction, or a turn that has begun and is not stopped."""
-        while not self._session.compacting:
-            turn = self._session.view.turn
-            if turn.seq and not turn.stopped:
-                return
-            await self._cursor.more()
+    async def _hear(self, typed: str | DraftMessage) -> None:
+        if isinstance(typed, str) and typed[0].isprintable():
+            typed = await self._steering.finish(typed)
+        if isinstance(typed, DraftMessage):
+            await self._steering.send(typed)
+        elif typed in _STOP_KEYS:
+            self._stopping.set()
+        elif typed in _UP_KEYS:
+            await self._steering.edit_queued()
+        elif command := _WORK_COMMANDS.get(typed):
+            await self._steering.command(command)
 
-    async def _redirect(self) -> None:
-        self._bell.note_key()
-        if self._only_compacts:
-            self._compaction.cancel()
-        elif not await self._steering.redirect():
-            self._pressed_at = -math.inf  # the next Ctrl+C asks again
+    async def _stop(self) -> None:
+        """Stop turns and compactions when asked to, also one that was only ordered."""
+        while True:
+            await self._stopping.wait()
+            self._stopping = anyio.Event()
+            while not (self._session.compacting or self._session.view.turn.seq):
+                await self._cursor.more()
+            if self._only_compacts:
+                self._compaction.cancel()
+            elif not self._session.view.turn.stopped:
+                with self._reporting():
+                    await self._session.interrupt()
 
     @property
     def _only_compacts(self) -> bool:
@@ -270,10 +267,15 @@ class Work:
         """Take the terminal for a question, with the status erased."""
         async with self._lock.take():
             self._printer.no_status()
-            try:
+            with self._reporting():
                 yield
-            except RefoldError as error:  # the answer could not be written to the disk
-                self._printer.line(sentence(error))
+
+    @contextmanager
+    def _reporting(self) -> Generator[None]:
+        try:
+            yield
+        except RefoldError as error:  # an order could not be written to the disk
+            self._printer.line(sentence(error))
 
     async def _notify(self) -> None:
         """Notify the person when the model asks for it."""
@@ -300,13 +302,12 @@ class PromptLock:
     """Held while a task prints or asks. `keyboard` returns keys while no question is
     open."""
 
-    def __init__(self, keyboard: Callable[[], Awaitable[str]]) -> None:
+    def __init__(self, keyboard: Callable[[], Awaitable[str | DraftMessage]]) -> None:
         self.printing = anyio.Lock()
         self.asking = False
         self._typed = keyboard
         self._keyboard = anyio.Lock()
         self._listening: anyio.CancelScope | None = None
-        self._wish = anyio.Event()
 
     @asynccontextmanager
     async def take(self) -> AsyncGenerator[None]:
@@ -320,28 +321,15 @@ class PromptLock:
             finally:
                 self.asking = False
 
-    @property
-    def is_wanted(self) -> bool:
-        """Whether Ctrl+C was pressed and not handled yet."""
-        return self._wish.is_set()
-
-    def want(self) -> None:
-        self._wish.set()
-        self._stop_listening()
-
-    def clear_interrupt(self) -> None:
-        self._wish = anyio.Event()
-
-    async def next_line(self) -> str:
-        """Return what is typed while no question is open, or "" if Ctrl+C was pressed."""
-        while not self.is_wanted:
+    async def next_line(self) -> str | DraftMessage:
+        """Return what is typed while no question is open."""
+        while True:
             async with self._keyboard:
-                if self.asking or self.is_wanted:  # since before the keyboard was free
+                if self.asking:  # since before the keyboard was free
                     continue
                 with anyio.CancelScope() as self._listening:
                     await checkpoint_if_cancelled()  # a line may be there already
                     return await self._typed()
-        return ""
 
     def _stop_listening(self) -> None:
         if self._listening is not None:

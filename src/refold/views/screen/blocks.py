@@ -184,4 +184,6 @@ def interactive_turn_rows(block: TurnEndBlock, *, usage: bool = True) -> list[Li
     rows = turn_rows(block, usage=usage)
     if block.outcome == "failed" and not block.unheard:
         rows.append(line("Enter tries again", "dim"))
+    if block.outcome == "interrupted" and not block.unheard:
+        rows.append(line("Type what to do instead.", "dim"))
     return rows

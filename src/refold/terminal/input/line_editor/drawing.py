@@ -16,7 +16,11 @@ from prompt_toolkit.styles import Style as Styles
 
 from refold.console import colours
 from refold.console.capabilities import TerminalCapabilities
+from refold.console.printer import Printer
+from refold.views.styled import Line, Piece
+from refold.views.wrap import truncate
 
+_ROW_END: Piece = ("plain", "\n")
 ESC_ALONE = 0.1  # seconds after which Esc is a key of its own
 _ANSI_COLORS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "gray")
 _STYLE_MARKS = {
@@ -131,3 +135,28 @@ def _more_rows(app: Application[Any]) -> int:
     columns = max(app.output.get_size().columns, 1)
     # A full row wraps to the next only with one more character.
     return sum(max(wide - 1, 0) // columns for wide in (*above, cursor.x))
+
+
+# A draft below the output: what is printed pushes it down, and the status is drawn with it.
+class DraftEditor:
+    """Implements `EditorBelow` for `app`. `status` are the rows above the prompt."""
+
+    def __init__(self, app: Application[Any], printer: Printer) -> None:
+        self._app, self._printer = app, printer
+        self.status: Line = ()
+
+    def erase(self) -> None:
+        if self._app.is_running:
+            self._app.renderer.erase()
+
+    def draw(self) -> None:
+        if self._app.is_running:
+            self._app._redraw()  # pyright: ignore[reportPrivateUsage]  # `invalidate` is late
+
+    def show_status(self, rows: tuple[Line, ...]) -> None:
+        room = self._printer.room
+        drawn = (piece for row in rows if row for piece in (*truncate(row, room), _ROW_END))
+        status: Line = tuple(drawn)
+        if status != self.status:
+            self.status = status
+            self._app.invalidate()

@@ -35,7 +35,7 @@ class KeyActions(Struct, frozen=True):
 
     `ahead` returns whether text was typed before the prompt was shown. `shortcut` keeps the
     text typed until then, and returns False where shortcuts are off. `image` pastes an
-    image.
+    image. `stopped` returns whether Esc has stopped the work just now.
     """
 
     cycle: Callable[[], None]
@@ -43,6 +43,7 @@ class KeyActions(Struct, frozen=True):
     ahead: Callable[[], bool]
     shortcut: Callable[[str], bool] = lambda _: False
     image: Callable[[KeyPressEvent], None] | None = None
+    stopped: Callable[[], bool] = lambda: False
 
 
 def editing(pasted: Pasted, doing: KeyActions) -> KeyBindings:
@@ -67,7 +68,12 @@ def editing(pasted: Pasted, doing: KeyActions) -> KeyBindings:
     _leaving_words(keys)
     _shortcuts(keys, doing.shortcut)
     _after_escape(keys)
+    keys.add("escape", filter=Condition(doing.stopped), eager=True)(_ignore)
     return keys
+
+
+def _ignore(event: KeyPressEvent) -> None:
+    """Do nothing: whoever stops the work presses Esc more than once."""
 
 
 def _ending(keys: KeyBindings, ahead: Callable[[], bool]) -> None:
@@ -233,6 +239,11 @@ def sending() -> KeyBindings:
     """Bind Enter to send, Alt+Enter (Esc and Enter to a terminal) to queue."""
     keys = KeyBindings()
     add_leaving(keys)
+    written = Condition(lambda: bool(get_app().current_buffer.text))
+
+    @keys.add("c-d", filter=written)
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.delete()
 
     @keys.add("escape", "enter")
     def _(event: KeyPressEvent) -> None:

@@ -4,8 +4,10 @@ Bracketed paste is on then too; otherwise each pasted line would be sent by itse
 or closes in the middle of a paste, the part that was read is handed to the next reader.
 """
 
+import math
 import os
 import select
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
@@ -25,6 +27,8 @@ from refold.terminal.input.line_editor.pastes import Pasted
 from refold.values.text import clean
 
 _AT_ONCE = 65_536  # bytes
+_ESC = "\x1b"
+_ESC_AGAIN_SECONDS = 1.0
 _MARKED, _BARE = "\x1b[?2004h", "\x1b[?2004l"
 START, _END = "\x1b[200~", "\x1b[201~"
 BY_HAND = 2  # characters of a mark that a person may have typed: Esc, or Alt and [
@@ -118,17 +122,28 @@ class Keyboard:
         self._reader = _Reader(input_.fileno(), encoding=input_.stdin.encoding)
         input_.vt100_parser, input_.stdin_reader = self.parser, self._reader
         self._quiet = False
+        self._escaped_at = -math.inf
 
     @contextmanager
     def quiet(self) -> Generator[None]:
+        """Echo nothing between prompts; `quiet` may be within another one."""
+        before = self._quiet
         with cbreak_mode(self._input.fileno()):
             self._quiet = True
             self.marking_pastes()
             try:
                 yield
             finally:
-                self._quiet = False
-                self._printer.ring(_BARE)
+                self._quiet = before
+                if not before:
+                    self._printer.ring(_BARE)
+
+    def note_escape(self) -> None:
+        self._escaped_at = time.monotonic()
+
+    def is_after_escape(self) -> bool:
+        """Whether Esc has stopped something just now: another Esc is the same wish."""
+        return time.monotonic() - self._escaped_at < _ESC_AGAIN_SECONDS
 
     def marking_pastes(self) -> None:
         """Turn bracketed paste on again: a prompt turns it off when it closes."""
@@ -153,6 +168,8 @@ class Keyboard:
         come = self.parser.take_unfinished_paste()
         while True:
             before, paste = await self._come(come)
+            if before.endswith(_ESC):
+                self.note_escape()
             if CTRL_C in before:  # as in any terminal, what was typed with it is gone
                 return CTRL_C
             if paste is None:

@@ -33,12 +33,14 @@ from prompt_toolkit.layout.processors import TabsProcessor
 from refold.commands.completion import Complete, names_a_file
 from refold.console.editor import edit_text
 from refold.console.history import Suggested, history
+from refold.console.keys import canonical_mode
 from refold.console.letter_keys import stay_between_letters
 from refold.console.printer import Printer
 from refold.console.reader import CTRL_C, Key, PromptKeys, QueuedMessage
 from refold.terminal.input.line_editor.choosing import Answered, QuestionPrompt
 from refold.terminal.input.line_editor.drawing import (
     ESC_ALONE,
+    DraftEditor,
     colouring,
     drawing,
     taking_all_back,
@@ -93,8 +95,8 @@ class PromptToolkitReader:
         self._pasted = Pasted()
         self._asking: anyio.CancelScope | None = None
         self._began = 0.0
-        self._draft, self._shortcuts = "", False  # what was typed before a shortcut
-        self._unsent = ""  # a draft that was typed at a question and not sent
+        self._shortcuts = False
+        self._unsent = ""  # a draft, while no prompt has it
         self._drafts = dict[str, str]()  # of sessions that were left
         self._pace = TypingPace(time.monotonic)  # at choices
         self._keyboard = Keyboard(self._input, printer, self._pasted)
@@ -104,8 +106,7 @@ class PromptToolkitReader:
 
     async def words(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
         self._began, self._keyboard.parser.fed = time.monotonic(), 0
-        begun = text or f"{self._draft}{self._take_unsent()}"
-        self._draft, self._shortcuts = self._draft if text else "", not text
+        begun, self._shortcuts = text or self._take_unsent(), not text
         self._editor.reserve_space_for_menu = max(
             min(_MENU_ROWS, self._printer.status_room), 6
         )
@@ -125,7 +126,18 @@ class PromptToolkitReader:
     async def aside(
         self, prompt: Callable[[], Line], text: str = ""
     ) -> str | QueuedMessage | Key:
-        answer = await self._short_line(prompt, text, sending())
+        editor = DraftEditor(self._short.app, self._printer)
+        answer: _Answer = Key.CTRL_C
+        with self._printer.above(editor):
+            try:
+                answer = await self._short_line(
+                    lambda: (*editor.status, *prompt()), text, sending()
+                )
+            finally:
+                if isinstance(answer, Key):
+                    self._unsent = self._short.default_buffer.text
+        if answer is Key.ESC:
+            self._keyboard.note_escape()
         return answer if isinstance(answer, QueuedMessage) else _now(answer)
 
     async def choose(self, menu: Menu, prompt: Line = ()) -> str | DraftMessage | Key:
@@ -159,7 +171,8 @@ class PromptToolkitReader:
         )
 
     async def edit(self, text: str, command: tuple[str, ...], name: str) -> str:
-        return await edit_text(text, command, name)
+        with canonical_mode(self._input.fileno()):
+            return await edit_text(text, command, name)
 
     async def pick(
         self,
@@ -181,7 +194,8 @@ class PromptToolkitReader:
     async def next_line(self) -> str:
         if self._is_interrupted_ahead():
             return CTRL_C
-        return self._take_unsent() or await self._keyboard.next_line()
+        # Without its ends a draft is no complete line, which would be sent.
+        return self._take_unsent().strip() or await self._keyboard.next_line()
 
     def _take_unsent(self) -> str:
         text, self._unsent = self._unsent, ""
@@ -208,15 +222,15 @@ class PromptToolkitReader:
         if self._asking is None or not app.is_running or self._elsewhere.away:
             return False
         buffer = self._editor.default_buffer
-        if not self._keep_draft(buffer.text):
+        if not self._keep_draft(buffer.text):  # the draft is edited while work is shown
             return False
         app.erase_when_done = True
         app.exit(result=Key.ASIDE)
         return True
 
     def switch_draft(self, left: str, to: str) -> None:
-        self._drafts[left] = f"{self._draft}{self._take_unsent()}"
-        self._draft = self._drafts.pop(to, "")
+        self._drafts[left] = self._take_unsent()
+        self._unsent = self._drafts.pop(to, "")
 
     def redraw(self) -> None:
         if self._asking is not None:
@@ -235,6 +249,7 @@ class PromptToolkitReader:
             self._ahead,
             self._keep_draft,
             self._image,
+            self._keyboard.is_after_escape,
         )
         session = PromptSession[_Answer](
             history=history(self._history, self._pasted.whole, self._masked),
@@ -298,7 +313,7 @@ class PromptToolkitReader:
     def _keep_draft(self, text: str) -> bool:
         """Keep the text when a shortcut is pressed; return False if it has no effect."""
         if self._shortcuts:
-            self._draft = text
+            self._unsent = text
         return self._shortcuts
 
     def _names_something(self) -> bool:
