@@ -167,7 +167,15 @@ def test_esc_stops_the_turn_and_with_nothing_to_stop_twice_rewinds() -> None:
     assert after(idle(), Key("esc", 50.0), Key("esc", 55.0))[1] == []
 
 
-def test_ctrl_c_empties_the_input_then_stops_and_twice_leaves() -> None:
+@pytest.mark.parametrize("key", ["esc", "ctrl+c"])
+def test_a_stop_keeps_the_draft(key: str) -> None:
+    stopped, commands = after(working(), Typed("draft"), Key(key, 50.0))
+
+    assert commands == [Send(Interrupt())]
+    assert stopped.composer.field.text == "draft"
+
+
+def test_ctrl_c_stops_or_empties_the_input_and_twice_leaves() -> None:
     emptied, done = after(idle(), Typed("draft"), Key("ctrl+c", 50.0))
 
     assert (emptied.composer.field.text, done) == ("", [])

@@ -25,7 +25,7 @@ _KEY_LINES = (
     ("message, Enter", "while it works: sent at the next step"),
     ("Alt+Enter", "while it works: sent after this turn"),
     ("↑", "while it works: edit the newest message that waits"),
-    ("Ctrl+C, Esc", "while it works: redirect or stop"),
+    ("Ctrl+C, Esc", "while it works: stop at once"),
     ("@path", "Tab completes file names"),
     ("!command", "run a shell command yourself"),
     ("#text", "save a note"),

@@ -39,7 +39,7 @@ from refold.place.spawn import RunningCommand, SpawnRequest, close, confine_thre
 from refold.process_groups import lives, signal_group
 from refold.values.display import HostAttempt
 
-_GRACE_SECONDS = 0.5  # between SIGTERM and SIGKILL
+_GRACE_SECONDS = 0.15  # between SIGTERM and SIGKILL
 _LAST_WORDS = 0.2  # seconds for remaining processes to print after bash has ended
 _LOOK_AGAIN = 0.005  # seconds between two checks of processes that are not our children
 _GLANCE_AGAIN = 0.03  # seconds between two checks of the number of threads

@@ -68,7 +68,7 @@ class Steering:
         """Return a key, or a message or command that was written below the output."""
         withdrawn, self._withdrawn = self._withdrawn, ""
         typed = withdrawn or await self._reader.next_line()
-        return await self.finish(typed) if typed[:1].isprintable() else typed
+        return await self.finish(typed) if typed and typed[0].isprintable() else typed
 
     async def finish(self, typed: str) -> str | DraftMessage:
         """Let the user finish a line that began so. Returns `CTRL_C` for a stop."""

@@ -41,7 +41,7 @@ _KEY_LIST: tuple[tuple[str, str], ...] = (
     ("Ctrl+J", "a new line; Shift+Enter too, where the terminal tells it from Enter"),
     ("↑", "earlier inputs; while it works: edit the message that waits"),
     ("Esc", "stop the turn; twice with nothing to stop: rewind"),
-    ("Ctrl+C", "empty the input, stop the turn, or twice: leave"),
+    ("Ctrl+C", "stop the turn, else empty the input, or twice: leave"),
     ("Shift+Tab", "the next permission mode"),
     ("Ctrl+P", "everything: commands, sessions, models, agents, files"),
     ("/ @ ! #", "a command, a file, a shell command, a note"),

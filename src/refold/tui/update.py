@@ -333,19 +333,28 @@ def _action(model: Model, action: str, now: float) -> Updated:
 
 
 def _ctrl_c(model: Model, now: float) -> Updated:
-    """Ctrl+C: empty the input, stop the turn, or, pressed twice, leave."""
+    """Ctrl+C: stop the turn; with nothing to stop, empty the input, or, twice, leave."""
+    if _can_stop(model):
+        return _stop(model)
     twice = now - model.interrupted_at < TWICE_SECONDS
     model = replace(model, interrupted_at=now)
     if model.composer.field.text:
         composer = inputs.remember_input(model.composer, model.composer.field.whole)
         model = replace(model, composer=inputs.to_empty(composer), interrupted_at=-math.inf)
         return replace(model, hint="Cleared. ↑ restores it."), ()
-    if model.screen.view.turn.seq and not (twice and model.screen.view.turn.stopped):
-        hint = "Stopping the turn. Ctrl+C again leaves."
-        return replace(model, hint=hint), (Send(Interrupt()),)
     if twice:
         return model, (Quit(),)
     return replace(model, hint="Press Ctrl+C again to leave, or Ctrl+D."), ()
+
+
+def _can_stop(model: Model) -> bool:
+    turn = model.screen.view.turn
+    return bool(turn.seq) and not turn.stopped
+
+
+def _stop(model: Model) -> Updated:
+    """Stop the turn; the input stays as it is."""
+    return replace(model, hint="Stopping the turn."), (Send(Interrupt()),)
 
 
 def _input_key(model: Model, key: str, now: float) -> Updated:
@@ -402,8 +411,8 @@ def _lookups(key: str, composer: inputs.Composer) -> tuple[Command, ...]:
 
 def _escape(model: Model, now: float) -> Updated:
     """Esc: stop the turn; with nothing to stop, twice opens the rewind list."""
-    if model.screen.view.turn.seq:
-        return replace(model, hint="Stopping the turn."), (Send(Interrupt()),)
+    if _can_stop(model):
+        return _stop(model)
     if model.anchor is not None:
         return replace(model, anchor=None), ()
     if model.panel:

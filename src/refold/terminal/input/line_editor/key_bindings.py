@@ -73,7 +73,7 @@ def editing(pasted: Pasted, doing: KeyActions) -> KeyBindings:
 
 
 def _ignore(event: KeyPressEvent) -> None:
-    """Do nothing: whoever stops the work presses Esc more than once."""
+    """Do nothing: a person who stops the work often presses Esc twice."""
 
 
 def _ending(keys: KeyBindings, ahead: Callable[[], bool]) -> None:

@@ -27,7 +27,7 @@ from refold.terminal.input.line_editor.pastes import Pasted
 from refold.values.text import clean
 
 _AT_ONCE = 65_536  # bytes
-_ESC = "\x1b"
+_ESC_KEY = "\x1b"
 _ESC_AGAIN_SECONDS = 1.0
 _MARKED, _BARE = "\x1b[?2004h", "\x1b[?2004l"
 START, _END = "\x1b[200~", "\x1b[201~"
@@ -168,7 +168,7 @@ class Keyboard:
         come = self.parser.take_unfinished_paste()
         while True:
             before, paste = await self._come(come)
-            if before.endswith(_ESC):
+            if before.endswith(_ESC_KEY):
                 self.note_escape()
             if CTRL_C in before:  # as in any terminal, what was typed with it is gone
                 return CTRL_C

@@ -194,7 +194,7 @@ class PromptToolkitReader:
     async def next_line(self) -> str:
         if self._is_interrupted_ahead():
             return CTRL_C
-        # Without its ends a draft is no complete line, which would be sent.
+        # Stripped, a draft is never taken for a complete line, which would be sent.
         return self._take_unsent().strip() or await self._keyboard.next_line()
 
     def _take_unsent(self) -> str:
