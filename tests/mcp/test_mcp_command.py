@@ -69,6 +69,31 @@ def test_a_server_is_started_when_it_is_added(tmp_path: Path, file: Path) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("home")
+def test_log_has_what_a_server_printed_when_it_was_added_or_tested(tmp_path: Path) -> None:
+    code = "import os, sys; sys.exit('no ' + os.environ['API_TOKEN'])"
+    program = (sys.executable, "-c", code)
+    secret = "q8Zk3vT1xW5bN7mR"
+
+    refold("add", "f", "--env", f"API_TOKEN={secret}", "--", *program, cwd=tmp_path)
+    added = log_lines(tmp_path)
+    refold("test", "f", cwd=tmp_path)
+    tested = log_lines(tmp_path)
+
+    assert any("MCP server f: no " in line for line in added)
+    assert len(tested) > len(added)
+    assert not [line for line in tested if secret in line]
+
+
+def log_lines(directory: Path) -> list[str]:
+    done = subprocess.run(
+        command("logs", "-n", "100"), cwd=directory, capture_output=True, text=True,
+        check=True, timeout=60,
+    )  # fmt: skip
+    return done.stdout.splitlines()
+
+
+@pytest.mark.slow
 def test_a_directory_with_keys_is_not_opened_to_a_server(
     tmp_path: Path, home: Path
 ) -> None:

@@ -19,11 +19,13 @@ from refold.cli.doctor_checks import CheckContext
 from refold.cli.output import confirm, is_interactive
 from refold.config.folder_settings import load_here
 from refold.config.paths import Paths
+from refold.config.secret_values import masks_of
 from refold.errors import BadInput
 from refold.headless.streams import print_error, write
+from refold.logs.logbook import Logbook
 from refold.mcp.packages import Installation, read_record
 from refold.mcp.servers import ServerConfig
-from refold.values.log_level import WriteLog, quiet
+from refold.values.log_level import Level, WriteLog, quiet
 from refold.views.check_findings import Finding
 from refold.views.escape import on_one_line
 
@@ -39,18 +41,29 @@ def connect_servers(
     servers: Sequence[ServerConfig],
     directory: Path,
     places: Paths,
-    log: WriteLog | None = None,
+    log: WriteLog = quiet,
     seconds: float = 120.0,
 ) -> Generator[McpServers]:
-    """Connect the servers; each is connected or failed. Prints what is installed first."""
+    """Connect the servers; each is connected or failed. Prints what is installed first.
+
+    `log` gets what `refold logs` shows afterwards.
+    """
+    settings = load_here(directory, places, os.environ, {}).settings
+    masks = masks_of(os.environ, places)
+    logbook = Logbook(places.state, settings.log_level, masks.mask)
+
+    def write_log(level: Level, message: str, session: str = "") -> None:
+        logbook(level, message, session)
+        log(level, message, session)
+
     with _workspace(directory, places) as workspace:
         mcp = McpServers(
             ConfiguredServers(tuple(servers)),
             workspace,
             places,
             os.environ,
-            log or quiet,
-            lambda *_: None,
+            write_log,
+            masks.learn,
         )
         try:
             waiting = [item for item in servers if mcp.programs.launch_to_install(item)]
