@@ -293,6 +293,49 @@ def test_an_event_without_end_ends_the_connection_and_takes_little_memory(
     assert sent < 100_000_000
 
 
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
+@pytest.mark.parametrize(
+    "answer", [b'{"jsonrpc":"2.0","id":%d,"result":"text"}', b'{"id":%d,']
+)
+def test_answer_that_is_no_message_fails_its_call_in_one_line(
+    tmp_path: Any, answer: bytes, kind: str
+) -> None:
+    import uvicorn
+
+    offers: dict[str, Any] = {
+        "initialize": {
+            "protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+            "serverInfo": {"name": "e", "version": "1"},
+        },
+        "tools/list": {"tools": [{"name": "double", "inputSchema": {"type": "object"}}]},
+    }  # fmt: skip
+
+    async def broken(scope: Any, receive: Any, send: Any) -> None:
+        body = (await receive()).get("body", b"") if scope["method"] == "POST" else b""
+        message = json.loads(body or "{}")
+        if "id" not in message:
+            await respond(send, 202 if body else 405, [])
+            return
+        result: dict[str, Any] = {
+            "id": message["id"],
+            "result": offers.get(message["method"], {}),
+        }
+        text, form = json.dumps({"jsonrpc": "2.0", **result}).encode(), "application/json"
+        if message["method"] == "tools/call":
+            text, form = answer % message["id"], kind
+        if form != "application/json":
+            text = b"event: message\ndata: " + text + b"\n\n"
+        await respond(send, 200, [(b"content-type", form.encode())], text)
+
+    server = uvicorn.Server(uvicorn.Config(broken, port=0, log_level="critical"))
+    with running(server) as url, pytest.raises(ToolFailed) as failure:
+        called(connections(tmp_path, url=url), number=1)
+
+    assert str(failure.value) == (
+        "The MCP server s failed: its answer is not what the protocol allows, and was not read."
+    )
+
+
 def test_a_server_that_is_not_there_is_named(tmp_path: Any) -> None:
     found = connections(tmp_path, url="http://127.0.0.1:9/mcp")
 
@@ -302,6 +345,8 @@ def test_a_server_that_is_not_there_is_named(tmp_path: Any) -> None:
         called(found, number=1)
 
 
-async def respond(send: Any, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+async def respond(
+    send: Any, status: int, headers: list[tuple[bytes, bytes]], body: bytes = b""
+) -> None:
     await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": b""})
+    await send({"type": "http.response.body", "body": body})

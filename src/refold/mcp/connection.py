@@ -419,7 +419,7 @@ class Connection:
         except MCPError as error:
             if transports.was_closed(error):
                 ending.because("the connection was lost")
-            why = ending.why if ending.ended else escape_marks(str(error))
+            why = ending.why if ending.ended else escape_marks(transports.reason(error))
             why = self._server.with_advice(f"The MCP server {name} failed: {why}.")
             raise ToolFailed(why) from error
         except ToolFailed as error:

@@ -17,6 +17,7 @@ from msgspec import Struct
 MAX_LEVELS = 150  # of a message; parsers here stop at 200
 MAX_VALUES = 200_000  # objects and lists
 MAX_PARTS = 1_000  # of one result or resource
+INVALID_ANSWER = "its answer is not what the protocol allows, and was not read"
 
 _TOKEN_PATTERN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 _ID_VALUE = re.compile(rb'\s*+:\s*+(-?[0-9]{1,18}|"[^"\\]{0,200}")')
@@ -40,12 +41,14 @@ def readable(message: bytes) -> bytes:
         return message
     scan = _scan(message)
     if scan.values > MAX_VALUES:
-        return _failure(scan.id, f"has more than {MAX_VALUES:,} objects and lists")
+        return _failure(
+            scan.id, _too_large(f"has more than {MAX_VALUES:,} objects and lists")
+        )
     if scan.cut is None:
         return message
     if scan.is_listing:
         return scan.cut
-    return _failure(scan.id, f"is nested more than {MAX_LEVELS} levels deep")
+    return _failure(scan.id, _too_large(f"is nested more than {MAX_LEVELS} levels deep"))
 
 
 def as_failure(message: bytes) -> bytes:
@@ -55,7 +58,7 @@ def as_failure(message: bytes) -> bytes:
         return b""
     last = _LAST_ID.search(message, max(0, len(message) - _ID_TAIL_BYTES))
     request = scan.id or (last[1] if last else b"")
-    return _failure(request, "is not what the protocol allows")
+    return _failure(request, INVALID_ANSWER)
 
 
 def with_few_parts(message: types.JSONRPCMessage) -> types.JSONRPCMessage:
@@ -116,10 +119,14 @@ def _scan(message: bytes) -> _Scan:
     return _Scan(values, request, is_listing, is_answer, cut)
 
 
+def _too_large(reason: str) -> str:
+    return f"its answer {reason}, and was not read"
+
+
 def _failure(request: bytes, reason: str) -> bytes:
     if not request:
         return b""
-    text = json.dumps(f"its answer {reason}, and was not read")
+    text = json.dumps(reason)
     return (
         b'{"jsonrpc":"2.0","id":%b,"error":{"code":%d,"message":%b}}'
         % (request, _INTERNAL_ERROR, text.encode())

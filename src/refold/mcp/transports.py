@@ -28,7 +28,7 @@ from pydantic import ValidationError
 from refold.errors import ToolFailed, first
 from refold.mcp.failure_lines import failure_line
 from refold.mcp.http_transport import JudgedTransport, http_client
-from refold.mcp.message_limits import as_failure, readable
+from refold.mcp.message_limits import INVALID_ANSWER, as_failure, readable
 from refold.mcp.server_paths import PreparedServer
 from refold.mcp.servers import ServerConfig
 from refold.place.port import CommandExtras, Commands, Finished
@@ -45,6 +45,8 @@ _MAX_GARBAGE_LINES = 100  # lines that are no message, before a server is given 
 _AT_ONCE = 256 * 1024
 # Half of a character, as JSON escapes it.
 _HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
+# How errors of the SDK about an answer over HTTP begin, before many lines of its parser.
+_PARSE_ERRORS = ("Failed to parse JSON response: ", "Failed to parse SSE message: ")
 _LAST_CHARS = 4_000  # of its output that are searched for why it ended
 _RECENT_SECONDS, _MAX_RECENT = 5.0, 500  # output, in lines, that may say why it ended
 _TO_END = 2.0  # seconds for a program to end when its input is closed
@@ -309,6 +311,8 @@ def reason(error: BaseException) -> str:
         wrong = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, wrong["loc"]))
         return f"it answered what the protocol does not allow: {place}: {wrong['msg']}"
+    if isinstance(error, MCPError) and str(error).startswith(_PARSE_ERRORS):
+        return INVALID_ANSWER
     return str(error) or type(error).__name__
 
 
