@@ -140,7 +140,7 @@ DESCRIBED = (
 CHANGES: dict[str, tuple[str, str, tuple[str, str, object] | str]] = {
     "type": ("type(cli), command(\"gemini\")", "type(x), command(\"gemini\")", "type(cli) or type(api) is missing"),
     "command": ("command(\"gemini\")", "command(\"codex\")", ("gemini", "backend", "codex-cli")),
-    "args": ("args([\"--verbose\"])", "args([\"--yes\"])", "the argument '--yes' is not known here"),
+    "args": ("args([\"--verbose\"])", "args([\"--yes\"])", "the argument '--yes' is unknown"),
     "models": ("models([\"sonnet\", ", "models([", "model 'sonnet' is none of models"),
     "default_model": ("gemini-2.5-flash", "other", ("gemini", "model", "other")),
     "model": ("model(\"gpt-4o\")", "model(\"gpt-5\")", ("openai", "model", "gpt-5")),
@@ -213,9 +213,9 @@ def test_the_default_agent_is_the_one_that_the_fact_names() -> None:
     ("text", "expected"),
     [
         ("hello(world).", "a.pl:1: hello(world) is not a fact about an agent"),
-        ("\nagent_backend(x, [type(cli), command(\"claude\"), args([\"--yes\"])]).", "a.pl:2: the argument '--yes' is not known here"),
+        ("\nagent_backend(x, [type(cli), command(\"claude\"), args([\"--yes\"])]).", "a.pl:2: the argument '--yes' is unknown"),
         ("agent_backend(x, [type(cli), command(\"vim\")]).", "a.pl:1: command('vim') is none of claude"),
-        ("agent_backend(x, [type(cli), command(\"claude\"), colour(red)]).", "a.pl:1: colour/1 of cli backends is not known here"),
+        ("agent_backend(x, [type(cli), command(\"claude\"), colour(red)]).", "a.pl:1: colour/1 of cli backends is unknown"),
         ("agent_backend(x, [type(api), endpoint(\"http://x/api/chat\"), supports_tools(false)]).", "a.pl:1: supports_tools(False) is not supported here"),
         ("tool_spec(fly, []).", "a.pl:1: the tool 'fly' is none of bash"),
         ("loop_config([trim_strategy(newest)]).", "a.pl:1: trim_strategy('newest') is not supported here"),

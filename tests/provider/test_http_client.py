@@ -79,7 +79,7 @@ def test_answer_is_bounded_by_what_it_unpacks_to() -> None:
 def test_answer_that_trickles_is_left_at_its_bound() -> None:
     trickle = Answer((b"x", *[Pause(0.02), b"x"] * 500))
 
-    with pytest.raises(Broken, match=r"did not end its answer within 0\.1 s"):
+    with pytest.raises(Broken, match=r"did not complete its response within 0\.1 s"):
         read(trickle, Bounds(whole=0.1))
 
 

@@ -442,7 +442,7 @@ def test_a_fork_goes_on_and_the_other_stays(person: Person) -> None:
         "",
         "FIGURES",
         "",
-        "A copy of session ID up to event 8 continues here.",
+        "Forked from session ID at event 8. The original is unchanged.",
         "",
         "› and in the copy",
         "",

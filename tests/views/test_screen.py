@@ -389,7 +389,7 @@ def test_events_outside_the_conversation_are_shown_as_one_line_each() -> None:
     )  # fmt: skip
 
     assert lines(found.blocks) == [
-        "A copy of session s1 up to event 4 continues here.",
+        "Forked from session s1 at event 4. The original is unchanged.",
         "1 file was restored to event 4.",
         "2 files were restored to event 4.",
         "The plan was approved.",

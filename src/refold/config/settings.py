@@ -72,7 +72,7 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     alternating_calls: InARow = 3  # rounds of A-B-A-B before a warning; 0: off
     repeated_errors: InARow = 4  # same error in a row before the turn ends; 0: off
     repeated_searches: InARow = 3  # responses in a row that only search; 0: off
-    refused_responses: AtLeast1 = 3  # responses in a row in which every call was refused
+    refused_responses: AtLeast1 = 3  # consecutive responses whose calls were all refused
     result_chars: AtLeast1000 = 30_000  # characters of one tool result that the model sees
     output_tokens: AtLeast0 = 0  # tokens of one model response; 0: the provider's default
     question_seconds: NotNegative = 0.0  # until a question counts as "no"; 0: never

@@ -162,9 +162,7 @@ class _FactReader:
         if models is not None and model not in models:
             raise self._wrong(f"model {model!r} is none of models({models})")
         for key in facts:
-            raise self._wrong(
-                f"{key}/{len(facts[key])} of {kind} backends is not known here"
-            )
+            raise self._wrong(f"{key}/{len(facts[key])} of {kind} backends is unknown")
         return table
 
     def _cli(self, facts: dict[str, tuple[Term, ...]], table: dict[str, Any]) -> None:
@@ -177,7 +175,7 @@ class _FactReader:
         for argument in cast("list[object]", self._take(facts, "args") or []):
             if argument not in _KNOWN_ARGUMENTS:
                 raise self._wrong(
-                    f"the argument {argument!r} is not known here: refold starts "
+                    f"the argument {argument!r} is unknown: refold starts "
                     f"{program} with its own arguments"
                 )
         self._only(facts, "context_format", "conversation_history")
@@ -225,7 +223,7 @@ class _FactReader:
                     parameters = self._parameters(name, value)
                 case _:
                     raise self._wrong(
-                        f"{key}({term_text(value)[:60]}) of a tool is not known here"
+                        f"{key}({term_text(value)[:60]}) of a tool is unknown"
                     )
         if description := " ".join(filter(None, (words.strip(), *parameters))):
             self._described.append(f"{name}: {description}")
@@ -262,7 +260,7 @@ class _FactReader:
             ours: self._take(facts, key) for key, ours in names.items() if key in facts
         }
         for key in facts:
-            raise self._wrong(f"{key} of loop_config is not known here")
+            raise self._wrong(f"{key} of loop_config is unknown")
         return values
 
     def _only(self, facts: dict[str, Any], key: str, expected: object) -> None:

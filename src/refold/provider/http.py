@@ -255,7 +255,7 @@ class HttpResponse:
         with anyio.move_on_after(min(idle, left)):
             return await self._connection.next_chunk()
         if left < idle:
-            raise Stalled(f"did not end its answer within {self._bounds.whole:g} s")
+            raise Stalled(f"did not complete its response within {self._bounds.whole:g} s")
         raise Stalled(f"has sent nothing for {idle:g} s")
 
     def _remember(self, chunk: bytes) -> None:

@@ -123,7 +123,7 @@ def _check_bounds(number: Number) -> Number:
 def _unknown_name(written: str) -> str:
     names = ", ".join((*_FUNCTION_TABLE, *_CONSTANT_TABLE))
     hint = "; write ** for a power" if "^" in written else ""
-    return f"{written!r} is not known here{hint}; there are + - * / // % ** and {names}"
+    return f"{written!r} is unknown{hint}; there are + - * / // % ** and {names}"
 
 
 def _decimal(number: Number) -> Decimal:

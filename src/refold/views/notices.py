@@ -115,9 +115,7 @@ def external_edits_notice(files: Sequence[tuple[str, str]]) -> str:
         if len(files) > _MAX_NAMED_FILES
         else ""
     )
-    return (
-        f"Files were changed outside this session, and the model is informed: {named}{rest}"
-    )
+    return f"Changed outside this session (the model is informed): {named}{rest}"
 
 
 def unsent_messages(view: View) -> Sequence[str]:

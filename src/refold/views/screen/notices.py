@@ -222,7 +222,8 @@ def _of_files_and_plans(entry: Entry) -> Line | None:
             return line(text, "dim")
         case Forked(source, seq):
             text = (
-                f"A copy of session {on_one_line(source)} up to event {seq} continues here."
+                f"Forked from session {on_one_line(source)} at event {seq}. "
+                "The original is unchanged."
             )
             return line(text, "dim")
         case _:

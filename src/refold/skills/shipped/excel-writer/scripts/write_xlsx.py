@@ -2,8 +2,8 @@
 
     python3 write_xlsx.py book.json book.xlsx
 
-What the description may hold is told in the skill. Whatever in it makes no sense ends the
-script with one line that says where; nothing is written then. Checking is check_xlsx.py's.
+The skill says what the description may contain. An error in it ends the script with one
+line that says where; nothing is written then. check_xlsx.py checks the workbook.
 """
 
 import argparse
