@@ -51,7 +51,7 @@ from refold.testing.providers import Line, Reply, ScriptedProvider
 from refold.values.messages import Message, ToolCall
 from refold.values.modes import Mode
 from refold.values.usage import NO_LIMIT
-from refold.views.question_keys import DraftMessage, Menu, menu_line
+from refold.views.question_keys import AMEND_MARK, DraftMessage, Menu, menu_line
 from refold.views.styled import Line as Shown
 from refold.views.styled import bare
 from tests.terminal.stage import (
@@ -96,7 +96,10 @@ class Typist:
         shown = prompt or menu_line(menu, typed=False, calm=True)
         while not menu.free_text:
             found = now(await self._next(shown))
-            if isinstance(found, Key) or (found and found in menu.ids):
+            if isinstance(found, Key):
+                return found
+            choice = found.removeprefix(AMEND_MARK)
+            if choice and choice in menu.ids:
                 return found
         return now(await self._next(shown))
 
@@ -246,7 +249,6 @@ def test_a_task_is_done_and_shown_step_by_step(evening: Callable[..., Evening]) 
         "? May bash run this?",
         "  python3 hello.py",
         "  no full sandbox: it sees your keys, and the network is not shut off",
-        "  no rule allows this command, and python may do more than read",
         "  └ yes, once",
         "  └ hello",
         "Done.",
@@ -343,6 +345,61 @@ def test_a_rule_can_be_written_and_is_refused_if_it_does_not_cover_the_call(
     assert any(row.startswith("'make test' is not a permission rule") for row in rows)
     assert "  └ yes, and bash(make te*) for this session" in rows
     assert tonight.events(Granted) == [Granted("bash(make te*)")]
+
+
+def test_a_rule_for_each_part_can_be_written(evening: Callable[..., Evening]) -> None:
+    tonight = evening([("bash", '{"command": "mkdir -p build && touch build/a"}')], "Done.")
+
+    rows = tonight.tell(
+        "go",
+        "w",
+        "bash(mkdir -p build)",
+        "bash(mkdir *) and bash(touch build/*)",
+        "s",
+        "/quit",
+    )
+
+    assert any(row.startswith("'bash(mkdir -p build)' does not cover") for row in rows)
+    assert tonight.events(Granted) == [
+        Granted("bash(mkdir *)"),
+        Granted("bash(touch build/*)"),
+    ]
+
+
+def test_a_rule_can_be_written_where_none_is_offered(
+    evening: Callable[..., Evening],
+) -> None:
+    command = "; ".join(f"touch {name * 40}" for name in "abcdefgh")
+    tonight = evening([("bash", f'{{"command": "{command}"}}')], "Done.")
+
+    typist = Typist("go", "w", "bash(touch *)", "s", "/quit")
+    tonight.tell(typist=typist)
+
+    assert not any("this session" in row for row in typist.asked[:2])
+    assert tonight.events(Granted) == [Granted("bash(touch *)")]
+
+
+def test_a_yes_can_be_amended_with_words_for_the_model(
+    evening: Callable[..., Evening],
+) -> None:
+    tonight = evening([("bash", '{"command": "make test"}')], "Done.")
+
+    rows = tonight.tell("go", f"{AMEND_MARK}y", "and fix what fails", "/quit")
+
+    assert "  └ yes, once" in rows
+    assert tonight.events(Answered) == [Answered("call-0", True)]
+    assert [s.text for s in tonight.events(Said) if isinstance(s, Said)] == [
+        "go",
+        "and fix what fails",
+    ]
+
+
+def test_an_amended_answer_can_be_taken_back(evening: Callable[..., Evening]) -> None:
+    tonight = evening([("bash", '{"command": "make test"}')], "Done.")
+
+    tonight.tell("go", f"{AMEND_MARK}y", Key.ESC, "n", "not now", "/quit")
+
+    assert tonight.events(Answered) == [Answered("call-0", False, "not now")]
 
 
 def test_writing_a_rule_never_switches_the_input_to_vi_keys(

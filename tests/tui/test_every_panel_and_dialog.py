@@ -48,6 +48,7 @@ OF_DIALOGS = {
     "commands/rewind.py: _pick": "test_a_fork_and_a_rewind_are_confirmed_and_shown",
     "commands/resume.py: run": "test_a_session_is_picked_from_the_list_with_its_preview",
     "commands/theme.py: _pick": "test_agent_model_and_theme_are_picked_from_lists",
+    "console/permission_prompt.py: _amend": "test_a_yes_is_amended_with_words_for_the_model",
     "console/permission_prompt.py: _always": "test_a_rule_is_written_and_saved",
     "console/permission_prompt.py: _decide_all": "test_several_questions_are_decided_with_one_key",
     "console/permission_prompt.py: _ask_refusal": "test_a_refusal_with_its_reason_reaches_the_model",
@@ -277,6 +278,22 @@ def test_a_rule_is_written_and_saved(opens: Opens, tmp_path: Path) -> None:
 
     (saved,) = (tmp_path / "home").rglob("folders.toml")
     assert "write_file(./a.*)" in saved.read_text()
+
+
+@pytest.mark.slow
+def test_a_yes_is_amended_with_words_for_the_model(opens: Opens) -> None:
+    at = opens(
+        {"calls": [{"tool": "write_file", "arguments": {"path": "a.txt", "content": "x"}}]}, DONE
+    )  # fmt: skip
+    ready(at)
+    at.type("go" + ENTER)
+    at.until("› 1 once")
+    at.type(TAB)
+    at.until("and tell the model: ")
+    at.type("in English" + ENTER)
+    at.until("yes, once")
+    at.until("in English")
+    at.until("Now hello.py says hello.")
 
 
 @pytest.mark.slow

@@ -288,6 +288,12 @@ def test_every_way_to_change_a_file_is_shown_as_what_goes_and_comes(
             RunConditions(sandboxed=True, opened=("/w/.env\x1b",)),
             ["in the sandbox · network: off", "may write /w/.env\\x1b"],
         ),
+        (
+            RunConditions(
+                sandboxed=True, network=True, hosts="pypi.org", shown=("/w/.env",)
+            ),
+            ["in the sandbox · network: pypi.org", "may read /w/.env"],
+        ),
         (None, []),
     ],
 )
@@ -299,6 +305,41 @@ def test_how_a_program_would_be_run_is_said(
     )
 
     assert [row.strip() for row in bare(rows).split("\n")[2:]] == [*said, "why"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "shown"),
+    [
+        ("no rule allows this command, and make may do more than read", ""),
+        (
+            "no rule allows this command, and git add may do more than read, in `git add -A`",
+            "no rule covers `git add -A`",
+        ),
+        (
+            "no rule allows this command, and git may do more than read, in `git push`; it would "
+            "reach github.com; look closely: x",
+            "no rule covers `git push`; look closely: x",
+        ),
+        ("no rule allows this command, and `$x` is not known", "no rule allows this command, and `$x` is not known"),
+    ],
+)  # fmt: skip
+def test_a_question_says_no_reason_twice(reason: str, shown: str) -> None:
+    manner = RunConditions(sandboxed=True, network=True, hosts="github.com")
+    asked_ = CallToApprove(call("bash", command="x"), TOOLS["bash"], reason, manner)
+
+    rows = bare(permission_question(asked_, 200)).split("\n")
+
+    assert rows[3:] == ([f"  {shown}"] if shown else [])
+
+
+def test_a_command_has_the_colours_of_its_language() -> None:
+    command = "echo 'a  b' # why\nfor x in 1 2; do ls; done"
+    asked_ = CallToApprove(call("bash", command=command), TOOLS["bash"])
+
+    rows = permission_question(asked_, 80)
+
+    assert {style for row in rows for style, _ in row} >= {"string", "comment", "keyword"}
+    assert bare(rows[1:]) == "  echo 'a  b' # why\n  for x in 1 2; do ls; done"
 
 
 def test_the_network_is_told_once() -> None:

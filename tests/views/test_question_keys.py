@@ -80,3 +80,22 @@ def test_question_keys_highlight_a_choice_only_where_enter_would_give_it() -> No
 
 def test_question_keys_are_calm_after_less_than_a_second() -> None:
     assert 0.5 < CALM_SECONDS < 1
+
+
+def test_question_keys_tab_gives_the_highlighted_choice_with_words() -> None:
+    menu = replace(MENU, selected=1, amends=True)
+
+    for typed, calm, action, value in (
+        (False, True, "answer", "\ts"), (False, False, "wait", ""), (True, True, "edit", ""),
+    ):  # fmt: skip
+        pressed = press_key(menu, "tab", typed=typed, calm=calm)
+        assert (pressed.action, pressed.value) == (action, value)
+    assert press_key(MENU, "tab", typed=False, calm=True).action == "edit"
+
+
+def test_question_keys_long_choices_stand_below_each_other() -> None:
+    choices = (Choice("y", "once"), Choice("s", f"this session: {'x' * 60}", widens=True))
+
+    rows = bare([menu_line(Menu(choices, "stop"), typed=False, calm=True)]).split("\n")
+
+    assert rows == ["› 1 once (y)", f"  2 this session: {'x' * 60}", "esc stop "]

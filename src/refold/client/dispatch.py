@@ -472,7 +472,7 @@ def _rules_to_grant(
 ) -> Sequence[str]:
     """The rules to grant with this approval: offered ones, or ones that cover the call."""
     offered = permissions.rule_sets(request)
-    if not offered:
+    if not (offered or order.rule or order.rule_set):
         raise BadInput(f"no rule can cover {order.call_id!r}: allow it without a grant")
     kinds = ("session", "always")
     if order.rule and order.rule_set:
@@ -486,7 +486,7 @@ def _rules_to_grant(
     try:
         permissions.check_offer(request, *rules)
     except BadInput as error:
-        sets = ", ".join(" with ".join(map(repr, rule_set)) for rule_set in offered)
+        sets = ", ".join(" with ".join(map(repr, rules)) for rules in offered) or "none"
         raise BadInput(f"{error}; rules for {order.call_id!r}: {sets}") from error
     return rules
 

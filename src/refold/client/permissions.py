@@ -171,7 +171,7 @@ class Permissions:
         for rule in rules:
             if not parse(rule, "allow", "what you typed").pattern:
                 raise BadInput(f"{rule!r} allows every call: write tool(pattern)")
-        if tool is None or request.call.once:
+        if tool is None or request.call.once or whole_call != request.call.call:
             raise BadInput("no rule can allow this call; it is asked about each time")
         about = describe_access(tool, tool.parse(whole_call.arguments), self.facts())
         decision = judge(about, self._here, self._engine.view, rules)
@@ -190,6 +190,7 @@ class Permissions:
 
     def manner(self, call: ToolCall) -> "RunConditions | None":
         """How a command would be run now; None for a call that runs none."""
+        from refold.permissions.network_hosts import in_words
         from refold.views.questions import RunConditions
 
         tool = self._tool(call.name)
@@ -202,8 +203,14 @@ class Permissions:
             return RunConditions(facts.sandboxed)
         confines = judge(about, self._here, self._engine.view).confines
         network = about.network or confines.network
-        filtered = confines.hosts is not None
-        return RunConditions(facts.sandboxed, network, confines.opened, filtered)
+        hosts = "" if confines.hosts is None else in_words(confines.hosts)
+        shown = tuple(
+            path
+            for path in confines.opened
+            if not confines.writes or (facts.sandboxed and facts.outside(path))
+        )
+        opened = tuple(path for path in confines.opened if path not in shown)
+        return RunConditions(facts.sandboxed, network, opened, hosts, shown)
 
     @property
     def _here(self) -> PolicyContext:

@@ -20,7 +20,7 @@ from refold.errors import first
 from refold.values.display import AskedQuestion, Form
 from refold.values.modes import Mode
 from refold.views.escape import on_one_line, visible
-from refold.views.question_keys import Menu
+from refold.views.question_keys import DraftMessage, Menu
 from refold.views.questions import asker_line, hint, parse_answer, question_lines
 from refold.views.styled import Line
 
@@ -110,6 +110,8 @@ class Asker:
             self._printer.under([(("warn", self._elsewhere()),)])
         if is_sent and answer and answer.mode:
             self.chosen_mode = answer.mode
+        if is_sent and answer and answer.words:
+            await self._send_draft(DraftMessage(answer.words))
         others = answer.also if answer else ()
         return [request.id, *(other.id for other in others)]
 

@@ -3,6 +3,7 @@
 If the question is answered by another client, the caller cancels `ask`.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Literal, TypeAlias
@@ -19,7 +20,7 @@ from refold.values.modes import Mode
 from refold.views.call_summary import label
 from refold.views.children_list import child_label
 from refold.views.escape import on_one_line, visible
-from refold.views.question_keys import Choice, DraftMessage, Menu
+from refold.views.question_keys import AMEND_MARK, Choice, DraftMessage, Menu
 from refold.views.questions import (
     CallToApprove,
     asker_line,
@@ -35,6 +36,9 @@ _ALL_MENU = Menu(
     (Choice("y", "all of them, once", widens=True), Choice("n", "none of them, and why")),
     "one by one",
 )
+_AMENDED_CHOICES = "ysae"
+_MAX_CHOICES = 8  # rows of the choices
+_BETWEEN_RULES = re.compile(r"(?<=\)) and (?=\w+\()")
 _NARROW_CHOICES = "ynv"  # choices that grant no more than this call needs
 
 # A mode that would not ask: the key of the choice, and the answer.
@@ -57,6 +61,7 @@ class PermissionAnswer(Struct, frozen=True):
     answers: tuple[str, ...] = ()
     stop: bool = False
     also: tuple[Permission, ...] = ()  # other questions that this answers too
+    words: str = ""  # a message for the model
 
 
 async def ask(
@@ -159,17 +164,22 @@ class _Question:
         self._permissions = session.permissions
         self._asked = _to_approve(request, session)
         self._printer, self._reader = printer, reader
-        height = printer.look.height()
-        self._most = lines_for_height(height - 1 if height and request.who else height)
         self._rule_sets = list(self._permissions.rule_sets(request))
-        folded = is_folded(self._asked, printer.room, max_lines=self._most)
-        grants = "sar" if len(self._rule_sets) > 1 else "sa" if self._rule_sets else ""
+        self._is_once = request.call.once
+        height = printer.look.height()
+        others = bool(request.who) + _MAX_CHOICES
+        self._most = lines_for_height(max(height - others, 1) if height else 0)
+        self._folded = is_folded(self._asked, printer.room, max_lines=self._most)
         self._easier: Mode | None = self._mode_that_would_not_ask(request)
         beside = _beside(request, session)
         self._together = beside if request in beside and len(beside) > 1 else ()
-        self.keys = "".join((
-            "y", grants, "w" if len(self.rules) == 1 else "", "e" if self._easier else "", "n",
-            "o" if self._together else "", "v" if folded else "",
+
+    @property
+    def keys(self) -> str:
+        grants = "sar" if len(self._rule_sets) > 1 else "sa" if self._rule_sets else ""
+        return "".join((
+            "y", grants, "" if self._is_once else "w", "e" if self._easier else "", "n",
+            "o" if self._together else "", "v" if self._folded else "",
         ))  # fmt: skip
 
     @property
@@ -190,6 +200,7 @@ class _Question:
                 Choice(key, labels[key], key not in _NARROW_CHOICES) for key in self.keys
             ),
             "no, and stop",
+            amends=not self._request.who,  # the message is for the session's own agent
         )
 
     def show(self, *, whole: bool = False) -> None:
@@ -219,8 +230,28 @@ class _Question:
             case Key():
                 return PermissionAnswer(False, "stopped", stop=True)
             case _:
-                await self._without_answer(pressed)
+                return await self._ask_more(pressed)
+
+    async def _ask_more(self, pressed: str) -> PermissionAnswer | None:
+        if pressed.startswith(AMEND_MARK):
+            return await self._amend(pressed.removeprefix(AMEND_MARK))
+        await self._without_answer(pressed)
         return None
+
+    async def _amend(self, choice: str) -> PermissionAnswer | None:
+        """Return the answer of a choice with a message for the model; None: ask again."""
+        if choice == "n":
+            return await _ask_refusal(self._reader)
+        if choice not in _AMENDED_CHOICES:
+            return await self.answer(choice)
+        match await self._reader.brief(line("and tell the model: ", "dim")):
+            case str(words):
+                answer = await self.answer(choice)
+                return answer and replace(answer, words=words.strip())
+            case Key.ESC:
+                return None
+            case _:
+                return PermissionAnswer(False, "stopped", stop=True)
 
     async def _without_answer(self, pressed: str) -> None:
         match pressed:
@@ -232,9 +263,9 @@ class _Question:
                 self.show(whole=True)
 
     async def _write_rule(self) -> None:
-        """Let the person edit the rule that `s` and `a` add; report unusable ones."""
+        """Let the person edit the rules that `s` and `a` add; report unusable ones."""
         edits = self._reader.edits
-        (text,) = self.rules
+        text = _rule_names(self.rules) or f"{self._asked.call.name}("
         while True:
             prompt = line("rule: " if edits else f"rule ({on_one_line(text)}): ", "dim")
             match await self._reader.brief(prompt, text if edits else ""):
@@ -242,13 +273,14 @@ class _Question:
                     text = written.strip()
                 case _:
                     return
+            rules = tuple(_BETWEEN_RULES.split(text))
             try:
-                self._permissions.check_offer(self._request, text)
+                self._permissions.check_offer(self._request, *rules)
             except RefoldError as error:
                 self._printer.say(on_one_line(str(error)), "warn")
                 continue
-            others = (rules for rules in self._rule_sets if rules != (text,))
-            self._rule_sets = [(text,), *others]
+            others = (others for others in self._rule_sets if others != rules)
+            self._rule_sets = [rules, *others]
             return
 
     async def _decide_all(self, asked: Sequence[Permission]) -> PermissionAnswer | None:

@@ -427,9 +427,19 @@ def _ask_decision(command: _Command) -> Decision:
 
 
 def _confines(command: _Command, mode: Mode, facts: Facts) -> Confinement:
-    writing = not command.looks and mode != "plan"
+    writing = mode != "plan" and not (command.looks or _only_reads(command, facts))
     opened = _for_git(command, facts) if writing else ()
     return Confinement(writing, command.access.network, opened, command.granted)
+
+
+def _only_reads(command: _Command, facts: Facts) -> bool:
+    """Whether it is read-only but for protected files of the workspace that it reads."""
+    if command.unread or not any(_protected_paths(command, facts)):
+        return False
+    looked = survey(
+        command.access.subject, command.cwd, facts, lambda p: not facts.outside(p)
+    )
+    return bool(looked) and not any(part.problem for part in looked)
 
 
 def _for_git(command: _Command, facts: Facts) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from refold.place.ignore_rules import excludes_of_user, git_folder, usual_exclud
 _GIT_SECONDS = 2.0  # for git to list the settings of a file
 _MAX_SETTINGS = 1000
 _DISPLAY_SECTIONS = ("advice", "color", "column", "diff", "log", "status")
-_SETTINGS = frozenset(
+_HARMLESS_SETTINGS = frozenset(
     [
         "user.name",
         "user.email",
@@ -160,7 +160,7 @@ def _is_harmless(setting: str) -> bool:
     section, _, name = key.partition(".")
     if not value.replace("\t", " ").isprintable():
         return False
-    return key in _SETTINGS or (
+    return key in _HARMLESS_SETTINGS or (
         section in _DISPLAY_SECTIONS
         and name.replace("-", "").isalnum()
         and (section == "advice" or names_no_program(section, name, value))

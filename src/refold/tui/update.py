@@ -226,7 +226,8 @@ def _beside_question(model: Model, dialog: Dialog, key: str, now: float) -> Upda
     """Press a key at a question; panels and a watched subagent stay usable."""
     if model.focus == "panel" and key not in ("ctrl+c", "ctrl+d"):
         return panel_key(model, key)
-    if key == "tab" and areas(model).panel_height:
+    amends = dialog.menu is not None and dialog.menu.amends
+    if key == "tab" and areas(model).panel_height and not amends:
         return replace(model, focus="panel", panel_row=0), ()
     if key == "esc" and model.watching is not None:
         return replace(model, watching=None), ()

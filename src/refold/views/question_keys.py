@@ -11,6 +11,8 @@ of these states:
   text begins a draft, or the answer itself where the question takes free text.
 - *writing*: that answer has text. Enter gives it.
 
+In a terminal, Tab gives the highlighted choice of a permission question with words for the model.
+
 Arrows highlight a choice whenever nothing is typed. No letter gives a choice that widens rights.
 Displays keep the text and the clock, and decide nothing about keys themselves.
 
@@ -28,6 +30,8 @@ from refold.views.styled import Line, Style
 CALM_SECONDS = 0.7
 WAITING_NOTICE = "a question waits"
 _MAX_DIGIT = 9
+AMEND_MARK = "\t"  # before the id of a choice: with words for the model
+_MAX_ROW_CELLS = 76  # of choices in one row
 _ARROW_STEPS = {"up": -1, "left": -1, "down": 1, "right": 1}
 _LEAVE_KEYS = ("esc", "ctrl+c", "ctrl+d")
 
@@ -49,7 +53,8 @@ class Menu(Struct, frozen=True):
 
     `leave` says what Esc does. `free_text`: the answer may be text; `writing`: typed text
     is that answer. `digit` has highlighted a choice; it becomes text if more text follows.
-    `send_leaves`: sending a message leaves the question for later.
+    `send_leaves`: sending a message leaves the question for later. `amends`: Tab gives the
+    highlighted choice, too, with `AMEND_MARK` before it; the display then asks for words.
     """
 
     choices: tuple[Choice, ...] = ()
@@ -59,6 +64,7 @@ class Menu(Struct, frozen=True):
     digit: str = ""
     writing: bool = False
     send_leaves: bool = False
+    amends: bool = False
 
     @property
     def ids(self) -> str:
@@ -100,12 +106,13 @@ def press_key(menu: Menu, key: str, *, typed: bool, calm: bool) -> Pressed:
     if key in _ARROW_STEPS and menu.choices:
         index = (menu.selected + _ARROW_STEPS[key]) % len(menu.choices)
         return Pressed("select", replace(_reset(menu), selected=index))
-    if key != "enter":
+    amends = key == "tab" and menu.amends
+    if key != "enter" and not amends:
         return Pressed("edit", menu)
     if not calm or not (menu.choices or menu.free_text):
         return Pressed("wait", menu)
     value = menu.choices[menu.selected].id if menu.choices else ""
-    return Pressed("answer", menu, value)
+    return Pressed("answer", menu, f"{AMEND_MARK}{value}" if amends else value)
 
 
 def type_text(menu: Menu, text: str, *, typed: bool, calm: bool) -> Pressed:
@@ -131,19 +138,27 @@ def _digits(menu: Menu) -> tuple[str, ...]:
     return tuple(str(number + 1) for number in range(min(len(menu.choices), _MAX_DIGIT)))
 
 
+def is_tall(menu: Menu) -> bool:
+    """Whether its choices are too long for one row, and stand below each other."""
+    return sum(len(choice.label) + 9 for choice in menu.choices) > _MAX_ROW_CELLS
+
+
 def menu_line(menu: Menu, *, typed: bool, calm: bool) -> Line:
-    """The choices in a row. One is highlighted only while Enter would choose it."""
+    """The choices, in one row if they are short. One is highlighted only while Enter would
+    choose it.
+    """
     drafts = typed and not menu.writing
     open_ = calm and not drafts
+    between = "\n" if is_tall(menu) else " · "
     row: Line = ()
     for index, choice in enumerate(menu.choices):
         highlighted = open_ and index == menu.selected
         style: Style = "strong" if highlighted else "plain" if open_ else "dim"
-        mark = "› " if highlighted else ""
+        mark = "› " if highlighted else "  " if is_tall(menu) else ""
         letter = f" ({choice.id})" if choice.direct else ""
-        before = " · " if row else ""
+        before = between if row else ""
         row = (*row, ("dim", before), (style, f"{mark}{index + 1} {choice.label}{letter}"))
-    before = " · " if row else ""
+    before = between if row else ""
     if drafts:
         return (
             *row,
@@ -151,4 +166,5 @@ def menu_line(menu: Menu, *, typed: bool, calm: bool) -> Line:
         )
     if not calm and not menu.writing:
         return (*row, ("warn", f"{before}{WAITING_NOTICE} "))
-    return (*row, ("dim", f"{before}esc {menu.leave} ")) if menu.leave else row
+    amend = "tab amend · " if menu.amends else ""
+    return (*row, ("dim", f"{before}{amend}esc {menu.leave} ")) if menu.leave else row

@@ -48,16 +48,22 @@ _EFFECT_PHRASES = {
     Effect.ASK: "ask you",
     Effect.SELF: "change the session",
 }
+# Reasons of `permissions` that are shorter for a user, who sees the command.
+_NO_RULE_PATTERN = re.compile(
+    r"no rule allows this command, and (?:(?!, in ).)* may do more than read(?:, in (`.*`))?"
+)
+_HOSTS_PATTERN = re.compile(r"; it would reach [^;]*")
 _NUMBERS_PATTERN = re.compile(r"\d+(?:[\s,;]+\d+)*")
 
 
 class RunConditions(Struct, frozen=True):
-    """How a program would run."""
+    """How a program would run. With `hosts` it reaches only these."""
 
     sandboxed: bool
     network: bool = False
     opened: tuple[str, ...] = ()  # protected files that it may write
-    filtered: bool = False  # it reaches only the hosts that the question's reason names
+    hosts: str = ""
+    shown: tuple[str, ...] = ()  # protected files that it may only read
 
 
 class CallToApprove(Struct, frozen=True):
@@ -81,15 +87,24 @@ def permission_question(
     body = _call_lines(asked, room - 2)
     if max_lines:
         body = fold_lines(body, max_lines, "; v shows them all")
-    # That no rule allows the tool is the default reason, and says nothing new.
-    reason = asked.reason.removeprefix(f"no rule allows {asked.call.name} here")
-    remarks = _remarks(arguments(asked.call), reason, room - 2)
+    remarks = _remarks(arguments(asked.call), _reason_to_show(asked), room - 2)
     return [
         (("warn", "? "), ("strong", _headline(asked))),
         *((("plain", "  "), *row) for row in body),
-        *((("plain", "  "), *row) for row in _condition_lines(asked.manner, room - 2)),
+        *((("plain", "  "), *row) for row in _condition_lines(asked, room - 2)),
         *((("plain", "  "), *row) for row in remarks),
     ]
+
+
+def _reason_to_show(asked: CallToApprove) -> str:
+    """The reason without what says nothing new: no rule is the default, and hosts are shown."""
+    reason = asked.reason.removeprefix(f"no rule allows {asked.call.name} here")
+    if asked.manner is not None and asked.manner.hosts:
+        reason = _HOSTS_PATTERN.sub("", reason)
+    first, separator, rest = reason.partition("; ")
+    if (match := _NO_RULE_PATTERN.fullmatch(first)) is None:
+        return reason
+    return f"no rule covers {match[1]}{separator}{rest}" if match[1] else rest
 
 
 def asker_line(asker: str) -> list[Line]:
@@ -170,7 +185,7 @@ def _remaining_arguments(
 ) -> dict[str, object]:
     """The arguments without `network` and `hosts`, if the sandbox line shows them."""
     is_shown = manner is not None and isinstance(values.get("network", False), bool)
-    known = ("network", "hosts") if manner is not None and manner.filtered else ("network",)
+    known = ("network", "hosts") if manner is not None and manner.hosts else ("network",)
     return {k: v for k, v in values.items() if not (is_shown and k in known)}
 
 
@@ -182,9 +197,12 @@ def _body(
     if tool and main is not None:
         a_name = tool.subject == tool.path  # and names stand on one line
         text = on_one_line(_text(main)) if a_name else _text(main)
-        yield from (
-            _patch(text, room) if name == _PATCH_TOOL else _block(text, room, "accent")
-        )
+        if name == _PATCH_TOOL:
+            yield from _patch(text, room)
+        elif tool.effect is Effect.RUN:
+            yield from _code(text, tool.subject, room)
+        else:
+            yield from _block(text, room, "accent")
     match name, left:
         case "edit_file", {"old": str(old), "new": str(new), **rest}:
             left = rest
@@ -212,6 +230,15 @@ def _body(
 def _block(text: str, room: int, style: Style, before: str = "") -> Iterator[Line]:
     for row in break_lines(_write_out(text).removesuffix("\n"), room - len(before)):
         yield line(before + row, style)
+
+
+def _code(text: str, subject: str, room: int) -> Iterator[Line]:
+    """A command line, or a program in Python, in its colours."""
+    from refold.views.markdown.highlight import Highlighter
+
+    highlighter = Highlighter("bash" if subject == "command" else "python")
+    for row in _write_out(text).removesuffix("\n").split("\n"):
+        yield from hard_wrap(highlighter.line(row), room) or [line("")]
 
 
 def _write_out(text: str) -> str:
@@ -268,23 +295,26 @@ def _patch(patch: str, room: int) -> Iterator[Line]:
         yield from _block(row, room, _PATCH_STYLES.get(row[:1], "plain"))
 
 
-def _condition_lines(manner: RunConditions | None, room: int) -> Iterator[Line]:
+def _condition_lines(asked: CallToApprove, room: int) -> Iterator[Line]:
+    manner = asked.manner
     if manner is None:
         return
     if manner.sandboxed:
-        yield (
-            ("dim", "in the sandbox · "),
-            ("warn" if manner.network else "dim", f"network: {_reach(manner)}"),
-        )
+        style: Style = "warn" if manner.network else "dim"
+        scope: Line = (("dim", "in the sandbox · "), (style, f"network: {_reach(manner)}"))
+        yield from hard_wrap(scope, room)
     else:  # a warning at the start explained a weak sandbox
         yield from wrap_words(
             "no full sandbox: it sees your keys, and the network is not shut off",
             room,
             "warn",
         )
-    for path in manner.opened:
-        for row in break_lines(f"may write {on_one_line(path)}", room):
-            yield line(row, "warn")
+    for verb, paths in (("write", manner.opened), ("read", manner.shown)):
+        for path in paths:
+            name = on_one_line(near(path, asked.directory))
+            yield from (
+                line(row, "warn") for row in break_lines(f"may {verb} {name}", room)
+            )
 
 
 def _remarks(values: dict[str, object], reason: str, room: int) -> Iterator[Line]:
@@ -300,7 +330,7 @@ def _remarks(values: dict[str, object], reason: str, room: int) -> Iterator[Line
 def _reach(manner: RunConditions) -> str:
     if not manner.network:
         return "off"
-    return "named hosts" if manner.filtered else "every host"
+    return manner.hosts or "every host"
 
 
 def _texts(value: object) -> Iterator[str]:

@@ -29,7 +29,7 @@ _FIRST_WORDS = tuple(
 
 # An environment of Python or Node, in which a program has its own name.
 _IN_ENVIRONMENT = re.compile(r"(?:[\w./-]*/)?(?:\.?venv|env|node_modules)/\.?bin/([\w.-]+)")
-_ACTIVATION = re.compile(r"(?:\./)?(?:[\w-]+/)*(?:\.?venv|env)/bin/activate")
+_ACTIVATION_FILE = re.compile(r"(?:\./)?(?:[\w-]+/)*(?:\.?venv|env)/bin/activate")
 
 
 def activates_environment(words: Sequence[str]) -> bool:
@@ -37,7 +37,7 @@ def activates_environment(words: Sequence[str]) -> bool:
     return (
         len(words) == 2
         and words[0] in ("source", ".")
-        and bool(_ACTIVATION.fullmatch(words[1]))
+        and bool(_ACTIVATION_FILE.fullmatch(words[1]))
     )
 
 

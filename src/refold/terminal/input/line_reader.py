@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import anyio
 from anyio import to_thread
+from msgspec.structs import replace
 
 from refold.console.editor import edit_text
 from refold.console.keys import (
@@ -85,7 +86,7 @@ class LineReader:
     async def choose(self, menu: Menu, prompt: Line = ()) -> str | DraftMessage | Key:
         if self.hears and (line := await self._line_before_question()) is not None:
             return DraftMessage(line)
-        shown_at = self._clock()
+        shown_at, menu = self._clock(), replace(menu, amends=False)  # Tab is text here
         while True:
             answer = await self._line(prompt or menu_line(menu, typed=False, calm=True))
             if isinstance(answer, Key):

@@ -34,7 +34,7 @@ from refold.views.question_keys import (
 )
 from refold.views.styled import Line
 
-_ARROW_KEYS = ("up", "down", "left", "right")
+_KEYS_WITHOUT_TEXT = ("up", "down", "left", "right", "tab")
 
 
 class Answered(Struct, frozen=True):
@@ -94,7 +94,7 @@ class QuestionPrompt:
     def bindings(self) -> KeyBindingsBase:
         keys = sending_draft(lambda: self.menu.writing)
         untyped = Condition(lambda: not get_app().current_buffer.text)
-        for name in _ARROW_KEYS:
+        for name in _KEYS_WITHOUT_TEXT:
 
             @keys.add(name, filter=untyped)
             def _(event: KeyPressEvent, name: str = name) -> None:
