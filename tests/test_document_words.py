@@ -24,7 +24,8 @@ from tests.source_tree import nodes
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
     [ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md",
-     ROOT / "AGENTS.md", ROOT / "ARCHITECTURE.md", *ROOT.glob("docs/*.md"),
+     ROOT / "AGENTS.md", ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md",
+     *ROOT.glob("docs/*.md"),
      *ROOT.glob("docs/decisions/*.md"), *ROOT.glob("changelog.d/*.md")]
 )  # fmt: skip
 FOLDERS = ("src/refold", "tests", "bench", "scripts", "examples")

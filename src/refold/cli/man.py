@@ -33,7 +33,7 @@ def man_page() -> str:
     return manual(command_tree(), __version__)
 
 
-_PAGE_DATE = "2026-11-23"  # the date of the last change
+_PAGE_DATE = "2026-11-27"  # the date of the last change
 _ABOUT_LINE = "a coding agent that asks before it acts and records what it does"
 _DESCRIPTION_PARAGRAPHS = (
     "refold works on the files of a directory with the help of a language model. It records a "
