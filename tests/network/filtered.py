@@ -13,10 +13,14 @@ SECONDS = 5.0
 
 
 class LoopbackServer:
-    """Answers each request with its own name, and remembers what came in."""
+    """Answers each request with its own name, and remembers what came in.
 
-    def __init__(self, name: str, *, host: str = "127.0.0.1") -> None:
+    With `location`, the answer is a redirect to it.
+    """
+
+    def __init__(self, name: str, *, host: str = "127.0.0.1", location: str = "") -> None:
         self.name, self.received = name, list[bytes]()
+        self._status = f"302 Found\r\nLocation: {location}" if location else "200 OK"
         self._listener = socket.create_server((host, 0))
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._serve, daemon=True).start()
@@ -37,9 +41,8 @@ class LoopbackServer:
                 data += piece
             self.received.append(data)
             body = f"{self.name}\n".encode()
-            client.sendall(
-                b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body
-            )
+            head = f"HTTP/1.1 {self._status}\r\nContent-Length: {len(body)}\r\n\r\n"
+            client.sendall(head.encode() + body)
             with suppress(TimeoutError):  # what else comes on this connection
                 client.settimeout(0.2)
                 while more := client.recv(65536):

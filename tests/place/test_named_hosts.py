@@ -76,6 +76,43 @@ def test_another_host_is_refused_and_stands_in_the_result(
     assert not site.received
 
 
+# {site}: a named server, which redirects to the one at {port}.
+TRICKS = {
+    "a redirect": "curl -sL http://localhost:{site}/",
+    "a list of hosts without a proxy": "NO_PROXY='*' no_proxy='*' curl -s http://localhost:{port}/",
+    "no proxy": "curl -s --noproxy '*' http://127.0.0.1:{port}/",
+    "a proxy of its own": "curl -s -x http://localhost:{port} http://localhost:{site}/",
+    "the filter as the first of two proxies": (
+        "curl -s --preproxy $HTTP_PROXY -x http://localhost:{port} http://localhost:{site}/"
+    ),
+    "another place for the named host": (
+        "curl -s --connect-to localhost:{site}:127.0.0.1:{port} http://localhost:{site}/"
+    ),
+    "another address for the named host": (
+        "curl -s --resolve localhost:{port}:127.0.0.1 http://localhost:{port}/"
+    ),
+    "another Host header": "curl -s -H 'Host: localhost:{port}' http://localhost:{site}/",
+    "a tunnel to another port": "curl -sp http://localhost:{port}/",
+    "a tunnel in plain words": (
+        "exec 3<>/dev/tcp/127.0.0.1/3128; printf 'CONNECT localhost:{port} HTTP/1.1\\r\\n\\r\\n"
+        "GET / HTTP/1.1\\r\\n\\r\\n' >&3; timeout 3 cat <&3"
+    ),
+}
+
+
+@pytest.mark.parametrize("command", TRICKS.values(), ids=TRICKS)
+def test_a_program_cannot_talk_the_filter_into_another_host(
+    ws: Walled, site: LoopbackServer, command: str
+) -> None:
+    moved = LoopbackServer("moved", location=f"http://localhost:{site.port}/")
+
+    found = run(ws, command.format(site=moved.port, port=site.port), named(moved))
+    moved.close()
+
+    assert "site" not in found.text.replace("site.", "")
+    assert not site.received
+
+
 def test_a_server_in_the_command_is_reached_past_the_filter(ws: Walled) -> None:
     serve = "python3 -m http.server 8123 >log 2>&1 & "
     ask = "curl -sS --retry 20 --retry-connrefused --retry-delay 1 http://127.0.0.1:8123/ | head -1"

@@ -21,6 +21,8 @@ from tests.redteam import hostile_server
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
 
 MAX_MEBIBYTES, MAX_JOURNAL_BYTES, MAX_HOME_BYTES = 400, 64 * 1024, 8 * 1024 * 1024
+# Orders to a terminal, as they are and as JSON writes them.
+ORDERS = ("\x1b]", "\x1b[", "\\u001b", "\u202e", "\\u202e")
 UNUSABLE = "the MCP server s cannot be used: "
 DIED = f"{UNUSABLE}its process exited with code 3: KeyError: "
 LATE = "did not answer within 2 s"
@@ -86,8 +88,8 @@ def test_hostile_server_is_bounded_and_named(tmp_path: Path, attack: str) -> Non
     assert outcome.mebibytes < MAX_MEBIBYTES
     assert len(outcome.journal) < MAX_JOURNAL_BYTES
     assert outcome.home_bytes < MAX_HOME_BYTES
-    shown = (outcome.printed, *(str(line) for line in decoded(outcome.journal)))
-    assert not any(letter in text for text in shown for letter in ("\x1b]", "\u202e"))
+    shown = outcome.printed + outcome.journal.decode()
+    assert not any(order in shown for order in ORDERS)
     assert gone(str(tmp_path / "work" / "server.py"))
     if UNUSABLE in sentence:  # the model reads why, though it calls by `tool_call`
         assert outcome.result.startswith(f"There is no tool 'mcp__s__x': {UNUSABLE}")
