@@ -259,3 +259,21 @@ def test_a_file_that_was_written_by_hand_needs_no_last_line(
     file.chmod(0o600)
 
     assert allowed(file, tmp_path) == ("bash(ls)",)
+
+
+def test_a_rule_of_a_folder_is_added_replaced_and_removed(
+    file: Path, tmp_path: Path
+) -> None:
+    folders = TrustedFolders(file)
+    steps = [("", "bash(ls)"), ("", "bash(ls)"), ("", "bash(a *)"), ("bash(ls)", "bash(b)")]
+
+    for old, new in steps:
+        folders.change_rule(tmp_path, "allow", old, new)
+    changed = allowed(file, tmp_path)
+    with pytest.raises(BadInput):
+        folders.change_rule(tmp_path, "allow", "bash(b)", "bash(")
+    for rule in ("bash(b)", "bash(a *)"):
+        folders.change_rule(tmp_path, "allow", rule, "")
+
+    assert changed == ("bash(b)", "bash(a *)")
+    assert list(folders.layer(tmp_path)) == []

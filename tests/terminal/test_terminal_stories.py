@@ -660,6 +660,37 @@ def test_changed_instructions_are_shown_and_asked_about_at_the_next_start(
 
 
 @pytest.mark.slow
+def test_a_rule_is_added_in_the_list_of_permissions(starts: Starts, tmp_path: Path) -> None:
+    (tmp_path / "script").write_text(WRITES)
+    at = starts("--script", "script", program=STAGE.with_name("stage_program.py"))
+    at.until("›")
+    at.type("/permissions" + ENTER)
+    at.until("+ add a rule")
+    at.type(ENTER)
+    at.until("allow for this session")
+    at.type("deny always" + ENTER)
+    at.until("Rule, such as")
+    at.type("write_file(*.txt)" + ENTER)
+    at.until("From now on: deny write_file(*.txt)")
+    at.until("+ add a rule")
+    at.type(ESC)
+    at.until_asked()
+    at.type("go" + ENTER)
+    at.until("says deny")
+    at.until_asked()
+    at.type("/permissions" + ENTER)
+    at.until("refused write_file")
+    at.type("\x1b[C" * 3)
+    at.until_gone("refused write_file")
+    at.type(ESC)
+    at.until_asked()
+    at.type("\x04")
+
+    assert at.end() == 0
+    assert not (tmp_path / "a.txt").exists()
+
+
+@pytest.mark.slow
 def test_an_always_rule_is_saved_outside_the_folder(starts: Starts, tmp_path: Path) -> None:
     (tmp_path / "script").write_text(WRITES)
     program = STAGE.with_name("stage_program.py")
@@ -675,7 +706,10 @@ def test_an_always_rule_is_saved_outside_the_folder(starts: Starts, tmp_path: Pa
         at.until("Written.")
         at.until(" s\n\n›")
         at.type("/permissions" + ENTER)
-        at.until("write_file(./a.txt)")
+        at.until("+ add a rule")
+        assert at.text.rfind("write_file(./a.txt)") > at.text.find("+ add a rule")
+        at.type(ESC)
+        at.until_asked()
         at.type("/undo" + ENTER)
         at.until("Rewind? y/n")
         at.type("y")

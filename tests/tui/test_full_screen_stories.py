@@ -244,6 +244,32 @@ def test_a_shell_command_is_stopped_by_esc(opens: Opens) -> None:
     at.until("ended by SIGINT")
 
 
+def test_a_rule_is_added_edited_and_removed_in_the_list_of_permissions(
+    opens: Opens,
+) -> None:
+    at = opens({"text": "Hello."})
+    ready(at)
+    at.type("/permissions" + ENTER)
+    at.until("+ add a rule")
+    at.type(ENTER)
+    at.until("New rule")
+    at.type("ask always" + ENTER)
+    at.until("Rule, such as")
+    at.type("bash(make *)" + ENTER)
+    at.until("ask     bash(make *)  always, in this folder")
+    at.type("make" + ENTER)
+    at.until("remove it")
+    at.type(ENTER)
+    at.until("Rule, such as bash(npm test *): bash(make *)")
+    at.type("\x7f\x7f\x7f x *)" + ENTER)
+    at.until("ask     bash(make x *)")
+    at.type("make" + ENTER)
+    at.until("remove it")
+    at.type(DOWN + ENTER)
+    at.until("Removed: ask bash(make x *)")
+    at.until_gone("ask     bash(make x *)")
+
+
 def _in_the_shell(tmp_path: Path, *words: str) -> None:
     """Another process in the same project."""
     environ = {**os.environ, "REFOLD_HOME": str(tmp_path / "home")}

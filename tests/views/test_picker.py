@@ -174,3 +174,20 @@ def test_a_sample_stands_below_the_list() -> None:
     picker = Picker("Which?", ALL.choices[:1], sample=((("added", "+ new"),),))
 
     assert bare(picker_rows(picker, 40, 9)).endswith("Paint the door\n+ new")
+
+
+def test_a_dial_shows_the_choices_of_its_value() -> None:
+    items = tuple(
+        PickerItem(name, lambda room: (), name, groups=("all", kind))
+        for name, kind in (("a", "allow"), ("d", "deny"), ("e", "deny"))
+    )
+    always = PickerItem("+", lambda room: (), "add")
+    picker = Picker("?", (always, *items), dial=Stepper("show", ("all", "allow", "deny")))
+
+    denied = picker_at(picker, "e", "deny")
+
+    assert [item.id for item in picker.items] == ["+", "a", "d", "e"]
+    assert [item.id for item in denied.items] == ["+", "d", "e"]
+    assert denied.selection == items[2]
+    assert [item.id for item in with_query(turn_dial(picker, 1), "a").items] == ["+", "a"]
+    assert picker_at(picker, "a", "deny") == picker

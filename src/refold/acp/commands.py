@@ -93,10 +93,10 @@ class _EditorContext(HostedContext):
         await self.tell()
         self.response = await self._turns.carry_out(start)
 
-    async def ask(self, prompt: str, keys: str = "") -> str:
+    async def ask(self, prompt: str, keys: str = "", text: str = "") -> str:
         await self.tell()
         if not keys:
-            return await self._person.text(prompt)
+            return await self._person.text(f"{prompt} (now: {text})" if text else prompt)
         names = {"y": "Yes", "n": "No"}
         return await self._person.choose(prompt, [(k, names.get(k, k)) for k in keys])
 

@@ -5,13 +5,18 @@ are answered through the handle.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from anyio import to_thread
 from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.app.app import App, workspace_of
 from refold.app.workspace import check_tools
+from refold.config.layers import SETTINGS_SOURCE
+from refold.config.trusted_folders import ALWAYS_CHOICE, TrustedFolders
 from refold.engine.authorize import PolicyContext, describe_access, effective_mode, judge
 from refold.errors import BadInput, ToolFailed
 from refold.journal.state.conversation import OpenCall
@@ -24,11 +29,24 @@ from refold.session.pending_requests import Permission, Questions
 from refold.session.session import Session as Engine
 from refold.tools.contract import Tool
 from refold.values.messages import ToolCall
-from refold.values.modes import Mode
+from refold.values.modes import Mode, Verdict
 from refold.values.tools import Confinement, Effect
 
 if TYPE_CHECKING:
     from refold.views.questions import RunConditions
+    from refold.views.refusals import Refusal
+
+
+RulePlace: TypeAlias = Literal["", "session", "folder", "user"]
+
+
+class PlacedRule(Struct, frozen=True):
+    """A rule in force. `place` is where it can be changed; "": only in its file."""
+
+    verdict: Verdict
+    text: str
+    source: str
+    place: RulePlace = ""
 
 
 class _PolicyHere(Struct, frozen=True):
@@ -109,10 +127,69 @@ class Permissions:
         await self._engine.inbox.grant(str(rule))
         return str(rule)
 
-    def rules_in_force(self) -> Sequence[tuple[str, str, str]]:
-        """Each rule in force: its verdict, its text and where it comes from."""
-        rows = [(r.verdict, str(r), r.source or "settings") for r in self.rules]
-        return [*rows, *(("allow", rule, "this session") for rule in self.grants)]
+    def placed_rules(self) -> Sequence[PlacedRule]:
+        """The rules in force, those of the settings first."""
+        rules = [
+            PlacedRule(r.verdict, str(r), r.source or SETTINGS_SOURCE, self._place(r))
+            for r in self.rules
+        ]
+        grants = (
+            PlacedRule("allow", text, "this session", "session") for text in self.grants
+        )
+        return [*rules, *grants]
+
+    async def change(self, rule: PlacedRule, new: str) -> str:
+        """Replace the text of a rule, and return the new one as it is written.
+
+        An empty text of `rule` adds the new one, an empty `new` removes the rule. Calls are
+        judged by the change at once; what the sandbox of commands hides stays until the next
+        start. Raises `BadInput` for an invalid rule, or one that is set elsewhere.
+        """
+        if rule.place == "session" and new:
+            return await self.allow(new)
+        if new:
+            check_tools((parsed := parse(new, rule.verdict),), self._app.every_tool)
+            new = str(parsed)
+        app = self._app
+        match rule.place:
+            case "folder":
+                source, folder = ALWAYS_CHOICE, app.workspace.directory
+                save = partial(TrustedFolders(app.paths.folders).change_rule, folder)
+            case "user":
+                from refold.config.set_setting import change_rule
+
+                source, save = _user_source(app), partial(change_rule, app.paths)
+            case _:
+                raise BadInput(f"{rule.text!r} is set in {rule.source}: change it there")
+        await to_thread.run_sync(save, rule.verdict, rule.text, new)
+        left = [
+            r
+            for r in self.rules
+            if (r.verdict, str(r), self._place(r)) != (rule.verdict, rule.text, rule.place)
+        ]
+        added = [parse(new, rule.verdict, source)] if new else []
+        app.workspace.rules = (*left, *added)
+        return new
+
+    async def refusals(self) -> "Sequence[Refusal]":
+        """The calls that were refused lately, newest first."""
+        from refold.views.refusals import recent_refusals
+
+        return recent_refusals(await self._engine.record.entries())
+
+    def exact_rule(self, call: ToolCall) -> str:
+        """A rule that matches this call, as a text to start from."""
+        tool = self._tool(call.name)
+        subject = ""
+        with suppress(ToolFailed):
+            values = tool.parse(call.arguments) if tool else {}
+            subject = str(values.get(tool.subject, "")) if tool else ""
+        return f"{call.name}({subject})" if subject else call.name
+
+    def _place(self, rule: Rule) -> RulePlace:
+        if rule.source == ALWAYS_CHOICE:
+            return "folder"
+        return "user" if rule.source == _user_source(self._app) else ""
 
     def about(self, tool: Tool) -> Sequence[Rule]:
         """The rules that name this tool."""
@@ -219,6 +296,11 @@ class Permissions:
 
     def _tool(self, name: str) -> Tool | None:
         return next((tool for tool in self._app.every_tool if tool.name == name), None)
+
+
+def _user_source(app: App) -> str:
+    """The source of a rule of the user's own settings."""
+    return f"user {app.paths.settings}"
 
 
 def rules_to_offer(

@@ -109,9 +109,10 @@ class CommandContext(Protocol):
         """Show rows that may not fit on a screen: a terminal uses the pager."""
         ...
 
-    async def ask(self, prompt: str, keys: str = "") -> str:
+    async def ask(self, prompt: str, keys: str = "", text: str = "") -> str:
         """Return the pressed key of `keys`; without `keys`, the typed text. "": no answer.
 
+        The typed text starts as `text`.
         A command asks before it changes anything: a page runs it again with the answer.
         """
         ...

@@ -1,54 +1,193 @@
-"""/permissions: list the rules, or allow something for this session.
+"""/permissions: the rules and recent refusals as a list, in which rules are added and changed.
 
-What a rule means is decided in `permissions`.
+What a rule means is decided in `permissions`; `client.permissions` stores it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
 
+from msgspec import Struct
+
+from refold.client.permissions import PlacedRule, RulePlace
+from refold.client.session import Session
 from refold.commands.command_context import CommandContext
 from refold.commands.mode import MODE_MEANINGS
-from refold.errors import BadInput
+from refold.errors import BadInput, RefoldError
+from refold.values.modes import Verdict
+from refold.views.call_summary import label
 from refold.views.escape import on_one_line
-from refold.views.styled import Line, Style, line
-
-_RULE_STYLES: Mapping[str, Style] = {"deny": "bad", "ask": "warn"}
-
+from refold.views.permission_list import (
+    ADD_ID,
+    RULE_STYLES,
+    permission_picker,
+    refused_call,
+    rule_id,
+)
+from refold.views.picker import Picker, PickerItem
+from refold.views.refusals import Refusal
+from refold.views.styled import Line, Piece, bare, line
+from refold.views.wrap import wrap_words
 
 _ASKS_NOTE = "The next change asks once the model has read text from outside"
+_TEXT_PROMPT = "Rule, such as bash(npm test *):"
+_SANDBOX_NOTE = "The sandbox of commands hides the files that it names from the next start."
+_NOTE_INDENT = 3
+_PLACE_NAMES: dict[RulePlace, str] = {
+    "session": "for this session",
+    "folder": "always, in this folder",
+    "user": "in all folders, in your settings",
+}
+
+
+class _NewRule(Struct, frozen=True):
+    verdict: Verdict
+    place: RulePlace
+
+    @property
+    def id(self) -> str:
+        return f"{self.verdict} {self.place}"
+
+
+# Only an allow rule can be one of a session.
+_NEW_RULES = (
+    _NewRule("allow", "session"),
+    *(
+        _NewRule(verdict, place)
+        for verdict in ("allow", "ask", "deny")
+        for place in ("folder", "user")
+    ),
+)
 
 
 async def run(here: CommandContext, rest: str) -> None:
     action, _, rule = rest.partition(" ")
     if action == "allow" and rule.strip():
-        await _allow(here, rule)
-    elif not rest:
-        _list(here)
-    else:
+        added = await here.session.permissions.allow(rule)
+        here.show(line(f"For this session: {on_one_line(added)}", "dim"))
+    elif rest:
         raise BadInput("type /permissions, or /permissions allow RULE for this session")
+    elif here.look.picks and here.session.owns_turns:
+        await _edit(here)
+    else:
+        _list(here)
 
 
-async def _allow(here: CommandContext, text: str) -> None:
-    rule = await here.session.permissions.allow(text)
-    here.show(line(f"For this session: {on_one_line(rule)}", "dim"))
+async def _edit(here: CommandContext) -> None:
+    """Let the user change rules until they leave the list; on a page once."""
+    while True:
+        rules = {rule_id(rule): rule for rule in here.session.permissions.placed_rules()}
+        refusals = await here.session.permissions.refusals()
+        if not (id_ := await _pick(here, _picker(here, [*rules.values()], refusals))):
+            return
+        call = next((r.call for r in refusals if r.call.id == refused_call(id_)), None)
+        try:
+            if id_ in rules:
+                await _change(here, rules[id_])
+            elif id_ == ADD_ID or call is not None:
+                await _add(here, here.session.permissions.exact_rule(call) if call else "")
+        except RefoldError as error:
+            if here.terminal is None:
+                raise
+            here.show(line(on_one_line(str(error)), "warn"))
+        if here.terminal is None:
+            return
+
+
+async def _pick(here: CommandContext, picker: Picker) -> str:
+    answer = await here.pick(picker)
+    return answer.selection.id if answer and answer.selection else ""
+
+
+def _picker(
+    here: CommandContext, rules: Sequence[PlacedRule], refusals: Sequence[Refusal]
+) -> Picker:
+    session, room = here.session, max(here.look.room - _NOTE_INDENT, 1)
+    indent: Piece = ("plain", " " * _NOTE_INDENT)
+    notes = [
+        (indent, *row)
+        for note in _head(session)
+        for row in wrap_words(bare([note]), room, "dim")
+    ]
+    return permission_picker(
+        session.mode,
+        rules,
+        refusals,
+        lambda call: label(call, session.tool(call.name)),
+        notes,
+    )
+
+
+async def _change(here: CommandContext, rule: PlacedRule) -> None:
+    """Edit or remove this rule. Asks all before it changes anything."""
+    if rule.place in ("", "session"):
+        where = "ends with the session" if rule.place else "can be changed only there"
+        text = f"{on_one_line(rule.text)} ({on_one_line(rule.source)}) {where}."
+        here.show(line(text, "dim"))
+        return
+    match await _pick(here, _actions(rule)):
+        case "edit":
+            new = (await here.ask(_TEXT_PROMPT, text=rule.text)).strip()
+            if new and new != rule.text:
+                _say(here, rule, await here.session.permissions.change(rule, new))
+        case "remove":
+            await here.session.permissions.change(rule, "")
+            here.show(line(f"Removed: {rule.verdict} {on_one_line(rule.text)}", "dim"))
+        case _:
+            pass
+
+
+async def _add(here: CommandContext, text: str) -> None:
+    # The settings of all folders are changed in a terminal only.
+    offered = [new for new in _NEW_RULES if here.terminal or new.place != "user"]
+    items = tuple(
+        _choice(new.id, f"{new.verdict} {_PLACE_NAMES[new.place]}") for new in offered
+    )
+    picked = await _pick(here, Picker("New rule", items))
+    chosen = next((new for new in offered if new.id == picked), None)
+    if chosen is None or not (written := (await here.ask(_TEXT_PROMPT, text=text)).strip()):
+        return
+    rule = PlacedRule(chosen.verdict, "", _PLACE_NAMES[chosen.place], chosen.place)
+    _say(here, rule, await here.session.permissions.change(rule, written))
+
+
+def _actions(rule: PlacedRule) -> Picker:
+    title = f"{rule.verdict} {on_one_line(rule.text)}"
+    return Picker(title, (_choice("edit", "edit it"), _choice("remove", "remove it")))
+
+
+def _choice(id_: str, text: str) -> PickerItem:
+    return PickerItem(id_, lambda room: line(text), text)
+
+
+def _say(here: CommandContext, rule: PlacedRule, new: str) -> None:
+    when = "From the next turn" if here.session.view.turn.seq else "From now on"
+    place = on_one_line(rule.source)
+    here.show(line(f"{when}: {rule.verdict} {on_one_line(new)}  {place}", "dim"))
+    if rule.verdict == "deny":
+        here.show(line(_SANDBOX_NOTE, "dim"))
 
 
 def _list(here: CommandContext) -> None:
-    now = here.session.mode
-    here.show(line(f"The mode is {now}: {MODE_MEANINGS[now]}"))
-    match here.session.permissions.after_outside_text:
-        case "asks now":
-            here.show(line(f"{_ASKS_NOTE}, and it has read some.", "warn"))
-        case "asks":
-            here.show(line(f"{_ASKS_NOTE}.", "dim"))
-        case _:
-            pass
-    rows = here.session.permissions.rules_in_force()
-    if not rows:
+    here.show(*_head(here.session))
+    rules = here.session.permissions.placed_rules()
+    if not rules:
         here.show(line("There are no rules.", "dim"))
-    for verdict, rule, source in rows:
+    for rule in rules:
         shown: Line = (
-            (_RULE_STYLES.get(verdict, "good"), f"  {verdict:5} "),
-            ("plain", on_one_line(rule)),
-            ("dim", f"  {on_one_line(source)}"),
+            (RULE_STYLES[rule.verdict], f"  {rule.verdict:5} "),
+            ("plain", on_one_line(rule.text)),
+            ("dim", f"  {on_one_line(rule.source)}"),
         )
         here.show(shown)
+
+
+def _head(session: Session) -> Iterator[Line]:
+    """Say what the mode means, and whether the next change asks."""
+    now = session.mode
+    yield line(f"The mode is {now}: {MODE_MEANINGS[now]}")
+    match session.permissions.after_outside_text:
+        case "asks now":
+            yield line(f"{_ASKS_NOTE}, and it has read some.", "warn")
+        case "asks":
+            yield line(f"{_ASKS_NOTE}.", "dim")
+        case _:
+            pass

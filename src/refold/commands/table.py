@@ -152,7 +152,7 @@ def _permissions() -> tuple[SlashCommand, ...]:
                 words=MODE_NAMES, at_once=True, group="permissions"),
         SlashCommand("approval", "on: ask as usual; off: run everything without asking",
                 "[on|off]", words=("on", "off"), at_once=True, group="permissions"),
-        SlashCommand("permissions", "list the rules, or allow something for this session",
+        SlashCommand("permissions", "see, add and change rules, or allow something for this session",
                 "[allow RULE]", words=("allow",), at_once=True, group="permissions"),
         SlashCommand("tools", "list the tools, and which of them run without asking", "[NAME]",
                 at_once=True, group="permissions"),

@@ -23,9 +23,10 @@ from refold.config.layers import (
 from refold.config.load import canonical, check_layer, combine, default_of, flat
 from refold.config.paths import Paths
 from refold.config.project import PROJECT_DIRECTORY, check_allowed, project, read
-from refold.config.trusted_folders import TrustedFolders
+from refold.config.trusted_folders import TrustedFolders, with_rule
 from refold.errors import BadInput, reason_of
 from refold.place.private_files import file_lock, write
+from refold.values.modes import Verdict
 
 Whose: TypeAlias = Literal["user", "project", "project-local"]
 _FILE_NAMES = {"project": "config.toml", "project-local": "config.local.toml"}
@@ -102,6 +103,31 @@ def remember(places: Paths, key: str, value: str) -> None:
         set_value(file_of("user", Path(), places), key, value)
     except BadInput as error:
         raise BadInput(f"{key} = {value!r} cannot be saved: {error}") from error
+
+
+def change_rule(places: Paths, verdict: Verdict, old: str, new: str) -> None:
+    """Replace a permission rule of the user's own settings. Raises `BadInput`.
+
+    An empty `old` adds the new one, an empty `new` removes the old one.
+    """
+    from refold.config.toml_edit import with_value, without
+
+    file = file_of("user", Path(), places)
+
+    def change(before: str, path: tuple[str, ...]) -> str:
+        table: object = tomllib.loads(before)
+        for name in path:
+            table = cast("dict[str, object]", table).get(name, {})
+        rules = with_rule(cast("list[object]", table or []), old, new)
+        after = with_value(before, path, rules) if rules else without(before, path)
+        if after.count("#") < before.count("#"):
+            raise BadInput(
+                "a comment among the rules would be lost: change it with refold config edit"
+            )
+        file.check(after)
+        return after
+
+    _change(file, f"permissions.{verdict}", change)
 
 
 def _change(

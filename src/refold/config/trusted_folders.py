@@ -112,6 +112,20 @@ class TrustedFolders:
 
         self._change(os.path.realpath(folder), change)
 
+    def change_rule(self, folder: Path | str, verdict: Verdict, old: str, new: str) -> None:
+        """Replace a rule for this folder. Raises `BadInput`.
+
+        An empty `old` adds the new one, an empty `new` removes the old one.
+        """
+        self._check(verdict, (new,) if new else ())
+
+        def change(entry: _Document) -> None:
+            entry[verdict] = with_rule(_texts(entry, verdict), old, new)
+            if not entry[verdict]:
+                del entry[verdict]
+
+        self._change(os.path.realpath(folder), change)
+
     def allow_variables(self, folder: Path | str, marks: Iterable[str]) -> None:
         """Allow variables, as `variable_mark`s, for servers of this folder's files."""
 
@@ -199,6 +213,21 @@ class TrustedFolders:
                 write(self._file, whole(as_toml({**document, "folders": folders})))
         except OSError as error:
             raise BadInput(f"{self._file} cannot be written: {reason_of(error)}") from error
+
+
+def with_rule(items: Iterable[object], old: str, new: str) -> list[object]:
+    """Replace a rule in a list of rules, each of which may be a table with examples.
+
+    An empty `old` adds the new one, an empty `new` removes the old one.
+    """
+    result = list[object]()
+    for item in items:
+        table = cast("_Document", item) if isinstance(item, dict) else {"rule": item}
+        if table.get("rule") != old:
+            result.append(cast("object", item))
+        elif new:
+            result.append({**table, "rule": new} if len(table) > 1 else new)
+    return result if old or new in result else [*result, new]
 
 
 def _parse_toml(content: bytes) -> _Document:

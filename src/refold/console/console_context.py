@@ -66,12 +66,12 @@ class ConsoleContext:
 
         await show(rows, self.printer)
 
-    async def ask(self, prompt: str, keys: str = "") -> str:
+    async def ask(self, prompt: str, keys: str = "", text: str = "") -> str:
         if keys:
             asked = line(f"{prompt} {'/'.join(keys)} ", "strong")
             key = await self._reader.choice(asked, keys)
             return key if isinstance(key, str) else ""
-        typed = await self._reader.brief(line(f"{prompt} ", "strong"))
+        typed = await self._reader.brief(line(f"{prompt} ", "strong"), text)
         text = typed if isinstance(typed, str) else ""
         if text.strip() and self._reader.lively:  # the line is gone from the screen
             self.printer.say(f"{prompt} {visible(text.strip())}", "dim")

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 from anyio import to_thread
 from fastapi import Query, Request, Response
 from msgspec import Meta, Struct
-from msgspec.structs import replace
 
 from refold.client.host import Conversation, Host
 from refold.commands.command_context import Look, Markdown
@@ -56,9 +55,12 @@ class ShownDocument(Struct, frozen=True, omit_defaults=True):
     markdown: str = ""
 
 
-class ListItem(Struct, frozen=True):
+class ListItem(Struct, frozen=True, omit_defaults=True):
+    """`groups`: the values of the dial at which it is in the list; none: at each."""
+
     id: str
     row: Pieces
+    groups: tuple[str, ...] = ()
 
 
 class ListDial(Struct, frozen=True):
@@ -68,10 +70,13 @@ class ListDial(Struct, frozen=True):
 
 
 class CommandQuestion(Struct, frozen=True, omit_defaults=True):
-    """`keys`: one of them is the answer. `items`: one is picked; `selected` first. Else a text."""
+    """`keys`: one of them is the answer. `items`: one is picked; `selected` first. Else a text,
+    which starts as `text`.
+    """
 
     title: str
     keys: str = ""
+    text: str = ""
     items: Sequence[ListItem] = ()
     selected: str = ""
     dial: ListDial | None = None
@@ -186,15 +191,15 @@ class _PageContext(HostedContext):
         super().__init__(host, chat, Look(typed.room))
         self._answers = list(typed.answers)
 
-    async def ask(self, prompt: str, keys: str = "") -> str:
-        return self._answer(CommandQuestion(prompt, keys)).answer
+    async def ask(self, prompt: str, keys: str = "", text: str = "") -> str:
+        return self._answer(CommandQuestion(prompt, keys, text)).answer
 
     async def pick(
         self, picker: Picker, search: Search | None = None, on_move: OnMove | None = None
     ) -> Picker | None:
         room, dial = self.look.room, picker.dial
         items = [
-            ListItem(choice.id, _pieces(choice.row(room)))
+            ListItem(choice.id, _pieces(choice.row(room)), choice.groups)
             for choice in picker.choices[:MAX_ITEMS]
         ]
         answer = self._answer(
@@ -203,12 +208,9 @@ class _PageContext(HostedContext):
                 dial=ListDial(dial.label, dial.values, dial.value) if dial else None,
             )
         )  # fmt: skip
-        if answer.answer not in {choice.id for choice in picker.choices}:
-            return None
-        picked = picker_at(picker, answer.answer)
-        if dial is None or answer.dial not in dial.values:
-            return picked
-        return replace(picked, dial=replace(dial, at=dial.values.index(answer.dial)))
+        picked = picker_at(picker, answer.answer, answer.dial)
+        selection = picked.selection
+        return picked if selection and selection.id == answer.answer else None
 
     def _answer(self, question: CommandQuestion) -> GivenAnswer:
         """Return the next answer, if it was given to this question."""

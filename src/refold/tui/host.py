@@ -214,10 +214,7 @@ class ScreenReader:
         )
         if not isinstance(answer, Picked) or not answer.id:
             return None
-        chosen, dial = picker_at(picker, answer.id), picker.dial
-        if dial is not None and answer.dial in dial.values:
-            chosen = replace(chosen, dial=replace(dial, at=dial.values.index(answer.dial)))
-        return chosen
+        return picker_at(picker, answer.id, answer.dial)
 
     @contextmanager
     def quiet(self) -> Generator[None]:

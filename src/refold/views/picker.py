@@ -20,13 +20,15 @@ _MIN_LIST_ROWS = 5  # of the list, beside a preview
 class PickerItem(Struct, frozen=True):
     """A choice. `row` draws it for a width; `found_by` are words that a query may match.
 
-    `preview` returns the rows below the list while it is selected.
+    `preview` returns the rows below the list while it is selected. `groups` are the values
+    of the dial at which it is in the list; none: it is in it at each.
     """
 
     id: str
     row: Callable[[int], Line]
     found_by: str
     preview: Callable[[int], Sequence[Line]] | None = None
+    groups: tuple[str, ...] = ()
 
 
 class CompletionItem(Struct, frozen=True):
@@ -67,12 +69,15 @@ class Picker(Struct, frozen=True):
     @property
     def items(self) -> tuple[PickerItem, ...]:
         """The items that contain each word of the query, then those found by a search."""
-        words = self.query.casefold().split()
+        words, dial = self.query.casefold().split(), self.dial
+        choices = tuple(
+            c for c in self.choices if not c.groups or (dial and dial.value in c.groups)
+        )
         if not words:
-            return self.choices
-        named = [item for item in self.choices if _fits(item, words)]
+            return choices
+        named = [item for item in choices if _fits(item, words)]
         ids = {item.id for item in named}
-        hits = (c for c in self.choices if c.id in self.matches and c.id not in ids)
+        hits = (c for c in choices if c.id in self.matches and c.id not in ids)
         return (*named, *hits)
 
     @property
@@ -81,10 +86,14 @@ class Picker(Struct, frozen=True):
         return shown[min(self.at, len(shown) - 1)] if shown else None
 
 
-def picker_at(picking: Picker, id_: str) -> Picker:
-    """Select this choice, if it exists."""
-    ids = [item.id for item in picking.choices]
-    return replace(picking, query="", at=ids.index(id_)) if id_ in ids else picking
+def picker_at(picking: Picker, id_: str, dial: str = "") -> Picker:
+    """Select this choice, if it exists, with the dial at this value, if it has that."""
+    all_ = replace(picking, query="")
+    if all_.dial is not None and dial in all_.dial.values:
+        at = all_.dial.values.index(dial)
+        all_ = replace(all_, dial=replace(all_.dial, at=at))
+    ids = [item.id for item in all_.items]
+    return replace(all_, at=ids.index(id_)) if id_ in ids else picking
 
 
 def with_query(picking: Picker, text: str) -> Picker:

@@ -63,7 +63,7 @@ export class CommandOutput {
       return [title, h("div", { class: "actions" }, [...asked.keys].map((key) => button(t.commandKeys[key] ?? key, () => answer(key))))];
     }
     if (asked.items) return [title, this.list(asked, answer)];
-    const input = h("input", { type: "text", "aria-label": asked.title, autocomplete: "off" });
+    const input = h("input", { type: "text", "aria-label": asked.title, autocomplete: "off", value: asked.text ?? "" });
     return [title, h("form", { class: "actions", on: { submit: (event) => { event.preventDefault(); answer(input.value); } } },
       input, h("button", { type: "submit", class: "button" }, t.commandAnswer))];
   }
@@ -73,10 +73,15 @@ export class CommandOutput {
     const rows = asked.items.map((item) => h("li", {}, h("button", {
       type: "button", "aria-current": item.id === asked.selected ? "true" : null, on: { click: () => answer(item.id, dial?.value ?? "") },
     }, pieces(item.row))));
-    const narrow = (words) => rows.forEach((row) => { row.hidden = !row.textContent.toLowerCase().includes(words); });
-    const filter = rows.length < LONG_LIST ? null : h("input", {
-      type: "search", "aria-label": this.texts.searchHint, placeholder: this.texts.searchHint, on: { input: (event) => narrow(event.target.value.trim().toLowerCase()) },
+    const narrow = () => rows.forEach((row, n) => {
+      const { groups } = asked.items[n];
+      const words = filter?.value.trim().toLowerCase() ?? "";
+      row.hidden = !row.textContent.toLowerCase().includes(words) || (groups && !groups.includes(dial?.value));
     });
+    const filter = rows.length < LONG_LIST ? null : h("input", {
+      type: "search", "aria-label": this.texts.searchHint, placeholder: this.texts.searchHint, on: { input: narrow },
+    });
+    dial?.addEventListener("change", narrow);
     return [dial ? h("label", { class: "field" }, h("span", {}, asked.dial.label), dial) : null, filter, h("ul", { class: "command-list" }, rows)];
   }
 }

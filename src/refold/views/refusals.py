@@ -1,0 +1,39 @@
+"""The calls of a session that were refused lately, by rules or by the user. Pure."""
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from refold.journal.events.kinds import Answered, Ended, Entry, Judged, ModelAnswered
+from refold.values.messages import ToolCall
+
+_MAX_REFUSALS = 20
+
+
+class Refusal(Struct, frozen=True):
+    call: ToolCall
+    reason: str  # as the rules or the user gave it
+    by_user: bool
+
+
+def recent_refusals(entries: Iterable[Entry]) -> list[Refusal]:
+    """The newest refusals, newest first, each call once."""
+    calls, reasons = dict[str, ToolCall](), dict[str, tuple[str, bool]]()
+    refusals = dict[tuple[str, bytes], Refusal]()
+    for entry in entries:
+        match entry.event:
+            case ModelAnswered(message):
+                parts = message.parts
+                calls |= {part.id: part for part in parts if isinstance(part, ToolCall)}
+            case Judged(id_, verdict="deny", reason=reason):
+                reasons[id_] = reason, False
+            case Answered(id_, False, reason):
+                reasons[id_] = reason, True
+            case Ended(id_, "refused") if id_ in calls and id_ in reasons:
+                call = calls[id_]
+                key = call.name, bytes(call.arguments)
+                refusals.pop(key, None)
+                refusals[key] = Refusal(call, *reasons[id_])
+            case _:
+                pass
+    return list(reversed(refusals.values()))[:_MAX_REFUSALS]
