@@ -45,6 +45,7 @@ OF_DIALOGS = {
     "commands/mcp.py: _pick_action": "test_an_mcp_server_is_picked_and_a_form_of_it_is_filled_in",
     "commands/edit.py: _edit": "test_a_message_is_edited_in_the_full_screen_without_an_editor",
     "commands/model.py: _pick": "test_agent_model_and_theme_are_picked_from_lists",
+    "commands/permissions.py: _pick": "test_a_rule_is_added_edited_and_removed_in_the_list_of_permissions",
     "commands/rewind.py: _pick": "test_a_fork_and_a_rewind_are_confirmed_and_shown",
     "commands/resume.py: run": "test_a_session_is_picked_from_the_list_with_its_preview",
     "commands/theme.py: _pick": "test_agent_model_and_theme_are_picked_from_lists",
@@ -71,8 +72,7 @@ OF_DIALOGS = {
 NOT_HERE = {
     "console/list_prompt.py: _by_number",
     "terminal/run.py: _words",
-    "terminal/steering.py: hear",
-    "terminal/steering.py: redirect",
+    "terminal/steering.py: finish",
 }
 
 

@@ -8,7 +8,7 @@ from pygments.lexers import (
     guess_lexer_for_filename,  # pyright: ignore[reportUnknownVariableType] - untyped
 )
 
-from refold.views.markdown.highlight import Highlighter
+from refold.views.highlight import Highlighter
 from refold.views.styled import Piece
 
 PYTHON = '''@deco

@@ -234,7 +234,7 @@ def _block(text: str, room: int, style: Style, before: str = "") -> Iterator[Lin
 
 def _code(text: str, subject: str, room: int) -> Iterator[Line]:
     """A command line, or a program in Python, in its colours."""
-    from refold.views.markdown.highlight import Highlighter
+    from refold.views.highlight import Highlighter
 
     highlighter = Highlighter("bash" if subject == "command" else "python")
     for row in _write_out(text).removesuffix("\n").split("\n"):

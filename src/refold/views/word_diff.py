@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 
 from refold.views.escape import visible
-from refold.views.markdown.highlight import Highlighter, language_of
+from refold.views.highlight import Highlighter, language_of
 from refold.views.styled import Line, Piece, PieceStyle, Style, join_pieces, line
 from refold.views.wrap import cells, expand_tabs, hard_wrap
 

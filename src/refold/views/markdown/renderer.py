@@ -13,8 +13,8 @@ from copy import copy, deepcopy
 from msgspec import Struct
 from msgspec.structs import replace
 
+from refold.views.highlight import Highlighter
 from refold.views.markdown.blocks import Blocks, Container, Leaf
-from refold.views.markdown.highlight import Highlighter
 from refold.views.markdown.spans import SpanOptions, Spans, stops
 from refold.views.markdown.tables import table
 from refold.views.styled import Line, Piece, Style
