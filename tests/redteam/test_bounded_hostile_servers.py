@@ -51,7 +51,7 @@ ATTACKS: Mapping[str, str] = {
     "log-lines": "MCP server s: line 19999",
     "requests": "MCP server s: sends more than 20 requests in a second: the rest are left out",
     "progress": "done",
-    "elicit": "this was cancelled: There is no user to ask in this session",
+    "elicit": "s asked too often in one call: its other questions were cancelled",
     "sample": "The MCP server s failed: it asked for more than 40 model calls, and was stopped.",
     "foreign-ids": NO_MESSAGE,
     "bytes": NO_MESSAGE,
@@ -85,6 +85,7 @@ def test_hostile_server_is_bounded_and_named(tmp_path: Path, attack: str) -> Non
     known = (outcome.result, *outcome.warnings, outcome.log)
     assert any(sentence in text for text in known), outcome
     assert outcome.result.count("\n") < 1_200
+    assert len("".join(outcome.warnings)) < 2_000
     assert outcome.mebibytes < MAX_MEBIBYTES
     assert len(outcome.journal) < MAX_JOURNAL_BYTES
     assert outcome.home_bytes < MAX_HOME_BYTES

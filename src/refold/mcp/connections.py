@@ -369,6 +369,7 @@ class _Questions:
         if limit is not None:
             self._seconds = limit.deadline - anyio.current_time()
         self._asked = self._refused = 0
+        self._silenced = False  # further questions are cancelled
 
     async def answer(self, elicitation: Elicitation) -> None:
         from refold.mcp.questions import Asked, ask, cancel_result, in_words
@@ -378,7 +379,13 @@ class _Questions:
         self._limit.deadline = float("inf")
         try:
             if self._asked >= _MAX_QUESTIONS or self._refused >= _MAX_REFUSALS:
-                asked = Asked(cancel_result(), "it asked too often in one call")
+                asked = Asked(cancel_result())
+                if not self._silenced:
+                    self._silenced = True
+                    self._report(
+                        f"The MCP server {server} asked too often in one call: its other questions "
+                        "were cancelled"
+                    )
             elif self._context is not None:
                 self._asked += 1
                 asked = await ask(elicitation, self._context)
