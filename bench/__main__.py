@@ -9,6 +9,7 @@ from bench import (
     checkpoints,
     journal,
     leaves,
+    mcp_servers,
     permissions,
     prompt,
     recursion,
@@ -33,6 +34,7 @@ def main() -> None:
     )
     start.report(3 if chosen.quick else 10, chosen.peers)
     prompt.report(3 if chosen.quick else 10)
+    mcp_servers.report(1 if chosen.quick else 10)
     steps.report([10, 50] if chosen.quick else [10, 200, 2000], chosen.peers)
     permissions.report(10 if chosen.quick else 100)
     if not chosen.quick:

@@ -94,6 +94,20 @@ def log_lines(directory: Path) -> list[str]:
 
 
 @pytest.mark.slow
+def test_a_started_server_leaves_nothing_in_tmp(
+    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+
+    added = refold("add", "s", "--", sys.executable, fake_server.__file__, cwd=tmp_path)
+
+    assert "It works" in added[1]
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.slow
 def test_a_directory_with_keys_is_not_opened_to_a_server(
     tmp_path: Path, home: Path
 ) -> None:

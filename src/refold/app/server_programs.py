@@ -86,23 +86,23 @@ class ServerPrograms:
                 f"created: {reason_of(error)}"
             ) from error
         own.append(str(place.home))
-        command = config.command
+        command, path = config.command, self._environ.get("PATH", "")
+        variables = dict[str, str]()
         if launch := launch_of(command):
             program = installation(place, launch)
             if program is None:
                 program = await self.installer(server).find_or_install(launch, begin)
             command = (*program.command, *launch.arguments)
             own.append(program.directory)
+            variables["PATH"] = f"{program.programs}{os.pathsep}{path}"
+        variables |= place.variables(config, self._user_home, self._environ)
         config = replace(
             config,
             command=from_home(command, self._user_home),
-            environment=tuple(
-                place.variables(config, self._user_home, self._environ).items()
-            ),
+            environment=tuple(variables.items()),
             writable=tuple(self._writable(config)),
         )
         roots = self._workspace.roots
-        path = self._environ.get("PATH", "")
         config = replace(config, visible=visible_paths(config, roots, path))
         narrow = self._workspace.reads_only
         return PreparedServer(config, tuple(own), roots, self._user_home, narrow)

@@ -73,6 +73,12 @@ class Installation(Struct, frozen=True):
     installed: float = 0.0
     refused: str = ""
 
+    @property
+    def programs(self) -> str:
+        """The directory of the programs of all packages, which launchers put on the PATH."""
+        below = "node_modules/.bin" if self.kind == "node" else "venv/bin"
+        return f"{self.directory}/{below}"
+
 
 def launch_of(command: tuple[str, ...]) -> PackageLaunch | None:
     """Return what the command needs installed; None for others, or unknown options."""

@@ -223,6 +223,8 @@ class _Program:
             self._ending.because(str(error))
         finally:
             its.close()
+            with anyio.CancelScope(shield=True):  # each start has a private /tmp
+                await anyio.to_thread.run_sync(self._commands.close)
             self.over.set()
 
     def _print(self, text: str) -> None:
