@@ -218,6 +218,17 @@ def test_the_rules_that_are_offered_name_the_hosts() -> None:
     assert with_hosts(("bash(make *)",), fetch("make", "all"), here()) == ("bash(make *)",)
 
 
+def test_a_private_host_of_a_rule_is_reached_where_every_host_but_some_is() -> None:
+    written = ("bash", "net(all)", "net(private:wiki.example)", "deny net(bad.example)")
+
+    hosts = judge(fetch("make deploy"), *written).confines.hosts
+
+    assert hosts is not None
+    assert hosts.permits_private("wiki.example", 443)
+    assert not hosts.permits_private("other.example", 443)
+    assert hosts.refusal("bad.example", 443) == "denied"
+
+
 @pytest.mark.parametrize("wide", ["net(all)", "bash(make *)"])
 def test_an_ask_rule_for_a_host_holds_where_every_host_is_allowed(wide: str) -> None:
     decision = judge(fetch("make deploy"), "ask net(pay.example)", "bash(make *)", wide)

@@ -25,11 +25,11 @@ from refold.values.hosts import (
     PRESET_PREFIX,
     ReachableHosts,
     covers_place,
+    every_host_but,
     expand_all,
     expand_hosts,
     place_of,
     preset_of,
-    without_barred,
 )
 from refold.values.modes import Mode, Verdict
 from refold.values.web_address import is_inside_name, web_address
@@ -104,7 +104,7 @@ class NetworkRules(Struct, frozen=True):
     @property
     def every_host_but_denied(self) -> ReachableHosts | None:
         """What a command may reach that no question names; None: every host."""
-        return without_barred(None, ReachableHosts((), self.denied))
+        return every_host_but(ReachableHosts(self.allowed, self.denied))
 
     def without_allow_rule(self, named: Sequence[str]) -> tuple[str, ...]:
         """Those of these patterns that no allow rule covers."""
@@ -166,12 +166,12 @@ def reachable_hosts(
     asks = verdict == "ask"
     shown = named if asks else ()
     asked = tuple(p for p in rules.asked if not _is_shown(p, shown))
-    barred = ReachableHosts((), rules.denied, asked)
+    allowed = tuple(dict.fromkeys((*rules.allowed, *shown)))
+    hosts = ReachableHosts(allowed, rules.denied, asked)
     wide = EVERY_HOST in rules.allowed or EVERY_HOST in shown
     if wide or (not asks and (mode == "bypass" or not rules.allowed)):
-        return without_barred(None, barred)
-    allowed = tuple(dict.fromkeys((*rules.allowed, *shown)))
-    return ReachableHosts(allowed).without(barred)
+        return every_host_but(hosts)
+    return hosts
 
 
 def _is_shown(asked: str, named: Sequence[str]) -> bool:
@@ -184,7 +184,7 @@ def in_words(hosts: ReachableHosts | None) -> str:
     """Text for a question: the hosts that the command can reach."""
     if hosts is None:
         return "every host"
-    if hosts.allowed == EVERY_PUBLIC_HOST.allowed:
+    if EVERY_PUBLIC_HOST in hosts.allowed:
         return f"every public host but {', '.join((*hosts.denied, *hosts.asked))}"
     return ", ".join(hosts.allowed) or "no host, since it names none"
 

@@ -234,11 +234,13 @@ class Sandbox:
     def _hosts(self, wanted: "ReachableHosts | None") -> "ReachableHosts | None":
         """The hosts to allow; None: every host. A deny rule needs the filter, too."""
         if self.filters_hosts:
-            from refold.values.hosts import ReachableHosts, without_barred
+            from refold.values.hosts import ReachableHosts, every_host_but
 
-            barred = ReachableHosts((), self.config.denied_hosts)
-            barred = barred.without(wanted) if wanted else barred
-            return without_barred(None if self.config.network else wanted, barred)
+            hosts = (wanted or ReachableHosts()).without(
+                ReachableHosts((), self.config.denied_hosts)
+            )
+            every = wanted is None or self.config.network
+            return every_host_but(hosts) if every else hosts
         if wanted is not None and self.kind == "bubblewrap" and not self.config.network:
             raise ToolFailed(_FILTER_UNAVAILABLE)
         return None

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from refold.values.display import HostAttempt, HostRefusal
 from refold.values.modes import PRIVATE_PREFIX
@@ -111,8 +112,8 @@ class ReachableHosts(Struct, frozen=True):
         return ReachableHosts(self.allowed, _once(denied), _once(asked))
 
 
-# For a command that may reach all hosts except some, which needs the filter, too.
-EVERY_PUBLIC_HOST = ReachableHosts((f"{_ANY_HOST}:{_ANY_HOST}",))
+# The pattern of a command that may reach all hosts except some, which needs the filter, too.
+EVERY_PUBLIC_HOST = f"{_ANY_HOST}:{_ANY_HOST}"
 
 
 def expand_hosts(written: str) -> tuple[str, ...]:
@@ -154,13 +155,15 @@ def expand_all(written: Iterable[str]) -> tuple[str, ...]:
     return _once(pattern for text in written for pattern in expand_hosts(text))
 
 
-def without_barred(
-    wanted: ReachableHosts | None, other: ReachableHosts
-) -> ReachableHosts | None:
-    """The wanted hosts without those that `other` bars. None means every host."""
-    if wanted is None and not (other.denied or other.asked):
+def every_host_but(barred: ReachableHosts) -> ReachableHosts | None:
+    """Every host without those that `barred` bars; None if it bars none.
+
+    Hosts that it allows by name may also be private.
+    """
+    if not (barred.denied or barred.asked):
         return None
-    return (EVERY_PUBLIC_HOST if wanted is None else wanted).without(other)
+    named = (pattern for pattern in barred.allowed if pattern != EVERY_HOST)
+    return replace(barred, allowed=_once((EVERY_PUBLIC_HOST, *named)))
 
 
 def only(patterns: tuple[str, ...]) -> ReachableHosts | None:
