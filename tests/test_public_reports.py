@@ -261,7 +261,7 @@ def chat(*deltas: Sequence[Chunk], end: str = "tool_calls") -> Answer:
 
 
 def booked(*answers: Answer, wire: WireName = "openai-chat") -> tuple[list[str], list[Any]]:
-    """What was ordered by these answers and a last one, and the messages of the last request."""
+    """The orders of these answers and a last one, and the messages of the last request."""
     orders: list[str] = []
 
     async def talk() -> list[Any]:

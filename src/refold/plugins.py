@@ -47,7 +47,8 @@ class Plugin(Struct, frozen=True):
         return self.package == _REFOLD
 
     def load(self) -> object:
-        """What it leads to. Raises `BadInput`, whatever the package does when imported."""
+        """The object that it names. Raises `BadInput`, whatever the package does when
+        imported."""
         module, _, path = self.value.partition(":")
         try:
             target: object = import_module(module)
@@ -58,7 +59,7 @@ class Plugin(Struct, frozen=True):
         return target
 
     def function(self) -> Callable[..., Any]:
-        """What it leads to. Raises `BadInput` if that is not a function, too."""
+        """The object that it names. Raises `BadInput` if that is not a function, too."""
         function = self.load()
         if not callable(function):
             raise self.error_about("it is not a function")

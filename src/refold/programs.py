@@ -70,7 +70,7 @@ class Programs:
         return known
 
     def need(self, name: str) -> str:
-        """The same. Raises `BadInput` that says why there is none."""
+        """Find the program. Raises `BadInput` that says why there is none."""
         if program := self.find(name):
             return program
         for path, why in self.passed_over(name):

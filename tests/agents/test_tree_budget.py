@@ -93,7 +93,7 @@ class CountingModel:
 
 
 class Tree:
-    """A root and all below it, with what the provider has been asked in all."""
+    """A root session and its subagents, with all requests to the provider."""
 
     def __init__(self, plan: Plan, budget: Budget, price: Price, seed: int = 0) -> None:
         self.plan, self.budget, self.price = plan, budget, price
@@ -372,7 +372,7 @@ def test_where_nothing_is_left_no_child_is_born() -> None:
 
 
 def test_a_grant_that_the_child_never_heard_of_is_told_again_after_a_crash() -> None:
-    """Its parent had written it down; the child died before it could."""
+    """The parent had recorded it; the child died before it could."""
 
     async def main() -> tuple[Budget | None, Budget | None, int]:
         record = Recorder(MemoryStore(), clock=lambda: 0.0)

@@ -23,7 +23,7 @@ class ForkedStarts:
     def ran(
         self, here: Path, environ: Mapping[str, str], *arguments: str
     ) -> tuple[int, str]:
-        """Its exit code, and all that it printed."""
+        """Run it; return its exit code and all that it printed."""
         asked = json.dumps([str(here), dict(environ), arguments])
         assert self._forks.stdin
         assert self._forks.stdout

@@ -51,7 +51,7 @@ def refold(*arguments: str, **more: Any) -> Iterator["subprocess.Popen[bytes]"]:
 def until(
     process: "subprocess.Popen[bytes]", right: Callable[[Document], object]
 ) -> list[Document]:
-    """The documents up to the first that is right."""
+    """Read documents up to the first for which `right` holds."""
     found: list[Document] = []
     assert process.stdout
     for line in process.stdout:
@@ -62,7 +62,7 @@ def until(
 
 
 def rest(process: "subprocess.Popen[bytes]") -> tuple[list[Document], str]:
-    """What comes until it ends: documents, and what stands on stderr."""
+    """Read to the end; return the documents and the text on stderr."""
     out, err = process.communicate(timeout=LONG)
     return [
         conforming(msgspec.json.decode(each)) for each in out.splitlines()

@@ -50,7 +50,7 @@ def collecting(answer: Answer = TAKEN) -> Generator[WireServer]:
 
 
 def spans_in(*bodies: bytes) -> Spans:
-    """By their ids."""
+    """The spans by their ids."""
     return {
         span["spanId"]: span
         for body in bodies

@@ -835,7 +835,7 @@ def kinds(events: list[Compacted], heard: list[Request]) -> set[str]:
 
 
 def whole_results(events: list[Compacted], heard: list[Request]) -> int:
-    """How many results stood whole when results were left out for the first time."""
+    """How many results were complete when results were pruned for the first time."""
     left_out = next(len(event.pruned) for event in events if event.kind == "prune")
     for request in heard:
         parts = [p for s in request.messages for p in s.message.parts]

@@ -214,7 +214,7 @@ def test_of_a_file_elsewhere_the_model_learns_nothing_before_a_yes(
 
 def test_a_tool_that_is_tried_first_reaches_files_alone() -> None:
     async def both(path: str, *, files: object, commands: object) -> Reply:
-        """Do both."""
+        """Call both tools."""
         return Reply(f"{path} {files} {commands}")
 
     with pytest.raises(BadInput, match="'both' takes commands: with dry_run=True"):

@@ -42,7 +42,7 @@ class Failing(Mortal):
     """Fails at its n-th call, and at `times` calls from there on.
 
     A write that fails leaves half of what it should write; a sync that fails
-    drops what it could not write and says so once, as Linux does.
+    drops what it could not write and reports that once, as Linux does.
     """
 
     def __init__(self, at: int, code: int = errno.EIO, times: int = 1) -> None:

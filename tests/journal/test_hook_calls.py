@@ -20,7 +20,7 @@ DAY = 86_400.0
 
 @pytest.fixture
 def book(tmp_path: Path) -> ScheduleBook:
-    """With schedule 1, which only its webhook `ci` starts."""
+    """A book with schedule 1, which only its webhook `ci` starts."""
     made = ScheduleBook(tmp_path)
     made.add(NewSchedule("Say why.", "/work", never("UTC")), NOW)
     made.set_webhook(1, "ci")

@@ -43,7 +43,7 @@ def test_mode_rules_only_asks_about_read_only_commands(command: str) -> None:
 
 @pytest.mark.parametrize("command", [c for c in LOOKS if c.startswith("git ")])
 def test_without_a_sandbox_git_is_asked_about(command: str) -> None:
-    """It may run whatever the settings of the repository name."""
+    """Such a command may run programs that the repository's settings name."""
     assert judged(command, facts=place(sandboxed=False)).verdict == "ask"
 
 

@@ -112,7 +112,7 @@ def test_the_first_block_ends_with_the_line_that_closes_it(answer: str, first: s
 def test_response_of_a_small_model_ends_with_its_first_block(
     answer: str, told: str, piece: int
 ) -> None:
-    """What it writes after that is what it thinks that the code prints."""
+    """Its text after the code is its guess of the output."""
     pieces = [answer[at : at + piece] for at in range(0, len(answer), piece)]
     inner = InPieces(pieces)
 

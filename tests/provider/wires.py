@@ -131,7 +131,7 @@ def sent(
     says: Mapping[str, Any] = MODEL,
     spec: ProviderSpec | None = None,
 ) -> dict[str, Any]:
-    """The body that goes out for a request. `says`: what Ollama says of the model."""
+    """The body that goes out for a request. `says`: Ollama's description of the model."""
     good = answer(wire, Reply("Yes."))
 
     async def use() -> bytes:

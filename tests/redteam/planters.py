@@ -48,7 +48,7 @@ def _planter(
 
 
 def _configured(name: str, settings: str, *calls: str) -> Attack:
-    """In a repository in which the person has set more."""
+    """A repository in which the user has more settings."""
     attack = _planter(name, *calls)
     return replace(attack, before=f"{_START}; {settings}")
 

@@ -38,7 +38,7 @@ DIFF = Diff("/w/a.py", "changed", "@@ -1,2 +1,2 @@\n same\n-old = 1\n+new = æ—¥æ
 
 
 class Story:
-    """News in their order; each turn adds to it."""
+    """The frames in their order; each turn adds some."""
 
     def __init__(self) -> None:
         self.frames: list[Frame] = []

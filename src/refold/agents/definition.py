@@ -209,7 +209,7 @@ class _DefinitionReader:
         return ""
 
     def _use(self) -> Use:
-        """What it works as: a word, or a list of them."""
+        """How the agent may be used (`as`): a word, or a list of words."""
         words = self._list("as") or ("both",)
         for word in words:
             if word not in (*get_args(Use), _SUBAGENT_WORD):

@@ -97,7 +97,8 @@ class PolicyContext(Struct, frozen=True):
 
 
 def ground_of(args: Namespace) -> PolicyContext:
-    """As the launch flags say: --cwd, --add-dir, --mode, --allow, --ask, --deny."""
+    """The policy context of the launch flags: --cwd, --add-dir, --mode, --allow, --ask,
+    --deny."""
     folder = directory(args.cwd, "--cwd")
     roots = (folder, *(directory(path, "--add-dir") for path in args.add_dir))
     flags: dict[str, object] = {
@@ -119,7 +120,7 @@ def ground_of(args: Namespace) -> PolicyContext:
 def ground(
     settings: Settings, places: Paths, environ: Mapping[str, str], roots: Sequence[Path]
 ) -> PolicyContext:
-    """As a session with these settings has it; `roots` are those of its workspace."""
+    """The policy context of a session with these settings; `roots` are its workspace."""
     place = WorkspaceDirectories(roots[0], tuple(roots[1:]))
     workspace = Workspace(settings, places, environ, place)
     try:

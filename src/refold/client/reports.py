@@ -56,7 +56,7 @@ class Reports:
         return node
 
     async def cost(self) -> Spending:
-        """By turn, by model and by purpose, its subagents included."""
+        """The cost by turn, by model and by purpose, with subagents."""
         entries = await self.entries()
         ends = [entry.event for entry in entries if isinstance(entry.event, ChildEnded)]
         return spending(entries, {end.child: end.spent for end in ends})

@@ -644,7 +644,7 @@ class Session:
 
     @property
     def status(self) -> "Status":
-        """What it does, what applies to the next turn, and what it has used: a document."""
+        """The status document: activity, choices for the next turn, and usage."""
         from refold.views.stream_json.snapshot import Choices, status
 
         choices = Choices(

@@ -60,7 +60,7 @@ class GuardedPaths(Struct, frozen=True):
     steps: frozenset[str] = frozenset()
 
     def only(self, paths: Set[str]) -> "GuardedPaths":
-        """The same, limited to `paths`."""
+        """These guarded paths, limited to `paths`."""
         return GuardedPaths(
             self.paths & paths,
             {path: target for path, target in self.links.items() if path in paths},

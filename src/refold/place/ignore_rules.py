@@ -115,7 +115,7 @@ def git_folder(top: str) -> str:
 
 
 def common_git_folder(top: str) -> str:
-    """The same; for a linked worktree, that of the main repository."""
+    """The git directory; for a linked worktree, the one of the main repository."""
     folder = git_folder(top)
     common = os.fsdecode(_read(os.path.join(folder, "commondir"))).strip()
     return os.path.join(folder, common) if common else folder

@@ -126,7 +126,7 @@ def failure(peer: Peer, reply: ResponseStart) -> ProviderError:
 
 
 def _is_too_long(status: int, code: str, message: str) -> bool:
-    """By the status, then by the code, and by the words last."""
+    """Whether the request was too long: by status, then by code, then by the message."""
     if status == 413:
         return True
     if status == 429:  # a rate limit, unless no minute is long enough

@@ -148,7 +148,8 @@ def _add_conversations(api: Api, host: Host) -> None:
 
 
 def _is_cut_off(host: Host, id_: str) -> bool:
-    """Where it is open here, it is known whether it was continued."""
+    """Whether its last turn was cut off; a session that is open here knows if it was
+    continued."""
     chat = host.conversation(id_)
     return chat is None or chat.cut_off
 
@@ -191,7 +192,7 @@ def _add_reports(api: Api, host: Host) -> None:
 
     @api.route("GET", f"{_CONVERSATION_PATH}/points", list[RewindPoint])
     async def points(id_: str) -> Response:
-        """Where it can be rewound to."""
+        """The points to which the conversation can be rewound."""
         chat = await conversation(host, id_)
         return json_of(await chat.session.workspace.points())
 

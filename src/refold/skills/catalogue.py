@@ -51,7 +51,7 @@ class Catalogue:
         self._unread: Callable[[Real], str] = lambda real: ""
 
     def heeding(self, unread: Callable[[Real], str]) -> "Catalogue":
-        """The same, where no file is read for which `unread` gives a reason."""
+        """This catalogue without files for which `unread` returns a reason."""
         result = copy(self)
         result._unread = unread
         return result

@@ -52,7 +52,7 @@ def split(text: str) -> FrontMatter:
 
 
 def fields(text: str) -> Fields:
-    """The same, with what is more than a text: lists, numbers. Raises `BadFrontMatter`."""
+    """All fields, also lists and numbers. Raises `BadFrontMatter`."""
     lines, body = _cut(text)
     values = _simple(lines)
     if values is None or None in values.values():

@@ -51,7 +51,7 @@ class Template(Struct, frozen=True):
 
     @property
     def usage(self) -> str:
-        """As in "<file> [what]"."""
+        """The slots as usage text: "<file> [what]"."""
         return " ".join(f"<{s.name}>" if s.needed else f"[{s.name}]" for s in self.slots)
 
     @property

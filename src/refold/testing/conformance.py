@@ -122,7 +122,7 @@ class StoreContract:
     def test_a_claim_is_leased_again_with_another_store(
         self, open_store: Callable[[], Store]
     ) -> None:
-        """As when a session moves to another directory within one claim."""
+        """A session leases again when it moves to another directory within one claim."""
 
         async def use() -> list[bytes]:
             left, opened = open_store(), open_store()
@@ -151,7 +151,7 @@ class StoreContract:
         assert anyio.run(use) == [0, 2]
 
     def test_a_writer_leases_again_under_its_own_claim(self, store: Store) -> None:
-        """As a recorder does when the disk failed."""
+        """A recorder leases again after the disk failed."""
 
         async def use() -> list[bytes]:
             epoch = (await store.lease(7)).epoch

@@ -144,7 +144,7 @@ def _rename_event(name: str) -> Callable[[int, Event], Event]:
 
 
 def _message_beside(events: list[Event]) -> list[Event]:
-    """All that has come stands beside each piece."""
+    """Each piece comes with the whole message up to it."""
     text, output = "", list[Event]()
     for event in events:
         choices = list[Event]()
@@ -181,7 +181,7 @@ def _whole_message_last(events: list[Event]) -> list[Event]:
 
 
 def _content_in_parts(events: list[Event]) -> list[Event]:
-    """As Mistral's models that think send it."""
+    """Send the content in parts, as Mistral's thinking models do."""
 
     def parts(delta: Event) -> Event:
         if words := delta.get("reasoning_content"):

@@ -71,7 +71,7 @@ class Word(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """As written, globs as themselves; unknown text stays a mark."""
+        """The word as written, with its globs; unknown text stays a mark."""
         return (
             self.value.translate(_MARKS_TO_TEXT)
             if MARK_PATTERN.search(self.value)
