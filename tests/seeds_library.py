@@ -83,10 +83,7 @@ async def run_a_turn_and_read_the_session(here: Path) -> None:
             "Four.",
         ]
         assert (session.effort, session.steps, session.status.running) == ("high", 9, False)
-        assert (session.model, session.workspace.directory) == (
-            session.models.current,
-            str(here),
-        )
+        assert session.workspace.directory == str(here)
         assert session.view.session.name == "sums"
 
 
@@ -213,7 +210,7 @@ async def find_a_deferred_tool(here: Path) -> None:
         assert "expression" in described.text  # type: ignore[union-attr]
         assert called.text == "6*7 = 42"  # type: ignore[union-attr]
         assert (session.tool("calc") is not None, session.tool("nothing")) == (True, None)
-        assert (session.todos, result.text) == ((), "42.")
+        assert (session.view.conversation.todos, result.text) == ((), "42.")
 
 
 @use("WithCustomTool")
@@ -297,7 +294,7 @@ async def change_the_model(here: Path) -> None:
     made = Agent(model="ollama/llama3", directory=here)
     async with made.session() as session:
         await session.set_model("openai/gpt-4o")
-        assert session.models.current == session.model == "openai/gpt-4o"
+        assert session.model == "openai/gpt-4o"
 
 
 @use("SwitchWorkdir")

@@ -178,7 +178,7 @@ class HandleContract:
             assert await session.set_effort("high")
             assert await session.set_budget(Budget(tokens=1000))
             assert await session.set_steps(7)
-            assert (await session.agents.choose("plan")).name == "plan"
+            assert await session.set_agent("plan")
             assert await session.rename("mine")
             assert await session.tag(["+one"])
             await session.wait_for_change(after=session.view.seq - 1)

@@ -377,6 +377,25 @@ def test_the_directory_is_not_changed_while_a_turn_runs(tmp_path: Path) -> None:
     ]
 
 
+def test_a_value_that_no_setting_has_is_refused_by_the_handle() -> None:
+    refused = list[str]()
+
+    async def story(session: Session) -> None:
+        wrong: Any = "hard"
+        for order in (session.set_effort, session.set_format, session.set_mode):
+            with pytest.raises(BadInput) as error:
+                await order(wrong)
+            refused.append(str(error.value))
+
+    in_session(World("Hi.").agent, story)
+
+    assert refused[:2] == [
+        "'hard' is not an effort: off, low, medium, high, max",
+        "'hard' is not a format: plain, markdown, json, xml",
+    ]
+    assert refused[2].startswith("'hard' is not a mode: default, ")
+
+
 def test_a_session_whose_agent_is_gone_says_which_one_works(tmp_path: Path) -> None:
     own = Profile(name="nono", description="Says no.")
     with_it = World("No.", agent="nono", agents=[own]).agent

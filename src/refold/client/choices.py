@@ -13,8 +13,6 @@ import anyio
 from refold.agents.profile import Profile, preset_notice
 from refold.app.app import App
 from refold.client.launch import Launch
-from refold.client.order_sink import SendOrder
-from refold.client.protocol import SetAgent
 from refold.config.settings import Settings
 from refold.errors import BadInput
 from refold.session.session import Session as Engine
@@ -36,12 +34,8 @@ class ModelChoices:
     def __init__(self, app: App, engine: Engine) -> None:
         self._app, self._engine = app, engine
 
-    @property
-    def current(self) -> str:
-        """The model of the next turn, as provider/model; "" if there is none."""
-        return self._app.model_of(self._engine.view)
-
     def names(self) -> Sequence[str]:
+        """The names in the settings: roles and models. Any provider/model can be set."""
         return self._app.models.names()
 
     async def list_offers(self) -> Sequence[ModelOffer]:
@@ -51,14 +45,14 @@ class ModelChoices:
     def _list_offers(self) -> Sequence[ModelOffer]:
         offers, recent = self._offers, self._recent()
         names = dict.fromkeys((*recent, *offers.names()))
-        if self.current:
-            names = dict.fromkeys((self.current, *names))
+        if current := self._app.model_of(self._engine.view):
+            names = dict.fromkeys((current, *names))
         ranked = list[tuple[int, ModelOffer]]()
         for name in names:
             window, read, written = offers.figures(name)
             own = offers.notes(name)
             notes = (*own, *(("recent",) if name in recent else ()))
-            rank = 0 if name == self.current else 1 if own else 2 if name in recent else 3
+            rank = 0 if name == current else 1 if own else 2 if name in recent else 3
             ranked.append((rank, ModelOffer(name, window, read, written, notes)))
         return [offer for _, offer in sorted(ranked, key=lambda each: each[0])]
 
@@ -96,12 +90,8 @@ class ModelChoices:
 class AgentChoices:
     """The agents and the prompts that can be named here."""
 
-    def __init__(self, app: App, engine: Engine, send: SendOrder) -> None:
-        self._app, self._engine, self._send = app, engine, send
-
-    @property
-    def current(self) -> str:
-        return self._engine.view.session.agent or self._app.settings.agent
+    def __init__(self, app: App, engine: Engine) -> None:
+        self._app, self._engine = app, engine
 
     @property
     def preset(self) -> str:
@@ -114,15 +104,15 @@ class AgentChoices:
         return self._app.agents.problems
 
     def profiles(self) -> Sequence[Profile]:
+        """The agents that `Session.set_agent` accepts."""
         return self._app.agents.every("main")
 
     def presets(self) -> Sequence[tuple[str, str]]:
         """The name of each prompt, and what it is for."""
         return [(p.name, p.description) for p in self._app.system_prompt.presets()[0]]
 
-    async def choose(self, name: str) -> Profile:
-        """Set the agent from the next turn on. Raises `BadInput` for an unknown one."""
-        await self._send(SetAgent(name))
+    def find(self, name: str) -> Profile:
+        """The agent of that name. Raises `BadInput` for an unknown one."""
         return self._app.agents.find(name, "main")
 
     def preset_notice(self, agent: Profile) -> str:

@@ -90,7 +90,7 @@ from refold.session.pending_requests import (
 from refold.session.question_timeout import NO_ANSWER
 from refold.session.recorder import acting_person
 from refold.tools.contract import ImageData, Tool
-from refold.values.control import PlanReady, Todo
+from refold.values.control import PlanReady
 from refold.values.messages import ToolCall
 from refold.values.modes import AWAITED_SECONDS, Effort, Format, Mode
 from refold.values.usage import Budget
@@ -123,7 +123,13 @@ class SwitchResult(Struct, frozen=True):
 
 
 class Session:
-    """One session. One turn runs at a time."""
+    """One session. One turn runs at a time.
+
+    A method that changes the session gives an order. A `bool` says whether it changed anything.
+    `BadInput` is raised for an order that cannot be carried out, `Held` while another process
+    writes the session, and any other `JournalError` if the order cannot be recorded. An event
+    is named by its number in the journal, from 1; 0 is before the first.
+    """
 
     def __init__(
         self,
@@ -162,7 +168,7 @@ class Session:
 
     @property
     def journal_directory(self) -> Path:
-        """The directory of its journal, if one is kept."""
+        """The directory of its journal, which exists once there is one."""
         return self._app.home.path(self.id)
 
     @property
@@ -195,7 +201,10 @@ class Session:
         await self._launch.leave(self._engine)
 
     async def new(self) -> "Session":
-        """Close this session, and open a new one in the same directory."""
+        """Close this session, and open a new one in the same directory.
+
+        Raises `BadInput` if this one is open in another process.
+        """
         self._check_open_here()
         opened = await self._launch.start()
         await self.close()
@@ -213,7 +222,10 @@ class Session:
         return SwitchResult(session, opened.notices)
 
     async def fork(self, at: int | None = None) -> str:
-        """Copy the session up to event `at`, or all of it. The id of the copy, not opened."""
+        """Copy the session up to event `at`, or all of it. The id of the copy, not opened.
+
+        Raises `BadInput` if there is no such event, or if sessions are not saved.
+        """
         return (await self._order(Fork(at))).copy
 
     async def rename(self, name: str) -> bool:
@@ -227,9 +239,10 @@ class Session:
     async def set_directory(
         self, directory: str | Path = "", added: Sequence[str | Path] = ()
     ) -> Sequence[str]:
-        """Continue in another directory, or with more of them. Returns the notices.
+        """Continue in another directory ("": the same), or with more of them. Returns what
+        the user must know.
 
-        Not while a turn runs. The handle stays the same; watchers must watch again.
+        Raises `BadInput` while a turn runs, and for a path that is not a directory. The handle stays the same; watchers must watch again.
         """
         order = SetDirectory(str(directory), tuple(map(str, added)))
         opened = (await self._order(order)).opened
@@ -238,9 +251,10 @@ class Session:
     # -- Turns
 
     async def run(self, text: str, images: Sequence[str | Path] = ()) -> "Result":
-        """Send a message and run the turn. Raises `BadInput` if one runs already.
+        """Send a message and run the turn. A failure of the model is an outcome of the result.
 
-        `images` are files for the model to see.
+        `images` are files for the model to see. Raises `BadInput` if a turn runs already, and
+        for a file that is not an image.
         """
         from refold.tools.images import image_file
 
@@ -261,7 +275,10 @@ class Session:
         return self.result
 
     async def continue_(self) -> "Result":
-        """Continue where the last turn ended, or finish one that a crash cut off."""
+        """Continue where the last turn ended, or finish one that a crash cut off.
+
+        Raises `BadInput` if a turn runs, or there was none yet.
+        """
 
         async def order() -> None:
             if self.idle:
@@ -270,11 +287,18 @@ class Session:
         return await self._turn(order)
 
     async def approve_plan(self, text: str = "", mode: ModeAfterPlan = "") -> "Result":
-        """Approve the plan that waits, or `text` instead of it, and carry it out."""
+        """Approve the plan that waits, or `text` instead of it, and carry it out.
+
+        `mode` is the one that follows; "" for the one before the plan. Raises `BadInput` if
+        no plan waits.
+        """
         return await self._turn(lambda: self.send(PlanApproval(0, True, text, mode=mode)))
 
     async def reject_plan(self, feedback: str = "") -> "Result":
-        """Reject the plan that waits. With `feedback` the model revises it."""
+        """Reject the plan that waits. With `feedback` the model revises it.
+
+        Raises `BadInput` if no plan waits.
+        """
         order = PlanApproval(0, False, feedback=feedback)
         return await self._turn(lambda: self.send(order))
 
@@ -413,15 +437,18 @@ class Session:
         return (await self._order(order)).changed
 
     async def interrupt(self, instead: str = "", *, reason: str = "interrupted") -> bool:
-        """Stop the turn at once. `instead` is the next message."""
+        """Stop the turn at once. False if nothing runs. `instead` is the next message."""
         return await self.send(Interrupt(instead, reason))
 
     async def cancel(self, reason: str = "cancelled") -> bool:
-        """Stop the turn at once, as a program does."""
+        """Stop the turn at once, with the outcome "cancelled". False if nothing runs."""
         return await self.send(Cancel(reason))
 
     async def stop(self, name: str = "") -> bool:
-        """Stop a subagent and all below it ("": all of them), or a background command."""
+        """Stop a subagent and all below it ("": all of them), or a background command.
+
+        Raises `BadInput` if none of that name runs.
+        """
         beside = self.view.background.command(name) is not None
         return await self.send(StopBackground(name) if beside else StopChild(name))
 
@@ -544,7 +571,7 @@ class Session:
 
     @property
     def question_seconds(self) -> float | None:
-        """How long a question waits on a screen; None: without limit."""
+        """How many seconds a question waits on a screen; None: without limit."""
         return self._engine.question_timeout.seconds
 
     @property
@@ -572,7 +599,9 @@ class Session:
         self._app.models.check(self.model)
 
     async def set_model(self, model: str) -> bool:
-        """The model from the next turn on, as provider/model."""
+        """The model from the next turn on, as provider/model. Raises `BadInput` while a turn
+        runs, and if there can be none of that name.
+        """
         return await self.send(SetModel(model))
 
     @property
@@ -581,7 +610,7 @@ class Session:
         return self.view.session.format or self.settings.backend.format
 
     async def set_format(self, form: Format) -> bool:
-        """How the conversation is sent from the next turn on: plain, markdown, json or xml."""
+        """How the conversation is sent as one text, from the next turn on."""
         return await self.send(SetModel("", form))
 
     @property
@@ -590,7 +619,10 @@ class Session:
         return self.view.session.effort or self.settings.effort
 
     async def set_effort(self, effort: Effort) -> bool:
-        """How hard the model thinks from the next turn on: low, medium, high or max."""
+        """How hard the model thinks from the next turn on; "": as in the settings.
+
+        Raises `BadInput` while a turn runs.
+        """
         return await self.send(SetEffort(effort))
 
     @property
@@ -603,11 +635,15 @@ class Session:
             return "main"
 
     async def set_agent(self, agent: str) -> bool:
-        """The agent from the next turn on, by name."""
+        """The agent from the next turn on, by name. Raises `BadInput` while a turn runs, and
+        for an unknown name.
+        """
         return await self.send(SetAgent(agent))
 
     async def set_preset(self, preset: str) -> bool:
-        """The prompt of the agent main from the next turn on, by name."""
+        """The prompt of the agent main from the next turn on, by name. Raises `BadInput` as
+        `set_agent` does.
+        """
         return await self.send(SetAgent("", preset))
 
     @property
@@ -616,7 +652,7 @@ class Session:
         return self.permissions.mode
 
     async def set_mode(self, mode: Mode) -> bool:
-        """Set the permission mode: default, accept-edits, plan, rules-only or bypass."""
+        """Set the permission mode from the next call on."""
         return await self.send(SetMode(mode))
 
     @property
@@ -674,11 +710,6 @@ class Session:
         from refold.views.stream_json.snapshot import snapshot
 
         return snapshot(self.view, self.status)
-
-    @property
-    def todos(self) -> tuple[Todo, ...]:
-        """The agent's current list of things to do."""
-        return self.view.conversation.todos
 
     @property
     def tools(self) -> Sequence[Tool]:
@@ -778,7 +809,7 @@ class Session:
 
         from refold.client.choices import AgentChoices
 
-        return AgentChoices(self._app, self._engine, self._order)
+        return AgentChoices(self._app, self._engine)
 
     @property
     def config(self) -> "Configuration":

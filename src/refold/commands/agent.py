@@ -14,8 +14,6 @@ from refold.views.picker import Picker, PickerItem, picker_at
 from refold.views.styled import Line, line
 from refold.views.wrap import cells, cut
 
-MAIN_AGENT = "main"
-
 
 def choices(session: Session) -> Iterable[CompletionChoice]:
     return (
@@ -25,12 +23,13 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
 
 
 async def run(here: CommandContext, rest: str) -> None:
-    agents = here.session.agents
+    session, agents = here.session, here.session.agents
     if not rest:
         rest = await _pick(here)
-        if rest in ("", agents.current or MAIN_AGENT):
+        if rest in ("", session.agent):
             return
-    agent = await agents.choose(rest)
+    await session.set_agent(rest)
+    agent = agents.find(rest)
     here.show(line(f"From the next turn: {agent.name}. {agent.description}", "dim"))
     if unused := agents.preset_notice(agent):
         here.show(line(unused, "dim"))
@@ -56,18 +55,17 @@ async def _pick(here: CommandContext) -> str:
         )
         for profile in listed
     )
-    picker = picker_at(Picker("Which agent?", tuple(items)), agents.current or MAIN_AGENT)
+    picker = picker_at(Picker("Which agent?", tuple(items)), here.session.agent)
     answer = await here.pick(picker)
     return answer.selection.id if answer and answer.selection else ""
 
 
 async def run_agents(here: CommandContext, rest: str) -> None:
     agents = here.session.agents
-    profiles, current = agents.profiles(), agents.current
-    now = next((agent.name for agent in profiles if agent.name == current), MAIN_AGENT)
+    profiles, current = agents.profiles(), here.session.agent
     wide = max(cells(agent.name) for agent in profiles)
     for agent in profiles:
-        mark = "*" if agent.name == now else " "
+        mark = "*" if agent.name == current else " "
         pad = " " * (wide - cells(agent.name))
         about = on_one_line(agent.description)
         origin = f"  ({on_one_line(agent.where)})" if agent.where else ""

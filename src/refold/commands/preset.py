@@ -35,10 +35,7 @@ async def run(here: CommandContext, rest: str) -> None:
     await here.session.set_preset(name)
     here.show(line(f"From the next turn: the preset {on_one_line(name)}.", "dim"))
     agents = here.session.agents
-    current = next(
-        (each for each in agents.profiles() if each.name == agents.current), None
-    )
-    if current is not None and (unused := agents.preset_notice(current)):
+    if unused := agents.preset_notice(agents.find(here.session.agent)):
         here.show(line(unused, "dim"))
     if save:
         here.session.config.remember("preset", name)

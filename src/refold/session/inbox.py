@@ -13,7 +13,7 @@ A message for the next step may be on its way already.
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
-from typing import Literal
+from typing import Literal, get_args
 
 from refold.errors import BadInput
 from refold.journal.events.child_events import (
@@ -229,6 +229,7 @@ class Inbox:
 
     async def choose_effort(self, effort: Effort) -> bool:
         """Set the reasoning effort from the next turn on; "": as the settings say."""
+        _check_choice("an effort", effort, get_args(Effort))
         return await self._unless(
             lambda view: view.session.effort == effort, EffortChosen(effort)
         )
@@ -243,6 +244,7 @@ class Inbox:
 
     async def choose_model(self, model: str, form: Format | Literal[""] = "") -> bool:
         """Set the model (provider/model) from the next turn on, and its format, if any."""
+        _check_choice("a format", form, ("", *get_args(Format)))
 
         def same(view: View) -> bool:
             return view.session.model == model and form in ("", view.session.format)
@@ -317,6 +319,13 @@ class Inbox:
             )
 
         return await self._record.append_if(make_events, kept=True, by=self._by)
+
+
+def _check_choice(kind: str, value: str, choices: Sequence[str]) -> None:
+    """Check a value for programs without a type checker; documents are checked when read."""
+    if value not in choices:
+        names = ", ".join(filter(None, choices))
+        raise BadInput(f"{value!r} is not {kind}: {names}")
 
 
 def _post(
