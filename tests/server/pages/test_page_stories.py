@@ -565,6 +565,32 @@ def test_a_slash_command_is_run_and_shown_and_is_no_message(
 
 
 @BOTH
+def test_rules_are_searched_and_added_in_the_list_of_permissions(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    page = pages.open(serve({"text": "Hello."}), path)
+    shown = page.locator(".command-output")
+    say(page, "Hi")
+    answer(page, "Hello.")
+    for rule in ("bash(make *)", "bash(git push *)"):
+        say(page, "/permissions")
+        shown.get_by_text("+ add a rule").click()
+        shown.get_by_text("deny always, in this folder").click()
+        shown.get_by_role("textbox").fill(rule)
+        shown.get_by_role("textbox").press("Enter")
+        shown.get_by_text(f"From now on: deny {rule}").wait_for()
+    say(page, "/permissions")
+    shown.get_by_text("bash(make *)").wait_for()
+    shown.locator("select").select_option("ask")
+    shown.get_by_text("bash(make *)").wait_for(state="hidden")
+    shown.locator("select").select_option("deny")
+    shown.get_by_text("bash(make *)").click()
+    shown.get_by_text("edit it").click()
+
+    assert shown.get_by_role("textbox").input_value() == "bash(make *)"
+
+
+@BOTH
 def test_a_command_asks_with_buttons(serve: Serve, pages: Watched, path: str) -> None:
     page = pages.open(serve({"text": "Hello."}), path)
     shown = page.locator(".command-output")
