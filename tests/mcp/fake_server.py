@@ -198,6 +198,7 @@ def answer(message: dict[str, Any]) -> None:
                         "tools": {"listChanged": True},
                         "prompts": {},
                         "resources": {},
+                        "completions": {},
                     },
                     "serverInfo": {"name": "fake", "version": "1"},
                 },
@@ -205,12 +206,29 @@ def answer(message: dict[str, Any]) -> None:
         case "tools/list":
             send(id=id_, result={"tools": tools(), **(NEWEST if CALLED else {})})
         case "prompts/list":
-            prompt = {"name": "greet", "arguments": [{"name": "who", "required": True}]}
-            send(id=id_, result={"prompts": [prompt]})
+            who = {"name": "who", "required": True}
+            greet = {"name": "greet", "arguments": [who]}
+            meet = {"name": "meet", "arguments": [who, {"name": "how"}]}
+            send(id=id_, result={"prompts": [meet if "completi" in MODE else greet]})
         case "prompts/get":
             text = f"Greet {params['arguments']['who']}."
             content = {"type": "text", "text": text}
             send(id=id_, result={"messages": [{"role": "user", "content": content}]})
+        case "resources/templates/list":
+            template = {"uriTemplate": "note://{day}/{part}", "name": "notes"}
+            send(id=id_, result={"resourceTemplates": [template, {"name": "bad"}]})
+        case "completion/complete" if MODE == "no-completions":
+            time.sleep(600)
+        case "completion/complete":
+            argument, context = params["argument"], params.get("context", {})
+            values = [
+                argument["name"],
+                *context.get("arguments", {}).values(),
+                "a b",
+                "x\ny",
+            ]
+            fit = [v for v in values if v.startswith(argument["value"])]
+            send(id=id_, result={"completion": {"values": fit}})
         case "resources/list":
             send(id=id_, result={"resources": [{"uri": "note://one", "name": "one"}]})
         case "resources/read":

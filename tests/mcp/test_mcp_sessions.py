@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 from refold import Agent
 from refold.client.questions import Question
 from refold.client.session import Session
+from refold.commands.server_completion import complete_from_servers
 from refold.config.paths import paths
 from refold.config.project import project
 from refold.config.trusted_folders import TrustedFolders
@@ -593,6 +595,46 @@ def test_question_of_a_server_that_is_being_connected_is_cancelled_without_a_use
     *_, end = place.turns(place.agent(search, by_way, "Done."), "Go.")
 
     assert json.loads(json.loads(end.text)[0]) == {"action": "cancel"}
+
+
+def completions(place: Place, *typed: str) -> list[list[str]]:
+    async def talk() -> list[list[str]]:
+        async with place.agent("Hello.").session() as session:
+            assert session.mcp is not None
+            await session.mcp.connections.wait_until_settled(25)
+            offer = partial(complete_from_servers, session)
+            return [
+                [item.text for item in await anyio.to_thread.run_sync(list, offer(text))]
+                for text in typed
+            ]
+
+    return anyio.run(talk)
+
+
+def test_arguments_of_prompts_and_resources_are_completed_by_their_server(
+    place: Place,
+) -> None:
+    place.servers(s=place.fake("completing"))
+
+    offered = completions(
+        place, "/mcp__s__meet ", "/mcp__s__meet w", "/mcp__s__meet Ann ", "/mcp__x__y ",
+        "see @", "see @s:", "see @s:note://d", "see @s:note://day/", "see @x:n",
+    )  # fmt: skip
+
+    assert offered == [
+        ["who"], ["who"], ["how", "Ann", "a b"], [],
+        ["s:"], ["note://one", "note://"], ["day"], ["part", "day"], [],
+    ]  # fmt: skip
+
+
+def test_server_that_hangs_delays_no_completion_for_long(place: Place) -> None:
+    place.servers(s=place.fake("no-completions"))
+
+    began = time.monotonic()
+    offered = completions(place, "/mcp__s__meet ")
+
+    assert offered == [[]]
+    assert time.monotonic() - began < 20
 
 
 def test_time_in_which_the_user_fills_in_a_form_is_no_time_of_the_call(

@@ -80,8 +80,12 @@ def completing(
     choices: Mapping[str, Choices],
     directory: Callable[[], str],
     find_paths: Found = nowhere,
+    of_servers: Complete = lambda _: iter(()),
 ) -> Complete:
-    """Return a completer. `choices` are arguments of commands, `found` searches files."""
+    """Return a completer. `choices` are arguments of commands, `find_paths` searches files.
+
+    `of_servers` completes arguments of prompts, and resources after "@".
+    """
     among_directories = {
         command.name for command in commands if command.takes == DIRECTORY_ARGUMENT
     }
@@ -91,12 +95,14 @@ def completing(
             quoted, plain = named[1], named[2]
             name = quoted if quoted is not None else plain
             yield from _files(name, directory(), find_paths, quoted=quoted is not None)
+            yield from of_servers(before)
         elif before.startswith("/") and "\n" not in before:
             head, space, rest = before.partition(" ")
             if space and head[1:] in among_directories:
                 yield from _directories(rest, directory())
             elif space:
                 yield from _following(rest, choices.get(head[1:]))
+                yield from of_servers(before)
             else:
                 yield from _commands(before, commands)
         elif word := _SHELL_WORD.search(before):

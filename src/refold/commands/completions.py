@@ -16,6 +16,7 @@ from refold.commands.completion import (
     completing,
 )
 from refold.commands.dispatch import COMMANDS_GROUP, choices_of
+from refold.commands.server_completion import complete_from_servers
 from refold.commands.table import Need, commands
 from refold.commands.workspace_files import WorkspaceFiles
 from refold.plugins import find_plugins
@@ -45,7 +46,11 @@ def offers_of(
     """Return a completer; `directory` returns where the session works now."""
     files = WorkspaceFiles(directory)
     return completing(
-        list_commands(session, lacks), _choices(session), directory, files.found
+        list_commands(session, lacks),
+        _choices(session),
+        directory,
+        files.found,
+        partial(complete_from_servers, session),
     )
 
 

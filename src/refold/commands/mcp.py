@@ -137,6 +137,8 @@ def _show(here: CommandContext, servers: "McpServers", name: str) -> None:
             here.show(line(f"  prompt /{prompt.name} {on_one_line(prompt.usage)}".rstrip()))
     for resource in status.manifest.offer.resources:
         here.show(line(f"  resource @{name}:{on_one_line(resource.uri)}"))
+    for template in status.manifest.offer.templates:
+        here.show(line(f"  resources @{name}:{on_one_line(template.uri)}"))
     if status.manifest.blocked_tools:
         here.show(
             line("These tools have changed since you accepted them, and are blocked:")

@@ -23,6 +23,7 @@ _LIST_KINDS: Mapping[str, tuple[str, Any]] = {
     "tools": ("tool", types.Tool),
     "prompts": ("prompt", types.Prompt),
     "resources": ("resource", types.Resource),
+    "resourceTemplates": ("template of resources", types.ResourceTemplate),
 }
 
 

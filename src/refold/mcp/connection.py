@@ -30,12 +30,10 @@ from refold.mcp.channel import Channel
 from refold.mcp.flood import FloodGate, screen_streams
 from refold.mcp.grants import GrantStore, NoGrants
 from refold.mcp.http_transport import JudgedTransport
-from refold.mcp.manifests import (
-    Manifest,
-)
+from refold.mcp.manifests import Manifest, RemoteArgument
 from refold.mcp.oauth_session import ServerLogin
 from refold.mcp.protocol_versions import mode_for, needs_older, offering, older_version
-from refold.mcp.server_lists import read_lists
+from refold.mcp.server_lists import complete, read_lists
 from refold.mcp.server_paths import PreparedServer
 from refold.mcp.server_requests import ServerRequests
 from refold.mcp.servers import ServerConfig
@@ -160,6 +158,10 @@ class Connection:
             get = partial((await self._connect()).get_prompt, name, dict(arguments))
             result = await self._answer_in_time(get)
             return results.prompt(self.config.name, result.messages)
+
+    async def complete(self, argument: RemoteArgument) -> tuple[str, ...]:
+        """Return values for an argument; none if the server is not connected or has none."""
+        return await complete(self._client, argument) if self._client else ()
 
     def restart(self) -> None:
         """End the connection, if there is one, and connect again."""

@@ -21,7 +21,7 @@ from msgspec import Struct
 from refold.errors import BadInput, ToolFailed
 from refold.mcp.channel import Channel, Elicitation, Sampling
 from refold.mcp.grants import GrantStore, NoGrants
-from refold.mcp.manifests import Manifest, Manifests
+from refold.mcp.manifests import Manifest, Manifests, RemoteArgument
 from refold.mcp.servers import ServerConfig, resolve
 from refold.place.port import Commands
 from refold.provider import resolver
@@ -41,6 +41,7 @@ _CONNECTIONS_CLOSED = "The MCP servers have been closed. Nothing was done."
 _AT_ONCE = 64  # calls that wait for an answer
 _MAX_QUESTIONS = 20  # questions of a server in one call that are put to the user
 _MAX_REFUSALS = 3  # in one call, after which the user is not asked again
+_COMPLETION_SECONDS = 1.0  # that a key waits for the values of a server
 _MAX_REPORTS = 100  # sentences about servers, in one start
 
 
@@ -199,6 +200,20 @@ class Connections:
             return await (await self._find(server)).prompt(name, arguments, channel)
 
         return await self._over(work)
+
+    def complete(self, server: str, argument: RemoteArgument) -> tuple[str, ...]:
+        """Ask a server for values of an argument. Waits a little, in a thread; starts nothing."""
+        connection = self._by_name.get(server)
+        if self._portal is None or connection is None or self._closed:
+            return ()
+        values: Future[tuple[str, ...]] = self._portal.start_task_soon(
+            connection.complete, argument
+        )
+        try:
+            return values.result(_COMPLETION_SECONDS)
+        except TimeoutError:
+            values.cancel()
+            return ()
 
     async def restart(self, name: str) -> ServerStatus:
         """Connect to a server again. Return its new status."""

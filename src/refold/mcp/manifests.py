@@ -56,6 +56,19 @@ class RemoteResource(Struct, frozen=True):
     kind: str = ""
 
 
+class RemoteArgument(Struct, frozen=True):
+    """An argument as typed so far. `of` names a prompt, or is a template of resources.
+
+    `before` are the values of other arguments.
+    """
+
+    of: str
+    name: str
+    value: str = ""
+    before: tuple[tuple[str, str], ...] = ()
+    template: bool = False
+
+
 class ServerListing(Struct, frozen=True):
     """What a server offers at one moment."""
 
@@ -63,6 +76,7 @@ class ServerListing(Struct, frozen=True):
     prompts: tuple[RemotePrompt, ...] = ()
     resources: tuple[RemoteResource, ...] = ()
     title: str = ""  # its own name and version
+    templates: tuple[RemoteResource, ...] = ()  # of resources; each URI has {variables}
 
 
 class Manifest(Struct, frozen=True):

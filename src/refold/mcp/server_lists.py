@@ -1,4 +1,5 @@
-"""Reads what a server offers: its tools, prompts and resources, page by page, within limits.
+"""Reads what a server offers: its tools, prompts and resources, page by page, within limits, and
+values for their arguments.
 
 `manifests` remembers it, and `connection` reads it again when it has changed.
 """
@@ -7,11 +8,20 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import mcp_types as types
 from mcp import Client
+from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
 
 from refold.mcp import server_tasks
 from refold.mcp.answer_repair import schema_as_sent
-from refold.mcp.manifests import RemotePrompt, RemoteResource, RemoteTool, ServerListing
+from refold.mcp.manifests import (
+    RemoteArgument,
+    RemotePrompt,
+    RemoteResource,
+    RemoteTool,
+    ServerListing,
+)
 
 MAX_ENTRIES = 1_000  # of a list
 _MAX_PAGES = 50
@@ -33,6 +43,13 @@ async def read_lists(client: Client, say: Callable[[str], None]) -> ServerListin
         return entries[:MAX_ENTRIES]
 
     can, info = client.server_capabilities, client.server_info
+
+    async def list_templates() -> list[Any]:
+        try:
+            return await pages(client.list_resource_templates, "resource_templates")
+        except MCPError:  # many servers with resources have no such list
+            return []
+
     tools = [
         RemoteTool(
             t.name,
@@ -56,5 +73,27 @@ async def read_lists(client: Client, say: Callable[[str], None]) -> ServerListin
         RemoteResource(str(r.uri), r.name, r.mime_type or "")
         for r in (await pages(client.list_resources, "resources") if can.resources else [])
     ]
+    templates = [
+        RemoteResource(t.uri_template, t.name, t.mime_type or "")
+        for t in (await list_templates() if can.resources else [])
+    ]
     title = f"{info.name} {info.version}" if info else ""
-    return ServerListing(tuple(tools), tuple(prompts), tuple(resources), title[:200])
+    lists = tuple(tools), tuple(prompts), tuple(resources)
+    return ServerListing(*lists, title[:200], tuple(templates))
+
+
+async def complete(client: Client, argument: RemoteArgument) -> tuple[str, ...]:
+    """Return values for an argument; none if the server completes nothing."""
+    if client.server_capabilities.completions is None:
+        return ()
+    ref = (
+        types.ResourceTemplateReference(uri=argument.of)
+        if argument.template
+        else types.PromptReference(name=argument.of)
+    )
+    typed = {"name": argument.name, "value": argument.value}
+    try:
+        result = await client.complete(ref, typed, dict(argument.before) or None)
+    except (MCPError, ValidationError):  # they are only offered
+        return ()
+    return tuple(result.completion.values)

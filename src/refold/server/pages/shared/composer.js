@@ -211,7 +211,7 @@ export class Composer {
     if (slash) {
       found = (await this.on.commands()).filter((c) => c.name.startsWith(slash[1]))
         .map((c) => ({ ...c, shown: `/${c.name}`, from: 0, put: `/${c.name} ` }));
-    } else if (/^\/\S+ [^\n]*$/.test(before)) {
+    } else if (/^\/\S+ [^\n]*$/.test(before) || at?.[1].includes(":")) {  // @server:address
       found = (await this.on.completions(before)).map((c) => ({
         shown: c.text, about: c.about, from: before.length - c.instead_of, put: c.text, argument: true,
       }));
