@@ -29,7 +29,7 @@ def test_a_rule_is_added_to_settings_without_rules(places: Paths) -> None:
 
 def test_a_rule_is_replaced_with_its_examples_and_removed(places: Paths) -> None:
     places.settings.write_text(
-        '[permissions]\nallow = ["bash(a)", {rule = "bash(b *)", match = ["b 1"]}]  # these\n'
+        '[permissions]\nallow = ["bash(a)", {rule = " bash(b *)", match = ["b 1"]}]  # these\n'
     )
 
     change_rule(places, "allow", "bash(b *)", "bash(b 1)")

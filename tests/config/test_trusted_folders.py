@@ -272,6 +272,8 @@ def test_a_rule_of_a_folder_is_added_replaced_and_removed(
     changed = allowed(file, tmp_path)
     with pytest.raises(BadInput):
         folders.change_rule(tmp_path, "allow", "bash(b)", "bash(")
+    with pytest.raises(BadInput, match="in the meantime"):
+        folders.change_rule(tmp_path, "allow", "bash(gone)", "")
     for rule in ("bash(b)", "bash(a *)"):
         folders.change_rule(tmp_path, "allow", rule, "")
 

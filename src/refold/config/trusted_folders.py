@@ -218,15 +218,20 @@ class TrustedFolders:
 def with_rule(items: Iterable[object], old: str, new: str) -> list[object]:
     """Replace a rule in a list of rules, each of which may be a table with examples.
 
-    An empty `old` adds the new one, an empty `new` removes the old one.
+    An empty `old` adds the new one, an empty `new` removes the old one. Raises `BadInput`
+    if the old one is not there any more.
     """
-    result = list[object]()
+    result, is_there = list[object](), not old
     for item in items:
         table = cast("_Document", item) if isinstance(item, dict) else {"rule": item}
-        if table.get("rule") != old:
+        if str(table.get("rule")).strip() != old:
             result.append(cast("object", item))
-        elif new:
+            continue
+        is_there = True
+        if new:
             result.append({**table, "rule": new} if len(table) > 1 else new)
+    if not is_there:
+        raise BadInput(f"the rule {old!r} was changed by another program in the meantime")
     return result if old or new in result else [*result, new]
 
 
