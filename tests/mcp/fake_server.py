@@ -153,10 +153,12 @@ def called(name: str, arguments: dict[str, Any], meta: dict[str, Any]) -> str:
                 "requestedSchema": {"type": "object", "properties": {}},
             }
             return json.dumps([ask("elicitation/create", **asked) for _ in range(30)])
-        case "progress":
+        case "progress" | "progress-hang":
             token = meta.get("progressToken")
             params = {"progressToken": token, "progress": 1, "total": 2, "message": "half"}
             send(method="notifications/progress", params=params)
+            if MODE == "progress-hang":
+                time.sleep(600)
         case "change":
             ECHO["description"] = "Changed while it was connected."
             send(method="notifications/tools/list_changed")

@@ -188,19 +188,36 @@ def test_a_question_of_the_model_is_answered(
     assert "Fern" in page.locator(".block-called").inner_text()
 
 
-@BOTH
-def test_form_of_a_server_is_filled_in_and_sent_once_it_fits(
-    serve: Serve, pages: Watched, path: str
-) -> None:
+def uses_of_server(mode: str) -> list[dict[str, Any]]:
+    """Configure a server, and return the responses that find and call its tool."""
     home = paths(os.environ).config
     home.mkdir(parents=True, exist_ok=True)
-    server = {"command": sys.executable, "args": [fake_server.__file__, "elicit-form"]}
+    server = {"command": sys.executable, "args": [fake_server.__file__, mode]}
     (home / "mcp_servers.json").write_text(json.dumps({"shop": server}))
     (home / "config.toml").write_text('[permissions]\nallow = ["mcp__*"]\n')
     search = {"calls": [{"tool": "tool_search", "arguments": {"query": "echo"}}]}
     echo = {"name": "mcp__shop__echo", "arguments": {"text": "x"}}
-    uses = {"calls": [{"tool": "tool_call", "arguments": echo}]}
-    served = serve(search, uses, {"text": "Ordered."})
+    return [search, {"calls": [{"tool": "tool_call", "arguments": echo}]}]
+
+
+@BOTH
+def test_progress_of_a_server_is_shown_while_its_tool_runs(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    server = serve(*uses_of_server("progress-hang"), {"text": "never"})
+    page = pages.open(server, path)
+
+    say(page, "Go")
+
+    page.get_by_text("1 of 2: half").wait_for()
+    button(page, "Stop").click()
+
+
+@BOTH
+def test_form_of_a_server_is_filled_in_and_sent_once_it_fits(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    served = serve(*uses_of_server("elicit-form"), {"text": "Ordered."})
     page = pages.open(served, path)
     say(page, "Order")
     page.get_by_text("Your order?", exact=True).wait_for()

@@ -16,6 +16,8 @@ const DRAWINGS = [
   [/^(task|agent)/, "people"], [/^ask/, "question"],
 ];
 
+const PROGRESS_CHARS = 100;
+
 export function subject(args) {
   return SUBJECTS.find((name) => typeof args?.[name] === "string") ?? "";
 }
@@ -70,7 +72,7 @@ function fold(context, key, name, summary, body) {
 function called(block, context) {
   const busy = ["called", "asked", "running"].includes(block.stage);
   const drawing = DRAWINGS.find(([name]) => name.test(block.tool))?.[1] ?? "more";
-  const about = fileOf(block, context);
+  const about = fileOf(block, context) || (busy ? progressOf(block) : "");
   const wrong = ["failed", "refused", "stopped", "unknown"].includes(block.stage);
   const summary = [h("span", { class: `mark mark-${busy ? "busy" : wrong ? "wrong" : "done"}` }, icon(wrong ? "close" : drawing)),
     h("span", { class: "did" }, t.activity(block.tool, block.stage)),
@@ -82,6 +84,12 @@ function called(block, context) {
 function fileOf(block, context) {
   const path = block.args?.path ?? block.args?.file_path;
   return typeof path === "string" && path !== "." ? onOneLine(near(path, context).split("/").pop()) : "";
+}
+
+// What an MCP server says of its progress; the output of a command is in the details.
+function progressOf(block) {
+  const lines = block.tool.startsWith("mcp__") ? block.tail.trimEnd().split("\n") : [""];
+  return onOneLine(lines.at(-1)).slice(0, PROGRESS_CHARS);
 }
 
 function near(path, context) {
