@@ -73,9 +73,18 @@ def _prepare(agent: runs.Agent, home: Path, mode: str) -> runs.Agent:
     servers = {f"s{number}": server for number in range(SERVERS)} if mode else {}
     (home / "mcp_servers.json").write_text(json.dumps({"mcpServers": servers}))
     chosen = replace(agent, extra=(*agent.extra, ("REFOLD_HOME", str(home))))
-    environ = runs.environment(chosen, 0, home)
-    doctor = [Path(sys.executable).parent / "refold", "doctor", "--offline"]
-    subprocess.run(doctor, cwd=home, env=environ, capture_output=True, check=False)
+    # A search for tools waits for all servers, whose tools are known from then on.
+    search = {"calls": [{"tool": "tool_search", "arguments": {"query": "echo"}}]}
+    script = home / "script"
+    script.write_text(f"{json.dumps(search)}\n{json.dumps({'text': 'Done.'})}\n")
+    refold = Path(sys.executable).parent / "refold"
+    subprocess.run(
+        (refold, "-p", "Go.", "--yolo", "--script", script),
+        cwd=home,
+        env=runs.environment(chosen, 0, home),
+        capture_output=True,
+        check=True,
+    )
     return chosen
 
 
