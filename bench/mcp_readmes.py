@@ -53,7 +53,7 @@ class ReadmeServer(Struct, frozen=True):
         return self.line.format(f"{sign}{self.version}")
 
 
-_ENTITY = {"name": "refold", "entityType": "program", "observations": ["KEPT"]}
+_ENTITY = {"name": "KEPT", "entityType": "program", "observations": ["KEPT"]}
 _NOTES = ("--writable", "HOME/notes")
 _TASK: Mapping[str, object] = {
     "name": "KEPT",

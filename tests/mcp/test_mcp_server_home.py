@@ -41,6 +41,13 @@ def test_a_server_has_a_home_of_its_own(place: Place) -> None:
     assert Path(home).stat().st_mode & 0o777 == 0o700
 
 
+def test_a_python_server_hashes_alike_at_every_start(place: Place) -> None:
+    seeds = {environ(place)["PYTHONHASHSEED"] for _ in range(2)}
+
+    (seed,) = seeds
+    assert seed.isdecimal()
+
+
 def test_variables_of_the_entry_count_more_than_those_of_its_home(place: Place) -> None:
     variables = environ(place, env={"HOME": "/elsewhere", "XDG_STATE_HOME": "/x"})
 

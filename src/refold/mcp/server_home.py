@@ -99,6 +99,9 @@ class ServerHome(Struct, frozen=True):
         own = dict(config.environment)
         home = str(self.home)
         leads = {name: f"{home}/{path}" for name, path in _CACHE_VARIABLES.items()}
+        # Some Python servers print a set in a description, which is pinned.
+        seed = sha256(os.fsencode(self.directory)).digest()[:4]
+        leads |= {"PYTHONHASHSEED": str(int.from_bytes(seed))}
         if "HOME" not in own:  # otherwise the entry decides where its home is
             leads |= {"HOME": home}
             leads |= {name: f"{home}/{path}" for name, path in _BELOW_HOME.items()}
