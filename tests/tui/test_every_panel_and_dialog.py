@@ -289,10 +289,9 @@ def test_a_yes_is_amended_with_words_for_the_model(opens: Opens) -> None:
     at.type("go" + ENTER)
     at.until("› 1 once")
     at.type(TAB)
-    at.until("and tell the model: ")
+    at.until("and tell the model:")
     at.type("in English" + ENTER)
-    at.until("yes, once")
-    at.until("in English")
+    at.until("› in English")
     at.until("Now hello.py says hello.")
 
 

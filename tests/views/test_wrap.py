@@ -146,3 +146,9 @@ def test_chinese_is_broken_between_letters_and_no_row_begins_with_a_stop() -> No
     rows = wrap([("plain", "一二三四，五六七八")], 8)
 
     assert bare(rows) == "一二三\n四，五六\n七八"
+
+
+def test_rows_that_fit_keep_their_blanks_beside_a_row_that_is_wrapped() -> None:
+    row: Line = (("dim", "one two three\nfour "), ("person", "\n› "))
+
+    assert bare([wrap_line(row, 8)]) == "one two\nthree\nfour \n› "

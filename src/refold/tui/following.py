@@ -241,7 +241,8 @@ class SessionFollower:
                 self._reader.forget()
 
     async def _send_draft(self, draft: DraftMessage) -> None:
-        """Do nothing: the screen sends drafts itself."""
+        """Send words that amend an answer. The screen sends drafts itself."""
+        await self._session.say(draft.words)
 
     async def _judge_plans(self) -> None:
         while True:

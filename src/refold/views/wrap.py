@@ -324,12 +324,14 @@ def wrap_line(line: Line, room: int, indent: int = 0) -> Line:
     Short items separated by dots are broken at the dots: "n no, and why" stays whole.
     """
     whole = "".join(text for _, text in line)
+    if "\n" in whole:
+        first, *rest = (wrap_line(row, room, indent) for row in _rows_of(line))
+        end: Piece = ("plain", "\n")
+        return (*first, *(piece for row in rest for piece in (end, *row)))
     if cells(whole) <= room:
         return line
     keep_items = _DOT_SEPARATOR in whole and all(
-        cells(part) + 2 <= room - indent
-        for row in whole.split("\n")
-        for part in row.split(_DOT_SEPARATOR)
+        cells(part) + 2 <= room - indent for part in whole.split(_DOT_SEPARATOR)
     )
     flow = StreamWrapper(room)
     flow.indent = indent
@@ -339,6 +341,15 @@ def wrap_line(line: Line, room: int, indent: int = 0) -> Line:
     ]  # fmt: skip
     pieces += flow.end()
     return tuple((style, text.replace(_UNBREAKABLE_BLANK, " ")) for style, text in pieces)
+
+
+def _rows_of(line: Line) -> list[Line]:
+    rows: list[list[Piece]] = [[]]
+    for style, text in line:
+        first, *rest = text.split("\n")
+        rows[-1].append((style, first))
+        rows.extend([(style, part)] for part in rest)
+    return [tuple(piece for piece in row if piece[1]) for row in rows]
 
 
 def _protect_blanks(text: str) -> str:
