@@ -176,7 +176,8 @@ def _try(name: str, places: Paths, directory: Path) -> None:
     if status.state == "connected":
         write(f"It works: {_offer(status)}. refold mcp test {name} lists them.\n")
     else:
-        print_error(f"it does not work: {status.why}; refold mcp test {name} tries again")
+        why = status.why or "it did not start in time"
+        print_error(f"it does not work: {why}; refold mcp test {name} tries again")
 
 
 def _entry(args: Namespace) -> dict[str, Any]:
