@@ -47,7 +47,7 @@ async def read_lists(client: Client, say: Callable[[str], None]) -> ServerListin
     async def list_templates() -> list[Any]:
         try:
             return await pages(client.list_resource_templates, "resource_templates")
-        except MCPError:  # many servers with resources have no such list
+        except (MCPError, ValidationError):  # many servers with resources have no such list
             return []
 
     tools = [
