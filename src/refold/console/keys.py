@@ -97,7 +97,8 @@ def unread_input(source: int) -> bytes:
     """Return keys that arrived one by one and were not read.
 
     Call it before asking for whole lines: Linux would hold these keys back until the next
-    Enter, even if one of them is Enter.
+    Enter, even if one of them is Enter. After a change to single keys it returns what was
+    typed before.
     """
     if not (settings := modes(source)) or settings[3] & termios.ICANON:
         return b""

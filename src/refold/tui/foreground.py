@@ -14,7 +14,7 @@ from anyio.lowlevel import checkpoint
 
 from refold.console.capabilities import TerminalCapabilities
 from refold.console.editor import edit_text
-from refold.console.keys import suspend
+from refold.console.keys import suspend, unread_input
 from refold.console.printer import Printer
 from refold.tui.image_loader import ImageLoader
 from refold.tui.key_parser import Keyboard
@@ -63,9 +63,12 @@ class Foreground:
         self._before: Painted | None = None
         self._changed, self._keyed = anyio.Event(), anyio.Event()
         self._ours, self._scope = anyio.Event(), anyio.CancelScope()
+        self._typed_ahead = b""
 
     def enter(self) -> None:
         self._modes.enter()
+        # What was typed during the start came as lines, in which Enter is a line feed.
+        self._typed_ahead = unread_input(0).replace(b"\n", b"\r")
         self._ours.set()
 
     def close(self) -> None:
@@ -83,6 +86,7 @@ class Foreground:
     async def run(self) -> None:
         """Read keys and follow the size, until the terminal is gone."""
         keyboard, is_open = Keyboard(), True
+        self._dispatch(keyboard.feed(self._typed_ahead, anyio.current_time()))
         while is_open:
             await self._ours.wait()
             async with anyio.create_task_group() as group:
