@@ -175,6 +175,18 @@ def test_a_stop_keeps_the_draft(key: str) -> None:
     assert stopped.composer.field.text == "draft"
 
 
+@pytest.mark.parametrize("key", ["esc", "ctrl+c"])
+def test_a_stop_before_the_turn_begins_holds_when_it_begins(key: str) -> None:
+    story = Story()
+    sent, _ = after(model_of(story), Typed("go", 50.0), Key("enter", 50.0))
+    pressed, commands = after(sent, Key(key, 50.1))
+    assert commands == []
+
+    begun, commands = after(pressed, News(tuple(story.turn("go").frames[1:])))
+    assert commands == [Send(Interrupt())]
+    assert not begun.stops_next
+
+
 def test_ctrl_c_stops_or_empties_the_input_and_twice_leaves() -> None:
     emptied, done = after(idle(), Typed("draft"), Key("ctrl+c", 50.0))
 

@@ -93,6 +93,8 @@ class Model(Struct, frozen=True):
     clock: float = 0.0  # by the same clock, when the session last did something
     interrupted_at: float = float("-inf")  # when Ctrl+C was pressed last
     escaped_at: float = float("-inf")  # when Esc was pressed last, with nothing to stop
+    sent_at: float = float("-inf")  # when a message was sent whose turn has not begun
+    stops_next: bool = False  # a stop was asked for before that turn began
     hint: str = ""  # a short answer to the last key, until the next one
 
 

@@ -133,6 +133,9 @@ def update(model: Model, message: Message) -> Updated:
         commands = (*commands, Follow(panel))
     if model.watching and model.watching.node and not (new.watching and new.watching.node):
         commands = (*commands, Watch(""))
+    if new.screen.view.turn.seq and not model.screen.view.turn.seq:
+        stop: tuple[Command, ...] = (Send(Interrupt()),) if new.stops_next else ()
+        return replace(new, sent_at=-math.inf, stops_next=False), (*commands, *stop)
     return new, commands
 
 
@@ -335,7 +338,7 @@ def _action(model: Model, action: str, now: float) -> Updated:
 
 def _ctrl_c(model: Model, now: float) -> Updated:
     """Ctrl+C: stop the turn; with nothing to stop, empty the input, or, twice, leave."""
-    if _can_stop(model):
+    if _can_stop(model, now):
         return _stop(model)
     twice = now - model.interrupted_at < TWICE_SECONDS
     model = replace(model, interrupted_at=now)
@@ -348,14 +351,17 @@ def _ctrl_c(model: Model, now: float) -> Updated:
     return replace(model, hint="Press Ctrl+C again to leave, or Ctrl+D."), ()
 
 
-def _can_stop(model: Model) -> bool:
+def _can_stop(model: Model, now: float) -> bool:
+    """Return True if a turn runs and is not stopped, or a sent message is about to begin one."""
     turn = model.screen.view.turn
-    return bool(turn.seq) and not turn.stopped
+    return not turn.stopped if turn.seq else now - model.sent_at < TWICE_SECONDS
 
 
 def _stop(model: Model) -> Updated:
-    """Stop the turn; the input stays as it is."""
-    return replace(model, hint="Stopping the turn."), (Send(Interrupt()),)
+    """Stop the turn, at the latest when it begins; the input stays as it is."""
+    runs = bool(model.screen.view.turn.seq)
+    model = replace(model, hint="Stopping the turn.", stops_next=not runs)
+    return model, (Send(Interrupt()),) if runs else ()
 
 
 def _input_key(model: Model, key: str, now: float) -> Updated:
@@ -412,7 +418,7 @@ def _lookups(key: str, composer: inputs.Composer) -> tuple[Command, ...]:
 
 def _escape(model: Model, now: float) -> Updated:
     """Esc: stop the turn; with nothing to stop, twice opens the rewind list."""
-    if _can_stop(model):
+    if _can_stop(model, now):
         return _stop(model)
     if model.anchor is not None:
         return replace(model, anchor=None), ()
@@ -431,7 +437,10 @@ def _submit(model: Model, when: Literal["now", "next"]) -> Updated:
             return model, (RunCommand("/continue"),)
         return model, ()
     composer = inputs.remember_input(model.composer, text)
-    model = replace(model, composer=inputs.to_empty(composer), anchor=None)
+    model = replace(
+        model, composer=inputs.to_empty(composer), anchor=None, stops_next=False,
+        sent_at=-math.inf if text.startswith(("/", "!", "#")) else model.clock,
+    )  # fmt: skip
     orders = (Remember(text), Submit(text, when))
     match model.overlay:
         case Dialog(asked, menu=Menu(send_leaves=True)):

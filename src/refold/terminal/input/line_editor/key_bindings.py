@@ -235,11 +235,19 @@ def add_leaving(keys: KeyBindings, *, eager: bool = False) -> None:
             event.app.exit(result=key)
 
 
-def sending() -> KeyBindings:
-    """Bind Enter to send, Alt+Enter (Esc and Enter to a terminal) to queue."""
+def sending(entered: Callable[[], object]) -> KeyBindings:
+    """Bind Enter to send, Alt+Enter (Esc and Enter to a terminal) to queue.
+
+    `entered` is called at Enter: the prompt may be cancelled before it returns the text.
+    """
     keys = KeyBindings()
     add_leaving(keys)
     written = Condition(lambda: bool(get_app().current_buffer.text))
+
+    @keys.add("enter")
+    def _(event: KeyPressEvent) -> None:
+        entered()
+        event.app.exit(result=event.current_buffer.text)
 
     @keys.add("c-d", filter=written)
     def _(event: KeyPressEvent) -> None:

@@ -165,7 +165,8 @@ class Keyboard:
         return typed or bool(ahead)
 
     async def next_line(self) -> str:
-        come = self.parser.take_unfinished_paste()
+        ahead = "".join(_typed(press) for press in get_typeahead(self._input))
+        come = ahead + self.parser.take_unfinished_paste()
         while True:
             before, paste = await self._come(come)
             if before.endswith(_ESC_KEY):
@@ -177,7 +178,7 @@ class Keyboard:
             text, come = paste.parts()
             if typed := before + self._pasted.text(text, max_lines=1):
                 if come:
-                    self._hand_on(come)
+                    self.hand_on(come)
                 return clean(typed)
 
     async def _come(self, come: str) -> tuple[str, Paste | None]:
@@ -191,7 +192,7 @@ class Keyboard:
             while paste is not None and not paste.over and (piece := await self._read()):
                 paste.add(piece)
         except anyio.get_cancelled_exc_class():
-            self._hand_on(come + (START + paste.whole if paste else ""))
+            self.hand_on(come + (START + paste.whole if paste else ""))
             raise
         return come, paste
 
@@ -201,7 +202,7 @@ class Keyboard:
             return await self._read()
         return ""
 
-    def _hand_on(self, typed: str) -> None:
+    def hand_on(self, typed: str) -> None:
         """Pass the text to the next prompt."""
         self.parser.feed(typed)
         store_typeahead(self._input, self._input.read_keys())
@@ -215,6 +216,11 @@ class Keyboard:
             if self._reader.gone:
                 break
         return text
+
+
+def _typed(press: KeyPress) -> str:
+    """Return what was typed for a key that no prompt has handled."""
+    return START + press.data + _END if press.key == Keys.BracketedPaste else press.data
 
 
 class _Reader(PosixStdinReader):

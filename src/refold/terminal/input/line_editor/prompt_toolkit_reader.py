@@ -20,14 +20,9 @@ from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import FormattedText
 from prompt_toolkit.history import DummyHistory
 from prompt_toolkit.input import create_input
-from prompt_toolkit.input.typeahead import (
-    get_typeahead,
-    store_typeahead,
-)
 from prompt_toolkit.input.vt100 import Vt100Input
 from prompt_toolkit.key_binding import KeyBindings, merge_key_bindings
 from prompt_toolkit.key_binding.vi_state import InputMode
-from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout.processors import TabsProcessor
 
 from refold.commands.completion import Complete, names_a_file
@@ -36,7 +31,7 @@ from refold.console.history import Suggested, history
 from refold.console.keys import canonical_mode
 from refold.console.letter_keys import stay_between_letters
 from refold.console.printer import Printer
-from refold.console.reader import CTRL_C, Key, PromptKeys, QueuedMessage
+from refold.console.reader import Key, PromptKeys, QueuedMessage
 from refold.terminal.input.line_editor.choosing import Answered, QuestionPrompt
 from refold.terminal.input.line_editor.drawing import (
     ESC_ALONE,
@@ -128,14 +123,15 @@ class PromptToolkitReader:
     ) -> str | QueuedMessage | Key:
         editor = DraftEditor(self._short.app, self._printer)
         answer: _Answer = Key.CTRL_C
+        entered = anyio.Event()
         with self._printer.above(editor):
             try:
                 answer = await self._short_line(
-                    lambda: (*editor.status, *prompt()), text, sending()
+                    lambda: (*editor.status, *prompt()), text, sending(entered.set)
                 )
             finally:
                 if isinstance(answer, Key):
-                    self._unsent = self._short.default_buffer.text
+                    self._keep_aside(entered=entered.is_set())
         if answer is Key.ESC:
             self._keyboard.note_escape()
         return answer if isinstance(answer, QueuedMessage) else _now(answer)
@@ -192,10 +188,16 @@ class PromptToolkitReader:
         return self._keyboard.quiet()
 
     async def next_line(self) -> str:
-        if self._is_interrupted_ahead():
-            return CTRL_C
         # Stripped, a draft is never taken for a complete line, which would be sent.
         return self._take_unsent().strip() or await self._keyboard.next_line()
+
+    def _keep_aside(self, *, entered: bool) -> None:
+        """Keep the text of `aside` for the next prompt, which sends it if Enter was pressed."""
+        text = self._short.default_buffer.text
+        if entered:
+            self._keyboard.hand_on(f"{text}\r")
+        else:
+            self._unsent = text
 
     def _take_unsent(self) -> str:
         text, self._unsent = self._unsent, ""
@@ -219,7 +221,8 @@ class PromptToolkitReader:
 
     def put_aside(self) -> bool:
         app = self._editor.app
-        if self._asking is None or not app.is_running or self._elsewhere.away:
+        busy = app.is_done or not app.is_running or self._elsewhere.away
+        if self._asking is None or busy:
             return False
         buffer = self._editor.default_buffer
         if not self._keep_draft(buffer.text):  # the draft is edited while work is shown
@@ -332,14 +335,6 @@ class PromptToolkitReader:
         mode = self._editor.app.vi_state.input_mode
         sign: Piece = ("dim", f"[{_VI_MODES.get(mode, 'n')}] ")
         return (sign, *prompt)
-
-    def _is_interrupted_ahead(self) -> bool:
-        """Return True if Ctrl+C was typed ahead; otherwise the keys are kept."""
-        ahead = get_typeahead(self._input)
-        if any(press.key == Keys.ControlC for press in ahead):
-            return True
-        store_typeahead(self._input, ahead)
-        return False
 
     def _ahead(self) -> bool:
         return (

@@ -1,0 +1,152 @@
+"""Esc, Ctrl+C and typing at every 100 ms of a turn, in four displays, through a real terminal.
+
+In `joined`, another process has the session open, and runs its turns.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.terminal.pty_terminal import CTRL_C, ENTER, ESC, STAGE, Terminal
+from tests.terminal.test_terminal_signals import ended
+
+pytestmark = pytest.mark.slow
+
+PROGRAM = STAGE.with_name("stage_program.py")
+DISPLAYS = ("line", "plain", "full", "joined")
+MOMENTS = [tenth / 10 for tenth in range(10)]  # seconds after Enter
+PLAIN_ESC = ESC + "\n"
+WORDS = "hey do you try it"  # each letter is an answer somewhere, or begins a name of one
+SPEECH = {"text": "word " * 60, "pause": 0.005}
+SLEEP = {
+    **SPEECH,
+    "calls": [{"tool": "bash", "arguments": {"command": f"sleep 61.{os.getpid()}"}}],
+}
+ASKS = {**SPEECH, "calls": [{"tool": "bash", "arguments": {"command": "touch ran"}}]}
+Opens = Callable[..., Terminal]
+
+
+class TerminalBeside(Terminal):
+    """Reads what another terminal writes, too: it would wait for a reader."""
+
+    beside: Terminal | None = None
+
+    def read(self, most: int = 4096) -> bool:
+        if self.beside is not None:
+            self.beside.read()
+        return super().read(most)
+
+
+@pytest.fixture
+def opens(tmp_path: Path, compiled: Path) -> Iterator[Opens]:
+    """Starts refold in this display with the response for each turn; returns the terminal."""
+    begun = list[Terminal]()
+
+    def start(*flags: str, term: str = "xterm-256color") -> TerminalBeside:
+        at = TerminalBeside(PROGRAM, *flags, here=tmp_path, compiled=compiled, TERM=term)
+        begun.append(at)
+        return at
+
+    def open_(display: str, response: object, *flags: str) -> Terminal:
+        (tmp_path / "script").write_text(f"{json.dumps(response)}\n" * (len(MOMENTS) + 1))
+        given = ("--script", "script", *flags)
+        if display == "plain":
+            at = start(*given, "--display", "plain", term="dumb")
+            at.until("leaves\n\n")
+            return at
+        at = start(*(("tui", *given) if display == "full" else given))
+        at.until("? keys" if display == "full" else "leaves\n\n")
+        if display != "joined":
+            return at
+        joined = start("attach", "last")
+        joined.beside = at
+        joined.until("›")
+        return joined
+
+    yield open_
+    for at in begun:
+        at.child.close(force=True)
+
+
+def say(at: Terminal, text: str, display: str) -> None:
+    at.type(text + ("\n" if display == "plain" else ENTER))
+
+
+def until_count(at: Terminal, directory: Path, count: int) -> None:
+    """Wait until so many turns of the session have ended."""
+    deadline = time.monotonic() + 60
+    while not has_journal() or len(ended(directory)) < count:
+        assert time.monotonic() < deadline, at.text
+        at.read()
+
+
+def has_journal() -> bool:
+    return any(Path(os.environ["REFOLD_HOME"]).glob("**/events.jsonl"))
+
+
+def read_for(at: Terminal, seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        at.read()
+
+
+@pytest.mark.parametrize("key", ["esc", "ctrl+c"])
+@pytest.mark.parametrize("display", DISPLAYS)
+def test_a_stop_is_obeyed_at_every_moment(
+    opens: Opens, tmp_path: Path, display: str, key: str
+) -> None:
+    at = opens(display, SLEEP, "--yolo")
+    esc = PLAIN_ESC if display == "plain" else ESC
+    for count, moment in enumerate(MOMENTS, 1):
+        say(at, f"go {count}", display)
+        read_for(at, moment)
+        at.type(esc if key == "esc" else CTRL_C)
+        until_count(at, tmp_path, count)
+
+    assert ended(tmp_path) == ["interrupted"] * len(MOMENTS)
+    assert not sleepers()
+
+
+@pytest.mark.parametrize("display", DISPLAYS)
+def test_typing_loses_and_answers_nothing_at_every_moment(
+    opens: Opens, tmp_path: Path, display: str
+) -> None:
+    at = opens(display, ASKS, "--permission-mode", "default")
+    for count, moment in enumerate(MOMENTS, 1):
+        say(at, f"go {count}", display)
+        read_for(at, moment)
+        for letter in WORDS:
+            at.type(letter)
+            read_for(at, 0.02)
+        if display == "plain":
+            at.type("\n")
+            at.until_sent("1 once", since=at.sent)
+        else:
+            at.until("Enter sends your message first")
+            assert f"› {WORDS}" in at.text
+        at.type(CTRL_C)
+        until_count(at, tmp_path, count)
+        if display != "plain":
+            at.until(f"› {WORDS}")
+            at.type("\x15")  # Ctrl+U
+            at.until_gone(f"› {WORDS}")
+
+    assert not (tmp_path / "ran").exists()
+    assert ended(tmp_path) == ["interrupted"] * len(MOMENTS)
+
+
+def sleepers() -> list[str]:
+    """The processes of `SLEEP` that still run."""
+    name = f"61.{os.getpid()}".encode()
+    running = list[str]()
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if name in entry.read_bytes().split(b"\0"):
+                running.append(entry.parent.name)
+        except OSError:
+            continue
+    return running
