@@ -77,7 +77,7 @@ def say(at: Terminal, text: str, display: str) -> None:
 
 
 def until_count(at: Terminal, directory: Path, count: int) -> None:
-    """Wait until so many turns of the session have ended."""
+    """Wait until `count` turns of the session have ended."""
     deadline = time.monotonic() + 60
     while not has_journal() or len(ended(directory)) < count:
         assert time.monotonic() < deadline, at.text
