@@ -1,8 +1,9 @@
 """While the session works: prints what happens, asks questions, reads keys.
 
 Only one part uses the terminal at a time: while a question is open, output is held until it is
-answered, and the work continues. Esc and Ctrl+C stop the turn at once. Another key opens a line for
-a message to the running turn, or for after it; output is printed above that line.
+answered, and the work continues. Esc and Ctrl+C stop the turn at once, without a
+question: while it was read, the command would run. The next message says what to do instead. Another
+key opens a line for a message to the running turn, or for after it; output is printed above it.
 """
 
 import os
