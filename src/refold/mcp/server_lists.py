@@ -33,7 +33,13 @@ async def read_lists(client: Client, say: Callable[[str], None]) -> ServerListin
     async def pages(ask: Callable[..., Awaitable[Any]], key: str) -> list[Any]:
         entries, cursor = list[Any](), None
         for _ in range(_MAX_PAGES):
-            page = await ask(cursor=cursor, cache_mode="refresh")
+            try:
+                page = await ask(cursor=cursor, cache_mode="refresh")
+            except ValidationError:
+                if key == "tools":  # without these a server is of no use
+                    raise
+                say(f"its {key.replace('_', ' ')} are left out: their list cannot be read")
+                return entries
             entries += getattr(page, key)
             cursor = page.next_cursor
             if not cursor or len(entries) >= MAX_ENTRIES:
