@@ -32,7 +32,7 @@ from refold.testing.providers import (
     as_reply,
     deltas,
     first_words,
-    place,
+    response_count,
 )
 from refold.tools.team import LEAD_NAME, TEAM_TOOLS
 from refold.tools.todo import task_claim, task_create, task_list, task_update
@@ -186,12 +186,12 @@ class Crew:
         self.asked += 1
         leads = first_words(request).startswith("Go")
         line = self._lead(request) if leads else self._member(request)
-        for delta in deltas(as_reply(line), place(request)):
+        for delta in deltas(as_reply(line), response_count(request)):
             await anyio.lowlevel.checkpoint()
             yield delta
 
     def _lead(self, request: Request) -> Line:
-        match place(request):
+        match response_count(request):
             case 0:
                 return [
                     called("task_create", subject=f"task {n}") for n in range(self.tasks)

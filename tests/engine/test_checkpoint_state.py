@@ -108,7 +108,10 @@ def test_checkpoints_of_another_directory_are_not_used() -> None:
     assert (found.directory, found.trees, found.at(1), found.disturbed) == (
         "/there", (), None, False,
     )  # fmt: skip
-    assert (found.stays(10), found.stays(11)) == (("/w",), ())
+    assert (found.untouched_directories(10), found.untouched_directories(11)) == (
+        ("/w",),
+        (),
+    )
     assert [point.text for point in found.points] == ["first", "second"]
 
 
@@ -118,7 +121,10 @@ def test_in_a_directory_that_it_comes_back_to_it_knows_again_what_it_knew() -> N
     found = saved(SessionStarted("/w"), *STORY, THERE, Checkpointed(A), BACK)
 
     assert (found.trees, found.disturbed, found.at(2)) == (C, True, before.at(2))
-    assert (found.stays(2), found.stays(16)) == (("/there",), ())
+    assert (found.untouched_directories(2), found.untouched_directories(16)) == (
+        ("/there",),
+        (),
+    )
 
 
 def test_other_directories_beside_the_same_one_change_nothing() -> None:

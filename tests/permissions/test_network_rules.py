@@ -276,7 +276,7 @@ def test_a_denied_host_stays_denied_where_a_setting_gives_every_host() -> None:
     decision = judge(made, "deny net(bad.example)", "bash(make *)")
 
     assert decision.confines.hosts is not None
-    assert decision.confines.hosts.bars("bad.example")
+    assert decision.confines.hosts.ban_reason("bad.example")
     assert judge(made, "bash(make *)").confines.hosts is None
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from refold.provider import known_models, prices
 from refold.provider.catalog import connect, find
 from refold.provider.port import Done
-from refold.provider.prices import NO_OVERRIDES, Overrides, rates, runs_here
+from refold.provider.prices import NO_OVERRIDES, Overrides, is_on_this_machine, rates
 from refold.provider.settings import Override
 from refold.testing.wire_server import Answer, wire_server
 from refold.values.usage import Usage
@@ -260,7 +260,7 @@ def test_local_model_costs_nothing() -> None:
 def test_a_server_of_one_s_own_sends_no_bill(
     name: str, address: str, model: str, here: bool
 ) -> None:
-    assert runs_here(find(name), address, model) is here
+    assert is_on_this_machine(find(name), address, model) is here
 
 
 def anthropic(used: object) -> list[dict[str, Any]]:

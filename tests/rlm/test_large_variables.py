@@ -118,7 +118,7 @@ def test_code_cannot_ask_for_other_blobs_by_naming_them(tmp_path: Path) -> None:
         "def where(self, value):\n"
         f"    self.named['{other}'] = None\n"
         f"    return '{other}', 'pickle'\n"
-        "keeping._where = where\n"
+        "keeping._store_value = where\n"
         "del kinds, keeping"
     )
 

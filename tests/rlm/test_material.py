@@ -26,7 +26,7 @@ def test_one_file_is_a_text(top: Path) -> None:
 
     content = sha256("héllo\n".encode()).hexdigest()
     assert found == Material("héllo\n", 1, 7, read=((str(top / "a.txt"), content),))
-    assert (found.tokens, found.about) == (2, "a text of 6 characters")
+    assert (found.tokens, found.description) == (2, "a text of 6 characters")
 
 
 def test_a_folder_is_a_dictionary_from_path_to_text(top: Path) -> None:
@@ -44,7 +44,7 @@ def test_a_folder_is_a_dictionary_from_path_to_text(top: Path) -> None:
         (str(top / "in/b.txt"), sha256(b"b").hexdigest()),
         (str(top / "in/deep/a.md"), sha256(b"aa").hexdigest()),
     )
-    assert found.about == "a dict from path to text, 2 files, 3 characters in all"
+    assert found.description == "a dict from path to text, 2 files, 3 characters in all"
 
 
 def test_a_name_that_is_no_text_is_written_so_that_it_is(top: Path) -> None:
@@ -116,7 +116,7 @@ def test_material_too_large_for_memory_is_a_list_of_paths(top: Path) -> None:
 
     assert found == Material(["in/a.txt", "in/b.txt"], 2, 12_000)
     assert found.tokens == 3_000
-    assert "list of the paths of 2 files" in found.about
+    assert "list of the paths of 2 files" in found.description
 
 
 @pytest.mark.parametrize(

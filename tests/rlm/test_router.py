@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from refold.rlm.router import Route, Size, over_all, route
+from refold.rlm.router import Route, Size, route, whole_material_words
 
 TASKS: list[dict[str, Any]] = yaml.safe_load(
     Path(__file__).with_name("router_tasks.yaml").read_text(encoding="utf-8")
@@ -97,12 +97,12 @@ def test_a_lookup_is_flat_up_to_a_third_of_the_window() -> None:
 def test_words_are_found_whole_and_capitals_do_not_matter(
     question: str, words: str
 ) -> None:
-    assert over_all(question) == words
+    assert whole_material_words(question) == words
 
 
 def test_a_long_question_takes_no_time() -> None:
-    assert over_all("how many " + "a " * 100_000) == "how many"
-    assert over_all("compare " + "a " * 20_000) == ""
+    assert whole_material_words("how many " + "a " * 100_000) == "how many"
+    assert whole_material_words("compare " + "a " * 20_000) == ""
 
 
 HARD: list[dict[str, Any]] = yaml.safe_load(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from refold.values.path_globs import literal_name, literally, regex
+from refold.values.path_globs import escape_pattern, literal_name, regex
 
 
 def matches(pattern: str, path: str, *, across: bool = False) -> bool:
@@ -56,7 +56,7 @@ def test_a_pattern_matches_as_if_every_choice_were_tried(
 
 @given(some.text(some.sampled_from("ab/*?[]{}\\!^-é\n"), min_size=1, max_size=8))
 def test_a_name_taken_literally_matches_itself_alone(name: str) -> None:
-    pattern = literally(name)
+    pattern = escape_pattern(name)
 
     assert matches(pattern, name)
     assert not matches(pattern, f"{name}a")

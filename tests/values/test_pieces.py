@@ -3,7 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.values.live import ChildMoved, Piece, Progress, TextCame, ThinkingCame, speaker
+from refold.values.live import (
+    ChildMoved,
+    Piece,
+    Progress,
+    TextCame,
+    ThinkingCame,
+    stream_key,
+)
 
 
 @given(
@@ -33,6 +40,6 @@ def test_a_piece_ends_where_the_next_one_begins() -> None:
 def test_two_calls_and_the_two_texts_of_a_response_are_four_speakers() -> None:
     news = (TextCame("a"), ThinkingCame("a"), Progress("1", "a"), Progress("2", "a"))
 
-    assert len({speaker(live) for live in news}) == 4
-    assert speaker(Progress("1", "b")) == speaker(news[2])
-    assert speaker(ChildMoved("child-1", "", "", 0, 0, None, "")) is not None
+    assert len({stream_key(live) for live in news}) == 4
+    assert stream_key(Progress("1", "b")) == stream_key(news[2])
+    assert stream_key(ChildMoved("child-1", "", "", 0, 0, None, "")) is not None

@@ -174,9 +174,9 @@ class Connections:
         if (server := find_by_name(first, self.known)) is not None:
             return NamedModel(*catalog.parse_model(name, (server,)))
         from refold.provider.command.backends import builtin_specs, parse_name
-        from refold.provider.command.spec import own
+        from refold.provider.command.spec import parse_own_commands
 
-        parts = parse_name(name, own(self._settings.commands))
+        parts = parse_name(name, parse_own_commands(self._settings.commands))
         if parts is not None:
             return NamedModel(*parts)
         match plugin_provider(first):

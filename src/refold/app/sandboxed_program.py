@@ -57,7 +57,7 @@ class SandboxedProgram:
         self._prompts = Prompts(conversation.with_defaults(spec.conversation))
         program = Programs(environ).find(spec.argv[0])
         if not program:
-            raise BadInput(errors.missing(spec, spec.argv[0]))
+            raise BadInput(errors.missing_program_text(spec, spec.argv[0]))
         self._program = os.path.realpath(program)
         self._directory = os.path.realpath(_directory(spec, environ))
         home = environ.get("HOME", "")
@@ -88,7 +88,7 @@ class SandboxedProgram:
         text = "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
         response, about_run = without_lines(text, self._spec.output.about_run or "$^")
         if not response:
-            raise errors.empty(self._spec, "", about_run)
+            raise errors.empty_output_error(self._spec, "", about_run)
         yield TextDelta(response)
         ended = reading.to_done(f"{log.decode(errors='replace')}\n{about_run}")
         yield replace(ended, warning=outside.rstrip("."))
@@ -132,12 +132,12 @@ class SandboxedProgram:
         output = result.end or result.start
         text = output.decode(errors="replace")
         if result.timed_out or result.stopped:
-            return errors.silent(self._spec, _TIMEOUT_SECONDS, text)
+            return errors.silence_error(self._spec, _TIMEOUT_SECONDS, text)
         if result.code:
             return errors.failure(
                 self._spec, self._model, text, errors.describe_end(result.code)
             )
-        return None if reading.has_text else errors.empty(self._spec, "", text)
+        return None if reading.has_text else errors.empty_output_error(self._spec, "", text)
 
 
 def _directory(spec: CommandSpec, environ: Mapping[str, str]) -> str:

@@ -25,7 +25,7 @@ from refold.headless.streams import print_error, write
 from refold.logs.logbook import Logbook
 from refold.mcp.packages import Installation, read_record
 from refold.mcp.servers import ServerConfig
-from refold.values.log_level import Level, WriteLog, quiet
+from refold.values.log_level import Level, WriteLog, discard_line
 from refold.views.check_findings import Finding
 from refold.views.escape import on_one_line
 
@@ -41,7 +41,7 @@ def connect_servers(
     servers: Sequence[ServerConfig],
     directory: Path,
     places: Paths,
-    log: WriteLog = quiet,
+    log: WriteLog = discard_line,
     seconds: float = 120.0,
 ) -> Generator[McpServers]:
     """Connect the servers; each is connected or failed. Prints what is installed first.

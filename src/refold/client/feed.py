@@ -34,7 +34,7 @@ from refold.journal.events.kinds import (
 )
 from refold.journal.state.fold import View, apply
 from refold.values.growing import Growing
-from refold.values.live import Live, Progress, TextCame, ThinkingCame, speaker
+from refold.values.live import Live, Progress, TextCame, ThinkingCame, stream_key
 from refold.views.stream_json.documents import EventRecorded, Placed
 from refold.views.stream_json.encode import Document, documents_of
 from refold.views.stream_json.live_documents import (
@@ -170,7 +170,7 @@ class Feed:
         self._recent_size = 0
         self._last = Cursor(session.view.seq, ALL_DOCUMENTS, 0)  # the position sent last
         self._message, self._began = 0, 0.0
-        self._open = dict[Hashable, _OpenText]()  # by `speaker`
+        self._open = dict[Hashable, _OpenText]()  # by `stream_key`
         self._children = dict[str, ChildMoved]()
         self._closed, self._moved = False, anyio.Event()
         self._progress = anyio.Event()
@@ -321,7 +321,7 @@ class Feed:
         """Live news with its offset; text in progress is kept for later followers."""
         match document:
             case TextDelta() | ThinkingDelta() | ToolProgress():
-                return self._next_piece(document, speaker(live))
+                return self._next_piece(document, stream_key(live))
             case ChildMoved():
                 moved = replace(document, conversation=self._session.id)
                 self._children[document.node] = moved

@@ -45,7 +45,7 @@ class VerifyReport(Struct, frozen=True):
     @property
     def code(self) -> int:
         """The exit code. Errors, silence and doubt never count as support."""
-        fine = all(item.fine for item in self.checked)
+        fine = all(item.is_reliable for item in self.checked)
         if self.strict:
             states = {item.state for item in self.checked}
             fine = fine and states == {"supported"}

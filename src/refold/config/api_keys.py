@@ -129,7 +129,7 @@ class Keys:
         if self.trouble and catalog.needs_key(spec, self._environ):
             raise BadInput(
                 f"there is no key for {spec.label}: set {spec.key_env}, or choose another "
-                f"model{catalog.as_program(spec)}; {self.trouble}"
+                f"model{catalog.command_line_hint(spec)}; {self.trouble}"
             )
         return None
 

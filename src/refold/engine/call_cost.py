@@ -72,8 +72,8 @@ def plausible_usage(usage: Usage, call: MeasuredCall, *, by_agent: bool = False)
     """
     if usage.estimated:  # only refold sets this, never a provider
         return usage
-    read = _can_be_read(usage.input, call, by_agent)
-    written = _can_be_written(usage.output, call, by_agent)
+    read = _is_plausible_input(usage.input, call, by_agent)
+    written = _is_plausible_output(usage.output, call, by_agent)
     if read and written:
         return usage
     if not read:
@@ -86,7 +86,7 @@ def plausible_usage(usage: Usage, call: MeasuredCall, *, by_agent: bool = False)
     return replace(usage, estimated=True)
 
 
-def _can_be_read(tokens: int, call: MeasuredCall, by_agent: bool) -> bool:
+def _is_plausible_input(tokens: int, call: MeasuredCall, by_agent: bool) -> bool:
     if not tokens:
         return not call.sent_chars
     limit = _MAX_AGENT_TOKENS if by_agent else _MAX_INPUT_TOKENS
@@ -96,7 +96,7 @@ def _can_be_read(tokens: int, call: MeasuredCall, by_agent: bool) -> bool:
     )
 
 
-def _can_be_written(tokens: int, call: MeasuredCall, by_agent: bool) -> bool:
+def _is_plausible_output(tokens: int, call: MeasuredCall, by_agent: bool) -> bool:
     if not tokens:
         return not call.received_chars
     limit = _MAX_AGENT_TOKENS if by_agent else 4 * call.limit or _MAX_HIDDEN_TOKENS

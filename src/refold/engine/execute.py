@@ -334,7 +334,7 @@ def _call_dependencies(
         "mode": effective_mode(world, running.record.view, world.lineage.parent),
         "judge": partial(_judge_subject, tool, world, running.record),
         "deferred": world.deferred,
-        "unread": _unread(open_call, running.record.view),
+        "unread": _partly_read_files(open_call, running.record.view),
         "complete": partial(_complete, world, running.record),
     }
     if files is not None:
@@ -344,7 +344,7 @@ def _call_dependencies(
     return own
 
 
-def _unread(open_call: OpenCall, view: View) -> frozenset[str]:
+def _partly_read_files(open_call: OpenCall, view: View) -> frozenset[str]:
     """The files read only in part, which must not be overwritten; none if the user saw the
     change, or if the model repeats a call that failed.
     """

@@ -53,7 +53,7 @@ def _user_messages(words: Sequence[UserText], room: int) -> Iterator[str]:
     """The first and newest messages whole; if there is no room, those between are cut."""
     if not words:
         return
-    sizes = _shares([len(w.text) + 12 for w in words], room)
+    sizes = _divide_room([len(w.text) + 12 for w in words], room)
     lines = [
         _shorten_message(w, size) for w, size in zip(words, sizes, strict=True) if size
     ]
@@ -64,7 +64,7 @@ def _user_messages(words: Sequence[UserText], room: int) -> Iterator[str]:
     yield f"{_SPEAKER_LINES[words[0].person]}\n" + "\n".join(lines)
 
 
-def _shares(sizes: Sequence[int], room: int) -> list[int]:
+def _divide_room(sizes: Sequence[int], room: int) -> list[int]:
     """The room for each entry. The first and the newest come first.
 
     Entries without room are merged into one line, after the first.

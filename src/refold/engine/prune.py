@@ -71,7 +71,11 @@ def prunable(view: View, keep: int) -> tuple[tuple[str, str], ...]:
     newest_first = [
         r for s in reversed(view.conversation.messages) for r in _results(s.message)
     ]
-    lines = ((r, _line(r, calls.get(r.call_id))) for r in newest_first[keep:] if _large(r))
+    lines = (
+        (r, _replacement_line(r, calls.get(r.call_id)))
+        for r in newest_first[keep:]
+        if _large(r)
+    )
     return tuple(
         (r.call_id, line) for r, line in lines if r.images or len(line) < len(r.text)
     )
@@ -116,7 +120,7 @@ def find_cut(view: View, shares: CompactionShares, *, asked: bool) -> CutPoint:
     messages = view.conversation.messages
     max_chars = int(room(view, window_of(view, shares), shares.compact) * _MESSAGES_SHARE)
     cut, size, answered = len(messages), 0, False
-    for start, end in _units(messages):
+    for start, end in _message_groups(messages):
         unit = sum(message_size(s.message) for s in messages[start:end])
         if len(messages) - start > shares.messages and answered:
             break
@@ -130,11 +134,11 @@ def find_cut(view: View, shares: CompactionShares, *, asked: bool) -> CutPoint:
         cut, size = start, size + unit
         answered = answered or messages[start].message.role == "assistant"
     if asked and cut == 0:  # all would stay: keep only the newest
-        cut = next((start for start, _ in _units(messages)), 0)
+        cut = next((start for start, _ in _message_groups(messages)), 0)
     return CutPoint(cut)
 
 
-def _units(messages: Sequence[StoredMessage]) -> Iterator[tuple[int, int]]:
+def _message_groups(messages: Sequence[StoredMessage]) -> Iterator[tuple[int, int]]:
     """The groups of messages that must stay together, newest first, each as (start, end)
     indices.
     """
@@ -149,7 +153,7 @@ def _results(message: Message) -> Sequence[ToolResult]:
     return [p for p in reversed(message.parts) if isinstance(p, ToolResult)]
 
 
-def _line(result: ToolResult, call: ToolCall | None) -> str:
+def _replacement_line(result: ToolResult, call: ToolCall | None) -> str:
     subject = _label(call) if call else "a call"
     count = len(result.images)
     shown = f" and {count} image{'s' if count > 1 else ''}" if count else ""

@@ -65,9 +65,9 @@ def with_hooks(decision: Decision, hooks: Sequence[HookRan]) -> Decision:
     """The decision on a call, as strict as the strictest of these hooks or stricter."""
     for ran in hooks:
         if ran.outcome == "blocked" and decision.verdict != "deny":
-            decision = _by_hook(replace(decision, verdict="deny"), ran)
+            decision = _apply_hook(replace(decision, verdict="deny"), ran)
         elif ran.asks and decision.verdict == "allow":
-            decision = _by_hook(replace(decision, verdict="ask", once=True), ran)
+            decision = _apply_hook(replace(decision, verdict="ask", once=True), ran)
     return decision
 
 
@@ -195,7 +195,7 @@ def _to_event(
     )  # fmt: skip
 
 
-def _by_hook(decision: Decision, ran: HookRan) -> Decision:
+def _apply_hook(decision: Decision, ran: HookRan) -> Decision:
     reason = f"the hook `{ran.hook}`{f': {ran.reason}' if ran.reason else ''}"
     return replace(decision, rule=f"hook {ran.hook}", source="hooks", reason=reason)
 

@@ -139,7 +139,7 @@ async def _verify_claims(session: Session) -> "VerifyReport":
     """Verify the claims of the session, and print an error for each that fails."""
     report = await session.reports.verify()
     for claim in report.checked:
-        if not claim.fine:
+        if not claim.is_reliable:
             words = on_one_line(f"{claim.claim.claim}: {claim.state}, {claim.reason}")
             print_error(f"claims that failed: {words}")
     return report

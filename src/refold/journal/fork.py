@@ -71,7 +71,7 @@ def fork(
         sweep(home.root, FORK_PREFIX)
         try:
             make_directories(aside, disk)
-            own = _own(entries, head, news, now)
+            own = _first_lines(entries, head, news, now)
             _write(aside / log_file.FILE_NAME, [*whole, *own], disk)
             _link(directory, aside, entries, disk)
             disk.sync_directory(aside)
@@ -115,7 +115,7 @@ def _last_imported(lines: Sequence[bytes]) -> Imported | None:
     return None
 
 
-def _own(
+def _first_lines(
     entries: Sequence[Entry], head: Head, news: Sequence[Event], now: float
 ) -> Iterator[bytes]:
     """The first lines of the fork itself: its source, and an end for each open call.

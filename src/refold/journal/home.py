@@ -104,12 +104,12 @@ class JournalDirectory:
             if card and card.changed == listing.stamps[id_].mtime_seconds:
                 # The card is up to date, and so is the directory that it names.
                 started = card.about.directory
-                if started and not place.is_(started):
+                if started and not place.matches(started):
                     continue
-            if place.is_(current_directory(path)):
-                if _is_ours(path):
+            if place.matches(current_directory(path)):
+                if _has_no_user(path):
                     continue
-                if _something_was_said(path):
+                if _has_message(path):
                     return self._session(id_)
                 silent = silent or id_
         return self._session(silent) if silent else None
@@ -125,12 +125,12 @@ class JournalDirectory:
                 f"no session was started in {directory} yet: name one (refold sessions "
                 "list --all)"
             )
-        return self._below(session, names)
+        return self._find_subagent(session, names)
 
     def find(self, text: str, tell: "Tell" = lambda _, __: None) -> StoredSession:
         root, *names = text.split("/")
         if root and names and re.fullmatch(CHILD_PATTERN, names[0]):
-            return self._below(self.find(root, tell), names)
+            return self._find_subagent(self.find(root, tell), names)
         if not text:
             raise BadInput("an empty text names no session: give an id or its beginning")
         if "/" not in text and text[0] != ".":
@@ -146,7 +146,7 @@ class JournalDirectory:
         card = match_card(text, self.catalogue(tell).cards())
         session = self._session(card.id) if card else None
         if session is None:
-            raise BadInput(_unknown(text, list_sessions(self.root).ids))
+            raise BadInput(_unknown_session_text(text, list_sessions(self.root).ids))
         return session
 
     def catalogue(
@@ -260,7 +260,7 @@ class JournalDirectory:
 
         delete(self.root, self.path(session))
 
-    def _below(self, session: StoredSession, names: list[str]) -> StoredSession:
+    def _find_subagent(self, session: StoredSession, names: list[str]) -> StoredSession:
         for name in names:
             child = (
                 self._session(f"{session.id}/{name}")
@@ -288,7 +288,7 @@ class _Place:
         self._real = os.path.realpath(directory)
         self._same = {"": False, self._real: True}
 
-    def is_(self, directory: str) -> bool:
+    def matches(self, directory: str) -> bool:
         if directory not in self._same:
             self._same[directory] = os.path.realpath(directory) == self._real
         return self._same[directory]
@@ -316,7 +316,7 @@ def _first_event(path: Path) -> SessionStarted | None:
     return entry.event if isinstance(entry.event, SessionStarted) else None
 
 
-def _is_ours(path: Path) -> bool:
+def _has_no_user(path: Path) -> bool:
     """Whether no user works in the session: a check of claims, or a run of a schedule."""
     try:
         started = _first_event(path)
@@ -336,7 +336,7 @@ def current_directory(path: Path) -> str:
     return current_directories(path).directory
 
 
-def _something_was_said(path: Path) -> bool:
+def _has_message(path: Path) -> bool:
     """Whether there is a message near the beginning. True for a long session."""
     try:
         with (path / log_file.FILE_NAME).open("rb") as file:
@@ -346,7 +346,7 @@ def _something_was_said(path: Path) -> bool:
     return len(begins) == _START_BYTES or b'"kind":"Said"' in begins
 
 
-def _unknown(text: str, names: Sequence[str]) -> str:
+def _unknown_session_text(text: str, names: Sequence[str]) -> str:
     from refold.values.similar_names import similar  # only for this sentence
 
     near = similar(text, sorted(names, reverse=True), 1)

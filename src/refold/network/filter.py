@@ -219,7 +219,7 @@ class _Served:
                 return ()
             raise
         for address in addresses:
-            if why := self._hosts.bars(address):
+            if why := self._hosts.ban_reason(address):
                 sentence = REFUSAL_SENTENCES[why]
                 raise AddressRefused(f"{place.host} leads to {address}: {sentence}", why)
         return addresses

@@ -125,7 +125,7 @@ class NetworkRules(Struct, frozen=True):
             if rule.verdict != verdict:
                 continue
             against = ReachableHosts((), expand_hosts(rule.pattern))
-            if any(against.bars(place_of(n)[0]) for n in spelled if n != EVERY_HOST):
+            if any(against.ban_reason(place_of(n)[0]) for n in spelled if n != EVERY_HOST):
                 return decision_of(rule)
         return None
 
@@ -177,7 +177,7 @@ def reachable_hosts(
 def _is_shown(asked: str, named: Sequence[str]) -> bool:
     """Whether the question names a host that this ask rule matches."""
     rule = ReachableHosts((), (asked,))
-    return any(n == EVERY_HOST or rule.bars(place_of(n)[0]) for n in named)
+    return any(n == EVERY_HOST or rule.ban_reason(place_of(n)[0]) for n in named)
 
 
 def in_words(hosts: ReachableHosts | None) -> str:

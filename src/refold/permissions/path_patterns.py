@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from refold.permissions.facts import Facts
 from refold.permissions.shell.words import MARK_PATTERN, Held, meets, with_gaps
-from refold.values.path_globs import literal_name, literally, loosely, regex
+from refold.values.path_globs import escape_pattern, literal_name, regex, split_loosely
 
 _WILD_CHARACTERS = re.compile(r"[*?\[\\]")
 
@@ -103,7 +103,7 @@ def _everywhere(pattern: str, facts: Facts) -> Iterator[tuple[str, str]]:
             real = facts.follow(f"{start}/{name}")
             if real != f"{start}/{name}":
                 folder, _, last = real.rpartition("/")
-                yield folder, literally(last)
+                yield folder, escape_pattern(last)
             continue
         folder = _WILD_CHARACTERS.split(rest)[0].rpartition("/")[0]
         real = facts.follow(f"{start}/{folder}" if folder else start or "/").rstrip("/")
@@ -136,4 +136,4 @@ def _wide_regexes(start: str, rest: str) -> tuple[re.Pattern[str], re.Pattern[st
 
 @lru_cache(maxsize=512)
 def _tokens(whole: str) -> tuple[str, ...]:
-    return tuple(loosely(whole.casefold()))
+    return tuple(split_loosely(whole.casefold()))

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from refold.permissions.facts import Access, Facts, Target
 from refold.permissions.rules import DOMAIN_PREFIX, EDIT_TOOLS, WEB_TOOLS, is_command
-from refold.values.path_globs import literally
+from refold.values.path_globs import escape_pattern
 
 if TYPE_CHECKING:
     from refold.permissions.shell.plain_script import SimpleCommand
@@ -107,7 +107,7 @@ def _for_file(access: Access, target: Target, facts: Facts) -> str:
     inside = real.removeprefix(root + "/") if real.startswith(root + "/") else ""
     if not real.strip() or real.endswith("/") or real != real.strip():
         return ""
-    path = literally(inside or real)
+    path = escape_pattern(inside or real)
     name = access.tool
     return f"{name}({path})" if inside and "/" in path else f"{name}({_with_root(path)})"
 

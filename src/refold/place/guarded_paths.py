@@ -20,7 +20,7 @@ from msgspec import Struct
 from refold.place.git_steps import STEP_FILES, step_files
 from refold.place.git_targets import GitTargets, Repository
 from refold.safe_open import read_regular
-from refold.values.path_names import KEYS_REASON, below, guard_reason, near
+from refold.values.path_names import KEYS_REASON, below, guard_reason, relative_name
 
 _MAX_DIRECTORIES = 5000  # that the first search looks through
 _LIST_MODE = stat.S_IRUSR | stat.S_IXUSR
@@ -303,7 +303,7 @@ def _directory(
 
 def _is_passed_over(path: str, root: str) -> bool:
     """Whether it is among packages or in a guarded directory, which no search enters."""
-    names = near(path, root).split("/") if below(path, root) else ()
+    names = relative_name(path, root).split("/") if below(path, root) else ()
     return any(name in _PACKAGE_FOLDERS or guard_reason((name,)) for name in names)
 
 

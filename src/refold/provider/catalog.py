@@ -345,7 +345,7 @@ def _credentials(
     if needs_key(spec, environ) and not (key or bearer):
         raise BadInput(
             f"there is no key for {spec.label}: set {spec.key_env}, run "
-            f"`refold auth set {spec.name}`, or choose another model{as_program(spec)}"
+            f"`refold auth set {spec.name}`, or choose another model{command_line_hint(spec)}"
         )
     headers: dict[str, str] = {}
     if spec.wire == "anthropic":
@@ -360,7 +360,7 @@ def _credentials(
     return headers, ""
 
 
-def as_program(spec: ProviderSpec) -> str:
+def command_line_hint(spec: ProviderSpec) -> str:
     """Part of a sentence that names the command line of the same maker, if any."""
     return f", such as {spec.program}, its command line" if spec.program else ""
 

@@ -192,12 +192,12 @@ class ChunkedBody:
                     "a line never ends" if len(data) - offset > _MAX_LINE_BYTES else ""
                 )
                 break
-            self._line(data[offset:end])
+            self._parse_line(data[offset:end])
             offset = end + 2
         self._data = data[offset:]
         return b"".join(pieces)
 
-    def _line(self, line: bytes) -> None:
+    def _parse_line(self, line: bytes) -> None:
         """The size of a chunk, or, behind the last, a field or the empty line."""
         if self._last:
             self.over = not line

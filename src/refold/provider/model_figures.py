@@ -18,7 +18,14 @@ from msgspec import Struct
 from refold.errors import BadInput
 from refold.provider import catalog
 from refold.provider.known_models import PriceTier
-from refold.provider.prices import Overrides, Rates, find, override, rates, runs_here
+from refold.provider.prices import (
+    Overrides,
+    Rates,
+    find,
+    is_on_this_machine,
+    override,
+    rates,
+)
 from refold.provider.spec import PluginProvider, ProviderSpec
 from refold.safe_open import create_file
 
@@ -86,7 +93,7 @@ class ModelFigures:
         is_local, listed = False, self._find_listed(spec, model)
         if isinstance(spec, ProviderSpec):
             address = self.address(spec)
-            is_local = bool(address) and runs_here(spec, address, model)
+            is_local = bool(address) and is_on_this_machine(spec, address, model)
         steps = listed.steps if listed else ()
         return rates(
             spec.name, model, self._overrides, is_local=is_local, listed=steps, now=now

@@ -108,7 +108,7 @@ def find(provider: str, model: str) -> KnownModel | None:
     return None
 
 
-def runs_here(spec: ProviderSpec, address: str, model: str) -> bool:
+def is_on_this_machine(spec: ProviderSpec, address: str, model: str) -> bool:
     """Return True if the model runs on this machine, so that it costs nothing.
 
     True for a self-hosted server at a loopback address. Any other server there may be a

@@ -26,7 +26,7 @@ from refold.provider.port import (
     Request,
     Retrying,
 )
-from refold.values.log_level import WriteLog, quiet
+from refold.values.log_level import WriteLog, discard_line
 
 
 class Backoff(Struct, frozen=True):
@@ -88,7 +88,7 @@ class RetryingProvider:
         *,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
         dice: Callable[[], float] | None = None,
-        write_log: WriteLog = quiet,
+        write_log: WriteLog = discard_line,
     ) -> None:
         self.inner, self._backoff = inner, backoff or Backoff()
         self._sleep, self._dice, self._write_log = sleep, dice or _dice, write_log

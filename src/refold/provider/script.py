@@ -67,7 +67,7 @@ class Script:
     def _next(self, request: Request) -> tuple[Response | None, int]:
         """The response to this request, if there is one, and its number in its conversation."""
         conversation = self._conversation(request)
-        step = place(request) if conversation else self._requests
+        step = response_count(request) if conversation else self._requests
         self._requests += not conversation
         responses = self._by_conversation[conversation]
         return (responses[step] if step < len(responses) else None), step
@@ -144,6 +144,6 @@ def first_words(request: Request) -> str:
     return next((part.text for part in parts if isinstance(part, Text)), "")
 
 
-def place(request: Request) -> int:
+def response_count(request: Request) -> int:
     """The number of responses in the conversation."""
     return sum(stored.message.role == "assistant" for stored in request.messages)

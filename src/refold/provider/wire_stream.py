@@ -105,7 +105,7 @@ async def deltas(
                         answer.mark_complete()
                     yield delta
             if not state.done:
-                raise _cut_off_error(http.peer, answer, nothing_came=state.nothing_came)
+                raise _cut_off_error(http.peer, answer, nothing_came=state.is_empty)
     except ProviderError as error:
         if trace and error.answer:
             yield ResponseBytes(error.answer)
@@ -172,7 +172,7 @@ class StreamState(Generic[State, Event]):
         self.over = self.done = False
 
     @property
-    def nothing_came(self) -> bool:
+    def is_empty(self) -> bool:
         return self._state == self._reader.start
 
     @property

@@ -214,7 +214,7 @@ class Leaves:
     async def _answer(self, asking: _LeafCall, aide: Model) -> str:
         if reply := asking.within.answer(asking.key, asking.n):
             return await reply.read(self._record)
-        async with self._one_at_a_time(asking.key):
+        async with self._lock_question(asking.key):
             if reply := await self._read_cache(asking, aide):
                 return reply
             _check_size(asking.question, aide)
@@ -333,7 +333,7 @@ class Leaves:
         return Settled(0, full_blob=await self._record.put(text.encode()))
 
     @asynccontextmanager
-    async def _one_at_a_time(self, key: str) -> AsyncGenerator[None, None]:
+    async def _lock_question(self, key: str) -> AsyncGenerator[None, None]:
         """With a memo, a question waits until an equal one is answered."""
         lock = self._same.setdefault(key, anyio.Lock()) if self._memo else nullcontext()
         async with lock:

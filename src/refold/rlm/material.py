@@ -19,7 +19,7 @@ from refold.place.file_walk import walk
 from refold.place.files import DiskFiles
 from refold.place.port import Real
 from refold.rlm.initial_variables import Files
-from refold.values.path_names import below, near
+from refold.values.path_names import below, relative_name
 from refold.values.printable_names import escape_name
 from refold.values.text import clean
 
@@ -47,7 +47,7 @@ class Material(Struct, frozen=True):
         return -(-self.size // _BYTES_PER_TOKEN)
 
     @property
-    def about(self) -> str:
+    def description(self) -> str:
         """The description that a model reads instead of the material."""
         match self.value:
             case None:
@@ -82,7 +82,7 @@ def material(
     gathering = _Gathering(directory, unread)
     for name in named:
         gathering.take(name)
-    return gathering.all_of_it(max_bytes)
+    return gathering.to_material(max_bytes)
 
 
 class _Gathering:
@@ -106,7 +106,7 @@ class _Gathering:
         self._only = not self._files
         self._files[real] = _size(real)
 
-    def all_of_it(self, max_bytes: int) -> Material:
+    def to_material(self, max_bytes: int) -> Material:
         size = sum(self._files.values())
         if size > max_bytes:
             paths = [self._key(path) for path in self._files]
@@ -160,7 +160,9 @@ class _Gathering:
         return name if clean(name) == name else escape_name(name)
 
     def _display_path(self, path: str) -> str:
-        return near(path, self._directory) if below(path, self._directory) else path
+        return (
+            relative_name(path, self._directory) if below(path, self._directory) else path
+        )
 
     def _omission_notes(self) -> Iterator[str]:
         for paths, why in ((self._odd, "no text"), (self._secret, "may contain secrets")):
@@ -209,7 +211,7 @@ def recursive_text(question: str, content: Material, *, shown: bool = False) -> 
     """The question and the material's variable; with `shown` also its beginning."""
     if content.value is None:
         return question
-    about = f"The material is in the variable `{VARIABLE_NAME}`: {content.about}."
+    about = f"The material is in the variable `{VARIABLE_NAME}`: {content.description}."
     return "\n\n".join((question, about, *([_beginning(content.value)] if shown else [])))
 
 

@@ -122,19 +122,19 @@ class Frames:
         self._decode = msgspec.json.Decoder(FromWorker).decode
 
     async def read(self) -> tuple[FromWorker, bytes]:
-        size, blob = FRAME_HEADER.unpack(await self._exactly(FRAME_HEADER.size))
+        size, blob = FRAME_HEADER.unpack(await self._read_exactly(FRAME_HEADER.size))
         if size > MAX_MESSAGE_BYTES or blob > self.longest_blob:
             raise WorkerLost(
                 f"The Python worker announced a message of {size + blob:,} bytes, "
                 f"and may send {MAX_MESSAGE_BYTES + self.longest_blob:,}."
             )
         try:
-            message = self._decode(await self._exactly(size))
+            message = self._decode(await self._read_exactly(size))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise WorkerLost(
                 f"Unexpected message from the Python worker: {error}."
             ) from error
-        return message, bytes(await self._exactly(blob))
+        return message, bytes(await self._read_exactly(blob))
 
     async def write(self, frame: bytes) -> None:
         left = memoryview(frame)
@@ -148,7 +148,7 @@ class Frames:
                     "The Python worker no longer reads messages."
                 ) from error
 
-    async def _exactly(self, many: int) -> bytearray:
+    async def _read_exactly(self, many: int) -> bytearray:
         while len(self._read) < many:
             try:
                 piece = self._end.recv(_CHUNK_BYTES)

@@ -114,7 +114,7 @@ class Repl:
             host = HostFunctions(self._means, context, progress)
             try:
                 for cell in cells:
-                    if run.over:
+                    if run.is_over:
                         break
                     run.add(await worker.run(cell, host, progress))
                 notes += await self._keep(context, worker)
@@ -127,7 +127,7 @@ class Repl:
 
     async def _ready(self, context: CallContext) -> tuple[Worker, list[str]]:
         """A process with the variables that the call begins with, and notes for the model."""
-        if self._keeper.there and self._holds == context.before:
+        if self._keeper.has_worker and self._holds == context.before:
             return await self._worker(), []
         await self._keeper.discard()
         worker = await self._worker()
@@ -230,7 +230,7 @@ class _Run:
         self._seconds = 0.0
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         return self._failed or self._final is not None
 
     def add(self, cell: Cell) -> None:

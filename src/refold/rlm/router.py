@@ -79,7 +79,7 @@ def route(question: str, size: Size) -> Route:
         )
     if size.tokens <= _PAGE_TOKENS and size.files <= _PAGE_FILES:
         return Route("flat", f"{much} are read at a glance")
-    asked = over_all(question)
+    asked = whole_material_words(question)
     if asked:
         return Route(
             "recursive",
@@ -89,7 +89,7 @@ def route(question: str, size: Size) -> Route:
     return Route("flat", f"{much} fit, and the question asks for one thing")
 
 
-def over_all(question: str) -> str:
+def whole_material_words(question: str) -> str:
     """The words that ask for something over all of the material, or ""."""
     if _LOOKUP_PATTERN.search(question):
         return ""

@@ -93,17 +93,17 @@ class PythonWorker:
 
     async def run(self, cell: str, host: Host, progress: Callable[[str], None]) -> Cell:
         async with self._turn:
-            await self._at_rest()
-            request = self._ask({"t": "run", "cell": cell})
+            await self._wait_until_idle()
+            request = self._send_request({"t": "run", "cell": cell})
             running = _Cell(host, progress)
             try:
-                await self._see_through(running, request)
+                await self._wait_for_result(running, request)
             finally:
                 self._cell = None
-                await self._leave(running, request)
+                await self._stop_leftover_code(running, request)
             return self._result(running, request)
 
-    async def _leave(self, cell: "_Cell", request: "_Request") -> None:
+    async def _stop_leftover_code(self, cell: "_Cell", request: "_Request") -> None:
         """Stop code that still runs after a result or a cancellation."""
         if request.over.is_set():
             return
@@ -144,9 +144,9 @@ class PythonWorker:
         self, message: Mapping[str, object], blob: bytes = b"", longest: int = 0
     ) -> "_Request":
         async with self._turn:
-            await self._at_rest()
+            await self._wait_until_idle()
             self.process.frames.longest_blob = longest
-            request = self._ask(message, blob)
+            request = self._send_request(message, blob)
             try:
                 # Pickling may run code of the variables, so time is limited.
                 with anyio.move_on_after(self._limits.seconds):
@@ -162,18 +162,18 @@ class PythonWorker:
                 self.process.check()
             return request
 
-    def _ask(self, message: Mapping[str, object], blob: bytes = b"") -> "_Request":
+    def _send_request(self, message: Mapping[str, object], blob: bytes = b"") -> "_Request":
         self.process.check()
         self._request = _Request(self._request.id + 1)
         self.process.send({**message, "id": self._request.id}, blob)
         return self._request
 
-    async def _at_rest(self) -> None:
+    async def _wait_until_idle(self) -> None:
         """Wait for code that was interrupted and has not ended yet."""
         await self._request.over.wait()
         self.process.check()
 
-    async def _see_through(self, cell: "_Cell", request: "_Request") -> None:
+    async def _wait_for_result(self, cell: "_Cell", request: "_Request") -> None:
         """Wait for a result or the end of the process; stop a cell that runs too long."""
         try:
             async with anyio.create_task_group() as calls:
@@ -213,7 +213,7 @@ class PythonWorker:
 
     def _count_time(self, seconds: float) -> None:
         if self._cell:
-            self._cell.computes(seconds)
+            self._cell.update_clock(seconds)
 
     def _on_end(self) -> None:
         self._request.over.set()
@@ -236,7 +236,7 @@ class PythonWorker:
             case Printed(text) if cell:
                 cell.progress(self._cut(text))
             case Finaled(value, text) if cell and cell.final is None:
-                cell.give(_check_json(value), text)
+                cell.finish(_check_json(value), text)
             case _:
                 pass  # from a thread of a cell that has ended
 
@@ -260,7 +260,7 @@ class PythonWorker:
         elif cell.called >= _MAX_CALLS:
             self._refuse(call, f"More than {_MAX_CALLS:,} calls in one cell are too many.")
         else:
-            cell.waits(1)
+            cell.count_waiting(1)
             cell.calls.start_soon(self._answer, call, cell)
 
     async def _answer(self, call: HostCall, cell: "_Cell") -> None:
@@ -273,7 +273,7 @@ class PythonWorker:
             self._refuse(call, str(failed))
             answered = True
         finally:
-            cell.waits(-1)
+            cell.count_waiting(-1)
             if not answered:
                 self._refuse(call, f"{call.name} was stopped.")
 
@@ -314,12 +314,12 @@ class _Cell:
         running = 0.0 if self.waiting else time.monotonic() - self._since
         return self._spent + running
 
-    def waits(self, change: int) -> None:
+    def count_waiting(self, change: int) -> None:
         self._spent, self._since = self.spent, time.monotonic()
         self.waiting += change
         self.called += change > 0
 
-    def computes(self, seconds: float) -> None:
+    def update_clock(self, seconds: float) -> None:
         """Update the clock. `seconds` is the CPU time of the process so far."""
         now, spent, before = time.monotonic(), self.spent, self._at_look
         gone, counted = now - self._looked, spent - self._counted
@@ -327,7 +327,7 @@ class _Cell:
             self._spent += max(0.0, min(seconds - before, gone) - counted)
         self._looked, self._counted, self._at_look = now, self.spent, seconds
 
-    def give(self, final: Raw, text: str) -> None:
+    def finish(self, final: Raw, text: str) -> None:
         self.final, self.text = final, text
         self.over.set()
 

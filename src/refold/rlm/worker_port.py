@@ -139,7 +139,7 @@ class WorkerKeeper:
                 self._running = None
 
     @property
-    def there(self) -> bool:
+    def has_worker(self) -> bool:
         return self._running is not None
 
     async def worker(

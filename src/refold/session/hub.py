@@ -38,7 +38,7 @@ from refold.values.live import (
     Progress,
     TextCame,
     ThinkingCame,
-    speaker,
+    stream_key,
 )
 
 Kinds: TypeAlias = tuple[type, ...]  # of events and of live news
@@ -210,7 +210,7 @@ class Hub:
 
     def publish_live(self, live: Live) -> None:
         self._n += 1
-        key = speaker(live)
+        key = stream_key(live)
         if isinstance(live, ChildMoved):  # only the newest is kept, as the last
             self._open.pop(key, None)
         if key is not None:  # a child's output is published by its own hub
@@ -236,7 +236,7 @@ def _of(pieces: Sequence[Live], child: str) -> bool:
 
 def _continues(live: Live, next_live: Live) -> bool:
     """Whether this is the next piece of the same text."""
-    return isinstance(live, _TEXT_TYPES) and speaker(live) == speaker(next_live)
+    return isinstance(live, _TEXT_TYPES) and stream_key(live) == stream_key(next_live)
 
 
 def _join(pieces: Sequence[Live]) -> Live:

@@ -36,7 +36,7 @@ def plan(view: View, seq: int, what: What) -> RewindPlan:
     mark = _mark(view, seq) if what != "files" else 0
     if what == "conversation":
         return RewindPlan(seq, what, mark)
-    stays = view.checkpoints.stays(seq)
+    stays = view.checkpoints.untouched_directories(seq)
     if what == "files" and stays and view.checkpoints.at(seq) is None:
         raise BadInput(
             f"what was changed since event {seq} is in {_name_files(stays)}, and the session "

@@ -11,7 +11,7 @@ from refold.errors import ProviderError, Refused
 from refold.provider.cassette import CassetteWriter, Recording, Replaying
 from refold.provider.cassette_format import Mask, no_mask
 from refold.provider.port import CallDelta, Delta, Provider, Request
-from refold.provider.script import Reply, deltas, first_words, lines_in, place
+from refold.provider.script import Reply, deltas, first_words, lines_in, response_count
 from refold.values.messages import Message, ToolResult
 
 Line = str | Sequence[tuple[str, str]] | Reply | ProviderError
@@ -147,7 +147,7 @@ class ScriptedConversations:
         while name in self.holding:
             self.waits.set()
             await anyio.sleep(0.005)
-        index, lines = place(request), self._scripts[name]
+        index, lines = response_count(request), self._scripts[name]
         if index >= len(lines):
             raise ProviderError(f"the script {name!r} has only {lines_in(lines)}")
         line = lines[index]

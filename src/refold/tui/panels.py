@@ -11,7 +11,7 @@ from refold.tui.messages import PanelName
 from refold.tui.model import PANEL_COLUMNS, Model
 from refold.tui.transcript import markdown_rows, wrap_row
 from refold.values.display import Diff
-from refold.values.path_names import near
+from refold.values.path_names import relative_name
 from refold.views.background_list import command_rows
 from refold.views.children_list import child_rows
 from refold.views.context import context_lines, context_usage
@@ -130,7 +130,9 @@ def _changes(model: Model, room: int) -> Iterator[PanelEntry]:
     for index, (path, diffs) in enumerate(files.items()):
         plus = sum(diff.counts[0] for diff in diffs)
         minus = sum(diff.counts[1] for diff in diffs)
-        name = cut(on_one_line(near(path, model.transcript.directory)), max(room - 14, 4))
+        name = cut(
+            on_one_line(relative_name(path, model.transcript.directory)), max(room - 14, 4)
+        )
         head: Line = (
             ("strong", name), ("added", f" +{plus}"), ("gone", f" -{minus}"),
         )  # fmt: skip

@@ -48,7 +48,7 @@ class CheckedClaim(Struct, frozen=True):
     findings: tuple[Finding, ...] = ()
 
     @property
-    def fine(self) -> bool:
+    def is_reliable(self) -> bool:
         """Whether an answer with this claim can be relied on."""
         required = self.claim.required and self.state != "supported"
         return self.state != "contradicted" and not required

@@ -72,13 +72,13 @@ class ReachableHosts(Struct, frozen=True):
 
     def refusal(self, host: str, port: int) -> HostRefusal:
         """Why this place may not be reached, or ""."""
-        if barred := self.bars(host):
+        if barred := self.ban_reason(host):
             return barred
         if any(covers_place(pattern, host, port) for pattern in self.allowed):
             return ""
         return "unnamed"
 
-    def bars(self, host: str) -> HostRefusal:
+    def ban_reason(self, host: str) -> HostRefusal:
         """Which kind of rule keeps this host from being reached at any port, or ""."""
         if any(_covers_below(pattern, host) for pattern in self.denied):
             return "denied"
@@ -104,12 +104,12 @@ class ReachableHosts(Struct, frozen=True):
             *(p for p in self.allowed if _is_covered(p, other.allowed)),
             *(p for p in other.allowed if _is_covered(p, self.allowed)),
         )
-        return ReachableHosts(_once(both)).without(self).without(other)
+        return ReachableHosts(_unique(both)).without(self).without(other)
 
     def without(self, other: "ReachableHosts") -> "ReachableHosts":
         """These hosts, of which those that `other` bars are barred, too."""
         denied, asked = (*self.denied, *other.denied), (*self.asked, *other.asked)
-        return ReachableHosts(self.allowed, _once(denied), _once(asked))
+        return ReachableHosts(self.allowed, _unique(denied), _unique(asked))
 
 
 # The pattern of a command that may reach all hosts except some, which needs the filter, too.
@@ -152,7 +152,7 @@ def expand_hosts(written: str) -> tuple[str, ...]:
 
 def expand_all(written: Iterable[str]) -> tuple[str, ...]:
     """The patterns of several texts, each once. Raises `ValueError`."""
-    return _once(pattern for text in written for pattern in expand_hosts(text))
+    return _unique(pattern for text in written for pattern in expand_hosts(text))
 
 
 def every_host_but(barred: ReachableHosts) -> ReachableHosts | None:
@@ -163,7 +163,7 @@ def every_host_but(barred: ReachableHosts) -> ReachableHosts | None:
     if not (barred.denied or barred.asked):
         return None
     named = (pattern for pattern in barred.allowed if pattern != EVERY_HOST)
-    return replace(barred, allowed=_once((EVERY_PUBLIC_HOST, *named)))
+    return replace(barred, allowed=_unique((EVERY_PUBLIC_HOST, *named)))
 
 
 def only(patterns: tuple[str, ...]) -> ReachableHosts | None:
@@ -179,7 +179,7 @@ def covers_place(pattern: str, host: str, port: int) -> bool:
         if not port_pattern
         else port_pattern in (_ANY_HOST, str(port))
     )
-    return fits and covers(_as_compared(wanted), _as_compared(host))
+    return fits and covers(_normalize_host(wanted), _normalize_host(host))
 
 
 def place_of(pattern: str) -> tuple[str, int]:
@@ -188,7 +188,7 @@ def place_of(pattern: str) -> tuple[str, int]:
     return host.strip("[]"), int(port) if port.isdecimal() else DEFAULT_PORTS[-1]
 
 
-def in_rule(host: str, port: int) -> str:
+def to_rule_text(host: str, port: int) -> str:
     """A place as a rule names it."""
     return _join_place(host, "" if port in DEFAULT_PORTS else str(port))
 
@@ -200,13 +200,13 @@ def attempt_remarks(
 
     `advice` returns how to permit hosts, given as strings of a list, and their first attempt.
     """
-    every = sorted(attempts, key=lambda a: in_rule(a.host, a.port))
-    reached = dict.fromkeys(in_rule(a.host, a.port) for a in every if not a.refused)
+    every = sorted(attempts, key=lambda a: to_rule_text(a.host, a.port))
+    reached = dict.fromkeys(to_rule_text(a.host, a.port) for a in every if not a.refused)
     remarks = [f"it reached {', '.join([*reached][:_SHOWN_HOSTS])}"] if reached else []
     for kind in sorted({a.kind for a in every if a.refused}):
         alike = [a for a in every if a.refused and a.kind == kind]
         prefix = PRIVATE_PREFIX if kind == "private" else ""
-        places = [in_rule(a.host, a.port) for a in alike][:_SHOWN_HOSTS]
+        places = [to_rule_text(a.host, a.port) for a in alike][:_SHOWN_HOSTS]
         quoted = ", ".join(f'"{place}"' for place in places)
         remark = f"refused: {quoted} ({alike[0].refused})"
         if kind in _PERMITTED_ON_REQUEST:
@@ -219,7 +219,7 @@ def rule_for(attempt: HostAttempt) -> str:
     """The rule that would let a command reach the host of a refused attempt; "" if none would."""
     private = PRIVATE_PREFIX if attempt.kind == "private" else ""
     helps = attempt.kind in ("unnamed", "private")
-    return f"net({private}{in_rule(attempt.host, attempt.port)})" if helps else ""
+    return f"net({private}{to_rule_text(attempt.host, attempt.port)})" if helps else ""
 
 
 def preset_of(pattern: str) -> str:
@@ -244,12 +244,12 @@ def _join_place(host: str, port: str) -> str:
 
 def _covers_below(pattern: str, host: str) -> bool:
     """Whether a denied pattern covers the host, at any port, or a host above it."""
-    wanted = _as_compared(_parts(pattern)[0]) if pattern != EVERY_HOST else _ANY_HOST
-    named = _as_compared(host)
+    wanted = _normalize_host(_parts(pattern)[0]) if pattern != EVERY_HOST else _ANY_HOST
+    named = _normalize_host(host)
     return covers(wanted, named) or covers(f"*.{wanted}", named)
 
 
-def _as_compared(host: str) -> str:
+def _normalize_host(host: str) -> str:
     """An IPv6 address in its shortest form, or as the IPv4 address that it contains."""
     plain = host.strip("[]")
     if ":" not in plain:
@@ -275,5 +275,5 @@ def _is_covered(pattern: str, others: Iterable[str]) -> bool:
     )
 
 
-def _once(patterns: Iterable[str]) -> tuple[str, ...]:
+def _unique(patterns: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(patterns))

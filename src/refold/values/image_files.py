@@ -28,48 +28,52 @@ def image_type(content: bytes) -> str:
 def pixel_size(content: bytes) -> tuple[int, int] | None:
     """Width and height of a PNG, GIF, JPEG or WebP file, or None."""
     if content.startswith(b"\x89PNG\r\n\x1a\n") and content[12:16] == b"IHDR":
-        return _big(content[16:20]), _big(content[20:24])
+        return _from_big_endian(content[16:20]), _from_big_endian(content[20:24])
     if content.startswith((b"GIF87a", b"GIF89a")):
-        return _little(content[6:8]), _little(content[8:10])
+        return _from_little_endian(content[6:8]), _from_little_endian(content[8:10])
     if content.startswith(b"\xff\xd8\xff"):
-        return _of_jpeg(content)
+        return _jpeg_size(content)
     if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
-        return _of_webp(content)
+        return _webp_size(content)
     return None
 
 
-def _of_jpeg(content: bytes) -> tuple[int, int] | None:
+def _jpeg_size(content: bytes) -> tuple[int, int] | None:
     """The size in the frame header, which follows segments of known length."""
     offset = 2
     while offset + 9 <= len(content) and content[offset] == 0xFF:
         kind = content[offset + 1]
         if kind in _JPEG_FRAMES:
-            return _big(content[offset + 7 : offset + 9]), _big(
+            return _from_big_endian(content[offset + 7 : offset + 9]), _from_big_endian(
                 content[offset + 5 : offset + 7]
             )
         if kind == 0xFF or 0xD0 <= kind <= 0xD8:  # padding, or a marker without a length
             offset += 1 if kind == 0xFF else 2
             continue
-        offset += 2 + max(_big(content[offset + 2 : offset + 4]), 2)
+        offset += 2 + max(_from_big_endian(content[offset + 2 : offset + 4]), 2)
     return None
 
 
-def _of_webp(content: bytes) -> tuple[int, int] | None:
+def _webp_size(content: bytes) -> tuple[int, int] | None:
     match content[12:16]:
         case b"VP8X":
-            return _little(content[24:27]) + 1, _little(content[27:30]) + 1
+            return _from_little_endian(content[24:27]) + 1, _from_little_endian(
+                content[27:30]
+            ) + 1
         case b"VP8L":
-            bits = _little(content[21:25])
+            bits = _from_little_endian(content[21:25])
             return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
         case b"VP8 ":
-            return _little(content[26:28]) & 0x3FFF, _little(content[28:30]) & 0x3FFF
+            return _from_little_endian(content[26:28]) & 0x3FFF, _from_little_endian(
+                content[28:30]
+            ) & 0x3FFF
         case _:
             return None
 
 
-def _big(data: bytes) -> int:
+def _from_big_endian(data: bytes) -> int:
     return int.from_bytes(data, "big")
 
 
-def _little(data: bytes) -> int:
+def _from_little_endian(data: bytes) -> int:
     return int.from_bytes(data, "little")

@@ -148,7 +148,7 @@ def find_repeated_key(data: bytes | Raw) -> str | None:
     import json  # rarely needed, and would slow the start
 
     try:
-        json.loads(bytes(data), object_pairs_hook=_check)
+        json.loads(bytes(data), object_pairs_hook=_refuse_repeated_key)
     except _Repeated as found:
         return str(found)
     except (ValueError, RecursionError):
@@ -186,7 +186,7 @@ def _colons(decoded: object) -> int:
     return count
 
 
-def _check(pairs: list[tuple[str, Any]]) -> None:
+def _refuse_repeated_key(pairs: list[tuple[str, Any]]) -> None:
     keys = {key for key, _ in pairs}
     if len(keys) == len(pairs):
         return

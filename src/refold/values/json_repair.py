@@ -14,7 +14,7 @@ _CLOSING_CHARS = "}]"
 
 def repair_object(text: str) -> bytes | None:
     """`text` as a JSON object on one line; None if these repairs do not make one of it."""
-    repaired = _repair(_once(text))
+    repaired = _repair(_without_copies(text))
     if repaired is not None and repaired.startswith(b'"'):
         try:
             inner = msgspec.json.decode(repaired, type=str).strip()
@@ -26,7 +26,7 @@ def repair_object(text: str) -> bytes | None:
     return repaired if repaired is not None and repaired.startswith(b"{") else None
 
 
-def _once(text: str) -> str:
+def _without_copies(text: str) -> str:
     """The object once: some servers repeat it, or put an empty one before it."""
     text = text.strip()
     if text.startswith("{}") and text[2:].lstrip().startswith("{"):

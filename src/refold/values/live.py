@@ -93,7 +93,7 @@ class Piece(Struct, frozen=True):
         return self.text[max(length - self.offset, 0) :]
 
 
-def speaker(live: Live) -> Hashable:
+def stream_key(live: Live) -> Hashable:
     """The text that this is a part of, or the subagent it is about; None if neither."""
     match live:
         case TextCame() | ThinkingCame():

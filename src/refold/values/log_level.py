@@ -12,5 +12,5 @@ class WriteLog(Protocol):
     def __call__(self, level: Level, message: str, session: str = "") -> None: ...
 
 
-def quiet(level: Level, message: str, session: str = "") -> None:
+def discard_line(level: Level, message: str, session: str = "") -> None:
     """Drop the line."""

@@ -47,7 +47,7 @@ def regex(pattern: str, *, across: bool = False) -> str:
         raise ValueError(
             f"it has {len(pattern):,} characters, {MAX_PATTERN_CHARS:,} are most"
         )
-    pieces = list(_pieces(_tokens(pattern, across=across)))
+    pieces = list(_pieces(_parse_tokens(pattern, across=across)))
     parts = list[str]()
     for number, (joint, runs) in enumerate(pieces):
         last = number == len(pieces) - 1
@@ -73,12 +73,12 @@ def literal_name(pattern: str) -> str | None:
     return re.sub(r"(?s)\\(.)", r"\1", pattern)
 
 
-def literally(name: str) -> str:
+def escape_pattern(name: str) -> str:
     """A pattern for exactly this name."""
     return _WILDCARD_PATTERN.sub(r"\\\g<0>", name)
 
 
-def loosely(pattern: str) -> Iterator[str]:
+def split_loosely(pattern: str) -> Iterator[str]:
     """The pattern's characters, `*` and `?` as wildcards, for names known in part."""
     for token in _LOOSE_PATTERN.finditer(pattern):
         match token[0]:
@@ -121,7 +121,7 @@ def _anchor(runs: list[str]) -> str:
     return _first_place([first, *middle]) + f"[^/]*{last}"
 
 
-def _tokens(pattern: str, *, across: bool) -> Iterator[_Token]:
+def _parse_tokens(pattern: str, *, across: bool) -> Iterator[_Token]:
     position = 0
     while position < len(pattern):
         char = pattern[position]
@@ -129,10 +129,10 @@ def _tokens(pattern: str, *, across: bool) -> Iterator[_Token]:
             end = position
             while pattern[end : end + 1] == "*":
                 end += 1
-            token, position = _stars(pattern, position, end, across=across)
+            token, position = _parse_stars(pattern, position, end, across=across)
             yield token
         elif char == "[":
-            member, position = _class(pattern, position)
+            member, position = _parse_class(pattern, position)
             yield _Token(member)
         elif char == "\\":
             if position + 1 == len(pattern):
@@ -144,7 +144,7 @@ def _tokens(pattern: str, *, across: bool) -> Iterator[_Token]:
             position += 1
 
 
-def _stars(pattern: str, start: int, end: int, *, across: bool) -> tuple[_Token, int]:
+def _parse_stars(pattern: str, start: int, end: int, *, across: bool) -> tuple[_Token, int]:
     begins, ends = (
         start == 0 or pattern[start - 1] == "/",
         pattern[end : end + 1] in ("", "/"),
@@ -156,7 +156,7 @@ def _stars(pattern: str, start: int, end: int, *, across: bool) -> tuple[_Token,
     return _Token(wild="*"), end
 
 
-def _class(pattern: str, start: int) -> tuple[str, int]:
+def _parse_class(pattern: str, start: int) -> tuple[str, int]:
     """The character class that begins at `start`, and its end."""
     position = start + 1
     negated = pattern[position : position + 1] in ("!", "^")
@@ -174,11 +174,11 @@ def _class(pattern: str, start: int) -> tuple[str, int]:
             members.append(_CHARACTER_CLASSES[named[1]])
             position = named.end()
             continue
-        low, position = _member(pattern, position)
+        low, position = _parse_member(pattern, position)
         if pattern[position : position + 1] == "-" and pattern[
             position + 1 : position + 2
         ] not in ("", "]"):
-            high, position = _member(pattern, position + 1)
+            high, position = _parse_member(pattern, position + 1)
             if low > high:
                 raise ValueError(f"the range {low}-{high} contains nothing")
             members.append(f"{re.escape(low)}-{re.escape(high)}")
@@ -187,7 +187,7 @@ def _class(pattern: str, start: int) -> tuple[str, int]:
     return f"(?!/)[{'^' if negated else ''}{''.join(members)}]", position + 1
 
 
-def _member(pattern: str, position: int) -> tuple[str, int]:
+def _parse_member(pattern: str, position: int) -> tuple[str, int]:
     position += pattern[position : position + 1] == "\\"
     if position >= len(pattern):
         raise ValueError("the bracket is not closed")

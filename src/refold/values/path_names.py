@@ -160,13 +160,15 @@ def guard_reason(parts: Sequence[str]) -> str:
 
     Keys come before any other reason, because they must not be read either.
     """
-    reasons = list(_reasons([_plain(part) for part in parts if part not in ("", ".", "/")]))
+    reasons = list(
+        _reasons([_normalize_part(part) for part in parts if part not in ("", ".", "/")])
+    )
     return KEYS_REASON if KEYS_REASON in reasons else next(iter(reasons), "")
 
 
 def is_steering(parts: Sequence[str]) -> bool:
     """Whether it instructs agents or tools, although commands may write it."""
-    plain = [_plain(part) for part in parts]
+    plain = [_normalize_part(part) for part in parts]
     copilot = (
         parent == ".github" and child in _OF_COPILOT for parent, child in pairwise(plain)
     )
@@ -190,7 +192,7 @@ def _matches(guard: Guard, parts: Sequence[str]) -> bool:
     return all(map(fnmatchcase, parts, guard.parts))
 
 
-def _plain(part: str) -> str:
+def _normalize_part(part: str) -> str:
     """The name as a case-insensitive disk compares it, without trailing spaces and dots."""
     if part.isascii():
         return _SHORT_NAMES.get(small := part.lower().rstrip(". "), small)
@@ -205,7 +207,7 @@ def below(path: str, directory: str) -> bool:
     return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
-def near(path: str, directory: str) -> str:
+def relative_name(path: str, directory: str) -> str:
     """`path` relative to `directory`, if it is in it."""
     inside = directory and path != directory and below(path, directory)
     return path[len(directory.rstrip("/")) + 1 :] if inside else path

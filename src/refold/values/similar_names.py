@@ -17,14 +17,14 @@ def similar(word: str, names: Iterable[str], limit: int = 2) -> list[str]:
     for name in dict.fromkeys(names):
         known = name.casefold()
         distance: float = OSA.distance(typed, known, score_cutoff=slips)
-        if distance > slips and _begins(typed, known):
+        if distance > slips and _is_word_prefix(typed, known):
             distance = slips + 0.5
         if distance <= slips + 0.5 and (distance < len(typed)):
             matches.append((distance, name))
     return [name for _, name in sorted(matches)[:limit]]
 
 
-def _begins(typed: str, known: str) -> bool:
+def _is_word_prefix(typed: str, known: str) -> bool:
     """Whether it is the beginning of a name, up to the end of one of its words."""
     rest = known[len(typed) :] if known.startswith(typed) else ""
     return len(typed) > 2 and bool(rest) and not rest[0].isalnum()

@@ -204,9 +204,9 @@ def mark_invisible(text: str) -> tuple[str, int]:
         return text, 0
     letters, row, count, before = list[str](), list[str](), 0, " "
     for index, letter in enumerate(text):
-        if letter in _FLAG_LETTERS and _in_a_flag(text, index):
+        if letter in _FLAG_LETTERS and _is_in_flag(text, index):
             letters.append(letter)
-        elif letter.isascii() or _shows(letter, before, text[index + 1 : index + 2]):
+        elif letter.isascii() or _is_visible(letter, before, text[index + 1 : index + 2]):
             if row:
                 letters.append(_bracket(row))
                 row = []
@@ -248,7 +248,7 @@ def _bracket(row: Sequence[str]) -> str:
     return f"\u27e6{' '.join(f'U+{ord(letter):04X}' for letter in row)}\u27e7"
 
 
-def _shows(letter: str, before: str, after: str) -> bool:
+def _is_visible(letter: str, before: str, after: str) -> bool:
     """Whether a reader can see this character or its effect.
 
     `before` is the last visible character.
@@ -268,7 +268,7 @@ def _shows(letter: str, before: str, after: str) -> bool:
     return letter in _JOINERS + _STYLES and may_follow(letter, before)
 
 
-def _in_a_flag(text: str, index: int) -> bool:
+def _is_in_flag(text: str, index: int) -> bool:
     """Whether the tag at `index` is part of a flag emoji of a region."""
     start = text.rfind("\U0001f3f4", max(index - 6, 0), index)
     return start >= 0 and any(

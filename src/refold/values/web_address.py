@@ -122,7 +122,7 @@ def is_private(address: str) -> bool:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return False
-    return any(map(_private, (parsed, *_inside(parsed))))
+    return any(map(_private, (parsed, *_embedded_ipv4(parsed))))
 
 
 def address_kind(address: str) -> AddressKind:
@@ -132,7 +132,7 @@ def address_kind(address: str) -> AddressKind:
         parsed = parsed.ipv4_mapped
     if parsed.is_loopback:
         return "loopback"
-    if str(parsed) in _METADATA_ADDRESSES or any(map(_private, _inside(parsed))):
+    if str(parsed) in _METADATA_ADDRESSES or any(map(_private, _embedded_ipv4(parsed))):
         return "reserved"
     odd = parsed.is_link_local or parsed.is_multicast or parsed.is_unspecified
     if odd or (isinstance(parsed, ipaddress.IPv4Address) and parsed.is_reserved):
@@ -150,7 +150,7 @@ def _private(address: IpAddress) -> bool:
     return not address.is_global or address.is_reserved or address.is_site_local
 
 
-def _inside(address: IpAddress) -> tuple[IpAddress, ...]:
+def _embedded_ipv4(address: IpAddress) -> tuple[IpAddress, ...]:
     """The IPv4 addresses that an IPv6 address leads to."""
     if isinstance(address, ipaddress.IPv4Address):
         return ()

@@ -13,7 +13,7 @@ from refold.journal.events.kinds import Ended
 from refold.tools.contract import Tool
 from refold.values.display import Checklist, Diff, Note, Output, Shown
 from refold.values.messages import ToolCall
-from refold.values.path_names import near
+from refold.values.path_names import relative_name
 from refold.views.escape import on_one_line, visible
 from refold.views.styled import Line, Style, line
 from refold.views.todo_list import checklist
@@ -149,7 +149,7 @@ def diff_report(diffs: Sequence[Diff], room: int, directory: str) -> Iterator[Li
         yield _head(diff, room, directory)
     for diff in diffs:
         yield ()
-        yield (("strong", on_one_line(near(diff.path, directory))),)
+        yield (("strong", on_one_line(relative_name(diff.path, directory))),)
         if not diff.text:
             yield line("  no text, or only its mode has changed", "dim")
         yield from numbered_diff(diff_rows(diff.text), diff.path, room)
@@ -157,7 +157,7 @@ def diff_report(diffs: Sequence[Diff], room: int, directory: str) -> Iterator[Li
 
 def _head(diff: Diff, room: int, directory: str) -> Line:
     plus, minus = diff.counts
-    name = cut(on_one_line(near(diff.path, directory)), max(room - 20, 8))
+    name = cut(on_one_line(relative_name(diff.path, directory)), max(room - 20, 8))
     return (
         ("dim", f"{diff.kind} {name} "), ("added", f"+{plus}"), ("dim", " "),
         ("gone", f"-{minus}"),

@@ -13,7 +13,7 @@ from refold.journal.events.child_events import HookRan, WorktreeLeft
 from refold.journal.events.kinds import Compacted, Entry, HolderEnded, Started
 from refold.journal.state.failures import CommandFailure
 from refold.journal.state.fold import View
-from refold.values.path_names import near
+from refold.values.path_names import relative_name
 from refold.values.printable_names import shorten
 from refold.views.escape import on_one_line, visible
 from refold.views.styled import Line, line
@@ -225,7 +225,7 @@ def _of_encodings(view: View) -> Iterator[str]:
 
 
 def _near(path: str, view: View) -> str:
-    return on_one_line(near(path, view.session.directory))
+    return on_one_line(relative_name(path, view.session.directory))
 
 
 def _cut(text: str) -> str:

@@ -17,7 +17,7 @@ from msgspec import Struct
 from refold.tools.contract import Tool
 from refold.values.display import AskedQuestion, Diff, Option
 from refold.values.messages import ToolCall
-from refold.values.path_names import near
+from refold.values.path_names import relative_name
 from refold.values.tools import Effect
 from refold.views.call_summary import arguments
 from refold.views.escape import exact, hidden_characters, on_one_line, visible
@@ -147,7 +147,7 @@ def _verb(tool: str, diff: Diff) -> str:
 
 
 def _name(diff: Diff, directory: str) -> str:
-    return on_one_line(near(diff.path, directory))
+    return on_one_line(relative_name(diff.path, directory))
 
 
 def _changes(asked: CallToApprove, room: int) -> Iterator[Line]:
@@ -311,7 +311,7 @@ def _condition_lines(asked: CallToApprove, room: int) -> Iterator[Line]:
         )
     for verb, paths in (("write", manner.opened), ("read", manner.shown)):
         for path in paths:
-            name = on_one_line(near(path, asked.directory))
+            name = on_one_line(relative_name(path, asked.directory))
             yield from (
                 line(row, "warn") for row in break_lines(f"may {verb} {name}", room)
             )

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from refold.journal.state.checkpoints import Checkpoint, RewindTarget
 from refold.place.port import FileChange
-from refold.values.path_names import near
+from refold.values.path_names import relative_name
 from refold.views.escape import on_one_line
 from refold.views.picker import Picker, PickerItem, Stepper
 from refold.views.styled import Line, Piece, Style, line
@@ -177,7 +177,7 @@ def _lines(change: FileChange) -> int:
 
 
 def _name(path: str, directory: str) -> str:
-    return on_one_line(near(path, directory))
+    return on_one_line(relative_name(path, directory))
 
 
 def _count(files: int | None) -> str:

@@ -13,7 +13,12 @@ import pytest
 
 from refold.errors import BadInput
 from refold.provider.command.backends import connect, parse_name
-from refold.provider.command.spec import SLOT_NAMES, CommandSpec, from_settings, own
+from refold.provider.command.spec import (
+    SLOT_NAMES,
+    CommandSpec,
+    from_settings,
+    parse_own_commands,
+)
 from refold.provider.port import Done, TextDelta
 from refold.provider.settings import ProgramSettings, UsagePlaces
 from refold.values.usage import Usage
@@ -24,7 +29,9 @@ PAGE = (Path(__file__).parents[3] / "docs/backends.md").read_text(encoding="utf-
 
 def settings(text: str) -> tuple[CommandSpec, ...]:
     found: Any = tomllib.loads(text)
-    return own(msgspec.convert(found["commands"], dict[str, ProgramSettings]))
+    return parse_own_commands(
+        msgspec.convert(found["commands"], dict[str, ProgramSettings])
+    )
 
 
 def mine(**given: Any) -> CommandSpec:

@@ -41,8 +41,8 @@ def hook_policies(
     def hooks_due(view: View) -> RunHook | Reject | EndTurn | None:
         if view.turn.stopped or view.turn.failed is not None or view.conversation.calls:
             return None
-        hooks_to_run = (action for action in _points(view, end) if is_due(view, action))
-        return next(hooks_to_run, None) or _consequence(view)
+        hooks_to_run = (action for action in _due_hooks(view, end) if is_due(view, action))
+        return next(hooks_to_run, None) or _end_or_rejection(view)
 
     return hooks_due, hook_context
 
@@ -53,7 +53,7 @@ def hook_context(view: View) -> Note | None:
     return Note(HOOK_CONTEXT.format(text=escape_marks("\n".join(texts)))) if texts else None
 
 
-def _points(view: View, end: HookEvent) -> Sequence[RunHook]:
+def _due_hooks(view: View, end: HookEvent) -> Sequence[RunHook]:
     source, began = view.hook_runs.began
     if view.turn.open_request is not None:
         return ()
@@ -70,7 +70,7 @@ def _points(view: View, end: HookEvent) -> Sequence[RunHook]:
     )
 
 
-def _consequence(view: View) -> Reject | EndTurn | None:
+def _end_or_rejection(view: View) -> Reject | EndTurn | None:
     runs = view.hook_runs
     if runs.sent_back:
         return Reject(

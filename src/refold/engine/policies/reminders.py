@@ -11,7 +11,7 @@ from refold.engine.decide import Note, Policy
 from refold.journal.state.background import BackgroundCommand, end_text
 from refold.journal.state.fold import View
 from refold.journal.state.reminders import TODOS_POLICY
-from refold.values.path_names import near
+from refold.values.path_names import relative_name
 from refold.values.text import escape_marks
 
 OPEN_TODOS = (
@@ -63,7 +63,9 @@ def changed_files(view: View) -> Note | None:
     if not edits:
         return None
     directory = view.session.directory
-    lines = [f"- {_escape(near(path, directory))} ({kind})" for path, kind in edits]
+    lines = [
+        f"- {_escape(relative_name(path, directory))} ({kind})" for path, kind in edits
+    ]
     return Note(CHANGED_FILES.format(files=_join_lines(lines)))
 
 
@@ -72,8 +74,8 @@ def nested_instructions(view: View) -> Note | None:
     directory = view.session.directory
     notes = [
         FOLDER_INSTRUCTIONS.format(
-            folder=_escape(near(os.path.dirname(item.path), directory)),
-            file=_escape(near(item.path, directory)),
+            folder=_escape(relative_name(os.path.dirname(item.path), directory)),
+            file=_escape(relative_name(item.path, directory)),
             text=item.text,
         )
         for item in view.reminders.instructions

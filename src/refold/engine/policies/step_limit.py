@@ -38,7 +38,7 @@ def at_most(steps: int, warn: int = 3, *, summary: bool = True) -> Policy:
         left = allowed - turn.steps
         # A call where tools are off counts as an empty answer.
         silent = left == 0 and turn.failed == EMPTY_RESPONSE
-        if left < 0 or silent or (left == 0 and not summary and _would_go_on(view)):
+        if left < 0 or silent or (left == 0 and not summary and _will_continue(view)):
             were = "response was" if allowed == 1 else "responses were"
             return EndTurn(
                 "step_limit", f"{allowed} {were} allowed; continue the session for more"
@@ -52,7 +52,7 @@ def at_most(steps: int, warn: int = 3, *, summary: bool = True) -> Policy:
     return step_limit
 
 
-def _would_go_on(view: View) -> bool:
+def _will_continue(view: View) -> bool:
     """Whether the turn would continue after the newest answer."""
     steered = any(words.said.when == "now" for words in view.conversation.undelivered)
     return steered or not is_last_word(view)

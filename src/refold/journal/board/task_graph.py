@@ -78,7 +78,9 @@ class Board(Struct, frozen=True):
             for blocker in task.blocked_by:
                 blocks.setdefault(blocker, []).append(task.id)
         return tuple(
-            replace(task, blocks=tuple(blocks.get(id_, ())), waits_for=self._waits(task))
+            replace(
+                task, blocks=tuple(blocks.get(id_, ())), waits_for=self._open_blockers(task)
+            )
             for id_, task in self.stored.items()
         )
 
@@ -86,7 +88,7 @@ class Board(Struct, frozen=True):
         """The task with this number. Raises `BadInput`."""
         task = self._find(id_)
         blocks = tuple(t.id for t in self.stored.values() if id_ in t.blocked_by)
-        return replace(task, blocks=blocks, waits_for=self._waits(task))
+        return replace(task, blocks=blocks, waits_for=self._open_blockers(task))
 
     def addition(self, task: NewTask, key: str = "") -> TaskAdded | None:
         if key and key in self.calls:
@@ -97,9 +99,9 @@ class Board(Struct, frozen=True):
             )
         id_ = max(self.stored, default=0) + 1
         return TaskAdded(
-            id_, _subject(task.subject), _text(task.description, MAX_DESCRIPTION_CHARS, "description"),
-            self._blockers(id_, task.blocked_by), _line(task.owner, MAX_OWNER_CHARS, "owner"),
-            _notes({}, task.metadata), key,
+            id_, _check_subject(task.subject), _check_text(task.description, MAX_DESCRIPTION_CHARS, "description"),
+            self._blockers(id_, task.blocked_by), _check_line(task.owner, MAX_OWNER_CHARS, "owner"),
+            _merge_notes({}, task.metadata), key,
         )  # fmt: skip
 
     def update(self, id_: int, change: TaskChange, by: str) -> TaskUpdated | None:
@@ -111,17 +113,17 @@ class Board(Struct, frozen=True):
             )
         new = old
         if change.subject is not UNSET:
-            new = replace(new, subject=_subject(change.subject))
+            new = replace(new, subject=_check_subject(change.subject))
         if change.description is not UNSET:
-            text = _text(change.description, MAX_DESCRIPTION_CHARS, "description")
+            text = _check_text(change.description, MAX_DESCRIPTION_CHARS, "description")
             new = replace(new, description=text)
         if change.blocked_by is not UNSET:
             new = replace(new, blocked_by=self._blockers(id_, change.blocked_by))
         if change.metadata is not UNSET:
-            new = replace(new, metadata=_notes(old.metadata, change.metadata))
+            new = replace(new, metadata=_merge_notes(old.metadata, change.metadata))
         if change.owner is not UNSET:
-            new = replace(new, owner=_line(change.owner, MAX_OWNER_CHARS, "owner"))
-        if change.status is not UNSET and not _is_so(old, change.status, by):
+            new = replace(new, owner=_check_line(change.owner, MAX_OWNER_CHARS, "owner"))
+        if change.status is not UNSET and not _has_status(old, change.status, by):
             new = self._with_status(
                 new, change.status, by, owner_is_set=change.owner is not UNSET
             )
@@ -145,7 +147,7 @@ class Board(Struct, frozen=True):
             raise BadInput(f"there is no task {id_} on the board: {range_text}")
         return task
 
-    def _waits(self, task: BoardTask) -> tuple[int, ...]:
+    def _open_blockers(self, task: BoardTask) -> tuple[int, ...]:
         if not task.open:
             return ()
         return tuple(blocker for blocker in task.blocked_by if self.stored[blocker].open)
@@ -173,8 +175,8 @@ class Board(Struct, frozen=True):
             raise BadInput(f"task {task.id} is {task.status.replace('_', ' ')}{owner_note}")
         if task.owner not in ("", owner) and owner != PERSON_NAME:
             raise BadInput(f"task {task.id} is meant for {task.owner}")
-        if waits := self._waits(task):
-            raise BadInput(f"task {task.id} waits for {_numbers(waits)}")
+        if waits := self._open_blockers(task):
+            raise BadInput(f"task {task.id} waits for {_tasks_phrase(waits)}")
 
     def _next_for(self, owner: str) -> int:
         free = [
@@ -182,7 +184,7 @@ class Board(Struct, frozen=True):
             for task in self.stored.values()
             if task.status == "pending"
             and task.owner in ("", owner)
-            and not self._waits(task)
+            and not self._open_blockers(task)
         ]
         if free:
             return min(free, key=lambda task: (task.owner != owner, task.id)).id
@@ -202,14 +204,14 @@ class Board(Struct, frozen=True):
             if blocker == id_:
                 raise BadInput(f"task {id_} cannot wait for itself")
             self._find(blocker)
-            if path := self._way(blocker, id_):
+            if path := self._find_path(blocker, id_):
                 chain = ", which waits for ".join(f"task {n}" for n in path[1:])
                 raise BadInput(
                     f"task {id_} cannot wait for task {blocker}: task {blocker} waits for {chain}"
                 )
         return blockers
 
-    def _way(self, start: int, goal: int) -> Sequence[int]:
+    def _find_path(self, start: int, goal: int) -> Sequence[int]:
         """The path from `start` to `goal` along `blocked_by`; empty if there is none."""
         before: dict[int, int] = {start: 0}
         left = [start]
@@ -263,32 +265,32 @@ def _difference(old: BoardTask, new: BoardTask) -> TaskUpdated | None:
     return TaskUpdated(old.id, **fields) if fields else None
 
 
-def _is_so(task: BoardTask, status: Progress, by: str) -> bool:
+def _has_status(task: BoardTask, status: Progress, by: str) -> bool:
     """Whether the task has this status already, and if in progress, the owner `by`."""
     return task.status == status and (status != "in_progress" or task.owner == by)
 
 
-def _numbers(ids: Sequence[int]) -> str:
+def _tasks_phrase(ids: Sequence[int]) -> str:
     return f"task {ids[0]}" if len(ids) == 1 else f"tasks {', '.join(map(str, ids))}"
 
 
-def _subject(text: str) -> str:
-    if not (line := _line(text, MAX_SUBJECT_CHARS, "subject")):
+def _check_subject(text: str) -> str:
+    if not (line := _check_line(text, MAX_SUBJECT_CHARS, "subject")):
         raise BadInput("the subject is empty: say in one line what should be done")
     return line
 
 
-def _line(text: str, max_chars: int, name: str) -> str:
-    return _text(" ".join(text.split()), max_chars, name)
+def _check_line(text: str, max_chars: int, name: str) -> str:
+    return _check_text(" ".join(text.split()), max_chars, name)
 
 
-def _text(text: str, max_chars: int, name: str) -> str:
+def _check_text(text: str, max_chars: int, name: str) -> str:
     if len(text) > max_chars:
         raise BadInput(f"the {name} has {len(text):,} characters: {max_chars:,} at most")
     return clean(text)
 
 
-def _notes(old: TaskNotes, new: TaskNotes) -> TaskNotes:
+def _merge_notes(old: TaskNotes, new: TaskNotes) -> TaskNotes:
     notes = {
         clean(key): value for key, value in {**old, **new}.items() if value is not None
     }

@@ -80,17 +80,17 @@ class ArchiveReader:
     def __init__(self, file: BinaryIO, name: str) -> None:
         self._file, self._name = file, name
         self._member, self._left = "", 0
-        self._members = self._each()
+        self._members = self._read_members()
 
     def header(self) -> Header:
         """Read the header. Raises `BadInput` for another format or version."""
         if next(self._members, "") != _HEADER_NAME or self._left > _MAX_HEADER_BYTES:
-            raise self._foreign()
+            raise self._wrong_file_error()
         text = b"".join(self.pieces())
         try:
             fields = msgspec.json.decode(text, type=dict[str, object])
             if fields.get("format") != BUNDLE_FORMAT:
-                raise self._foreign()
+                raise self._wrong_file_error()
             if fields.get("version") != BUNDLE_VERSION:
                 raise BadInput(
                     f"{self._name} has version {fields.get('version')!r} of the format, and "
@@ -99,7 +99,7 @@ class ArchiveReader:
                 )
             return msgspec.json.decode(text, type=Header)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-            raise self.wrong(f"this is not as refold writes it ({error})") from error
+            raise self.format_error(f"this is not as refold writes it ({error})") from error
 
     def members(self) -> Iterator[str]:
         """The names of the members after the header."""
@@ -108,10 +108,10 @@ class ArchiveReader:
     def lines(self, longest: int) -> Iterator[bytes]:
         """The lines of this member, without their ends."""
         while self._left:
-            line = self._take(self._file.readline, min(self._left, longest + 1))
+            line = self._read_content(self._file.readline, min(self._left, longest + 1))
             if not line.endswith(b"\n"):
                 long = len(line) > longest
-                raise self.wrong(
+                raise self.format_error(
                     f"a line is longer than {longest:,} bytes"
                     if long
                     else "a line has no end"
@@ -121,40 +121,40 @@ class ArchiveReader:
     def pieces(self) -> Iterator[bytes]:
         """The content of this member."""
         while self._left:
-            yield self._take(self._file.read, min(self._left, PIECE_BYTES))
+            yield self._read_content(self._file.read, min(self._left, PIECE_BYTES))
 
-    def wrong(self, problem: str) -> BadInput:
+    def format_error(self, problem: str) -> BadInput:
         member = f", {self._member[:100]!r}" if self._member else ""
         return BadInput(f"{self._name}{member}: {problem}; nothing was imported")
 
-    def _each(self) -> Iterator[str]:
-        while any(block := self._block(_BLOCK_BYTES)):
-            info = self._info(block)
+    def _read_members(self) -> Iterator[str]:
+        while any(block := self._read_block(_BLOCK_BYTES)):
+            info = self._parse_header(block)
             self._member, self._left = info.name, info.size
             yield info.name
-            if self._left or any(self._block(-info.size % _BLOCK_BYTES)):
-                raise self.wrong("this is not a part of an exported session")
+            if self._left or any(self._read_block(-info.size % _BLOCK_BYTES)):
+                raise self.format_error("this is not a part of an exported session")
         if not self._member:
-            raise self._foreign()
-        if any(self._block(_BLOCK_BYTES)) or self._read(self._file.read, 1):
-            raise self.wrong("there is something after the end")
+            raise self._wrong_file_error()
+        if any(self._read_block(_BLOCK_BYTES)) or self._read(self._file.read, 1):
+            raise self.format_error("there is something after the end")
 
-    def _info(self, block: bytes) -> TarInfo:
+    def _parse_header(self, block: bytes) -> TarInfo:
         try:
             info = TarInfo.frombuf(block, "utf-8", "strict")
         except (HeaderError, ValueError) as error:
             raise (
-                self._foreign()
+                self._wrong_file_error()
                 if not self._member
-                else self.wrong(f"what comes after it is not a tar header ({error})")
+                else self.format_error(f"what comes after it is not a tar header ({error})")
             ) from error
         if info.type != REGTYPE or info.size < 0:
-            raise self.wrong(
+            raise self.format_error(
                 f"what comes after it, {info.name[:100]!r}, is not a plain file"
             )
         return info
 
-    def _block(self, size: int) -> bytes:
+    def _read_block(self, size: int) -> bytes:
         block = self._read(self._file.read, size)
         if block.startswith(_WAS_JSON) and not self._member:
             raise BadInput(
@@ -162,13 +162,13 @@ class ArchiveReader:
                 "reads tars: export it again, with --format tar"
             )
         if len(block) < size:
-            raise self._cut() if self._member else self._foreign()
+            raise self._truncation_error() if self._member else self._wrong_file_error()
         return block
 
-    def _take(self, read: Callable[[int], bytes], size: int) -> bytes:
+    def _read_content(self, read: Callable[[int], bytes], size: int) -> bytes:
         piece = self._read(read, size)
         if not piece:
-            raise self._cut()
+            raise self._truncation_error()
         self._left -= len(piece)
         return piece
 
@@ -178,10 +178,10 @@ class ArchiveReader:
         except OSError as error:
             raise BadInput(f"{self._name} cannot be read: {error.strerror}") from error
 
-    def _cut(self) -> BadInput:
-        return self.wrong("the file is cut off here")
+    def _truncation_error(self) -> BadInput:
+        return self.format_error("the file is cut off here")
 
-    def _foreign(self) -> BadInput:
+    def _wrong_file_error(self) -> BadInput:
         return BadInput(
             f"{self._name} is not an exported session as `refold sessions export --format tar` "
             f"writes it: it does not begin with {_HEADER_NAME}"
@@ -208,7 +208,7 @@ def valid_lines(lines: Iterable[bytes], head: Head = Head()) -> Iterator[ValidLi
     allows any, and code that adds up tokens or draws a bar would fail on them later.
     """
     for line in lines:
-        good = _good(line, head)
+        good = _check_line(line, head)
         head = good.head
         yield good
 
@@ -226,7 +226,7 @@ def numbers_in_range(value: object) -> bool:
             return True
 
 
-def _good(line: bytes, head: Head) -> ValidLine:
+def _check_line(line: bytes, head: Head) -> ValidLine:
     """Check a line more strictly than `codec`: UTF-8, its number, a valid time."""
     number = head.seq + 1
     if len(line) > MAX_LINE_BYTES:

@@ -66,7 +66,7 @@ class SessionPacker:
     def __init__(self, path: Path, session: str, *, children: bool = True) -> None:
         self.damages = list[str]()
         self._children = children
-        self._parts = list(self._look("", path))
+        self._parts = list(self._survey_tree("", path))
         first = self._parts[0].seen
         if not first.events:
             why = f": {first.damage}" if first.damage else ""
@@ -103,22 +103,23 @@ class SessionPacker:
                 yield from _file(above + blob, part.path / blob, size)
         yield end_of_archive()
 
-    def _look(self, name: str, path: Path) -> Iterator[_Part]:
+    def _survey_tree(self, name: str, path: Path) -> Iterator[_Part]:
         survey = _survey(path)
         if survey.damage:
             self.damages.append(survey.damage)
         sizes = {
-            blob: self._blob(path / blobs.DIRECTORY_NAME, blob) for blob in survey.blobs
+            blob: self._check_blob(path / blobs.DIRECTORY_NAME, blob)
+            for blob in survey.blobs
         }
         good = {blob: size for blob, size in sizes.items() if size is not None}
         if survey.events or not name:  # an import refuses a subagent without events
             yield _Part(name, path, survey, good)
         for child in survey.children if self._children else ():
             below = path / CHILDREN_DIRECTORY / child
-            if _lies_in(below):  # a fork also names subagents of its source
-                yield from self._look(f"{name}/{child}".lstrip("/"), below)
+            if _has_journal(below):  # a fork also names subagents of its source
+                yield from self._survey_tree(f"{name}/{child}".lstrip("/"), below)
 
-    def _blob(self, directory: Path, name: str) -> int | None:
+    def _check_blob(self, directory: Path, name: str) -> int | None:
         """The blob's size, or None if it is missing or damaged, which is reported."""
         digest = sha256()
         if not is_name(name):
@@ -161,8 +162,8 @@ def _survey(path: Path) -> _Survey:
     walk, damage = _Walk(), ""
     size = file.stat().st_size
     try:
-        for good in valid_lines(walk.whole(file, size)):
-            walk.see(good.line, good.says.kind)
+        for good in valid_lines(walk.complete_lines(file, size)):
+            walk.count_line(good.line, good.says.kind)
     except Corrupt as error:
         damage = f"{file}: {error}"
     if walk.torn and not damage and not written:
@@ -190,16 +191,16 @@ class _Walk:
         self._blobs = dict[str, None]()
         self._last: tuple[int, Imported] | None = None  # and the size before it
 
-    def whole(self, file: Path, size: int) -> Iterator[bytes]:
+    def complete_lines(self, file: Path, size: int) -> Iterator[bytes]:
         for line in _good_lines(file, size):
             self.torn = not line.endswith(b"\n")
             if not self.torn:
                 yield line[:-1]
 
-    def see(self, line: bytes, kind: str) -> None:
+    def count_line(self, line: bytes, kind: str) -> None:
         self._last = None
         if kind in NAMING_KINDS or kind in ("ChildBorn", "Imported"):
-            self._look_into(line)
+            self._note_references(line)
         self.events += 1
         self._size += len(line) + 1
 
@@ -210,7 +211,7 @@ class _Walk:
         names = (tuple(self._children), tuple(self._blobs))
         return _Survey(events, size, *names, damage, source)
 
-    def _look_into(self, line: bytes) -> None:
+    def _note_references(self, line: bytes) -> None:
         event = codec.decode_unchecked(line)
         match event:
             case ChildBorn(child) if re.fullmatch(CHILD_PATTERN, child):
@@ -223,6 +224,6 @@ class _Walk:
                 self._blobs |= dict.fromkeys(blobs_to_share(event))
 
 
-def _lies_in(path: Path) -> bool:
+def _has_journal(path: Path) -> bool:
     """Whether there is a journal at `path`."""
     return os.path.isfile(path / log_file.FILE_NAME)

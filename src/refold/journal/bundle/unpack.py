@@ -87,7 +87,7 @@ def unpack(
     reading = ArchiveReader(file, name)
     source = reading.header().id
     if not _SHOWN_ID_PATTERN.fullmatch(source):
-        raise reading.wrong(f"{source[:100]!r} is not the id of a session")
+        raise reading.format_error(f"{source[:100]!r} is not the id of a session")
     ours = _ID_PATTERN.fullmatch(source)
     taken = bool(ours) and os.path.lexists(home.path(source))
     id_ = source if ours and not taken else home.new_id(now)
@@ -99,7 +99,7 @@ def unpack(
             taking = _Extraction(
                 reading, aside, Imported(source, id_, directory), now, disk
             )
-            result = taking.all()
+            result = taking.extract()
             _put_in_place(aside, home.path(id_), disk)
         except BaseException:
             shutil.rmtree(aside, ignore_errors=True)
@@ -132,27 +132,27 @@ class _Extraction:
         self._events = self._blobs = 0
         self._kept = set[str]()  # its blobs
 
-    def all(self) -> ImportedSession:
+    def extract(self) -> ImportedSession:
         for member in self._reading.members():
             above, _, last = member.rpartition("/")
             if last == log_file.FILE_NAME:
-                self._session(above)
+                self._extract_session(above)
             else:
-                self._blob(above, last)
+                self._extract_blob(above, last)
         if not self._parts:
-            raise self._reading.wrong("there is no session in it")
-        self._keep()
+            raise self._reading.format_error("there is no session in it")
+        self._sync_last_session()
         named = sum(len(part.blobs) for part in self._parts.values())
         counts = (len(self._parts), self._events, self._blobs, named - self._blobs)
         return ImportedSession(self._news.id, self._news.source, *counts)
 
-    def _session(self, name: str) -> None:
-        path = self._place(name)
-        self._keep()
+    def _extract_session(self, name: str) -> None:
+        path = self._directory_of(name)
+        self._sync_last_session()
         make_directories(path, self._disk)
-        self._parts[name] = self._journal(name, path)
+        self._parts[name] = self._extract_journal(name, path)
 
-    def _keep(self) -> None:
+    def _sync_last_session(self) -> None:
         """Sync the directories of the last session, so that it survives a power failure."""
         for part in [*self._parts.values()][-1:]:
             if self._kept:
@@ -161,7 +161,7 @@ class _Extraction:
         self._blobs += len(self._kept)
         self._kept = set[str]()
 
-    def _place(self, name: str) -> Path:
+    def _directory_of(self, name: str) -> Path:
         """The directory of a journal; a subagent's is below the parent that names it."""
         if not name and not self._parts:
             return self._aside
@@ -169,11 +169,11 @@ class _Extraction:
         parent = self._parts.get(above)
         born = parent is not None and _number(child) <= len(parent.children)
         if not name or name in self._parts or parent is None or not born:
-            raise self._reading.wrong(
+            raise self._reading.format_error(
                 f"no session here has started a subagent {name[:100]!r}"
             )
         if parent.children[_number(child) - 1] != child or name.count("/") >= MAX_DEPTH:
-            raise self._reading.wrong(
+            raise self._reading.format_error(
                 f"{name[:100]!r} is not in the place where a subagent belongs"
             )
         path = self._aside
@@ -181,54 +181,56 @@ class _Extraction:
             path = path / CHILDREN_DIRECTORY / part
         return path
 
-    def _journal(self, name: str, path: Path) -> _Part:
+    def _extract_journal(self, name: str, path: Path) -> _Part:
         walk = _Walk()
-        with self._new(path / log_file.FILE_NAME) as output:
+        with self._open_output(path / log_file.FILE_NAME) as output:
             try:
                 for good in valid_lines(self._reading.lines(MAX_LINE_BYTES)):
-                    walk.see(good)
+                    walk.check_line(good)
                     output.write(good.line + b"\n")
             except Corrupt as error:
-                raise self._reading.wrong(f"{error}") from error
+                raise self._reading.format_error(f"{error}") from error
             if not walk.view.seq:
-                raise self._reading.wrong("the session has no events")
-            output.write(walk.then(self._own(name), self._now) + b"\n")
+                raise self._reading.format_error("the session has no events")
+            output.write(walk.imported_line(self._imported_event(name), self._now) + b"\n")
         self._events += walk.view.seq
         return walk.part(path)
 
-    def _own(self, name: str) -> Imported:
+    def _imported_event(self, name: str) -> Imported:
         news = self._news
         if not name:
             return news
         return Imported(f"{news.source}/{name}", f"{news.id}/{name}", news.directory)
 
-    def _blob(self, above: str, name: str) -> None:
+    def _extract_blob(self, above: str, name: str) -> None:
         session, part = next(reversed(self._parts.items()), ("", None))
         if above != f"{session}/{blobs.DIRECTORY_NAME}".lstrip("/") or part is None:
-            raise self._reading.wrong("an exported session has no such file here")
+            raise self._reading.format_error("an exported session has no such file here")
         if name in part.dropped:
             for _ in self._reading.pieces():
                 pass
             return
         if name not in part.blobs or name in self._kept:
-            raise self._reading.wrong(f"no event here names a blob {name[:80]!r}")
+            raise self._reading.format_error(f"no event here names a blob {name[:80]!r}")
         make_directories(part.path / blobs.DIRECTORY_NAME, self._disk)
         digest = sha256()
-        with self._new(part.path / blobs.DIRECTORY_NAME / name) as output:
+        with self._open_output(part.path / blobs.DIRECTORY_NAME / name) as output:
             for piece in self._reading.pieces():
                 digest.update(piece)
                 output.write(piece)
             if digest.hexdigest() != name:
-                raise self._reading.wrong(f"the blob {name} does not match its checksum")
+                raise self._reading.format_error(
+                    f"the blob {name} does not match its checksum"
+                )
         self._kept.add(name)
 
     @contextmanager
-    def _new(self, path: Path) -> Generator["_Out"]:
+    def _open_output(self, path: Path) -> Generator["_Out"]:
         """Open a new file, and sync it unless an error is raised."""
         output = _Out(path, self._disk)
         try:
             yield output
-            output.keep()
+            output.sync()
         finally:
             output.close()
 
@@ -242,7 +244,7 @@ class _Walk:
         self._children = list[str]()
         self._blobs, self._variables = set[str](), set[str]()
 
-    def see(self, good: ValidLine) -> None:
+    def check_line(self, good: ValidLine) -> None:
         says, number = good.says, good.head.seq
         try:
             event = codec.load(says.kind, says.data)
@@ -269,7 +271,7 @@ class _Walk:
         self._variables |= variables
         self._head, self._epoch = good.head, max(self._epoch, says.epoch)
 
-    def then(self, news: Imported, now: float) -> bytes:
+    def imported_line(self, news: Imported, now: float) -> bytes:
         """The line with the `Imported` event, which is appended to the journal."""
         entry = Entry(self._head.seq + 1, news, now, self._epoch + 1, by="import")
         line, _ = codec.encode(entry, self._head)
@@ -294,7 +296,7 @@ class _Out:
         if self._size >= _FLUSH_BYTES:
             self._flush()
 
-    def keep(self) -> None:
+    def sync(self) -> None:
         self._flush()
         self._disk.sync(self._file)
 

@@ -64,7 +64,7 @@ class Catalogue:
             self._index(tables, seconds)
             return _newest_first(tables.cards(children=children))
 
-        return self._with(list_cards, lambda: self._read(children=children))
+        return self._use_file(list_cards, lambda: self._read(children=children))
 
     def search(
         self,
@@ -83,7 +83,7 @@ class Catalogue:
                 islice(_limit_per_session(tables.search(expression), wanted), limit)
             )
 
-        return self._with(find_hits)
+        return self._use_file(find_hits)
 
     def last_cards(self) -> dict[str, Card]:
         """The cards as of the last query, without indexing: they may be out of date."""
@@ -92,7 +92,7 @@ class Catalogue:
         if not self.path.exists():
             return {}
         try:
-            cards = self._once(self.path, Tables.whole_cards)
+            cards = self._open_and_run(self.path, Tables.whole_cards)
         except (apsw.Error, OSError):  # other queries report it
             return {}
         return {card.id: card for card in cards}
@@ -104,7 +104,7 @@ class Catalogue:
             tables.wait_at_most(seconds)  # another writer may be indexing the same
             return self._index(tables, seconds)
 
-        return self._with(read, lambda: False)
+        return self._use_file(read, lambda: False)
 
     def rebuild(self) -> RebuildResult:
         """Index all journals again in a new file, which then replaces the old one."""
@@ -112,13 +112,13 @@ class Catalogue:
 
         def build(aside: Tables) -> tuple[int, int]:
             self._index(aside, inf)
-            if self._root.is_dir() and not self._with(
+            if self._root.is_dir() and not self._use_file(
                 partial(_fill_tables, aside), lambda: False
             ):
                 raise RefoldError(f"the catalogue {self.path} is unchanged: see above")
             return aside.count()
 
-        sessions, messages = self._alone(build)
+        sessions, messages = self._use_private_file(build)
         return RebuildResult(sessions, messages, time.monotonic() - began, _size(self.path))
 
     def _index(self, tables: Tables, seconds: float) -> bool:
@@ -144,7 +144,7 @@ class Catalogue:
             self._tell(len(cards), len(cards) + len(left))
         return _newest_first(cards)
 
-    def _with(
+    def _use_file(
         self, work: Callable[[Tables], T], otherwise: Callable[[], T] | None = None
     ) -> T:
         """Use the file; if broken, rebuild it; then try `otherwise`, or a private file."""
@@ -156,31 +156,31 @@ class Catalogue:
                 break
             inode = _inode(self.path)
             try:
-                return self._once(self.path, work)
+                return self._open_and_run(self.path, work)
             except (apsw.Error, OSError) as error:
                 if may_retry and isinstance(error, broken):
                     throw_away(self.path, inode)
                     continue
                 self._notice(
-                    f"the catalogue {self.path} cannot be used ({_why(error)}): every "
+                    f"the catalogue {self.path} cannot be used ({_explain(error)}): every "
                     "session is read, which takes longer"
                 )
                 self._private = True
-        return otherwise() if otherwise else self._alone(work)
+        return otherwise() if otherwise else self._use_private_file(work)
 
-    def _alone(self, work: Callable[[Tables], T]) -> T:
+    def _use_private_file(self, work: Callable[[Tables], T]) -> T:
         """Use a private file."""
         import apsw
 
         try:
-            return self._once(PRIVATE_FILE, work)
+            return self._open_and_run(PRIVATE_FILE, work)
         except apsw.Error as error:
             raise RefoldError(
-                f"no temporary catalogue can be written ({_why(error)}): make room on the "
+                f"no temporary catalogue can be written ({_explain(error)}): make room on the "
                 "disk, or set SQLITE_TMPDIR to a directory with more"
             ) from error
 
-    def _once(self, path: Path, work: Callable[[Tables], T]) -> T:
+    def _open_and_run(self, path: Path, work: Callable[[Tables], T]) -> T:
         tables = open_tables(path)
         try:
             return work(tables)
@@ -220,7 +220,7 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.is_file() else 0
 
 
-def _why(error: Exception) -> str:
+def _explain(error: Exception) -> str:
     import apsw
 
     if isinstance(error, apsw.FullError):  # its message can be "not an error"

@@ -96,7 +96,7 @@ class Tables:
 
     def wait_at_most(self, seconds: float) -> None:
         """Limit how long to wait for other writers."""
-        self._sql.set_busy_handler(_patient(min(seconds, _TIMEOUT_SECONDS)))
+        self._sql.set_busy_handler(_polling_busy_handler(min(seconds, _TIMEOUT_SECONDS)))
 
     def begin(self) -> None:
         """Take the write lock. What is written becomes visible with `commit`."""
@@ -232,7 +232,7 @@ def open_tables(path: Path) -> Tables:
         native = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
         connection = cast("Sql", native)
     try:
-        connection.set_busy_handler(_patient(_TIMEOUT_SECONDS))
+        connection.set_busy_handler(_polling_busy_handler(_TIMEOUT_SECONDS))
         # A power failure may lose recent commits; the journals are then read again.
         connection.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;")
         if _version(connection) != SCHEMA_VERSION:
@@ -261,7 +261,7 @@ def _create_file(path: Path) -> None:
             raise OSError(EEXIST, "no file stands in its place") from error
 
 
-def _patient(seconds: float) -> Callable[[int], bool]:
+def _polling_busy_handler(seconds: float) -> Callable[[int], bool]:
     """A busy handler that polls often: SQLite's own misses an indexer's short pauses."""
     until = 0.0
 

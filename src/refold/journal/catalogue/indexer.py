@@ -57,9 +57,9 @@ class Indexer:
         known = self._tables.stamps()
         gone = [id_ for id_ in known if id_.partition("/")[0] not in listing.stamps]
         new = [id_ for id_ in listing.ids if known.get(id_) != listing.stamps[id_]]
-        return self._all([*gone, *new, *self._children(known)])
+        return self._index_all([*gone, *new, *self._changed_subagents(known)])
 
-    def _children(self, known: Mapping[str, FileStamp]) -> Iterator[str]:
+    def _changed_subagents(self, known: Mapping[str, FileStamp]) -> Iterator[str]:
         """Subagents whose journals have changed; their parents' may not have."""
         for card in self._tables.with_children():
             for name in card.children:
@@ -67,14 +67,14 @@ class Indexer:
                 if known.get(child) != stamp_of(self._file(child)):
                     yield child
 
-    def _all(self, wanted: Sequence[str]) -> bool:
+    def _index_all(self, wanted: Sequence[str]) -> bool:
         left, count = list(reversed(wanted)), 0
         while left:
             if time.monotonic() >= self._until:
                 return False
             self._tables.begin()
             try:
-                count += self._some(left)
+                count += self._index_some(left)
                 self._tables.commit()
             except BaseException:
                 self._tables.roll_back()
@@ -84,12 +84,12 @@ class Indexer:
                 time.sleep(_PAUSE_SECONDS)
         return True
 
-    def _some(self, left: list[str]) -> int:
+    def _index_some(self, left: list[str]) -> int:
         """Index sessions from the end of `left` while there is time; at least one part."""
         self._ends, count = time.monotonic() + self._piece, 0
         while left:
             id_ = left[-1]
-            if (children := self._one(id_)) is None:
+            if (children := self._index_part(id_)) is None:
                 break
             left.pop()
             left += [f"{id_}/{child}" for child in reversed(children)]
@@ -98,7 +98,7 @@ class Indexer:
                 break
         return count
 
-    def _one(self, id_: str) -> Sequence[str] | None:
+    def _index_part(self, id_: str) -> Sequence[str] | None:
         """Index more of a session. Returns its subagents, or None if more is left."""
         file = self._file(id_)
         row, stamp = self._tables.row(id_), stamp_of(file)
@@ -118,7 +118,7 @@ class Indexer:
     ) -> Sequence[str] | None:
         try:
             with open(file, "rb", buffering=_BUFFER_BYTES) as opened:
-                if row is not None and not _goes_on(row, opened):
+                if row is not None and not _is_unchanged(row, opened):
                     if not self._remove_row(row):
                         return None
                     row = None
@@ -190,7 +190,7 @@ class _Reading:
                 self._lines(file), Head(self.card.events, self.read.h or Head().h)
             ):
                 event = cards.load_event(known, self._wanted)
-                self.card = cards.after(self.card, known, event)
+                self.card = cards.apply_line(self.card, known, event)
                 upto = self.read.upto + self._size
                 self.read = ReadPosition(FileStamp(), upto, self._size, head.h)
                 if event is not None and (text := search_text.words_of(event)) is not None:
@@ -214,11 +214,11 @@ class _Reading:
                 yield line[:-1]
 
 
-def _goes_on(row: CatalogueRow, file: BinaryIO) -> bool:
+def _is_unchanged(row: CatalogueRow, file: BinaryIO) -> bool:
     """Whether the journal is unchanged up to where it was read."""
     read = row.read
     if row.card.damage or not read.last:
         return False
     file.seek(read.upto - read.last)
     line = file.read(read.last)
-    return line.endswith(b"\n") and line.startswith(codec.start_of(read.h))
+    return line.endswith(b"\n") and line.startswith(codec.line_prefix(read.h))

@@ -72,14 +72,14 @@ def _text_of(event: Event) -> tuple[str, str]:
         case Said(words, sender):
             return sender, words[:MAX_MESSAGE_CHARS]
         case ModelAnswered(message):
-            parts = (message.text[:MAX_MESSAGE_CHARS], *map(_call, message.calls))
+            parts = (message.text[:MAX_MESSAGE_CHARS], *map(_call_text, message.calls))
             return "model", "\n".join(filter(None, parts))
         case ModelFailed(partial_text=words, dropped=False):
             return "model", words[:MAX_MESSAGE_CHARS]
         case Ended(text=text):
-            return "tool", _ends(text)
+            return "tool", _both_ends(text)
         case NestedCallMade(call):
-            return "code", _call(call)
+            return "code", _call_text(call)
         case _:
             return _other_text_of(event)
 
@@ -87,7 +87,7 @@ def _text_of(event: Event) -> tuple[str, str]:
 def _other_text_of(event: Event) -> tuple[str, str]:
     match event:
         case Settled(text=text):
-            return "model", _ends(text)
+            return "model", _both_ends(text)
         case PlanAnswered(text=text):
             return "person", text[:MAX_MESSAGE_CHARS]
         case Renamed(name):
@@ -100,7 +100,7 @@ def _other_text_of(event: Event) -> tuple[str, str]:
             return "", ""
 
 
-def _call(call: ToolCall) -> str:
+def _call_text(call: ToolCall) -> str:
     """The name of the tool and the texts in its arguments."""
     texts = (text[:_MAX_ARGUMENT_CHARS] for text in _texts(call.arguments))
     return " ".join((call.name, *texts))[:_MAX_CALL_CHARS]
@@ -126,7 +126,7 @@ def _strings(values: Mapping[str, object]) -> Iterator[str]:
                 continue
 
 
-def _ends(text: str) -> str:
+def _both_ends(text: str) -> str:
     """The beginning and the end of a text: long output is mostly repetitive in between."""
     if len(text) <= MAX_RESULT_CHARS:
         return text

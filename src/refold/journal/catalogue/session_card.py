@@ -82,7 +82,7 @@ _PROMPT_KIND = SystemPromptSet.__name__
 _PROMPT_DECODER = msgspec.json.Decoder(_ModelAndAgent)
 
 
-def after(card: Card, line: Line, event: Event | None) -> Card:
+def apply_line(card: Card, line: Line, event: Event | None) -> Card:
     """The card after `line`. `event` is decoded only if its kind is in `CARD_KINDS`."""
     card = replace(card, events=line.seq)
     if line.kind == _PROMPT_KIND:
@@ -95,7 +95,7 @@ def after(card: Card, line: Line, event: Event | None) -> Card:
         if isinstance(event, Said) and event.sender == "person":
             words = (event.typed or event.text)[:_PREVIEW_CHARS]
             card = replace(card, messages=card.messages + 1, asked=words, answer="")
-    return _own(card, event)
+    return _apply_counts(card, event)
 
 
 def load_event(line: Line, wanted: frozenset[str]) -> Event | None:
@@ -111,7 +111,7 @@ def _with_prompt(card: Card, data: Raw) -> Card:
     return replace(card, model=prompt.model, agent=prompt.agent)
 
 
-def _own(card: Card, event: Event) -> Card:
+def _apply_counts(card: Card, event: Event) -> Card:
     match event:
         case TurnStarted() | Imported():  # no turn of an imported session continues
             return replace(card, open=isinstance(event, TurnStarted))

@@ -103,8 +103,8 @@ def follow(lines: Iterable[bytes], head: Head) -> Iterator[tuple[Line, Head]]:
     """Follow the chain on from `head`. Raises `Corrupt` at the first bad line."""
     for line in lines:
         h = _chain_hash(head.h, line[_BODY_OFFSET:])
-        if not line.startswith(start_of(h)):
-            raise Corrupt(head.seq + 1, _what_is_wrong(line, head))
+        if not line.startswith(line_prefix(h)):
+            raise Corrupt(head.seq + 1, _describe_break(line, head))
         try:
             # No copy of it: its data may be kept as it is here.
             decoded = _LINE_DECODER.decode(line)
@@ -125,7 +125,7 @@ def decode_unchecked(line: bytes) -> Event | None:
     return load(decoded.kind, decoded.data)
 
 
-def start_of(h: str) -> bytes:
+def line_prefix(h: str) -> bytes:
     """The first bytes of the line whose hash is `h`."""
     return _LINE_START + h.encode() + _HASH_END
 
@@ -189,7 +189,7 @@ def _wrong_format(line: Line, head: Head) -> WrongFormat:
     )  # fmt: skip
 
 
-def _what_is_wrong(line: bytes, head: Head) -> str:
+def _describe_break(line: bytes, head: Head) -> str:
     """Tell a changed line from a missing one, as far as that can be seen."""
     try:
         seq = _LINE_DECODER.decode(b"{" + line[_BODY_OFFSET:]).seq

@@ -65,7 +65,7 @@ class CallMemory(Struct, frozen=True):
         """Why this call is refused, or None if it is accepted."""
         if any(earlier.proof == call.proof for earlier in self.seen):
             return "repeated"
-        if call.signed < self._oldest:
+        if call.signed < self._oldest_accepted:
             return "too old"
         lately = sum(abs(call.now - earlier.now) < _HOUR_SECONDS for earlier in self.seen)
         if len(waiting) >= _MAX_WAITING_CALLS or lately >= _MAX_CALLS_PER_HOUR:
@@ -78,12 +78,12 @@ class CallMemory(Struct, frozen=True):
         calls = tuple(
             earlier
             for earlier in memory.seen
-            if earlier.signed >= memory._oldest
+            if earlier.signed >= memory._oldest_accepted
             or abs(call.now - earlier.now) < _HOUR_SECONDS
         )
         return CallMemory(calls, newest)
 
     @property
-    def _oldest(self) -> float:
+    def _oldest_accepted(self) -> float:
         """The limit of the memory: an earlier request may have been seen and forgotten."""
         return self.newest - 2 * WINDOW_SECONDS

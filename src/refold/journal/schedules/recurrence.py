@@ -50,17 +50,17 @@ class Recurrence(Struct, frozen=True):
 
     def next(self, after: float) -> float | None:
         """The first time after `after`, or None if there is none."""
-        return next(self._forward(after), None)
+        return next(self._times_after(after), None)
 
     def due(self, after: float, until: float) -> tuple[int, float]:
         """The number of times after `after` and up to `until`, and the last of them.
 
         Counts at most `MAX_COUNTED_TIMES`.
         """
-        if self.once or _interval(self.text):
+        if self.once or _parse_interval(self.text):
             return self._due_by_interval(after, until)
         count, last = 0, 0.0
-        for count, moment in enumerate(self._backward(after, until), 1):
+        for count, moment in enumerate(self._times_before(after, until), 1):
             last = max(moment, last)
             if count >= MAX_COUNTED_TIMES:
                 break
@@ -70,29 +70,29 @@ class Recurrence(Struct, frozen=True):
         if self.once:
             hit = after < self.start <= until
             return (1, self.start) if hit else (0, 0.0)
-        step = _interval(self.text)
+        step = _parse_interval(self.text)
         first = int((max(after, self.start) - self.start) // step) + 1
         last = int((until - self.start) // step)
         count = max(last - first + 1, 0)
         return min(count, MAX_COUNTED_TIMES), self.start + last * step if count else 0.0
 
-    def _forward(self, after: float) -> Iterator[float]:
+    def _times_after(self, after: float) -> Iterator[float]:
         if self.once:
             yield from [self.start] if self.start > after else []
             return
-        if step := _interval(self.text):
+        if step := _parse_interval(self.text):
             count = int((max(after, self.start) - self.start) // step)
             yield self.start + (count + 1) * step
             return
-        zone, days = zone_of(self.zone), _cron(self.text)
+        zone, days = zone_of(self.zone), _parse_cron(self.text)
         day = datetime.fromtimestamp(after, zone).date() - timedelta(1)
         for ahead in range(_MAX_DAYS_AHEAD):
             for moment in days.on(day + timedelta(ahead), zone):
                 if moment > after:
                     yield moment
 
-    def _backward(self, after: float, until: float) -> Iterator[float]:
-        zone, days = zone_of(self.zone), _cron(self.text)
+    def _times_before(self, after: float, until: float) -> Iterator[float]:
+        zone, days = zone_of(self.zone), _parse_cron(self.text)
         day = datetime.fromtimestamp(until, zone).date() + timedelta(1)
         first = datetime.fromtimestamp(after, zone).date() - timedelta(1)
         while day >= first:
@@ -136,8 +136,8 @@ def every(text: str, now: float, zone: str) -> Recurrence:
     """Parse a repeated time. Raises `BadInput`."""
     rule = " ".join(text.lower().split()).removeprefix("every ")
     recurrence = Recurrence(rule, now, zone)
-    if not _interval(rule):
-        _cron(rule)
+    if not _parse_interval(rule):
+        _parse_cron(rule)
     if recurrence.next(now) is None:
         raise BadInput(f"{text!r} never comes: {SYNTAX_HELP}")
     return recurrence
@@ -145,7 +145,7 @@ def every(text: str, now: float, zone: str) -> Recurrence:
 
 def once(text: str, now: float, zone: str) -> Recurrence:
     """Parse one time in the future. Raises `BadInput`."""
-    moment = _moment(" ".join(text.split()), now, zone_of(zone))
+    moment = _parse_moment(" ".join(text.split()), now, zone_of(zone))
     if moment is None:
         raise BadInput(f"{text!r} is not a time: {_ONCE_HELP}")
     if moment <= now:
@@ -191,7 +191,7 @@ def format_moment(moment: float, zone: str) -> str:
     return f"{datetime.fromtimestamp(moment, zone_of(zone)):%a %Y-%m-%d %H:%M %Z}"
 
 
-def _moment(text: str, now: float, zone: tzinfo) -> float | None:
+def _parse_moment(text: str, now: float, zone: tzinfo) -> float | None:
     if match := re.fullmatch(r"(tomorrow )?(\d{1,2}):(\d\d)", text.lower()):
         hour, minute = int(match[2]), int(match[3])
         if hour > 23 or minute > 59:
@@ -209,7 +209,7 @@ def _moment(text: str, now: float, zone: tzinfo) -> float | None:
         return None
 
 
-def _interval(text: str) -> int:
+def _parse_interval(text: str) -> int:
     """Seconds, or 0 if it is not an interval. Raises `BadInput` if too short or too
     long."""
     match = re.fullmatch(r"(\d{1,9}) ?([mhd])", text)
@@ -222,14 +222,14 @@ def _interval(text: str) -> int:
 
 
 @lru_cache(64)
-def _cron(text: str) -> _Cron:
+def _parse_cron(text: str) -> _Cron:
     fields = text.split()
     if match := re.fullmatch(r"(?:([a-z,-]+) )?(\d{1,2}):(\d\d)", text):
         fields = [str(int(match[3])), str(int(match[2])), "*", "*", match[1] or "*"]
     if len(fields) != 5:
         raise BadInput(f"{text!r} is not a time of a schedule: {SYNTAX_HELP}")
     minutes, hours, days, months, weekdays = (
-        _numbers(field, low, high, names, text)
+        _parse_numbers(field, low, high, names, text)
         for field, (low, high, names) in zip(
             fields,
             (
@@ -249,7 +249,7 @@ def _cron(text: str) -> _Cron:
     )
 
 
-def _numbers(
+def _parse_numbers(
     field: str, low: int, high: int, names: tuple[str, ...], text: str
 ) -> list[int]:
     """The numbers in a field of cron: `*`, `5`, `1-5`, `*/10`, and lists of these."""
@@ -258,10 +258,10 @@ def _numbers(
         span, slash, by = part.partition("/")
         first, dash, last = span.partition("-")
         step = int(by) if by.isascii() and by.isdecimal() else 0 if slash else 1
-        begin = low if span == "*" else _number(first, low, names)
+        begin = low if span == "*" else _parse_number(first, low, names)
         end = high if span == "*" or (slash and not dash) else begin
         if dash:
-            end = _number(last, low, names)
+            end = _parse_number(last, low, names)
             if names == _DAY_NAMES and end == 0:
                 end = 7
         if not (step and low <= begin <= end <= high):
@@ -272,7 +272,7 @@ def _numbers(
     return sorted(numbers)
 
 
-def _number(word: str, low: int, names: tuple[str, ...]) -> int:
+def _parse_number(word: str, low: int, names: tuple[str, ...]) -> int:
     """-1 if it is none."""
     if word in names:
         return names.index(word) + low

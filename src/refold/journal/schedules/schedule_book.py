@@ -295,12 +295,14 @@ class ScheduleBook:
 
         A run that is left without `end` counts as cut off.
         """
-        with self._alone(id_) as alone:
+        with self._lock_runs(id_) as alone:
             if not alone:  # another process has a run
                 yield None
                 return
             self._settle(id_)
-            _, stored = self._log.change("", lambda stored: _correction(stored, id_, now))
+            _, stored = self._log.change(
+                "", lambda stored: _clock_correction(stored, id_, now)
+            )
             event, stored = self._log.change("", lambda stored: _claim(stored, id_, now))
             try:
                 yield stored.by_id[id_].running if event is not None else None
@@ -318,7 +320,7 @@ class ScheduleBook:
         schedules = list[Schedule]()
         for schedule in self.every():
             if schedule.running is not None:
-                with self._alone(schedule.id) as alone:
+                with self._lock_runs(schedule.id) as alone:
                     if alone and self._settle(schedule.id):
                         schedules.append(self.find(schedule.id))
         return tuple(schedules)
@@ -331,7 +333,7 @@ class ScheduleBook:
         return self._log.change("", decide)[0] is not None
 
     @contextmanager
-    def _alone(self, id_: int) -> Generator[bool]:
+    def _lock_runs(self, id_: int) -> Generator[bool]:
         """Lock the runs of this schedule. False if another process has one."""
         make_directories(self._directory, self._disk)
         path = self._directory / f"running-{id_}.lock"
@@ -364,7 +366,7 @@ def _find_webhook(stored: _Stored, webhook: str) -> Schedule | None:
     )
 
 
-def _correction(stored: _Stored, id_: int, now: float) -> ClockSetBack | None:
+def _clock_correction(stored: _Stored, id_: int, now: float) -> ClockSetBack | None:
     schedule = _find(stored, id_)
     ahead = schedule.handled - now
     return ClockSetBack(id_, now) if ahead > _SET_BACK_SECONDS else None

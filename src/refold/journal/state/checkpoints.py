@@ -102,7 +102,7 @@ class Checkpoints(Struct, frozen=True):
         )
         return before if went else later
 
-    def stays(self, seq: int) -> tuple[str, ...]:
+    def untouched_directories(self, seq: int) -> tuple[str, ...]:
         """Other directories with checkpoints since `seq`, which a rewind does not touch."""
         return tuple(other.directory for other in self.elsewhere if other.seq > seq)
 
@@ -126,7 +126,7 @@ def apply(saved: Checkpoints, entry: Entry) -> Checkpoints:
             | WorktreeEntered(directory)
             | WorktreeLeft(directory)
         ):
-            return _in(saved, directory) if directory else saved
+            return _in_directory(saved, directory) if directory else saved
         case Said() | Rewound():
             return _with_point(saved, entry, entry.event)
         case _:
@@ -163,7 +163,7 @@ def _point(entry: Entry, event: Said | Rewound) -> RewindTarget:
     )
 
 
-def _in(saved: Checkpoints, directory: str) -> Checkpoints:
+def _in_directory(saved: Checkpoints, directory: str) -> Checkpoints:
     if directory == saved.directory:
         return saved
     left = replace(saved, points=Log[RewindTarget](), elsewhere=())

@@ -118,11 +118,11 @@ def apply(children: Children, entry: Entry) -> Children:
         case ChildEnded(name) as end:
             below = f"{name}/"
             asks = tuple(a for a in children.asks if not f"{a.child}/".startswith(below))
-            return replace(_with(children, name, end=end), asks=asks)
+            return replace(_change_child(children, name, end=end), asks=asks)
         case ChildAsked() | ChildAnswered():
             return _with_question(children, entry.event)
         case MailSent() | Ended():
-            return _woken(children, entry.event)
+            return _with_mail(children, entry.event)
         case Reserved(leaf=leaf) if leaf:
             return replace(children, leaves=leaf)
         case Forked() | Imported():
@@ -145,28 +145,32 @@ def _with_change(
 ) -> Children:
     match event:
         case ChildGranted(name, budget):
-            return _with(children, name, granted=budget)
+            return _change_child(children, name, granted=budget)
         case ChildStopped(name, reason):
-            return _with(children, name, stopped=reason)
+            return _change_child(children, name, stopped=reason)
         case TeammateIdled(name, idle):
-            return _with(children, name, idle=idle)
+            return _change_child(children, name, idle=idle)
 
 
-def _woken(children: Children, event: MailSent | Ended) -> Children:
+def _with_mail(children: Children, event: MailSent | Ended) -> Children:
     match event:
         case MailSent(to=to):
             recipient = next((c for c in children.team if c.born.teammate == to), None)
             children = replace(children, mail=children.mail.plus(event))
-            return _with(children, recipient.name, idle=False) if recipient else children
+            return (
+                _change_child(children, recipient.name, idle=False)
+                if recipient
+                else children
+            )
         case Ended(control=TasksChanged()):  # there may be a free task
             for teammate in children.team:
-                children = _with(children, teammate.name, idle=False)
+                children = _change_child(children, teammate.name, idle=False)
             return children
         case _:
             return children
 
 
-def _with(children: Children, name: str, **changes: object) -> Children:
+def _change_child(children: Children, name: str, **changes: object) -> Children:
     index, all_ = children.place(name), children.children
     if index is None:
         return children

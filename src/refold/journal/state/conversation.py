@@ -160,7 +160,7 @@ def apply(conversation: Conversation, entry: Entry) -> Conversation:
         case CompactionRequested() | Compacted() | Imported() | MessageEdited():
             return _reset(conversation, entry.event, entry.seq)
         case NestedCallMade() | VariablesSaved() | HookRan():
-            return _by_code(conversation, entry.event, entry.seq)
+            return _with_nested_event(conversation, entry.event, entry.seq)
         case _:
             return conversation
 
@@ -174,14 +174,14 @@ def _with_answer(
             measured = replace(
                 conversation, calls=calls, chars_per_token=_ratio(conversation, event)
             )
-            return _plus(measured, seq, message)
+            return _append_message(measured, seq, message)
         case ModelFailed(partial_text=shown, dropped=False) if shown:
-            return _plus(conversation, seq, Message("assistant", (Text(shown),)))
+            return _append_message(conversation, seq, Message("assistant", (Text(shown),)))
         case _:
             return conversation
 
 
-def _by_code(
+def _with_nested_event(
     conversation: Conversation, event: NestedCallMade | VariablesSaved | HookRan, seq: int
 ) -> Conversation:
     if isinstance(event, VariablesSaved):
@@ -221,7 +221,7 @@ def _after_import(conversation: Conversation, seq: int) -> Conversation:
         variables="",
         variable_parts=(),
     )
-    return _plus(cleared, seq, Message("tool", results)) if results else cleared
+    return _append_message(cleared, seq, Message("tool", results)) if results else cleared
 
 
 def _apply_message(
@@ -255,7 +255,7 @@ def _advance_calls(conversation: Conversation, event: CallNews, seq: int) -> Con
     if conversation.nested:
         if any(c.call.id == id_ for c in conversation.nested):
             within = tuple(_advance_call(c, event, seq) for c in conversation.nested)
-            return replace(conversation, nested=_newest(within))
+            return replace(conversation, nested=_drop_oldest_ended(within))
         if isinstance(event, Ended):
             left = tuple(
                 c for c in conversation.nested if c.nested and c.nested.parent_call != id_
@@ -269,10 +269,10 @@ def _advance_calls(conversation: Conversation, event: CallNews, seq: int) -> Con
     results = tuple([c.result for c in calls if c.result is not None])
     if len(results) < len(calls) or not calls:
         return replace(conversation, calls=calls)
-    return _plus(replace(conversation, calls=()), seq, Message("tool", results))
+    return _append_message(replace(conversation, calls=()), seq, Message("tool", results))
 
 
-def _newest(within: tuple[OpenCall, ...]) -> tuple[OpenCall, ...]:
+def _drop_oldest_ended(within: tuple[OpenCall, ...]) -> tuple[OpenCall, ...]:
     """Drop older ended calls: code can make many thousands."""
     if len(within) <= _MAX_ENDED_CALLS:
         return within
@@ -407,10 +407,10 @@ def _user_message(
     conversation: Conversation, seq: int, *words: str, shown: tuple[Image, ...] = ()
 ) -> Conversation:
     parts = tuple(Text(w) for w in words if w.strip())
-    return _plus(conversation, seq, Message("user", (*parts, *shown)))
+    return _append_message(conversation, seq, Message("user", (*parts, *shown)))
 
 
-def _plus(conversation: Conversation, seq: int, message: Message) -> Conversation:
+def _append_message(conversation: Conversation, seq: int, message: Message) -> Conversation:
     # A response cut off inside its first call is empty; no provider accepts that.
     if not message.parts:
         return conversation
@@ -454,9 +454,10 @@ def compact_messages(
         return Log(list(_prune(messages, lines)))
     # The model has not read these results yet, so their images stay.
     texts = tuple(Text(part) for part in (event.preserved, event.summary) if part.strip())
-    start = _first(messages, event.first_kept)
+    start = _index_of(messages, event.first_kept)
     left = [
-        StoredMessage(s.seq, _with(s.message, lines, images=True)) for s in messages[start:]
+        StoredMessage(s.seq, _prune_message(s.message, lines, images=True))
+        for s in messages[start:]
     ]
     return Log([StoredMessage(seq, Message("user", texts)), *left] if texts else left)
 
@@ -466,7 +467,7 @@ def images_in(messages: Iterable[StoredMessage]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(i.blob for s in messages for i in s.message.images))
 
 
-def _first(messages: Log[StoredMessage], first_kept: int) -> int:
+def _index_of(messages: Log[StoredMessage], first_kept: int) -> int:
     indexes = (n for n, stored in enumerate(messages) if stored.seq == first_kept)
     return next(indexes, len(messages)) if first_kept else len(messages)
 
@@ -474,21 +475,23 @@ def _first(messages: Log[StoredMessage], first_kept: int) -> int:
 def _prune(messages: Log[StoredMessage], lines: dict[str, str]) -> Iterator[StoredMessage]:
     same = True
     for stored in messages:
-        message = _with(stored.message, lines)
+        message = _prune_message(stored.message, lines)
         same = same and message is stored.message
         yield stored if same else StoredMessage(stored.seq, message)
 
 
-def _with(message: Message, lines: dict[str, str], *, images: bool = False) -> Message:
+def _prune_message(
+    message: Message, lines: dict[str, str], *, images: bool = False
+) -> Message:
     hit = any(isinstance(p, ToolResult) and p.call_id in lines for p in message.parts)
     return (
-        replace(message, parts=tuple(_part(p, lines, images) for p in message.parts))
+        replace(message, parts=tuple(_prune_part(p, lines, images) for p in message.parts))
         if hit
         else message
     )
 
 
-def _part(part: Part, lines: dict[str, str], images: bool) -> Part:
+def _prune_part(part: Part, lines: dict[str, str], images: bool) -> Part:
     if isinstance(part, ToolResult) and part.call_id in lines:
         shown = part.images if images else ()
         return ToolResult(part.call_id, lines[part.call_id], part.failed, shown)

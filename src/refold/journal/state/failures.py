@@ -140,25 +140,27 @@ def _without_paths(failures: Failures, paths: set[str]) -> Failures:
     left = {
         name: why
         for name, why in failures.unwritten.items()
-        if not any(path == name or path.endswith("/" + _plain(name)) for path in paths)
+        if not any(
+            path == name or path.endswith("/" + _without_dot(name)) for path in paths
+        )
     }
     same = len(left) == len(failures.unwritten)
     return failures if same else replace(failures, unwritten=left)
 
 
-def _plain(name: str) -> str:
+def _without_dot(name: str) -> str:
     return name.removeprefix("./")
 
 
 def _command_failure(output: Output) -> CommandFailure | None:
-    if output.code == 0 or (output.code == 1 and _says_no(output)):
+    if output.code == 0 or (output.code == 1 and _is_negative_answer(output)):
         return None
     return CommandFailure(
         output.command[:_MAX_COMMAND_CHARS], output.code, output.ended[:_MAX_COMMAND_CHARS]
     )
 
 
-def _says_no(output: Output) -> bool:
+def _is_negative_answer(output: Output) -> bool:
     last = re.split(r"[;\n]", output.command.strip().rstrip(";"))[-1]
     words = [part.split() for part in re.split(r"&&|\|\|?", last)]
     programs = [argv[0] for argv in words if argv]

@@ -42,7 +42,7 @@ class HookRuns(Struct, frozen=True):
 def apply(runs: HookRuns, entry: Entry) -> HookRuns:
     match entry.event:
         case HookRan():
-            return _ran(runs, entry.event)
+            return _with_run(runs, entry.event)
         case ModelAsked(policies=policies):
             return _after_request(runs, with_context=CONTEXT_POLICY in policies)
         case AnswerRejected() if runs.sent_back:
@@ -50,14 +50,14 @@ def apply(runs: HookRuns, entry: Entry) -> HookRuns:
         case TurnStarted() if runs.active or runs.refused or runs.sent_back:
             return replace(runs, refused="", sent_back=(), active=False)
         case SessionStarted() | SessionResumed() | Compacted():
-            return _began(runs, entry.event, entry.seq)
+            return _with_start(runs, entry.event, entry.seq)
         case Imported():  # the file may be forged: drop texts for the model
             return HookRuns()
         case _:
             return runs
 
 
-def _began(
+def _with_start(
     runs: HookRuns, event: SessionStarted | SessionResumed | Compacted, seq: int
 ) -> HookRuns:
     match event:
@@ -78,7 +78,7 @@ def _after_request(runs: HookRuns, *, with_context: bool) -> HookRuns:
     return replace(runs, began=("", 0), ran=(), context=context, sent_back=())
 
 
-def _ran(runs: HookRuns, event: HookRan) -> HookRuns:
+def _with_run(runs: HookRuns, event: HookRan) -> HookRuns:
     ran = (*runs.ran, (event.on, event.about, event.key))
     context = (*runs.context, event.context) if event.context else runs.context
     runs = replace(runs, ran=runs.ran if event.call_id else ran, context=context)

@@ -30,9 +30,9 @@ def edit_messages(
         return None
     message = messages[index].message
     if delivered:
-        parts = _of_user(message, before, event.text)
+        parts = _edit_user_message(message, before, event.text)
     elif message.role == "assistant":
-        parts = _of_answer(message, event.text)
+        parts = _edit_response(message, event.text)
     else:
         return None
     if parts is None:
@@ -44,7 +44,9 @@ def edit_messages(
     return Log([*messages[:index], *new, *messages[index + 1 + results :]])
 
 
-def _of_user(message: Message, before: str, text: str | None) -> tuple[Part, ...] | None:
+def _edit_user_message(
+    message: Message, before: str, text: str | None
+) -> tuple[Part, ...] | None:
     """The parts with `before` replaced. Several messages may have been delivered as one."""
     texts = [part for part in message.parts if isinstance(part, Text)]
     old = next((part for part in texts if part.text == before), None)
@@ -56,7 +58,7 @@ def _of_user(message: Message, before: str, text: str | None) -> tuple[Part, ...
     return tuple(new if part is old else part for part in message.parts)
 
 
-def _of_answer(message: Message, text: str | None) -> tuple[Part, ...]:
+def _edit_response(message: Message, text: str | None) -> tuple[Part, ...]:
     if text is None:
         return ()
     if not message.calls:  # drop the thinking, which belongs to the old text

@@ -45,14 +45,16 @@ class OutsideText(Struct, frozen=True):
 def apply(text: OutsideText, entry: Entry) -> OutsideText:
     match entry.event:
         case Ended(call_id, outside=outside) if outside or text.asked:
-            closed = replace(text, asked=_others(text, call_id))
+            closed = replace(text, asked=_without_question(text, call_id))
             return replace(closed, since=entry.seq, ever=True) if outside else closed
         case ChildEnded(outside=True) | BackgroundEnded(outside=True) | Said(outside=True):
             return replace(text, since=entry.seq, ever=True)
         case Said(sender="person") if text.since:
             return replace(text, since=0)
         case Judged(call_id, "ask", outside=True) | ChildAsked(call_id, outside=True):
-            return replace(text, asked=(*_others(text, call_id), (call_id, entry.seq)))
+            return replace(
+                text, asked=(*_without_question(text, call_id), (call_id, entry.seq))
+            )
         case Answered(call_id, allowed) | ChildAnswered(call_id, allowed=allowed):
             return _apply_answer(text, call_id, allowed=allowed)
         case _:
@@ -65,8 +67,8 @@ def _apply_answer(text: OutsideText, call_id: str, *, allowed: bool) -> OutsideT
     if not put:
         return text
     since = 0 if allowed and put > text.since else text.since
-    return replace(text, since=since, asked=_others(text, call_id))
+    return replace(text, since=since, asked=_without_question(text, call_id))
 
 
-def _others(text: OutsideText, call_id: str) -> tuple[tuple[str, int], ...]:
+def _without_question(text: OutsideText, call_id: str) -> tuple[tuple[str, int], ...]:
     return tuple(question for question in text.asked if question[0] != call_id)

@@ -139,7 +139,7 @@ def apply(turn: Turn, entry: Entry) -> Turn:
         case Ended() | Checkpointed() | NestedCallMade():
             return _after_call(turn, entry.event, entry.at)
         case Judged() | ChildAsked() | Answered() | ChildAnswered():
-            return _question(turn, entry.event, entry.at)
+            return _with_question(turn, entry.event, entry.at)
         case ModelAnswered() | ModelFailed():
             return _after_answer(turn, entry.event, entry.at)
         case ModelAsked() | Reserved() | Settled() | Compacted():
@@ -160,7 +160,7 @@ def apply(turn: Turn, entry: Entry) -> Turn:
             )
 
 
-def _question(
+def _with_question(
     turn: Turn, event: Judged | ChildAsked | Answered | ChildAnswered, time: float
 ) -> Turn:
     match event:
@@ -207,11 +207,13 @@ def _with_reservation(
             return replace(turn, reserved=(*turn.reserved, reservation))
         case Settled(reserved, usage, _, cost):
             spent = turn.spent if usage is None else turn.spent.plus(usage, cost)
-            return replace(turn, reserved=_without(turn.reserved, reserved), spent=spent)
+            return replace(
+                turn, reserved=_without_reservation(turn.reserved, reserved), spent=spent
+            )
 
 
 def _after_answer(turn: Turn, event: ModelAnswered | ModelFailed, time: float) -> Turn:
-    reservations = _without(turn.reserved, turn.request_seq)
+    reservations = _without_reservation(turn.reserved, turn.request_seq)
     match event:
         case ModelFailed(reason, kind, shown, usage, cost=cost):
             spent = turn.spent if usage is None else turn.spent.plus(usage, cost)
@@ -271,7 +273,9 @@ def _with_grant(turn: Turn, event: ChildBorn | ChildGranted | ChildEnded | Forke
             )
 
 
-def _without(reservations: tuple[Reservation, ...], seq: int) -> tuple[Reservation, ...]:
+def _without_reservation(
+    reservations: tuple[Reservation, ...], seq: int
+) -> tuple[Reservation, ...]:
     return tuple([reservation for reservation in reservations if reservation.seq != seq])
 
 
@@ -291,7 +295,7 @@ def _after_call_end(turn: Turn, end: Ended, time: float) -> Turn:
     turn = _without_question(turn, end.call_id, time)
     calls = turn.last_answer.message.calls if turn.last_answer else ()
     if end.call_id not in [call.id for call in calls]:
-        return _with_changes(_by_code(turn, end, time), end)
+        return _with_changes(_end_nested_call(turn, end, time), end)
     was_refused = end.outcome == "refused"
     ended, refused = turn.ended_calls[0] + 1, turn.ended_calls[1] + was_refused
     changed: dict[str, Any] = {"now": time, "ended_calls": (ended, refused)}
@@ -314,7 +318,7 @@ def _after_call_end(turn: Turn, end: Ended, time: float) -> Turn:
     return _with_changes(replace(turn, **changed), end)
 
 
-def _by_code(turn: Turn, end: Ended, time: float) -> Turn:
+def _end_nested_call(turn: Turn, end: Ended, time: float) -> Turn:
     """End a call that code made within another call."""
     nested_call = next((call for call in turn.nested if call.id == end.call_id), None)
     left = tuple(call for call in turn.nested if call.id != end.call_id)

@@ -43,7 +43,7 @@ class BlobFiles:
         path = self.path(name)
         with as_journal_errors("write", path):
             created = make_directories(self._directory, self._disk)
-            if not _holds(path, name):
+            if not _has_content(path, name):
                 self._write(path, blob)
             # Also for an existing file: its writer may have died before the sync.
             for directory in [self._directory, *[new.parent for new in created]]:
@@ -94,7 +94,7 @@ def is_name(text: str) -> bool:
     return fullmatch(r"[0-9a-f]{64}", text) is not None
 
 
-def _holds(path: Path, name: str) -> bool:
+def _has_content(path: Path, name: str) -> bool:
     try:
         return sha256(path.read_bytes()).hexdigest() == name
     except FileNotFoundError:

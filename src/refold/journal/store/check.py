@@ -57,16 +57,16 @@ def check(directory: Path) -> JournalCheck:
     *whole, torn = _content(path).split(b"\n")
     walk = _Walk(path)
     try:
-        walk.over(whole)
+        walk.check_lines(whole)
     except WrongFormat as error:
         damage = Damage(path, error.line, error.what, "nothing")
         return JournalCheck(directory, len(walk.hashes), len(walk.blobs), (damage,))
     walk.blobs = {**walk.variables, **walk.blobs}
     damages = [
         *walk.damages,
-        *_at_the_end(walk, len(whole), torn),
-        *_against_lock_note(walk, len(whole), note, directory),
-        *_in_blobs(walk, BlobFiles(directory, Disk())),
+        *_check_end(walk, len(whole), torn),
+        *_check_lock_note(walk, len(whole), note, directory),
+        *_check_blobs(walk, BlobFiles(directory, Disk())),
     ]
     return JournalCheck(directory, len(walk.hashes), len(walk.blobs), tuple(damages))
 
@@ -95,7 +95,7 @@ class _Walk:
         self.hashes = dict[int, str]()  # of the valid events
         self._suspect: _Suspect | None = None
 
-    def over(self, lines: Iterable[bytes]) -> None:
+    def check_lines(self, lines: Iterable[bytes]) -> None:
         for number, line in enumerate(lines, start=1):
             if not self._follows(number, line):
                 self._settle(self._suspect and self._suspect.likely())
@@ -157,7 +157,7 @@ class _Walk:
         self.damages.append(Damage(self.path, suspect.number, problem, lost))
 
 
-def _at_the_end(walk: _Walk, count: int, torn: bytes) -> Iterator[Damage]:
+def _check_end(walk: _Walk, count: int, torn: bytes) -> Iterator[Damage]:
     if torn:
         problem = f"it has no end after {len(torn)} bytes; the next writer cuts it off"
         lost = _events(walk.head.seq + 1, walk.head.seq + 1)
@@ -166,7 +166,7 @@ def _at_the_end(walk: _Walk, count: int, torn: bytes) -> Iterator[Damage]:
         )
 
 
-def _against_lock_note(
+def _check_lock_note(
     walk: _Walk, count: int, note: writer_lock.LockNote, directory: Path
 ) -> Iterator[Damage]:
     seq, h = note.head
@@ -186,7 +186,7 @@ def _against_lock_note(
         yield Damage(walk.path, 0, problem, "what was there before")
 
 
-def _in_blobs(walk: _Walk, blobs: BlobFiles) -> Iterator[Damage]:
+def _check_blobs(walk: _Walk, blobs: BlobFiles) -> Iterator[Damage]:
     for name, line in walk.blobs.items():
         try:
             blobs.get(name)

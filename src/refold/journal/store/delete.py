@@ -60,14 +60,14 @@ def delete(root: Path, path: Path, disk: Disk | None = None) -> None:
         sweep(root, DELETE_PREFIX)
         with ExitStack() as locks:
             for file in sorted(path.rglob(log_file.FILE_NAME)):
-                locks.enter_context(_alone(file))
+                locks.enter_context(_lock_journal(file))
             disk.rename(path, aside)
         disk.sync_directory(root)
         shutil.rmtree(aside)
 
 
 @contextmanager
-def _alone(file: Path) -> Generator[None]:
+def _lock_journal(file: Path) -> Generator[None]:
     opened = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -74,7 +74,7 @@ class FileStore:
         return is_done
 
     async def keep(self) -> None:
-        if not self._ledger.all_is_kept:
+        if not self._ledger.is_all_kept:
             await self._writers.run(self._keeping, self._ledger.keep)
 
     async def read(self, after: int = 0) -> Sequence[bytes]:

@@ -44,9 +44,9 @@ class JournalWriter:
         return self._lines is not None and self._lines.is_quick
 
     @property
-    def all_is_kept(self) -> bool:
+    def is_all_kept(self) -> bool:
         book = self._lines
-        return book is None or book.all_is_kept
+        return book is None or book.is_all_kept
 
     def read_claim(self) -> int:
         with as_journal_errors("read", self._path):
@@ -54,15 +54,15 @@ class JournalWriter:
 
     def lease(self, claim: int = 0) -> Lease:
         with self._fence, as_journal_errors("open", self._path):
-            if self._lines and not self._lines.in_place():
+            if self._lines and not self._lines.is_in_place():
                 self._close()
             note = writer_lock.read(self._directory)
             if self._lines:
-                self._see_that_none_followed(note)
+                self._check_no_successor(note)
                 check_claim(claim, note.writer.claim)
-                return self._sign(self._lines.settle(), note, claim)
+                return self._become_writer(self._lines.settle(), note, claim)
             try:
-                return self._take(note, claim)
+                return self._lock_and_repair(note, claim)
             except BaseException:
                 self._close()
                 raise
@@ -70,7 +70,7 @@ class JournalWriter:
     def release(self) -> None:
         try:
             with as_journal_errors("keep", self._path):
-                if self._lines and self._lines.in_place() and not self._fence:
+                if self._lines and self._lines.is_in_place() and not self._fence:
                     self._lines.settle()
                     self._lines.sync()
 
@@ -90,9 +90,9 @@ class JournalWriter:
         with self._fence, as_journal_errors("write", self._path):
             check(epoch, self._epoch, expect, self._lines.count if self._lines else 0)
             if self._lines is None:
-                self._lines = self._begin()
+                self._lines = self._create_log()
                 check(epoch, self._epoch, expect, self._lines.count)
-            self._see_that_we_may(self._lines)
+            self._check_still_writer(self._lines)
             self._lines.write(new)
         self._head = head
         self._lock_file.remember(head, self._lines.kept)
@@ -102,7 +102,7 @@ class JournalWriter:
             if book := self._lines:
                 book.sync()
 
-    def _take(self, note: writer_lock.LockNote, claim: int) -> Lease:
+    def _lock_and_repair(self, note: writer_lock.LockNote, claim: int) -> Lease:
         """Lock the log file and repair its end, if it exists."""
         with suppress(FileNotFoundError):
             self._lines = self._open_log()
@@ -112,11 +112,11 @@ class JournalWriter:
         if self._lines:
             names = () if note.kept else self._names()
             cut = self._lines.mend(note.kept, names)
-        return self._sign(cut, note, claim)
+        return self._become_writer(cut, note, claim)
 
-    def _sign(self, cut: bytes, note: writer_lock.LockNote, claim: int) -> Lease:
+    def _become_writer(self, cut: bytes, note: writer_lock.LockNote, claim: int) -> Lease:
         """Become the writer, with a new number. An empty journal is created by the first append."""
-        self._epoch = max(_newest(note, self._lines), self._epoch) + 1
+        self._epoch = max(_highest_epoch(note, self._lines), self._epoch) + 1
         self._claim = claim or note.writer.claim
         if self._lines:
             by = writer_lock.this_process(self._epoch, self._claim)
@@ -124,7 +124,7 @@ class JournalWriter:
         self._leased = True
         return Lease(self._epoch, cut, self._head)
 
-    def _begin(self) -> LogFile:
+    def _create_log(self) -> LogFile:
         """Create the journal, unless another process was faster."""
         above = [
             directory.parent for directory in make_directories(self._directory, self._disk)
@@ -152,25 +152,25 @@ class JournalWriter:
             book = LogFile(self._path, self._disk)
         except Held:
             raise Held(_held_message(self._directory)) from None
-        if not book.in_place():
+        if not book.is_in_place():
             book.close()
             raise Fenced(f"{self._path} was replaced just now: open the session again")
         return book
 
-    def _see_that_we_may(self, book: LogFile) -> None:
-        if not book.in_place():
+    def _check_still_writer(self, book: LogFile) -> None:
+        if not book.is_in_place():
             raise Fenced(
                 f"{self._path} was moved, deleted or replaced while it was written: "
                 "open the session again"
             )
-        if self._lock_file.in_place():
+        if self._lock_file.is_in_place():
             return
-        self._see_that_none_followed(writer_lock.read(self._directory))
+        self._check_no_successor(writer_lock.read(self._directory))
         # Only the note was lost or damaged: the lock is ours, so we are the writer.
         by = writer_lock.this_process(self._epoch, self._claim)
         self._lock_file.sign(by, self._head, book.kept)
 
-    def _see_that_none_followed(self, note: writer_lock.LockNote) -> None:
+    def _check_no_successor(self, note: writer_lock.LockNote) -> None:
         if note.writer.epoch > self._epoch:
             raise Fenced(
                 f"writer {self._epoch} of {self._directory} lost the lock to writer "
@@ -189,7 +189,7 @@ class JournalWriter:
         self._lines = None
 
 
-def _newest(note: writer_lock.LockNote, book: LogFile | None) -> int:
+def _highest_epoch(note: writer_lock.LockNote, book: LogFile | None) -> int:
     """A number higher than that of every earlier writer.
 
     Without a valid note, it is taken from the clock.

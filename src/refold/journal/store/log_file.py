@@ -48,7 +48,7 @@ class LogFile:
         self._doubtful = False  # a sync failed
 
     @property
-    def all_is_kept(self) -> bool:
+    def is_all_kept(self) -> bool:
         return not (self._unkept or self._names or self._doubtful)
 
     @property
@@ -56,7 +56,7 @@ class LogFile:
         """Whether the next `write` neither syncs nor repairs anything."""
         return not self._torn and self.size - self.kept <= MAX_UNSYNCED_BYTES
 
-    def in_place(self) -> bool:
+    def is_in_place(self) -> bool:
         """Whether this is still the file that others find under its name."""
         try:
             return _identity(os.lstat(self._name)) == self._identity
@@ -83,7 +83,7 @@ class LogFile:
     def settle(self) -> bytes:
         """Restore the file as this writer left it. Returns a partial line of another process."""
         if self._torn:
-            self._take_back()
+            self._undo_write()
         self.write_anew()
         if os.fstat(self._file).st_size == self.size:
             return b""
@@ -91,10 +91,10 @@ class LogFile:
 
     def write(self, lines: Sequence[bytes]) -> None:
         if self._doubtful:
-            raise JournalError(_afresh(self._path))
+            raise JournalError(_sync_error_text(self._path))
         size = os.fstat(self._file).st_size
         if self._torn:
-            self._take_back()
+            self._undo_write()
         elif size != self.size:
             raise Conflict(
                 f"{self._path} is {size} bytes long, but its writer left it at "
@@ -109,14 +109,14 @@ class LogFile:
         """Keep everything written so far. If it fails, the file is in doubt."""
         with self._syncing:
             with self._guard:
-                if self.all_is_kept:
+                if self.is_all_kept:
                     return
                 if self._doubtful or self._file < 0:
-                    raise JournalError(_afresh(self._path))
+                    raise JournalError(_sync_error_text(self._path))
                 file = os.dup(self._file)  # so that it can be closed meanwhile
                 pieces, names = list(self._unkept), list(self._names)
             try:
-                self._keep(file, names)
+                self._sync_with_directories(file, names)
             except OSError:
                 self._doubtful = True
                 raise
@@ -131,7 +131,7 @@ class LogFile:
         with self._syncing:
             if self._doubtful:
                 self._disk.write(self._file, b"".join(self._unkept), self.kept)
-                self._keep(self._file, self._names)
+                self._sync_with_directories(self._file, self._names)
                 self.kept, self._unkept, self._names = self.size, [], []
                 self._doubtful = False
 
@@ -147,18 +147,18 @@ class LogFile:
             self._disk.write(self._file, piece, self.size)
         except BaseException:
             with suppress(OSError):  # the first error is raised; the next write retries
-                self._take_back()
+                self._undo_write()
             raise
         self._torn = False
         with self._guard:
             self._unkept.append(piece)
             self.size += len(piece)
 
-    def _take_back(self) -> None:
+    def _undo_write(self) -> None:
         self._disk.truncate(self._file, self.size)
         self._torn = False
 
-    def _keep(self, file: int, names: Sequence[Path]) -> None:
+    def _sync_with_directories(self, file: int, names: Sequence[Path]) -> None:
         self._disk.sync(file)
         for directory in names:
             with suppress(PermissionError):  # in a directory that we cannot read
@@ -187,5 +187,5 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _afresh(path: Path) -> str:
+def _sync_error_text(path: Path) -> str:
     return f"{path} could not be synced to the disk: open the session again"

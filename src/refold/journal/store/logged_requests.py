@@ -35,7 +35,7 @@ def wire_calls(
             case RequestLogged() as traced:
                 if waiting:
                     yield waiting
-                waiting = _put_together(entry, traced, before, blob)
+                waiting = _assemble_call(entry, traced, before, blob)
             case ModelAnswered(stop=stop, partial=partial) if waiting:
                 yield replace(
                     waiting, came_to="stopped" if partial else f"answered, {stop}"
@@ -50,7 +50,7 @@ def wire_calls(
         yield replace(waiting, came_to="stopped")
 
 
-def _put_together(
+def _assemble_call(
     entry: Entry,
     traced: RequestLogged,
     before: dict[str, bytes | None],

@@ -17,16 +17,16 @@ class Reader:
     def read(self, after: int, until: int | None = None) -> list[bytes]:
         """The lines after line `after`, in the first `until` bytes or in the whole file."""
         line, byte = (self._line, self._byte) if after >= self._line else (0, 0)
-        data = self._from(byte, until)
+        data = self._read_from(byte, until)
         if data is None:  # truncated, or no line ends there any more
             line, byte = 0, 0
-            data = self._from(0, until) or b""
+            data = self._read_from(0, until) or b""
         end = data.rfind(b"\n") + 1
         lines = data[:end].split(b"\n")[:-1]
         self._line, self._byte = line + len(lines), byte + end
         return lines[after - line :]
 
-    def _from(self, byte: int, until: int | None) -> bytes | None:
+    def _read_from(self, byte: int, until: int | None) -> bytes | None:
         try:
             with self._path.open("rb", buffering=0) as file:
                 size = os.fstat(file.fileno()).st_size
@@ -34,12 +34,12 @@ class Reader:
                 if byte and (end < byte or os.pread(file.fileno(), 1, byte - 1) != b"\n"):
                     return None
                 file.seek(byte)
-                return _exactly(file.fileno(), end - byte)
+                return _read_exactly(file.fileno(), end - byte)
         except FileNotFoundError:
             return None if byte else b""
 
 
-def _exactly(file: int, count: int) -> bytes:
+def _read_exactly(file: int, count: int) -> bytes:
     """Read `count` bytes, or all that there are."""
     pieces = list[bytes]()
     while count and (piece := os.read(file, count)):

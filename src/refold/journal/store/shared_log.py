@@ -153,6 +153,6 @@ class SharedLog(Generic[State, Change]):
                     ) from error
                 time.sleep(_POLL_SECONDS)
                 continue
-            if log.in_place():
+            if log.is_in_place():
                 return log
             log.close()

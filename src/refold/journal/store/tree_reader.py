@@ -65,7 +65,7 @@ def is_written(path: Path) -> bool:
         for _ in range(_MAX_READS):
             note = writer_lock.read(path)
             if note.state != "damaged":  # else it may be half written
-                return writer_lock.lives(note.writer)
+                return writer_lock.is_alive(note.writer)
     return False
 
 
@@ -145,24 +145,24 @@ class TreeFollower:
         waiting = list(self._followed)
         while waiting:  # new subagents come after their parents
             address = waiting.pop(0)
-            for time, entry in self._new(address):
+            for time, entry in self._read_node(address):
                 entries.append((time, address, entry))
-                if born := self._born(address, entry):
+                if born := self._follow_child(address, entry):
                     waiting.append(born)
         for _, address, entry in entries:
             if isinstance(entry.event, ChildEnded):
-                self._leave(f"{address}/{entry.event.child}")
+                self._stop_following(f"{address}/{entry.event.child}")
         return [(node, entry) for _, node, entry in sorted(entries, key=lambda e: e[0])]
 
-    def _new(self, address: str) -> Iterator[tuple[float, Entry]]:
+    def _read_node(self, address: str) -> Iterator[tuple[float, Entry]]:
         followed = self._followed[address]
         try:
-            yield from followed.new()
+            yield from followed.new_entries()
         except (JournalError, OSError) as error:
             self.damages.append(f"{followed.source.name}: {error}")
             del self._followed[address]
 
-    def _born(self, address: str, entry: Entry) -> str:
+    def _follow_child(self, address: str, entry: Entry) -> str:
         if not isinstance(entry.event, ChildBorn):
             return ""
         name, below = entry.event.child, f"{address}/{entry.event.child}"
@@ -172,7 +172,7 @@ class TreeFollower:
         self._followed[below] = _Followed(followed.source.below(name))
         return below
 
-    def _leave(self, address: str) -> None:
+    def _stop_following(self, address: str) -> None:
         for node in list(self._followed):
             if node == address or node.startswith(f"{address}/"):
                 del self._followed[node]
@@ -183,7 +183,7 @@ class _Followed:
         self.source, self._head = source, Head()
         self._latest = 0.0
 
-    def new(self) -> Iterator[tuple[float, Entry]]:
+    def new_entries(self) -> Iterator[tuple[float, Entry]]:
         """New entries, with times that never decrease even if the writer's clock did."""
         for entry, head in codec.decode(self.source.read(self._head.seq), self._head):
             self._head = head

@@ -58,7 +58,7 @@ class LockFile:
         self._file, self._signed = -1, b""
 
     def sign(self, writer: Writer, head: tuple[int, str], kept_bytes: int) -> None:
-        if self._file < 0 or not self.in_place():
+        if self._file < 0 or not self.is_in_place():
             self.close()
             try:
                 self._file = self._disk.open(self._path)
@@ -75,7 +75,7 @@ class LockFile:
         with suppress(OSError):
             self._disk.write(self._file, _head_line(head, kept_bytes), 0)
 
-    def in_place(self) -> bool:
+    def is_in_place(self) -> bool:
         """Whether the file is still there, with what this writer signed."""
         try:
             current, ours = os.lstat(self._name), os.fstat(self._file)
@@ -120,14 +120,14 @@ def read(directory: Path) -> LockNote:
         return LockNote(state="damaged")
 
 
-def lives(writer: Writer) -> bool:
+def is_alive(writer: Writer) -> bool:
     """Whether the writer is alive, as far as this machine can tell."""
-    return bool(writer.pid) and _may_live(writer)
+    return bool(writer.pid) and _may_be_alive(writer)
 
 
 def holder(writer: Writer) -> str:
     """The writer in words, for the error that another process gets."""
-    if not lives(writer):
+    if not is_alive(writer):
         return "another process"
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(writer.since))
     return f"process {writer.pid} on {writer.host}, since {when}"
@@ -163,7 +163,7 @@ def _head(line: bytes) -> tuple[tuple[int, str], int]:
     return (int(seq), "" if h == "-" else h), int(kept_bytes)
 
 
-def _may_live(writer: Writer) -> bool:
+def _may_be_alive(writer: Writer) -> bool:
     if writer.host != os.uname().nodename:
         return True
     try:

@@ -35,11 +35,11 @@ class WorkQueue:
         """Do the jobs and wake the waiter of each but the last."""
         for number, job in enumerate(jobs):
             if number and self._shared:
-                job.end_like(jobs[0])
+                job.copy_outcome(jobs[0])
             else:
                 job.do()
             if job is not jobs[-1]:
-                job.tell()
+                job.wake_waiter()
 
 
 class Writers:
@@ -80,16 +80,16 @@ class Writers:
             work()
         finally:
             with self._lock:
-                self._go_on(queue)
+                self._requeue(queue)
                 if queue.busy and not self._running:
                     self._start()
         return True
 
     def _start(self) -> None:
         self._running += 1
-        threading.Thread(target=self._serve, daemon=True).start()
+        threading.Thread(target=self._run_queues, daemon=True).start()
 
-    def _go_on(self, queue: WorkQueue) -> None:
+    def _requeue(self, queue: WorkQueue) -> None:
         """Put the queue back if it has new jobs; else it is idle."""
         if queue.jobs:
             self._queues.put(queue)
@@ -97,19 +97,19 @@ class Writers:
             queue.busy = False
             self._busy_queues -= 1
 
-    def _serve(self) -> None:
-        while (queue := self._next()) is not None:
+    def _run_queues(self) -> None:
+        while (queue := self._wait_for_queue()) is not None:
             with self._lock:
                 taken = list(queue.jobs)
                 queue.jobs.clear()
             queue.drain(taken)
             with self._lock:
-                self._go_on(queue)
+                self._requeue(queue)
             # Last, so that the waiter finds the queue idle and may append without a thread.
             for job in taken[-1:]:
-                job.tell()
+                job.wake_waiter()
 
-    def _next(self) -> WorkQueue | None:
+    def _wait_for_queue(self) -> WorkQueue | None:
         """Wait for a queue with work. None if there is none for long: this thread ends."""
         try:
             return self._queues.get(timeout=self._patience)
@@ -126,7 +126,7 @@ class Job(Generic[T]):
 
     def __init__(self, work: Callable[[], T]) -> None:
         self.ended = anyio.Event()
-        self._work, self._soon = work, _how_to_reach_this_loop()
+        self._work, self._soon = work, _this_loop_scheduler()
         self._result: T | None = None
         self._error: BaseException | None = None
 
@@ -136,7 +136,7 @@ class Job(Generic[T]):
         except BaseException as error:  # passed to the waiter
             self._error = error
 
-    def end_like(self, other: "Job[T]") -> None:
+    def copy_outcome(self, other: "Job[T]") -> None:
         self._result, self._error = other._result, other._error
 
     def outcome(self) -> T:
@@ -144,7 +144,7 @@ class Job(Generic[T]):
             raise self._error
         return cast(T, self._result)
 
-    def tell(self) -> None:
+    def wake_waiter(self) -> None:
         with suppress(RuntimeError):  # the loop is closed, so there is no waiter
             self._soon(self.ended.set)
 
@@ -157,7 +157,7 @@ class _Trio(Protocol):
     def run_sync_soon(self, call: Callable[[], object], /) -> object: ...
 
 
-def _how_to_reach_this_loop() -> Callable[[Callable[[], object]], object]:
+def _this_loop_scheduler() -> Callable[[Callable[[], object]], object]:
     loop = current_token().native_token
     if hasattr(loop, "call_soon_threadsafe"):
         return cast(_Asyncio, loop).call_soon_threadsafe

@@ -278,7 +278,7 @@ class CommandLine:
         try:
             return await anyio.to_thread.run_sync(starting)
         except FileNotFoundError as error:
-            raise Refused(errors.missing(self._spec, self._program)) from error
+            raise Refused(errors.missing_program_text(self._spec, self._program)) from error
         except OSError as error:
             raise Refused(
                 f"{self._program!r} cannot be started: {error.strerror or error}"
@@ -289,7 +289,7 @@ class CommandLine:
             return await program.read(self._timeouts.idle)
         except TimeoutError as error:
             idle, words = self._timeouts.idle, program.last_words
-            raise errors.silent(self._spec, idle, words) from error
+            raise errors.silence_error(self._spec, idle, words) from error
 
     def _failure(
         self, reader: ProgramOutputReader, program: Program, code: int, in_time: bool
@@ -302,11 +302,11 @@ class CommandLine:
             output = words if words.strip() else reader.strange
             return errors.failure(spec, self._model, output, ending)
         if not in_time and not reader.over:
-            return errors.cut_off(spec, words)
+            return errors.cut_off_error(spec, words)
         if spec.output.end and not reader.over and reader.has_text:
-            return errors.cut_off(spec, words)
+            return errors.cut_off_error(spec, words)
         if not reader.has_text:
-            return errors.empty(spec, reader.strange, words)
+            return errors.empty_output_error(spec, reader.strange, words)
         return None
 
 
@@ -344,7 +344,7 @@ def prepare_run(
             variables.pop(name, None)
         stdin = words.prompt.encode() if spec.stdin else None
         texts = [(f"file {name}", content) for name, content in files]
-        texts += _in_place(spec, arguments, slots)
+        texts += _inline_texts(spec, arguments, slots)
         line = _line(program, arguments, slots)
         return PreparedRun(directory, cwd, argv, variables, stdin, line, tuple(texts))
     except BaseException:
@@ -377,7 +377,7 @@ def _files(spec: CommandSpec, slots: Mapping[str, str]) -> list[tuple[str, bytes
     return [(name, content.encode()) for name, content in files]
 
 
-def _in_place(
+def _inline_texts(
     spec: CommandSpec, arguments: Iterable[str], slots: Mapping[str, str]
 ) -> list[tuple[str, bytes]]:
     """The text that an argument or a variable itself contains, by its placeholder."""

@@ -125,7 +125,7 @@ def connect(
     if not path:
         if known.passed_over(program):
             known.need(program)
-        raise BadInput(errors.missing(spec, spec.argv[0]))
+        raise BadInput(errors.missing_program_text(spec, spec.argv[0]))
     timeouts = timeouts or ProgramTimeouts()
     if spec.idle:
         timeouts = replace(timeouts, idle=spec.idle)

@@ -81,7 +81,7 @@ def failure(spec: CommandSpec, model: str, output: str, ending: str = "") -> Pro
     return Refused(f"{spec.label} failed{words}")
 
 
-def empty(spec: CommandSpec, strange: str, last_words: str) -> ProviderError:
+def empty_output_error(spec: CommandSpec, strange: str, last_words: str) -> ProviderError:
     """The error for a program that exited with 0 but printed no response."""
     if strange.strip():
         return Refused(
@@ -93,17 +93,17 @@ def empty(spec: CommandSpec, strange: str, last_words: str) -> ProviderError:
     return Unreachable(f"{spec.label} ended without an answer")
 
 
-def cut_off(spec: CommandSpec, last_words: str) -> ProviderError:
+def cut_off_error(spec: CommandSpec, last_words: str) -> ProviderError:
     words = f": {tail(last_words)}" if last_words.strip() else ""
     return Unreachable(f"the answer of {spec.label} broke off before its end{words}")
 
 
-def silent(spec: CommandSpec, idle: float, last_words: str) -> ProviderError:
+def silence_error(spec: CommandSpec, idle: float, last_words: str) -> ProviderError:
     words = f": {tail(last_words)}" if last_words.strip() else ""
     return Unreachable(f"{spec.label} printed nothing for {idle:g} seconds{words}")
 
 
-def missing(spec: CommandSpec, program: str) -> str:
+def missing_program_text(spec: CommandSpec, program: str) -> str:
     advice = f": {spec.install}" if spec.install else ""
     return f"{program!r}, which {spec.label} needs, is not installed here{advice}"
 

@@ -173,7 +173,7 @@ def transcript(
 ) -> tuple[TranscriptLine, ...]:
     """The messages in their order. They begin with the guide, and `system` if any."""
     conversation = [spoken.message for spoken in messages]
-    whole = whole_places(conversation, context, max(window, 1))
+    whole = whole_positions(conversation, context, max(window, 1))
     lines = [guide(system)]
     gap: list[Message] = []
     for place, message in enumerate(conversation):
@@ -204,7 +204,7 @@ def message_lines(message: Message) -> list[TranscriptLine]:
     return [TranscriptLine(message.role, words)]
 
 
-def whole_places(
+def whole_positions(
     conversation: Sequence[Message], context: Context, window: int
 ) -> set[int]:
     """The places of the messages that are passed whole."""
@@ -309,7 +309,7 @@ def in_context(
     """The messages that are sent. A single message is sent as it is, in every format."""
     context, window = wanted.context or "continue", wanted.window or _DEFAULT_WINDOW
     messages = [spoken.message for spoken in conversation]
-    places = whole_places(messages, context, window)
+    places = whole_positions(messages, context, window)
     chosen, gap = list[StoredMessage](), list[StoredMessage]()
     for place, spoken in enumerate(conversation):
         if place not in places:

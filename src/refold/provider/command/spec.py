@@ -1,6 +1,6 @@
 """A command line as data: how to start it, what to send, and how to parse its output.
 
-`json_path` reads the paths that find a value in a JSON line, `own` the command lines of
+`json_path` reads the paths that find a value in a JSON line, `parse_own_commands` those of
 the user's settings. `builtin` has those that refold knows.
 """
 
@@ -60,8 +60,10 @@ class JsonPath(Struct, frozen=True):
 
     def find(self, line: Any) -> Any:
         """The value there; None if there is none, or if a condition is not met."""
-        if all(_word(_at(line, steps)) == wanted for steps, wanted in self.conditions):
-            return _at(line, self.steps)
+        if all(
+            _word(_follow_steps(line, steps)) == wanted for steps, wanted in self.conditions
+        ):
+            return _follow_steps(line, self.steps)
         return None
 
 
@@ -170,7 +172,7 @@ def _steps(path: str, text: str) -> Steps:
     return steps
 
 
-def _at(value: Any, steps: Steps) -> Any:
+def _follow_steps(value: Any, steps: Steps) -> Any:
     for step in steps:
         match value:
             case {}:
@@ -195,7 +197,7 @@ def _word(value: Any) -> str:
             return ""
 
 
-def own(commands: Mapping[str, ProgramSettings]) -> tuple[CommandSpec, ...]:
+def parse_own_commands(commands: Mapping[str, ProgramSettings]) -> tuple[CommandSpec, ...]:
     """All programs in the settings. Raises `BadInput` for an invalid one."""
     return tuple(from_settings(name, settings) for name, settings in commands.items())
 

@@ -76,7 +76,7 @@ def fetch(
             "set REFOLD_HOME to a directory that can be written"
         ) from error
     failures: list[str] = []
-    with _alone(shelf.partial(model), model) as partial:
+    with _open_locked(shelf.partial(model), model) as partial:
         for source in sources:
             _check_room(model, source, shelf, free)
             try:
@@ -95,7 +95,7 @@ def fetch(
                     DownloadProgress(source.name, size, model.size, failed=_reason(error))
                 )
                 continue
-            return _settle(partial, source, replace(model, sha256=sha256), shelf)
+            return _install_file(partial, source, replace(model, sha256=sha256), shelf)
     if size := shelf.partial_size(model):
         todo = f"{size:,} bytes are saved: run the same command again to resume"
     elif model.repository:
@@ -112,7 +112,7 @@ class _DiskFull(Exception):
 
 
 @contextmanager
-def _alone(path: Path, model: LocalModel) -> Generator[int]:
+def _open_locked(path: Path, model: LocalModel) -> Generator[int]:
     """The partial file, opened and locked."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
@@ -188,7 +188,7 @@ def _check_hash(partial: int, model: LocalModel) -> str:
     return sha256
 
 
-def _settle(
+def _install_file(
     partial: int, source: Source, model: LocalModel, shelf: ModelDirectory
 ) -> ModelSource:
     os.fsync(partial)

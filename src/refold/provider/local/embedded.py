@@ -34,7 +34,7 @@ from refold.provider.local.server import Address, Server
 from refold.provider.port import CallDelta, Delta, Done, Request, Retrying, TextDelta
 from refold.provider.spec import Quirks
 from refold.provider.sse import Events
-from refold.provider.text_protocol.render import readable
+from refold.provider.text_protocol.render import with_spaced_numbers
 from refold.provider.wire_stream import Reader, deltas
 from refold.values.growing import Log
 from refold.values.messages import Message, StoredMessage, Text, ToolCall, ToolResult
@@ -416,7 +416,7 @@ def _call(call: ToolCall) -> str:
 
 
 def _result(result: ToolResult, name: str) -> str:
-    text = readable(result.text, name)
+    text = with_spaced_numbers(result.text, name)
     left = len(text) - _MAX_RESULT_CHARS
     if left > 0:
         half = _MAX_RESULT_CHARS // 2

@@ -200,7 +200,7 @@ def _watch(order: ServeRequest) -> NoReturn:
 
 def _observe(order: ServeRequest, use: int, alone: bool) -> ServerFacts:
     return ServerFacts(
-        recorded=_names_us(order.record),
+        recorded=_is_our_record(order.record),
         logged_in=not order.login or os.path.isdir(order.login),
         in_use=not alone,
         idle=time.time() - os.fstat(use).st_mtime,
@@ -209,7 +209,7 @@ def _observe(order: ServeRequest, use: int, alone: bool) -> ServerFacts:
 
 
 def _end(order: ServeRequest) -> NoReturn:
-    if _names_us(order.record):
+    if _is_our_record(order.record):
         Path(order.record).unlink(missing_ok=True)
     os._exit(0)
 
@@ -222,7 +222,7 @@ def _try_lock(file: int) -> bool:
     return True
 
 
-def _names_us(record: str) -> bool:
+def _is_our_record(record: str) -> bool:
     try:
         return (
             msgspec.json.decode(Path(record).read_bytes(), type=ServerRecord).pid

@@ -102,7 +102,7 @@ class SharedServer:
 
     @property
     def running(self) -> bool:
-        return _running(self._record) is not None
+        return _running_record(self._record) is not None
 
     @asynccontextmanager
     async def lease(self, prefix: str = "") -> AsyncGenerator[Address, None]:
@@ -118,7 +118,7 @@ class SharedServer:
             raise Refused(f"the embedded model cannot be started: {error}") from error
         try:
             await _lock(use, fcntl.LOCK_SH)  # exclusive: a server that is about to end
-            record = _running(self._record) or await self._start_or_find(prefix)
+            record = _running_record(self._record) or await self._start_or_find(prefix)
             yield Address(record.url, record.key)
         finally:
             os.utime(use)
@@ -128,7 +128,7 @@ class SharedServer:
         starting = open_checked(self._record.with_suffix(".lock"), os.O_RDWR | os.O_CREAT)
         try:
             await _lock(starting, fcntl.LOCK_EX)
-            if record := _running(self._record):  # another session was faster
+            if record := _running_record(self._record):  # another session was faster
                 return record
             self._record.unlink(missing_ok=True)
             await self._start(prefix, starting)
@@ -136,7 +136,7 @@ class SharedServer:
             raise Refused(f"the embedded model cannot be started: {error}") from error
         finally:
             os.close(starting)
-        record = _running(self._record)
+        record = _running_record(self._record)
         if record is None:
             raise Refused(
                 f"the embedded model's server exited at once: {self._last_words()} (log: {self.log})"
@@ -257,10 +257,10 @@ class ServerStatus(Struct, frozen=True):
 def running_servers(directory: Path, now: float) -> Iterator[ServerStatus]:
     """The user's servers, whatever models they serve."""
     for path in sorted(directory.glob("*.json")):
-        if record := _running(path):
+        if record := _running_record(path):
             use = path.with_suffix(".use")
             idle = max(0.0, now - use.stat().st_mtime) if use.exists() else 0.0
-            yield ServerStatus(record, path, _in_use(use), idle, _memory(record.pid))
+            yield ServerStatus(record, path, _is_in_use(use), idle, _memory(record.pid))
 
 
 def stop(server: ServerStatus) -> None:
@@ -333,7 +333,7 @@ def _login(environ: Mapping[str, str]) -> str:
     )
 
 
-def _running(record: Path) -> ServerRecord | None:
+def _running_record(record: Path) -> ServerRecord | None:
     try:
         running = msgspec.json.decode(record.read_bytes(), type=ServerRecord)
     except (OSError, msgspec.MsgspecError):
@@ -350,7 +350,7 @@ async def _lock(file: int, operation: int) -> None:
         await anyio.sleep(_POLL_SECONDS)
 
 
-def _in_use(use: Path) -> bool:
+def _is_in_use(use: Path) -> bool:
     try:
         file = open_checked(use, os.O_RDWR)
     except OSError:

@@ -86,7 +86,7 @@ def broken_call(text: str) -> ParsedCall | None:
     return ParsedCall(name_match[1], _never_valid(raw.strip()))
 
 
-def unmade(call: ParsedCall, why: str) -> ParsedCall:
+def to_unmade_call(call: ParsedCall, why: str) -> ParsedCall:
     return ParsedCall(call.name, _never_valid(call.arguments), why=why)
 
 
@@ -102,7 +102,9 @@ def call_with(name: str, values: Mapping[str, str], tools: Tools) -> ParsedCall:
     tool = tools.get(name)
     schema: Any = msgspec.json.decode(tool.parameters) if tool else {}
     wanted: Object = schema.get("properties", {})
-    read = {k: v if _is_text(wanted.get(k)) else _read(v) for k, v in values.items()}
+    read = {
+        k: v if _is_text(wanted.get(k)) else _json_or_text(v) for k, v in values.items()
+    }
     return ParsedCall(name, _to_json(read))
 
 
@@ -114,7 +116,7 @@ def fits(call: ParsedCall, tools: Tools) -> bool:
         schema: Any = msgspec.json.decode(tool.parameters) if tool else None
     except ValueError:
         return False
-    return _holds(arguments, schema)
+    return _fits_schema(arguments, schema)
 
 
 def may_be_call(head: str, tools: Tools, *, unknown_tools: bool) -> bool:
@@ -132,27 +134,27 @@ def may_be_call(head: str, tools: Tools, *, unknown_tools: bool) -> bool:
         if name_match and "\\" not in name_match[1]:
             may = unknown_tools and offset == begin and key[1] == "name"
             may = may and bool(_PLAIN_NAME_PATTERN.fullmatch(name_match[1].strip()))
-            return may and _agree(head[name_match.end() :], ',"arguments"')
+            return may and _may_become(head[name_match.end() :], ',"arguments"')
         if key[1] not in CALL_KEYS:
             return False
         value = _SCALAR_PATTERN.match(head, key.end())
         if value is None:
-            return _agree(head[key.end() :], ":")
+            return _may_become(head[key.end() :], ":")
         offset = value.end()
-    return any(_agree(head[offset:], f'"{key}"') for key in CALL_KEYS)
+    return any(_may_become(head[offset:], f'"{key}"') for key in CALL_KEYS)
 
 
 def is_example(call: ParsedCall) -> bool:
     return (call.name, call.arguments) == (EXAMPLE_CALL.name, EXAMPLE_CALL.arguments)
 
 
-def _agree(text: str, wanted: str) -> bool:
+def _may_become(text: str, wanted: str) -> bool:
     """Return True if one begins with the other, apart from white space."""
     written = "".join(text.split())
     return written.startswith(wanted) or wanted.startswith(written)
 
 
-def _holds(arguments: Any, schema: Any) -> bool:
+def _fits_schema(arguments: Any, schema: Any) -> bool:
     """Return True for an object with all required properties and no unknown ones."""
     match arguments, schema:
         case {}, {}:
@@ -170,7 +172,9 @@ def _calls(value: Any, tools: Tools, tagged: bool) -> tuple[ParsedCall, ...]:
         case {**fields}:
             for name in _WRAPPER_KEYS:
                 inner = fields.get(name)
-                if isinstance(inner, dict | list) and not _foreign(fields, {name}, tagged):
+                if isinstance(inner, dict | list) and not _has_unknown_fields(
+                    fields, {name}, tagged
+                ):
                     return _calls(inner, tools, tagged)
             call = _call(cast("Object", fields), tools, tagged)
             return (call,) if call else ()
@@ -186,12 +190,14 @@ def _call(fields: Object, tools: Tools, tagged: bool) -> ParsedCall | None:
         return None
     arguments = fields.get(arguments_key)
     if not arguments_key and name in tools:
-        arguments = _beside(fields, name_key, tools[name])
+        arguments = _sibling_arguments(fields, name_key, tools[name])
     if isinstance(arguments, str):
         arguments = _unpack(arguments)
     unknown_tool = not tagged and name not in tools
     if not tagged:
-        foreign = arguments_key and _foreign(fields, {name_key, arguments_key}, tagged)
+        foreign = arguments_key and _has_unknown_fields(
+            fields, {name_key, arguments_key}, tagged
+        )
         if foreign or not isinstance(arguments, dict):
             return None
     if unknown_tool and not (
@@ -203,7 +209,7 @@ def _call(fields: Object, tools: Tools, tagged: bool) -> ParsedCall | None:
     )
 
 
-def _beside(fields: Object, name_key: str, tool: ToolSpec) -> Object | None:
+def _sibling_arguments(fields: Object, name_key: str, tool: ToolSpec) -> Object | None:
     """Arguments next to the name instead of in their own object."""
     arguments = {k: v for k, v in fields.items() if k != name_key}
     schema: Any = msgspec.json.decode(tool.parameters)
@@ -215,7 +221,7 @@ def _beside(fields: Object, name_key: str, tool: ToolSpec) -> Object | None:
     return arguments if fit and arguments else None
 
 
-def _foreign(fields: Mapping[str, Any], known: set[str], tagged: bool) -> bool:
+def _has_unknown_fields(fields: Mapping[str, Any], known: set[str], tagged: bool) -> bool:
     return not tagged and not fields.keys() <= known | _EXTRA_KEYS
 
 
@@ -227,7 +233,7 @@ def _is_text(schema: Any) -> bool:
             return True
 
 
-def _read(text: str) -> Any:
+def _json_or_text(text: str) -> Any:
     try:
         return parse_json(text.strip())
     except (ValueError, RecursionError):

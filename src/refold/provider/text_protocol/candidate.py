@@ -86,7 +86,7 @@ class Candidate:
     def end(self) -> None:
         """End the candidate with the response, which was not cut off."""
         if self._step == self._json and self.sure:
-            self._wrong()
+            self._fail()
         broken_off = "half" if self.sure else "text"
         self.state = "call" if self.whole else broken_off
 
@@ -152,10 +152,10 @@ class Candidate:
             name, body = _tool_name(self._open), "".join(self._body)
             self._finish(*_calls(body, name, self._tools, self.sure))
         elif self.scan.state == "wrong":
-            self._wrong()
+            self._fail()
         return end, self.state == self.scan.state == "open"
 
-    def _wrong(self) -> None:
+    def _fail(self) -> None:
         body, closer = "".join(self._body), _closer(self._open) if self.sure else ""
         inner, closed, rest = body.partition(closer or "\0")
         if not (closer and closed):  # its end may still come

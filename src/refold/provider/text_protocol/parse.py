@@ -21,7 +21,7 @@ from refold.provider.text_protocol.call_formats import (
     ParsedCall,
     Scan,
     is_example,
-    unmade,
+    to_unmade_call,
 )
 from refold.provider.text_protocol.candidate import Candidate, Step
 from refold.provider.text_protocol.delimiters import Opening
@@ -316,7 +316,7 @@ class CallClassifier:
             return
         self.add_text(candidate.text)
         if candidate.state == "half" and in_place:
-            self._unmade.append(unmade(candidate.half(), BROKEN_OFF_REASON))
+            self._unmade.append(to_unmade_call(candidate.half(), BROKEN_OFF_REASON))
 
     def close(self) -> None:
         """The response is complete: all its calls are made, or none."""
@@ -346,7 +346,9 @@ class CallClassifier:
         """Pass on as text what is held back; the calls to `report` are reported to the
         model."""
         self._unmade += [
-            unmade(call, QUOTED_REASON) for held_call in report for call in held_call.calls
+            to_unmade_call(call, QUOTED_REASON)
+            for held_call in report
+            for call in held_call.calls
         ]
         for held_call in self._held:
             self._out += held_call.text

@@ -128,10 +128,10 @@ class RequestRenderer:
             groups.clear()
         upto = groups[-1].upto if groups else 0
         new = conversation[upto:]
-        if groups and new and _side(new[0].message) in ("", groups[-1].side):
+        if groups and new and _speaker_role(new[0].message) in ("", groups[-1].side):
             new = (*groups.pop().spoken, *new)
             upto = groups[-1].upto if groups else 0
-        for side, spoken in _by_side(new):
+        for side, spoken in _group_by_speaker(new):
             rendered = groups[-1].rendered if groups else Log[StoredMessage]()
             upto += len(spoken)
             # Results come directly after the answer that called. Ids are not kept for
@@ -219,7 +219,9 @@ def call_text(call: ToolCall) -> str:
 
 def result_text(result: ToolResult, name: str) -> str:
     # The content of a file must not end the result and then pose as the user.
-    text = readable(result.text, name).replace("</tool_result", "<\\/tool_result")
+    text = with_spaced_numbers(result.text, name).replace(
+        "</tool_result", "<\\/tool_result"
+    )
     text = text.strip("\n")
     of = f' name="{sanitize.name(name)}"' if name else ""
     return (
@@ -227,24 +229,24 @@ def result_text(result: ToolResult, name: str) -> str:
     )
 
 
-def readable(text: str, tool: str) -> str:
+def with_spaced_numbers(text: str, tool: str) -> str:
     """A result for small models, which read "1<tab>4217" as 14217."""
     return _LINE_NUMBER_PATTERN.sub(r"\1: ", text) if tool == "read_file" else text
 
 
-def _side(message: Message) -> str:
+def _speaker_role(message: Message) -> str:
     """The role of the speaker; "" for an empty message."""
     if message.role != "assistant":
         return "user"
     return "assistant" if message.calls or message.text.strip() else ""
 
 
-def _by_side(
+def _group_by_speaker(
     conversation: Iterable[StoredMessage],
 ) -> Iterator[tuple[str, tuple[StoredMessage, ...]]]:
     side, group = "", list[StoredMessage]()
     for spoken in conversation:
-        next_side = _side(spoken.message)
+        next_side = _speaker_role(spoken.message)
         if next_side and side and next_side != side:
             yield side, tuple(group)
             group.clear()

@@ -63,7 +63,7 @@ class Cells:
         sys.stdin = open("/dev/null", encoding="utf-8")  # noqa: SIM115 - for code to read
         sys.stdout, sys.stderr = self._streams
         try:
-            self._interrupter.run(lambda: self._do(source, name))
+            self._interrupter.run(lambda: self._execute(source, name))
         except Stopped as stopped:
             error = self._stop_text(stopped)
         except BaseException as raised:  # errors of the code are reported to its author
@@ -74,7 +74,7 @@ class Cells:
         self._value = ""
         return text, bool(error)
 
-    def so_far(self) -> str:
+    def output_so_far(self) -> str:
         return without_surrogates(self._kept.text(self._most))
 
     def forget_printed(self) -> None:
@@ -86,7 +86,7 @@ class Cells:
         for stream in self._streams:
             stream.pass_on()
 
-    def _do(self, source: str, name: str) -> None:
+    def _execute(self, source: str, name: str) -> None:
         body, last = _compile(source, name)
         exec(body, self._namespace.names)
         if last and (value := eval(last, self._namespace.names)) is not None:
@@ -113,7 +113,7 @@ class Cells:
         try:
             if isinstance(error, SyntaxError) and not _depth(error.__traceback__):
                 return _syntax(error)
-            lines = [*self._before(error), *self._where(error.__traceback__)]
+            lines = [*self._cause_lines(error), *self._where(error.__traceback__)]
             if len(lines) > _MAX_TRACEBACK_LINES:
                 lines = [
                     *lines[: _MAX_TRACEBACK_LINES // 2],
@@ -126,7 +126,7 @@ class Cells:
                 f"{type(error).__name__}, which raises {type(another).__name__} when shown."
             )
 
-    def _before(self, error: BaseException) -> list[str]:
+    def _cause_lines(self, error: BaseException) -> list[str]:
         first = error.__cause__ or (
             None if error.__suppress_context__ else error.__context__
         )

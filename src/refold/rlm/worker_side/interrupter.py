@@ -84,7 +84,7 @@ class Interrupter:
         raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
         turn = 0
         while True:
-            self._let_leave()
+            self._wait_for_leaver()
             with self._lock:
                 if not self._running or cell != self._cell:
                     return
@@ -97,7 +97,7 @@ class Interrupter:
             turn += 1
             time.sleep(interval)
 
-    def _let_leave(self) -> None:
+    def _wait_for_leaver(self) -> None:
         """Wait a moment for a thread that is about to stop by itself."""
         if not self._leaving:
             return

@@ -62,14 +62,16 @@ class Worker:
         self._cells = Cells(
             self._namespace, self._interrupter, begin["output"], self._send_printed
         )
-        self._final = Final(link, self._values, self._interrupter, self._cells.so_far)
+        self._final = Final(
+            link, self._values, self._interrupter, self._cells.output_so_far
+        )
         self._namespace.reserved = make_reserved_names(
             self._namespace.names, begin["functions"], self._call, self._final
         )
         sys.path[:] = list(dict.fromkeys([*sys.path[1:], *begin["paths"], os.getcwd()]))
         for name in [name for name in sys.modules if name.partition(".")[0] == "refold"]:
             del sys.modules[name]  # so that code can import a `refold` in the workspace
-        os.register_at_fork(after_in_child=self._split_off)
+        os.register_at_fork(after_in_child=self._detach_fork)
 
     def serve(self) -> None:
         self._link.send({"t": "ready"})
@@ -101,24 +103,24 @@ class Worker:
                 self._parts.given[message["name"]] = blob
                 return {}, b""
             case "persist":
-                return self._keep(frozenset(message["known"]))
+                return self._persist(frozenset(message["known"]))
             case "restore":
                 return self._restore(blob)
             case _:
                 return {"kept": self._namespace.names_and_types()}, b""
 
-    def _keep(self, known: frozenset[str]) -> tuple[Message, bytes]:
+    def _persist(self, known: frozenset[str]) -> tuple[Message, bytes]:
         snapshot = Snapshot(b"", [], [], [])
 
         def work() -> None:
             nonlocal snapshot
             snapshot = persist(
-                self._namespace, self._interrupter, self._parts, known, self._give
+                self._namespace, self._interrupter, self._parts, known, self._send_part
             )
 
         return self._run_work(work) or _report(snapshot), snapshot.blob
 
-    def _give(self, name: str, part: bytes) -> None:
+    def _send_part(self, name: str, part: bytes) -> None:
         self._link.send({"t": "part", "name": name}, part)
 
     def _restore(self, index: bytearray) -> tuple[Message, bytes]:
@@ -164,7 +166,7 @@ class Worker:
         if not self._forked:
             self._link.send({"t": "printed", "text": text})
 
-    def _split_off(self) -> None:
+    def _detach_fork(self) -> None:
         self._forked = True
         # Many forked processes would leave no CPU time for ending them.
         os.nice(_NICE_LEVEL)

@@ -121,7 +121,9 @@ def make_reserved_names(
 
     def SHOW_VARS() -> Listing:
         """The variables there are, with type and size."""
-        return Listing("\n".join(_lines(namespace, names)) or "There are no variables.")
+        return Listing(
+            "\n".join(_variable_lines(namespace, names)) or "There are no variables."
+        )
 
     names: dict[str, object] = {"FINAL": FINAL, "SHOW_VARS": SHOW_VARS}
     names |= {"Failed": Failed, "HostError": HostError}
@@ -132,12 +134,12 @@ def make_reserved_names(
         names[name] = _function(name, needed, parameters, call)
     module = types.ModuleType(MODULE_NAME)
     for name, entry in names.items():
-        setattr(module, name, _at_home(entry, name))
+        setattr(module, name, _with_module(entry, name))
     sys.modules[MODULE_NAME] = module
     return names
 
 
-def _at_home(value: Any, name: str) -> object:
+def _with_module(value: Any, name: str) -> object:
     value.__module__, value.__qualname__ = MODULE_NAME, name
     return value
 
@@ -174,7 +176,9 @@ def _function(
     return function
 
 
-def _lines(namespace: Mapping[str, object], reserved: Mapping[str, object]) -> list[str]:
+def _variable_lines(
+    namespace: Mapping[str, object], reserved: Mapping[str, object]
+) -> list[str]:
     return [
         f"{name}: {type(value).__name__}"
         + (f", {size}" if (size := size_of(value)) else "")

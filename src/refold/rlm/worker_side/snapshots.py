@@ -53,7 +53,7 @@ class Parts:
         fingerprint = _fingerprint(value)
         return self._by_fingerprint.get(fingerprint) if fingerprint else None
 
-    def forget_but(self, names: frozenset[str]) -> None:
+    def forget_except(self, names: frozenset[str]) -> None:
         known = {
             fingerprint: part
             for fingerprint, part in self._by_fingerprint.items()
@@ -118,7 +118,7 @@ def persist(
     persisting = _Persisting(namespace, parts, known, give)
     lost = Pairs()
     for name, value in namespace.variables():
-        if why := interrupter.why or _hopeless(value):
+        if why := interrupter.why or _live_type_reason(value):
             lost.append((without_surrogates(name), why))
             continue
         try:
@@ -135,7 +135,7 @@ def persist(
         except BaseException as error:  # objects of the code may raise anything
             lost.append((without_surrogates(name), _why(error, value)))
     named = list(persisting.named)
-    parts.forget_but(known.union(named))
+    parts.forget_except(known.union(named))
     return Snapshot(persisting.index, persisting.kept, lost, named)
 
 
@@ -148,7 +148,7 @@ def restore(namespace: Namespace, index: Bytes, parts: Parts) -> Snapshot:
     for name, kind, piece in rows:
         try:
             apart = isinstance(piece, Part)
-            namespace.names[name] = _of_part(piece, parts) if apart else _unpickle(piece)
+            namespace.names[name] = _load_part(piece, parts) if apart else _unpickle(piece)
             restored.append((without_surrogates(name), without_surrogates(kind)))
         except BaseException as error:  # unpickling runs code
             lost.append((without_surrogates(name), _error_text(error)))
@@ -160,7 +160,7 @@ def put(namespace: Namespace, name: str, part: str, value: Bytes, parts: Parts) 
     """Set a variable to a JSON value that the host has stored as a part already."""
     parts.given[part] = value
     try:
-        namespace.names[name] = _of_part(Part(part, "json", 0), parts)
+        namespace.names[name] = _load_part(Part(part, "json", 0), parts)
     finally:
         parts.given.clear()
 
@@ -187,10 +187,10 @@ class _Persisting:
         return b"".join([_LENGTH_HEADER.pack(len(head)), head, *self._pieces])
 
     def take(self, name: str, value: object) -> None:
-        self.table.append([name, type_of(value), *self._where(value)])
+        self.table.append([name, type_of(value), *self._store_value(value)])
         self.kept.append((without_surrogates(name), type_of(value)))
 
-    def _where(self, value: object) -> tuple[object, ...]:
+    def _store_value(self, value: object) -> tuple[object, ...]:
         """The size in the index, or the name and the format of a part."""
         part = self._parts.of(value)
         if part is None or part.name not in self._there or part.size > self.left:
@@ -199,13 +199,13 @@ class _Persisting:
                 self._pieces.append(piece)
                 self.left -= len(piece)
                 return (len(piece),)
-            part = self._apart(piece)
+            part = self._store_part(piece)
             self._parts.remember(value, part)
         self.named[part.name] = None
         self.left -= part.size
         return part.name, part.form
 
-    def _apart(self, piece: bytes) -> Part:
+    def _store_part(self, piece: bytes) -> Part:
         from hashlib import sha256
 
         name = sha256(piece).hexdigest()
@@ -239,7 +239,7 @@ def _read(index: Bytes) -> list[_Row]:
         ) from error
 
 
-def _of_part(part: Part, parts: Parts) -> object:
+def _load_part(part: Part, parts: Parts) -> object:
     """Load a part. Two variables with the same part become two objects."""
     piece = parts.given.get(part.name)
     if piece is None:
@@ -334,7 +334,7 @@ _LIVE_TYPES = {
 }
 
 
-def _hopeless(value: object) -> str:
+def _live_type_reason(value: object) -> str:
     for kind in type(value).__mro__:
         if why := _LIVE_TYPES.get(f"{kind.__module__}.{kind.__qualname__}"):
             return why

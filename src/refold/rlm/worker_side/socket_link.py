@@ -90,7 +90,7 @@ class Link:
     def _receive_all(self, on_message: Callable[[Message, bytearray], None]) -> None:
         try:
             while True:
-                body, blob = (self._exactly(n) for n in self._lengths())
+                body, blob = (self._read_exactly(n) for n in self._lengths())
                 message = cast("Message", self._decode(body.decode()))
                 if message["t"] == "reply":
                     if box := self._waiting.get(message["call"]):
@@ -102,9 +102,9 @@ class Link:
             self._exit(_BROKEN_CODE)
 
     def _lengths(self) -> tuple[int, ...]:
-        return FRAME_HEADER.unpack(self._exactly(FRAME_HEADER.size))
+        return FRAME_HEADER.unpack(self._read_exactly(FRAME_HEADER.size))
 
-    def _exactly(self, many: int) -> bytearray:
+    def _read_exactly(self, many: int) -> bytearray:
         data = bytearray()
         while len(data) < many:
             ready = select.poll()

@@ -64,10 +64,10 @@ def to_plain(value: Any, place: str = "value", depth: int = 0) -> object:
                 f"{place} is nested deeper than {_MAX_DEPTH}, or within itself."
             )
         case _:
-            return _many(value, place, depth + 1)
+            return _collection_to_plain(value, place, depth + 1)
 
 
-def _many(value: Any, place: str, depth: int) -> object:
+def _collection_to_plain(value: Any, place: str, depth: int) -> object:
     match value:
         case dict():
             fields = cast("dict[object, object]", value)
@@ -83,7 +83,7 @@ def _many(value: Any, place: str, depth: int) -> object:
         case Failed():
             return {"__failed__": without_surrogates(str(value.reason))}
         case _:
-            return to_plain(_other(value, place), place, depth)
+            return to_plain(_known_type_to_plain(value, place), place, depth)
 
 
 def without_surrogates(text: str) -> str:
@@ -95,7 +95,7 @@ def without_surrogates(text: str) -> str:
     return str(text)
 
 
-def _other(value: Any, place: str) -> object:
+def _known_type_to_plain(value: Any, place: str) -> object:
     """Convert well-known types of the standard library and of packages to JSON types."""
     kind = cast("Any", type(value))
     home = str(kind.__module__).partition(".")[0]

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from refold.values.control import Progress
 from refold.values.display import Checklist, Diff, Note, Output, Shown
-from refold.values.path_names import near
+from refold.values.path_names import relative_name
 from refold.views.escape import on_one_line, visible
 from refold.views.export.content import argument_items, call_outcome, duration_text
 from refold.views.screen.blocks import CallBlock
@@ -213,7 +213,7 @@ def _argument(name: str, value: str, shown: Markup) -> Iterator[Markup]:
 def _result_part(part: Shown, directory: str) -> Iterator[Markup]:
     match part:
         case Diff(path, kind, text):
-            yield element("p", f"{kind} ", element("code", near(path, directory)))
+            yield element("p", f"{kind} ", element("code", relative_name(path, directory)))
             yield diff(text)
         case Output(_, text, code_, ended):
             if text.strip():

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from refold.journal.state.session_tree import Node
 from refold.values.display import Checklist, Diff, Note, Output
-from refold.values.path_names import near
+from refold.values.path_names import relative_name
 from refold.views.escape import on_one_line, visible
 from refold.views.export.content import (
     ExportedSession,
@@ -210,7 +210,7 @@ def _call(block: CallBlock, directory: str) -> Iterator[str]:
     for part in block.shown:
         match part:
             case Diff(path, kind, text):
-                yield f"{kind}: {_words(near(path, directory))}\n\n{_fence(text, 'diff')}\n"
+                yield f"{kind}: {_words(relative_name(path, directory))}\n\n{_fence(text, 'diff')}\n"
             case Output(_, text, code, ended):
                 reason = ended or ("ended before it was done" if code is None else "")
                 yield _fence(text, "text")

@@ -12,7 +12,7 @@ from refold.journal.state.changed_files import merge_changes
 from refold.journal.state.fold import View
 from refold.values.json_check import value_in
 from refold.values.modes import Outcome
-from refold.values.path_names import near
+from refold.values.path_names import relative_name
 from refold.views.notices import hook_failures, warnings
 from refold.views.stream_json.documents import Change, Denial, Kind, Result, WaitingPlan
 
@@ -65,7 +65,7 @@ def result(view: View, session_id: str, seconds: float) -> Result:
             for d in turn.denials
         ],
         files=[
-            Change(near(path, view.session.directory), cast("Kind", kind))
+            Change(relative_name(path, view.session.directory), cast("Kind", kind))
             for path, kind in turn.changed.items()
         ],
         warnings=[*hook_failures(view), *warnings(view)],
