@@ -171,8 +171,7 @@ class Draft:
         )
 
     def to_failure(self, reason: str, kind: str, *, dropped: bool = False) -> ModelFailed:
-        """The event for a failed response; the part that came had to be paid for,
-        though."""
+        """The event for a failed response, with the charge for the part that was received."""
         shown = _start_of(self.text) if self.text.strip() else ""
         if self._done is None and not self._pieces:
             return ModelFailed(reason, kind, shown, dropped=dropped)

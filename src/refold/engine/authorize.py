@@ -241,10 +241,10 @@ class ResolvedCall(Struct, frozen=True):
 
 
 def check_masks(tool: Tool, arguments: Mapping[str, object]) -> None:
-    """Raise for a mask where it would be taken for the value. File tools put values back.
+    """Raise `ToolFailed` if a tool would use the mask of a secret instead of its value.
 
-    A pattern or a path may have a "[secret]" of its own, so without a tag only a command that
-    writes is refused.
+    File tools put the value back, so they are not checked. A path or a pattern may contain
+    "[secret]" itself, so a mask without a tag counts only in a command that writes.
     """
     text = str(arguments.get("command", "")) if tool.name in COMMAND_TOOLS else ""
     writes = ">" in text or "<<" in text

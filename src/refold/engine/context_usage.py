@@ -18,7 +18,7 @@ def tokens(view: View) -> int:
 
 
 def ratio(view: View) -> float:
-    """Characters per token. Rather too few, because a request that is too long is refused."""
+    """Characters per token, estimated low because a request that is too long is refused."""
     return min(view.conversation.chars_per_token, _MAX_CHARS_PER_TOKEN)
 
 

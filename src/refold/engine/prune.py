@@ -33,7 +33,7 @@ class CompactionShares(Struct, frozen=True):
 
 
 class CutPoint(Struct, frozen=True):
-    """The messages before `index` are removed. `results` are too long to stay as they are."""
+    """The messages before `index` are removed; `results` replaces long results, by call id."""
 
     index: int
     results: tuple[tuple[str, str], ...] = ()

@@ -153,11 +153,11 @@ class Hooks(Protocol):
     """The user's hooks, as they are configured for a session. `engine.run_hooks` runs them."""
 
     def matching(self, on: HookEvent, *names: str) -> "Sequence[Hook]":
-        """Those of this event whose matcher fits one of these names. Pure."""
+        """The hooks of this event whose matcher fits one of these names. Pure."""
         ...
 
     async def run(self, hook: "Hook", about: Mapping[str, object]) -> "HookAnswer":
-        """Run it to its end, within its time. Raises nothing of its own."""
+        """Run a hook to its end, within its time limit. Raises nothing of its own."""
         ...
 
 
@@ -298,11 +298,11 @@ class Record(Protocol):
         ...
 
     async def put(self, blob: bytes) -> str:
-        """Keep a blob of words, secrets masked, and give its name."""
+        """Keep a text as a blob, with secrets masked, and return its name."""
         ...
 
     async def put_bytes(self, blob: bytes) -> str:
-        """Keep a blob exactly as it is, and give its name."""
+        """Keep a blob exactly as it is, and return its name."""
         ...
 
     async def put_image(self, image: ImageData) -> tuple[Image, str]:

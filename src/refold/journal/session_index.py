@@ -137,7 +137,7 @@ class SessionIndex(Protocol):
     def entries(
         self, session: str, known: tuple[int, str] = (0, ""), *, begins: bool = False
     ) -> tuple[list[Entry], str]:
-        """The valid entries of a session from the start, and what is wrong with the next.
+        """The valid entries from the start of a session, and the damage after them, or "".
 
         `known` is an event that the parent recorded, as (seq, hash). With `begins` there
         may be no journal yet.

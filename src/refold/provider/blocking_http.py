@@ -50,7 +50,7 @@ class Download:
         self.status, self.headers = answer.reply.status, answer.reply.headers
 
     def read(self) -> bytes:
-        """The next piece; empty at the end or if it broke off: callers know the length."""
+        """The next piece; empty at the end, and if it broke off: callers check the length."""
         return self._portal.call(_read_piece, self._answer)
 
     def read_all(self, limit: int) -> bytes:

@@ -56,10 +56,10 @@ def server_address(url: str) -> WebAddress:
 async def dial(
     place: WebAddress, environ: Mapping[str, str], *, addresses: Sequence[str] = ()
 ) -> ByteStream:
-    """Connect. Raises `OSError` when it cannot, `SetupFault` if it must not.
+    """Connect to a place. Raises `OSError`, or `SetupFault` if it must not connect.
 
     `addresses` are the IP addresses to connect to, if the caller has judged them. A proxy
-    resolves the name itself, perhaps as one that we cannot.
+    resolves the name itself: it may know names that this machine does not.
     """
     if proxy := proxy_of(place, environ):
         from refold.provider.proxy import open_tunnel, parse_proxy

@@ -41,7 +41,7 @@ Encode = Callable[[Message, Pictures], Iterable[EncodedPiece]]
 class EchoOptions(Struct, frozen=True):
     """Which parts of earlier answers a wire sends again.
 
-    `own_wire`: the name under which thoughts that go back are kept; "": none go back.
+    `own_wire`: the name under which the thinking to send was stored; "": none is sent.
     `mcp_servers`: the MCP servers that the provider connects to, by their names.
     """
 
@@ -111,9 +111,10 @@ def begins_with(
 
 
 def body_with(fields: Mapping[str, Any], name: str, *encoded: bytes) -> bytes:
-    """The JSON of `fields`, and last of an array `name` of what is `encoded` already.
+    """A JSON object of `fields`, and last an array `name` of items that are already encoded.
 
-    What is joined with commas counts as one. A long conversation is copied once here.
+    Each of `encoded` has one item or several, joined with commas. A long conversation is
+    copied once here.
     """
     start = msgspec.json.encode(fields)[:-1] + (b',"' if fields else b'"')
     items = [piece for array in encoded if array for piece in (b",", array)][1:]

@@ -164,7 +164,7 @@ def no_stream(peer: Peer, reply: ResponseStart) -> ProviderError:
 
 
 def stream_failure(peer: Peer, trouble: StreamError, model: str) -> ProviderError:
-    """The error for one that came in the middle of a stream."""
+    """The error for a failure that was reported in the middle of a stream."""
     body = msgspec.json.encode({"error": clean(trouble.message)})
     return failure(peer, ResponseStart(trouble.status, {}, body, model))
 

@@ -220,7 +220,7 @@ class Unpacker:
         self.rest = b""  # packed bytes that come before any new ones
 
     def unpack(self, data: bytes) -> bytes:
-        """Some of it. Raises `Broken`."""
+        """Unpack `data` up to a maximum size; `rest` is what is left. Raises `Broken`."""
         if self._zlib is None or self._encoding == "identity":
             return data
         if self._encoding not in ("gzip", "x-gzip", "deflate"):

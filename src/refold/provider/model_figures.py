@@ -156,7 +156,7 @@ def load_list(directory: Path, name: str, address: str) -> StoredModelList | Non
 
 
 def store_list(directory: Path, name: str, listed: StoredModelList) -> None:
-    """Store it for the next time, completely or not at all. A failure to store is ignored."""
+    """Store a list for the next start, completely or not at all. A failure to store is ignored."""
     file = _file(directory, name)
     temporary = file.with_suffix(f".{os.getpid()}.new")
     with suppress(OSError):

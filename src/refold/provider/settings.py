@@ -56,7 +56,7 @@ GEMINI_KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
 
 
 def key_names(commands: Mapping[str, ProgramSettings]) -> frozenset[str]:
-    """The variables of all built-in ones, and of `commands`, the user's own."""
+    """The variables with keys of the built-in command lines and of `commands`, the user's."""
     own = (name for command in commands.values() for name in command.keys)
     return frozenset((*CLAUDE_KEYS, *CODEX_KEYS, *GEMINI_KEYS, *own))
 

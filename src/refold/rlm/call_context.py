@@ -68,7 +68,7 @@ class CallContext:
         self._number = len(recorded)
 
     def n(self, key: str) -> int:
-        """How often this key was used before in this call. Each use counts."""
+        """How often this was called with `key` before. Each use counts."""
         self._many[key] += 1
         return self._many[key] - 1
 

@@ -61,9 +61,10 @@ REFUSAL_SENTENCES: Mapping[HostRefusal, str] = MappingProxyType(
 
 
 class ReachableHosts(Struct, frozen=True):
-    """Patterns of the hosts that a command may reach, and of those that it may not even so.
+    """Patterns of the hosts that a command may reach.
 
-    `asked` are those of ask rules about which the user was not asked.
+    `denied` and `asked` are exceptions from `allowed`. `asked` are those of ask rules about
+    which the user was not asked.
     """
 
     allowed: tuple[str, ...] = ()
@@ -107,7 +108,7 @@ class ReachableHosts(Struct, frozen=True):
         return ReachableHosts(_unique(both)).without(self).without(other)
 
     def without(self, other: "ReachableHosts") -> "ReachableHosts":
-        """These hosts, of which those that `other` bars are barred, too."""
+        """These hosts, without those that `other` bans."""
         denied, asked = (*self.denied, *other.denied), (*self.asked, *other.asked)
         return ReachableHosts(self.allowed, _unique(denied), _unique(asked))
 
@@ -156,9 +157,9 @@ def expand_all(written: Iterable[str]) -> tuple[str, ...]:
 
 
 def every_host_but(barred: ReachableHosts) -> ReachableHosts | None:
-    """Every host without those that `barred` bars; None if it bars none.
+    """Every public host except those that `barred` bans; None if it bans none.
 
-    Hosts that it allows by name may also be private.
+    Hosts that `barred` allows by name may also be private.
     """
     if not (barred.denied or barred.asked):
         return None

@@ -221,10 +221,11 @@ def mark_invisible(text: str) -> tuple[str, int]:
 
 
 def restore_invisible(text: str, before: str) -> str:
-    """A text that a model wrote with the brackets of `mark_invisible`: the characters again, if
-    `before` has them. Those of `escape_own` are the first sign of a mark again.
+    """Undo `mark_invisible` and `escape_own` in a text that a model wrote.
 
-    `before` is the text that the model was shown. Brackets that it contains itself stay.
+    `before` is the original of the text that the model was shown. A bracket becomes the
+    characters that it names, if `before` has them; one of `escape_own` becomes the first
+    character of a mark. Brackets that `before` contains itself stay.
     """
 
     def letters(match: "re.Match[str]") -> str:

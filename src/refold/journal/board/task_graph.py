@@ -196,7 +196,7 @@ class Board(Struct, frozen=True):
         )
 
     def _blockers(self, id_: int, blocked_by: Sequence[int]) -> tuple[int, ...]:
-        """Without duplicates. Raises `BadInput` for an unknown task or a cycle."""
+        """The ids without duplicates. Raises `BadInput` for an unknown task or a cycle."""
         blockers = tuple(dict.fromkeys(blocked_by))
         if len(blockers) > MAX_BLOCKERS:
             raise BadInput(f"a task is blocked by {MAX_BLOCKERS} tasks at most")

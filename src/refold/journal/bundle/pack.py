@@ -57,7 +57,9 @@ class _Part(Struct, frozen=True):
 
 
 class SessionPacker:
-    """Reads everything first; then `pieces` gives the tar. `damages` lists what it lacks.
+    """Surveys all journals when it is created; `pieces` then yields the tar.
+
+    `damages` lists what the tar lacks because it is missing or damaged.
 
     Raises `BadInput` if the session is empty. A subagent is exported like any session, and
     does not depend on its parent once it is imported.

@@ -49,7 +49,7 @@ _FLUSH_BYTES = 1 << 20
 class ImportedSession(Struct, frozen=True):
     """The session `id`, imported from the session `source`, and its size.
 
-    `lacking` counts missing blobs. `taken`: the id `source` was in use here.
+    `lacking` counts missing blobs. With `taken`, the id `source` was already in use here.
     """
 
     id: str
@@ -310,7 +310,7 @@ class _Out:
 
 
 def _number(child: str) -> int:
-    """The number in a child's name; a number that no child can have for other names."""
+    """The number in a child's name; for any other name 2**31, which no child has."""
     if not re.fullmatch(CHILD_PATTERN, child):
         return 2**31
     return int(child.rpartition("-")[2])

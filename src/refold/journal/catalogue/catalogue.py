@@ -58,7 +58,7 @@ class Catalogue:
         self._private = False
 
     def cards(self, *, seconds: float = inf, children: bool = False) -> list[Card]:
-        """All sessions, the last written first. After `seconds`, as far as they are indexed."""
+        """All sessions, the last written first; after `seconds`, those indexed by then."""
 
         def list_cards(tables: Tables) -> list[Card]:
             self._index(tables, seconds)
@@ -128,7 +128,7 @@ class Catalogue:
         )
 
     def _read(self, *, children: bool) -> list[Card]:
-        """All cards, without the file."""
+        """All cards, read from the journals and not from the file."""
         ids, cards = list_sessions(self._root).ids, list[Card]()
         left = list(reversed(ids))
         while left:
@@ -196,7 +196,7 @@ def _fill_tables(aside: Tables, tables: Tables) -> bool:
 def _limit_per_session(
     hits: Iterator[Hit], wanted: Callable[[Card], bool]
 ) -> Iterator[Hit]:
-    """Limit the hits of one session."""
+    """Yield the hits in `wanted` sessions, at most `_MAX_HITS_PER_SESSION` of each."""
     of = dict[str, int]()
     for hit in hits:
         id_ = hit.card.id

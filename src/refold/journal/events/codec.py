@@ -131,7 +131,11 @@ def line_prefix(h: str) -> bytes:
 
 
 def possible_heads(line: bytes, head: Head) -> tuple[Head, Head]:
-    """The heads that a bad line after `head` may lead to: as it says, and as it should say."""
+    """Two heads that may follow a bad line after `head`.
+
+    The first has the number and hash that the line states, the second those that it should
+    state.
+    """
     rest = line[_BODY_OFFSET:]
     hash_text = line[len(_LINE_START) : _BODY_OFFSET - len(_HASH_END)].decode(
         errors="replace"
@@ -154,7 +158,7 @@ def decode(lines: Iterable[bytes], head: Head = Head()) -> Iterator[tuple[Entry,
 
 
 def decode_after(after: int, lines: Sequence[bytes]) -> list[Entry]:
-    """The entries after event `after`, whose own line is the first of `lines` (0: none is).
+    """The entries after event `after`. Unless that is 0, its line is the first of `lines`.
 
     That line is trusted: the chain was followed up to it before. Raises `Corrupt`.
     """

@@ -85,5 +85,5 @@ class CallMemory(Struct, frozen=True):
 
     @property
     def _oldest_accepted(self) -> float:
-        """The limit of the memory: an earlier request may have been seen and forgotten."""
+        """The earliest time that is remembered: an older request may be a forgotten one."""
         return self.newest - 2 * WINDOW_SECONDS

@@ -103,7 +103,7 @@ class Recurrence(Struct, frozen=True):
 
 
 class _Cron(Struct, frozen=True):
-    """The five fields. `either`: both kinds of day are given, and one has to match."""
+    """The five fields. `either`: a day of the month and a weekday are given; one must match."""
 
     minutes: tuple[int, ...]
     hours: tuple[int, ...]
@@ -273,7 +273,7 @@ def _parse_numbers(
 
 
 def _parse_number(word: str, low: int, names: tuple[str, ...]) -> int:
-    """-1 if it is none."""
+    """The number that `word` stands for, or -1 if it is neither a number nor a name."""
     if word in names:
         return names.index(word) + low
     return int(word) if word.isascii() and word.isdecimal() and len(word) < 4 else -1

@@ -97,9 +97,7 @@ class CallGroup(Struct, frozen=True, dict=True):
 
     @cached_property
     def key(self) -> frozenset[tuple[str, str, str]]:
-        """What two groups have in common that are the same: calling the same twice at once is
-        calling it.
-        """
+        """A key that equal groups share. Equal calls within one group count once."""
         return frozenset([(did.name, did.arguments, did.result) for did in self.calls])
 
 

@@ -41,7 +41,7 @@ class Damage(Struct, frozen=True):
 
 
 class JournalCheck(Struct, frozen=True):
-    """`events` is the number of good events, `blobs` of all blobs that they name."""
+    """`events` counts the good events, and `blobs` the blobs that they name."""
 
     path: Path
     events: int
@@ -140,7 +140,7 @@ class _Walk:
             self.variables.setdefault(name, number)
 
     def _settle(self, kind: Kind | None) -> None:
-        """The suspected line is identified: report it and continue from there."""
+        """Report the suspected line as damage of this kind, and continue from its head."""
         suspect, self._suspect = self._suspect, None
         if suspect is None or kind is None:
             return

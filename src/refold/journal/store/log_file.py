@@ -170,7 +170,7 @@ def end_of_lines(data: bytes, kept_bytes: int) -> int:
 
     After a power failure any block that was not synced may be missing, also in the middle:
     it reads as zeros, which no line contains. Up to `kept_bytes` everything was synced, so a
-    hole there is damage that `codec` reports. The number may be out of date, so a hole is
+    hole there is damage that `codec` reports. `kept_bytes` may be out of date, so a hole is
     damage, too, if a whole turn and the start of another follow: a turn's end is synced.
     """
     end = data.rfind(b"\n") + 1

@@ -154,7 +154,7 @@ class _LastWriter:
 
 
 class Fence:
-    """A context for what a fenced store may not do: after one `Fenced` it always raises."""
+    """A context manager that raises `Fenced` on entry once its block has raised it."""
 
     def __init__(self) -> None:
         self._reason = ""

@@ -34,7 +34,7 @@ def tree(path: Path, session: str) -> Node:
 def entries_in(
     path: Path, known: tuple[int, str] = (0, ""), *, begins: bool = False
 ) -> tuple[list[Entry], str]:
-    """The valid entries of a session from the start, and what is wrong with the next.
+    """The valid entries from the start of a session, and the damage after them, or "".
 
     `known` is an event that the parent recorded, as (seq, hash). With `begins` there may be
     no file yet.

@@ -41,7 +41,7 @@ class Writer(Struct, frozen=True):
 
 
 class LockNote(Struct, frozen=True):
-    """The content of the file. `kept` is the number of bytes that were kept by then."""
+    """The content of the note. `kept` is the number of bytes that were synced at that time."""
 
     writer: Writer = Writer()
     head: tuple[int, str] = (0, "")

@@ -355,7 +355,7 @@ def prepare_run(
 def without_keys(
     environ: Mapping[str, str], keys: Collection[str], own: Collection[str]
 ) -> dict[str, str]:
-    """The environment without those of the keys that are not the program's own."""
+    """The environment without the variables in `keys`, except those in `own`."""
     foreign = set(keys) - set(own)
     return {name: value for name, value in environ.items() if name not in foreign}
 

@@ -144,7 +144,7 @@ def connect(
 
 
 def builtin_specs() -> tuple[CommandSpec, ...]:
-    """All of them."""
+    """The command lines that refold knows."""
     return (_claude_code(), _codex(), _gemini(), _ollama(), _coro())
 
 

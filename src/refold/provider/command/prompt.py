@@ -207,7 +207,7 @@ def message_lines(message: Message) -> list[TranscriptLine]:
 def whole_positions(
     conversation: Sequence[Message], context: Context, window: int
 ) -> set[int]:
-    """The places of the messages that are passed whole."""
+    """The indices of the messages that are passed in full."""
     first, after = _newest(conversation)
     match context:
         case "continue":

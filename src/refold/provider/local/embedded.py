@@ -272,8 +272,9 @@ def call_schema(request: Request) -> dict[str, Any] | None:
 class LocalStreamState:
     """A response while it arrives, returned as deltas.
 
-    `finish` is a call if it is a tool of the request, and the text of the response if it is
-    not, or if no calls are wanted. Then it is the end, too, if a model writes it as a command.
+    If `finish` is a tool of the request and calls are wanted, it is passed on as a call.
+    Otherwise its argument is the text of the response, also if a model writes `finish` as a
+    command.
     """
 
     def __init__(self, request: Request) -> None:
@@ -430,7 +431,7 @@ def _without_loops(
     """Remove the choices that would only repeat a loop.
 
     If the last two calls were equal: after a success that was repeated, or not done a second
-    time, only finishing is left; after two equal failures it must be another tool. Small
+    time, only `finish` may be called; after two equal failures, only another tool. Small
     models do not leave a loop when a message asks them to.
     """
     last = [s.message for s in messages[-6:] if s.message.role != "user"][-4:]

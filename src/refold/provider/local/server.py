@@ -295,7 +295,7 @@ def context_tokens(model: "LocalModel", memory: int) -> int:
 
 
 def machine_memory() -> int:
-    """Bytes; 0 if unknown."""
+    """The memory of this machine in bytes; 0 if unknown."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (OSError, ValueError):

@@ -121,7 +121,7 @@ def fits(call: ParsedCall, tools: Tools) -> bool:
 
 def may_be_call(head: str, tools: Tools, *, unknown_tools: bool) -> bool:
     """Return False once JSON without a tag that begins like this cannot be a call.
-    `unknown_tools`: it may be of a tool that was not offered. A False stays with more text.
+    `unknown_tools`: it may be of a tool that was not offered. Once False, it stays False.
     """
     opening = _OPENING_PATTERN.match(head)
     offset = begin = opening.end() if opening else 0
@@ -273,7 +273,7 @@ class Scan:
         self._in_string = self._escaped = False
 
     def feed(self, text: str, offset: int) -> int:
-        """Continue at `at`; returns how far it came, at most to what is wrong."""
+        """Continue at `offset`; return the position reached, at most that of an error."""
         while offset < len(text) and self.state == "open":
             offset = (
                 self._string(text, offset)

@@ -127,7 +127,7 @@ def may_be_fence_end(text: str, offset: int) -> int:
 
 
 def find_or_begin(text: str, offset: int, mark: str) -> int:
-    """The position of `mark` from `at` on, or of its possible start at the very end."""
+    """The position of `mark` from `offset` on, or of its possible start at the very end."""
     position = text.find(mark, offset)
     if position >= 0:
         return position

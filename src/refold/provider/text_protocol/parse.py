@@ -298,11 +298,11 @@ class CallClassifier:
         self._out.append(text)
 
     def hold(self, text: str) -> None:
-        """Text that follows a call and goes with it."""
+        """Hold back text that follows a call; it is released with that call."""
         self._held[-1].text.append(text)
 
     def add(self, candidate: Candidate, *, begins_line: bool) -> None:
-        """A candidate that is complete."""
+        """Add a complete candidate: hold back its calls, or pass it on as text."""
         # After text, a fence that does not say that it holds a call shows an example.
         first = candidate.first
         in_fence = bool(self.has_text and first and first.fence and not first.says_call)
@@ -319,7 +319,7 @@ class CallClassifier:
             self._unmade.append(to_unmade_call(candidate.half(), BROKEN_OFF_REASON))
 
     def close(self) -> None:
-        """The response is complete: all its calls are made, or none."""
+        """Decide at the end of the response: all its calls are made, or none."""
         if self._unmade or not all(held_call.in_place for held_call in self._held):
             self._release(report=self._held)
 
@@ -355,7 +355,7 @@ class CallClassifier:
         self._held.clear()
 
     def _is_example(self, candidate: Candidate, in_fence: bool) -> bool:
-        """Our own example, or after text: an unknown tool or a tag in a fence."""
+        """Whether it is our own example, or has an unknown tool or a fenced tag after text."""
         shown = self.has_text and (_unknown(candidate) or (candidate.tagged and in_fence))
         return shown or any(map(is_example, candidate.calls))
 

@@ -78,7 +78,7 @@ class Cells:
         return without_surrogates(self._kept.text(self._most))
 
     def forget_printed(self) -> None:
-        """Discard what variables printed while they were pickled or unpickled."""
+        """Discard what the code of variables printed while they were pickled or unpickled."""
         self._kept.clear()
         self._descriptors.text(1)
 

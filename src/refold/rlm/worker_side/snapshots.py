@@ -191,7 +191,7 @@ class _Persisting:
         self.kept.append((without_surrogates(name), type_of(value)))
 
     def _store_value(self, value: object) -> tuple[object, ...]:
-        """The size in the index, or the name and the format of a part."""
+        """Store a value; return its size in the index, or the name and the format of its part."""
         part = self._parts.of(value)
         if part is None or part.name not in self._there or part.size > self.left:
             piece = _pickle(value, self._namespace, min(MAX_VARIABLE_BYTES, self.left))
