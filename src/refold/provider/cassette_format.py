@@ -266,7 +266,7 @@ def join_deltas(deltas: Iterable[Delta]) -> tuple[Delta, ...]:
     """Merge adjacent deltas that mean the same as one. The order stays."""
     joined: list[Delta] = []
     for delta in deltas:
-        one = _as_one(joined[-1], delta) if joined else None
+        one = _merge_deltas(joined[-1], delta) if joined else None
         if one is None:
             joined.append(delta)
         else:
@@ -274,7 +274,7 @@ def join_deltas(deltas: Iterable[Delta]) -> tuple[Delta, ...]:
     return tuple(joined)
 
 
-def _as_one(first: Delta, second: Delta) -> Delta | None:
+def _merge_deltas(first: Delta, second: Delta) -> Delta | None:
     match first, second:
         case TextDelta(before), TextDelta(after):
             return TextDelta(before + after)

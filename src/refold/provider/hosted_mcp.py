@@ -61,7 +61,7 @@ def restore_parts(
         return None
     every = cast("list[object]", items)
     blocks = [cast("dict[str, Any]", item) for item in every if isinstance(item, dict)]
-    return (blocks, "") if server in mcp_servers else ([], _in_words(server, blocks))
+    return (blocks, "") if server in mcp_servers else ([], _describe_calls(server, blocks))
 
 
 def anthropic_result(
@@ -136,7 +136,7 @@ def _encode_items(server: str, items: list[dict[str, Any]]) -> Raw:
         return Raw(b"null")
 
 
-def _in_words(server: str, items: Sequence[Mapping[str, Any]]) -> str:
+def _describe_calls(server: str, items: Sequence[Mapping[str, Any]]) -> str:
     match items:
         case [{"type": "mcp_tool_use", **use}, {"type": "mcp_tool_result", **result}]:
             arguments = msgspec.json.encode(use.get("input")).decode()

@@ -89,7 +89,7 @@ def check_addresses(
     if wrong := [kind for kind in inside if kind not in allowed_kinds]:
         place = host if tuple(addresses) == (host,) else f"{host} leads to {listed}, which"
         raise AddressRefused(
-            f"{place} is {_in_words(wrong[0])}: nothing was sent",
+            f"{place} is {_describe_kind(wrong[0])}: nothing was sent",
             "never" if set(wrong) - set(_NAMED_INSIDE) else "private",
         )
 
@@ -98,7 +98,7 @@ def kinds_of(addresses: Sequence[str]) -> frozenset[AddressKind]:
     return frozenset(address_kind(address) for address in addresses)
 
 
-def _in_words(kind: str) -> str:
+def _describe_kind(kind: str) -> str:
     match kind:
         case "loopback":
             return "this machine"

@@ -134,8 +134,8 @@ class RetryingProvider:
         )
         if wanted_seconds > self._backoff.longest:
             raise Overloaded(
-                f"{error}; it asks for a wait of {_in_words(wanted_seconds)}, and refold waits "
-                f"{_in_words(self._backoff.longest)} at most: try again then, or choose "
+                f"{error}; it asks for a wait of {_format_seconds(wanted_seconds)}, and refold waits "
+                f"{_format_seconds(self._backoff.longest)} at most: try again then, or choose "
                 "another model",
                 retry_after=wanted_seconds,
             ) from error
@@ -149,7 +149,7 @@ def _is_overload(error: Overloaded | Unreachable) -> bool:
     return isinstance(error, Overloaded) and (error.overload or error.limited)
 
 
-def _in_words(seconds: float) -> str:
+def _format_seconds(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} seconds"
     return f"{seconds / 60:.0f} minutes"

@@ -27,7 +27,7 @@ def tls_context(environ: Mapping[str, str]) -> ssl.SSLContext:
         names = [name for name in (_FILE_VARIABLE, _DIRECTORY_VARIABLE) if files[name]]
     else:
         names = [name for name in _BUNDLE_VARIABLES if files[name]][:1]
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if names else _of_system()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if names else _system_context()
     for name in names:
         _load(context, name, files[name])
     if extra := environ.get(_EXTRA_VARIABLE, "").strip():
@@ -77,7 +77,7 @@ def _load(context: ssl.SSLContext, name: str, value: str) -> None:
         ) from error
 
 
-def _of_system() -> ssl.SSLContext:
+def _system_context() -> ssl.SSLContext:
     # OpenSSL finds the trust store of a Linux by itself: nothing more need be loaded there.
     if sys.platform == "linux":
         return ssl.create_default_context()

@@ -97,12 +97,12 @@ def warn_of_budget(settled: Budget, *, lent: bool = False) -> tuple[Policy, ...]
     grows.
     """
     return tuple(
-        _below(mark, floor, settled, lent=lent)
+        _warn_below(mark, floor, settled, lent=lent)
         for mark, floor in zip(_WARNING_SHARES, (*_WARNING_SHARES[1:], 0.0), strict=True)
     )
 
 
-def _below(mark: float, floor: float, settled: Budget, *, lent: bool) -> Policy:
+def _warn_below(mark: float, floor: float, settled: Budget, *, lent: bool) -> Policy:
     name = f"budget_{mark:.0%}"
 
     def policy(view: View) -> Note | None:

@@ -130,7 +130,7 @@ class SessionPacker:
         path = directory / name
         try:
             size = path.stat().st_size
-            for piece in _in_pieces(path, size):
+            for piece in _read_pieces(path, size):
                 digest.update(piece)
         except FileNotFoundError:
             self.damages.append(f"the blob {path} is missing")
@@ -146,10 +146,10 @@ class SessionPacker:
 
 def _file(name: str, path: Path, size: int) -> Iterator[bytes]:
     """A member with the first `size` bytes of a file, which may have grown since."""
-    return member(name, size, _in_pieces(path, size))
+    return member(name, size, _read_pieces(path, size))
 
 
-def _in_pieces(path: Path, size: int) -> Iterator[bytes]:
+def _read_pieces(path: Path, size: int) -> Iterator[bytes]:
     with path.open("rb") as file:
         while piece := file.read(min(size, PIECE_BYTES)):
             size -= len(piece)

@@ -31,7 +31,7 @@ def apply(hashes: FileHashes, entry: Entry) -> FileHashes:
         case Ended(file_hashes=seen, shown=shown) if seen or shown:
             written = {d.path: d.after for d in shown if isinstance(d, Diff)}
             unread = (hashes.unread - dict(seen).keys()) | written.keys()
-            return _with(hashes, {**dict(seen), **written}, unread)
+            return _merge_hashes(hashes, {**dict(seen), **written}, unread)
         case ExternalEditsFound(files):  # edits are refused until they are read again
             stale = {path for path, _ in files}
             files_now = {p: "" if p in stale else h for p, h in hashes.files.items()}
@@ -42,7 +42,7 @@ def apply(hashes: FileHashes, entry: Entry) -> FileHashes:
             return hashes
 
 
-def _with(
+def _merge_hashes(
     hashes: FileHashes, news: Mapping[str, str], unread: frozenset[str]
 ) -> FileHashes:
     if not news:

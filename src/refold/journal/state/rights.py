@@ -68,7 +68,7 @@ def apply(rights: Rights, entry: Entry) -> Rights:
         case Ended(control=None):
             pass  # the most frequent case
         case ModeChanged(mode):
-            return _in_mode(rights, mode)
+            return _with_mode(rights, mode)
         case (
             BudgetSet()
             | StepLimitSet()
@@ -78,7 +78,7 @@ def apply(rights: Rights, entry: Entry) -> Rights:
         ):
             return _with_limits(rights, entry.event)
         case Ended(control=EnterPlan()):
-            return _in_mode(rights, "plan")
+            return _with_mode(rights, "plan")
         case SessionStarted(limits=given):
             return replace(rights, limits=given)
         case SessionResumed(limits=given):  # grants end with their run
@@ -112,7 +112,7 @@ def _with_limits(
             return replace(rights, final_budget=False) if rights.final_budget else rights
 
 
-def _in_mode(rights: Rights, mode: Mode) -> Rights:
+def _with_mode(rights: Rights, mode: Mode) -> Rights:
     if mode != "plan":
         return replace(rights, mode=mode, mode_before_plan=None)
     return (

@@ -272,7 +272,7 @@ def _end(lines: list[str], first: int, fence: str, indent: int, python: bool) ->
     closes = re.compile(rf"^[ \t]*{re.escape(fence[0])}{{{len(fence)},}}[ \t]*$")
     ends = [n for n in range(first, len(lines)) if closes.match(lines[n])]
     for end in ends:
-        if not (python and _in_a_string(_code(lines[first:end], indent))):
+        if not (python and _ends_in_string(_code(lines[first:end], indent))):
             return end
     return ends[0] if ends else len(lines)
 
@@ -282,7 +282,7 @@ def _code(lines: list[str], indent: int) -> str:
     return "\n".join(code_lines)
 
 
-def _in_a_string(code: str) -> bool:
+def _ends_in_string(code: str) -> bool:
     """Whether the code ends inside a string that spans lines."""
     if '"""' not in code and "'''" not in code:
         return False

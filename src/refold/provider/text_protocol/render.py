@@ -282,11 +282,11 @@ def tool_lines(tool: ToolSpec) -> Iterator[str]:
         f"{name}{'' if name in needed else '?'}: {_kind(about)}"
         for name, about in properties.items()
     )
-    yield f"- {tool.name}({takes}): {_one_line(tool.description)}"
+    yield f"- {tool.name}({takes}): {_to_one_line(tool.description)}"
     for name, about in properties.items():
         match about:
             case {"description": str(said)}:
-                yield f"  {name}: {_one_line(said)}"
+                yield f"  {name}: {_to_one_line(said)}"
             case _:
                 pass
 
@@ -310,5 +310,5 @@ def _kind(schema: Any) -> str:
             return "any"
 
 
-def _one_line(text: str) -> str:
+def _to_one_line(text: str) -> str:
     return " ".join(text.split())

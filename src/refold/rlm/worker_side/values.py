@@ -79,7 +79,7 @@ def _collection_to_plain(value: Any, place: str, depth: int) -> object:
             many = enumerate(cast("list[object]", value))
             return [to_plain(item, f"{place}[{n}]", depth) for n, item in many]
         case set() | frozenset():
-            return [to_plain(item, f"{place}[…]", depth) for item in _in_order(value)]
+            return [to_plain(item, f"{place}[…]", depth) for item in _sort_items(value)]
         case Failed():
             return {"__failed__": without_surrogates(str(value.reason))}
         case _:
@@ -144,7 +144,7 @@ def _key(key: object, place: str) -> str:
             )
 
 
-def _in_order(many: Any) -> list[object]:
+def _sort_items(many: Any) -> list[object]:
     try:
         return sorted(many)
     except TypeError:
