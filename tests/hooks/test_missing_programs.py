@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.app.hook_programs import missing_programs
+from refold.app.missing_hook_programs import missing_programs
 from refold.hooks.configuration import Hook
 from refold.values.modes import HookEvent
 

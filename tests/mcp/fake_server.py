@@ -211,7 +211,12 @@ def answer(message: dict[str, Any]) -> None:
             who = {"name": "who", "required": True}
             greet = {"name": "greet", "arguments": [who]}
             meet = {"name": "meet", "arguments": [who, {"name": "how"}]}
-            send(id=id_, result={"prompts": [meet if "completi" in MODE else greet]})
+            send(
+                id=id_,
+                result={
+                    "prompts": [meet if MODE in ("completing", "no-completions") else greet]
+                },
+            )
         case "prompts/get":
             text = f"Greet {params['arguments']['who']}."
             content = {"type": "text", "text": text}

@@ -187,7 +187,7 @@ class ConfiguredHooks(Struct, frozen=True):
 
     def notices(self, brought: Sequence[Tool], directory: str) -> tuple[str, ...]:
         """Notices about the files. `brought` are tools that are not built in."""
-        from refold.app.hook_programs import missing_programs
+        from refold.app.missing_hook_programs import missing_programs
 
         hooks = self.file.hooks
         return (
