@@ -14,7 +14,8 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
-ATTACK, _, STEP = sys.argv[1].partition(":")
+# The test imports constants from this file, with arguments of its own.
+ATTACK, _, STEP = sys.argv[-1].partition(":")
 TOOL: dict[str, Any] = {
     "name": "x",
     "description": "Do it.",

@@ -130,14 +130,19 @@ def unsent_notice(view: View) -> str:
     Also "" if newer messages follow the interrupt: those are sent at once, with these.
     """
     messages = unsent_messages(view)
-    if not messages or any(
-        w.seq > view.turn.stop_seq and w.said.sender == "person"
-        for w in view.conversation.undelivered
-    ):
+    if not messages or is_redirected(view):
         return ""
     words = cut(on_one_line(" / ".join(messages)), _MAX_UNSENT_CELLS)
     dot = "" if words.endswith((".", "!", "?", "…")) else "."
     return f"Not sent yet: {words}{dot} Your next message or Enter sends it."
+
+
+def is_redirected(view: View) -> bool:
+    """Whether a message that was sent after the interrupt starts the next turn."""
+    return any(
+        w.seq > view.turn.stop_seq and w.said.sender == "person"
+        for w in view.conversation.undelivered
+    )
 
 
 def session_end_notice(view: View) -> str:

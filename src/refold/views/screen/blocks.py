@@ -125,6 +125,7 @@ class TurnEndBlock(Struct, frozen=True, kw_only=True, tag="turn_over"):
     asked: str = ""  # the model that was called
     warnings: tuple[str, ...] = ()  # for the person, whatever the answer claims
     unheard: str = ""  # the notice on unsent messages
+    redirected: bool = False  # a message that was sent after the interrupt comes next
 
 
 class StreamingBlock(Struct, frozen=True, kw_only=True, tag="coming"):
@@ -184,6 +185,6 @@ def interactive_turn_rows(block: TurnEndBlock, *, usage: bool = True) -> list[Li
     rows = turn_rows(block, usage=usage)
     if block.outcome == "failed" and not block.unheard:
         rows.append(line("Enter tries again", "dim"))
-    if block.outcome == "interrupted" and not block.unheard:
+    if block.outcome == "interrupted" and not (block.unheard or block.redirected):
         rows.append(line("Type what to do instead.", "dim"))
     return rows

@@ -54,6 +54,7 @@ from refold.views.notices import (
     external_edits_notice,
     holder_ended_text,
     hook_notice,
+    is_redirected,
     unsent_notice,
     warnings,
     worktree_left_text,
@@ -113,6 +114,7 @@ def turn_end_block(
         seconds=max(0.0, turn.seconds(until=entry.at) - earlier), spent=view.turn.spent, last=view.account.last_usage,
         window=view.conversation.system_prompt.window, model=view.turn.model,
         asked=view.conversation.system_prompt.model, warnings=warnings(view), unheard=unsent_notice(view),
+        redirected=is_redirected(view),
     )  # fmt: skip
 
 
