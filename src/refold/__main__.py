@@ -26,9 +26,9 @@ def main() -> None:
     # A start makes much and throws nothing away: looking for garbage was a fifth of it.
     gc.set_threshold(_MADE_BETWEEN)
     try:
-        from refold.cli.import_interrupts import loading
+        from refold.cli.import_interrupts import exit_on_interrupt
 
-        with loading():
+        with exit_on_interrupt():
             from refold.cli.main import run
         run(arguments)
     except KeyboardInterrupt:  # before anything was begun

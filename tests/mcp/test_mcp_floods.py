@@ -14,7 +14,7 @@ from refold.mcp.connections import Connections, McpContext
 from refold.mcp.flood import FloodGate
 from refold.mcp.http_transport import JudgedTransport, http_client
 from refold.mcp.manifests import Manifests
-from refold.mcp.message_limits import MAX_PARTS, as_failure, readable, with_few_parts
+from refold.mcp.message_limits import MAX_PARTS, limit_message, limit_parts, to_failure
 from refold.mcp.servers import read
 from refold.place.commands import ShellCommands
 from refold.testing.wire_server import Answer, wire_server
@@ -41,7 +41,7 @@ TOO_MANY = "its answer has more than 200,000 objects and lists, and was not read
 def test_an_answer_beyond_a_limit_becomes_an_error_for_the_same_request(
     message: bytes, request_id: object, words: str
 ) -> None:
-    found = json.loads(readable(message))
+    found = json.loads(limit_message(message))
 
     assert found["id"] == request_id
     assert found["error"]["message"] == words
@@ -57,7 +57,7 @@ def test_an_answer_beyond_a_limit_becomes_an_error_for_the_same_request(
     ],
 )
 def test_a_message_within_the_limits_is_not_changed(message: bytes) -> None:
-    assert readable(message) == message
+    assert limit_message(message) == message
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_message_within_the_limits_is_not_changed(message: bytes) -> None:
 def test_an_answer_that_is_no_message_fails_its_request(
     message: bytes, request_id: object
 ) -> None:
-    failure = as_failure(message)
+    failure = to_failure(message)
 
     assert (json.loads(failure)["id"] if failure else None) == request_id
     if request_id is not None:
@@ -83,7 +83,7 @@ def test_an_answer_that_is_no_message_fails_its_request(
 
 
 def test_a_notice_that_is_too_deep_is_left_out() -> None:
-    assert readable(b'{"jsonrpc":"2.0","method":"x","params":%b}' % DEEP) == b""
+    assert limit_message(b'{"jsonrpc":"2.0","method":"x","params":%b}' % DEEP) == b""
 
 
 def listing(*schemas: bytes) -> bytes:
@@ -96,7 +96,7 @@ def listing(*schemas: bytes) -> bytes:
 def test_of_a_list_of_tools_only_what_is_too_deep_is_cut_out() -> None:
     plain = b'{"type":"object"}'
 
-    found = json.loads(readable(listing(plain, DEEP, plain)))["result"]["tools"]
+    found = json.loads(limit_message(listing(plain, DEEP, plain)))["result"]["tools"]
 
     assert [tool["name"] for tool in found] == ["t0", "t1", "t2"]
     assert found[2]["inputSchema"] == {"type": "object"}
@@ -107,7 +107,7 @@ def test_a_result_has_at_most_a_thousand_parts(key: str) -> None:
     parts = [{"type": "text", "text": "x"}] * 5_000
     whole = types.JSONRPCResponse(jsonrpc="2.0", id=1, result={key: parts, "x": 1})
 
-    few = with_few_parts(whole)
+    few = limit_parts(whole)
 
     assert isinstance(few, types.JSONRPCResponse)
     assert few.result["x"] == 1

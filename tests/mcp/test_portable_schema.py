@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from refold.errors import BadInput
-from refold.mcp.portable_schema import portable
+from refold.mcp.portable_schema import to_portable
 
 TEXT, NUMBER = {"type": "string"}, {"type": "number"}
 
 
 def test_alternatives_at_the_top_become_one_object_that_says_what_they_were() -> None:
     either = [{"required": ["x"]}, {"required": ["y"]}]
-    sent = portable(
+    sent = to_portable(
         {"type": "object", "oneOf": either, "properties": {"x": TEXT, "y": TEXT}}
     )
 
@@ -46,7 +46,7 @@ def test_alternatives_at_the_top_become_one_object_that_says_what_they_were() ->
 def test_no_alternative_and_no_reference_is_left_at_the_top(
     schema: dict[str, Any], properties: object, required: object
 ) -> None:
-    sent = portable(schema)
+    sent = to_portable(schema)
 
     assert (sent["type"], sent["properties"], sent.get("required")) == (
         "object",
@@ -67,7 +67,7 @@ def test_a_list_says_what_is_in_it_wherever_it_is() -> None:
     }  # fmt: skip
 
     something: dict[str, Any] = {"type": "array", "items": {}}
-    assert portable(schema) == {
+    assert to_portable(schema) == {
         "type": "object",
         "properties": {
             "a": something, "b": {"items": something, "type": ["array", "null"]},
@@ -78,7 +78,7 @@ def test_a_list_says_what_is_in_it_wherever_it_is() -> None:
 
 
 def test_long_alternatives_are_not_repeated_in_words() -> None:
-    sent = portable({"anyOf": [{"properties": {f"name{n}": TEXT for n in range(100)}}]})
+    sent = to_portable({"anyOf": [{"properties": {f"name{n}": TEXT for n in range(100)}}]})
 
     assert len(sent["properties"]) == 100
     assert "description" not in sent
@@ -87,7 +87,7 @@ def test_long_alternatives_are_not_repeated_in_words() -> None:
 @pytest.mark.parametrize("properties", [3, [], {"x": "text"}])
 def test_properties_that_are_none_are_refused(properties: object) -> None:
     with pytest.raises(BadInput, match="of its schema"):
-        portable({"properties": properties})
+        to_portable({"properties": properties})
 
 
 @pytest.mark.parametrize("key", ["allOf", "anyOf"])
@@ -96,10 +96,10 @@ def test_references_that_name_one_another_are_refused(key: str) -> None:
     schema = {"type": "object", key: [{"$ref": "#"}] * 500}
 
     with pytest.raises(BadInput, match="joins more than 200"):
-        portable(schema)
+        to_portable(schema)
 
 
 def test_a_schema_that_refers_to_itself_is_written() -> None:
     schema = {"properties": {"a": {"type": "string"}}, "anyOf": [{"$ref": "#"}]}
 
-    assert portable(schema)["properties"] == {"a": {"type": "string"}}
+    assert to_portable(schema)["properties"] == {"a": {"type": "string"}}

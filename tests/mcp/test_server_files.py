@@ -10,7 +10,7 @@ from refold.mcp.servers import (
     ServerConfig,
     ServerFile,
     client_secret,
-    in_words,
+    describe_file,
     read,
     resolve,
     variable_values,
@@ -150,7 +150,7 @@ def test_before_trusting_a_file_one_sees_what_it_starts_and_which_variables_it_u
 ):
     found = read(json.dumps({"local": {**STDIO, "writes": True}, "far": HTTP}), FILE)
 
-    assert in_words(found) == (
+    assert describe_file(found) == (
         "the MCP server local starts server --fast, with your TOKEN and may change files of "
         "the workspace",
         "the MCP server far connects to https://x.example/mcp, with your KEY",

@@ -32,7 +32,7 @@ from refold.prompts.summary import summary_prompt
 from refold.provider.port import Delta, Request
 from refold.session.recorder import Recorder
 from refold.session.rewind import steps
-from refold.session.session import Session, SessionOptions, beginning
+from refold.session.session import Session, SessionOptions, turn_start
 from refold.testing.providers import ScriptedProvider
 
 
@@ -193,8 +193,8 @@ def test_late_report_of_a_child_begins_no_turn() -> None:
     report = [Entry(seq, event) for seq, event in enumerate(events, start=1)]
     person = [*report, Entry(6, Said("And now?"))]
 
-    assert beginning(fold(report)) is None
-    assert beginning(fold(person)) == TurnStarted(6)
+    assert turn_start(fold(report)) is None
+    assert turn_start(fold(person)) == TurnStarted(6)
 
 
 def test_a_wake_that_may_begin_no_turn_is_none_to_stop() -> None:

@@ -12,7 +12,7 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 
 from refold.commands.completion import Complete
-from refold.commands.completions import offers_of
+from refold.commands.completions import completer_for
 from refold.commands.table import commands
 from refold.console.capabilities import TerminalCapabilities
 from refold.journal.state.fold import fold
@@ -269,7 +269,7 @@ def test_completion_after_a_command_uses_the_table_of_commands(tmp_path: Path) -
     async def completing() -> Complete:
         engine = await opened(ScriptedProvider(), tmp_path)
         handle = handle_on(engine, ScriptedProvider(), tmp_path, keep=True)
-        return offers_of(handle, lambda: str(tmp_path))
+        return completer_for(handle, lambda: str(tmp_path))
 
     complete = anyio.run(completing)
 

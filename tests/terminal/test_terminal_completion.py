@@ -10,8 +10,8 @@ from refold.commands.completion import (
     CompletionChoice,
     NamedCommand,
     cache_choices,
-    completing,
-    these,
+    completer_of,
+    fixed_choices,
 )
 from refold.commands.workspace_files import WorkspaceFiles
 from refold.terminal.input.line_editor.prompt_toolkit_reader import PromptCompleter
@@ -42,9 +42,9 @@ def offers(tmp_path: Path) -> Callable[[str], list[str]]:
         "odd\x1b\nname",
     ):
         (tmp_path / name).touch()
-    choices = {"model": these("one", "two"), "resume": sessions}
+    choices = {"model": fixed_choices("one", "two"), "resume": sessions}
     files = WorkspaceFiles(lambda: str(tmp_path))
-    complete = completing(TABLE, choices, lambda: str(tmp_path), files.found)
+    complete = completer_of(TABLE, choices, lambda: str(tmp_path), files.find)
     return lambda before: [offer.text for offer in complete(before)]
 
 
@@ -98,9 +98,9 @@ def test_files_are_found_by_parts_of_their_names_the_best_first(
         (tmp_path / name).touch()
     files = WorkspaceFiles(lambda: str(tmp_path))
 
-    assert files.found("loop") == ["engine/loop.py", "engine/loops/old.py", ".loop"]
-    assert files.found("englo") == ["engine/loop.py", "engine/loops/old.py"]
-    assert files.found("nothing") == []
+    assert files.find("loop") == ["engine/loop.py", "engine/loops/old.py", ".loop"]
+    assert files.find("englo") == ["engine/loop.py", "engine/loops/old.py"]
+    assert files.find("nothing") == []
 
 
 def test_files_take_no_room_from_directories_where_only_those_are_meant(
@@ -119,11 +119,11 @@ def test_another_directory_has_files_of_its_own(tmp_path: Path) -> None:
     here = [tmp_path / "one"]
     files = WorkspaceFiles(lambda: str(here[0]))
 
-    assert files.found("py") == ["first.py"]
+    assert files.find("py") == ["first.py"]
     here[0] = tmp_path / "two"
-    assert files.found("py") == ["second.py"]
+    assert files.find("py") == ["second.py"]
     here[0] = tmp_path / "gone"
-    assert files.found("py") == []
+    assert files.find("py") == []
 
 
 def test_completion_choices_are_not_computed_at_each_key() -> None:
@@ -151,7 +151,7 @@ def test_no_name_orders_the_menu_about(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     (tmp_path / os.fsdecode(b"g\xff")).touch()
     table = [NamedCommand("x\x1b", "means \x1b[31m", "\u202e")]
-    completer = PromptCompleter(completing(table, {}, lambda: str(tmp_path)))
+    completer = PromptCompleter(completer_of(table, {}, lambda: str(tmp_path)))
 
     shown = [
         (each.text, each.display_text, each.display_meta_text)

@@ -286,7 +286,7 @@ class McpServers:
 
         remote = tuple(tool for tool in self.tools if allowed(tool.name))
         large = size(remote) > window * _MAX_TOOLS_SHARE * _CHARS_PER_TOKEN
-        pending = self.connections.unknown if allowed(EVERY_MCP_TOOL) else ()
+        pending = self.connections.never_connected if allowed(EVERY_MCP_TOOL) else ()
         if large:
             agent = replace(agent, deferred=(*agent.deferred, EVERY_MCP_TOOL))
         offered = tools_of(agent, (*own, *remote))
@@ -337,7 +337,7 @@ class McpServers:
         name, _, words = typed.strip().partition(" ")
         if not name.startswith(_PROMPT_PREFIX):
             return None
-        if self.connections.unknown:
+        if self.connections.never_connected:
             await self.connections.wait_until_settled(_MAX_CONNECT_SECONDS)
         prompts = {f"/{prompt.name}": prompt for prompt in self.prompts()}
         if name not in prompts:

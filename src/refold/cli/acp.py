@@ -43,11 +43,11 @@ def run(args: Namespace) -> int:
         partial(launch_at, args, places),
     )
     explain_stdin("refold acp", "an editor")
-    anyio.run(serve, host, lines(), _only_for_us())
+    anyio.run(serve, host, lines(), _reserve_stdout())
     return 0
 
 
-def _only_for_us() -> int:
+def _reserve_stdout() -> int:
     """Stdout, for us alone: what anything else prints goes to stderr."""
     sys.stdout.flush()
     own = os.dup(1)

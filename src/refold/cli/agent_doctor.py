@@ -54,7 +54,7 @@ def run(args: Namespace) -> int:
         else f"model  missing: {on_one_line(fault)}\n"
     )
     verdicts: list[tuple[Tool, Verdict]] = [
-        (t, _verdict(t, app, rules, mode)) for t in (*tools.active, *tools.deferred)
+        (t, _sample_verdict(t, app, rules, mode)) for t in (*tools.active, *tools.deferred)
     ]
     for verdict in _VERDICT_LABELS:
         names = [t.name for t, result in verdicts if result == verdict]
@@ -64,7 +64,7 @@ def run(args: Namespace) -> int:
     return 1 if fault else 0
 
 
-def _verdict(
+def _sample_verdict(
     tool: "Tool",
     app: "App",
     rules: Sequence["Rule"],
@@ -106,7 +106,7 @@ def _limits(
     from refold.permissions.rules import COMMAND_TOOLS
 
     asking = [t for t, v in verdicts if v == "ask" and t.name in COMMAND_TOOLS]
-    reading = [t for t in asking if _verdict(t, app, rules, mode, _READS) == "allow"]
+    reading = [t for t in asking if _sample_verdict(t, app, rules, mode, _READS) == "allow"]
     names = ", ".join(tool.name for tool in reading)
     limits = "Protected files ask in every mode"
     if mode != "bypass":

@@ -76,7 +76,7 @@ def add_arguments(auth: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    here = _here()
+    here = _key_context()
     match args.what:
         case "set":
             return _set(here, args)
@@ -88,7 +88,7 @@ def run(args: Namespace) -> int:
             return _remove(here, args.provider)
 
 
-def _here() -> KeyContext:
+def _key_context() -> KeyContext:
     places = paths(os.environ)
     settings = load(places.settings, os.environ, {}).settings
     stored = credentials.read(places.credentials)
@@ -113,10 +113,10 @@ def _set(context: KeyContext, args: Namespace) -> int:
         credentials.store(file, spec.name, key)
         _remove_from_keyring(spec.name)  # it would go before the file
     place = "in the keyring" if args.keyring else f"in {file}"
-    write(f"The key of {spec.label} ({_ends(key)}) is stored {place}.\n")
+    write(f"The key of {spec.label} ({_last_characters(key)}) is stored {place}.\n")
     if not args.keyring and (open_ := credentials.open_to_others(file)):
         print_error(open_)
-    for first in _before(context, spec):
+    for first in _earlier_sources(context, spec):
         print_error(f"{first} takes precedence")
     return 0
 
@@ -144,7 +144,7 @@ def _read_piped_key() -> str:
         raise BadInput("this is not a key: it is not text; nothing was saved") from error
 
 
-def _before(context: KeyContext, spec: ProviderSpec) -> Iterator[str]:
+def _earlier_sources(context: KeyContext, spec: ProviderSpec) -> Iterator[str]:
     """Return the sources that are tried before those in which we store keys."""
     if key := context.keys.in_environment(spec):
         yield f"the key in {key.variable} (environment)"
@@ -158,7 +158,7 @@ def _list(context: KeyContext, *, as_json: bool) -> int:
         source, key = _source(context, spec)
         if source or context.needs(spec):
             variable = key.variable if key else ""
-            ends = _ends(key.key) if key else None
+            ends = _last_characters(key.key) if key else None
             rows.append({"provider": spec.name, "from": source or None,
                          "variable": variable or None, "ends": ends})  # fmt: skip
     wide = max(len(row["provider"] or "") for row in rows) if rows else 0
@@ -209,7 +209,7 @@ async def _check_key(
         if context.needs(spec):
             return f"there is no key (refold auth set {spec.name} stores one)", False
         return "there is no key, and none is needed", True
-    subject = f"the key {_ends(key.key)} ({_where(key)})"
+    subject = f"the key {_last_characters(key.key)} ({_where(key)})"
     try:
         await try_key(spec, context.environ, key.text_for_wire)
     except Refused as error:
@@ -250,7 +250,7 @@ def _remove(context: KeyContext, name: str) -> int:
         write(f"The key of {name} was removed from {' and '.join(gone)}.\n")
     else:
         print_error(f"no key of {name} was kept")
-    for first in (line for spec in specs for line in _before(context, spec)):
+    for first in (line for spec in specs for line in _earlier_sources(context, spec)):
         print_error(f"{first} is still there")
     return 0 if gone else 1
 
@@ -269,5 +269,5 @@ def _where(key: FoundKey) -> str:
     return f"{key.source} {key.variable}".strip()
 
 
-def _ends(key: str) -> str:
+def _last_characters(key: str) -> str:
     return f"…{key[-4:]}" if len(key) >= _MIN_MASKABLE_CHARS else "…"

@@ -96,8 +96,8 @@ def _show(origins: SettingOrigins, places: Paths, asked: Namespace) -> int:
                    "says": msgspec.to_builtins(item.says)})  # fmt: skip
     else:
         write("".join(f"{line}\n" for line in lines(settings, whole=asked.origin)))
-    _tell_unheeded(origins)
-    return _tell(origins, masks)
+    _print_unheeded(origins)
+    return _print_problems(origins, masks)
 
 
 def _get(origins: SettingOrigins, places: Paths, key: str) -> int:
@@ -108,14 +108,14 @@ def _get(origins: SettingOrigins, places: Paths, key: str) -> int:
     value = without_secrets(name, msgspec.to_builtins(known[name]), masks)
     text = "" if value is None else value  # unset, and without a default
     print_answer(text if isinstance(text, str) else value_in_toml(text))
-    return _tell(origins, masks)
+    return _print_problems(origins, masks)
 
 
 def _change(file: SettingsFile, args: Namespace) -> int:
     place = on_one_line(str(file.path))
     if args.what == "set":
         masks = masks_of(os.environ, file.places)
-        doubt = _doubt(file, args.key, args.value)
+        doubt = _model_warning(file, args.key, args.value)
         data = without_secrets(args.key, set_value(file, args.key, args.value), masks)
         value = value_in_toml(data)
         write(f"{on_one_line(args.key)} = {on_one_line(value)} is set in {place}.\n")
@@ -129,7 +129,7 @@ def _change(file: SettingsFile, args: Namespace) -> int:
         )  # is it one?
         print_error(f"{on_one_line(args.key)} is not set in {place}")
         return 1
-    _tell_overridden(file, args.key)
+    _print_overridden(file, args.key)
     return 0
 
 
@@ -150,13 +150,13 @@ def _path(folder: Path, places: Paths, *, as_json: bool) -> int:
     return 0
 
 
-def _tell(origins: SettingOrigins, masks: Redactor) -> int:
+def _print_problems(origins: SettingOrigins, masks: Redactor) -> int:
     for problem in problems(origins, masks):
         print_error(problem)
     return 1 if origins.problems else 0
 
 
-def _doubt(file: SettingsFile, key: str, value: str) -> str:
+def _model_warning(file: SettingsFile, key: str, value: str) -> str:
     """A warning if `value` names a model that is not known.
 
     Raises `BadInput` if no provider can have it.
@@ -174,12 +174,12 @@ def _doubt(file: SettingsFile, key: str, value: str) -> str:
     return ModelOffers(models, settings, os.environ).doubt(value)
 
 
-def _tell_unheeded(origins: SettingOrigins) -> None:
+def _print_unheeded(origins: SettingOrigins) -> None:
     if origins.state in ("new", "changed"):
         print_error(reason_settings_ignored(origins.project, origins.state))
 
 
-def _tell_overridden(file: SettingsFile, key: str) -> None:
+def _print_overridden(file: SettingsFile, key: str) -> None:
     """Report if a stronger layer overrides what was written."""
     origins = origins_report(file.folder, file.places, os.environ)
     says = origins.chain.get(canonical(key), ())
@@ -187,8 +187,8 @@ def _tell_overridden(file: SettingsFile, key: str) -> None:
         last = says[-1]
         if not last.place.startswith(f"{file.display_name}:"):
             print_error(f"{on_one_line(last.where)} takes precedence")
-    _tell_unheeded(origins)
-    _tell(origins, masks_of(os.environ, file.places))
+    _print_unheeded(origins)
+    _print_problems(origins, masks_of(os.environ, file.places))
 
 
 _EMPTY_FILE = "# docs/settings.md says what can stand here.\n"
@@ -199,17 +199,17 @@ def edit_file(file: SettingsFile) -> int:
     command, text = editor("write refold config set KEY VALUE"), file.text()
     before = text or _EMPTY_FILE
     aside = file.path.with_name(f"{file.path.stem}.edited{file.path.suffix}")
-    if os.path.lexists(aside) and (aside.is_symlink() or not _holds(aside, before)):
+    if os.path.lexists(aside) and (aside.is_symlink() or not _has_text(aside, before)):
         raise BadInput(
             f"{aside} is left from an earlier edit: copy what you need from it, and delete it"
         )
-    _keep(aside, before)
+    _save_edit(aside, before)
     while True:
         try:
             edit(command, aside)
             after = _read(aside)
         except BadInput as error:
-            if _holds(aside, before):
+            if _has_text(aside, before):
                 aside.unlink(missing_ok=True)
             raise BadInput(f"{error}; nothing was changed") from error
         if after == before:
@@ -220,7 +220,7 @@ def edit_file(file: SettingsFile) -> int:
             put(file, after, instead=text)
         except BadInput as error:
             print_error(on_one_line(str(error)))
-            if _again():
+            if _ask_to_edit_again():
                 continue
             place = on_one_line(str(aside))
             print_error(f"nothing was changed; what you wrote is in {place}")
@@ -230,14 +230,14 @@ def edit_file(file: SettingsFile) -> int:
         return 0
 
 
-def _keep(aside: Path, text: str) -> None:
+def _save_edit(aside: Path, text: str) -> None:
     try:
         keep(aside, text)
     except OSError as error:
         raise BadInput(f"{aside} cannot be written: {reason_of(error)}") from error
 
 
-def _holds(aside: Path, text: str) -> bool:
+def _has_text(aside: Path, text: str) -> bool:
     with suppress(OSError, UnicodeDecodeError):
         return aside.read_bytes().decode("utf-8") == text
     return False
@@ -250,7 +250,7 @@ def _read(aside: Path) -> str:
         raise BadInput(f"{aside} cannot be read: {reason_of(error)}") from error
 
 
-def _again() -> bool:
+def _ask_to_edit_again() -> bool:
     if not is_interactive():
         return False
     write("Edit it again? [Y/n] ")

@@ -40,7 +40,7 @@ def add_arguments(doctor: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     findings, room = list[Finding](), columns(0)
-    for finding in look(offline=args.offline):
+    for finding in run_checks(offline=args.offline):
         findings.append(finding)
         if args.json:
             print_document(finding)
@@ -51,7 +51,7 @@ def run(args: Namespace) -> int:
     return 1 if any(finding.state == "wrong" for finding in findings) else 0
 
 
-def look(*, offline: bool) -> Iterator[Finding]:
+def run_checks(*, offline: bool) -> Iterator[Finding]:
     """Everything, as it is found. Raises nothing; nothing secret is in it."""
     places, checks = _NO_PATHS, _FOLDERLESS_CHECKS
     try:
@@ -122,10 +122,10 @@ def local(ground: CheckContext) -> Iterator[Finding]:
     with suppress(BadInput):  # `model` says it
         chosen = ground.model.removeprefix(LOCAL_PREFIX)
     model, server = min(servers, key=lambda pair: (pair[0].name != chosen, pair[0].size))
-    yield anyio.run(_speed, model.name, server)
+    yield anyio.run(_measure_speed, model.name, server)
 
 
-async def _speed(name: str, server: "Server") -> Finding:
+async def _measure_speed(name: str, server: "Server") -> Finding:
     from refold.provider.local.speed import measure_speed
 
     try:
@@ -149,14 +149,14 @@ def reach(ground: CheckContext) -> Iterator[Finding]:
         if names:
             yield Finding("network", "ok", f"not contacted (--offline): {names}")
         return
-    yield from anyio.run(_all, ground, asked)
+    yield from anyio.run(_ask_all, ground, asked)
 
 
-async def _all(ground: CheckContext, asked: list[ProviderSpec]) -> list[Finding]:
+async def _ask_all(ground: CheckContext, asked: list[ProviderSpec]) -> list[Finding]:
     findings: dict[str, Finding] = {}
 
     async def one(spec: ProviderSpec) -> None:
-        findings[spec.name] = await _one(ground, spec)
+        findings[spec.name] = await _ask_one(ground, spec)
 
     async with anyio.create_task_group() as group:
         for spec in asked:
@@ -164,7 +164,7 @@ async def _all(ground: CheckContext, asked: list[ProviderSpec]) -> list[Finding]
     return [findings[spec.name] for spec in asked]
 
 
-async def _one(ground: CheckContext, spec: ProviderSpec) -> Finding:
+async def _ask_one(ground: CheckContext, spec: ProviderSpec) -> Finding:
     about = "network"
     keys = ground.models.connections.keys
     if keys.command(spec) and not keys.in_environment(spec):

@@ -79,7 +79,7 @@ def run(args: Namespace) -> int:
     _check_sandbox(conditions)
     moment = datetime.now(UTC).isoformat(timespec="seconds")
     try:
-        trials = anyio.run(run_all, tasks, conditions, _tell)
+        trials = anyio.run(run_all, tasks, conditions, _print_trial)
     except ExceptionGroup as group:
         raise first(group) from group
     evaluation = Evaluation(
@@ -126,7 +126,7 @@ def _check_sandbox(conditions: Conditions) -> None:
         here.close()
 
 
-def _tell(trial: Trial) -> None:
+def _print_trial(trial: Trial) -> None:
     write(f"{trial_line(trial)}\n")
 
 

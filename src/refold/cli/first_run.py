@@ -170,7 +170,7 @@ class _Questions:
     async def choose(self) -> FirstChoice:
         self._paper.say("Welcome to refold.", "heading")
         self._paper.say("No model is configured yet. Which one do you want to use?")
-        choice = await self._one_of(self._rows()) or FirstChoice("leave")
+        choice = await self._pick_row(self._rows()) or FirstChoice("leave")
         if choice.what == "model":
             await self._ask_for_mode()
             await self._ask_for_rules()
@@ -185,26 +185,29 @@ class _Questions:
             _Row(
                 "an API key",
                 f"{several}; stored in a file only you can read",
-                self._provider,
+                self._set_up_provider,
             )
         ]
         for server in offers.servers:
             many = len(server.models)
             about = f"{many} models" if many > 1 else server.models[0].partition("/")[2]
             title = f"{server.label} on this machine"
-            rows.append(_Row(title, on_one_line(about), self._of_server(server)))
+            rows.append(_Row(title, on_one_line(about), self._server_choice(server)))
         rows += [
             _Row(f"{model.name}, embedded", _about_model(model), self._install(model.name))
             for model in offers.embedded
         ]
-        return [*rows, _Row("a guided tour", "no key, no network, one minute", self._tour)]
+        return [
+            *rows,
+            _Row("a guided tour", "no key, no network, one minute", self._choose_tour),
+        ]
 
-    async def _one_of(self, rows: Sequence[_Row]) -> FirstChoice | None:
+    async def _pick_row(self, rows: Sequence[_Row]) -> FirstChoice | None:
         """None: the user leaves."""
         keys = "".join(str(n) for n in range(1, len(rows) + 1))
         self._show(rows)
         while True:
-            pressed = _or_stop(await self._reading.choice(_prompt(keys), f"{keys}q"))
+            pressed = _stop_at_ctrl_c(await self._reading.choice(_prompt(keys), f"{keys}q"))
             if isinstance(pressed, Key) or pressed == "q":
                 return None
             if not pressed:
@@ -235,13 +238,13 @@ class _Questions:
             )
         self._paper.gap()
 
-    async def _provider(self) -> FirstChoice | None:
+    async def _set_up_provider(self) -> FirstChoice | None:
         names = self._offers.providers
         self._paper.say(", ".join(names), "dim")
         text = ""
         while True:
             asked: Line = (("plain", "Which provider is the key for? "),)
-            answer = _or_stop(await self._reading.brief(asked, text))
+            answer = _stop_at_ctrl_c(await self._reading.brief(asked, text))
             if isinstance(answer, Key) or not (text := answer.strip()):
                 return None
             try:
@@ -251,9 +254,9 @@ class _Questions:
             except BadInput as error:
                 self._paper.say(visible(str(error)), "bad")
                 continue
-            return await self._key(name)
+            return await self._set_up_key(name)
 
-    async def _key(self, name: str) -> FirstChoice | None:
+    async def _set_up_key(self, name: str) -> FirstChoice | None:
         if page := _KEY_PAGES.get(name):
             self._paper.say(f"Keys are made at {page}", "dim")
         while True:
@@ -272,9 +275,9 @@ class _Questions:
         """A key that looks like one of this provider; "" for none."""
         prompt: Line = (("plain", f"The key for {name} (it is not shown): "),)
         while True:
-            key = _or_stop(await self._reading.secret(prompt))
+            key = _stop_at_ctrl_c(await self._reading.secret(prompt))
             if key == "":  # many press Enter after the name
-                key = _or_stop(await self._reading.secret(prompt))
+                key = _stop_at_ctrl_c(await self._reading.secret(prompt))
             if isinstance(key, Key) or not (key := key.strip()):
                 return ""
             maker = next(
@@ -300,7 +303,7 @@ class _Questions:
             else:
                 self._paper.say(f"{name} accepts the key.", "good")
                 return True
-            match await self._what_now():
+            match await self._ask_what_now():
                 case "c":
                     continue
                 case "k":
@@ -310,16 +313,16 @@ class _Questions:
                 case _:
                     return False
 
-    async def _what_now(self) -> str | Key:
+    async def _ask_what_now(self) -> str | Key:
         asked: Line = (
             ("plain", "c check again · k keep it unchecked · t type another · b back "),
             ("person", "› "),
         )
-        while not (pressed := _or_stop(await self._reading.choice(asked, "cktb"))):
+        while not (pressed := _stop_at_ctrl_c(await self._reading.choice(asked, "cktb"))):
             self._paper.say("Press c, k, t or b.", "dim")
         return pressed
 
-    def _of_server(
+    def _server_choice(
         self, server: LocalServer
     ) -> Callable[[], Awaitable[FirstChoice | None]]:
         async def ask() -> FirstChoice | None:
@@ -333,7 +336,7 @@ class _Questions:
             if left := len(server.models) - len(names):
                 self._paper.say(f"     and {left} more; /model chooses them later", "dim")
             keys = "".join(str(n) for n in range(1, len(names) + 1))
-            pressed = _or_stop(
+            pressed = _stop_at_ctrl_c(
                 await self._reading.choice(_prompt(keys, "Esc goes back"), keys)
             )
             if isinstance(pressed, Key) or not pressed:
@@ -348,7 +351,7 @@ class _Questions:
 
         return install
 
-    async def _tour(self) -> FirstChoice:
+    async def _choose_tour(self) -> FirstChoice:
         return FirstChoice("tour")
 
     async def _choose_model(self, model: str) -> FirstChoice:
@@ -374,7 +377,7 @@ class _Questions:
         ))  # fmt: skip
         self._paper.gap()
         asked: Line = (("plain", "Choose 1 or 2 (default 2): "),)
-        if _or_stop(await self._reading.choice(asked, "12")) == "1":
+        if _stop_at_ctrl_c(await self._reading.choice(asked, "12")) == "1":
             await self._offers.remember("permission_mode", "sandbox")
             self._paper.say(
                 "Mode sandbox is now the default. Shift+Tab changes it.", "good"
@@ -390,7 +393,7 @@ class _Questions:
         for row in claude.rule_lines():
             self._paper.say(f"  {row}", "dim")
         asked: Line = (("plain", "Import them? y/N › "),)
-        if _or_stop(await self._reading.choice(asked, "yn")) == "y":
+        if _stop_at_ctrl_c(await self._reading.choice(asked, "yn")) == "y":
             claude.take()
             self._paper.say("They apply in this directory from now on.", "good")
 
@@ -403,7 +406,7 @@ def _about_model(model: Embedded) -> str:
     return f"{model.size / 1e9:.1f} GB download, about {minutes}{about}"
 
 
-def _or_stop(answer: str | Key) -> str | Key:
+def _stop_at_ctrl_c(answer: str | Key) -> str | Key:
     """End the program at Ctrl+C, whether it comes as a key or as a signal."""
     if answer is Key.CTRL_C:
         raise KeyboardInterrupt

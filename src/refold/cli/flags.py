@@ -64,7 +64,7 @@ def parse(arguments: Sequence[str]) -> Namespace:
         args, left = parser.parse_known_args(arguments)
         args.command = ""
         if left and not any(word.startswith("-") for word in left):
-            raise BadInput(_too_many(args.text, left))
+            raise BadInput(_too_many_error(args.text, left))
     if left:
         parser.unknown(left, arguments)
     return args
@@ -86,7 +86,7 @@ def _subcommand_hint(word: str) -> str:
     )
 
 
-def _too_many(first: str, more: Sequence[str]) -> str:
+def _too_many_error(first: str, more: Sequence[str]) -> str:
     """The error for a second positional argument: a message without quotes, or a subcommand."""
     from refold.values.similar_names import similar
 

@@ -12,7 +12,7 @@ from types import FrameType
 
 
 @contextmanager
-def loading() -> Generator[None]:
+def exit_on_interrupt() -> Generator[None]:
     before = signal.getsignal(signal.SIGINT)
     if before is not signal.default_int_handler:  # ignored, or handled elsewhere
         yield

@@ -183,7 +183,9 @@ async def open_or_resume(launch: Launch, args: Namespace) -> OpenedSession:
         raise await to_thread.run_sync(explain_held, app.home, id_, error) from error
     if args.holder is not None:
         await session.engine.record(args.holder.end_event, kept=True, by="person")
-    await choose_again(app, session.engine, args, app.options.model, _mode_from_flags(args))
+    await apply_choices(
+        app, session.engine, args, app.options.model, _mode_from_flags(args)
+    )
     return session
 
 
@@ -206,18 +208,18 @@ def task_of(args: Namespace) -> Task:
         timeout=args.timeout,
         verify=args.verify,
         resumes=args.resume is not None or args.continue_,
-        inside=partial(_inside, args),
+        inside=partial(_session_directory, args),
         images=partial(images, args),
         launch=lambda attended: launch_of(args, attended=attended),
         open=open_session,
     )
 
 
-def _inside(args: Namespace) -> AbstractContextManager[object]:
+def _session_directory(args: Namespace) -> AbstractContextManager[object]:
     if args.resume is PICK_SESSION:
-        from refold.cli.session_picker import nobody_picks
+        from refold.cli.session_picker import no_terminal_error
 
-        raise nobody_picks()
+        raise no_terminal_error()
     return in_a_worktree(args)
 
 
@@ -241,7 +243,7 @@ def _read_declarations(args: Namespace, directory: Path) -> _GivenStart:
     """Reads the files of declared agents, if there are any. `directory`: of the session."""
     declared = _declaration_of(args, directory)
     model = _model_from_flags(args, declared)
-    moved, variables = _at_an_address(args, declared, model)
+    moved, variables = _server_address(args, declared, model)
     flags: dict[str, object] = {  # None and () say nothing
         **moved,
         "effort": args.effort,
@@ -301,7 +303,7 @@ def _model_from_flags(args: Namespace, declared: DeclaredStart) -> str:
     return f"{args.backend}/{args.model}" if args.model else args.backend
 
 
-def _at_an_address(
+def _server_address(
     args: Namespace, declared: DeclaredStart, model: str
 ) -> tuple[dict[str, object], Mapping[str, str]]:
     """--host and --port: the provider that -b or -m names, on another machine.
@@ -394,7 +396,7 @@ def place_of(args: Namespace) -> SessionDirectory:
     return find_directory(home, session.id, here())
 
 
-async def choose_again(
+async def apply_choices(
     app: App, session: Engine, args: Namespace, model: str, mode: Mode | None
 ) -> None:
     """Apply the command line to a resumed session, and repair its other choices."""
@@ -441,8 +443,8 @@ def in_a_worktree(args: Namespace) -> Generator[None]:
         args.trust, args.like = True, os.path.realpath(here())
     rules = _rules(args, args.workspace)
     # The branch may have older settings, and no file that git ignores.
-    args.ask = [*args.ask, *_missing(left.ask, rules.ask)]
-    args.deny = [*args.deny, *_missing(left.deny, rules.deny)]
+    args.ask = [*args.ask, *_rules_without(left.ask, rules.ask)]
+    args.deny = [*args.deny, *_rules_without(left.deny, rules.deny)]
     print_error(f"works in {inside.directory}, on the branch {inside.branch}")
     try:
         yield
@@ -457,7 +459,7 @@ def _rules(args: Namespace, directory: Path) -> Permissions:
     return loaded.settings.permissions
 
 
-def _missing(
+def _rules_without(
     rules: Sequence[str | RuleWithCases], others: Sequence[str | RuleWithCases]
 ) -> Sequence[str]:
     texts, known = (

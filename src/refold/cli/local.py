@@ -115,7 +115,7 @@ def install(model: LocalModel, shelf: ModelDirectory, place: str = "") -> int:
         return install_from_hub(model.repository, model.quant, shelf)
     if shelf.holds(model):
         write(f"{model.name} is already installed: {shelf.place(model)}\n")
-        return _say_runtime()
+        return _print_runtime()
     if place:
         sources: Sequence[Source] = (parse_source(place),)
     else:
@@ -123,7 +123,7 @@ def install(model: LocalModel, shelf: ModelDirectory, place: str = "") -> int:
     origin = _fetch(model, sources, shelf)
     write(f"checked: sha256 {origin.sha256}\nfrom {origin.source}\n")
     write(f"use it with: refold -m local/{model.name}\n")
-    return _say_runtime()
+    return _print_runtime()
 
 
 def install_from_hub(repository: str, quant: str, shelf: ModelDirectory) -> int:
@@ -137,13 +137,13 @@ def install_from_hub(repository: str, quant: str, shelf: ModelDirectory) -> int:
         (m.name, m.sha256) == (model.name, model.sha256) for m in shelf.list_installed()
     ):
         write(f"{model.name} is already installed: {shelf.place(model)}\n")
-        return _say_runtime()
+        return _print_runtime()
     write(f"{file.path} of {repository}\n")
     origin = _fetch(model, hub.sources(repository, file), shelf)
     write(
         f"checked: sha256 {origin.sha256}, as {hub.host} states it\nfrom {origin.source}\n"
     )
-    return _settle(model, origin, shelf)
+    return _add_model(model, origin, shelf)
 
 
 def install_own(place: str, shelf: ModelDirectory, name: str = "") -> int:
@@ -151,7 +151,7 @@ def install_own(place: str, shelf: ModelDirectory, name: str = "") -> int:
     model = own_model(place, name)
     origin = _fetch(model, (parse_source(place),), shelf)
     write(f"sha256 {origin.sha256}\n")
-    return _settle(model, origin, shelf)
+    return _add_model(model, origin, shelf)
 
 
 def _fetch(
@@ -172,7 +172,7 @@ def _fetch(
         raise
 
 
-def _settle(model: LocalModel, origin: ModelSource, shelf: ModelDirectory) -> int:
+def _add_model(model: LocalModel, origin: ModelSource, shelf: ModelDirectory) -> int:
     """Read the model's properties from the file, and print them."""
     entry = add_to_directory(model, origin, shelf)
     header = read_header(shelf.place(entry))
@@ -186,7 +186,7 @@ def _settle(model: LocalModel, origin: ModelSource, shelf: ModelDirectory) -> in
     facts.append(template if header.has_template else "no chat template: ChatML")
     facts.append(f"tool calls in {'its own' if entry.calls_tools else 'JSON'} format")
     write(f"{', '.join(facts)}\nuse it with: refold -m local/{entry.name}\n")
-    return _say_runtime()
+    return _print_runtime()
 
 
 def _status(models: list[LocalModel], shelf: ModelDirectory) -> int:
@@ -208,7 +208,7 @@ def _status(models: list[LocalModel], shelf: ModelDirectory) -> int:
             write(f"{name}  not installed, {needs}: {machine.fit(model.memory)}\n")
     for server in _servers():
         write(f"{_about(server)}\n")
-    return _say_runtime()
+    return _print_runtime()
 
 
 def _stop(model: Path | None) -> int:
@@ -258,7 +258,7 @@ def _remove(name: str, shelf: ModelDirectory) -> int:
     return 0
 
 
-def _say_runtime() -> int:
+def _print_runtime() -> int:
     if is_runtime_installed():
         write("llama.cpp (xllamacpp) is installed\n")
     else:

@@ -14,7 +14,7 @@ from io import BufferedWriter, FileIO, TextIOWrapper
 from typing import TYPE_CHECKING, TextIO
 
 from refold.cli.flags import PICK_SESSION, parse
-from refold.cli.import_interrupts import loading
+from refold.cli.import_interrupts import exit_on_interrupt
 from refold.cli.subcommands import SUBCOMMANDS
 from refold.errors import BadInput, Corrupt, RefoldError, WrongFormat, first
 from refold.headless.streams import ReaderGone, print_error, print_lines, write
@@ -34,8 +34,8 @@ def run(arguments: Sequence[str]) -> None:
         from refold.cli.completion import complete_line
 
         complete_line()
-    stand_in()
-    sys.stderr = never_failing(2)
+    replace_closed_streams()
+    sys.stderr = open_notice_stream(2)
     try:
         code = main(arguments)
     except Exception as error:  # a bug; a report needs all of it
@@ -70,7 +70,7 @@ def _report_error(error: BaseException) -> int:
             raise error
 
 
-def _way_on(error: Corrupt) -> str:
+def _recovery_advice(error: Corrupt) -> str:
     if error.line <= 1:
         return str(error)
     return (
@@ -87,13 +87,13 @@ def _dispatch(args: Namespace) -> int:
             damage = first(error)
             if not isinstance(damage, Corrupt) or isinstance(damage, WrongFormat):
                 raise
-            raise BadInput(_way_on(damage)) from error
-    with loading():  # only the module of this subcommand
+            raise BadInput(_recovery_advice(damage)) from error
+    with exit_on_interrupt():  # only the module of this subcommand
         subcommand = SUBCOMMANDS[args.command].load()
     return subcommand.run(args)
 
 
-def _go_to(directory: str) -> None:
+def _change_directory(directory: str) -> None:
     try:
         os.chdir(os.path.expanduser(directory))
     except OSError as error:
@@ -108,7 +108,7 @@ def session(args: Namespace) -> int:
         write(f"refold {__version__}\n")
         return 0
     if args.cwd:
-        _go_to(args.cwd)
+        _change_directory(args.cwd)
     if args.init_config or args.list_agents:
         from refold.cli.agents import run_flag
 
@@ -148,7 +148,7 @@ def _in_a_terminal(args: Namespace) -> int:
             from refold.cli.attach import join
 
             return join(args.resume, full=args.display == "full")
-    with loading():
+    with exit_on_interrupt():
         from refold.cli.interactive import run as interactive
     return interactive(args)
 
@@ -159,12 +159,12 @@ def _steal(args: Namespace) -> bool:
     return steal_asking(args)
 
 
-def stand_in() -> None:
+def replace_closed_streams() -> None:
     """Replace the standard streams that were closed at the start; Python sets them to None.
 
     The input is at its end, the output a pipe that was closed by its reader.
     """
-    _occupy()
+    _occupy_closed_numbers()
     names = vars(sys)
     if names["stdin"] is None:
         sys.stdin = os.fdopen(os.open(os.devnull, os.O_RDONLY))
@@ -174,7 +174,7 @@ def stand_in() -> None:
         sys.stdout = os.fdopen(writing, "w", encoding="utf-8")
 
 
-def never_failing(number: int) -> TextIO:
+def open_notice_stream(number: int) -> TextIO:
     """Return a stream for notices, which ignores a full disk and a closed pipe."""
     return TextIOWrapper(
         BufferedWriter(_NeverFailing(number, "w", closefd=False)),
@@ -184,7 +184,7 @@ def never_failing(number: int) -> TextIO:
     )
 
 
-def _occupy() -> None:
+def _occupy_closed_numbers() -> None:
     """Occupy the numbers of closed streams: programs would write to our files."""
     for number in range(3):
         try:

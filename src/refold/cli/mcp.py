@@ -194,7 +194,7 @@ def _entry(args: Namespace) -> dict[str, Any]:
         table = {"type": "sse" if args.sse else "http", "url": words[0]}
         if args.remote:
             table["remote"] = True
-            _remote_is_yours(args.project)
+            _refuse_remote_in_project(args.project)
         if args.header:
             table["headers"] = _pairs(args.header, ":", "--header 'NAME: VALUE'")
     else:
@@ -231,7 +231,7 @@ def _registry_server(args: Namespace) -> dict[str, Any]:
     return table
 
 
-def _remote_is_yours(project: bool) -> None:
+def _refuse_remote_in_project(project: bool) -> None:
     if project:
         raise BadInput(
             "--remote is for your own file, because you are not asked about the calls of such a "

@@ -36,14 +36,16 @@ def add_arguments(parsers: Any) -> None:
 
 
 def run(args: Namespace, server: ServerConfig, places: Paths) -> int:
-    store, server = StoredGrants(places, _nothing), resolve(server, os.environ)
+    store, server = StoredGrants(places, _no_masks), resolve(server, os.environ)
     if args.what == "logout":
         return _log_out(server, store)
     from refold.mcp.oauth_login import log_in
 
     browser = _Browser(places.state / "mcp" / "login.html", opens=not args.no_browser)
     try:
-        grant = anyio.run(log_in, server, os.environ, browser.show, _before(server, store))
+        grant = anyio.run(
+            log_in, server, os.environ, browser.show, _stored_grant(server, store)
+        )
     finally:
         browser.close()
     store.write(server.name, server.url, grant, in_keyring=args.keyring)
@@ -61,7 +63,7 @@ def _log_out(server: ServerConfig, store: StoredGrants) -> int:
     return 0
 
 
-def _before(server: ServerConfig, store: StoredGrants) -> Grant | None:
+def _stored_grant(server: ServerConfig, store: StoredGrants) -> Grant | None:
     try:
         return store.read(server.name, server.url)
     except BadInput as error:
@@ -88,5 +90,5 @@ class _Browser:
         self._way.unlink(missing_ok=True)
 
 
-def _nothing(*_: str) -> None:
+def _no_masks(*_: str) -> None:
     """Nothing is recorded by this command, so nothing is masked."""

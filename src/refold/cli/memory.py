@@ -82,19 +82,19 @@ def run(args: Namespace) -> int:
         case "update":
             return _update(args)
         case "forget":
-            return _forget(_remembering(), " ".join(args.note))
+            return _forget(_open_memory(), " ".join(args.note))
         case "edit":
-            return _edit(_remembering().memory, _whose(args))
+            return _edit(_open_memory().memory, _whose(args))
         case "path":
-            write(f"{_remembering().memory.file(_whose(args))}\n")
+            write(f"{_open_memory().memory.file(_whose(args))}\n")
             return 0
         case "diff":
-            return _diff(_remembering().memory, as_json=args.json)
+            return _diff(_open_memory().memory, as_json=args.json)
         case _:
-            return _show(_remembering().memory, _whose(args), as_json=args.json)
+            return _show(_open_memory().memory, _whose(args), as_json=args.json)
 
 
-def _remembering() -> ProjectMemory:
+def _open_memory() -> ProjectMemory:
     places = paths(os.environ)
     return ProjectMemory(places.data, here(), session_index(places))
 

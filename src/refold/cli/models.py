@@ -178,7 +178,7 @@ def add_arguments(models: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    here = _here()
+    here = _model_context()
     specs = _select_providers(here, args.provider, everything=args.all)
     listings = anyio.run(_ask_all, here, specs, args.refresh)
     rows = [row for listing in listings for row in _rows(here, listing)]
@@ -198,7 +198,7 @@ def run(args: Namespace) -> int:
     return 0 if rows else 1
 
 
-def _here() -> ModelContext:
+def _model_context() -> ModelContext:
     places = paths(os.environ)
     settings = load(places.settings, os.environ, {}).settings
     keys = stored_keys(places.credentials)

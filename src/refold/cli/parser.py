@@ -85,14 +85,14 @@ class Parser(ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         way = "--help all" if self.prog == "refold" else "--help"
-        raise BadInput(f"{self._with_near(message)} (see {self.prog} {way})")
+        raise BadInput(f"{self._add_suggestion(message)} (see {self.prog} {way})")
 
-    def _with_near(self, message: str) -> str:
+    def _add_suggestion(self, message: str) -> str:
         """The message, with the nearest name that exists."""
         from refold.values.similar_names import similar
 
         if message.startswith(_MISSING_MESSAGE):
-            return f"{message}{self._to_choose_from(message)}"
+            return f"{message}{self._list_choices(message)}"
         if match := re.search(_NO_CHOICE, message):
             names = [
                 name
@@ -104,13 +104,13 @@ class Parser(ArgumentParser):
             message = message[: match.start()] + text
         else:
             typed = re.match(_UNKNOWN_FLAG, message)
-            near = similar(typed[1], self._harmless(typed[1]), 1) if typed else []
+            near = similar(typed[1], self._flags_to_suggest(typed[1]), 1) if typed else []
             if typed and (instead := _OF_OTHERS.get(typed[1])):
                 return f"unknown option {typed[1]}: {instead}"
             message = f"unknown option {typed[1]}" if typed else message
         return f"{message}; did you mean {near[0]}?" if near else message
 
-    def _harmless(self, typed: str) -> list[str]:
+    def _flags_to_suggest(self, typed: str) -> list[str]:
         """The flags to suggest: none that takes protection away, but for a single slip."""
         from rapidfuzz.distance import OSA
 
@@ -120,7 +120,7 @@ class Parser(ArgumentParser):
             if flag not in _RISKY_FLAGS or OSA.distance(flag, typed) <= 1
         ]
 
-    def _to_choose_from(self, message: str) -> str:
+    def _list_choices(self, message: str) -> str:
         for action in self._actions:
             name = action.metavar or action.dest
             if action.choices and message == f"{_MISSING_MESSAGE}{name}":

@@ -20,7 +20,7 @@ from refold.cli.rule_tests import (
     call_of,
     directory,
     ground_of,
-    in_short,
+    parse_short_call,
     replay_rules,
     test_rules,
 )
@@ -180,7 +180,7 @@ def _call(args: Namespace) -> TestedCall:
         return call_of(args.tool, "{}" if args.input is None else args.input)
     if args.input is not None:
         raise BadInput("--input goes with --tool NAME, not with a call in short")
-    return in_short(args.call)
+    return parse_short_call(args.call)
 
 
 def _ground(args: Namespace) -> PolicyContext:
@@ -199,7 +199,7 @@ def import_rules(args: Namespace) -> int:
     rules: dict[Verdict, list[str]] = {"allow": [], "ask": [], "deny": []}
     for name, content in _contents(args.file, folder).items():
         carried = convert_rules(_permissions(name, content))
-        _tell(name, _add_valid_rules(carried, rules))
+        _print_lines(name, _add_valid_rules(carried, rules))
     theirs = ClaudeRules(folder, rules, paths(os.environ).folders)
     write("".join(f"{row}\n" for row in theirs.rule_lines()))
     if not any(rules.values()):
@@ -297,6 +297,6 @@ def _add_valid_rules(
         yield f"the directory {path!r} was not imported: add it with --add-dir"
 
 
-def _tell(name: str, lines: Iterable[str]) -> None:
+def _print_lines(name: str, lines: Iterable[str]) -> None:
     for line in lines:
         print_note(on_one_line(f"{name}: {line}"))

@@ -5,7 +5,7 @@ import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 
-from refold.cli.session_argument import find_session_id, here_stored, load_view
+from refold.cli.session_argument import find_session_id, load_view, user_sessions
 from refold.config.paths import here
 from refold.errors import BadInput
 from refold.headless.streams import print_document, print_note, write
@@ -27,7 +27,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    home = here_stored()
+    home = user_sessions()
     if args.name:
         return _show(*_find_plan(home, args.name), as_json=args.json)
     shown = 0

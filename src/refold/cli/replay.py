@@ -22,8 +22,8 @@ from refold.app.turn_context import TurnContext
 from refold.cli.session_argument import (
     add_session,
     find_session_id,
-    here_stored,
     print_conversation,
+    user_sessions,
 )
 from refold.config.folder_settings import as_flags, load_here
 from refold.config.paths import here, paths
@@ -60,7 +60,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    home = here_stored()
+    home = user_sessions()
     session = find_session_id(home, args.id)
     if not args.run:
         if args.tools != "recorded" or args.strict or args.all:

@@ -83,17 +83,17 @@ def run(args: Namespace) -> int:
         dry = anyio.run(preview, view, snapshots, args.event, args.which)
         _show(dry, view, as_json=args.json)
         return 0
-    report = anyio.run(_rewound, home, session, snapshots, args)
-    return _tell(report, view, session, as_json=args.json)
+    report = anyio.run(_rewind, home, session, snapshots, args)
+    return _print_report(report, view, session, as_json=args.json)
 
 
-async def _rewound(
-    home: SessionIndex, id_: str, snapshots: Checkpoints, _rewind: Namespace
+async def _rewind(
+    home: SessionIndex, id_: str, snapshots: Checkpoints, args: Namespace
 ) -> RewindReport:
-    kind: What = _rewind.which
+    kind: What = args.which
     record = Recorder(home.store(id_))
     async with await Session.open(record, _no_turns, version=__version__) as session:
-        return await rewind(session, snapshots, _rewind.event, kind, force=_rewind.force)
+        return await rewind(session, snapshots, args.event, kind, force=args.force)
 
 
 def _no_turns(view: View) -> World:
@@ -140,7 +140,7 @@ def _show(result: RewindPreview, view: View, *, as_json: bool) -> None:
         write("Nothing would change.\n")
 
 
-def _tell(report: RewindReport, view: View, id_: str, *, as_json: bool) -> int:
+def _print_report(report: RewindReport, view: View, id_: str, *, as_json: bool) -> int:
     kind = report.preview.plan.what
     command = f"refold rewind {id_} {report.undo} --{kind}" if report.undo else ""
     if as_json:

@@ -133,7 +133,7 @@ async def _run(args: Namespace) -> int:
         )
     finally:
         await app.aclose()
-    way = _way(args, data, size)
+    way = _choose_route(args, data, size)
     for note in (*data.left_out, f"{way.way}: {way.reason}"):
         print_error(note)
     # A flat call has no Python, but its journal has the material, too.
@@ -170,7 +170,7 @@ async def _ask(
         document["leaves"], document["children"] = family.leaves, len(family.children)
     finally:
         await launch.aclose()
-    _tell(document, as_json=args.json)
+    _print_result(document, as_json=args.json)
     return TIMED_OUT_CODE if late else exit_code(session.view)
 
 
@@ -193,7 +193,7 @@ def _beginning(data: Material) -> InitialVariables:
     return InitialVariables({VARIABLE_NAME: data.value}, files={VARIABLE_NAME: data.read})
 
 
-def _way(args: Namespace, data: Material, size: Size) -> Route:
+def _choose_route(args: Namespace, data: Material, size: Size) -> Route:
     if args.rlm:
         return Route("recursive", _REASON_FLAG)
     if not args.flat:
@@ -249,7 +249,7 @@ _FENCE_PATTERN = r"(?ms)^```.*?(?:^```\s*$|\Z)"
 _CUT_OUTCOMES = ("step_limit", "budget", "stuck")
 
 
-def _tell(document: dict[str, object], *, as_json: bool) -> None:
+def _print_result(document: dict[str, object], *, as_json: bool) -> None:
     if as_json:
         print_document(document)
         return
@@ -311,7 +311,7 @@ class RlmProgress:
     async def follow(self, frames: AsyncIterable[Frame], session: Session) -> None:
         began = anyio.current_time()
         async with anyio.create_task_group() as group:
-            group.start_soon(self._pulse, session, began)
+            group.start_soon(self._show_signs_of_life, session, began)
             try:
                 async for frame in frames:
                     if line := self._line_of_frame(frame, session):
@@ -320,15 +320,15 @@ class RlmProgress:
                 self._paper.no_status()
             group.cancel_scope.cancel()
         took = duration(anyio.current_time() - began)
-        print_error(_join_parts("in all", *self._so_far(session.view), took))
+        print_error(_join_parts("in all", *self._usage_so_far(session.view), took))
         self.finished.set()
 
-    async def _pulse(self, session: Session, began: float) -> None:
+    async def _show_signs_of_life(self, session: Session, began: float) -> None:
         """Show signs of progress, however long it takes."""
         wheel, turn, last = self._paper.look.sign("wheel"), 0, ""
         while True:
             await anyio.sleep(_TICK if self._paper.look.moves else _BEAT)
-            line = _join_parts(*self._so_far(session.view))
+            line = _join_parts(*self._usage_so_far(session.view))
             if self._paper.look.moves:
                 turn += 1
                 took = duration(anyio.current_time() - began)
@@ -378,7 +378,7 @@ class RlmProgress:
             case _:
                 return ""
 
-    def _so_far(self, view: View) -> Iterator[str]:
+    def _usage_so_far(self, view: View) -> Iterator[str]:
         """Return the usage so far, including running subagents."""
         below = self._moved.values()
         yield f"step {view.turn.steps}"

@@ -140,7 +140,7 @@ def call_of(name: str, text: str) -> TestedCall:
         raise BadInput(f"{name} cannot be called with {text[:200]!r}: {error}") from error
 
 
-def in_short(text: str) -> TestedCall:
+def parse_short_call(text: str) -> TestedCall:
     """The call that `tool(what it is about)` means. Raises `BadInput`."""
     match = _SHORT_CALL_PATTERN.fullmatch(text.strip())
     if not match:
@@ -316,8 +316,8 @@ def replay_rules(args: Namespace) -> int:
     whole, damage = home.entries(session)
     stood = home.directories(session)
     roots = (Path(stood.directory or os.getcwd()), *map(Path, stood.roots))
-    under = _under(Path(args.rules).expanduser(), places, roots)
-    judged = list(_again(whole, under))
+    under = _context_with_rules(Path(args.rules).expanduser(), places, roots)
+    judged = list(_replay_verdicts(whole, under))
     changed = [verdict for verdict in judged if verdict.is_changed]
     for verdict in changed:
         if args.json:
@@ -336,14 +336,18 @@ def replay_rules(args: Namespace) -> int:
     return 1 if damage else 0
 
 
-def _under(file: Path, places: Paths, roots: tuple[Path, ...]) -> PolicyContext:
+def _context_with_rules(
+    file: Path, places: Paths, roots: tuple[Path, ...]
+) -> PolicyContext:
     if not file.is_file():
         raise BadInput(f"there is no file {str(file)!r} with rules")
     settings = combine([from_file(file, "user")]).settings
     return ground(settings, places, os.environ, roots)
 
 
-def _again(whole: list[Entry], ground: PolicyContext) -> Iterator[ReplayedVerdict]:
+def _replay_verdicts(
+    whole: list[Entry], ground: PolicyContext
+) -> Iterator[ReplayedVerdict]:
     view = View()
     tools = {tool.name: tool for tool in builtin()}
     for entry in whole:

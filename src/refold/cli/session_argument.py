@@ -32,7 +32,7 @@ def add_session(parser: ArgumentParser) -> None:
     parser.add_argument("id", nargs="?", default=LAST_SESSION, metavar="ID", help=about)
 
 
-def here_stored() -> SessionIndex:
+def user_sessions() -> SessionIndex:
     """The sessions of this user."""
     return session_index(paths(os.environ))
 
@@ -108,11 +108,11 @@ def node_path(args: Namespace, node: str | None = None) -> NodePath:
             f"{first!r} names one session and --session {args.session} another: give one"
         )
     id_, *names = (args.session if below else first).split("/")
-    return NodePath(find_session_id(here_stored(), id_), (*names, *rest))
+    return NodePath(find_session_id(user_sessions(), id_), (*names, *rest))
 
 
 def find_node(path: NodePath) -> FoundNode:
-    root = here_stored().tree(path.id)
+    root = user_sessions().tree(path.id)
     node, rest = find(root, path.names)
     return FoundNode(root, node, rest)
 
@@ -137,7 +137,7 @@ def labels() -> Callable[[ToolCall], str]:
 
 def blobs(node: Node) -> Callable[[str], str]:
     """Return the text of a blob of this session; of a missing one, the reason."""
-    home = here_stored()
+    home = user_sessions()
 
     def text(name: str) -> str:
         try:

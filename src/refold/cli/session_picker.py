@@ -25,7 +25,7 @@ _MAX_NAMED = 5
 
 def pick_one(terminal: TerminalSettings) -> str:
     """The id of the session that the user picked in a terminal; "": the user left."""
-    home, cards = _of_here()
+    home, cards = _sessions_here()
     from refold.terminal.this_terminal import this_terminal
 
     printer, reader = this_terminal(display=terminal.display, theme=terminal.theme)
@@ -35,14 +35,14 @@ def pick_one(terminal: TerminalSettings) -> str:
     return answer.selection.id if answer and answer.selection else ""
 
 
-def nobody_picks() -> BadInput:
+def no_terminal_error() -> BadInput:
     """The error where there is no terminal: it names the newest sessions."""
-    _, cards = _of_here()
+    _, cards = _sessions_here()
     few = "\n".join(f"  {card_label(card)}" for card in cards[:_MAX_NAMED])
     return BadInput(f"-r needs a session in a pipe or a script; the newest here are\n{few}")
 
 
-def _of_here() -> tuple[SessionIndex, Sequence[Card]]:
+def _sessions_here() -> tuple[SessionIndex, Sequence[Card]]:
     """Those of this directory. Raises `BadInput` where there is none."""
     home = session_index(paths(os.environ))
     if cards := sessions_of(home.catalogue(WaitNotice(), print_error), here()):

@@ -57,7 +57,7 @@ def _show(args: Namespace) -> int:
                 node_lines(row, session_argument.terminal_width(), signs=has_unicode())
             )
         return session_argument.report_damage(named.node)
-    match _span(named):
+    match _find_span(named):
         case ToolStep() as done:
             call = call_detail(named.node, done, session_argument.blobs(named.node))
             if args.json:
@@ -81,7 +81,7 @@ def _show(args: Namespace) -> int:
     return session_argument.report_damage(named.node)
 
 
-def _span(named: FoundNode) -> Span | None:
+def _find_span(named: FoundNode) -> Span | None:
     """What has this name; c7 is short for call-7."""
     activity, name = activity_of(named.node.entries), named.rest
     full = f"call-{name[1:]}" if name[:1] == "c" else name

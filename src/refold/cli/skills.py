@@ -28,7 +28,7 @@ def run(args: Namespace) -> int:
     catalogue = Catalogue(scope)
     if args.what == "show":
         status = _show(catalogue, catalogue.skill(args.name), as_json=args.json)
-        _tell(changed())
+        _print_problems(changed())
         return status
     for skill in catalogue.scan.skills:
         if args.json:
@@ -37,11 +37,11 @@ def run(args: Namespace) -> int:
             place = f"{skill.where}{'' if skill.told else ', not shown to the model'}"
             write(f"{skill.name}  ({on_one_line(place)})\n")
             write(f"    {on_one_line(skill.description)}\n")
-    _tell((*catalogue.every_notice(), *changed()))
+    _print_problems((*catalogue.every_notice(), *changed()))
     return 0
 
 
-def _tell(problems: Iterable[str]) -> None:
+def _print_problems(problems: Iterable[str]) -> None:
     for problem in problems:
         print_error(on_one_line(problem))
 

@@ -29,7 +29,7 @@ def steal_asking(args: Namespace) -> bool:
     about = f"{holder.name[0].upper()}{holder.name[1:]} {holder.state_text}."
     offer = "Join it?" if holder.state == "answers" else "End it and continue here?"
     if not confirm(f"{about} {offer}"):
-        raise BadInput(_not_ended(holder))
+        raise BadInput(_not_ended_error(holder))
     if holder.state == "answers":
         return False
     end_holder(home, holder)
@@ -46,13 +46,13 @@ def steal(home: SessionIndex, session: str) -> SessionHolder | None:
     if holder is None:
         return None
     if not holder.hangs:
-        raise BadInput(_not_ended(holder))
+        raise BadInput(_not_ended_error(holder))
     end_holder(home, holder)
     print_note(f"{holder.name}, which {holder.state_text}, was killed")
     return holder
 
 
-def _not_ended(holder: SessionHolder) -> str:
+def _not_ended_error(holder: SessionHolder) -> str:
     way = (
         f"join it with `refold attach {holder.session}`"
         if holder.state == "answers"

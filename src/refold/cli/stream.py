@@ -39,14 +39,14 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    home = session_argument.here_stored()
+    home = session_argument.user_sessions()
     address, session = _find_session(home, session_argument.node_path(args))
     news = home.follow(session, address)
     stream = _Stream(address, lambda: home.writer(session) is not None, as_json=args.json)
     first = news.new_entries()
     stream.apply(first)
-    stream.tell(_from(first, address, args.after))
-    lost = stream.until_it_ends(news, follow=args.follow)
+    stream.tell(_entries_to_print(first, address, args.after))
+    lost = stream.follow_until_end(news, follow=args.follow)
     for damage in news.damages:
         print_error(damage)
     if lost:
@@ -65,18 +65,18 @@ class _Stream:
         self._label = None if as_json else session_argument.labels()
         self._open = False
 
-    def until_it_ends(self, news: TreeNews, *, follow: bool) -> bool:
+    def follow_until_end(self, news: TreeNews, *, follow: bool) -> bool:
         """Print news until the turn ends. Return True if its process was lost before."""
         quiet = 0
         while self._open or follow:
             if news.damages and not follow:
                 return False
             time.sleep(_POLL_SECONDS)
-            entries = self._news(news)
+            entries = self._print_news(news)
             quiet = 0 if entries else quiet + 1
             in_doubt = quiet % _IDLE_POLLS == 1 and not follow
             if in_doubt and not self._is_written():
-                self._news(news)  # it may have ended between the two looks
+                self._print_news(news)  # it may have ended between the two looks
                 return self._open
         return False
 
@@ -99,7 +99,7 @@ class _Stream:
         if lines:
             session_argument.print_lines(lines)
 
-    def _news(self, news: TreeNews) -> bool:
+    def _print_news(self, news: TreeNews) -> bool:
         entries = news.new_entries()
         self.apply(entries)
         self.tell(entries)
@@ -121,7 +121,7 @@ def _find_session(home: SessionIndex, path: session_argument.NodePath) -> tuple[
     return "/".join((ROOT_ADDRESS, *path.names)), session
 
 
-def _from(
+def _entries_to_print(
     first: Sequence[tuple[str, Entry]], address: str, after: int | None
 ) -> list[tuple[str, Entry]]:
     """The entries to print of those that exist at the start: of this node those after
@@ -130,7 +130,7 @@ def _from(
     own = [entry for node, entry in first if node == address]
     if after is None:
         began = [e for e in own if isinstance(e.event, TurnStarted)]
-        after = _before(began[-1]) if began else 0
+        after = _seq_before_turn(began[-1]) if began else 0
     since = next((entry.at for entry in own if entry.seq > after), None)
     return [
         (node, entry)
@@ -143,7 +143,7 @@ def _from(
     ]
 
 
-def _before(began: Entry) -> int:
+def _seq_before_turn(began: Entry) -> int:
     """Return the event before the message that began a turn."""
     cause = began.event.cause if isinstance(began.event, TurnStarted) else 0
     return (cause or began.seq) - 1

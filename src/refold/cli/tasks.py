@@ -90,7 +90,7 @@ def run(args: Namespace) -> int:
         case "show":
             task = board.read().task(args.task)
             if args.json:
-                _tell([task], as_json=True)
+                _print_tasks([task], as_json=True)
             else:
                 (task,) = Owners().with_owner_names([task])
                 session_argument.print_lines(
@@ -100,15 +100,15 @@ def run(args: Namespace) -> int:
             task = NewTask(
                 args.subject, args.description, tuple(args.blocked_by), args.owner
             )
-            _tell([board.add(task)], as_json=args.json)
+            _print_tasks([board.add(task)], as_json=args.json)
         case "claim":
-            _tell([board.claim(args.task, args.owner)], as_json=args.json)
+            _print_tasks([board.claim(args.task, args.owner)], as_json=args.json)
         case "watch":
             _watch(board, as_json=args.json)
         case _:
             change = TaskChange(status=_PROGRESS_AFTER[args.what])
             for id_ in args.task:
-                _tell([board.change(id_, change)], as_json=args.json)
+                _print_tasks([board.change(id_, change)], as_json=args.json)
     return 0
 
 
@@ -120,7 +120,7 @@ def _board() -> TaskBoard:
 
 def _list(board: TaskBoard, *, every: bool, as_json: bool) -> None:
     tasks = board.read().tasks
-    _tell([task for task in tasks if every or task.open], as_json=as_json)
+    _print_tasks([task for task in tasks if every or task.open], as_json=as_json)
     if not as_json:
         print_note(count_line(tasks) or "there are no tasks on the board of this project")
 
@@ -131,12 +131,12 @@ def _watch(board: TaskBoard, *, as_json: bool) -> None:
     while True:
         tasks = board.read().tasks
         news = [t for t in tasks if known.get(t.id) != t and (known or t.open)]
-        _tell(news, owners, as_json=as_json)
+        _print_tasks(news, owners, as_json=as_json)
         known = {task.id: task for task in tasks}
         pause()
 
 
-def _tell(
+def _print_tasks(
     tasks: Sequence[BoardTask], owners: "Owners | None" = None, *, as_json: bool
 ) -> None:
     if as_json:
@@ -151,7 +151,7 @@ class Owners:
     """The names of owners: of a session its title, of a subagent its name in there."""
 
     def __init__(self) -> None:
-        self._home = session_argument.here_stored()
+        self._home = session_argument.user_sessions()
         self._views, self._names = dict[str, "View | None"](), dict[str, str]()
 
     def with_owner_names(self, tasks: Sequence[BoardTask]) -> list[BoardTask]:

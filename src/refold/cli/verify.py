@@ -81,7 +81,7 @@ def run(args: Namespace) -> int:
     folder = _folder(node)
     with _files(folder) as files:
         today = CurrentFiles(files)
-        journals = records(session_argument.here_stored(), node.session, turn.entries)
+        journals = records(session_argument.user_sessions(), node.session, turn.entries)
         checked = check(turn.claims, collect_facts(journals), today)
         second = None
         if args.deep and checked:
@@ -99,7 +99,7 @@ def run(args: Namespace) -> int:
 
 def _folder(node: Node) -> Path:
     return Path(
-        session_argument.here_stored().directories(node.session).directory or here()
+        session_argument.user_sessions().directories(node.session).directory or here()
     )
 
 
@@ -141,7 +141,7 @@ def second_check(
     claims = claims_to_recheck(checked)
     if not claims:
         return tuple(checked), SecondCheck()
-    looked = anyio.run(_look, args, node, order(claims))
+    looked = anyio.run(_run_check, args, node, order(claims))
     problem = looked.problem
     answers: Mapping[str, Verdict] = {}
     view = looked.view
@@ -158,7 +158,7 @@ def second_check(
     return both, SecondCheck(looked.session, cost, problem)
 
 
-async def _look(args: Namespace, node: Node, words: str) -> _SecondSession:
+async def _run_check(args: Namespace, node: Node, words: str) -> _SecondSession:
     id_ = ""
     try:
         app = _app(args, node)
@@ -166,7 +166,7 @@ async def _look(args: Namespace, node: Node, words: str) -> _SecondSession:
             app.models.check(app.model_of(View()))
             id_, session = await app.start()
             async with session:
-                problem = await _turn(session, words, args.timeout)
+                problem = await _run_turn(session, words, args.timeout)
                 journals = records(app.home, id_, await session.record.entries())
             return _SecondSession(id_, journals, problem)
         finally:
@@ -201,7 +201,7 @@ def _app(args: Namespace, node: Node) -> App:
     return App(here.settings, places, os.environ, options)
 
 
-async def _turn(session: Session, words: str, seconds: float | None) -> str:
+async def _run_turn(session: Session, words: str, seconds: float | None) -> str:
     """Return why the turn gave no answer, or ""."""
     late = False
 

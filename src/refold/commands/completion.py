@@ -49,7 +49,7 @@ Choices = Callable[[], Iterable[CompletionChoice]]
 Found = Callable[[str], Sequence[str]]
 
 
-def these(*words: str) -> Choices:
+def fixed_choices(*words: str) -> Choices:
     """Return choices that never change."""
     choices = tuple(map(CompletionChoice, words))
     return lambda: choices
@@ -71,15 +71,15 @@ def cache_choices(choices: Choices, seconds: float = 5.0) -> Choices:
     return look
 
 
-def nowhere(wanted: str) -> Sequence[str]:
+def find_nothing(wanted: str) -> Sequence[str]:
     return ()
 
 
-def completing(
+def completer_of(
     commands: Sequence[NamedCommand],
     choices: Mapping[str, Choices],
     directory: Callable[[], str],
-    find_paths: Found = nowhere,
+    find_paths: Found = find_nothing,
     of_servers: Complete = lambda _: iter(()),
 ) -> Complete:
     """Return a completer. `choices` are arguments of commands, `find_paths` searches files.
@@ -101,7 +101,7 @@ def completing(
             if space and head[1:] in among_directories:
                 yield from _directories(rest, directory())
             elif space:
-                yield from _following(rest, choices.get(head[1:]))
+                yield from _matching_choices(rest, choices.get(head[1:]))
                 yield from of_servers(before)
             else:
                 yield from _commands(before, commands)
@@ -123,7 +123,7 @@ def _commands(before: str, commands: Iterable[NamedCommand]) -> Iterator[Complet
             yield CompletionItem(f"/{command.name}", len(before), command.about, shown)
 
 
-def _following(rest: str, choices: Choices | None) -> Iterator[CompletionItem]:
+def _matching_choices(rest: str, choices: Choices | None) -> Iterator[CompletionItem]:
     if choices is None:
         return
     wanted, left = rest.casefold(), _MAX_OFFERS
@@ -137,7 +137,7 @@ def _following(rest: str, choices: Choices | None) -> Iterator[CompletionItem]:
 
 def _directories(begun: str, directory: str) -> Iterator[CompletionItem]:
     folder, name = os.path.split(begun)
-    for item, _ in _in_directory(folder, name, directory, only_folders=True):
+    for item, _ in _matching_names(folder, name, directory, only_folders=True):
         if escape_name(item) == item:
             yield CompletionItem(f"{item}/", len(name))
 
@@ -148,7 +148,7 @@ def _files(
     """Yield files of the directory that is typed, then those found below."""
     names = set[str]()
     folder, name = os.path.split(begun)
-    for item, is_folder in _in_directory(folder, name, directory):
+    for item, is_folder in _matching_names(folder, name, directory):
         names.add(path := os.path.join(folder, item))
         if offer := _offer(path, begun, quoted=quoted, is_folder=is_folder):
             yield offer
@@ -162,7 +162,7 @@ def _files(
             yield offer
 
 
-def _in_directory(
+def _matching_names(
     folder: str, name: str, directory: str, *, only_folders: bool = False
 ) -> Iterator[tuple[str, bool]]:
     """Yield names with this start, and whether each is a directory."""
@@ -205,6 +205,6 @@ def _offer(
 def _for_a_shell(begun: str, directory: str) -> Iterator[CompletionItem]:
     """Yield names that need no quotes in a shell."""
     folder, name = os.path.split(begun)
-    for item, is_folder in _in_directory(folder, name, directory):
+    for item, is_folder in _matching_names(folder, name, directory):
         if _SHELL_SAFE.fullmatch(item):
             yield CompletionItem(item + ("/" if is_folder else ""), len(name))

@@ -13,7 +13,7 @@ from refold.commands.completion import (
     CompletionItem,
     NamedCommand,
     cache_choices,
-    completing,
+    completer_of,
 )
 from refold.commands.dispatch import COMMANDS_GROUP, choices_of
 from refold.commands.server_completion import complete_from_servers
@@ -23,15 +23,15 @@ from refold.plugins import find_plugins
 from refold.views.escape import on_one_line
 
 
-def offering(here: Callable[[], CommandContext]) -> Complete:
+def session_completer(here: Callable[[], CommandContext]) -> Complete:
     """Return a completer. `here` is called at each key: the session may change."""
     of: Session | None = None
-    offers = completing((), {}, os.getcwd)
+    offers = completer_of((), {}, os.getcwd)
 
     def complete(before: str) -> Iterator[CompletionItem]:
         nonlocal of, offers
         if (session := here().session) is not of:
-            of, offers = session, offers_of(session, directory)
+            of, offers = session, completer_for(session, directory)
         return offers(before)
 
     def directory() -> str:
@@ -40,16 +40,16 @@ def offering(here: Callable[[], CommandContext]) -> Complete:
     return complete
 
 
-def offers_of(
+def completer_for(
     session: Session, directory: Callable[[], str], lacks: Collection[Need] = ()
 ) -> Complete:
     """Return a completer; `directory` returns where the session works now."""
     files = WorkspaceFiles(directory)
-    return completing(
+    return completer_of(
         list_commands(session, lacks),
         _choices(session),
         directory,
-        files.found,
+        files.find,
         partial(complete_from_servers, session),
     )
 

@@ -84,7 +84,9 @@ async def run_command(name: str, rest: str, here: CommandContext) -> None:
         return
     shortcuts = here.session.shortcuts
     if shortcuts.find(name) is None:
-        raise BadInput(help.unknown(name, (info.name for info in shortcuts.infos())))
+        raise BadInput(
+            help.unknown_command_error(name, (info.name for info in shortcuts.infos()))
+        )
     text = await _expand(here, shortcuts, name, rest)
     await here.say(text, typed=f"/{name} {rest}".rstrip())
 

@@ -59,16 +59,16 @@ async def run(here: CommandContext, rest: str) -> None:
     has_keys = here.terminal is not None
     room, topic = here.look.room, rest.strip().casefold()
     if not rest:
-        here.show(*usual(table, room, has_keys=has_keys))
+        here.show(*short_help(table, room, has_keys=has_keys))
     elif topic == "keys" and has_keys:
         here.show(*_section("Keys", _KEY_LINES, room))
     elif topic == "all":
-        await here.show_long([*all_of(table, own, room, has_keys=has_keys)])
+        await here.show_long([*full_help(table, own, room, has_keys=has_keys)])
     else:
-        here.show(*found(rest, commands(), own))
+        here.show(*topic_help(rest, commands(), own))
 
 
-def usual(
+def short_help(
     table: Sequence[SlashCommand], room: int, *, has_keys: bool = True
 ) -> Iterator[Line]:
     """Yield one screen: the commands by group, the keys, and where to read more."""
@@ -116,7 +116,7 @@ def wrap_in_rows(words: Sequence[str], room: int) -> Iterator[str]:
         yield row
 
 
-def all_of(
+def full_help(
     table: Sequence[SlashCommand],
     own: Sequence[ShortcutInfo],
     room: int,
@@ -140,7 +140,7 @@ def all_of(
     yield line("/help NAME describes one command.", "dim")
 
 
-def whole(command: SlashCommand) -> Iterator[Line]:
+def command_help(command: SlashCommand) -> Iterator[Line]:
     """Yield the help of one command: usage, description, aliases."""
     yield (("accent", command.usage),)
     yield line(f"  {command.about}")
@@ -151,22 +151,22 @@ def whole(command: SlashCommand) -> Iterator[Line]:
     yield line(f"  {AT_ONCE if command.at_once else LATER_HINT}", "dim")
 
 
-def found(
+def topic_help(
     name: str, table: Sequence[SlashCommand], own: Sequence[ShortcutInfo]
 ) -> list[Line]:
     """Return the help for this name. Raises `BadInput` if there is none."""
     wanted = name.removeprefix("/").lower()
     for command in table:
         if wanted in command.names:
-            return list(whole(command))
+            return list(command_help(command))
     for info in own:
         if info.name == f"/{wanted}":
             usage = on_one_line(f"{info.name} {info.usage}".strip())
             return [(("accent", usage),), line(f"  {on_one_line(info.about)}")]
-    raise BadInput(unknown(wanted, (info.name for info in own)))
+    raise BadInput(unknown_command_error(wanted, (info.name for info in own)))
 
 
-def unknown(name: str, own: Iterable[str]) -> str:
+def unknown_command_error(name: str, own: Iterable[str]) -> str:
     """Return the error for an unknown command, with the nearest name."""
     near = similar(name, [*names(), *(entry.removeprefix("/") for entry in own)], 1)
     hint = f"Did you mean /{on_one_line(near[0])}?" if near else "/help lists all commands."

@@ -26,10 +26,10 @@ async def run(here: CommandContext, rest: str) -> None:
             sign = "*" if name == now else " "
             here.show(line(f"{sign} {name:14}{MODE_MEANINGS[name]}"))
         return
-    await change(here, _parse_mode(rest))
+    await change_mode(here, _parse_mode(rest))
 
 
-async def change(here: CommandContext, wanted: Mode) -> None:
+async def change_mode(here: CommandContext, wanted: Mode) -> None:
     await here.session.set_mode(wanted)
     style = "warn" if wanted == "bypass" else "dim"
     here.show(line(f"{wanted}: {MODE_MEANINGS[wanted]}", style))
@@ -54,7 +54,7 @@ async def run_approval(here: CommandContext, rest: str) -> None:
         return
     if rest not in ("on", "off"):
         raise BadInput(f"type /approval on or /approval off, not {rest!r}")
-    await change(here, "default" if rest == "on" else "bypass")
+    await change_mode(here, "default" if rest == "on" else "bypass")
 
 
 async def set_next_mode(session: Session) -> None:

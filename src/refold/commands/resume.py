@@ -36,13 +36,13 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
 async def run(here: CommandContext, rest: str) -> None:
     catalogue = here.session.catalogue
     if not rest:
-        picker = session_picker(await others(here), time.time())
+        picker = session_picker(await other_sessions(here), time.time())
         search = catalogue.search_while_typing
         answer = await here.pick(picker, search)
         if answer and answer.selection:
             await switch_to(here, answer.selection.id)
     elif rest == LAST_SESSION:
-        await switch_to(here, (await others(here))[0].id)
+        await switch_to(here, (await other_sessions(here))[0].id)
     else:
         await switch_to(here, await catalogue.find(rest))
 
@@ -72,7 +72,7 @@ async def switch_to(here: CommandContext, id_: str) -> None:
     await here.show_session()
 
 
-async def others(here: CommandContext) -> Sequence[Card]:
+async def other_sessions(here: CommandContext) -> Sequence[Card]:
     """Return the other sessions of this directory, newest first."""
     if not (sessions := await here.session.catalogue.sessions()):
         raise BadInput("there is no other session of this directory")
@@ -81,7 +81,7 @@ async def others(here: CommandContext) -> Sequence[Card]:
 
 async def run_sessions(here: CommandContext, rest: str) -> None:
     """List the newest sessions; with words, those with them in name, title or tag."""
-    picker = session_picker(await others(here), time.time())
+    picker = session_picker(await other_sessions(here), time.time())
     items = replace(picker, query=rest).items
     if not items:
         raise BadInput(f"no other session of this directory matches {rest!r}")

@@ -58,7 +58,7 @@ async def _pick(here: CommandContext) -> None:
 async def rewind_to(here: CommandContext, seq: int, scope: What) -> None:
     workspace = here.session.workspace
     if not workspace.checkpoints:
-        await _conversation_back(here, seq, scope)
+        await _rewind_conversation(here, seq, scope)
         return
     preview = await workspace.preview(seq, scope)
     here.show(*preview_lines(preview, workspace.directory, here.look.room))
@@ -77,7 +77,7 @@ async def rewind_to(here: CommandContext, seq: int, scope: What) -> None:
     here.show(line(report_text(report, way), "good" if report.undo else "dim"))
 
 
-async def _conversation_back(here: CommandContext, seq: int, scope: What) -> None:
+async def _rewind_conversation(here: CommandContext, seq: int, scope: What) -> None:
     """Rewind the conversation only, because there are no checkpoints."""
     workspace = here.session.workspace
     await workspace.preview(seq, scope)

@@ -44,7 +44,7 @@ def resume_hint(view: View) -> str:
     if not id_:
         return "refold -c"
     # -c is about the directory where refold was started.
-    here = directory == _standing()
+    here = directory == _start_directory()
     return f"refold -c   (or refold -r {id_})" if here else f"refold -r {id_}"
 
 
@@ -52,7 +52,7 @@ def sentence(error: RefoldError) -> Line:
     return line(visible(str(error)), "bad")
 
 
-def _standing() -> str:
+def _start_directory() -> str:
     try:
         return os.path.realpath(os.curdir)
     except OSError:  # the directory is gone
@@ -61,10 +61,10 @@ def _standing() -> str:
 
 def directory_name(directory: str) -> str:
     """Return a directory as people write it, fit for a screen."""
-    return on_one_line(_short(directory))
+    return on_one_line(_abbreviate_home(directory))
 
 
-def _short(directory: str) -> str:
+def _abbreviate_home(directory: str) -> str:
     home = os.path.expanduser("~")
     inside = directory == home or directory.startswith(home + os.sep)
     return "~" + directory[len(home) :] if inside and len(home) > 1 else directory

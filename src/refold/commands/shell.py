@@ -25,10 +25,10 @@ _FULL_SCREEN = "(It used the whole screen; its output was not kept.)"
 def as_message(command: str, ran: ProgramOutput) -> str:
     """Return the command and its output, for the model."""
     printed = _FULL_SCREEN if ran.full_screen else _output_of(ran)
-    return shell_message(command, printed, how_it_ended(ran.code))
+    return shell_message(command, printed, describe_exit_code(ran.code))
 
 
-def how_it_ended(code: int) -> str:
+def describe_exit_code(code: int) -> str:
     """Describe an exit code of Python's, which is negative for a signal."""
     if code >= 0:
         return f"exit code {code}"
@@ -44,12 +44,12 @@ def _output_of(ran: ProgramOutput) -> str:
         if len(text) <= 2 * _TOLD_END:
             return text
         left = len(text) - 2 * _TOLD_END
-        return _around(text, text, f"{left:,} characters")
+        return _join_ends(text, text, f"{left:,} characters")
     start, end = render_lines(ran.start), render_lines(ran.end)
-    return _around(start.lstrip("\n"), end.rstrip("\n"), f"about {ran.dropped:,} bytes")
+    return _join_ends(start.lstrip("\n"), end.rstrip("\n"), f"about {ran.dropped:,} bytes")
 
 
-def _around(start: str, end: str, amount: str) -> str:
+def _join_ends(start: str, end: str, amount: str) -> str:
     return f"{start[:_TOLD_END]}\n[… {amount} left out …]\n{end[-_TOLD_END:]}"
 
 
@@ -66,4 +66,4 @@ async def run(here: CommandContext, rest: str) -> None:
     ran = await terminal.run_program((program, "-c", rest))
     await here.session.ran(rest, as_message(rest, ran))
     if ran.code and not ran.in_message:
-        here.show(line(how_it_ended(ran.code), "warn"))
+        here.show(line(describe_exit_code(ran.code), "warn"))

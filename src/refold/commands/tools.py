@@ -49,7 +49,7 @@ async def run(here: CommandContext, rest: str) -> None:
 
 def _row(tool: Tool, wide: int, permissions: Permissions) -> Line:
     name = on_one_line(tool.name)
-    verdict = happens(tool, permissions)
+    verdict = describe_outcome(tool, permissions)
     styles: dict[str, Style] = {_FREE_STATE: "good", _PLANNING_STATE: "bad"}
     return (
         ("accent", f"  {name}{'':{wide - cells(name)}}"),
@@ -66,7 +66,7 @@ def _rules_for(tool: Tool, permissions: Permissions) -> Sequence[Line]:
     ]
 
 
-def happens(tool: Tool, permissions: Permissions) -> str:
+def describe_outcome(tool: Tool, permissions: Permissions) -> str:
     """Describe what happens to a call that no rule names, in the present mode."""
     mode, commands = permissions.mode, permissions.runs_commands(tool)
     if tool.effect in (Effect.LOOK, Effect.SELF) or mode == "bypass":

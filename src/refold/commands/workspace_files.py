@@ -31,13 +31,13 @@ class WorkspaceFiles:
         self._pieces: tuple[tuple[str, ...], ...] = ()
         self._listing = False
 
-    def found(self, wanted: str) -> Sequence[str]:
+    def find(self, wanted: str) -> Sequence[str]:
         """Return the best matches first. Call it in a thread; the first call waits."""
-        pieces = self._now()
+        pieces = self._current_pieces()
         best = nsmallest(_MAX_OFFERS, _matching(wanted, pieces))
-        return [path for *_, path in best] or _alike(wanted, pieces)
+        return [path for *_, path in best] or _similar_names(wanted, pieces)
 
-    def _now(self) -> Sequence[Sequence[str]]:
+    def _current_pieces(self) -> Sequence[Sequence[str]]:
         directory = self._directory()
         with self._news:
             moved = directory != self._of
@@ -92,7 +92,7 @@ def _matching(
             if order.match(path):
                 low = path.lower()
                 name = low[low.rfind("/") + 1 :]
-                place = _place(whole, name, low)
+                place = _rank(whole, name, low)
                 likeness = fuzz.ratio(whole, name)
                 if place == _SCATTERED_RANK:
                     likeness += fuzz.partial_ratio(whole, low)
@@ -103,7 +103,7 @@ def _matching(
 _SCATTERED_RANK = 3
 
 
-def _place(wanted: str, name: str, path: str) -> int:
+def _rank(wanted: str, name: str, path: str) -> int:
     if name.startswith(wanted):
         return 0
     if wanted in name:
@@ -111,7 +111,7 @@ def _place(wanted: str, name: str, path: str) -> int:
     return 2 if wanted in path else _SCATTERED_RANK
 
 
-def _alike(wanted: str, pieces: Iterable[Sequence[str]]) -> Sequence[str]:
+def _similar_names(wanted: str, pieces: Iterable[Sequence[str]]) -> Sequence[str]:
     """Return similar names if no path has these characters: one may be mistyped."""
     from rapidfuzz import fuzz, process
 

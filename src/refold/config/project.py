@@ -104,7 +104,7 @@ def in_words(source: Project) -> tuple[str, ...]:
         lines.append(f"{on_one_line(file.name)}:")
         rows = [line for key, o in file.settings for line in _words(key, o.value)]
         if file.name in MCP_FILES:
-            from refold.mcp.servers import in_words as servers_in_words
+            from refold.mcp.servers import describe_file as servers_in_words
             from refold.mcp.servers import read as read_servers
 
             words = servers_in_words(read_servers(file.content, file.name))

@@ -129,12 +129,12 @@ def _paths(declared: Declared) -> Iterable[str]:
             inside = [p for p in declared.pinned if os.path.dirname(p) == path]
             yield from [path] if path in declared.pinned or not inside else inside
         elif os.path.isdir(path):
-            yield from _in_folder(declared, name, path)
+            yield from _files_in_folder(declared, name, path)
         else:
             yield path
 
 
-def _in_folder(declared: Declared, name: str, path: str) -> Sequence[str]:
+def _files_in_folder(declared: Declared, name: str, path: str) -> Sequence[str]:
     try:
         files = sorted(entry for entry in os.listdir(path) if entry.endswith(".json"))
     except OSError as error:
@@ -310,7 +310,7 @@ def _reads_as_code(before: Sequence[str], word: str) -> str:
             own = begins.startswith(attached) or _begins_cluster(begins, letters)
             if own and not _has_program(after):
                 return name
-        if name in _FIRST_IS_CODE and _is_first(after, word, *_FIRST_IS_CODE[name]):
+        if name in _FIRST_IS_CODE and _is_first_operand(after, word, *_FIRST_IS_CODE[name]):
             return name
     return ""
 
@@ -340,7 +340,9 @@ def _begins_cluster(word: str, letters: str) -> bool:
     return bool(letters and re.match(f"-[A-Za-z0-9]*?[{letters}]", word))
 
 
-def _is_first(after: Sequence[str], word: str, letters: str, long: tuple[str, ...]) -> bool:
+def _is_first_operand(
+    after: Sequence[str], word: str, letters: str, long: tuple[str, ...]
+) -> bool:
     """Whether the word is the first after a program that is neither an option nor its
     value."""
     if word.startswith("-"):

@@ -96,11 +96,15 @@ def compose_file(wanted: Composition) -> str:
 
 def _docstring(title: str) -> str:
     """Whatever the text is, no part of it is code."""
-    text = title.replace("\\", "\\\\").replace('"', '\\"') if _ends(title) else title
+    text = (
+        title.replace("\\", "\\\\").replace('"', '\\"')
+        if _could_end_docstring(title)
+        else title
+    )
     return f'"""{text}\n"""' if "\n" in title else f'"""{text}"""'
 
 
-def _ends(title: str) -> bool:
+def _could_end_docstring(title: str) -> bool:
     """Return True if the title could end its docstring or be read as an escape."""
     return "\\" in title or '""' in title or title.endswith('"')
 
@@ -198,12 +202,12 @@ def _imports(modules: Iterable[_Module], used: frozenset[str], program: str) -> 
     lines = [f"import {name}" for name in sorted(whole)]
     for name, members in sorted(parts.items()):
         if members:
-            lines.append(f"from {name} import {', '.join(sorted(members, key=_member))}")
+            lines.append(f"from {name} import {', '.join(sorted(members, key=_sort_key))}")
     imports = "\n".join(lines)
     return f"{imports}\n\nimport {program} as agent" if program else imports
 
 
-def _member(name: str) -> tuple[int, str]:
+def _sort_key(name: str) -> tuple[int, str]:
     """Constants come first, then classes, then functions."""
     return (0 if name.isupper() else 1 if name[0].isupper() else 2), name
 

@@ -100,7 +100,7 @@ class _FactReader:
             case Compound(":-", (Compound("module" | "op"),)):
                 pass
             case Compound("agent", (Atom(name), keys)):
-                self._add(name, {key: self._plain(v) for key, v in self._keys(keys)})
+                self._add(name, {key: self._to_python(v) for key, v in self._keys(keys)})
             case Compound("default_agent", (Atom(name),)):
                 self._default = name
                 self._lines["default",] = clause.line
@@ -178,9 +178,9 @@ class _FactReader:
                     f"the argument {argument!r} is unknown: refold starts "
                     f"{program} with its own arguments"
                 )
-        self._only(facts, "context_format", "conversation_history")
+        self._require_value(facts, "context_format", "conversation_history")
         table |= {"context_mode": "continue", "context_format": "plain"}
-        self._only(facts, "output_parser", "coro_parser")
+        self._require_value(facts, "output_parser", "coro_parser")
 
     def _api(self, facts: dict[str, tuple[Term, ...]], table: dict[str, Any]) -> None:
         url = str(self._take(facts, "endpoint"))
@@ -200,14 +200,14 @@ class _FactReader:
         address = url.removesuffix(ending)
         if address != catalog.find(provider).base_url:
             table["base_url"] = address
-        header = tuple(map(self._plain, facts.pop("auth_header", ())))
+        header = tuple(map(self._to_python, facts.pop("auth_header", ())))
         if header and header != _KEY_HEADERS.get(provider):
             taken = " ".join(_KEY_HEADERS.get(provider, ("no header",)))
             raise self._wrong(f"{provider} takes its key by {taken}")
-        self._only(facts, "auth_required", provider not in ("ollama",))
-        self._only(facts, "context_format", "messages_array")
-        self._only(facts, "supports_tools", expected=True)
-        self._only(facts, "supports_streaming", expected=True)
+        self._require_value(facts, "auth_required", provider not in ("ollama",))
+        self._require_value(facts, "context_format", "messages_array")
+        self._require_value(facts, "supports_tools", expected=True)
+        self._require_value(facts, "supports_streaming", expected=True)
 
     def _tool(self, name: str, keys: Term) -> bool:
         if name not in _TOOL_PARAMETERS:
@@ -250,8 +250,8 @@ class _FactReader:
 
     def _config(self, keys: Term) -> dict[str, Any]:
         facts = dict(self._keys(keys, many=True))
-        self._only(facts, "trim_strategy", "oldest_first")
-        self._only(facts, "display_tool_calls", expected=True)
+        self._require_value(facts, "trim_strategy", "oldest_first")
+        self._require_value(facts, "display_tool_calls", expected=True)
         names = {
             "max_context_tokens": "max_context_tokens", "display_tokens": "show_tokens",
             "confirm_destructive_tools": "confirm_destructive_tools",
@@ -263,7 +263,7 @@ class _FactReader:
             raise self._wrong(f"{key} of loop_config is unknown")
         return values
 
-    def _only(self, facts: dict[str, Any], key: str, expected: object) -> None:
+    def _require_value(self, facts: dict[str, Any], key: str, expected: object) -> None:
         """Accept the one value that is as refold does it anyway."""
         if key in facts and (value := self._take(facts, key)) != expected:
             raise self._wrong(
@@ -276,7 +276,7 @@ class _FactReader:
         arguments = facts.pop(key)
         if len(arguments) != 1:
             raise self._wrong(f"{key} takes one value, not {len(arguments)}")
-        return self._plain(arguments[0])
+        return self._to_python(arguments[0])
 
     def _keys(self, keys: Term, *, many: bool = False) -> list[tuple[str, Any]]:
         """The `key(Value)` terms of a list; with `many`, all arguments of each."""
@@ -294,7 +294,7 @@ class _FactReader:
                 raise self._wrong(f"{key} is there twice")
         return pairs
 
-    def _plain(self, term: Term) -> Any:
+    def _to_python(self, term: Term) -> Any:
         match term:
             case Atom("true" | "false" as word):
                 return word == "true"
@@ -308,7 +308,7 @@ class _FactReader:
                     raise self._wrong(
                         f"{term_text(term)[:60]} is not a text, number, true, false or list"
                     )
-                return [self._plain(item) for item in items]
+                return [self._to_python(item) for item in items]
 
     def _wrong(self, problem: str) -> BadInput:
         return BadInput(f"{self._file}:{self._line}: {problem}")

@@ -88,11 +88,11 @@ def generate_agent(declared: Declared, folder: str) -> GeneratedAgent:
     values: dict[str, Value] = {
         "NAME": variant.name,
         "SYSTEM_PROMPT": _prompt(declared),
-        "CONFIRM": _asking(variant, offered),
+        "CONFIRM": _tools_that_ask(variant, offered),
         "MAX_STEPS": variant.max_iterations or 50,
         "MAX_CONTEXT_TOKENS": limit,
         "MAX_MESSAGES": variant.max_messages or 20,
-        "TIMEOUT": _whole(variant.timeout or 600),
+        "TIMEOUT": _drop_fraction(variant.timeout or 600),
         "SHOW_TOKENS": variant.show_tokens is not False,
         **backend.values,
     }
@@ -304,7 +304,7 @@ def _tools(declared: Declared) -> tuple[tuple[str, ...], tuple[str, ...]]:
     )
 
 
-def _asking(variant: Variant, offered: Sequence[str]) -> frozenset[str]:
+def _tools_that_ask(variant: Variant, offered: Sequence[str]) -> frozenset[str]:
     """The tools that ask."""
     asking = set(confirm_tools(variant))
     if not (variant.auto_tools or variant.approval in ("yolo", "bypass")):
@@ -354,7 +354,7 @@ def _module_name(name: str) -> str:
     return module
 
 
-def _whole(seconds: float) -> float:
+def _drop_fraction(seconds: float) -> float:
     return int(seconds) if seconds == int(seconds) else seconds
 
 

@@ -118,7 +118,7 @@ def _is_sound(schema: object) -> bool:
 
 def _repair_blocks(content: object) -> list[object]:
     if isinstance(content, str):
-        return [_text(content)]
+        return [_text_block(content)]
     if not isinstance(content, list):
         return list[object]()
     return [_repair_block(block) for block in cast("list[object]", content)]
@@ -127,7 +127,7 @@ def _repair_blocks(content: object) -> list[object]:
 def _repair_message(message: Any) -> Any:
     match message:
         case {"content": str() as text}:
-            return {**message, "content": _text(text)}
+            return {**message, "content": _text_block(text)}
         case {"content": block}:
             return {**message, "content": _repair_block(block)}
         case _:
@@ -138,12 +138,12 @@ def _repair_block(block: object) -> object:
     if _is_valid(types.ContentBlock, block):
         return block
     kind = cast("dict[str, object]", block).get("type") if isinstance(block, dict) else None
-    return _text(
+    return _text_block(
         f"[a part of the kind {str(kind)[:100]!r}, which cannot be read, left out]"
     )
 
 
-def _text(text: str) -> object:
+def _text_block(text: str) -> object:
     return {"type": "text", "text": text}
 
 

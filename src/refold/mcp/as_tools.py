@@ -18,7 +18,7 @@ from msgspec import Meta, Raw, Struct
 
 from refold.errors import BadInput
 from refold.mcp.manifests import RemoteTool
-from refold.mcp.portable_schema import portable
+from refold.mcp.portable_schema import to_portable
 from refold.tools.contract import (
     Complete,
     Context,
@@ -163,7 +163,7 @@ def _parameters(remote: RemoteTool) -> Raw:
             f"its schema is that of {json.dumps(kind)[:100]}, and not of an object"
         )
     _check_references(schema)
-    result = portable(_escape(schema))
+    result = to_portable(_escape(schema))
     _check_references(result)  # a reference may name a part that is not sent
     return Raw(msgspec.json.encode(result))
 

@@ -32,7 +32,7 @@ from refold.mcp.grants import GrantStore, NoGrants
 from refold.mcp.http_transport import JudgedTransport
 from refold.mcp.manifests import Manifest, RemoteArgument
 from refold.mcp.oauth_session import ServerLogin
-from refold.mcp.protocol_versions import mode_for, needs_older, offering, older_version
+from refold.mcp.protocol_versions import mode_for, needs_older, offer_version, older_version
 from refold.mcp.server_lists import complete, read_lists
 from refold.mcp.server_paths import PreparedServer
 from refold.mcp.server_requests import ServerRequests
@@ -99,7 +99,7 @@ class Connection:
         while True:
             began = anyio.current_time()
             self.state, self._ending = "connecting", ConnectionEnd()
-            self.why = await self._live()
+            self.why = await self._run_connection()
             lived = anyio.current_time() - began
             failures = (
                 1 if lived > _SHORT_SECONDS and self._client is not None else failures + 1
@@ -141,7 +141,7 @@ class Connection:
                 why = self.manifest.why_not_usable(self.config.name, tool)
                 raise ToolFailed(f"{why} It was not called.")
             call = partial(self._call, client, tool, dict(arguments), channel)
-            return await self._hosts.remark_on(self._answer_in_time(call))
+            return await self._hosts.add_remarks(self._answer_in_time(call))
 
     async def read(self, uri: str, channel: Channel) -> Reply:
         """Return the content of a resource. Raises `ToolFailed`."""
@@ -173,7 +173,7 @@ class Connection:
             self._settled = anyio.Event()
         self._wanted.set()
 
-    async def _live(self) -> str:
+    async def _run_connection(self) -> str:
         """Run one connection until it is lost. Return the reason."""
         why = ""
         try:
@@ -188,12 +188,12 @@ class Connection:
         for transport in (
             ("http", "sse") if config.transport == "http" else (config.transport,)
         ):
-            reason = await self._live_over(config, transport)
+            reason = await self._run_over(config, transport)
             if self.state != "connected" and (older := self._older_version()):
                 self.log("info", f"speaks the protocol {older}")
                 self.manifest = replace(self.manifest, protocol=older)
                 self._ending = ConnectionEnd()
-                reason = await self._live_over(config, transport)
+                reason = await self._run_over(config, transport)
             if self.state == "connected":
                 return reason
             if self._ending.for_user:
@@ -202,7 +202,7 @@ class Connection:
             self._ending = ConnectionEnd()
         return why
 
-    async def _live_over(self, config: ServerConfig, transport: str) -> str:
+    async def _run_over(self, config: ServerConfig, transport: str) -> str:
         ending = self._ending
         try:
             seconds = config.connect_seconds
@@ -221,13 +221,13 @@ class Connection:
                         await self._watch(client, ending)
                         group.cancel_scope.cancel()
         except TimeoutError:
-            ending.because(f"it did not answer within {config.connect_seconds:g} s")
+            ending.end(f"it did not answer within {config.connect_seconds:g} s")
         except Exception as error:  # of the SDK or a transport: one server, not the session
             failure = self._failure = first(error)
             if isinstance(failure.__cause__, Unconnected) and failure.__cause__.lasting:
-                ending.stop(_why(failure))
+                ending.stop(_end_reason(failure))
             else:
-                ending.because(_why(failure))
+                ending.end(_end_reason(failure))
         return ending.why or "the connection was closed"
 
     async def _watch(self, client: Client, ending: ConnectionEnd) -> None:
@@ -242,10 +242,10 @@ class Connection:
                 readings += 1
                 with anyio.fail_after(self.config.connect_seconds):
                     await self._list(client)
-                ending.read(changes)
+                ending.note_read(changes)
 
     async def _listen(self, client: Client, ending: ConnectionEnd) -> None:
-        """Ask a server of the newest protocol for changes of its lists, which `_message` gets.
+        """Ask a server of the newest protocol for changes of its lists, which `_handle_message` gets.
 
         Servers of older protocols send them without being asked.
         """
@@ -267,7 +267,7 @@ class Connection:
                     prompts_list_changed=prompts,
                     resources_list_changed=resources,
                 ) as changes:
-                    ending.change()  # they may have changed before
+                    ending.mark_changed()  # they may have changed before
                     async for _ in changes:
                         pass
             except (MCPError, TimeoutError) as error:
@@ -289,9 +289,9 @@ class Connection:
             self.log("info", f"takes no log level: {transports.reason(error)}")
 
     def _client_over(self, config: ServerConfig, transport: str) -> Client:
-        gate = FloodGate(lambda what: self.log("warning", what), self._ending.change)
+        gate = FloodGate(lambda what: self.log("warning", what), self._ending.mark_changed)
         return Client(
-            offering(
+            offer_version(
                 screen_streams(self._streams(config, transport), gate), self._protocol
             ),
             mode=mode_for(self._protocol),
@@ -300,7 +300,7 @@ class Connection:
             elicitation_callback=self._requests.elicit,
             logging_callback=self._log_message,
             log_level=self.config.log_level,
-            message_handler=self._message,
+            message_handler=self._handle_message,
             client_info=types.Implementation(name="refold", version=__version__),
             extensions=(server_tasks.TasksExtension(),),
         )
@@ -420,14 +420,14 @@ class Connection:
             ) from error
         except MCPError as error:
             if transports.was_closed(error):
-                ending.because("the connection was lost")
+                ending.end("the connection was lost")
             why = ending.why if ending.ended else escape_marks(transports.reason(error))
             why = self._server.with_advice(f"The MCP server {name} failed: {why}.")
             raise ToolFailed(why) from error
         except ToolFailed as error:
             raise ToolFailed(self._server.with_advice(str(error))) from error
         except Exception as error:  # of the SDK: it must not end the other servers
-            ending.because(transports.reason(error))
+            ending.end(transports.reason(error))
             raise ToolFailed(f"The MCP server {name} failed: {ending.why}.") from error
 
     def _install(self) -> None:
@@ -444,13 +444,13 @@ class Connection:
         level: Level = "warning" if params.level in _LOUD_LEVELS else "info"
         self.log(level, f"says: {text[:2_000]}")
 
-    async def _message(self, message: object) -> None:
+    async def _handle_message(self, message: object) -> None:
         if isinstance(message, _LIST_CHANGES):
-            self._ending.change()
+            self._ending.mark_changed()
         elif isinstance(message, types.ElicitCompleteNotification):
             self._requests.note_page_done(message.params.elicitation_id)
         elif isinstance(message, ValidationError):  # a call may be waiting for this message
-            self._ending.because(transports.reason(message))
+            self._ending.end(transports.reason(message))
 
     def _renew(self) -> None:
         """End the connection, and connect again at once. Calls wait until then."""
@@ -482,7 +482,7 @@ _LIST_CHANGES = (
 )
 
 
-def _why(error: BaseException) -> str:
+def _end_reason(error: BaseException) -> str:
     """Return why a connection ended, in words that follow a colon."""
     import httpx2
 

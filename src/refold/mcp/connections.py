@@ -133,7 +133,7 @@ class Connections:
         return tuple(self._status(one) for one in self.servers)
 
     @property
-    def unknown(self) -> tuple[str, ...]:
+    def never_connected(self) -> tuple[str, ...]:
         """The servers that were never connected, and have not failed to connect."""
         known = ((one.name, self.manifest(one.name)) for one in self.servers)
         return tuple(name for name, m in known if not m.known and not m.failed)
@@ -159,7 +159,9 @@ class Connections:
         while True:
             with anyio.move_on_after(seconds) as limit:
                 questions = _Questions(context, self.report, limit)
-                await self._over(self._all_settled, context, questions=questions)
+                await self._run_in_thread(
+                    self._wait_until_all_settled, context, questions=questions
+                )
                 return
             if not any(item.installing for item in self._by_name.values()):
                 return
@@ -180,7 +182,7 @@ class Connections:
         async def work(channel: Channel) -> Reply:
             return await (await self._find(server)).call(tool, arguments, channel)
 
-        return await self._over(work, context, complete)
+        return await self._run_in_thread(work, context, complete)
 
     async def read(self, server: str, uri: str, context: Context) -> Reply:
         """Read a resource. Raises `ToolFailed`."""
@@ -191,7 +193,7 @@ class Connections:
         if server not in self._known:
             names = ", ".join(self._known)
             raise ToolFailed(f"There is no MCP server {server!r}. There are: {names}.")
-        return await self._over(work, context)
+        return await self._run_in_thread(work, context)
 
     async def prompt(self, server: str, name: str, arguments: Mapping[str, str]) -> str:
         """The text of a prompt template. Raises `ToolFailed`."""
@@ -199,7 +201,7 @@ class Connections:
         async def work(channel: Channel) -> str:
             return await (await self._find(server)).prompt(name, arguments, channel)
 
-        return await self._over(work)
+        return await self._run_in_thread(work)
 
     def complete(self, server: str, argument: RemoteArgument) -> tuple[str, ...]:
         """Ask a server for values of an argument. Waits a little, in a thread; starts nothing."""
@@ -223,7 +225,7 @@ class Connections:
             connection.restart()
             await connection.wait_until_settled(channel)
 
-        await self._over(work)
+        await self._run_in_thread(work)
         return next(one for one in self.statuses() if one.config.name == name)
 
     async def log_in(self, name: str) -> str:
@@ -322,7 +324,7 @@ class Connections:
         except BadInput as error:
             self._outside.log("warning", str(error))
 
-    async def _all_settled(self, channel: Channel) -> None:
+    async def _wait_until_all_settled(self, channel: Channel) -> None:
         async with anyio.create_task_group() as group:
             for one in self.servers:
                 connection = await self._find(one.name)
@@ -333,7 +335,7 @@ class Connections:
             await anyio.to_thread.run_sync(self._made.wait, abandon_on_cancel=True)
         return self._by_name[name]
 
-    async def _over(
+    async def _run_in_thread(
         self,
         work: Callable[..., Awaitable[Any]],
         context: Context | None = None,
@@ -387,7 +389,7 @@ class _Questions:
         self._silenced = False  # further questions are cancelled
 
     async def answer(self, elicitation: Elicitation) -> None:
-        from refold.mcp.questions import Asked, ask, cancel_result, in_words
+        from refold.mcp.questions import Asked, ask, cancel_result, describe_question
 
         server, params = elicitation.server, elicitation.params
         asked = Asked(cancel_result(), "the user is asked only during a call of a tool")
@@ -407,7 +409,9 @@ class _Questions:
             self._refused += asked.result.action != "accept"
             if asked.unasked:
                 why = asked.unasked.rstrip(".")
-                self._report(f"{in_words(server, params)} - this was cancelled: {why}")
+                self._report(
+                    f"{describe_question(server, params)} - this was cancelled: {why}"
+                )
         finally:
             if self._seconds:
                 self._limit.deadline = anyio.current_time() + self._seconds

@@ -15,7 +15,7 @@ from mcp.shared.message import SessionMessage
 from msgspec import Struct
 
 from refold.mcp.answer_repair import repair
-from refold.mcp.message_limits import with_few_parts
+from refold.mcp.message_limits import limit_parts
 
 _Incoming = SessionMessage | Exception
 Streams = tuple[
@@ -102,7 +102,7 @@ async def _forward(
                 if isinstance(item, Exception):
                     await session.send(item)
                 elif gate.passes(item.message):
-                    sound = repair(with_few_parts(item.message), gate.say)
+                    sound = repair(limit_parts(item.message), gate.say)
                     same = sound is item.message
                     await session.send(
                         item if same else SessionMessage(sound, item.metadata)

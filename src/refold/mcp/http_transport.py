@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 import httpx2
 
-from refold.mcp.message_limits import readable
+from refold.mcp.message_limits import limit_message
 from refold.provider.connect import Broken, Unconnected
 from refold.provider.http import Bounds, HttpClient, HttpRequest, HttpResponse
 from refold.provider.resolver import (
@@ -160,5 +160,5 @@ class _Messages(httpx2.AsyncByteStream):
 def _within_limits(line: bytes) -> bytes:
     before, data, message = line.partition(b"data:")
     if before or not data:
-        return readable(line)
-    return data + readable(message)
+        return limit_message(line)
+    return data + limit_message(message)

@@ -32,7 +32,7 @@ _LEFT_OUT = b'"[left out: it is nested too deeply]"'
 _INTERNAL_ERROR = -32603
 
 
-def readable(message: bytes) -> bytes:
+def limit_message(message: bytes) -> bytes:
     """Return the same message if it is within the limits, or a replacement.
 
     Empty for a message that answers nothing, like a notice that is nested too deeply.
@@ -51,7 +51,7 @@ def readable(message: bytes) -> bytes:
     return _failure(scan.id, _too_large(f"is nested more than {MAX_LEVELS} levels deep"))
 
 
-def as_failure(message: bytes) -> bytes:
+def to_failure(message: bytes) -> bytes:
     """Return an error for the request that an invalid message answers; empty if it is none."""
     scan = _scan(message[:_SCANNED_BYTES])
     if not scan.is_answer:
@@ -61,7 +61,7 @@ def as_failure(message: bytes) -> bytes:
     return _failure(request, INVALID_ANSWER)
 
 
-def with_few_parts(message: types.JSONRPCMessage) -> types.JSONRPCMessage:
+def limit_parts(message: types.JSONRPCMessage) -> types.JSONRPCMessage:
     """Return the message with at most `MAX_PARTS` parts of a result, and a note."""
     if not isinstance(message, types.JSONRPCResponse):
         return message

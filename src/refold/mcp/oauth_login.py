@@ -87,13 +87,13 @@ async def log_in(
     """
     _check(config)
     network = OAuthNetwork(config.url, environ, resolve)
-    listeners = await _listening(config)
+    listeners = await _listen(config)
     port: int = listeners.extra(anyio.abc.SocketAttribute.local_port)
     redirect = _Redirect()
     login = _Login(config, network, port, _Page(browse, redirect, before))
     grant: Grant | None = None
     try:
-        with _quiet():
+        with _silence_sdk():
             async with listeners, anyio.create_task_group() as group:
                 group.start_soon(listeners.serve, redirect.answer)
                 grant = await login.run()
@@ -125,7 +125,7 @@ def _check(config: ServerConfig) -> None:
         )
 
 
-async def _listening(config: ServerConfig) -> Any:
+async def _listen(config: ServerConfig) -> Any:
     wanted = config.oauth.callback_port
     try:
         server = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=wanted)
@@ -148,7 +148,7 @@ class _Redirect:
         async with browser:
             with anyio.move_on_after(10):
                 try:
-                    result = self._take(await _target(browser))
+                    result = self._take(await _read_target(browser))
                     await browser.send(_page(result))
                 except (anyio.EndOfStream, anyio.BrokenResourceError):
                     return
@@ -165,7 +165,7 @@ class _Redirect:
         return "The login has ended." if "error" in query else "You are logged in."
 
 
-async def _target(browser: SocketStream) -> str:
+async def _read_target(browser: SocketStream) -> str:
     """Return the address of the request, or ""."""
     read = b""
     while b"\r\n\r\n" not in read and len(read) < _MAX_REQUEST_BYTES:
@@ -343,7 +343,7 @@ def _one_line(error: BaseException) -> str:
 
 
 @contextmanager
-def _quiet() -> Generator[None]:
+def _silence_sdk() -> Generator[None]:
     """Silence the SDK, which logs a traceback of errors that are raised here."""
     log = logging.getLogger("mcp.client.auth.oauth2")
     before = log.disabled

@@ -65,7 +65,7 @@ class OAuthNetwork(httpx2.AsyncBaseTransport):
         kinds = kinds_of(addresses)
         if place.scheme != "https" and any(kind != "loopback" for kind in kinds):
             raise BadInput(f"{place.origin} is not used for a login: it has no TLS")
-        check_addresses(place.host, addresses, await self._near())
+        check_addresses(place.host, addresses, await self._private_kinds())
         return addresses
 
     def _pin(self, addresses: Sequence[str]) -> None:
@@ -80,7 +80,7 @@ class OAuthNetwork(httpx2.AsyncBaseTransport):
                 "when the login began"
             )
 
-    async def _near(self) -> frozenset[AddressKind]:
+    async def _private_kinds(self) -> frozenset[AddressKind]:
         """Return the kinds of private addresses that the MCP server itself has."""
         if not self._server_kinds:
             host, port = self._server.host, self._server.port

@@ -49,18 +49,18 @@ class ServerLogin(httpx2.Auth):
     async def async_auth_flow(
         self, request: httpx2.Request
     ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        grant = await self._current()
-        response = yield _with(request, grant)
+        grant = await self._current_grant()
+        response = yield _authorize(request, grant)
         if response.status_code == 401 and grant is not None:
             renewed = await self._renew(grant)
             if renewed is not None:
-                response = yield _with(request, renewed)
+                response = yield _authorize(request, renewed)
         if response.status_code == 401:
-            self._stopped(self._please("it asks for a login"))
+            self._stopped(self._login_advice("it asks for a login"))
         elif response.status_code == 403:
-            await self._forbidden(response, grant)
+            await self._note_missing_scope(response, grant)
 
-    async def _current(self) -> Grant | None:
+    async def _current_grant(self) -> Grant | None:
         async with self._lock:
             if not self._read:
                 self._grant, self._read = await self._read_stored(), True
@@ -116,7 +116,9 @@ class ServerLogin(httpx2.Auth):
             self._stopped(str(error))
             return None
 
-    async def _forbidden(self, response: httpx2.Response, grant: Grant | None) -> None:
+    async def _note_missing_scope(
+        self, response: httpx2.Response, grant: Grant | None
+    ) -> None:
         """Note the missing scope after a refusal, for the next login."""
         if extract_field_from_www_auth(response, "error") != "insufficient_scope":
             return
@@ -128,9 +130,9 @@ class ServerLogin(httpx2.Auth):
             name, url = self._config.name, self._config.url
             await to_thread.run_sync(self._grants.write, name, url, wanted)
         more = f" ({scope[:_MAX_REASON_CHARS]})" if scope else ""
-        self._stopped(self._please(f"it asks for more rights{more}"))
+        self._stopped(self._login_advice(f"it asks for more rights{more}"))
 
-    def _please(self, why: str) -> str:
+    def _login_advice(self, why: str) -> str:
         return f"{why}: run `refold mcp login {self._config.name}`"
 
 
@@ -178,7 +180,7 @@ def grant_from_response(old: Grant, response: httpx2.Response) -> Grant:
     )
 
 
-def _with(request: httpx2.Request, grant: Grant | None) -> httpx2.Request:
+def _authorize(request: httpx2.Request, grant: Grant | None) -> httpx2.Request:
     if grant is not None:
         request.headers["Authorization"] = f"Bearer {grant.access}"
     return request

@@ -105,7 +105,7 @@ class Installer(Struct, frozen=True):
                     result = await anyio.to_thread.run_sync(_examine, launch, directory)
                     return msgspec.structs.replace(result, refused=refused)
                 if finished.code != 0:
-                    raise BadInput(_why(launch, finished))
+                    raise BadInput(_install_error(launch, finished))
                 return await anyio.to_thread.run_sync(_examine, launch, directory)
             except BaseException:
                 shutil.rmtree(directory, ignore_errors=True)
@@ -313,10 +313,10 @@ def _examine(launch: PackageLaunch, directory: Path) -> Installation:
 
 def _examine_node(launch: PackageLaunch, directory: Path) -> Installation:
     modules = directory / "node_modules"
-    wanted = _json(directory / "package.json").get("dependencies", {})
+    wanted = _read_json(directory / "package.json").get("dependencies", {})
     others = list[str]()
     for name in cast("dict[str, Any]", wanted):
-        about = _json(modules / name / "package.json")
+        about = _read_json(modules / name / "package.json")
         programs: Any = about.get("bin") or {}
         if isinstance(programs, str):
             programs = {name.rpartition("/")[2]: programs}
@@ -325,7 +325,7 @@ def _examine_node(launch: PackageLaunch, directory: Path) -> Installation:
         if not script or not below(path, str(directory)) or not os.path.isfile(path):
             others += sorted(programs)
             continue
-        lock = _json(directory / "package-lock.json").get("packages", {})
+        lock = _read_json(directory / "package-lock.json").get("packages", {})
         locked = cast("dict[str, Any]", lock).get(f"node_modules/{name}", {})
         return Installation(
             launch=launch.fingerprint,
@@ -337,7 +337,7 @@ def _examine_node(launch: PackageLaunch, directory: Path) -> Installation:
             directory=str(directory),
             own=str(modules / name),
         )
-    raise BadInput(_without_program(launch, others))
+    raise BadInput(_no_program_error(launch, others))
 
 
 def _choose(programs: Mapping[str, str], wanted: str) -> str:
@@ -383,20 +383,20 @@ def _examine_python(launch: PackageLaunch, directory: Path) -> Installation:
             directory=str(directory),
             own=str(about.parent),
         )
-    raise BadInput(_without_program(launch, others))
+    raise BadInput(_no_program_error(launch, others))
 
 
 def _is_package(name: str, launch: PackageLaunch) -> bool:
     """Return whether the command names this distribution, and does not only need it."""
     names = (re.split(r"[@=<>~!;\[ ]", package)[0] for package in launch.packages)
-    return _normal(name) in map(_normal, names)
+    return _normalize_name(name) in map(_normalize_name, names)
 
 
-def _normal(name: str) -> str:
+def _normalize_name(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _without_program(launch: PackageLaunch, others: Iterable[str]) -> str:
+def _no_program_error(launch: PackageLaunch, others: Iterable[str]) -> str:
     program = f" {launch.program!r}" if launch.program else ""
     why = f"{launch.names} was installed, but has no program{program} to start"
     if not (names := sorted(set(others))):
@@ -408,7 +408,7 @@ def _without_program(launch: PackageLaunch, others: Iterable[str]) -> str:
     )
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, Any]:
     try:
         value: object = json.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -416,7 +416,7 @@ def _json(path: Path) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
-def _why(launch: PackageLaunch, finished: Finished) -> str:
+def _install_error(launch: PackageLaunch, finished: Finished) -> str:
     lines = [line.strip() for line in finished.text.splitlines() if line.strip()]
     reason = _reason(lines) if not finished.stopped else finished.stopped
     refused = [attempt for attempt in finished.attempts if attempt.refused]

@@ -54,7 +54,7 @@ _MOST_PARTS = 200  # that are joined: references can name one another endlessly
 Schema = Mapping[str, Any]
 
 
-def portable(schema: Schema) -> dict[str, Any]:
+def to_portable(schema: Schema) -> dict[str, Any]:
     """Return the schema of an object. Raises `BadInput` for invalid properties.
 
     Also for too many alternatives and references.

@@ -70,7 +70,7 @@ def needs_older(version: str, answer: types.CallToolResult | MCPError) -> bool:
 
 
 @asynccontextmanager
-async def offering(
+async def offer_version(
     transport: AbstractAsyncContextManager[Streams], version: str
 ) -> AsyncGenerator[Any]:
     """Return the streams of a transport, with this version in the `initialize` request.

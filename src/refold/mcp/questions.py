@@ -57,17 +57,17 @@ async def ask(elicitation: Elicitation, context: Context) -> Asked:
     params, done = elicitation.params, elicitation.page_done
     form, question = (
         read_form(elicitation.server, params),
-        in_words(elicitation.server, params),
+        describe_question(elicitation.server, params),
     )
     if done is None:
-        return await _put(form, question, context, params)
+        return await _ask_form(form, question, context, params)
     asked = Asked(cancel_result())
     async with anyio.create_task_group() as group:
         group.start_soon(_withdraw_when, done, context)
-        asked = await _put(form, question, context, params)
+        asked = await _ask_form(form, question, context, params)
         if elicitation.finish and asked.result.action == "accept" and not done.is_set():
             form = Form(elicitation.server, _PAGE_DONE_QUESTION)
-            asked = await _put(form, _PAGE_DONE_QUESTION, context, params)
+            asked = await _ask_form(form, _PAGE_DONE_QUESTION, context, params)
         if done.is_set():
             asked = Asked(types.ElicitResult(action="accept"))
         done.set()  # the thread must end
@@ -79,7 +79,7 @@ async def _withdraw_when(done: Event, context: Context) -> None:
     await context.withdraw()
 
 
-async def _put(
+async def _ask_form(
     form: Form, question: str, context: Context, params: types.ElicitRequestParams
 ) -> Asked:
     for _ in range(_MAX_TRIES):
@@ -94,7 +94,9 @@ async def _put(
             continue
         if answer.action != "accept" or isinstance(params, types.ElicitRequestURLParams):
             return Asked(types.ElicitResult(action=answer.action))
-        content = {name: _raw(params, name, v) for name, v in answer.content.items()}
+        content = {
+            name: _typed_choice(params, name, v) for name, v in answer.content.items()
+        }
         return Asked(types.ElicitResult(action="accept", content=content))
     return Asked(cancel_result(), f"{_MAX_TRIES} answers did not fit the form")
 
@@ -103,7 +105,7 @@ _PAGE_DONE_QUESTION = "Is the page done? The tool is called again then."
 _NO_ANSWER = "(no answer)"  # as `ask_user` says it
 
 
-def in_words(server: str, params: types.ElicitRequestParams) -> str:
+def describe_question(server: str, params: types.ElicitRequestParams) -> str:
     """Describe the question, for a client that shows no forms, and for a notice."""
     message = escape_outside(params.message[:_MAX_CHARS])
     if isinstance(params, types.ElicitRequestURLParams):
@@ -222,7 +224,7 @@ def _is_value(value: object) -> bool:
     return text or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
-def _raw(params: types.ElicitRequestFormParams, name: str, value: Any) -> Any:
+def _typed_choice(params: types.ElicitRequestFormParams, name: str, value: Any) -> Any:
     """Return the choice with the schema's type: some servers offer numbers."""
     values = _as_object(_properties(params.requested_schema).get(name)).get("enum")
     listed: Sequence[object] = (

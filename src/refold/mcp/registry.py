@@ -159,7 +159,7 @@ def _decode(content: bytes, type_: Any) -> Any:
 
 
 def _remote(remote: Remote, answer: Answer) -> dict[str, Any]:
-    url = _fill(_plain(remote.url), remote.variables, answer)
+    url = _fill(_refuse_variables(remote.url), remote.variables, answer)
     if _SLOT_PATTERN.search(url):
         raise BadInput(f"the registry does not say what belongs into {url!r}")
     config: dict[str, Any] = {"type": _TRANSPORT_NAMES[remote.type], "url": url}
@@ -171,7 +171,10 @@ def _remote(remote: Remote, answer: Answer) -> dict[str, Any]:
 def _package(package: Package, answer: Answer) -> dict[str, Any]:
     env = _pairs(package.environment_variables or (), answer)
     runtime = _arguments(package.runtime_arguments or (), answer)
-    version, name = _plain(package.version), _plain(package.identifier)
+    version, name = (
+        _refuse_variables(package.version),
+        _refuse_variables(package.identifier),
+    )
     match package.registry_type:
         case "npm":
             words = ["npx", *(["-y"] if "-y" not in runtime else []), *runtime]
@@ -183,25 +186,28 @@ def _package(package: Package, answer: Answer) -> dict[str, Any]:
             tagged = ":" in name.rpartition("/")[2] or "@" in name
             image = name if tagged or not version else f"{name}:{version}"
             fixed = [flag for flag in ("-i", "--rm") if flag not in runtime]
-            words = ["docker", "run", *fixed, *passed, *_after_run(runtime), image]
+            words = ["docker", "run", *fixed, *passed, *_without_run(runtime), image]
     words += _arguments(package.package_arguments or (), answer)
     config: dict[str, Any] = {"command": words[0], "args": words[1:]}
     return {**config, "env": env} if env else config
 
 
-def _after_run(words: Sequence[str]) -> Sequence[str]:
+def _without_run(words: Sequence[str]) -> Sequence[str]:
     return words[1:] if words[:1] == ["run"] else words
 
 
 def _pairs(inputs: Iterable[Input], answer: Answer) -> dict[str, str]:
-    values = ((_plain(field.name), _value(field.name, field, answer)) for field in inputs)
+    values = (
+        (_refuse_variables(field.name), _value(field.name, field, answer))
+        for field in inputs
+    )
     return {name: value for name, value in values if name and value}
 
 
 def _arguments(inputs: Iterable[Input], answer: Answer) -> list[str]:
     words = list[str]()
     for field in inputs:
-        label = _plain(field.name) or field.value_hint or "argument"
+        label = _refuse_variables(field.name) or field.value_hint or "argument"
         if field.type == "named":
             has_value = field.value or field.value_hint or field.default is not None
             value = _value(label, field, answer) if has_value or field.is_required else ""
@@ -214,15 +220,15 @@ def _arguments(inputs: Iterable[Input], answer: Answer) -> list[str]:
 
 def _value(label: str, wanted: Input, answer: Answer) -> str:
     if wanted.value:
-        return _fill(_plain(wanted.value), wanted.variables, answer)
-    _plain(str(wanted.default))
+        return _fill(_refuse_variables(wanted.value), wanted.variables, answer)
+    _refuse_variables(str(wanted.default))
     value = answer(label, wanted)
     if not value and wanted.is_required:
         raise BadInput(f"it needs {label}, and no value was given")
     return value
 
 
-def _plain(text: str) -> str:
+def _refuse_variables(text: str) -> str:
     """Raise `BadInput` if a text of a registry names a variable of the user."""
     if "${" in text:
         raise BadInput(f"the registry has {text!r}, which names a variable of yours")

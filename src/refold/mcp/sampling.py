@@ -59,7 +59,7 @@ class Sampler:
                 f"the prompt is longer than {_MAX_REQUEST_CHARS:,} characters"
             ).as_error()
         try:
-            if not await self._may(server, request, context):
+            if not await self._ask_user(server, request, context):
                 return Refusal("the user rejected it").as_error()
             answer = await complete(request)
         except ToolFailed as error:
@@ -69,7 +69,7 @@ class Sampler:
             role="assistant", content=content, model=answer.model, stop_reason="endTurn"
         )
 
-    async def _may(self, server: str, request: Request, context: Context) -> bool:
+    async def _ask_user(self, server: str, request: Request, context: Context) -> bool:
         if self._allowed:
             return True
         answer = await context.ask(_question(server, request), _ALLOW_OPTIONS)

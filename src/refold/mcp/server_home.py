@@ -81,9 +81,9 @@ class ServerHome(Struct, frozen=True):
         Some servers store things in `beside_code`, the directory of their package: files
         there that are newer than `since` keep the packages.
         """
-        stored = [self.home] if any(_files(self.home)) else []
+        stored = [self.home] if any(_change_times(self.home)) else []
         stored += [self.packages] * any(
-            t > since for t in _files(Path(beside_code or "/-"))
+            t > since for t in _change_times(Path(beside_code or "/-"))
         )
         if data or not stored:
             rmtree(self.directory, ignore_errors=True)
@@ -105,7 +105,7 @@ class ServerHome(Struct, frozen=True):
         if "HOME" not in own:  # otherwise the entry decides where its home is
             leads |= {"HOME": home}
             leads |= {name: f"{home}/{path}" for name, path in _BELOW_HOME.items()}
-            leads |= dict(_tools(user_home, environ))
+            leads |= dict(_tool_variables(user_home, environ))
         return leads | {name: _from_home(value, user_home) for name, value in own.items()}
 
 
@@ -120,7 +120,7 @@ def from_home(words: tuple[str, ...], user_home: str) -> tuple[str, ...]:
     return tuple(_from_home(word, user_home) for word in words)
 
 
-def _files(directory: Path) -> Iterator[float]:
+def _change_times(directory: Path) -> Iterator[float]:
     """Yield when the files of a server were changed; caches and the like do not count."""
     for folder, folders, names in os.walk(directory):
         folders[:] = [name for name in folders if name not in _NO_STATE]
@@ -133,7 +133,9 @@ def _from_home(text: str, user_home: str) -> str:
     return user_home + text[1:] if text == "~" or text.startswith("~/") else text
 
 
-def _tools(user_home: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _tool_variables(
+    user_home: str, environ: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
     for name, path in _TOOL_VARIABLES.items():
         place = os.path.join(user_home, path)
         if not environ.get(name) and os.path.exists(place):

@@ -78,7 +78,7 @@ class ServerRequests:
             finally:
                 self._limits.remove(limit)
 
-    def tell(self, text: str) -> None:
+    def report_progress(self, text: str) -> None:
         """Pass on the progress of the running call, if there is one."""
         if self._channels:
             self._channels[-1].put(text)
@@ -89,7 +89,7 @@ class ServerRequests:
         if not self._channels:
             if self._open >= _MAX_WAITING or not any(e.connecting for e in self._limits):
                 return types.ElicitResult(action="cancel")  # the user started nothing
-            with self._paused():
+            with self._pause_limits():
                 await self._listened.wait()
         if isinstance(params, types.ElicitRequestURLParams):
             return await self._put_page(params)
@@ -119,7 +119,7 @@ class ServerRequests:
         """The server says that a page is done."""
         if (done := self._pages.pop(page_id, None)) is not None:
             done.set()
-            self.tell(f"The page of the MCP server {self._server} is done.\n")
+            self.report_progress(f"The page of the MCP server {self._server} is done.\n")
 
     async def _put_page(
         self, page: types.ElicitRequestURLParams, *, finish: bool = False
@@ -160,13 +160,13 @@ class ServerRequests:
         answers: SimpleQueue[Answer] = SimpleQueue()
         self._channels[-1].put(kind(self._server, params, answers.put))
         try:
-            with self._paused():
+            with self._pause_limits():
                 return await anyio.to_thread.run_sync(answers.get, abandon_on_cancel=True)
         finally:
             answers.put(otherwise)  # the thread must end
 
     @contextmanager
-    def _paused(self) -> Generator[None]:
+    def _pause_limits(self) -> Generator[None]:
         """Stop the clocks of all calls while a question is open, then start them again."""
         self._open += 1
         self._set_deadlines()

@@ -236,7 +236,7 @@ def variable_mark(config: ServerConfig, variable: str) -> str:
     return f"{variable} for {config.name} {mark}"
 
 
-def in_words(file: ServerFile) -> tuple[str, ...]:
+def describe_file(file: ServerFile) -> tuple[str, ...]:
     """Describe what the file would start or connect to, and its problems, in lines."""
     lines = list[str]()
     for one in file.servers:

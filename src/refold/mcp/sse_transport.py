@@ -77,9 +77,9 @@ async def _receive(
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             return  # the session has ended
         except httpx2.SSEError:
-            ending.because(f"it sent an event longer than {LONGEST_LINE >> 20} MiB")
+            ending.end(f"it sent an event longer than {LONGEST_LINE >> 20} MiB")
         except httpx2.HTTPError as error:
-            ending.because(str(error) or type(error).__name__)
+            ending.end(str(error) or type(error).__name__)
         if not started:
             raise BadInput(ending.why or "it named no address for messages")
 
@@ -114,7 +114,7 @@ async def _send(
             response = await request_within_origin(client, "POST", address, json=message)
             response.raise_for_status()
         except httpx2.HTTPError as error:
-            ending.because(str(error) or type(error).__name__)
+            ending.end(str(error) or type(error).__name__)
             await session.aclose()
 
     async with messages, anyio.create_task_group() as group:

@@ -28,7 +28,7 @@ from pydantic import ValidationError
 from refold.errors import ToolFailed, first
 from refold.mcp.failure_lines import failure_line
 from refold.mcp.http_transport import JudgedTransport, http_client
-from refold.mcp.message_limits import INVALID_ANSWER, as_failure, readable
+from refold.mcp.message_limits import INVALID_ANSWER, limit_message, to_failure
 from refold.mcp.server_paths import PreparedServer
 from refold.mcp.servers import ServerConfig
 from refold.place.port import CommandExtras, Commands, Finished
@@ -67,7 +67,7 @@ class ConnectionEnd:
         self.news, self.listed = anyio.Event(), anyio.Event()
         self.listed.set()
 
-    def because(self, why: str) -> None:
+    def end(self, why: str) -> None:
         """End the connection. The first reason counts; it may quote the server."""
         self.why, self.ended = self.why or escape_marks(why), True
         self.news.set()
@@ -76,21 +76,21 @@ class ConnectionEnd:
     def stop(self, why: str) -> None:
         """End the connection without another try: only the user can fix it."""
         self.for_user = True
-        self.because(why)
+        self.end(why)
 
     def renew(self) -> None:
         """End it, to connect again at once."""
         self.renewed = True
-        self.because("it is connected again")
+        self.end("it is connected again")
 
-    def change(self) -> None:
-        """Mark the lists as outdated, until `read` is called."""
+    def mark_changed(self) -> None:
+        """Mark the lists as outdated, until `note_read` is called."""
         self.changes += 1
         self.news.set()
         if self.listed.is_set() and not self.ended:
             self.listed = anyio.Event()
 
-    def read(self, changes: int) -> None:
+    def note_read(self, changes: int) -> None:
         """Note that the lists were read after this many changes."""
         self.changes -= changes
         if not self.changes:
@@ -107,7 +107,7 @@ class HostAttempts:
         """Called in another thread."""
         self._new.append(attempt)
 
-    async def remark_on(self, answer: Awaitable[Reply]) -> Reply:
+    async def add_remarks(self, answer: Awaitable[Reply]) -> Reply:
         """Return the result of a call with a remark on them. Raises `ToolFailed`, also with it."""
         try:
             reply = await answer
@@ -145,13 +145,13 @@ async def stdio(
         try:
             yield read, write
         except anyio.get_cancelled_exc_class():
-            ending.because(f"it did not answer within {config.connect_seconds:g} s")
+            ending.end(f"it did not answer within {config.connect_seconds:g} s")
             raise
         except (
             Exception
         ) as error:  # before the program is stopped, which is then not the reason
             if not was_closed(failure := first(error)):
-                ending.because(reason(failure))
+                ending.end(reason(failure))
             raise
         finally:
             read.close()
@@ -215,12 +215,12 @@ class _Program:
             for sentence in finished.guarded.sentences(escape_name):
                 self._log(sentence)
             why, advice = (
-                _how(finished, self._last_printed()),
+                _describe_exit(finished, self._last_printed()),
                 self._server.advice(finished.text),
             )
-            self._ending.because("; ".join(filter(None, (why, advice))))
+            self._ending.end("; ".join(filter(None, (why, advice))))
         except ToolFailed as error:
-            self._ending.because(str(error))
+            self._ending.end(str(error))
         finally:
             its.close()
             with anyio.CancelScope(shield=True):  # each start has a private /tmp
@@ -239,7 +239,7 @@ class _Program:
         return "\n".join(line for moment, line in self._recent if moment >= since)
 
 
-def _how(finished: Finished, printed: str) -> str:
+def _describe_exit(finished: Finished, printed: str) -> str:
     """Describe how a program exited unexpectedly, with the error that it printed."""
     error = failure_line(printed)
     last = f": {error}" if error else ""
@@ -273,9 +273,9 @@ async def _receive(
         except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
             return  # the program says why it ended
         if garbage > _MAX_GARBAGE_LINES:
-            ending.because("it wrote a line that is not a valid message of the protocol")
+            ending.end("it wrote a line that is not a valid message of the protocol")
         else:
-            ending.because(f"it sent a line longer than {LONGEST_LINE // 1024**2} MiB")
+            ending.end(f"it sent a line longer than {LONGEST_LINE // 1024**2} MiB")
 
 
 async def _pass_on(
@@ -284,10 +284,10 @@ async def _pass_on(
     """Pass on a line; return whether it is a message. Empty lines are not garbage."""
     if not line.strip():
         return True
-    if not (line := readable(line)):
+    if not (line := limit_message(line)):
         return True  # it answered nothing
     message = _message(line)
-    failure = as_failure(line) if message is None else b""
+    failure = to_failure(line) if message is None else b""
     if answer := message or (_message(failure) if failure else None):
         await session.send(SessionMessage(answer))
     return message is not None

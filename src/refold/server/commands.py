@@ -14,8 +14,8 @@ from msgspec import Meta, Struct
 
 from refold.client.host import Conversation, Host
 from refold.commands.command_context import Look, Markdown
-from refold.commands.completions import list_commands, offers_of
-from refold.commands.help import unknown
+from refold.commands.completions import completer_for, list_commands
+from refold.commands.help import unknown_command_error
 from refold.commands.hosted_context import HostedContext, run_typed
 from refold.commands.table import SlashCommand, command_in, commands, find
 from refold.errors import BadInput
@@ -130,7 +130,9 @@ def _add_table(api: Api, host: Host) -> None:
         for row in own:
             if row["name"] == f"/{name}":
                 return json_of(row)
-        return json_of({"problem": unknown(name, (str(row["name"]) for row in own))})
+        return json_of(
+            {"problem": unknown_command_error(name, (str(row["name"]) for row in own))}
+        )
 
     @api.route("GET", f"{_OF_ONE}/completions", list[Row])
     async def completions(  # pyright: ignore[reportUnusedFunction]
@@ -152,7 +154,7 @@ def _row(entry: SlashCommand) -> Mapping[str, object]:
 
 def _completions(chat: Conversation, before: str) -> Sequence[Row]:
     session = chat.session
-    complete = offers_of(
+    complete = completer_for(
         session, lambda: session.view.session.directory or ".", _UNAVAILABLE_COMMANDS
     )
     return [

@@ -180,7 +180,9 @@ class Hub:
             case ChildEnded(child):
                 gone = f"{child}/"
                 open_texts = {
-                    n: pieces for n, pieces in self._open.items() if not _of(pieces, gone)
+                    n: pieces
+                    for n, pieces in self._open.items()
+                    if not _is_about(pieces, gone)
                 }
                 self._open = open_texts
             case TurnEnded():
@@ -192,7 +194,7 @@ class Hub:
         self._send(Frame(entry.seq, 0, entry), kept=kept)
 
     @property
-    def waits(self) -> bool:
+    def has_unkept(self) -> bool:
         """Whether an acknowledgement is not kept yet."""
         return bool(self._unkept)
 
@@ -229,7 +231,7 @@ class Hub:
             watch.put(frame)
 
 
-def _of(pieces: Sequence[Live], child: str) -> bool:
+def _is_about(pieces: Sequence[Live], child: str) -> bool:
     """Whether this is about the child, or one below it. `child` ends in a slash."""
     return isinstance(pieces[0], ChildMoved) and f"{pieces[0].node}/".startswith(child)
 

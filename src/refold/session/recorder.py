@@ -131,7 +131,7 @@ class Recorder:
 
     async def close(self) -> None:
         """Release the journal. The next append opens it again."""
-        for part in self._telling.rest():
+        for part in self._telling.end_all():
             self.hub.publish_live(part)
         with anyio.CancelScope(shield=True):
             async with self._lock:
@@ -229,10 +229,10 @@ class Recorder:
             await self._read_all()  # lines read before are gone: they were never synced
         self._epoch, self._known, self._broken = lease.epoch, False, False
         self._calls.clear()
-        if self.hub.waits:  # a sync had failed
+        if self.hub.has_unkept:  # a sync had failed
             await self._keep()
             self.hub.release(self.view.seq)
-        if lost := _what_is_lost(lease, self._head):
+        if lost := _describe_loss(lease, self._head):
             await self._write([JournalRepaired(lost)], "journal")
         if self.view.seq != self._own_end:
             for make_events in self._first:
@@ -289,7 +289,7 @@ class Recorder:
             self._forget_calls()
         self._wake()
         for entry in entries:
-            for part in self._telling.before(entry.event):
+            for part in self._telling.end_sources(entry.event):
                 self.hub.publish_live(part)
             self.hub.publish(entry, kept=kept)
 
@@ -335,7 +335,7 @@ class Recorder:
         return {event.call_id: call} if call else {}
 
 
-def _what_is_lost(lease: Lease, head: Head) -> str:
+def _describe_loss(lease: Lease, head: Head) -> str:
     """Describe what a crash or a cut removed from the end of the journal."""
     losses: list[str] = []
     if b"\0" in lease.cut:

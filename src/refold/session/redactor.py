@@ -135,7 +135,7 @@ class Redactor:
         for shape in secret_patterns.shapes_in(shown):
             for match in reversed(list(shape.finditer(shown))):
                 mask = self.mask_of(match[0])
-                pieces = list(_apart(pieces, match.start(), match.end(), mask))
+                pieces = list(_split_at(pieces, match.start(), match.end(), mask))
             shown = _join_pieces(pieces)
         return [
             TextPiece(data.decode("utf-8", "surrogatepass"), mask.decode())
@@ -149,11 +149,11 @@ class Redactor:
             (_find_beginning(form, data) for form, _ in self._exact), default=len(data)
         )
         # A complete value is not cut because another may begin inside it.
-        while cut < len(data) and (across := self._across(data, cut)) != -1:
+        while cut < len(data) and (across := self._find_across(data, cut)) != -1:
             cut = across
         return cut
 
-    def _across(self, data: bytes, cut: int) -> int:
+    def _find_across(self, data: bytes, cut: int) -> int:
         offsets = (
             data.find(form, max(0, cut - len(form) + 1), cut + len(form) - 1)
             for form, _ in self._exact
@@ -178,7 +178,9 @@ def _split(piece: _Piece, value: bytes, mask: bytes) -> Iterator[_Piece]:
         yield part, b""
 
 
-def _apart(pieces: Sequence[_Piece], start: int, end: int, mask: bytes) -> Iterator[_Piece]:
+def _split_at(
+    pieces: Sequence[_Piece], start: int, end: int, mask: bytes
+) -> Iterator[_Piece]:
     """The pieces, split so that `start` to `end` is one piece. It contains no mask."""
     index = 0
     for data, masked in pieces:

@@ -75,7 +75,7 @@ from refold.session.replay_trail import (
     deltas_of,
     holds_mask,
 )
-from refold.session.session import beginning
+from refold.session.session import turn_start
 from refold.tools.contract import Tool
 from refold.values.tools import Effect
 
@@ -126,7 +126,7 @@ class Replay:
         """Compare what can be computed again of this event; inputs are skipped."""
         match entry.event:
             case TurnStarted(why="message") as event:
-                now = beginning(self._trail.view)
+                now = turn_start(self._trail.view)
                 return [between(event, now, "nothing")]
             case ModelAsked() | Delivered() | AnswerRejected() | TurnEnded() as event:
                 return [self._compare_decision(entry, event)]
@@ -144,7 +144,7 @@ class Replay:
     ) -> Found | None:
         first: Found | None = None
         for view, choice in self._trail.choices():
-            replayed = _what_follows(choice, view, self._trail.world())
+            replayed = _event_of_choice(choice, view, self._trail.world())
             deviation = between(recorded, replayed, choice_name(choice))
             if deviation is None and choice is not None and entry.by != POLICY + choice.by:
                 deviation = (BY, entry.by.removeprefix(POLICY), choice.by)
@@ -181,18 +181,18 @@ class Replay:
         """Compact again, with the recorded summary, and compare."""
         first: Found | None = None
         author = entry.by if entry.person is None else PERSON
-        for view, action, by in self._compacts(entry, recorded):
+        for view, action, by in self._possible_compactions(entry, recorded):
             deviation = between(
-                recorded, await self._shrunk(view, action, recorded), "nothing"
+                recorded, await self._compact_again(view, action, recorded), "nothing"
             )
             if deviation is None and author != by:
                 deviation = (BY, author, by)
             if deviation is None:
                 return None
             first = first or deviation
-        return first or (KIND, "Compacted", self._trail.doing())
+        return first or (KIND, "Compacted", self._trail.next_action_name())
 
-    def _compacts(
+    def _possible_compactions(
         self, entry: Entry, recorded: Compacted
     ) -> Iterator[tuple[View, CompactConversation, str]]:
         """The compactions that may have been chosen, each with its view and author."""
@@ -215,13 +215,13 @@ class Replay:
             ):
                 yield view, choice.action, POLICY + choice.by
 
-    async def _shrunk(
+    async def _compact_again(
         self, view: View, action: CompactConversation, recorded: Compacted
     ) -> Event | None:
         trail = self._trail
         world, record = trail.world(), trail.rehearsal(view)
         words = _summary(recorded, trail.aside[1] if trail.aside else None)
-        recalled = RecordedModel(words, lambda: record.go_on_at(trail.view))
+        recalled = RecordedModel(words, lambda: record.stay_at(trail.view))
         own = world.helper()
         aide = Model(recalled, own.name, own.window, own.price)
         await compact_conversation(
@@ -230,7 +230,7 @@ class Replay:
         return next((e for e in record.made if isinstance(e, Compacted)), None)
 
 
-def _what_follows(choice: ChosenAction | None, view: View, world: World) -> Event | None:
+def _event_of_choice(choice: ChosenAction | None, view: View, world: World) -> Event | None:
     """The event that records a choice; None if the choice alone does not determine it."""
     match choice and choice.action:
         case AskModel() as action:
@@ -302,24 +302,24 @@ class Calls:
         self, open_call: OpenCall, recorded: Judged | Started | Ended
     ) -> Compared:
         """Compare the next stage of a call with what the seam does now."""
-        world, views = self._as_attended(recorded), self._trail.by_rights()
+        world, views = self._world_at_verdict(recorded), self._trail.views_by_rights()
         match open_call.stage:
             case "called":
                 ways = [calls.begin(open_call.call, world, view) for view in views]
             case "allowed":
-                ways = [_anew(open_call, recorded, world, view) for view in views]
+                ways = [_judge_again(open_call, recorded, world, view) for view in views]
             case "denied":
                 record = self._trail.rehearsal()
                 await calls.run(open_call.call.id, world, record)
                 ways = [record.made]
             case "started":
-                return await self._went(open_call, recorded)
+                return await self._compare_result(open_call, recorded)
             case _:
                 ways = [list[Event]()]
         ends = [between(recorded, way[0] if way else None, "nothing") for way in ways]
         return [None if None in ends else ends[0]]
 
-    async def _went(self, open_call: OpenCall, recorded: Event) -> Compared:
+    async def _compare_result(self, open_call: OpenCall, recorded: Event) -> Compared:
         """Compare how a started call ended: whether it may continue, and its result."""
         world, record, id_ = self._trail.world(), self._trail.rehearsal(), open_call.call.id
         tool = world.tool(open_call.call.name)
@@ -331,12 +331,18 @@ class Calls:
             return [(KIND, type(recorded).__name__, "Ended")]
         if recorded.text == PATH_MOVED:
             return []  # where links led then is unknown
-        allowed = self._forbidden(open_call, tool, recorded)
-        if self._again and recorded.outcome in ("done", "failed") and self._can_look(tool):
-            return [allowed, await self._repeat_look(open_call, tool, recorded, record)]
+        allowed = self._compare_refusal(open_call, tool, recorded)
+        if (
+            self._again
+            and recorded.outcome in ("done", "failed")
+            and self._is_repeatable(tool)
+        ):
+            return [allowed, await self._repeat_call(open_call, tool, recorded, record)]
         return [allowed]
 
-    def _forbidden(self, open_call: OpenCall, tool: Tool, recorded: Ended) -> Found | None:
+    def _compare_refusal(
+        self, open_call: OpenCall, tool: Tool, recorded: Ended
+    ) -> Found | None:
         """Permissions are checked once more before a call is executed."""
         world, bare = self._trail.world(), replace(open_call, hash="")
         about = access_as_judged(bare, open_call.call, tool, world)
@@ -344,7 +350,7 @@ class Calls:
             return None
         ways = [
             denial(open_call.call.id, judge(about, world, view, above=world.lineage.parent))
-            for view in self._trail.by_rights()
+            for view in self._trail.views_by_rights()
         ]
         if recorded.outcome == "refused":
             ends = [between(recorded, way, "the call is done") for way in ways]
@@ -353,14 +359,14 @@ class Calls:
             return None
         return difference(recorded, next(way for way in ways if way))
 
-    def _can_look(self, tool: Tool) -> bool:
+    def _is_repeatable(self, tool: Tool) -> bool:
         world = self._trail.world()
         place = {"files": world.files, "commands": world.commands}
         available = {*world.tool_dependencies, *_OWN_DEPENDENCIES} - {_REPL_NAME}
         available |= {name for name, port in place.items() if port is not None}
         return tool.effect is Effect.LOOK and {*tool.signature().needs} <= available
 
-    async def _repeat_look(
+    async def _repeat_call(
         self, open_call: OpenCall, tool: Tool, recorded: Ended, record: ReplayRecord
     ) -> Found | None:
         world = self._trail.world()
@@ -371,7 +377,7 @@ class Calls:
             recorded, await run_tool(open_call.call, tool, world, running, own)
         )
 
-    def _as_attended(self, recorded: Event) -> World:
+    def _world_at_verdict(self, recorded: Event) -> World:
         """The world with or without a user to ask, as it was at this verdict."""
         world = self._trail.world()
         match recorded:
@@ -385,7 +391,7 @@ class Calls:
                 return world
 
 
-def _anew(
+def _judge_again(
     open_call: OpenCall, recorded: Event, world: World, view: View
 ) -> Sequence[Event]:
     """Judge an allowed call again. Where links led is taken as recorded."""

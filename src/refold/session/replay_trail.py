@@ -59,7 +59,7 @@ class ReplayRecord:
         self.view, self.since, self.made = view, since, list[Event]()
         self._blobs, self._fixed = blobs, False
 
-    def go_on_at(self, view: View) -> None:
+    def stay_at(self, view: View) -> None:
         """Stay at this view, whatever is recorded."""
         self.view, self._fixed = view, True
 
@@ -168,11 +168,11 @@ class ReplayTrail:
         for view in reversed(self._seen):
             yield view, decide(view, policies)
 
-    def doing(self) -> str:
+    def next_action_name(self) -> str:
         """The name of the action that would come next."""
         return choice_name(next(self.choices(), (None, None))[1])
 
-    def by_rights(self) -> Iterator[View]:
+    def views_by_rights(self) -> Iterator[View]:
         """The views whose rights may have applied, newest first."""
         return reversed(self._rights or [self.view])
 

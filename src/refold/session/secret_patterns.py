@@ -140,7 +140,7 @@ def goes_on_as_pem(coming: bytes, more: bytes) -> bool:
     return coming.startswith(_PEM_BEGIN) and not more.strip(_PEM_CHARACTERS)
 
 
-def endless(coming: bytes) -> re.Pattern[bytes] | None:
+def endless_pattern(coming: bytes) -> re.Pattern[bytes] | None:
     """The pattern of the letters that continue `coming`, if that is already a secret."""
     for shape, letters in _ENDLESS_PATTERNS:
         if re.fullmatch(shape, coming):
@@ -197,7 +197,7 @@ def _pem_from(data: bytes, start: int) -> int:
     return min(within, default=begins)
 
 
-def _coming(begins: bytes, then: bytes = b"") -> bytes:
+def _beginning_pattern(begins: bytes, then: bytes = b"") -> bytes:
     """A pattern for any beginning of `begins`, or for all of it followed by `then`."""
     parts: list[bytes] = re.findall(rb"\[.*?\]|.", begins)
     return reduce(
@@ -213,14 +213,14 @@ _TOKEN_COMES = (
     _EDGE_PATTERN
     + b"(?:"
     + b"|".join(
-        _coming(begins, rb"[\w-]*")
+        _beginning_pattern(begins, rb"[\w-]*")
         for begins, _, _ in (*_TOKEN_PATTERNS, (b"eyJ", b"", b""))
     )
     + rb")\Z"
 )
 _JWT_FIRST = _EDGE_PATTERN + _JWT_SEGMENT + rb"\Z"
-_MIDDLE_COMES = b"(?:" + _coming(b"eyJ", rb"[\w-]*") + b")?"
-_PEM_BEGINS = _coming(_PEM_BEGIN) + rb"\Z"
+_MIDDLE_COMES = b"(?:" + _beginning_pattern(b"eyJ", rb"[\w-]*") + b")?"
+_PEM_BEGINS = _beginning_pattern(_PEM_BEGIN) + rb"\Z"
 # What follows a whole line may be half a line: of that, only the characters count.
 _PEM_COMES = (
     rb"-----BEGIN (?:[A-Z ]*-{0,4}|"

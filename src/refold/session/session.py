@@ -168,7 +168,7 @@ class Session:
     @property
     def idle(self) -> bool:
         """Whether no turn runs, and no waiting message may begin one."""
-        return not self.view.turn.seq and not _fresh(self.view)
+        return not self.view.turn.seq and not _messages_for_turn(self.view)
 
     def as_made(self, call: ToolCall) -> ToolCall:
         """A call as the model made it, for the user who is asked about it.
@@ -186,11 +186,11 @@ class Session:
             raise BadInput("a turn of this session is running already: wait, or stop it")
         async with self._one_turn:
             await self.record.open()  # after a failure of the disk the view is stale
-            await self._turn()
+            await self._run_open_turn()
             # Nothing is awaited once a turn waits for a person: an answer that
             # arrived then would be missed.
             while not self.view.turn.seq and await self._start():
-                await self._turn()
+                await self._run_open_turn()
         return self.view
 
     async def continue_(self) -> View:
@@ -198,7 +198,7 @@ class Session:
         await self.record.open()
 
         def make_events(view: View) -> tuple[Event, ...]:
-            busy = view.turn.seq or _fresh(view) or self.running
+            busy = view.turn.seq or _messages_for_turn(view) or self.running
             return () if busy else (TurnStarted(view.seq, "continue"),)
 
         await self.record.append_if(make_events, by="person")
@@ -265,30 +265,30 @@ class Session:
         """Begin a turn with the waiting messages, unless they were stopped meanwhile."""
 
         def make_events(view: View) -> tuple[Event, ...]:
-            begun = beginning(view)
+            begun = turn_start(view)
             return (begun,) if begun else ()
 
         return await self.record.append_if(make_events, by="agent")
 
-    async def _turn(self) -> None:
+    async def _run_open_turn(self) -> None:
         if not self.view.turn.seq:
             return
         self._worked = True
-        world, here = await self._place(), self.view.session.directory
+        world, here = await self._prepare_world(), self.view.session.directory
         leave = self.hub.subscribe(self._stop_step)
         try:
             # Events that arrive while the background ends count, too: an answer, or a stop.
             while decide(self.view, world.policies) is not None:
                 if self.view.session.directory != here:
-                    world, here = await self._place(), self.view.session.directory
+                    world, here = await self._prepare_world(), self.view.session.directory
                 async with world.background() if world.background else nullcontext():
-                    await run_turn(world, self.record, self._stand_on)
+                    await run_turn(world, self.record, self._set_step)
         except BaseExceptionGroup as group:
             raise first(group) from group
         finally:
             leave()
 
-    async def _place(self) -> World:
+    async def _prepare_world(self) -> World:
         """The world of the turn in the session's present directory."""
         world = self._world_for(self.view)
         if (system_prompt := world.system_prompt()) != self.view.conversation.system_prompt:
@@ -307,7 +307,7 @@ class Session:
 
             await self.inbox.answer(call.call.id, allowed=False, reason=NOBODY_TO_ASK)
 
-    def _stand_on(self, step: anyio.CancelScope) -> None:
+    def _set_step(self, step: anyio.CancelScope) -> None:
         self._step = step
 
     def _stop_step(self, entry: Entry) -> None:
@@ -347,7 +347,7 @@ def _resume_events(
     careful = [ModeChanged("default")] if view.rights.mode == "bypass" else []
     resumed = SessionResumed(opening.version, private, moved, roots, session_options.given)
     lost = (BackgroundEnded(command.name, "lost") for command in view.background.running)
-    ended = (*careful, *_cut_off(view), *lost)
+    ended = (*careful, *_settle_cut_off(view), *lost)
     if not (ended or opening.resume_hooks or _is_changed_by(resumed, view)):
         return ()
     return (resumed, *ended)
@@ -370,7 +370,7 @@ def _is_changed_by(resumed: SessionResumed, view: View) -> bool:
     )
 
 
-def _cut_off(view: View) -> Iterator[Settled]:
+def _settle_cut_off(view: View) -> Iterator[Settled]:
     """Settle model calls that another process began and did not end. The provider may bill
     them, so their reservations count as used.
     """
@@ -380,13 +380,13 @@ def _cut_off(view: View) -> Iterator[Settled]:
         yield Settled(item.seq, usage, model, item.estimate.dollars, CUT_OFF)
 
 
-def beginning(view: View) -> TurnStarted | None:
+def turn_start(view: View) -> TurnStarted | None:
     """The start of a turn for the waiting messages, if they may begin one."""
-    words = () if view.turn.seq else _fresh(view)
+    words = () if view.turn.seq else _messages_for_turn(view)
     return TurnStarted(words[0]) if words else None
 
 
-def _fresh(view: View) -> list[int]:
+def _messages_for_turn(view: View) -> list[int]:
     """Waiting messages that were sent after the newest stop: they may begin a turn.
 
     Older ones were meant for the stopped turn; they are delivered with the next message. So

@@ -50,7 +50,7 @@ class StreamRedactor:
             case _:  # of a child: its own record has cut it already
                 yield self._masks.mask_event(live)
 
-    def before(self, event: Event) -> Iterator[Live]:
+    def end_sources(self, event: Event) -> Iterator[Live]:
         """The text held back for a source that this event ends."""
         match event:
             case Ended(call_id=call_id):
@@ -58,11 +58,11 @@ class StreamRedactor:
             case ModelAsked() | ModelAnswered() | ModelFailed() | Stopped():
                 yield from self._end_streams(_THINKING, _TEXT)
             case TurnEnded():
-                yield from self.rest()
+                yield from self.end_all()
             case _:
                 pass
 
-    def rest(self) -> Iterator[Live]:
+    def end_all(self) -> Iterator[Live]:
         """All text held back: no more of it will come."""
         yield from self._end_streams(*self._streams)
 
@@ -124,7 +124,7 @@ class _Stream:
 
     def _shorten_waiting(self) -> bytes:
         """What to publish of the text held back, once it is long."""
-        waited, self._hidden = self._waits, secret_patterns.endless(self._waits)
+        waited, self._hidden = self._waits, secret_patterns.endless_pattern(self._waits)
         if self._hidden is None and len(waited) <= _MOST:
             return b""
         self._waits = b""

@@ -131,7 +131,7 @@ def _write_beside(files: Files, wanted: Upload, refusal: Refusal) -> Real:
     stem, ending = os.path.splitext(wanted.path)
     for number in range(MAX_NAMES):
         path = f"{stem}-{number}{ending}" if number else wanted.path
-        if (real := _free(files, path, refusal)) is None:
+        if (real := _free_path(files, path, refusal)) is None:
             continue
         try:
             files.write(real, wanted.content, expect="")
@@ -145,7 +145,7 @@ def _write_beside(files: Files, wanted: Upload, refusal: Refusal) -> Real:
     )
 
 
-def _free(files: Files, path: str, refusal: Refusal) -> Real | None:
+def _free_path(files: Files, path: str, refusal: Refusal) -> Real | None:
     """The real path, if a new file may be made there."""
     try:
         real = files.real(path)

@@ -125,13 +125,13 @@ class DelegatedTask:
 
         key = key_of(question)
         self._waiting[key] = _OpenQuestion(question, answer)
-        self._stir()
+        self._notify()
         try:
             with anyio.move_on_after(self._patience):
                 await is_answered.wait()
         finally:
             self._waiting.pop(key, None)
-            self._stir()
+            self._notify()
         return answers[0] if answers else f"no answer came within {self._patience:g} s"
 
     @property
@@ -178,7 +178,7 @@ class DelegatedTask:
         except Exception as error:  # a bug in one task must not end the others
             message = f"{type(error).__name__}: {first(error)}"
             self.failure = f"refold itself failed: {message}"
-        self._stir()
+        self._notify()
 
     def _on_event(self, entry: Entry) -> None:
         event = entry.event
@@ -186,9 +186,9 @@ class DelegatedTask:
             self._all_steps += [
                 label(call, self.session.tool(call.name)) for call in event.message.calls
             ]
-            self._stir()
+            self._notify()
 
-    def _stir(self) -> None:
+    def _notify(self) -> None:
         self._news.set()
         self._news = anyio.Event()
 

@@ -35,13 +35,13 @@ async def serve_stdio(root: Path, launch_at: LaunchAt, leave: Callable[[], None]
     """
     async with anyio.create_task_group() as group:
         tasks = DelegatedTasks(root, launch_at, group)
-        group.start_soon(_at_a_signal, tasks, leave)
+        group.start_soon(_close_at_signal, tasks, leave)
         await server(tasks).run_stdio_async()
         await tasks.close()
         group.cancel_scope.cancel()
 
 
-async def _at_a_signal(tasks: DelegatedTasks, leave: Callable[[], None]) -> None:
+async def _close_at_signal(tasks: DelegatedTasks, leave: Callable[[], None]) -> None:
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for _ in signals:
             await tasks.close()

@@ -129,7 +129,7 @@ class TaskTools:
 def state_of(task: DelegatedTask) -> TaskState:
     state = TaskState(
         task_id=task.id, session=task.session.id, state=task.state, steps=list(task.new_steps()),
-        questions=[_in_words(item) for item in task.questions], files=dict(task.files),
+        questions=[_describe_question(item) for item in task.questions], files=dict(task.files),
     )  # fmt: skip
     if task.failure:
         state.outcome, state.reason = "failed", task.failure
@@ -152,7 +152,9 @@ async def _ask(question: Question, ctx: Context) -> Answer:
     """Ask in a request of its own."""
     try:
         result = await ctx.request_context.session.elicit_form(
-            _in_words(question), _schema(question), related_request_id=ctx.request_id
+            _describe_question(question),
+            _schema(question),
+            related_request_id=ctx.request_id,
         )
     except MCPError as error:
         return f"the user could not be asked: {error}"
@@ -165,7 +167,7 @@ def _input_request(task: DelegatedTask) -> types.InputRequiredResult:
         input_requests={
             key_of(question): types.ElicitRequest(
                 params=types.ElicitRequestFormParams(
-                    message=_in_words(question), requested_schema=_schema(question)
+                    message=_describe_question(question), requested_schema=_schema(question)
                 )
             )
             for question in task.questions
@@ -181,7 +183,7 @@ def _take_answers(task: DelegatedTask, ctx: Context) -> None:
             task.answer(key_of(question), _answer(question, result))
 
 
-def _in_words(question: Question) -> str:
+def _describe_question(question: Question) -> str:
     if question.asks:
         return "\n".join(visible(part.question) for part in question.asks)
     asker = f"{question.who}: " if question.who else ""

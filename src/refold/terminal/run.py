@@ -12,7 +12,7 @@ import anyio
 
 from refold.client.session import Session
 from refold.client.types import ImageData, Subscription
-from refold.commands.completions import offering
+from refold.commands.completions import session_completer
 from refold.commands.continue_ import continue_turn
 from refold.commands.mode import set_next_mode
 from refold.commands.session_lines import farewell, has_interrupted_work, sentence
@@ -47,7 +47,7 @@ async def run(
     mode_key, clipboard = ModeKey(), Clipboard(os.environ)
     chosen, config = session.settings.terminal, session.config
     printer, reader = this_terminal(
-        history=config.history_file, masked=config.mask, complete=offering(here),
+        history=config.history_file, masked=config.mask, complete=session_completer(here),
         keys=PromptKeys(mode_key.press, clipboard.take), display=chosen.display,
         theme=chosen.theme,
     )  # fmt: skip

@@ -236,7 +236,7 @@ def responses_events(reply: Reply) -> Iterator[dict[str, Any]]:
 
 
 def _events(reply: Reply) -> Iterator[dict[str, Any]]:
-    about = _about()
+    about = _response_fields()
     begun: dict[str, Any] = {**about, "status": "in_progress", "output": [], "usage": None}
     yield {"type": "response.created", "response": begun}
     yield {"type": "response.in_progress", "response": begun}
@@ -304,7 +304,7 @@ def _message(text: str) -> _Item:
     return empty, {**about, "content": [part]}, events
 
 
-def _about() -> dict[str, Any]:
+def _response_fields() -> dict[str, Any]:
     return {
         "id": "resp_1",
         "object": "response",

@@ -79,7 +79,7 @@ class WireServer:
 
     async def _converse(self, stream: ByteStream) -> None:
         http = h11.Connection(h11.SERVER)
-        while (heard := await _hear(http, stream)) is not None:
+        while (heard := await _receive_request(http, stream)) is not None:
             self.heard.append(heard)
             answer = self._answering(heard)
             await anyio.sleep(answer.before)
@@ -89,7 +89,7 @@ class WireServer:
             await _send(http, stream, answer)
             match answer.then:
                 case "hang":
-                    await _until_they_leave(stream)
+                    await _wait_until_closed(stream)
                     return
                 case "cut":
                     return
@@ -144,7 +144,9 @@ def _in_turn(answers: Iterable[Answer | Answering]) -> Answering:
     return answering
 
 
-async def _hear(http: h11.Connection, stream: ByteStream) -> ReceivedRequest | None:
+async def _receive_request(
+    http: h11.Connection, stream: ByteStream
+) -> ReceivedRequest | None:
     asked: h11.Request | None = None
     body = bytearray()
     while True:
@@ -189,6 +191,6 @@ async def _read_request(stream: ByteStream) -> bytes:
         return b""
 
 
-async def _until_they_leave(stream: ByteStream) -> None:
+async def _wait_until_closed(stream: ByteStream) -> None:
     while await _read_request(stream):
         pass

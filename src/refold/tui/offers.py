@@ -11,7 +11,7 @@ import anyio
 
 from refold.client.session import Session
 from refold.commands.completion import Complete
-from refold.commands.completions import offers_of
+from refold.commands.completions import completer_for
 from refold.commands.table import commands
 from refold.commands.workspace_files import WorkspaceFiles
 from refold.errors import BadInput
@@ -29,7 +29,7 @@ _MAX_OFFERS = 50  # completions
 
 def palette(session: Session) -> Picker:
     """Return all entries. Reads the disk: call it in a thread."""
-    files = WorkspaceFiles(lambda: session.view.session.directory or ".").found("")
+    files = WorkspaceFiles(lambda: session.view.session.directory or ".").find("")
     items = (
         *_commands(session), *_agents(session), *_models(session), *_sessions(session),
         *(_item(f"@{name} ", name, "file") for name in islice(files, _MAX_FILES)),
@@ -62,7 +62,7 @@ class Completer:
     def _find_offers(self, before: str) -> tuple[CompletionItem, ...]:
         if self._complete is None:
             directory = self._session.view.session.directory or "."
-            self._complete = offers_of(self._session, lambda: directory)
+            self._complete = completer_for(self._session, lambda: directory)
         return tuple(islice(self._complete(before), _MAX_OFFERS))
 
 

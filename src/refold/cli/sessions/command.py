@@ -8,7 +8,7 @@ from argparse import REMAINDER, ArgumentParser, Namespace
 from functools import partial
 
 from refold.cli.parser import Subparsers, count
-from refold.cli.session_argument import find_session_id, here_stored, print_conversation
+from refold.cli.session_argument import find_session_id, print_conversation, user_sessions
 from refold.cli.sessions.export import add_parsers
 from refold.headless.streams import print_document, print_error, write
 from refold.journal.session_index import SessionIndex
@@ -78,7 +78,7 @@ def _add_changes(subparsers: Subparsers) -> None:
 
 
 def run(args: Namespace) -> int:
-    home = here_stored()
+    home = user_sessions()
     match args.what:
         case "list" | "search" | "reindex":
             from refold.cli.sessions import list_sessions

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from refold.cli.parser import Subparsers
-from refold.cli.session_argument import add_session, find_session_id, here_stored, labels
+from refold.cli.session_argument import add_session, find_session_id, labels, user_sessions
 from refold.config.paths import here, paths
 from refold.errors import BadInput
 from refold.headless.streams import print_error, print_note, write, write_bytes
@@ -61,7 +61,7 @@ def export(args: Namespace) -> int:
     output = "-" if args.output is None else args.output
     form = args.format or format_by_name(output)
     choice = ExportChoice(form, args.children, args.thoughts)
-    home = here_stored()
+    home = user_sessions()
     session = find_session_id(home, args.id)
     if output != "-":
         check_free(_file(output), force=args.force)
@@ -102,10 +102,10 @@ def _send_spans(args: Namespace) -> int:
     from refold.views.number_format import many
     from refold.views.traces import traces
 
-    _check_traced(args)
+    _check_span_flags(args)
     output: str | None = args.output
     to = collector(args.endpoint or "", os.environ) if output is None else None
-    home = here_stored()
+    home = user_sessions()
     session = find_session_id(home, args.id)
     node = home.tree(session)
     if not args.children:
@@ -125,19 +125,19 @@ def _send_spans(args: Namespace) -> int:
     return 1 if damages or refused else 0
 
 
-def _check_traced(_check_span_flags: Namespace) -> None:
-    if _check_span_flags.format or _check_span_flags.thoughts:
+def _check_span_flags(args: Namespace) -> None:
+    if args.format or args.thoughts:
         raise BadInput(
             "--otlp cannot be combined with --format or --thinking: leave them out"
         )
-    if _check_span_flags.output is None:
+    if args.output is None:
         return
-    if _check_span_flags.endpoint is not None:
+    if args.endpoint is not None:
         raise BadInput("--endpoint sends and -o writes a file: give one of them")
-    if _check_span_flags.output != "-":
+    if args.output != "-":
         from refold.client.export import check_free
 
-        check_free(_file(_check_span_flags.output), force=_check_span_flags.force)
+        check_free(_file(args.output), force=args.force)
 
 
 def import_(args: Namespace) -> int:
