@@ -48,7 +48,7 @@ def run(args: Namespace) -> int:
 
 
 def _reserve_stdout() -> int:
-    """Stdout, for us alone: what anything else prints goes to stderr."""
+    """Return a copy of stdout for the protocol, and send everything else to stderr."""
     sys.stdout.flush()
     own = os.dup(1)
     os.dup2(2, 1)

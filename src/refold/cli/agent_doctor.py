@@ -71,7 +71,9 @@ def _sample_verdict(
     mode: "Mode",
     command: str = _A_COMMAND,
 ) -> Verdict:
-    """For a file of the workspace, or a command that no rule names."""
+    """Return the verdict on a sample call: on a file of the workspace, or a command that no
+    rule names.
+    """
     from refold.engine.authorize import describe_access
     from refold.permissions.decide import decide
     from refold.permissions.facts import Access

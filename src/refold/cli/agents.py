@@ -59,7 +59,7 @@ def run_flag(args: Namespace) -> int:
 
 
 def _list(args: Namespace, *, trust: bool = False) -> int:
-    """`trust`: the agents of this folder count, trusted or not, as in a start with --trust."""
+    """Print the agents. With `trust`, those of this folder count, trusted or not."""
     place, changed = scope_with_trust(here(), paths(os.environ), os.environ, trust=trust)
     agents = _load_registry(place, args.agents, trust=trust)
     profiles = agents.every()
@@ -94,9 +94,9 @@ def _load_registry(
 
 
 def _note_on_ignored(named: str | None, *, trust: bool = False) -> str:
-    """Which settings and agents of this folder do not count, and why; "" if all do.
+    """Say which settings and agents of this folder do not count, and why; "" if all do.
 
-    `named`: the file that --agents names.
+    `named` is the file that --agents names.
     """
     from refold.config.folder_settings import project_here, reason_settings_ignored
 

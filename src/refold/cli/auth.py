@@ -226,7 +226,9 @@ async def _check_key(
 
 
 async def try_key(spec: ProviderSpec, environ: Mapping[str, str], key: str) -> None:
-    """One request that costs nothing. Raises `Refused` if the provider refuses the key."""
+    """Send one request that costs nothing. Raises `Refused` if the provider refuses the
+    key.
+    """
     if path := _ASKED_ELSEWHERE.get(spec.name):
         http = catalog.server(spec, environ, key=key, idle=20, connecting=5)
         try:

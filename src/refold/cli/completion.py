@@ -78,7 +78,7 @@ def complete_line() -> None:
 
 
 def parser_at(words: list[str]) -> Parser:
-    """The parser of a line that begins with these words, with what completes its values."""
+    """Return the parser of a line that begins with these words, with completers."""
     if len(words) > 1 and words[1] in SUBCOMMANDS:
         parser = parser_of((words[1],))
     else:
@@ -88,7 +88,9 @@ def parser_at(words: list[str]) -> Parser:
 
 
 def _add_completers(parser: Parser, *, first: bool = False) -> None:
-    """`first`: a subcommand can stand there."""
+    """Add to each flag and argument what completes its values. `first`: no word precedes,
+    so that the first argument may be a subcommand.
+    """
     for action in parser.actions():
         for name, below in subcommands(action).items():
             if name != HIDDEN_SUBCOMMAND:

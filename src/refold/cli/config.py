@@ -195,7 +195,10 @@ _EMPTY_FILE = "# docs/settings.md says what can stand here.\n"
 
 
 def edit_file(file: SettingsFile) -> int:
-    """Exit code 1 if nothing new counts. Raises `BadInput`."""
+    """Let the user edit a copy of the file, and write it if it is valid.
+
+    Return exit code 1 if the user leaves an invalid copy. Raises `BadInput`.
+    """
     command, text = editor("write refold config set KEY VALUE"), file.text()
     before = text or _EMPTY_FILE
     aside = file.path.with_name(f"{file.path.stem}.edited{file.path.suffix}")

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 def start_from_declarations(args: Namespace, directory: Path) -> DeclaredStart:
-    """Raises `BadInput` for a file that cannot be used."""
+    """Return the declared agents, and what the chosen one changes in this start.
+
+    Raises `BadInput` for a file that cannot be used.
+    """
     from refold.config.folder_settings import load_here
     from refold.declared.command_tools import every_command_tool
     from refold.declared.overlay import allow_rules, overlay_of, profile_of

@@ -52,7 +52,7 @@ def run(args: Namespace) -> int:
 
 
 def run_checks(*, offline: bool) -> Iterator[Finding]:
-    """Everything, as it is found. Raises nothing; nothing secret is in it."""
+    """Run the checks, and yield each finding without secrets. Raises nothing."""
     places, checks = _NO_PATHS, _FOLDERLESS_CHECKS
     try:
         places, checks = paths(os.environ), _ALL_CHECKS

@@ -212,7 +212,7 @@ def _directory(name: str, path: Path) -> Iterator[Finding]:
 
 
 def _time_sync(path: Path) -> "float | str":
-    """How long it takes to write a little and have it kept; or why it cannot be."""
+    """Return how many seconds it takes to write and sync a line, or why it fails."""
     file = path / f".doctor-{os.getpid()}"
     began = time.perf_counter()
     try:
@@ -322,7 +322,7 @@ def key_from(ground: CheckContext, spec: ProviderSpec) -> str:
 
 
 def _rights(file: Path) -> Iterator[Finding]:
-    """A user who can write the settings decides what runs without asking."""
+    """Check who can write the settings: that user decides what runs without asking."""
     for path in (file.parent, file):
         try:
             status = path.stat()

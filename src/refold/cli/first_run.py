@@ -203,7 +203,7 @@ class _Questions:
         ]
 
     async def _pick_row(self, rows: Sequence[_Row]) -> FirstChoice | None:
-        """None: the user leaves."""
+        """Let the user pick a row, and carry it out. Return None if the user leaves."""
         keys = "".join(str(n) for n in range(1, len(rows) + 1))
         self._show(rows)
         while True:
@@ -272,7 +272,7 @@ class _Questions:
                 )
 
     async def _read_key(self, name: str) -> str:
-        """A key that looks like one of this provider; "" for none."""
+        """Return a key that looks like one of this provider; "" for none."""
         prompt: Line = (("plain", f"The key for {name} (it is not shown): "),)
         while True:
             key = _stop_at_ctrl_c(await self._reading.secret(prompt))

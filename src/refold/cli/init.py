@@ -111,7 +111,7 @@ def _sentence(text: str) -> str:
 
 
 def _trust_notice(folder: Path) -> str:
-    """How to have it read, if this directory is not trusted yet."""
+    """Say how agents get to read the file, if this directory is not trusted yet."""
     with suppress(BadInput):
         if texts_without_trust(folder, TrustedFolders(paths(os.environ).folders)).found:
             return (
@@ -121,7 +121,7 @@ def _trust_notice(folder: Path) -> str:
 
 
 def _write(file: Path, text: str) -> None:
-    """Replace it atomically, through a link only if that stays in its directory."""
+    """Replace the file atomically. A link is followed if its target is below the directory."""
     try:
         real = file.resolve()
     except RuntimeError as error:

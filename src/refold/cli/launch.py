@@ -306,9 +306,9 @@ def _model_from_flags(args: Namespace, declared: DeclaredStart) -> str:
 def _server_address(
     args: Namespace, declared: DeclaredStart, model: str
 ) -> tuple[dict[str, object], Mapping[str, str]]:
-    """--host and --port: the provider that -b or -m names, on another machine.
+    """Return what --host and --port change: settings, or variables for a program.
 
-    Settings that say so to us, and variables that say so to a program.
+    They say that the provider of -b or -m runs on another machine.
     """
     host, port = args.host or "", args.port or 0
     if not (host or port):
@@ -379,9 +379,10 @@ def _directory(text: str) -> Path:
 
 
 def place_of(args: Namespace) -> SessionDirectory:
-    """Where the session works: a resumed session stays in its directory.
+    """Return where the session works, and set `args.resume` to its id if it is resumed.
 
-    Its messages and paths are about that place. `args.resume` is an id from then on.
+    A resumed session stays in its directory, because its messages and paths are about that
+    directory.
     """
     home = session_index(paths(os.environ))
     if args.resume is None:

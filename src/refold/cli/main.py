@@ -185,7 +185,10 @@ def open_notice_stream(number: int) -> TextIO:
 
 
 def _occupy_closed_numbers() -> None:
-    """Occupy the numbers of closed streams: programs would write to our files."""
+    """Open /dev/null for each standard stream that is closed.
+
+    Otherwise a file of ours would get its number, and programs would write to it.
+    """
     for number in range(3):
         try:
             os.fstat(number)

@@ -216,7 +216,10 @@ def _directory(path: str) -> str:
 
 
 def _registry_server(args: Namespace) -> dict[str, Any]:
-    """The entry of a server in a registry, which gets a name for here. Raises `BadInput`."""
+    """Return the entry of a server in a registry, and set `args.name` to its local name.
+
+    Raises `BadInput`.
+    """
     _refuse({"--sse": args.sse, "--remote": args.remote}, "an address")
     options = {
         **_pairs(args.env, "=", "--env NAME=VALUE"),

@@ -111,7 +111,10 @@ class Parser(ArgumentParser):
         return f"{message}; did you mean {near[0]}?" if near else message
 
     def _flags_to_suggest(self, typed: str) -> list[str]:
-        """The flags to suggest: none that takes protection away, but for a single slip."""
+        """Return the flags to suggest for `typed`.
+
+        A flag that takes protection away is only suggested if a single character is wrong.
+        """
         from rapidfuzz.distance import OSA
 
         return [

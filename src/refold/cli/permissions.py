@@ -248,7 +248,7 @@ class ClaudeRules(Struct, frozen=True):
         )
 
     def take(self) -> None:
-        """Let them hold in the folder from now on."""
+        """Store the rules: they apply in the folder from now on."""
         TrustedFolders(self.file).add(self.folder, self.rules)
 
 

@@ -266,7 +266,10 @@ def _print_result(document: dict[str, object], *, as_json: bool) -> None:
 
 
 def _answer(text: str) -> tuple[str, int]:
-    """The answer alone, and how many claims came with it, where it is in that shape."""
+    """Return the answer without its claims, and their number.
+
+    A text that is not JSON with these two parts is returned whole.
+    """
     try:
         value = msgspec.json.decode(text, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
@@ -399,7 +402,7 @@ class RlmProgress:
 
 
 class _Leaves:
-    """How many models code called, and the results."""
+    """Counts the model calls that code made: all, the failed ones, and those that are open."""
 
     def __init__(self) -> None:
         self.asked = self.failed = 0

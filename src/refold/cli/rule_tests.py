@@ -141,7 +141,7 @@ def call_of(name: str, text: str) -> TestedCall:
 
 
 def parse_short_call(text: str) -> TestedCall:
-    """The call that `tool(what it is about)` means. Raises `BadInput`."""
+    """Parse a call in short, like `bash(git status)`. Raises `BadInput`."""
     match = _SHORT_CALL_PATTERN.fullmatch(text.strip())
     if not match:
         raise BadInput(f"{text!r} is not a call: write it as bash(git status)")

@@ -50,9 +50,9 @@ class ScheduledRuns:
         self._now, self._sleep = now, sleep
 
     async def once(self, only: Collection[int] = ()) -> int:
-        """Run all that is due, one after the other. Returns how many were not answered.
+        """Run all that is due, one after the other. Return how many were not answered.
 
-        `only`: the numbers of those that are looked at, if not all.
+        With `only`, the other schedules are ignored; it has their numbers.
         """
         for item in await to_thread.run_sync(self._book.settle):
             self._say(f"schedule {item.id}: its last run was cut off, and is not repeated")

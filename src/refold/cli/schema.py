@@ -91,7 +91,10 @@ def document_types(*modules: ModuleType) -> Iterator[type[Struct]]:
 
 
 def _anything(kind: type) -> dict[str, Any]:
-    """What a tool is given, and an answer as data. An empty schema would be taken for none."""
+    """Return the schema of `object`, as of the arguments of a tool: any JSON.
+
+    It has a description, because an empty schema would be taken for none.
+    """
     if kind is object:
         return {"description": "any JSON"}
     raise NotImplementedError(kind)

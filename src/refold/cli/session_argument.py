@@ -118,7 +118,7 @@ def find_node(path: NodePath) -> FoundNode:
 
 
 def only_node(entry: FoundNode) -> Node:
-    """The node, where nothing in it can be meant."""
+    """Return the node. Raises `BadInput` if the user named something in it."""
     if entry.rest:
         raise BadInput(
             f"{entry.node.address}/{entry.rest} is not a session: refold show can show it; here "

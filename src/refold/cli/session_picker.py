@@ -43,7 +43,9 @@ def no_terminal_error() -> BadInput:
 
 
 def _sessions_here() -> tuple[SessionIndex, Sequence[Card]]:
-    """Those of this directory. Raises `BadInput` where there is none."""
+    """Return the index, and the sessions of this directory. Raises `BadInput` if there are
+    none.
+    """
     home = session_index(paths(os.environ))
     if cards := sessions_of(home.catalogue(WaitNotice(), print_error), here()):
         return home, cards

@@ -82,7 +82,7 @@ def _show(args: Namespace) -> int:
 
 
 def _find_span(named: FoundNode) -> Span | None:
-    """What has this name; c7 is short for call-7."""
+    """Return the step, call or leaf with this name. `c7` is short for `call-7`."""
     activity, name = activity_of(named.node.entries), named.rest
     full = f"call-{name[1:]}" if name[:1] == "c" else name
     return activity.find_span(name) or activity.find_span(full)

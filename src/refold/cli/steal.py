@@ -18,9 +18,11 @@ from refold.journal.session_index import SessionIndex
 
 
 def steal_asking(args: Namespace) -> bool:
-    """At a terminal. Return False to join the session instead. Raises `BadInput` for a no.
+    """Ask at the terminal, and end the process that has the session open.
 
-    `args.resume` is a whole id; `args.holder` is then the process that was killed.
+    Return False if the user joins the session instead. Raises `BadInput` if the user
+    refuses. `args.resume` is a whole id; `args.holder` is set to the process that was
+    killed.
     """
     home = session_index(paths(os.environ))
     holder = find_holder(home, args.resume)
@@ -38,9 +40,9 @@ def steal_asking(args: Namespace) -> bool:
 
 
 def steal(home: SessionIndex, session: str) -> SessionHolder | None:
-    """Without a terminal: the process that was killed; None if there is none.
+    """End the process that has the session open, without asking, and return it.
 
-    Raises `BadInput` unless it is seen to hang.
+    Return None if there is none. Raises `BadInput` unless the process hangs.
     """
     holder = find_holder(home, session)
     if holder is None:

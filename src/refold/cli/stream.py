@@ -124,8 +124,10 @@ def _find_session(home: SessionIndex, path: session_argument.NodePath) -> tuple[
 def _entries_to_print(
     first: Sequence[tuple[str, Entry]], address: str, after: int | None
 ) -> list[tuple[str, Entry]]:
-    """The entries to print of those that exist at the start: of this node those after
-    `after`, or of its newest turn; of other nodes those that are not older.
+    """Return those of the first entries that are printed.
+
+    Of this node these are the ones after `after`, or those of its newest turn; of other
+    nodes, those that are not older.
     """
     own = [entry for node, entry in first if node == address]
     if after is None:

@@ -46,8 +46,8 @@ def run(args: Namespace) -> int:
 def installation(prefix: Path, source: str, environ: Mapping[str, str]) -> Installation:
     """Find out how refold was installed.
 
-    `prefix` is that of the running Python, `source` the directory that an installation
-    without a copy runs from, or "".
+    `prefix` is that of the running Python. `source` is the directory of an editable
+    installation, or "".
     """
     if environ.get(IMAGE_VARIABLE):
         name = shlex.quote(environ[IMAGE_VARIABLE])

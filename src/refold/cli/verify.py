@@ -137,7 +137,10 @@ class _SecondSession(NamedTuple):
 def second_check(
     args: Namespace, node: Node, checked: Sequence[CheckedClaim], today: CurrentFiles
 ) -> tuple[tuple[CheckedClaim, ...], SecondCheck]:
-    """The claims after the second look, and what that was."""
+    """Have another agent check the claims that are left.
+
+    Return all claims with its verdicts, and a summary of this check.
+    """
     claims = claims_to_recheck(checked)
     if not claims:
         return tuple(checked), SecondCheck()

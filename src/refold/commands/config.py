@@ -15,7 +15,7 @@ _NOT_HERE = "settings are changed in a terminal: refold config set {key} VALUE"
 
 
 async def run(here: CommandContext, rest: str) -> None:
-    """All settings, or those of some keys or tables; `set` changes one of the user's."""
+    """Show all settings, or those of some keys or tables; `set` changes one of the user's."""
     words = rest.split(None, 2)
     if words[:1] == ["set"]:
         _set(here, words[1:])

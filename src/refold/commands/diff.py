@@ -10,7 +10,7 @@ from refold.views.styled import line
 
 
 async def run(here: CommandContext, rest: str) -> None:
-    """All changed files; with FILE, those whose path contains it."""
+    """Show all changed files; with FILE, those whose path contains it."""
     changes = await here.session.workspace.diff()
     if not changes:
         here.show(line("No file has changed in this session."))

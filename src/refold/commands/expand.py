@@ -17,7 +17,7 @@ _USAGE_HINT = "type /expand for the newest result, or /expand N for the Nth newe
 
 
 async def run(here: CommandContext, rest: str) -> None:
-    """The newest result, or the Nth newest."""
+    """Show the newest result, or the Nth newest."""
     if rest and not (rest.isdecimal() and int(rest)):
         raise BadInput(f"{_USAGE_HINT}, not {rest!r}")
     entries = await here.session.reports.entries()

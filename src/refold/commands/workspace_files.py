@@ -22,7 +22,9 @@ _MIN_SIMILARITY = 75  # of 100: the score of a mistyped name
 
 
 class WorkspaceFiles:
-    """Lists the files below `directory`, which is called for each list."""
+    """Lists the files of a directory. `directory` returns its path, and is called for each
+    list.
+    """
 
     def __init__(self, directory: Callable[[], str]) -> None:
         self._directory = directory

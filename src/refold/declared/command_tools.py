@@ -102,7 +102,10 @@ def command_tools(declared: Declared) -> tuple[Tool, ...]:
 
 
 def every_command_tool(agents: Iterable[Declared]) -> tuple[Tool, ...]:
-    """Those of several agents. Raises `BadInput` where different tools have one name."""
+    """Return the tools of several agents.
+
+    Raises `BadInput` if different tools have the same name.
+    """
     specs = dict[str, tuple[_ToolFile, str]]()
     for declared in agents:
         for path in _paths(declared):
@@ -230,7 +233,7 @@ def _type_of(parameter: _Parameter) -> Any:
 
 
 def _check(spec: _ToolFile) -> None:
-    """What no single key can say. Raises `ValueError`."""
+    """Check what concerns more than one key. Raises `ValueError`."""
     if not _NAME_PATTERN.fullmatch(spec.name) or "__" in spec.name:
         raise ValueError(
             f"the name {spec.name!r} must have letters a to z, digits and single _"
@@ -330,21 +333,25 @@ def _has_program(after: Sequence[str]) -> bool:
 
 
 def _is_cluster(word: str, letters: str) -> bool:
-    """Whether it is an option of one letter, after others or alone, that a value
-    follows."""
+    """Whether the word is a cluster of short options, like -xe, whose last letter is one of
+    `letters`: its value is the next word.
+    """
     return bool(letters and re.fullmatch(f"-[A-Za-z0-9]*[{letters}]", word))
 
 
 def _begins_cluster(word: str, letters: str) -> bool:
-    """Whether it begins with such an option, whose value is in the same word."""
+    """Whether the word is such a cluster with one of `letters` anywhere: what follows that
+    letter is its value.
+    """
     return bool(letters and re.match(f"-[A-Za-z0-9]*?[{letters}]", word))
 
 
 def _is_first_operand(
     after: Sequence[str], word: str, letters: str, long: tuple[str, ...]
 ) -> bool:
-    """Whether the word is the first after a program that is neither an option nor its
-    value."""
+    """Whether the word is the first after a program that is neither an option nor the value
+    of one.
+    """
     if word.startswith("-"):
         return False
     values = False

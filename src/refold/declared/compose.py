@@ -95,7 +95,9 @@ def compose_file(wanted: Composition) -> str:
 
 
 def _docstring(title: str) -> str:
-    """Whatever the text is, no part of it is code."""
+    """Return the text as a docstring in source code. It is escaped, so that it cannot end
+    there.
+    """
     text = (
         title.replace("\\", "\\\\").replace('"', '\\"')
         if _could_end_docstring(title)
@@ -208,7 +210,7 @@ def _imports(modules: Iterable[_Module], used: frozenset[str], program: str) -> 
 
 
 def _sort_key(name: str) -> tuple[int, str]:
-    """Constants come first, then classes, then functions."""
+    """Return the sort key of a name: constants come first, then classes, then functions."""
     return (0 if name.isupper() else 1 if name[0].isupper() else 2), name
 
 

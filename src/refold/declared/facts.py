@@ -50,14 +50,14 @@ _DESTRUCTIVE_TOOLS = ("bash", "write", "edit")
 
 
 class FactDocument(Struct, frozen=True):
-    """The same as a table of agents.toml, and the line of each agent and key."""
+    """The facts as a table of agents.toml, and the line of each agent and key."""
 
     table: dict[str, Any]
     lines: dict[tuple[str, ...], int]
 
 
 def document_of(content: bytes, file: str) -> FactDocument:
-    """What the facts of a file say. Raises `BadInput`."""
+    """Return the facts of a file as a document. Raises `BadInput`."""
     reader = _FactReader(file)
     for clause in read_terms(content, file):
         reader.take(clause)
@@ -230,7 +230,7 @@ class _FactReader:
         return asks
 
     def _parameters(self, tool: str, value: Term) -> list[str]:
-        """The facts about each, under the name that it has here."""
+        """Return the description of each parameter, with the name that it has in refold."""
         texts = dict[str, str]()
         for item in items_of(value) or []:
             match item:
@@ -264,7 +264,7 @@ class _FactReader:
         return values
 
     def _require_value(self, facts: dict[str, Any], key: str, expected: object) -> None:
-        """Accept the one value that is as refold does it anyway."""
+        """Raise `BadInput` if the fact has another value than the one that refold supports."""
         if key in facts and (value := self._take(facts, key)) != expected:
             raise self._wrong(
                 f"{key}({value!r}) is not supported here: only {expected!r} is"

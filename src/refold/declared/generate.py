@@ -305,7 +305,7 @@ def _tools(declared: Declared) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _tools_that_ask(variant: Variant, offered: Sequence[str]) -> frozenset[str]:
-    """The tools that ask."""
+    """Return those of the offered tools whose calls have to be approved."""
     asking = set(confirm_tools(variant))
     if not (variant.auto_tools or variant.approval in ("yolo", "bypass")):
         asking |= _CHANGING_TOOLS

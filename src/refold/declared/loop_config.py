@@ -33,7 +33,7 @@ _NO_LIMIT = ("max_chars", "max_words", "max_iterations", "token_budget", "tool_c
 
 
 def agents_table(document: Mapping[str, Any], name: str, source: Source) -> dict[str, Any]:
-    """The same as the table of a file of agents. Raises `BadInput`."""
+    """Return the document as the table of a file of agents. Raises `BadInput`."""
     settings = {k: v for k, v in document.items() if not (k in _NO_LIMIT and v == 0)}
     keys = cast("dict[str, Any]", settings.pop("keys", None) or {})
     for key, advice in _UNSUPPORTED_KEYS.items():

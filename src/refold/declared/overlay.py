@@ -94,7 +94,7 @@ def overlay_of(declared: Declared) -> Overlay:
 def allow_rules(declared: Declared) -> tuple[str, ...]:
     """The rules that let the listed tools run without asking, files in the workspace only.
 
-    Without a list these are the four tools that such an agent has elsewhere.
+    For an agent without a list they are for `_AUTO_TOOLS`.
     """
     if not declared.variant.auto_tools:
         return ()

@@ -95,7 +95,7 @@ class Source(Struct, frozen=True):
 
 
 class AgentFile(Struct, frozen=True):
-    """The agents of one file. `default`: the name of that which is used without --agent."""
+    """The agents of one file. `default` is the name of the agent to use without --agent."""
 
     agents: tuple[Declared, ...] = ()
     default: str = ""
@@ -104,7 +104,7 @@ class AgentFile(Struct, frozen=True):
 def agents_of(
     document: Mapping[str, Any], source: Source, environ: Mapping[str, str]
 ) -> AgentFile:
-    """What the file declares. Raises `BadInput`."""
+    """Return the agents that the file declares. Raises `BadInput`."""
     for key in document:
         if key not in ("default", "agents"):
             raise source.wrong((key,), _no_key(key, ("default", "agents")))
@@ -191,7 +191,7 @@ class _Reader:
         return _VARIABLE_PATTERN.sub(variable, value)
 
     def _check(self, variant: Variant, path: Path) -> None:
-        """What no single key can say."""
+        """Check what concerns more than one key. Raises `BadInput`."""
         wrong = self._source.wrong
         if variant.api_key and not self._source.ours:
             raise wrong(
@@ -213,7 +213,7 @@ class _Reader:
 
 
 def to_table(variant: Variant) -> dict[str, Any]:
-    """The fields that say something, as a table."""
+    """Return the fields that are set, as a table."""
     fields = {k: v for k, v in asdict(variant).items() if k != "name"}
     return {
         key: list(cast("tuple[str, ...]", value)) if isinstance(value, tuple) else value

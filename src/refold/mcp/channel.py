@@ -17,8 +17,8 @@ from msgspec import Struct
 class Elicitation(Struct, frozen=True):
     """A question of a server. `answer` may be called from any thread, once.
 
-    `page_done` is set when the server says that its page is done. `finish`: the answer is
-    needed then, and not when the page is opened.
+    `page_done` is set when the server says that its page is done. With `finish`, the server
+    is answered when the page is done, not when it is opened.
     """
 
     server: str

@@ -336,10 +336,11 @@ class Connection:
     async def _call(
         self, client: Client, tool: str, arguments: dict[str, Any], channel: Channel
     ) -> Reply:
-        """Raises `ToolFailed` where the server needs an older protocol: it is used from then on.
+        """Call a tool. Raises `ToolFailed` if the call needs an older protocol.
 
-        The call is not made again then: the tool may have done something before it failed. It
-        is made again only after pages of which the server said that it needs them before.
+        That protocol is used from then on, but the call is not repeated with it, because
+        the tool may have done something before it failed. A call is repeated only if the
+        server said that the user must visit a page first.
         """
         as_task = tool in {item.name for item in self.manifest.usable if item.as_task}
         put = channel.put_progress

@@ -152,8 +152,10 @@ class Connections:
     async def wait_until_settled(
         self, seconds: float, context: Context | None = None
     ) -> None:
-        """Connect, and wait until each server is connected or could not be, as long as one has
-        packages installed, or the user answers what it asks.
+        """Connect, and wait until each server is connected or has failed.
+
+        Wait `seconds` at most, and longer while packages of a server are being installed.
+        The time starts again after the user has answered a question.
         """
         self.begin()
         while True:

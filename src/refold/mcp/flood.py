@@ -46,7 +46,11 @@ _ALLOWANCE_OF_METHOD = {
 
 
 class FloodGate:
-    """The limits of one connection. `say` gets a notice, `changed` a dropped change."""
+    """The limits of one connection.
+
+    `say` is called with a notice when messages are dropped, `changed` when a dropped
+    message said that a list has changed.
+    """
 
     def __init__(self, say: Callable[[str], None], changed: Callable[[], None]) -> None:
         self.say, self._changed = say, changed

@@ -81,7 +81,7 @@ async def send(
     bounds: Bounds,
     explain: Explain,
 ) -> httpx2.Response:
-    """Send a request of the SDK. Its answer is decoded already, despite its headers."""
+    """Send a request of the SDK, and ask for an answer that is not compressed."""
     headers = [(n, v) for n, v in request.headers.items() if n not in _NOT_SENT]
     headers.append(("accept-encoding", "identity"))
     body = await request.aread() if request.method in ("POST", "PUT") else None

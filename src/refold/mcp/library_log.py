@@ -15,6 +15,7 @@ _MAX_CHARS = 500
 
 @contextmanager
 def library_log(log: Callable[[Level, str], None]) -> Generator[None]:
+    """Log what the SDK logs within the block, one line for each record."""
     handler = _Lines(log)
     loggers = [logging.getLogger(name) for name in _LIBRARY_LOGGERS]
     for logger in loggers:

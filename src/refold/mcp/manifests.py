@@ -57,9 +57,10 @@ class RemoteResource(Struct, frozen=True):
 
 
 class RemoteArgument(Struct, frozen=True):
-    """An argument as typed so far. `of` names a prompt, or is a template of resources.
+    """An argument as typed so far.
 
-    `before` are the values of other arguments.
+    `of` is the name of a prompt or, with `template`, the URI template of a resource.
+    `before` has the names and values of the arguments that are already given.
     """
 
     of: str

@@ -52,7 +52,7 @@ def limit_message(message: bytes) -> bytes:
 
 
 def to_failure(message: bytes) -> bytes:
-    """Return an error for the request that an invalid message answers; empty if it is none."""
+    """Return an error for the request that an invalid message answers, or b""."""
     scan = _scan(message[:_SCANNED_BYTES])
     if not scan.is_answer:
         return b""

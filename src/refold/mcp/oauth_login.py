@@ -293,7 +293,7 @@ _ACCEPT_HEADERS = {"Accept": "application/json, text/event-stream"}
 
 
 class _Nothing:
-    """A store for the SDK that keeps nothing: `Grant` is what is kept."""
+    """A token store for the SDK that stores nothing: `Grant` is stored instead."""
 
     def __init__(self, known: OAuthClientInformationFull | None) -> None:
         self._known = known

@@ -58,8 +58,8 @@ class Installation(Struct, frozen=True):
 
     `integrity` is npm's hash or commit of the package, or the sha256 of the list of its
     files and their hashes. `own` is the directory of the first package itself; `installed`
-    is in seconds since 1970. `refused` is a host that its scripts wanted: then they were
-    not run.
+    is in seconds since 1970. `refused` is a host that the scripts of the packages may not
+    reach: they failed, and the packages were installed without running them.
     """
 
     launch: str  # its fingerprint

@@ -55,9 +55,9 @@ Schema = Mapping[str, Any]
 
 
 def to_portable(schema: Schema) -> dict[str, Any]:
-    """Return the schema of an object. Raises `BadInput` for invalid properties.
+    """Return the schema of an object as all providers accept it.
 
-    Also for too many alternatives and references.
+    Raises `BadInput` for invalid properties, and for too many alternatives and references.
     """
     base = {key: value for key, value in schema.items() if key not in _UNUSED_KEYS}
     special = {key: base.pop(key) for key in tuple(base) if key in _NOT_AT_THE_TOP}

@@ -76,10 +76,10 @@ class ServerHome(Struct, frozen=True):
             make_directories(path)
 
     def remove(self, *, data: bool, beside_code: str = "", since: float = 0.0) -> bool:
-        """Remove its packages, and with `data` all files. Return True if some remain.
+        """Remove the packages, and with `data` all files. Return True if some remain.
 
-        Some servers store things in `beside_code`, the directory of their package: files
-        there that are newer than `since` keep the packages.
+        Without `data`, what the server has stored remains: its home, and the packages, too,
+        if a file in `beside_code`, the directory of its package, is newer than `since`.
         """
         stored = [self.home] if any(_change_times(self.home)) else []
         stored += [self.packages] * any(
@@ -121,7 +121,7 @@ def from_home(words: tuple[str, ...], user_home: str) -> tuple[str, ...]:
 
 
 def _change_times(directory: Path) -> Iterator[float]:
-    """Yield when the files of a server were changed; caches and the like do not count."""
+    """Yield the time of change of each file of a server, except of caches."""
     for folder, folders, names in os.walk(directory):
         folders[:] = [name for name in folders if name not in _NO_STATE]
         for name in names:

@@ -68,7 +68,8 @@ class ServerRequests:
     def limit(self, seconds: float, *, connecting: bool = False) -> Generator["Limit"]:
         """Like `anyio.fail_after`, but the time while the user is asked does not count.
 
-        `connecting`: until the limit is lifted, a question waits for a call that can put it.
+        With `connecting`, a question that comes before the limit is lifted waits for a
+        call, whose user is then asked.
         """
         with anyio.fail_after(float("inf") if self._open else seconds) as scope:
             limit = Limit(scope, seconds, connecting)
@@ -190,6 +191,6 @@ class Limit(Struct, eq=False):
     connecting: bool = False
 
     def lift(self) -> None:
-        """End the limit, but not what it is for."""
+        """Remove the time limit. The call or the connection continues."""
         self.seconds, self.connecting = float("inf"), False
         self.scope.deadline = float("inf")

@@ -108,7 +108,10 @@ class HostAttempts:
         self._new.append(attempt)
 
     async def add_remarks(self, answer: Awaitable[Reply]) -> Reply:
-        """Return the result of a call with a remark on them. Raises `ToolFailed`, also with it."""
+        """Return the result of a call with a remark on these hosts.
+
+        Raises `ToolFailed` with the same remark if the call failed.
+        """
         try:
             reply = await answer
         except ToolFailed as error:
@@ -319,7 +322,10 @@ def reason(error: BaseException) -> str:
 
 
 def was_closed(error: BaseException) -> bool:
-    """Return True if the error only reports the end. Servers send the code, too."""
+    """Return True if the SDK reports only that the connection was closed.
+
+    The message is compared, too: servers use the same code for errors of their own.
+    """
     closed = isinstance(error, MCPError) and error.code == mcp_types.CONNECTION_CLOSED
     return closed and str(error) == "Connection closed"
 

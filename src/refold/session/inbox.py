@@ -73,7 +73,7 @@ class Inbox:
         images: Sequence[ImageData] = (),
         typed: str | None = None,
     ) -> bool:
-        """A message for the model: for the running turn, or for the next one.
+        """Send a message to the model: in the running turn, or in the next one.
 
         `typed` is the part that the user wrote, if the message has more: the text of a
         template, or input from a pipe. None: all of it. Raises `BadInput` for an image that
@@ -91,7 +91,9 @@ class Inbox:
         return await self._record.append_if(make_events, kept=True, by=self._by)
 
     async def ran(self, command: str, output: str) -> bool:
-        """A command that the user ran, with its output: sent with their next message."""
+        """Record a command that the user ran, with its output: sent with their next
+        message.
+        """
         message = Said(mark_invisible(output)[0], SHELL_SENDER, "next", typed=f"!{command}")
         return await self._record.append_if(lambda view: (message,), kept=True, by=self._by)
 
@@ -118,11 +120,11 @@ class Inbox:
         answers: Sequence[str] = (),
         hash_: str = "",
     ) -> bool:
-        """A verdict on a call that waits for one. The first one wins.
+        """Decide about a call that waits for a verdict. The first decision wins.
 
         `grants` are rules that hold for the rest of the session; `answers` are to the
-        questions of the call. With `hash_`, the verdict is on what was shown under it,
-        and on nothing else.
+        questions of the call. `hash_` identifies what was shown to the user: the verdict
+        counts for nothing else.
         """
 
         answer = Answered(call_id, allowed, reason, tuple(answers))

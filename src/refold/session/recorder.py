@@ -59,13 +59,13 @@ def acting_person() -> str:
 
 
 class Recorder:
-    """Implements the engine's `Record`. Without `durable`, it is faster, but a power
-    failure may lose events.
+    """Implements the engine's `Record`.
 
-    `fit` converts images for sending; None stores them as they are. `claim` is the
-    number under which this process was given the session (`Store.lease`). `person` is the name
-    of the user of this process: what is done by "person" is by this one, or by whom
-    `acting_as` names.
+    Without `durable`, it is faster, but a power failure may lose events. `fit` converts
+    images for sending; None stores them as they are. `claim` is the number under which this
+    process was given the session (`Store.lease`). `person` is the name of the user of this
+    process: events by "person" are recorded under this name, or under the one that
+    `acting_as` sets.
     """
 
     def __init__(

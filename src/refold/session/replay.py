@@ -343,7 +343,7 @@ class Calls:
     def _compare_refusal(
         self, open_call: OpenCall, tool: Tool, recorded: Ended
     ) -> Found | None:
-        """Permissions are checked once more before a call is executed."""
+        """Compare the check of permissions right before a call is executed."""
         world, bare = self._trail.world(), replace(open_call, hash="")
         about = access_as_judged(bare, open_call.call, tool, world)
         if about is None:
@@ -378,7 +378,7 @@ class Calls:
         )
 
     def _world_at_verdict(self, recorded: Event) -> World:
-        """The world with or without a user to ask, as it was at this verdict."""
+        """Return the world as it was at this verdict: with a user to ask, or without one."""
         world = self._trail.world()
         match recorded:
             case Judged(verdict="ask"):

@@ -160,7 +160,7 @@ def _mask_shape(
 
 
 def _jwt_from(data: bytes, start: int, last: int) -> int:
-    """The same for a JWT whose last part, begun behind a dot, is data[last:]."""
+    """Like `possible_secret_start`, for a JWT. Its last part is data[last:], after a dot."""
     middle = len(data[: last - 1].rstrip(_WORD_BYTES))
     if data[middle - 1 : middle] == b"." and re.compile(_JWT_SEGMENT).fullmatch(
         data, middle, last - 1

@@ -387,9 +387,9 @@ def turn_start(view: View) -> TurnStarted | None:
 
 
 def _messages_for_turn(view: View) -> list[int]:
-    """Waiting messages that were sent after the newest stop: they may begin a turn.
+    """Return the waiting messages that may begin a turn: those sent after the last stop.
 
     Older ones were meant for the stopped turn; they are delivered with the next message. So
-    is a late report of a subagent: a turn that has ended does not begin again for it.
+    is the late report of a subagent, which `wishes` leaves out: it begins no turn.
     """
     return [wish.seq for wish in view.wishes if wish.seq > view.turn.stop_seq]

@@ -51,7 +51,7 @@ class StreamRedactor:
                 yield self._masks.mask_event(live)
 
     def end_sources(self, event: Event) -> Iterator[Live]:
-        """The text held back for a source that this event ends."""
+        """Return the text held back for the sources that this event ends."""
         match event:
             case Ended(call_id=call_id):
                 yield from self._end_streams(call_id)

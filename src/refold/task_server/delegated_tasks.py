@@ -88,7 +88,7 @@ class DelegatedTask:
         return self.result.text if self.result is not None else ""
 
     async def notices(self) -> Sequence[str]:
-        """What the user must know of where it works, once."""
+        """Return what the user must know of its workspace. Each notice is returned once."""
         return await to_thread.run_sync(self.session.notices)
 
     async def wait_for_change(self) -> None:
@@ -112,8 +112,8 @@ class DelegatedTask:
     async def approve(self, question: Question) -> Answer:
         """Wait for the answer of the user, whom a call of `follow_task` asks.
 
-        A call that is too long to be shown whole is refused: a yes would cover all of it.
-        So is one that is not answered while its patience lasts.
+        A call is refused if it is too long to be shown whole, because a yes would cover all
+        of it. It is also refused if the user does not answer in time.
         """
         if len(json.dumps(question.arguments)) > _MAX_ARGUMENTS_CHARS:
             return f"it has more than {_MAX_ARGUMENTS_CHARS:,} characters, too many to ask about here"
@@ -207,7 +207,9 @@ class DelegatedTasks:
         self._tasks = dict[str, DelegatedTask]()
 
     async def start(self, text: str, workspace: str, *, attended: bool) -> DelegatedTask:
-        """Raises `BadInput` for a workspace elsewhere, or where too many run already."""
+        """Start a task. Raises `BadInput` for a workspace elsewhere, and if too many tasks
+        run.
+        """
         if not text.strip():
             raise BadInput("the task is empty: say what the agent should do")
         self._check_room()

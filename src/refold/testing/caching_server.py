@@ -94,7 +94,11 @@ class CachingModel:
         return Counted(body, size, max(repeated, default=0), cached, written)
 
     def _tokens_at_marks(self, prompt: "_Prompt") -> tuple[int, int]:
-        """Beginnings are kept where they are marked, and looked for a little before."""
+        """Return the numbers of tokens that are read from the cache and written to it.
+
+        A beginning is cached if it ends at a mark. It is looked up at each mark, and a few
+        items before it.
+        """
         beginnings = [*_beginnings(prompt.items)]
         cached, longest = 0, 0
         for mark in prompt.marks:
@@ -109,7 +113,9 @@ class CachingModel:
         return cached, max(longest - cached, 0)
 
     def _tokens_in_steps(self, prompt: "_Prompt") -> tuple[int, int]:
-        """The longest beginning that was sent before, in whole steps."""
+        """Return the tokens of the longest beginning that was sent before, in whole steps,
+        and 0.
+        """
         whole = b"".join(item.data for item in prompt.items)
         step = 4 * STEP
         parts = [

@@ -51,7 +51,7 @@ class ScriptedCommands:
     """Answers from a dict and records the command lines; starts no process.
 
     A line that is not in the dict ends with code 127, as in a shell. `programs` are those
-    that `has` finds. `confines` are those that it was given, in order.
+    that `has` finds. `confines` has the confinement of each call, in order.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class BoardInMemory:
 
 
 class NothingSeen:
-    """Of every claim it knows nothing."""
+    """A claim checker that calls every claim unknown."""
 
     async def check(self, claims: Sequence[Claim]) -> Sequence[CheckedClaim]:
         return [CheckedClaim(claim, "unknown", "not checked") for claim in claims]

@@ -21,7 +21,7 @@ ONE, TWO = "20260101-000000-aaaa", "20260102-000000-bbbb"
 
 
 def record(sessions: SessionIndex, session: str, *events: Event) -> None:
-    """Write these in one session, and leave it."""
+    """Write these events in one session, and close it."""
 
     async def write() -> None:
         recorder = Recorder(sessions.store(session))

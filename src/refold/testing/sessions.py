@@ -295,7 +295,7 @@ class _MemoryLines:
 
 
 class _TimedStore(MemoryStore):
-    """Another writer of `first`, which says when it has written."""
+    """Another writer of the journal of `first`. It calls `written` after each append."""
 
     def __init__(self, first: MemoryStore, written: Callable[[], None]) -> None:
         super().__init__(blobs=first.blobs)
@@ -310,7 +310,7 @@ class _TimedStore(MemoryStore):
 
 
 class _Lines:
-    """Those of one session, to be followed."""
+    """The lines of one session, as a source that can be followed."""
 
     def __init__(self, stored: StoredLines, session: str) -> None:
         self._stored, self.name = stored, session

@@ -78,8 +78,9 @@ def _apply_change(home: SessionIndex, session: str, change: Change) -> SessionIn
 
 
 async def write_in_place(home: SessionIndex, session: str, change: Change) -> SessionInfo:
-    """Write it, and leave the session in its place among the others: it was not used, and
-    `-c` resumes the session used last.
+    """Write the change, and then restore the time at which the session was last written.
+
+    `-c` resumes the session that was used last, and a new name is not a use.
     """
     set_back = home.remember_time(session)
     record = Recorder(home.store(session))

@@ -18,7 +18,10 @@ NO_REQUESTS = (
 def show(
     session: str, calls: Sequence[WireCall], number: int | None, *, as_json: bool
 ) -> int:
-    """All in a line each; with a number, that one: what went out, a line, what came back."""
+    """Print each model call in a line, or call `number` in full: request and response.
+
+    Return the exit code.
+    """
     if not calls:
         raise BadInput(NO_REQUESTS.format(id=session))
     if number is None:
