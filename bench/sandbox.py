@@ -16,7 +16,7 @@ import anyio
 from bench import table
 from refold.place.commands import ShellCommands
 from refold.place.port import NOTHING_MORE, CommandExtras
-from refold.place.sandbox import Sandbox, SandboxConfig, find
+from refold.place.sandbox import Sandbox, SandboxConfig, find_sandbox
 from refold.values.tools import Confinement
 
 # What has a variable of its own gets a sandbox of its own, which begins when it is ordered.
@@ -41,7 +41,7 @@ def main() -> None:
 
 def report(times: int, directory: Path) -> None:
     root = os.path.realpath(directory)
-    sandbox = find(os.environ, SandboxConfig(roots=(root,)))
+    sandbox = find_sandbox(os.environ, SandboxConfig(roots=(root,)))
     if not sandbox.confines:
         print(f"  not measured: {sandbox.notice}")
         return

@@ -7,14 +7,14 @@ notice, and nothing is removed.
 import os
 from functools import cache
 
-from refold.place.sandbox import find
+from refold.place.sandbox import find_sandbox
 from refold.place.sandbox_rules import SandboxConfig
 
 
 @cache
 def sandbox_notice() -> str:
     """The notice of this machine, or ""."""
-    return find(os.environ, SandboxConfig(roots=("/",))).notice
+    return find_sandbox(os.environ, SandboxConfig(roots=("/",))).notice
 
 
 def without_sandbox_notice(said: str) -> str:

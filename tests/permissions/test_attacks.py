@@ -17,7 +17,7 @@ from refold.permissions.facts import Access, Decision, Facts
 from refold.permissions.rules import Rule, parse
 from refold.place.commands import ShellCommands
 from refold.place.files import DiskFiles
-from refold.place.sandbox import find
+from refold.place.sandbox import find_sandbox
 from refold.place.sandbox_rules import SandboxConfig
 from refold.values.modes import Mode
 from refold.values.tools import Effect
@@ -127,7 +127,7 @@ def run_what_is_allowed(
     allowed = [(line, found) for line, found in lines if found.verdict == "allow"]
     if not allowed or case["expect"] == "auto":
         return
-    sandbox = find(os.environ, SandboxConfig(roots=(os.path.realpath(workspace),)))
+    sandbox = find_sandbox(os.environ, SandboxConfig(roots=(os.path.realpath(workspace),)))
     if not sandbox.confines:
         pytest.skip(sandbox.notice)
     commands = ShellCommands(os.environ, lambda: sandbox)

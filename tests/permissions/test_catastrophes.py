@@ -2,7 +2,7 @@
 
 import pytest
 
-from refold.permissions.decide import decide, readable
+from refold.permissions.decide import decide, is_readable
 from refold.values.modes import Mode
 from refold.values.tools import Confinement
 from tests.permissions.places import HOME, bash, judged, on_file, place, rules
@@ -173,7 +173,7 @@ def test_a_search_does_not_show_what_reading_would_ask_about() -> None:
     given, facts = rules(deny=["read(secret/)"], ask=["read(notes.md)"]), place()
 
     found = [
-        readable(f"/ws/{name}", given, facts)
+        is_readable(f"/ws/{name}", given, facts)
         for name in ("a.py", "secret/x", "docs/notes.md", ".env", ".git/config")
     ]
 

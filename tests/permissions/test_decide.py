@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from refold.permissions.decide import decide
 from refold.permissions.facts import Access, Decision, Facts, Target
 from refold.permissions.rules import Rule, parse
-from refold.permissions.shell.script import read
+from refold.permissions.shell.script import read_script
 from refold.values.modes import Mode, Verdict
 from refold.values.tools import Confinement, Effect
 from tests.permissions.places import STRICT, bash, judged, on_file, place, rules
@@ -254,7 +254,7 @@ def test_the_order_in_which_rules_are_written_decides_nothing(
 def test_one_more_part_never_weakens_a_decision(
     command: str, operator: str, more: str, given: list[Rule]
 ) -> None:
-    assume(not read(command).broken)  # else what follows may end an open quote
+    assume(not read_script(command).broken)  # else what follows may end an open quote
     patterned = [rule for rule in given if rule.pattern]
     whole, part = bash(f"{command} {operator} {more}"), bash(command)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.permissions.rule_offers import offers, rule_set
-from refold.permissions.shell.plain_script import plain
+from refold.permissions.shell.plain_script import parse_plain
 from tests.permissions.places import bash, judged, place
 
 COMMIT = """git commit -m "$(cat <<'EOF'
@@ -173,7 +173,7 @@ LINES = st.sampled_from(
 def test_an_inserted_text_is_what_bash_inserts(body: str, end: str) -> None:
     script = f"""printf %s "<$(cat <<{end}\n{body}\nEOF\n)>\""""
 
-    parts = plain(script)
+    parts = parse_plain(script)
 
     if len(parts) == 1:
         ran = subprocess.run(["/bin/bash", "-c", script], capture_output=True, check=True)

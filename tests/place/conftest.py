@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from refold.place.openat import Opening, by_openat2, by_walking
+from refold.place.openat import Opening, open_by_walking, openat2_opener
 from tests.place.walled import Walled, needs_bubblewrap, walled
 
 
 @pytest.fixture(params=["openat2", "walking"])
 def opening(request: pytest.FixtureRequest) -> Opening:
     if request.param == "walking":
-        return by_walking
-    found = by_openat2()
+        return open_by_walking
+    found = openat2_opener()
     if found is None:
         pytest.skip("this kernel has no openat2")
     return found

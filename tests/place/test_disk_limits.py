@@ -67,7 +67,7 @@ def test_a_disk_that_is_nearly_full_is_looked_at_more_often(
     FakeDisk(monkeypatch, 9_000 * MIB)
     far = Disks([str(tmp_path)])
 
-    assert near.next_look(float("inf")) < far.next_look(float("inf")) == float("inf")
+    assert near.next_check(float("inf")) < far.next_check(float("inf")) == float("inf")
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 
 from refold.errors import ToolFailed
 from refold.place.files import DiskFiles
-from refold.place.openat import FOLDER_FLAGS, Opening, beneath, by_walking
+from refold.place.openat import FOLDER_FLAGS, Opening, open_beneath, open_by_walking
 from refold.place.port import FileWrite, Real
 
 NOTHING = ""
@@ -308,7 +308,7 @@ def test_a_path_is_walked_where_openat2_is_forbidden(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"x")
     top = os.open(tmp_path, FOLDER_FLAGS)
     try:
-        for way in (beneath, by_walking):
+        for way in (open_beneath, open_by_walking):
             number = way(top, "a", os.O_RDONLY)
             assert stat.S_ISREG(os.fstat(number).st_mode)
             os.close(number)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.place.file_walk import ignoring, walk
+from refold.place.file_walk import directory_ignores, walk
 from refold.place.gitignore import is_ignored, read_lines
 from tests.values.test_path_globs import HOSTILE
 
@@ -75,7 +75,7 @@ def test_no_line_makes_an_ignore_file_slow(pattern: str) -> None:
 def test_all_in_an_ignored_directory_is_ignored_and_can_be_listed(tmp_path: Path) -> None:
     plant(tmp_path, "x/\n")
 
-    inside = ignoring(str(tmp_path / "x" / "y"))
+    inside = directory_ignores(str(tmp_path / "x" / "y"))
 
     assert inside.ignored
     assert [Path(p).name for p in walk(str(tmp_path / "x" / "y" / "z"), lambda: None)] == [

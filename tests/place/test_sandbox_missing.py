@@ -12,7 +12,7 @@ import pytest
 from refold.errors import ToolFailed
 from refold.place import landlock, seatbelt
 from refold.place.limits import Limits
-from refold.place.sandbox import find
+from refold.place.sandbox import find_sandbox
 from refold.place.sandbox_rules import SandboxConfig, SandboxRules
 from tests.place.walled import Walled, needs_bubblewrap, walled
 
@@ -27,12 +27,14 @@ def without_bubblewrap(tmp_path: Path) -> dict[str, str]:
 
 
 def needs_landlock() -> None:
-    if landlock.version() < 4:
+    if landlock.landlock_version() < 4:
         pytest.skip("this kernel has no Landlock that knows TCP")
 
 
 def test_bubblewrap_that_does_not_work_is_told_aloud(tmp_path: Path) -> None:
-    found = find(without_bubblewrap(tmp_path), SandboxConfig(roots=(str(tmp_path / "ws"),)))
+    found = find_sandbox(
+        without_bubblewrap(tmp_path), SandboxConfig(roots=(str(tmp_path / "ws"),))
+    )
 
     assert found.kind in ("landlock", "none")
     assert not found.confines
@@ -45,7 +47,7 @@ def test_a_trial_that_was_begun_is_waited_for_and_not_made_again(tmp_path: Path)
     tried = tmp_path / "tried"
     program = tmp_path / "tools" / "bwrap"
     program.write_text(f"#!/bin/sh\nsleep 0.05; echo once >> {tried}; exit 1\n")
-    found = find(environ, SandboxConfig(roots=(str(tmp_path / "ws"),)))
+    found = find_sandbox(environ, SandboxConfig(roots=(str(tmp_path / "ws"),)))
 
     found.begin()
 
@@ -55,13 +57,15 @@ def test_a_trial_that_was_begun_is_waited_for_and_not_made_again(tmp_path: Path)
 
 
 def test_bubblewrap_that_is_not_there_is_told_aloud(tmp_path: Path) -> None:
-    found = find({"PATH": str(tmp_path)}, SandboxConfig(roots=(str(tmp_path / "ws"),)))
+    found = find_sandbox(
+        {"PATH": str(tmp_path)}, SandboxConfig(roots=(str(tmp_path / "ws"),))
+    )
 
     assert "bubblewrap (bwrap) is not installed" in found.notice
 
 
 def test_a_sandbox_that_was_switched_off_is_told_too(tmp_path: Path) -> None:
-    found = find(os.environ, SandboxConfig(roots=(str(tmp_path),), profile="off"))
+    found = find_sandbox(os.environ, SandboxConfig(roots=(str(tmp_path),), profile="off"))
 
     assert (found.kind, found.confines) == ("off", False)
     assert "The sandbox is off" in found.notice
@@ -69,7 +73,7 @@ def test_a_sandbox_that_was_switched_off_is_told_too(tmp_path: Path) -> None:
 
 def test_a_sandbox_that_works_says_nothing(tmp_path: Path) -> None:
     needs_bubblewrap()
-    found = find(os.environ, SandboxConfig(roots=(str(tmp_path / "ws"),)))
+    found = find_sandbox(os.environ, SandboxConfig(roots=(str(tmp_path / "ws"),)))
 
     assert (found.kind, found.confines, found.notice) == ("bubblewrap", True, "")
 
@@ -127,7 +131,7 @@ def test_landlock_alone_keeps_from_tcp_and_from_other_processes(tmp_path: Path) 
         other.kill()
 
     assert ("reached" in off.text, on.text) == (False, "reached\n")
-    assert alive or landlock.version() < 6
+    assert alive or landlock.landlock_version() < 6
 
 
 def test_landlock_alone_takes_away_what_came_up(tmp_path: Path) -> None:
@@ -216,7 +220,9 @@ def test_guards_hold_for_a_user_who_is_not_root(tmp_path: Path) -> None:
 
 def test_a_workspace_in_the_root_of_all_files_is_possible() -> None:
     needs_bubblewrap()
-    found = Walled(Path("/"), find(os.environ, SandboxConfig(roots=("/",))), Limits())
+    found = Walled(
+        Path("/"), find_sandbox(os.environ, SandboxConfig(roots=("/",))), Limits()
+    )
     try:
         said = found.run("echo $$ > /proc/self/comm; cat /dev/null; ls -d /proc/[0-9]* | wc -l",
                          writes=False)  # fmt: skip
@@ -230,7 +236,7 @@ def test_a_sandbox_whose_commands_make_namespaces_says_so() -> None:
     needs_bubblewrap()
     config = SandboxConfig(roots=("/",), user_namespaces=True)
 
-    found = find(os.environ, config)
+    found = find_sandbox(os.environ, config)
 
     assert "sandbox.user_namespaces is true" in found.notice
     assert found.confines

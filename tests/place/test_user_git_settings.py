@@ -9,7 +9,7 @@ import pytest
 
 from refold.place.commands import ShellCommands
 from refold.place.limits import Limits
-from refold.place.sandbox import find
+from refold.place.sandbox import find_sandbox
 from refold.place.sandbox_rules import SandboxConfig
 from refold.values.tools import Confinement
 from tests.place.test_guarded_changes import git
@@ -63,7 +63,7 @@ class Home:
             quarantine=str(directory / "q"),
             states=str(directory / "s"),
         )
-        self.sandbox = find(environ, config)
+        self.sandbox = find_sandbox(environ, config)
         self._commands = ShellCommands(environ, lambda: self.sandbox, Limits())
 
     def run(self, command: str, *, writes: bool = True) -> str:

@@ -14,7 +14,7 @@ import pytest
 from refold.place.commands import ShellCommands
 from refold.place.limits import Limits
 from refold.place.port import Finished
-from refold.place.sandbox import Sandbox, find
+from refold.place.sandbox import Sandbox, find_sandbox
 from refold.place.sandbox_rules import SandboxConfig
 from refold.values.tools import Confinement
 
@@ -57,7 +57,7 @@ def walled(
     root.mkdir(exist_ok=True)
     wish = {"quarantine": str(root.resolve()) + "-quarantine", **wish}
     wanted = SandboxConfig(roots=(str(root.resolve()),), **wish)  # pyright: ignore[reportArgumentType] - as given
-    sandbox = find(os.environ if environ is None else environ, wanted)
+    sandbox = find_sandbox(os.environ if environ is None else environ, wanted)
     found = Walled(root.resolve(), sandbox, limits or Limits())
     try:
         yield found
@@ -76,7 +76,7 @@ def home_on_disk() -> Generator[Path]:
 def needs_bubblewrap() -> None:
     if not shutil.which("bwrap"):
         pytest.skip("bubblewrap is not installed here")
-    found = find(os.environ, SandboxConfig(roots=("/",)))
+    found = find_sandbox(os.environ, SandboxConfig(roots=("/",)))
     if found.kind != "bubblewrap":
         pytest.skip(found.notice)
 

@@ -11,7 +11,7 @@ import msgspec
 
 from refold.errors import JournalError
 from refold.place.commands import ShellCommands
-from refold.place.sandbox import find
+from refold.place.sandbox import find_sandbox
 from refold.place.sandbox_rules import SandboxConfig
 from refold.rlm.worker import PythonWorkers
 from refold.rlm.worker_port import (
@@ -87,7 +87,7 @@ class Session:
 @contextmanager
 def workers(root: Path) -> Generator[PythonWorkers]:
     """As a session has them, which makes its worker itself."""
-    sandbox = find(os.environ, SandboxConfig(roots=(str(root.resolve()),)))
+    sandbox = find_sandbox(os.environ, SandboxConfig(roots=(str(root.resolve()),)))
     commands = ShellCommands(os.environ, lambda: sandbox)
     try:
         yield PythonWorkers(commands, str(root))
@@ -101,7 +101,7 @@ async def python(
 ) -> AsyncGenerator[Session]:
     root.mkdir(exist_ok=True)
     wanted = SandboxConfig(roots=(str(root.resolve()),), **wish)  # pyright: ignore[reportArgumentType] - as given
-    sandbox = find(os.environ, wanted)
+    sandbox = find_sandbox(os.environ, wanted)
     commands = ShellCommands(os.environ, lambda: sandbox)
     try:
         async with PythonWorkers(commands, str(root.resolve()))(limits, FUNCTIONS) as found:

@@ -98,7 +98,7 @@ def test_words_are_given_out_when_the_next_line_has_begun_an_item() -> None:
     blocks = Blocks()
     blocks.line("- one")
 
-    early = [blocks.foresee(start) for start in ("-", "- ", "- t", "- two")]
+    early = [blocks.end_paragraph_early(start) for start in ("-", "- ", "- t", "- two")]
 
     assert [[leaf.lines for leaf in found] for found in early] == [[], [], [("one",)], []]
     assert [leaf.lines for leaf in (*blocks.line("- two"), *blocks.end())] == [("two",)]

@@ -27,7 +27,7 @@ from refold.permissions.rules import (
     EDIT_TOOLS,
     LOOK_TOOLS,
     is_elsewhere,
-    ours,
+    our_tool_name,
 )
 from refold.tools.task import TOOL_NAME as TASK
 from refold.values.printable_names import escape_name
@@ -173,7 +173,7 @@ class _DefinitionReader:
         tools = list[str]()
         for written in self._list(key):
             name, inside = _parts(written)
-            names = _TOOL_ALIASES.get(name, (ours(name),))
+            names = _TOOL_ALIASES.get(name, (our_tool_name(name),))
             if not any(self._is_tool(tool) for tool in names) and not is_elsewhere(name):
                 self._notes.append(f"{self._no_tool(name)}, so it is not given it")
             if inside:
@@ -240,7 +240,8 @@ class _DefinitionReader:
 
     def _is_known(self, name: str) -> bool:
         known = any(
-            self._is_tool(alias) for alias in _TOOL_ALIASES.get(name, (ours(name),))
+            self._is_tool(alias)
+            for alias in _TOOL_ALIASES.get(name, (our_tool_name(name),))
         )
         return known or is_elsewhere(name)
 
@@ -311,7 +312,7 @@ def _parts(written: str) -> tuple[str, str]:
 
 def _family(name: str, known: Collection[str]) -> tuple[str, ...]:
     """All tools that can do what the named one can."""
-    own = ours(name)
+    own = our_tool_name(name)
     if own in COMMAND_TOOLS:
         return tuple(sorted(COMMAND_TOOLS))
     if name in known or own not in EDIT_TOOLS | LOOK_TOOLS:

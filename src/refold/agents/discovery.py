@@ -20,10 +20,10 @@ from refold.skills.directories import (
     SkillFolder,
     SkillScope,
     content_of,
-    counting,
-    in_project,
     list_entries,
-    own,
+    own_folder,
+    project_folders,
+    trusted_folders,
 )
 from refold.skills.front_matter import BadFrontMatter, Fields, fields, yaml_of
 from refold.values.printable_names import escape_name
@@ -44,16 +44,16 @@ _AT_HOME = ".claude/agents"
 def agent_folders(around: SkillScope) -> tuple[SkillFolder, ...]:
     """The folders of agents that count, in order of precedence."""
     return (
-        *counting(in_project(around, _IN_A_PROJECT), around),
-        own(around, "agents"),
+        *trusted_folders(project_folders(around, _IN_A_PROJECT), around),
+        own_folder(around, "agents"),
         SkillFolder(os.path.join(around.home, _AT_HOME), f"~/{_AT_HOME}", "yours"),
     )
 
 
 def folders_without_trust(around: SkillScope) -> tuple[SkillFolder, ...]:
     """The folders of the project that are ignored because it is not trusted."""
-    every = in_project(around, _IN_A_PROJECT)
-    counts = set(counting(every, around))
+    every = project_folders(around, _IN_A_PROJECT)
+    counts = set(trusted_folders(every, around))
     return tuple(folder for folder in every if folder not in counts)
 
 

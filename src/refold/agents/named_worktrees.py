@@ -89,9 +89,9 @@ def belongs_to(place: str, root: str) -> bool:
 
 def _common(folder: str) -> str:
     """The git directory shared by all trees of a working tree's repository; or ""."""
-    from refold.place.guarded_paths import common_of, gitdir_target
+    from refold.place.guarded_paths import gitdir_target, main_git
 
     place = os.path.join(folder, ".git")
     if not os.path.isdir(place):
         place = gitdir_target(place)
-    return os.path.realpath(common_of(place)) if place else ""
+    return os.path.realpath(main_git(place)) if place else ""

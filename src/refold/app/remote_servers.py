@@ -27,7 +27,7 @@ from refold.agents.profile import Profile, may_use
 from refold.errors import BadInput
 from refold.hooks.configuration import Hook, matching
 from refold.mcp.servers import ServerConfig, resolve
-from refold.permissions.rules import Rule, is_about, ours
+from refold.permissions.rules import Rule, is_about, our_tool_name
 from refold.provider.port import Delta, HostedServer, Provider, Request
 from refold.values.modes import Mode
 from refold.values.tools import Effect
@@ -150,7 +150,10 @@ def blocking_rule(name: str, rules: Iterable[Rule]) -> str:
         rule
         for rule in rules
         if rule.verdict != "allow"
-        and (_may_name(ours(rule.tool), prefix) or is_about(rule.tool, prefix, Effect.RUN))
+        and (
+            _may_name(our_tool_name(rule.tool), prefix)
+            or is_about(rule.tool, prefix, Effect.RUN)
+        )
     )
     return next((f"{rule} ({rule.verdict})" for rule in speaks), "")
 

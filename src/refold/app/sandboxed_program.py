@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from refold.errors import BadInput, ProviderError, Refused, ToolFailed, TooLong
 from refold.place.commands import ShellCommands
 from refold.place.port import CommandExtras, Finished
-from refold.place.sandbox import find
+from refold.place.sandbox import find_sandbox
 from refold.place.sandbox_rules import SandboxConfig, key_paths
 from refold.programs import Programs
 from refold.provider.command import errors
@@ -61,7 +61,7 @@ class SandboxedProgram:
         self._program = os.path.realpath(program)
         self._directory = os.path.realpath(_directory(spec, environ))
         home = environ.get("HOME", "")
-        sandbox = find(
+        sandbox = find_sandbox(
             environ,
             SandboxConfig(roots=(self._directory,), profile="read-only", network=True),
         )

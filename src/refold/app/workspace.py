@@ -134,11 +134,11 @@ class Workspace:
 
     @cached_property
     def sandbox(self) -> "Sandbox":
-        from refold.place.sandbox import find  # computed while the model responds
+        from refold.place.sandbox import find_sandbox  # computed while the model responds
         from refold.place.sandbox_rules import SandboxConfig
 
         sandbox = self._settings.sandbox
-        return find(
+        return find_sandbox(
             self._environ,
             SandboxConfig(
                 roots=self._where.real,
@@ -168,7 +168,7 @@ class Workspace:
         `own` directories, and in `writable` ones where the profile lets commands write. Keys in the
         home directory are hidden from them, though they may use the network.
         """
-        from refold.place.sandbox import find
+        from refold.place.sandbox import find_sandbox
         from refold.place.sandbox_rules import key_paths
 
         config = self.sandbox.config
@@ -183,7 +183,7 @@ class Workspace:
         limits = self.commands.limits
         beside = self.sandbox
         commands = ShellCommands(
-            self._environ, lambda: find(self._environ, config, beside), limits
+            self._environ, lambda: find_sandbox(self._environ, config, beside), limits
         )
         commands.gate = self.commands.gate if writes else None
         return commands.hiding(lambda: tuple(key_paths(self._home)))
@@ -261,14 +261,14 @@ class Workspace:
     def _code_asked(self, log: WriteLog) -> "CodeWorkspace":
         from refold.code.language_servers import LanguageServers, ServerContext
         from refold.code.source_code import CodeWorkspace
-        from refold.place.sandbox import find
+        from refold.place.sandbox import find_sandbox
         from refold.programs import Programs
 
         wanted = self._settings.code
         # They run without a question, so they only read, and never reach a network.
         config = replace(self.sandbox.config, network=False)
         commands = ShellCommands(
-            self._environ, lambda: find(self._environ, config), self.commands.limits
+            self._environ, lambda: find_sandbox(self._environ, config), self.commands.limits
         )
         # One that lies in the workspace could have been written by the agent.
         programs = Programs(self._environ, self.roots)
@@ -315,10 +315,10 @@ class Workspace:
         return self._denial(real, self.rules)
 
     def _denial(self, real: str, rules: Sequence[Rule]) -> str:
-        from refold.permissions.decide import unreadable
+        from refold.permissions.decide import why_unreadable
 
         main = self._main
-        return unreadable(real, rules, self._facts) or (
+        return why_unreadable(real, rules, self._facts) or (
             main._denial(real, rules) if main else ""
         )
 
@@ -332,20 +332,20 @@ class Workspace:
         """
         from refold.permissions.decide import (
             folders_with_unreadable,
-            unreadable,
-            unreadable_as_a_whole,
+            unreadable_literal_paths,
+            why_unreadable,
         )
 
         facts = self._facts
-        elsewhere = {*filter(facts.outside, unreadable_as_a_whole(rules, facts))}
+        elsewhere = {*filter(facts.outside, unreadable_literal_paths(rules, facts))}
         for folder in filter(facts.outside, folders_with_unreadable(rules, facts)):
             near = islice(_nearest(folder, self._where.real), _MAX_OTHER_PATHS)
-            elsewhere.update(path for path in near if unreadable(path, rules, facts))
+            elsewhere.update(path for path in near if why_unreadable(path, rules, facts))
         paths = [
             path
             for root in self._where.real
             for path in _files(root)
-            if unreadable(path, rules, facts)
+            if why_unreadable(path, rules, facts)
         ]
         return (*paths, *elsewhere, *(self._main._all_unread(rules) if self._main else ()))
 
@@ -461,9 +461,9 @@ def _hide(rules: Sequence[Rule]) -> bool:
 
 
 def _unshown(real: str, rules: Sequence[Rule], facts: Facts) -> str:
-    from refold.permissions.decide import readable
+    from refold.permissions.decide import is_readable
 
-    shown = readable(real, rules, facts)
+    shown = is_readable(real, rules, facts)
     return "" if shown else "it is protected: name it, and the person is asked"
 
 

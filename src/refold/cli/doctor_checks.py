@@ -31,7 +31,7 @@ from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput, RefoldError, reason_of
 from refold.journal.catalogue.catalogue import FILE_NAME
 from refold.logs.logbook import LOG_NAME as LOG
-from refold.place.sandbox import find
+from refold.place.sandbox import find_sandbox
 from refold.place.sandbox_rules import SandboxConfig
 from refold.programs import Programs
 from refold.provider.spec import ProviderSpec
@@ -99,7 +99,7 @@ def program(ground: CheckContext) -> Iterator[Finding]:
 def sandbox(ground: CheckContext) -> Iterator[Finding]:
     wished = ground.setting_origins.settings.sandbox
     config = SandboxConfig(roots=(os.path.realpath(ground.folder),), profile=wished.profile)
-    box = find(ground.environ, config)
+    box = find_sandbox(ground.environ, config)
     if box.notice:
         state = "warning" if box.kind in ("landlock", "seatbelt") else "wrong"
         text, _, do = box.notice.partition(" Install ")

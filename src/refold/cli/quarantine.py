@@ -14,7 +14,7 @@ from refold.config.paths import paths
 from refold.headless.streams import print_document, print_note, write
 from refold.place.quarantine import Quarantine, QuarantinedItem
 from refold.views.escape import on_one_line
-from refold.views.number_format import in_bytes
+from refold.views.number_format import size_text
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -51,7 +51,7 @@ def run(args: Namespace) -> int:
 
 
 def _list(shelf: Quarantine, *, as_json: bool) -> int:
-    things = shelf.things()
+    things = shelf.items()
     for thing in things:
         if as_json:
             origin = thing.origin
@@ -74,4 +74,4 @@ def _line(thing: QuarantinedItem) -> str:
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(origin.at)) if origin else ""
     name = on_one_line(thing.name) + ("/" if thing.is_directory else "")
     source = f"from {on_one_line(origin.path)}" if origin else "from an unknown place"
-    return f"{name}  {when or '-':<16}  {in_bytes(thing.size):>9}  {source}"
+    return f"{name}  {when or '-':<16}  {size_text(thing.size):>9}  {source}"

@@ -48,7 +48,7 @@ from refold.session.session import SessionOptions
 from refold.values.messages import ToolCall
 from refold.views.rewind_points import RewindPreview, RewindReport
 from refold.views.stream_json.documents import Error, ForkMade, OrderTaken
-from refold.views.stream_json.encode import live_of
+from refold.views.stream_json.encode import to_live
 from refold.views.stream_json.live_documents import LiveDocument
 from refold.views.stream_json.snapshot import Status
 
@@ -296,7 +296,7 @@ class SocketSink:
             case kind if kind in _LIVE_TYPES:
                 live = msgspec.json.decode(line, type=LiveDocument)
                 await self._reach(live.after)
-                self._journal.hub.publish_live(live_of(live))
+                self._journal.hub.publish_live(to_live(live))
             case _:
                 pass
 

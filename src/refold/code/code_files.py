@@ -39,10 +39,10 @@ class CodeFiles:
     def text(self, path: Real) -> str:
         return self._files.read(path).decode(errors="replace")
 
-    def inside(self, path: str) -> bool:
+    def is_inside(self, path: str) -> bool:
         return any(below(path, root) for root in self._roots)
 
-    def there(self, path: Real) -> bool:
+    def is_readable_file(self, path: Real) -> bool:
         return os.path.isfile(path) and not self._files.unread(path)
 
     def may_show(self, path: str) -> bool:
@@ -65,7 +65,7 @@ class CodeFiles:
             path, line = os.path.realpath(location.path or "/"), location.line
             if len(places) >= _MAX_RESULTS or (path, line) in places or not location.path:
                 continue
-            if not self.inside(path):  # outside the workspace only the place is shown
+            if not self.is_inside(path):  # outside the workspace only the place is shown
                 places.add((path, line))
                 yield Mention(path, line)
             elif self.may_show(path):

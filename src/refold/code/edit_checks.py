@@ -69,7 +69,7 @@ class EditChecks:
         for name in (spec.program for spec, _ in asked):
             if name not in problems:
                 texts.append(_LATE_NOTE.format(by=name, seconds=_AFTER))
-            elif new := _new(problems[name], known[name]):
+            elif new := _new_problems(problems[name], known[name]):
                 texts += self._to_lines(name, new)
         return "\n".join(texts)
 
@@ -101,7 +101,7 @@ class EditChecks:
             return None
 
 
-def _new(problems: Sequence[Problem], known: Counter[Key]) -> list[Problem]:
+def _new_problems(problems: Sequence[Problem], known: Counter[Key]) -> list[Problem]:
     left, new = Counter(known), list[Problem]()
     for problem in sorted(
         problems, key=lambda one: (one.severity != "error", one.path, one.line)

@@ -92,7 +92,7 @@ class _Documents:
     def problems(self, path: str) -> Sequence[Diagnostic]:
         return self._problems.get(path, (0, ()))[1]
 
-    def late(self, path: str) -> bool:
+    def is_outdated(self, path: str) -> bool:
         """Whether nothing was published for the current text of an open file."""
         document = self.open.get(path)
         return (
@@ -130,7 +130,7 @@ class LanguageServer:
             await self.process.run()
             group.cancel_scope.cancel()
 
-    async def leave(self) -> None:
+    async def shut_down(self) -> None:
         """Ask it to end, as the protocol requires, then end it."""
         with anyio.move_on_after(_TO_END):
             if self._ready.is_set() and not self.process.ended.is_set():
@@ -144,7 +144,7 @@ class LanguageServer:
 
     async def request(self, method: str, params: object, type_: type[T]) -> Sequence[T]:
         """Send a request. The result is a sequence, also for a single value or null."""
-        await self._until_ready()
+        await self._wait_until_ready()
         response = await self._ask(method, params)
         if response.error is not None:
             message = one_line(response.error.message, _MAX_ERROR_CHARS)
@@ -160,7 +160,7 @@ class LanguageServer:
         `changed` are changed files of the workspace, with the protocol's numbers for created,
         changed and deleted.
         """
-        await self._until_ready()
+        await self._wait_until_ready()
         self._documents.change += bool(changed)
         if changed:
             events = [{"uri": wire.uri_of(p), "type": n} for p, n in changed.items()]
@@ -176,25 +176,25 @@ class LanguageServer:
 
     async def wait_until_indexed(self) -> None:
         """Wait until it has read the workspace. Raises `ToolFailed` if that takes too long."""
-        await self._until_ready()
+        await self._wait_until_ready()
         with anyio.move_on_after(self._launch.seconds):
             if not self._began:
                 with anyio.move_on_after(self._launch.spec.indexes):
                     while not self._busy and not self.process.ended.is_set():
-                        await self._until_news()
+                        await self._wait_for_any_news()
                 self._began = True
             while self._busy and not self.process.ended.is_set():
-                await self._until_news()
+                await self._wait_for_any_news()
                 with anyio.move_on_after(_CALM_SECONDS):
                     while not self._busy:
-                        await self._until_news()
+                        await self._wait_for_any_news()
 
     async def may_know_more(self) -> bool:
         """Whether it has just started; then this waits a moment for news."""
         if anyio.current_time() - self._started > _YOUNG_SECONDS:
             return False
         with anyio.move_on_after(_CALM_SECONDS):
-            await self._until_news()
+            await self._wait_for_any_news()
         return True
 
     @property
@@ -212,14 +212,14 @@ class LanguageServer:
 
         Raises `ToolFailed` after `seconds`, or after the time for a request if that is 0.
         """
-        await self._until_ready()
+        await self._wait_until_ready()
         try:
             with anyio.fail_after(seconds or self._launch.seconds):
                 await self._wait_for_news(paths)
                 if self._pulls:
                     return {path: await self._pull(path) for path in paths}
         except TimeoutError as error:
-            self._living()
+            self._check_running()
             raise ToolFailed(
                 f"{self.name} reported no diagnostics within "
                 f"{seconds or self._launch.seconds:g} s"
@@ -237,12 +237,12 @@ class LanguageServer:
         A server may report only now that it must be asked, and then publishes nothing.
         """
         while not self._pulls:
-            self._living()
-            if any(self._documents.late(path) for path in paths):
-                await self._until_news()
+            self._check_running()
+            if any(self._documents.is_outdated(path) for path in paths):
+                await self._wait_for_any_news()
                 continue
             with anyio.move_on_after(_CALM_SECONDS):
-                await self._until_news()
+                await self._wait_for_any_news()
                 continue
             return
 
@@ -270,22 +270,22 @@ class LanguageServer:
         self._notify("workspace/didChangeConfiguration", settings)
         self._ready.set()
 
-    async def _until_ready(self) -> None:
+    async def _wait_until_ready(self) -> None:
         with anyio.move_on_after(self._launch.seconds):
             await self._ready.wait()
         if not self._ready.is_set():
             self.process.stop(
                 f"it did not start within {self._launch.seconds:g} s", hung=True
             )
-        self._living()
+        self._check_running()
 
-    def _living(self) -> None:
+    def _check_running(self) -> None:
         if self.process.ended.is_set():
             raise ToolFailed(f"{self.name} has ended: {self.process.why}")
 
     async def _ask(self, method: str, params: object) -> RpcMessage:
         """Send a request and return its response. A timeout counts against the server."""
-        self._living()
+        self._check_running()
         self._last_id += 1
         id_, waiting = self._last_id, _Waiting()
         self._waiting[id_] = waiting
@@ -303,7 +303,7 @@ class LanguageServer:
             if self._stalls >= _MAX_STALLS or not self._ready.is_set():
                 self.process.stop(f"it did not answer within {seconds:g} s", hung=True)
             raise ToolFailed(f"{self.name} did not answer within {seconds:g} s")
-        self._living()
+        self._check_running()
         return waiting.message
 
     def _notify(self, method: str, params: object) -> None:
@@ -357,7 +357,7 @@ class LanguageServer:
             waiting.over.set()
         self._ready.set()
 
-    async def _until_news(self) -> None:
+    async def _wait_for_any_news(self) -> None:
         """Wait until it sends news, or ends."""
         await self._news.wait()
 

@@ -93,7 +93,7 @@ class LanguageServers:
             self._closed = True
             portal = self._portal
         if portal is not None:
-            portal.call(self._leave)
+            portal.call(self._shut_down)
         self._stack.close()
         self._around.commands.close()
 
@@ -104,21 +104,21 @@ class LanguageServers:
             if self._portal is None:
                 portal = start_blocking_portal(name="language servers")
                 self._portal = self._stack.enter_context(portal)
-                self._portal.start_task(self._live)
+                self._portal.start_task(self._serve_until_closed)
             return self._portal
 
-    async def _live(self, *, task_status: TaskStatus[None]) -> None:
+    async def _serve_until_closed(self, *, task_status: TaskStatus[None]) -> None:
         """The task that all servers run in, until they are closed."""
         async with anyio.create_task_group() as self._group:
             task_status.started()
             await anyio.sleep_forever()
 
-    async def _leave(self) -> None:
+    async def _shut_down(self) -> None:
         with anyio.move_on_after(_STOP_SECONDS):
             async with anyio.create_task_group() as group:
                 for slot in self._slots.values():
                     if slot.server is not None:
-                        group.start_soon(slot.server.leave)
+                        group.start_soon(slot.server.shut_down)
         assert self._group is not None  # the portal runs in it
         self._group.cancel_scope.cancel()
 

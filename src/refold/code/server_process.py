@@ -118,7 +118,7 @@ class ServerProcess:
                 on_output=self.log_output,
                 extras=extras,
             )
-            self._end(_how(finished))
+            self._end(_describe_exit(finished))
         except ToolFailed as error:
             self._end(str(error))
         finally:
@@ -148,7 +148,7 @@ class ServerProcess:
         self._on_end()
 
 
-def _how(finished: Finished) -> str:
+def _describe_exit(finished: Finished) -> str:
     """Describe how a program exited unexpectedly, with its last output."""
     lines = finished.text.strip().splitlines()
     last = f": {one_line(lines[-1], 300)}" if lines else ""

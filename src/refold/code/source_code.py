@@ -64,13 +64,13 @@ class SourceCode:
         if spec is not None:
             try:
                 outline = await self._outline(spec, file)
-                return Symbols(spec.program, symbols=tuple(_holding(outline, query)))
+                return Symbols(spec.program, symbols=tuple(_with_name(outline, query)))
             except ToolFailed as error:
                 why = str(error).rstrip(".")
-        if lacks := tree_sitter.missing(language, file):
+        if lacks := tree_sitter.why_missing(language, file):
             raise ToolFailed(f"{why}, and {lacks}.")
         parsed = await to_thread.run_sync(tree_sitter.symbols, language, file, content)
-        return Symbols("tree-sitter", (why,), tuple(_holding(parsed, query)))
+        return Symbols("tree-sitter", (why,), tuple(_with_name(parsed, query)))
 
     async def by_name(self, query: str) -> Symbols:
         files, left_out = await to_thread.run_sync(self._code.list_files)
@@ -93,7 +93,7 @@ class SourceCode:
                     continue
                 except ToolFailed as error:
                     why = str(error).rstrip(".")
-            if lacks := tree_sitter.missing(language, mine[0]):
+            if lacks := tree_sitter.why_missing(language, mine[0]):
                 notes.append(f"{why}, and {lacks}")
                 continue
             parse = partial(self._parse_files, mine, query)
@@ -103,18 +103,18 @@ class SourceCode:
             notes += [why] if all_of_them else [why, "not every file was parsed in time"]
         if not by:
             raise ToolFailed(f"{'; '.join(notes)}.")
-        ranked = sorted(_holding(symbols, query), key=partial(_rank, query))
+        ranked = sorted(_with_name(symbols, query), key=partial(_rank, query))
         return Symbols(", ".join(by), tuple(notes), tuple(ranked[:_MAX_RESULTS]))
 
     async def mentions(self, file: Real, line: int, symbol: str) -> Mentions:
         spec = self._require_server(_language(file, self._files), "references", "grep")
         text = await to_thread.run_sync(self._code.text, file)
-        row, offset = _place(text, line, symbol, self._files.display_name(file))
+        row, offset = _find_symbol(text, line, symbol, self._files.display_name(file))
 
         async def work(
             server: LanguageServer, changed: Mapping[str, int]
         ) -> tuple[Sequence[wire.Location], Sequence[wire.Location], bool]:
-            await self._tell(server, changed, [file])
+            await self._sync(server, changed, [file])
             await server.wait_until_indexed()
             column = server.column(text.splitlines()[row], offset)
             asked = {
@@ -144,7 +144,7 @@ class SourceCode:
         chosen, notes = dict[str, tuple[ServerSpec, list[Real]]](), list[str]()
         for file in files:
             language = language_of(file)
-            if language is None or not self._code.there(file):
+            if language is None or not self._code.is_readable_file(file):
                 continue
             spec, why = self._server(language)
             if spec is None:
@@ -178,7 +178,7 @@ class SourceCode:
         async def work(
             server: LanguageServer, changed: Mapping[str, int]
         ) -> Mapping[str, Sequence[wire.Diagnostic]]:
-            await self._tell(server, changed, files)
+            await self._sync(server, changed, files)
             if not seconds:
                 await server.wait_until_indexed()
             return await server.problems(files, seconds)
@@ -203,7 +203,7 @@ class SourceCode:
         async def work(
             server: LanguageServer, changed: Mapping[str, int]
         ) -> Sequence[wire.DocumentSymbol]:
-            await self._tell(server, changed, [file])
+            await self._sync(server, changed, [file])
             asked = {"textDocument": {"uri": wire.uri_of(file)}}
             return await server.request(
                 "textDocument/documentSymbol", asked, wire.DocumentSymbol
@@ -222,7 +222,7 @@ class SourceCode:
             server: LanguageServer, changed: Mapping[str, int]
         ) -> tuple[Sequence[wire.SymbolInformation], bool]:
             # Some servers read a workspace only once a file of it is open.
-            await self._tell(server, changed, [] if server.open else [first])
+            await self._sync(server, changed, [] if server.open else [first])
             await server.wait_until_indexed()
             asked = {"query": query}
             while True:
@@ -242,7 +242,7 @@ class SourceCode:
             path, line = os.path.realpath(info.location.path or "/"), info.location.line
             if (
                 len(symbols) < _MAX_RESULTS
-                and self._code.inside(path)
+                and self._code.is_inside(path)
                 and self._code.may_show(path)
             ):
                 inside = info.container_name or ""
@@ -253,7 +253,7 @@ class SourceCode:
         files = await to_thread.run_sync(self._code.states, spec)
         return await self._workspace.servers.ask(spec, files, work)
 
-    async def _tell(
+    async def _sync(
         self, server: LanguageServer, changed: Mapping[str, int], asked: Sequence[Real]
     ) -> None:
         """Send the server the current texts of its open files and of those in the request."""
@@ -297,7 +297,9 @@ class SourceCode:
             with suppress(ToolFailed):
                 content = self._files.read(Real(path))
                 if language and query.casefold().encode() in content.lower():
-                    symbols += _holding(tree_sitter.symbols(language, path, content), query)
+                    symbols += _with_name(
+                        tree_sitter.symbols(language, path, content), query
+                    )
         return symbols, True
 
 
@@ -319,7 +321,7 @@ def _by_language(files: Iterable[str]) -> Sequence[tuple[Language, Sequence[str]
     return sorted(groups.values(), key=lambda each: -len(each[1]))
 
 
-def _holding(symbols: Iterable[Symbol], query: str) -> Iterator[Symbol]:
+def _with_name(symbols: Iterable[Symbol], query: str) -> Iterator[Symbol]:
     wanted = query.casefold()
     return (symbol for symbol in symbols if wanted in symbol.name.casefold())
 
@@ -331,7 +333,7 @@ def _rank(query: str, symbol: Symbol) -> tuple[int, str, str, int]:
     return quality, name, symbol.path, symbol.line
 
 
-def _place(text: str, line: int, symbol: str, file: str) -> tuple[int, int]:
+def _find_symbol(text: str, line: int, symbol: str, file: str) -> tuple[int, int]:
     """The place of the symbol nearest to `line`: the line, from 0, and the character."""
     last = symbol.strip().rpartition(".")[2]
     if not last:

@@ -34,7 +34,7 @@ class _Grammar(Struct, frozen=True):
     captures: Callable[[Any], Any]
 
 
-def missing(language: Language, path: str) -> str:
+def why_missing(language: Language, path: str) -> str:
     """A clause on why symbols of this file are unavailable, or ""."""
     if not language.grammar:
         return f"there is no grammar for {language.name}"
@@ -46,7 +46,7 @@ def missing(language: Language, path: str) -> str:
 
 
 def symbols(language: Language, path: str, content: bytes) -> Sequence[Symbol]:
-    """Symbols in file order. Call it in a thread, and only if `missing` returns ""."""
+    """Symbols in file order. Call it in a thread, and only if `why_missing` returns ""."""
     if len(content) > _MAX_FILE_BYTES:
         return ()
     grammar = _grammar(_grammar_name(language, path))

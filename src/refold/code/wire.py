@@ -182,7 +182,7 @@ class Frames:
             try:
                 yield msgspec.json.decode(body, type=RpcMessage)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                raise _garbage(body) from error
+                raise _invalid_message(body) from error
 
     def _next(self) -> bytes | None:
         if self._wanted < 0 and not self._header():
@@ -199,7 +199,7 @@ class Frames:
         index = self._rest.find(b"\r\n\r\n", 0, _MAX_HEADER_BYTES)
         if index < 0:
             if len(self._rest) >= _MAX_HEADER_BYTES:
-                raise _garbage(self._rest)
+                raise _invalid_message(self._rest)
             return False
         head = bytes(self._rest[:index])
         for row in head.split(b"\r\n"):
@@ -207,7 +207,7 @@ class Frames:
             if name.strip().lower() == b"content-length" and value.strip().isdigit():
                 self._wanted = int(value.strip()[:12])
         if self._wanted < 0:
-            raise _garbage(head)
+            raise _invalid_message(head)
         if self._wanted > MAX_MESSAGE_BYTES:
             raise ToolFailed(
                 f"it sent a message longer than {MAX_MESSAGE_BYTES // 1024**2} MiB"
@@ -282,7 +282,7 @@ def column(text: str, index: int, encoding: str) -> int:
             return len(text[:index].encode("utf-16-le", errors="replace")) // 2
 
 
-def _garbage(data: bytes | bytearray) -> ToolFailed:
+def _invalid_message(data: bytes | bytearray) -> ToolFailed:
     return ToolFailed(
         f"it sent what is not a message of the protocol: {bytes(data[:60])!r}"
     )

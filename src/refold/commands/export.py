@@ -14,7 +14,7 @@ from refold.client.session import Session
 from refold.commands.command_context import CommandContext
 from refold.errors import BadInput
 from refold.views.export.formats import EXPORT_FORMATS, FORMAT_SUFFIXES, format_by_name
-from refold.views.number_format import in_bytes
+from refold.views.number_format import size_text
 from refold.views.styled import line
 
 
@@ -37,7 +37,7 @@ async def run(here: CommandContext, rest: str) -> None:
     )
     if (report := await here.wait(partial(to_thread.run_sync, work))) is not None:
         lacking = "".join(f"\nleft out: {damage}" for damage in report.damages)
-        here.show(line(f"{path}: {report.told}, {in_bytes(report.bytes)}{lacking}", "dim"))
+        here.show(line(f"{path}: {report.told}, {size_text(report.bytes)}{lacking}", "dim"))
 
 
 def _path(name: str, session: Session) -> Path:

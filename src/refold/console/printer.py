@@ -15,7 +15,7 @@ from typing import Protocol, TextIO
 from refold.console.ascii_fallback import MAX_CUT_CELLS, is_all_of_unicode, spell
 from refold.console.capabilities import TerminalCapabilities, detect_capabilities
 from refold.views.styled import Line, Piece, Style, join_pieces
-from refold.views.wrap import cells, cut, of_one_width, wrap_line
+from refold.views.wrap import cells, cut, with_stable_width, wrap_line
 
 _FIRST_COLUMN = re.compile(r"(?:\* | ) *\S+(?: \S+)*  +")  # of a list
 _FAR_IN = 16  # cells: text that starts there is a second column
@@ -168,7 +168,7 @@ class Printer:
         left = self._width - 1 - (0 if is_all_of_unicode(encoding) else MAX_CUT_CELLS)
         painted, drawn = "", 0
         for style, text in row:
-            part = spell(cut(spell(of_one_width(text), encoding), left), encoding)
+            part = spell(cut(spell(with_stable_width(text), encoding), left), encoding)
             left -= cells(part)
             drawn += cells(part)
             painted += self.look.paint(style, part)

@@ -21,7 +21,7 @@ from msgspec import Meta, Raw, Struct
 from refold.config.project import small_file
 from refold.declared.variant import Declared
 from refold.errors import BadInput, ToolFailed, reason_of
-from refold.permissions.rules import ours
+from refold.permissions.rules import our_tool_name
 from refold.permissions.shell.nested_commands import SHELL_PROGRAMS
 from refold.tools.contract import CommandLine, Reply, Signature, Tool, schema_of
 from refold.tools.shell import bash
@@ -238,7 +238,7 @@ def _check(spec: _ToolFile) -> None:
         raise ValueError(
             f"the name {spec.name!r} must have letters a to z, digits and single _"
         )
-    if ours(spec.name) != spec.name:
+    if our_tool_name(spec.name) != spec.name:
         raise ValueError(
             f"the name {spec.name!r} means another tool in rules: give another"
         )

@@ -61,10 +61,10 @@ def profile_in(data: Path) -> Path:
 
 def _main_tree(mark: Path) -> Path | None:
     """The repository that a working tree belongs to, if the repository confirms it."""
-    from refold.place.guarded_paths import gitdir_target, start_of
+    from refold.place.guarded_paths import gitdir_target, read_start
 
     git_directory = Path(gitdir_target(str(mark)))
-    back = start_of(str(git_directory / "gitdir"))
+    back = read_start(str(git_directory / "gitdir"))
     kept_in = git_directory.parent.parent
     # Any directory can contain a file that points to another repository.
     ours = back and os.path.realpath(git_directory / back) == os.path.realpath(mark)

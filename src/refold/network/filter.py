@@ -88,7 +88,7 @@ class HostFilter:
             if self._portal is None:
                 self._ready.clear()
                 # A daemon: the end of the program does not wait for it.
-                Thread(target=anyio.run, args=(self._live,), daemon=True).start()
+                Thread(target=anyio.run, args=(self._run_loop,), daemon=True).start()
                 self._ready.wait()
 
     def open(
@@ -104,7 +104,7 @@ class HostFilter:
         served = _Served(hosts, self._ways, tell)
         assert self._portal is not None  # `begin` came first
         running = self._portal.start_task_soon(served.serve, listener)
-        return partial(_end, running, served)
+        return partial(_stop_serving, running, served)
 
     def close(self) -> None:
         """End all connections."""
@@ -114,14 +114,14 @@ class HostFilter:
             with suppress(RuntimeError):  # it has ended
                 portal.start_task_soon(portal.stop, True)
 
-    async def _live(self) -> None:
+    async def _run_loop(self) -> None:
         async with BlockingPortal() as self._portal:
             portal = self._portal
             self._ready.set()
             await portal.sleep_until_stopped()
 
 
-def _end(running: "Future[None]", served: "_Served") -> tuple[HostAttempt, ...]:
+def _stop_serving(running: "Future[None]", served: "_Served") -> tuple[HostAttempt, ...]:
     running.cancel()
     return served.attempts()
 
@@ -177,7 +177,7 @@ class _Served:
             await _refuse(client, 502, f"the host cannot be reached: {why}")
         else:
             async with server:
-                await self._carry(request, rest, client, server)
+                await self._relay(request, rest, client, server)
 
     async def _connect(self, request: ProxyRequest) -> ByteStream:
         """A connection to a judged address. Raises `OSError`, for example `AddressRefused`."""
@@ -189,7 +189,7 @@ class _Served:
             proxy = proxy_of(place, self._ways.environ)
             addresses = await self._judge(place, proxy)
         except AddressRefused as error:
-            self._count(place, str(error), error.kind)
+            self._count_attempt(place, str(error), error.kind)
             raise
         if proxy:
             stream = await dial_proxy(proxy, self._ways.environ)
@@ -200,7 +200,7 @@ class _Served:
                 raise
         else:
             stream = await self._ways.dial(place.host, place.port, addresses)
-        self._count(place, "")
+        self._count_attempt(place, "")
         return stream
 
     async def _judge(self, place: WebAddress, proxy: str) -> Sequence[str]:
@@ -224,7 +224,7 @@ class _Served:
                 raise AddressRefused(f"{place.host} leads to {address}: {sentence}", why)
         return addresses
 
-    def _count(self, place: WebAddress, why: str, kind: HostRefusal = "") -> None:
+    def _count_attempt(self, place: WebAddress, why: str, kind: HostRefusal = "") -> None:
         key = (place.host, place.port, why, kind)
         # Refused and reached places are counted apart, so that both have room.
         alike = sum(bool(known) == bool(why) for _, _, known, _ in self._times)
@@ -235,7 +235,7 @@ class _Served:
             if self._tell is not None:
                 self._tell(HostAttempt(place.host, place.port, 1, why, kind))
 
-    async def _carry(
+    async def _relay(
         self, request: ProxyRequest, rest: bytes, client: SocketStream, server: ByteStream
     ) -> None:
         with anyio.CancelScope() as scope:

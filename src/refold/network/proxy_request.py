@@ -62,12 +62,12 @@ def proxy_request(head: bytes) -> ProxyRequest:
     headers = _headers(lines[1:])
     method, target = first[1], first[2].decode("ascii")
     if method.upper() == b"CONNECT":
-        place = _authority(target)
+        place = _parse_authority(target)
         _check_host(headers, place)
         if _sizes(headers):
             raise Unreadable("a CONNECT has no body")
         return ProxyRequest(place, tunnel=True)
-    place = _absolute(target)
+    place = _parse_absolute(target)
     _check_host(headers, place)
     size = _sizes(headers)
     passed_on = [line for name, line in headers if name not in _OF_ONE_HOP]
@@ -92,23 +92,23 @@ def _headers(lines: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
     return read
 
 
-def _authority(target: str) -> WebAddress:
+def _parse_authority(target: str) -> WebAddress:
     """The place that a CONNECT names: a host and a port, and nothing else."""
     match = _AUTHORITY_PATTERN.fullmatch(target)
     if not match or not 0 < int(match[2]) < 65536:
         raise Unreadable("CONNECT takes a host and a port, as example.org:443")
-    return _read(f"https://{target}/")
+    return _parse_place(f"https://{target}/")
 
 
-def _absolute(target: str) -> WebAddress:
+def _parse_absolute(target: str) -> WebAddress:
     if not target.lower().startswith("http://"):
         raise Unreadable(
             "a proxy is asked for http://host/path, or with CONNECT for all other protocols"
         )
-    return _read(target)
+    return _parse_place(target)
 
 
-def _read(url: str) -> WebAddress:
+def _parse_place(url: str) -> WebAddress:
     try:
         place = web_address(url)
         # Only one spelling of an address is accepted: programs parse 010.0.0.1 differently.
@@ -128,7 +128,7 @@ def _check_host(headers: Sequence[tuple[bytes, bytes]], place: WebAddress) -> No
         raise Unreadable("it has more than one Host header")
     if not named:
         return
-    host = _read(f"{place.scheme}://{named[0]}/")
+    host = _parse_place(f"{place.scheme}://{named[0]}/")
     if host.host != place.host or (host.port != place.port and b":" in _port_of(named[0])):
         raise Unreadable("its Host header names another host than its first line")
 

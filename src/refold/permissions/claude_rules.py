@@ -11,7 +11,7 @@ from typing import cast
 from msgspec import Struct
 
 from refold.errors import BadInput
-from refold.permissions.rules import DOMAIN_PREFIX, WEB_TOOLS, ours, parse
+from refold.permissions.rules import DOMAIN_PREFIX, WEB_TOOLS, our_tool_name, parse
 from refold.values.modes import Mode, Verdict
 
 _MODE_NAMES: dict[str, Mode] = {
@@ -45,7 +45,7 @@ def convert_rules(permissions: Mapping[str, object]) -> ImportedRules:
     converted: dict[Verdict, list[str]] = {"allow": [], "ask": [], "deny": []}
     for verdict, texts in converted.items():
         for written in _texts(permissions.get(verdict), verdict, left):
-            texts += _one(written, verdict, left)
+            texts += _convert_rule(written, verdict, left)
     mode = permissions.get("defaultMode")
     if mode is not None and not (isinstance(mode, str) and mode in _MODE_NAMES):
         left.append(f"refold has no mode {mode!r}")
@@ -81,16 +81,16 @@ def _texts(value: object, name: str, left: list[str]) -> Sequence[str]:
     return [item for item in items if isinstance(item, str)]
 
 
-def _one(written: str, verdict: Verdict, left: list[str]) -> list[str]:
+def _convert_rule(written: str, verdict: Verdict, left: list[str]) -> list[str]:
     match = _RULE_PATTERN.fullmatch(written.strip())
     if not match:
         left.append(f"{written!r} is not a rule")
         return []
-    name, pattern = ours(match[1]), match[2] or ""
+    name, pattern = our_tool_name(match[1]), match[2] or ""
     if name == "bash":
-        text = _command(pattern, verdict, written, left)
+        text = _convert_command(pattern, verdict, written, left)
     elif name in _FILE_TOOLS:
-        text = _file(name, pattern, verdict, written, left)
+        text = _convert_path(name, pattern, verdict, written, left)
     elif pattern in ("", "*"):
         text = name
     elif name in WEB_TOOLS and pattern.startswith(DOMAIN_PREFIX):
@@ -105,7 +105,7 @@ def _one(written: str, verdict: Verdict, left: list[str]) -> list[str]:
         return []
 
 
-def _command(pattern: str, verdict: Verdict, written: str, left: list[str]) -> str:
+def _convert_command(pattern: str, verdict: Verdict, written: str, left: list[str]) -> str:
     if pattern in ("", "*", ":*"):
         return "bash"
     if pattern.endswith(":*") or "*" not in pattern:
@@ -125,7 +125,9 @@ def _command(pattern: str, verdict: Verdict, written: str, left: list[str]) -> s
     return text
 
 
-def _file(name: str, pattern: str, verdict: Verdict, written: str, left: list[str]) -> str:
+def _convert_path(
+    name: str, pattern: str, verdict: Verdict, written: str, left: list[str]
+) -> str:
     tool = {"read_file": "read", "edit_file": "edit"}.get(name, name)
     if tool in ("glob", "grep", "list_files", "tree"):
         tool = "read" if verdict != "allow" else tool

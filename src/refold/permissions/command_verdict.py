@@ -24,7 +24,7 @@ from refold.permissions.rules import (
     OUTSIDE_TEXT_REASON,
     Rule,
     decision_of,
-    ours,
+    our_tool_name,
     reads,
     rules_about,
     writes,
@@ -32,9 +32,9 @@ from refold.permissions.rules import (
 from refold.permissions.shell.catastrophes import catastrophe
 from refold.permissions.shell.command_patterns import covers, holds
 from refold.permissions.shell.discards import discards
-from refold.permissions.shell.git_read_only import steers, writes_no_settings
+from refold.permissions.shell.git_read_only import steering_word, writes_no_settings
 from refold.permissions.shell.named_files import NamedFile, named_files
-from refold.permissions.shell.nested_commands import NestedCommands, running
+from refold.permissions.shell.nested_commands import NestedCommands, find_nested_commands
 from refold.permissions.shell.read_only import SurveyedCommand, survey
 from refold.permissions.shell.two_readings import part_problem, why_uncertain
 from refold.permissions.shell.words import BRACKET, MARK_PATTERN, QUERY, STAR, Held
@@ -102,7 +102,7 @@ def decide_command(
     decision = _decide(access, mode, rules, facts)
     if access.network or decision.verdict == "deny" or not facts.filters_hosts:
         return decision
-    if not needs_network(running(access.subject), facts):
+    if not needs_network(find_nested_commands(access.subject), facts):
         return decision
     online = _decide(structs.replace(access, network=True), mode, rules, facts)
     same = online.verdict == decision.verdict and online.confines.hosts is not None
@@ -113,18 +113,18 @@ def _decide(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> 
     command = _examine(access, rules, facts)
     confines = _confines(command, mode, facts)
     decision = (
-        _planning(command, mode, rules, facts)
-        or _by_rules(command, "deny", rules, facts)
+        _decide_in_plan_mode(command, mode, rules, facts)
+        or _decide_by_rules(command, "deny", rules, facts)
         or command.network.about(access, command.hosts, "deny")
-        or _by_rules(command, "ask", rules, facts)
+        or _decide_by_rules(command, "ask", rules, facts)
         or command.network.about(access, command.hosts, "ask")
-        or _grave(command, facts)
-        or _after_outside_text(command, facts)
-        or _by_mode(mode)
-        or _looking(command, mode)
-        or _reaching(command, _by_allow(command, rules, mode), facts)
-        or _reaching(command, _by_script(command, rules, facts), facts)
-        or _in_sandbox(command, mode, facts)
+        or _decide_grave(command, facts)
+        or _decide_after_outside_text(command, facts)
+        or _decide_by_mode(mode)
+        or _decide_read_only(command, mode)
+        or _decide_hosts(command, _decide_by_allow_rules(command, rules, mode), facts)
+        or _decide_hosts(command, _decide_by_script_rule(command, rules, facts), facts)
+        or _decide_in_sandbox(command, mode, facts)
         or _ask_decision(command)
     )
     if command.access.network and facts.filters_hosts:
@@ -138,20 +138,20 @@ def _decide(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> 
         # The setting `sandbox.network` gives the network to every command.
         hosts = command.network.every_host_but_denied
         confines = structs.replace(confines, hosts=hosts)
-    unseen = decision.verdict == "allow" and not _steers_git(command)
+    unseen = decision.verdict == "allow" and not _git_steering(command)
     settings = confines.opened
     if unseen or not _changes_git_settings(command):
         # The user does not see what git will write, or git writes no settings.
         confines = structs.replace(confines, opened=(), of_git=settings)
     if settings and not unseen and _edits_rebase(command):
-        listed = _in_git(command, facts, ".git/rebase-merge")
+        listed = _paths_in_git(command, facts, ".git/rebase-merge")
         confines = structs.replace(confines, opened=(*confines.opened, *listed))
     return structs.replace(decision, confines=_join(confines, decision.confines))
 
 
 def _examine(access: Access, rules: Sequence[Rule], facts: Facts) -> _Command:
     cwd = posixpath.normpath(posixpath.join(facts.roots[0], access.cwd or "."))
-    nested = running(access.subject)
+    nested = find_nested_commands(access.subject)
     allows = [r for r in rules if r.verdict == "allow" and reads(r.tool) and r.pattern]
 
     def free(real: str) -> bool:
@@ -172,7 +172,7 @@ def _examine(access: Access, rules: Sequence[Rule], facts: Facts) -> _Command:
     return _Command(access, cwd, nested, files, looked, granted, unread, hosts, network)
 
 
-def _by_rules(
+def _decide_by_rules(
     command: _Command,
     verdict: Verdict,
     rules: Sequence[Rule],
@@ -202,35 +202,39 @@ def _matching_rules(
     for rule in rules_about(rules, verdict, command.access):
         yield rule, holds(rule.pattern, command.access.subject) if rule.pattern else "yes"
     for rule in rules:
-        if rule.verdict != verdict or not rule.pattern or ours(rule.tool) == "bash":
+        if (
+            rule.verdict != verdict
+            or not rule.pattern
+            or our_tool_name(rule.tool) == "bash"
+        ):
             continue
         if reads(rule.tool):
-            yield rule, _names(rule, command.files, facts)
+            yield rule, _match_files(rule, command.files, facts)
         if writes(rule.tool):
             written = [n for n in command.files if n.writes]
-            yield rule, _names(rule, written, facts)
+            yield rule, _match_files(rule, written, facts)
 
 
-def _names(rule: Rule, files: Sequence[NamedFile], facts: Facts) -> Held:
+def _match_files(rule: Rule, files: Sequence[NamedFile], facts: Facts) -> Held:
     answers = {
         path_patterns.forbids(rule.pattern, path, facts)
         for file in files
-        for path in {file.path, file.real, *_below(file)}
+        for path in {file.path, file.real, *_path_below(file)}
         if not path.startswith("\0")
     }
     return "yes" if "yes" in answers else "maybe" if "maybe" in answers else "no"
 
 
-def _below(file: NamedFile) -> tuple[str, ...]:
+def _path_below(file: NamedFile) -> tuple[str, ...]:
     return (file.real.rstrip("/") + "/\0",) if file.deep else ()
 
 
-def _grave(command: _Command, facts: Facts) -> Decision | None:
+def _decide_grave(command: _Command, facts: Facts) -> Decision | None:
     if reason := catastrophe(command.found, command.cwd, facts):
         return Decision(
             "ask", reason=f"{reason}, so it is asked about in every mode", once=True
         )
-    if reason := _steers_git(command):
+    if reason := _git_steering(command):
         return Decision(
             "ask", reason=f"{reason}, so it is asked about in every mode", once=True
         )
@@ -258,15 +262,15 @@ def _is_shared(real: str, facts: Facts) -> bool:
     return facts.sandboxed and any(below(real, shared) for shared in facts.shared)
 
 
-def _steers_git(command: _Command) -> str:
+def _git_steering(command: _Command) -> str:
     for words in command.found.commands:
         values = [w.text for w in words]
-        if values[0].rsplit("/", 1)[-1] == "git" and (word := steers(values)):
+        if values[0].rsplit("/", 1)[-1] == "git" and (word := steering_word(values)):
             return f"git {word} can make git run other programs"
     return ""
 
 
-def _planning(
+def _decide_in_plan_mode(
     command: _Command, mode: Mode, rules: Sequence[Rule], facts: Facts
 ) -> Decision | None:
     """The verdict of plan mode. Only a deny rule that matches for certain comes before it."""
@@ -274,34 +278,36 @@ def _planning(
         return None
     why = f"plan mode runs only read-only commands, and {command.problem}"
     planned = Decision("deny", reason=f"{why}: {LEAVE_PLAN}")
-    return _by_rules(command, "deny", rules, facts, sure=True) or planned
+    return _decide_by_rules(command, "deny", rules, facts, sure=True) or planned
 
 
-def _after_outside_text(command: _Command, facts: Facts) -> Decision | None:
+def _decide_after_outside_text(command: _Command, facts: Facts) -> Decision | None:
     if not facts.read_outside_text or command.looks:
         return None
     return Decision("ask", reason=OUTSIDE_TEXT_REASON, outside=True)
 
 
-def _by_mode(mode: Mode) -> Decision | None:
+def _decide_by_mode(mode: Mode) -> Decision | None:
     if mode == "bypass":
         return Decision("allow", reason="mode bypass runs everything without asking")
     return None
 
 
-def _looking(command: _Command, mode: Mode) -> Decision | None:
+def _decide_read_only(command: _Command, mode: Mode) -> Decision | None:
     if mode == "rules-only" or not command.looks:
         return None
     return Decision("allow", reason="every part of it is read-only, inside the workspace")
 
 
-def _by_allow(command: _Command, rules: Sequence[Rule], mode: Mode) -> Decision | None:
+def _decide_by_allow_rules(
+    command: _Command, rules: Sequence[Rule], mode: Mode
+) -> Decision | None:
     allow_rules = rules_about(rules, "allow", command.access)
     if whole := next((r for r in allow_rules if not r.pattern), None):
         return decision_of(whole)
     used = list[Rule]()
     for part in command.looked:
-        rule = _covering(part, allow_rules)
+        rule = _covering_rule(part, allow_rules)
         free = part.goes or (not part.problem and mode != "rules-only")
         if rule is None and not free:
             return None
@@ -322,7 +328,9 @@ def _is_repeatable(command: _Command, facts: Facts) -> bool:
     )
 
 
-def _by_script(command: _Command, rules: Sequence[Rule], facts: Facts) -> Decision | None:
+def _decide_by_script_rule(
+    command: _Command, rules: Sequence[Rule], facts: Facts
+) -> Decision | None:
     """Allow a script that a rule repeats as a whole."""
     from refold.permissions.shell.whole_scripts import has_unknown_arguments
 
@@ -335,7 +343,7 @@ def _by_script(command: _Command, rules: Sequence[Rule], facts: Facts) -> Decisi
     return structs.replace(decision_of(rule), confines=Confinement(narrow=narrow))
 
 
-def _reaching(
+def _decide_hosts(
     command: _Command, decision: Decision | None, facts: Facts
 ) -> Decision | None:
     """The verdict of a rule for the command; ask if no rule for hosts covers its hosts."""
@@ -347,7 +355,7 @@ def _reaching(
     return Decision("ask", reason=reason, confines=decision.confines)
 
 
-def _covering(part: SurveyedCommand, allow_rules: Sequence[Rule]) -> Rule | None:
+def _covering_rule(part: SurveyedCommand, allow_rules: Sequence[Rule]) -> Rule | None:
     if part.strays:
         return None
     if not part.at_home and part.part.values[0].rsplit("/", 1)[-1] == "git":
@@ -356,11 +364,11 @@ def _covering(part: SurveyedCommand, allow_rules: Sequence[Rule]) -> Rule | None
     return next((r for r in allow_rules if covers(r.pattern, part.part)), None)
 
 
-def _in_sandbox(command: _Command, mode: Mode, facts: Facts) -> Decision | None:
+def _decide_in_sandbox(command: _Command, mode: Mode, facts: Facts) -> Decision | None:
     """In mode `sandbox`: allow a command if the sandbox covers all that it does."""
     if mode != "sandbox":
         return None
-    if reason := _leaves_sandbox(command, facts):
+    if reason := _why_sandbox_is_not_enough(command, facts):
         return Decision("ask", reason=f"mode sandbox does not cover it: {reason}")
     reason = "the sandbox keeps it to the workspace, without network or keys"
     if command.access.network:
@@ -368,7 +376,7 @@ def _in_sandbox(command: _Command, mode: Mode, facts: Facts) -> Decision | None:
     return Decision("allow", reason=reason, confines=Confinement(narrow=True))
 
 
-def _leaves_sandbox(command: _Command, facts: Facts) -> str:
+def _why_sandbox_is_not_enough(command: _Command, facts: Facts) -> str:
     """Why the sandbox is not enough for this command, or ""."""
     if not facts.sandboxed:
         return "no sandbox works on this machine"
@@ -387,10 +395,10 @@ def _leaves_sandbox(command: _Command, facts: Facts) -> str:
             return f"it names {file.real}, which is outside the workspace"
         if not file.looks and is_steering(file.real.split("/")):
             return f"{file.real} instructs agents or tools"
-    return discards(command.found) or _records_hidden(command, facts)
+    return discards(command.found) or _why_git_cannot_record(command, facts)
 
 
-def _records_hidden(command: _Command, facts: Facts) -> str:
+def _why_git_cannot_record(command: _Command, facts: Facts) -> str:
     """Why git cannot record a hidden file, or "": it must see the content to compare it."""
     runs = any(w[0].text.rsplit("/", 1)[-1] == "git" for w in command.found.commands)
     if command.looks or not runs or not (path := facts.tracked_keys()):
@@ -428,7 +436,7 @@ def _ask_decision(command: _Command) -> Decision:
 
 def _confines(command: _Command, mode: Mode, facts: Facts) -> Confinement:
     writing = mode != "plan" and not (command.looks or _only_reads(command, facts))
-    opened = _for_git(command, facts) if writing else ()
+    opened = _writable_git_paths(command, facts) if writing else ()
     return Confinement(writing, command.access.network, opened, command.granted)
 
 
@@ -442,17 +450,17 @@ def _only_reads(command: _Command, facts: Facts) -> bool:
     return bool(looked) and not any(part.problem for part in looked)
 
 
-def _for_git(command: _Command, facts: Facts) -> tuple[str, ...]:
+def _writable_git_paths(command: _Command, facts: Facts) -> tuple[str, ...]:
     """The settings and hooks that git may write, if no other program runs with it."""
     only_git = bool(command.looked) and all(
         p.part.values[0] == "git" or not p.problem for p in command.looked
     )
     if not only_git or not any(p.part.values[0] == "git" for p in command.looked):
         return ()
-    return _in_git(command, facts, ".git/config", ".git/hooks", ".gitmodules")
+    return _paths_in_git(command, facts, ".git/config", ".git/hooks", ".gitmodules")
 
 
-def _in_git(command: _Command, facts: Facts, *names: str) -> tuple[str, ...]:
+def _paths_in_git(command: _Command, facts: Facts, *names: str) -> tuple[str, ...]:
     bases = dict.fromkeys((command.cwd, *facts.roots))
     return tuple(f"{base.rstrip('/')}/{name}" for base in bases for name in names)
 
@@ -466,7 +474,9 @@ def _edits_rebase(command: _Command) -> bool:
     """Whether the command edits the list of a rebase, which may name programs to run later."""
     values = [part.part.values for part in command.looked]
     return any(
-        v[0] == "git" and "rebase" in v and (steers(v) or not _EDITOR_OPTIONS.isdisjoint(v))
+        v[0] == "git"
+        and "rebase" in v
+        and (steering_word(v) or not _EDITOR_OPTIONS.isdisjoint(v))
         for v in values
     )
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from refold.permissions.facts import Access, Decision, Facts, Target, is_protected
-from refold.permissions.path_patterns import beginnings, whole
+from refold.permissions.path_patterns import literal_paths, start_folders
 from refold.permissions.rules import (
     CODE_TOOLS,
     DOMAIN_PREFIX,
@@ -20,8 +20,8 @@ from refold.permissions.rules import (
     OUTSIDE_TOOLS,
     WEB_TOOLS,
     Rule,
-    allowing,
-    forbidding,
+    decide_allowed,
+    decide_forbidden,
     is_command,
     may_read,
     permits_private,
@@ -55,21 +55,21 @@ def _decide(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> 
 
         return decide_command(access, mode, rules, facts)
     return (
-        forbidding(access, "deny", rules, facts)
-        or _private(access, rules)
-        or _planning(access, mode, facts)
-        or forbidding(access, "ask", rules, facts)
-        or _for_the_person(access)
+        decide_forbidden(access, "deny", rules, facts)
+        or _decide_private_address(access, rules)
+        or _decide_in_plan_mode(access, mode, facts)
+        or decide_forbidden(access, "ask", rules, facts)
+        or _decide_question(access)
         or _decide_protected(access, facts)
-        or _after_outside_text(access, facts)
-        or _by_mode(access, mode, facts)
-        or _looking(access, mode, facts)
-        or allowing(access, rules, facts)
+        or _decide_after_outside_text(access, facts)
+        or _decide_by_mode(access, mode, facts)
+        or _decide_read_only(access, mode, facts)
+        or decide_allowed(access, rules, facts)
         or _ask_decision(access, facts)
     )
 
 
-def readable(real: str, rules: Sequence[Rule], facts: Facts) -> bool:
+def is_readable(real: str, rules: Sequence[Rule], facts: Facts) -> bool:
     """Whether a tool that was given a folder may show the content of this file.
 
     It applies to searches, lists of files and attached folders.
@@ -77,24 +77,30 @@ def readable(real: str, rules: Sequence[Rule], facts: Facts) -> bool:
     return may_read(real, rules, facts) and not is_protected(real, facts, writes=False)
 
 
-def unreadable(real: str, rules: Sequence[Rule], facts: Facts) -> str:
+def why_unreadable(real: str, rules: Sequence[Rule], facts: Facts) -> str:
     """Why a deny rule keeps this file from being read, whatever tool is used, or ""."""
     access = Access("read_file", Effect.LOOK, files=(Target(real, real),))
-    decision = forbidding(access, "deny", rules, facts)
+    decision = decide_forbidden(access, "deny", rules, facts)
     return decision.reason if decision else ""
 
 
-def unreadable_as_a_whole(rules: Sequence[Rule], facts: Facts) -> set[str]:
+def unreadable_literal_paths(rules: Sequence[Rule], facts: Facts) -> set[str]:
     """Files and folders, anywhere on disk, that deny rules on reading name literally."""
-    return {path for rule in _never_read(rules) for path in whole(rule, facts)}
+    return {
+        path for rule in _unreadable_patterns(rules) for path in literal_paths(rule, facts)
+    }
 
 
 def folders_with_unreadable(rules: Sequence[Rule], facts: Facts) -> set[str]:
     """Folders, anywhere on disk, with files that deny rules on reading may match."""
-    return {folder for rule in _never_read(rules) for folder in beginnings(rule, facts)}
+    return {
+        folder
+        for rule in _unreadable_patterns(rules)
+        for folder in start_folders(rule, facts)
+    }
 
 
-def _never_read(rules: Sequence[Rule]) -> Iterator[str]:
+def _unreadable_patterns(rules: Sequence[Rule]) -> Iterator[str]:
     """The patterns of deny rules on reading."""
     return (
         rule.pattern
@@ -103,7 +109,7 @@ def _never_read(rules: Sequence[Rule]) -> Iterator[str]:
     )
 
 
-def _planning(access: Access, mode: Mode, facts: Facts) -> Decision | None:
+def _decide_in_plan_mode(access: Access, mode: Mode, facts: Facts) -> Decision | None:
     unwalled = access.tool in CODE_TOOLS and not facts.sandboxed
     if mode != "plan" or (
         access.effect not in (Effect.CHANGE, Effect.RUN) and not unwalled
@@ -115,7 +121,7 @@ def _planning(access: Access, mode: Mode, facts: Facts) -> Decision | None:
     return Decision("deny", reason=reason)
 
 
-def _after_outside_text(access: Access, facts: Facts) -> Decision | None:
+def _decide_after_outside_text(access: Access, facts: Facts) -> Decision | None:
     if not facts.read_outside_text or access.tool in OUTSIDE_TOOLS:
         return None
     unwalled = access.tool in CODE_TOOLS and not facts.sandboxed
@@ -124,7 +130,7 @@ def _after_outside_text(access: Access, facts: Facts) -> Decision | None:
     return Decision("ask", reason=OUTSIDE_TEXT_REASON, outside=True)
 
 
-def _private(access: Access, rules: Sequence[Rule]) -> Decision | None:
+def _decide_private_address(access: Access, rules: Sequence[Rule]) -> Decision | None:
     """Refuse private addresses in every mode, unless a rule permits them for the host."""
     if access.tool not in WEB_TOOLS:
         return None
@@ -142,25 +148,29 @@ def _private(access: Access, rules: Sequence[Rule]) -> Decision | None:
     return Decision("deny", reason=reason)
 
 
-def _for_the_person(access: Access) -> Decision | None:
+def _decide_question(access: Access) -> Decision | None:
     if access.effect is not Effect.ASK:
         return None
     return Decision("ask", reason="only the person can answer it", once=True)
 
 
-def _by_mode(access: Access, mode: Mode, facts: Facts) -> Decision | None:
+def _decide_by_mode(access: Access, mode: Mode, facts: Facts) -> Decision | None:
     if mode == "bypass":
         return Decision("allow", reason="mode bypass runs everything without asking")
     if access.effect is Effect.SELF:
         return Decision("allow", reason="it changes only the session")
-    edits = access.effect is Effect.CHANGE and not _not_meant(access, facts)
+    edits = access.effect is Effect.CHANGE and not _first_not_covered(access, facts)
     if mode in ("accept-edits", "sandbox") and edits:
         return Decision("allow", reason=f"mode {mode} allows edits in the workspace")
     return None
 
 
-def _looking(access: Access, mode: Mode, facts: Facts) -> Decision | None:
-    if mode == "rules-only" or access.effect is not Effect.LOOK or _outside(access, facts):
+def _decide_read_only(access: Access, mode: Mode, facts: Facts) -> Decision | None:
+    if (
+        mode == "rules-only"
+        or access.effect is not Effect.LOOK
+        or _first_outside(access, facts)
+    ):
         return None
     if access.tool in CODE_TOOLS:
         walled = Decision("allow", reason="it is read-only: a sandbox confines it")
@@ -169,9 +179,13 @@ def _looking(access: Access, mode: Mode, facts: Facts) -> Decision | None:
 
 
 def _ask_decision(access: Access, facts: Facts) -> Decision:
-    if outside := _outside(access, facts):
+    if outside := _first_outside(access, facts):
         return Decision("ask", reason=f"{outside} is outside the workspace")
-    if steers := _not_meant(access, facts) if access.effect is Effect.CHANGE else "":
+    if (
+        steers := _first_not_covered(access, facts)
+        if access.effect is Effect.CHANGE
+        else ""
+    ):
         return Decision("ask", reason=f"{steers} instructs agents or tools")
     if access.tool in LATER_TOOLS:
         return Decision(
@@ -181,15 +195,15 @@ def _ask_decision(access: Access, facts: Facts) -> Decision:
     return Decision("ask", reason=f"no rule allows {access.tool} here")
 
 
-def _outside(access: Access, facts: Facts) -> str:
+def _first_outside(access: Access, facts: Facts) -> str:
     return next((t.real for t in access.files if facts.outside(t.real)), "")
 
 
-def _not_meant(access: Access, facts: Facts) -> str:
+def _first_not_covered(access: Access, facts: Facts) -> str:
     """A file that permission for edits does not cover, or ""."""
     names = ((t.real, name) for t in access.files for name in (t.real, t.path))
     steers = (real for real, name in names if is_steering(name.split("/")))
-    return _outside(access, facts) or next(steers, "")
+    return _first_outside(access, facts) or next(steers, "")
 
 
 def _decide_protected(access: Access, facts: Facts) -> Decision | None:

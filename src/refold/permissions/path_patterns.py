@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from refold.permissions.facts import Facts
-from refold.permissions.shell.words import MARK_PATTERN, Held, meets, with_gaps
+from refold.permissions.shell.words import MARK_PATTERN, Held, may_match, with_gaps
 from refold.values.path_globs import escape_pattern, literal_name, regex, split_loosely
 
 _WILD_CHARACTERS = re.compile(r"[*?\[\\]")
@@ -32,13 +32,13 @@ def forbids(pattern: str, path: str, facts: Facts) -> Held:
     for start, rest in _anywhere(pattern, facts):
         if hidden:
             tokens = _tokens(start + "/" + rest)
-            answer = "maybe" if meets(tokens, with_gaps(path.casefold())) else answer
+            answer = "maybe" if may_match(tokens, with_gaps(path.casefold())) else answer
         elif _is_below(start, rest, path):
             return "yes"
     return answer
 
 
-def whole(pattern: str, facts: Facts) -> Iterator[str]:
+def literal_paths(pattern: str, facts: Facts) -> Iterator[str]:
     """The file or folder that a forbidding pattern covers as a whole, if it names one."""
     for start, rest in _anywhere(pattern, facts):
         literal = rest.removesuffix("**").rstrip("/") if rest.endswith("/**") else rest
@@ -46,7 +46,7 @@ def whole(pattern: str, facts: Facts) -> Iterator[str]:
             yield facts.follow(f"{start}/{name}")
 
 
-def beginnings(pattern: str, facts: Facts) -> Iterator[str]:
+def start_folders(pattern: str, facts: Facts) -> Iterator[str]:
     """The folders in which a forbidding pattern begins, unless it names one file.
 
     None for a pattern that applies anywhere: a whole disk cannot be searched.

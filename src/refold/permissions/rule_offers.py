@@ -5,7 +5,7 @@ development the program and its subcommand are offered first, and for edits the 
 programs that run other programs or code (interpreters, shells, wrappers), and for commands
 that delete, discard changes or use the network, only the call itself is offered. A ` *` at
 the end never covers options that write or run something else
-(`command_patterns.dangerous`), and deny rules, protected files and catastrophes come before
+(`command_patterns.is_dangerous`), and deny rules, protected files and catastrophes come before
 any allow rule. Where one rule cannot cover a command of several parts, each part gets its
 own (`rule_set`); a script that has no such parts gets a rule that repeats it.
 
@@ -43,12 +43,12 @@ def offers(access: Access, facts: Facts) -> tuple[str, ...]:
     cannot be written as a rule.
     """
     if is_command(access):
-        parts = _acting(access, facts)
-        rules = _of_parts(parts)
-        if not any(rules) and not _one_for_each(parts):
-            rules = (_whole(access, facts),)
+        parts = _acting_commands(access, facts)
+        rules = _rules_for_all_parts(parts)
+        if not any(rules) and not _rule_for_each_part(parts):
+            rules = (_whole_script_rule(access, facts),)
     else:
-        rules = (_folder(access, facts), narrowest(access, facts))
+        rules = (_folder_rule(access, facts), narrowest(access, facts))
     return tuple(dict.fromkeys(rule for rule in rules if rule))
 
 
@@ -59,8 +59,8 @@ def rule_set(access: Access, facts: Facts) -> tuple[str, ...]:
     """
     if not is_command(access):
         return ()
-    parts = _acting(access, facts)
-    return () if any(_of_parts(parts)) else _one_for_each(parts)
+    parts = _acting_commands(access, facts)
+    return () if any(_rules_for_all_parts(parts)) else _rule_for_each_part(parts)
 
 
 def with_hosts(rules: tuple[str, ...], access: Access, facts: Facts) -> tuple[str, ...]:
@@ -68,9 +68,9 @@ def with_hosts(rules: tuple[str, ...], access: Access, facts: Facts) -> tuple[st
     if not (access.network and facts.filters_hosts and rules and is_command(access)):
         return rules
     from refold.permissions.network_hosts import hosts_of_command, rules_for
-    from refold.permissions.shell.nested_commands import running
+    from refold.permissions.shell.nested_commands import find_nested_commands
 
-    named = hosts_of_command(access, running(access.subject), facts)
+    named = hosts_of_command(access, find_nested_commands(access.subject), facts)
     both = (*rules, *rules_for(named))
     return both if len(both) <= MAX_RULES else ()
 
@@ -78,10 +78,10 @@ def with_hosts(rules: tuple[str, ...], access: Access, facts: Facts) -> tuple[st
 def narrowest(access: Access, facts: Facts) -> str:
     """The rule that covers this call and as little else as possible, or ""."""
     if is_command(access):
-        parts = _acting(access, facts)
-        return _exact(parts[0]) if len(parts) == 1 else ""
+        parts = _acting_commands(access, facts)
+        return _exact_rule(parts[0]) if len(parts) == 1 else ""
     if access.files:
-        return _for_file(access, access.files[0], facts) if len(access.files) == 1 else ""
+        return _file_rule(access, access.files[0], facts) if len(access.files) == 1 else ""
     if not access.subject or access.tool.startswith("mcp__"):
         return access.tool
     if access.tool in WEB_TOOLS:
@@ -102,7 +102,7 @@ def narrowest(access: Access, facts: Facts) -> str:
     )
 
 
-def _for_file(access: Access, target: Target, facts: Facts) -> str:
+def _file_rule(access: Access, target: Target, facts: Facts) -> str:
     real, root = target.real, facts.roots[0].rstrip("/")
     inside = real.removeprefix(root + "/") if real.startswith(root + "/") else ""
     if not real.strip() or real.endswith("/") or real != real.strip():
@@ -116,7 +116,7 @@ def _with_root(path: str) -> str:
     return path if path.startswith("/") else f"./{path}"
 
 
-def _folder(access: Access, facts: Facts) -> str:
+def _folder_rule(access: Access, facts: Facts) -> str:
     """A rule for all edits in the folder of this file, if that is below the workspace."""
     if access.tool not in EDIT_TOOLS or not (rule := narrowest(access, facts)):
         return ""
@@ -126,33 +126,33 @@ def _folder(access: Access, facts: Facts) -> str:
     return f"{access.tool}({folder}/**)" if plain else ""
 
 
-def _of_parts(parts: "Sequence[SimpleCommand]") -> tuple[str, ...]:
+def _rules_for_all_parts(parts: "Sequence[SimpleCommand]") -> tuple[str, ...]:
     """Rules that each cover all of `parts`."""
     from refold.permissions.shell.command_patterns import covers
 
     if len(parts) == 1:
-        return (_useful(parts[0]), _exact(parts[0]))
+        return (_general_rule(parts[0]), _exact_rule(parts[0]))
     return tuple(
         rule
         for command in parts
-        if (rule := _useful(command))
+        if (rule := _general_rule(command))
         and all(covers(rule.removeprefix("bash(")[:-1], part) for part in parts)
     )
 
 
-def _one_for_each(parts: "Sequence[SimpleCommand]") -> tuple[str, ...]:
-    rules = tuple(dict.fromkeys(_useful(part) or _exact(part) for part in parts))
+def _rule_for_each_part(parts: "Sequence[SimpleCommand]") -> tuple[str, ...]:
+    rules = tuple(dict.fromkeys(_general_rule(part) or _exact_rule(part) for part in parts))
     return rules if 1 < len(rules) <= MAX_RULES and all(rules) else ()
 
 
-def _whole(access: Access, facts: Facts) -> str:
+def _whole_script_rule(access: Access, facts: Facts) -> str:
     """A rule that repeats a script which no rules for its parts can cover."""
     from refold.permissions.command_verdict import whole_script
 
     return f"bash({access.subject.strip()})" if whole_script(access, facts) else ""
 
 
-def _acting(access: Access, facts: Facts) -> "tuple[SimpleCommand, ...]":
+def _acting_commands(access: Access, facts: Facts) -> "tuple[SimpleCommand, ...]":
     """The commands that do more than read; none if one of them has patterns."""
     from refold.permissions.shell.read_only import survey
 
@@ -198,7 +198,7 @@ def _runs_new_file(parts: "Sequence[SimpleCommand]") -> bool:
     )
 
 
-def _useful(part: "SimpleCommand") -> str:
+def _general_rule(part: "SimpleCommand") -> str:
     """A rule for the program and its subcommand with any further words."""
     from refold.permissions.shell.command_patterns import covers
     from refold.permissions.shell.everyday_programs import beginning_of
@@ -208,7 +208,7 @@ def _useful(part: "SimpleCommand") -> str:
     return f"bash({text})" if text and covers(text, part) else ""
 
 
-def _exact(part: "SimpleCommand") -> str:
+def _exact_rule(part: "SimpleCommand") -> str:
     from refold.permissions.shell.command_patterns import covers
 
     text = _spell_for_rule(part, [_quote(word.value) for word in part.words])

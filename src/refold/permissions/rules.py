@@ -90,16 +90,16 @@ def parse(
             f"{text!r} may permit any host in a private network: write one rule for each "
             "host, without *"
         )
-    if why := _nonsense(ours(tool), pattern):
+    if why := _pattern_problem(our_tool_name(tool), pattern):
         raise BadInput(f"{text!r} is not a permission rule: {why}")
     return Rule(verdict, tool, pattern, source, tuple(match), tuple(not_match))
 
 
-def _nonsense(tool: str, pattern: str) -> str:
+def _pattern_problem(tool: str, pattern: str) -> str:
     """Why the pattern would not match what its author means, or ""."""
     command = tool in COMMAND_TOOLS
     if tool == NETWORK_RULE:
-        return _no_host(pattern)
+        return _host_problem(pattern)
     if braces := re.search(
         _BRACE_EXPANSION, re.sub(_QUOTED_PATTERN, "", pattern) if command else pattern
     ):
@@ -113,7 +113,7 @@ def _nonsense(tool: str, pattern: str) -> str:
     return problem(pattern)
 
 
-def _no_host(pattern: str) -> str:
+def _host_problem(pattern: str) -> str:
     from refold.values.hosts import expand_hosts
 
     try:
@@ -130,7 +130,7 @@ def check_examples(rule: Rule) -> Rule:
     """Return the rule. Raises `BadInput` if it contradicts its own examples."""
     for example in (*rule.match, *rule.not_match):
         wanted = example in rule.match
-        if _holds(rule, example) is not wanted:
+        if _matches_example(rule, example) is not wanted:
             source = f" in {rule.source}" if rule.source else ""
             kind = "match" if wanted else "not_match"
             does = "does not cover" if wanted else "covers"
@@ -141,11 +141,11 @@ def check_examples(rule: Rule) -> Rule:
     return rule
 
 
-def _holds(rule: Rule, example: str) -> bool:
+def _matches_example(rule: Rule, example: str) -> bool:
     from refold.permissions.shell.command_patterns import covers, holds
-    from refold.permissions.shell.plain_script import plain
+    from refold.permissions.shell.plain_script import parse_plain
 
-    tool, allow = ours(rule.tool), rule.verdict == "allow"
+    tool, allow = our_tool_name(rule.tool), rule.verdict == "allow"
     if not rule.pattern:
         return True
     from refold.permissions import path_patterns
@@ -154,7 +154,7 @@ def _holds(rule: Rule, example: str) -> bool:
     path = _as_path(example, facts)
     ways: dict[_Kind, Callable[[], bool]] = {
         "command": lambda: (
-            bool(parts := plain(example))
+            bool(parts := parse_plain(example))
             and all(covers(rule.pattern, part) for part in parts)
             if allow
             else holds(rule.pattern, example) != "no"
@@ -168,7 +168,7 @@ def _holds(rule: Rule, example: str) -> bool:
         "address": lambda: (_covers_url if allow else _may_cover_url)(
             rule.pattern, example
         ),
-        "host": lambda: _reaches(rule.pattern, example),
+        "host": lambda: _matches_host(rule.pattern, example),
     }
     return ways[kind_of(tool, Effect.SELF)]()
 
@@ -183,7 +183,7 @@ def deny_host_patterns(rules: Sequence[Rule]) -> tuple[str, ...]:
     return expand_all(named)
 
 
-def _reaches(pattern: str, example: str) -> bool:
+def _matches_host(pattern: str, example: str) -> bool:
     from refold.values.hosts import EVERY_HOST, covers_place, expand_hosts, place_of
 
     host, port = place_of(expand_hosts(example)[0])
@@ -213,7 +213,7 @@ def kind_of(tool: str, effect: Effect) -> _Kind:
     return "text"
 
 
-def ours(name: str) -> str:
+def our_tool_name(name: str) -> str:
     """Our name of a tool for a short form or another agent's name."""
     return _TOOL_ALIASES.get(name, name)
 
@@ -225,7 +225,7 @@ def is_command(access: Access) -> bool:
 
 def is_about(written: str, tool: str, effect: Effect, *, command: bool = False) -> bool:
     """Whether a rule for `written` applies to `tool`. `command`: it runs command lines."""
-    name = ours(written)
+    name = our_tool_name(written)
     if fnmatchcase(tool, name):
         return True
     if (command or tool in COMMAND_TOOLS) and fnmatchcase("bash", name):  # a pattern, too
@@ -244,21 +244,22 @@ def is_about(written: str, tool: str, effect: Effect, *, command: bool = False) 
 
 def is_elsewhere(written: str) -> bool:
     """Whether it names a tool that other sessions have, even if this one does not."""
-    return ours(written) in (*_TOOL_ALIASES.values(), NETWORK_RULE) or written.startswith(
-        "mcp__"
-    )
+    return our_tool_name(written) in (
+        *_TOOL_ALIASES.values(),
+        NETWORK_RULE,
+    ) or written.startswith("mcp__")
 
 
 def reads(written: str) -> bool:
     """Whether a rule for `written` is about reading files, by any tool."""
-    return ours(written) == "read_file" or written == "*"
+    return our_tool_name(written) == "read_file" or written == "*"
 
 
 def writes(written: str) -> bool:
-    return ours(written) in EDIT_TOOLS or written == "*"
+    return our_tool_name(written) in EDIT_TOOLS or written == "*"
 
 
-def forbidding(
+def decide_forbidden(
     access: Access, verdict: Verdict, rules: Sequence[Rule], facts: Facts
 ) -> Decision | None:
     """The verdict of a deny or ask rule. Not for commands."""
@@ -268,7 +269,7 @@ def forbidding(
     return None
 
 
-def allowing(access: Access, rules: Sequence[Rule], facts: Facts) -> Decision | None:
+def decide_allowed(access: Access, rules: Sequence[Rule], facts: Facts) -> Decision | None:
     """The verdict of an allow rule, if rules cover the whole call. Not for commands."""
     allow_rules = list(rules_about(rules, "allow", access))
     if not access.files:

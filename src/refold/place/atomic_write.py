@@ -48,28 +48,28 @@ def put_all(
 ) -> None:
     """Do all of `puts`, or undo them and raise `ToolFailed`, with what could not be undone."""
     steps = [_Step(put, called(put.real)) for put in puts]
-    _refuse_twice(steps)
+    _refuse_duplicates(steps)
     new_directories = list[Real]()
     try:
         for step in steps:
-            with as_tool_errors(f"{_doing(step)} {step.name}"):
+            with as_tool_errors(f"{_action(step)} {step.name}"):
                 _prepare(step, folders, new_directories)
         for step in steps:
-            with as_tool_errors(f"{_doing(step)} {step.name}"):
-                _check(step, folders)
-        _go(steps, folders)
+            with as_tool_errors(f"{_action(step)} {step.name}"):
+                _check_expected(step, folders)
+        _apply(steps, folders)
     except BaseException:
-        _clear([(step, step.draft) for step in steps], folders)
-        folders.unmake(new_directories)
+        _remove_leftovers([(step, step.draft) for step in steps], folders)
+        folders.remove_empty(new_directories)
         raise
     left = [(step, name) for step in steps for name in (step.draft, step.kept)]
-    _clear(left, folders)
+    _remove_leftovers(left, folders)
     for folder in dict.fromkeys(os.path.dirname(step.put.real) for step in steps):
         with as_tool_errors(f"sync {called(Real(folder))}"):
             _sync(Real(folder), folders)
 
 
-def _refuse_twice(steps: Sequence[_Step]) -> None:
+def _refuse_duplicates(steps: Sequence[_Step]) -> None:
     seen = set[str]()
     for step in steps:
         if step.put.real in seen:
@@ -77,7 +77,7 @@ def _refuse_twice(steps: Sequence[_Step]) -> None:
         seen.add(step.put.real)
 
 
-def _doing(step: _Step) -> str:
+def _action(step: _Step) -> str:
     return "remove" if step.put.content is None else "write"
 
 
@@ -89,15 +89,15 @@ def _prepare(
         check_length(put.real)
         folders.make(Real(os.path.dirname(put.real)), new_directories)
     with folders.of(put.real) as (folder, last):
-        before = _before(step, folder, last)
+        before = _stat_replaceable(step, folder, last)
         step.new = before is None
         if put.content is not None:
-            mode = before or (_about(put.like, folders) if put.like else None)
+            mode = before or (_stat(put.like, folders) if put.like else None)
             step.draft = f".refold-{os.urandom(8).hex()}"
-            step.own = _draft(folder, step.draft, put, mode, owner=before)
+            step.own = _write_draft(folder, step.draft, put, mode, owner=before)
 
 
-def _before(step: _Step, folder: int, last: str) -> os.stat_result | None:
+def _stat_replaceable(step: _Step, folder: int, last: str) -> os.stat_result | None:
     try:
         about = os.stat(last, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -122,12 +122,12 @@ def check_writable(folder: int, last: str, name: str) -> os.stat_result:
     return about
 
 
-def _about(real: Real, folders: DirectoryDescriptors) -> os.stat_result:
+def _stat(real: Real, folders: DirectoryDescriptors) -> os.stat_result:
     with folders.of(real) as (folder, last):
         return os.stat(last, dir_fd=folder, follow_symlinks=False)
 
 
-def _draft(
+def _write_draft(
     folder: int,
     draft: str,
     put: FileWrite,
@@ -159,7 +159,7 @@ def _mode(put: FileWrite, like: os.stat_result) -> int:
     return mode | (mode & 0o444) >> 2 if put.executable else mode & ~0o111
 
 
-def _check(step: _Step, folders: DirectoryDescriptors) -> None:
+def _check_expected(step: _Step, folders: DirectoryDescriptors) -> None:
     with folders.of(step.put.real) as (folder, last):
         digest = _digest(folder, last, step.name)
     expect = step.put.expect
@@ -182,21 +182,21 @@ def _digest(folder: int, last: str, name: str) -> str:
     return digest.hexdigest()
 
 
-def _go(steps: Sequence[_Step], folders: DirectoryDescriptors) -> None:
+def _apply(steps: Sequence[_Step], folders: DirectoryDescriptors) -> None:
     for index, step in enumerate(steps):
         try:
             with folders.of(step.put.real) as (folder, last):
                 if (
                     not step.new and index < len(steps) - 1
                 ):  # after the last nothing can fail
-                    _keep(step, folder, last)
-                _do(step, folder, last)
+                    _back_up(step, folder, last)
+                _apply_step(step, folder, last)
         except OSError as error:
             back = [
                 _undo_step(undone_step, folders)
                 for undone_step in reversed(steps[: index + 1])
             ]
-            message = f"Cannot {_doing(step)} {step.name}: {error_text(error)}."
+            message = f"Cannot {_action(step)} {step.name}: {error_text(error)}."
             stayed = ", ".join(name for name in back if name)
             if stayed:
                 message += f" Not everything could be restored: {stayed}."
@@ -205,7 +205,7 @@ def _go(steps: Sequence[_Step], folders: DirectoryDescriptors) -> None:
             raise ToolFailed(message) from error
 
 
-def _keep(step: _Step, folder: int, last: str) -> None:
+def _back_up(step: _Step, folder: int, last: str) -> None:
     backup = f".refold-{os.urandom(8).hex()}"
     try:
         os.link(last, backup, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
@@ -216,7 +216,7 @@ def _keep(step: _Step, folder: int, last: str) -> None:
     step.kept = backup
 
 
-def _do(step: _Step, folder: int, last: str) -> None:
+def _apply_step(step: _Step, folder: int, last: str) -> None:
     draft = step.draft
     if not draft:
         with suppress(FileNotFoundError):  # already moved to `kept`
@@ -241,7 +241,7 @@ def _undo_step(step: _Step, folders: DirectoryDescriptors) -> str:
     backup_note = f" (what it held is in {step.kept} beside it)" if step.kept else ""
     try:
         with folders.of(step.put.real) as (folder, last):
-            if step.done and _there(folder, last) != step.own:
+            if step.done and _identity(folder, last) != step.own:
                 return f"{step.name}{backup_note}"  # another program has changed it since
             if step.kept:
                 os.rename(step.kept, last, src_dir_fd=folder, dst_dir_fd=folder)
@@ -257,7 +257,7 @@ def _undo_step(step: _Step, folders: DirectoryDescriptors) -> str:
     return ""
 
 
-def _there(folder: int, last: str) -> tuple[int, int] | None:
+def _identity(folder: int, last: str) -> tuple[int, int] | None:
     try:
         about = os.stat(last, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -265,7 +265,9 @@ def _there(folder: int, last: str) -> tuple[int, int] | None:
     return about.st_dev, about.st_ino
 
 
-def _clear(left: Sequence[tuple[_Step, str]], folders: DirectoryDescriptors) -> None:
+def _remove_leftovers(
+    left: Sequence[tuple[_Step, str]], folders: DirectoryDescriptors
+) -> None:
     for step, name in left:
         if name:
             with suppress(OSError), folders.of(step.put.real) as (folder, _):

@@ -101,7 +101,9 @@ class MountPlan:
             stands = (
                 directory == rules.cwd
                 and expected <= mounted.keys()
-                and all(_stands(path, mounted, writable=w) for path, w in exact)
+                and all(
+                    _is_mounted_as_planned(path, mounted, writable=w) for path, w in exact
+                )
                 and not any(
                     mount.writable
                     and path not in free
@@ -122,7 +124,8 @@ class MountPlan:
             words[-1]: words[-2] for _, _, *words in self._mounts if "bind" in words[0]
         }
         return all(
-            _same(source, f"/proc/{first}/root{path}") for path, source in binds.items()
+            _is_same_file(source, f"/proc/{first}/root{path}")
+            for path, source in binds.items()
         )
 
 
@@ -134,7 +137,7 @@ def _is_read_only(path: str) -> bool:
         return False
 
 
-def _same(path: str, inside: str) -> bool:
+def _is_same_file(path: str, inside: str) -> bool:
     try:
         outer, inner = os.lstat(path), os.lstat(inside)
     except OSError:
@@ -142,19 +145,21 @@ def _same(path: str, inside: str) -> bool:
     return os.path.samestat(outer, inner)
 
 
-def _stands(path: str, mounted: Mapping[str, Mount], *, writable: bool) -> bool:
+def _is_mounted_as_planned(
+    path: str, mounted: Mapping[str, Mount], *, writable: bool
+) -> bool:
     """Whether what is mounted at `path` is what the disk has there."""
     mount = mounted.get(path)
     if mount is None:
         return not os.path.lexists(path)
-    around: str = next(p for p in _above(path) if p in mounted)
+    around: str = next(p for p in _directories_above(path) if p in mounted)
     base = mounted[around]
     inside = os.path.normpath(os.path.join(base.inside, os.path.relpath(path, around)))
     same = (mount.device, mount.inside) == (base.device, inside)
     return same and mount.writable == writable
 
 
-def _above(path: str) -> Iterator[str]:
+def _directories_above(path: str) -> Iterator[str]:
     while path != "/":
         path = os.path.dirname(path)
         yield path
@@ -165,7 +170,7 @@ def tmp(private: str) -> str:
     return os.path.join(private, _TMP)
 
 
-def prepare(private: str) -> None:
+def fill_private_directory(private: str) -> None:
     """Fill the private directory of a session."""
     for name in (_TMP, _VAR, _EMPTY):
         os.makedirs(os.path.join(private, name), exist_ok=True)
@@ -174,7 +179,7 @@ def prepare(private: str) -> None:
             file.write(content)
 
 
-def in_memory(rules: SandboxRules) -> tuple[str, ...]:
+def directories_in_memory(rules: SandboxRules) -> tuple[str, ...]:
     """Directories of a command that are in memory, without the first slash."""
     own = (("tmp",) if rules.own_tmp else (), ("var/tmp",) if rules.looking else ())
     return ("dev", "run", *chain.from_iterable(own))
@@ -187,8 +192,8 @@ def scratch(rules: SandboxRules) -> str:
 
 def _mounts(rules: SandboxRules) -> Iterator[_Mount]:
     """Each mount with its depth and its order among mounts of the same depth."""
-    yield from _disk(rules)
-    yield from _covers(rules)
+    yield from _disk_mounts(rules)
+    yield from _cover_mounts(rules)
     for path in rules.seen:
         yield _depth(path), 1, "--ro-bind-try", path, path
     for path in rules.roots:
@@ -199,7 +204,9 @@ def _mounts(rules: SandboxRules) -> Iterator[_Mount]:
             yield _depth(path), 1, "--bind-try", path, path
     unread = frozenset((*rules.unread, *rules.denied))
     shut = read_only_paths(rules)
-    still = _still(rules, unread.union(shut, rules.covered, REPLACED_DIRECTORIES))
+    still = _denied_and_renamable(
+        rules, unread.union(shut, rules.covered, REPLACED_DIRECTORIES)
+    )
     for path in (*_pins(shut, rules)[:_MOST_GUARDS], *_pins(still, rules)[:_MOST_GUARDS]):
         yield _depth(path), _PIN, "--bind-try", path, path
     for path in shut:
@@ -212,7 +219,9 @@ def _hidden_settings(rules: SandboxRules) -> Iterator[tuple[str, str]]:
     """The settings whose own files the command does not see."""
     covered, shown = {*REPLACED_DIRECTORIES, *rules.covered}, _visible_paths(rules)
     return (
-        (path, ours) for path, ours in rules.settings if not _visible(path, covered, shown)
+        (path, ours)
+        for path, ours in rules.settings
+        if not _is_visible(path, covered, shown)
     )
 
 
@@ -222,7 +231,7 @@ def read_only_paths(rules: SandboxRules) -> list[str]:
     return [path for path in rules.shut if not _is_in(path, unread)][:_MOST_GUARDS]
 
 
-def _disk(rules: SandboxRules) -> Iterator[_Mount]:
+def _disk_mounts(rules: SandboxRules) -> Iterator[_Mount]:
     if "/" not in rules.covered:
         yield 0, 0, "--ro-bind", "/", "/"
     yield _depth("/dev"), 0, "--dev", "/dev"
@@ -236,7 +245,7 @@ def _disk(rules: SandboxRules) -> Iterator[_Mount]:
             yield _depth(path), 0, "--ro-bind", path, path
 
 
-def _covers(rules: SandboxRules) -> Iterator[_Mount]:
+def _cover_mounts(rules: SandboxRules) -> Iterator[_Mount]:
     covered, shown = {*REPLACED_DIRECTORIES, *rules.covered}, _visible_paths(rules)
     parts = (_VAR, _EMPTY, _NOTHING, _KEPT)
     var, empty, nothing, private = (os.path.join(rules.private, name) for name in parts)
@@ -248,7 +257,7 @@ def _covers(rules: SandboxRules) -> Iterator[_Mount]:
     for path in rules.covered:
         if path == "/":
             continue
-        if _visible(os.path.dirname(path), covered, shown):
+        if _is_visible(os.path.dirname(path), covered, shown):
             # What is shown inside a covered directory needs a place to be mounted.
             room = any(path_shown.startswith(path + "/") for path_shown in shown)
             words = ("--tmpfs", path) if room else ("--ro-bind", empty, path)
@@ -259,7 +268,7 @@ def _covers(rules: SandboxRules) -> Iterator[_Mount]:
     keys = [p for p in rules.unread if p not in rules.denied and os.path.isfile(p)]
     blanks = {**dict.fromkeys(rules.hidden, nothing), **dict.fromkeys(unread, "/dev/null")}
     for path, blank in {**blanks, **dict.fromkeys(keys, private)}.items():
-        if _visible(path, covered, shown) and not _is_in(path, unread.keys()):
+        if _is_visible(path, covered, shown) and not _is_in(path, unread.keys()):
             cover = empty if os.path.isdir(path) else blank
             yield _depth(path), _COVER, "--ro-bind", cover, path
 
@@ -271,17 +280,17 @@ def _visible_paths(rules: SandboxRules) -> set[str]:
 
 def _is_in(path: str, covered: Set[str]) -> bool:
     """Whether it is in a folder that is covered as a whole, where nothing can be mounted."""
-    return not _visible(os.path.dirname(path), covered, {"/"})
+    return not _is_visible(os.path.dirname(path), covered, {"/"})
 
 
-def _still(rules: SandboxRules, covered: Set[str]) -> list[str]:
+def _denied_and_renamable(rules: SandboxRules, covered: Set[str]) -> list[str]:
     """Denied paths that a command could reach by renaming a directory above them."""
     shown = _visible_paths(rules)
     return [
         path
         for path in rules.denied
         if any(below(path, root) for root in rules.open)
-        and _visible(os.path.dirname(path), covered, shown)
+        and _is_visible(os.path.dirname(path), covered, shown)
     ]
 
 
@@ -296,7 +305,7 @@ def _pins(shut: Sequence[str], rules: SandboxRules) -> list[str]:
     return list(pins)
 
 
-def _visible(path: str, covered: Set[str], shown: Set[str]) -> bool:
+def _is_visible(path: str, covered: Set[str], shown: Set[str]) -> bool:
     while path not in shown:
         if path in covered:
             return False

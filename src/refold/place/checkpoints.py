@@ -77,7 +77,9 @@ class Checkpoints:
             snapshot_directory(store.absolute(), next(iter(real))), git, path
         )
         ignored = IgnoreRules(
-            environ, git, (*_ours(store, self._roots), *map(os.path.realpath, ours))
+            environ,
+            git,
+            (*_own_directories(store, self._roots), *map(os.path.realpath, ours)),
         )
         self._scan = Scan(self._repository, ignored, session)
         self._clock = clock
@@ -99,9 +101,11 @@ class Checkpoints:
         return self._notice
 
     def begin(self) -> None:
-        if not self._hopeless and not self._counts(_SKIP_RESCAN_SECONDS):
+        if not self._hopeless and not self._is_recent(_SKIP_RESCAN_SECONDS):
             self._look = _Look(self._count, self._clock())
-            threading.Thread(target=self._do, args=(self._look,), daemon=True).start()
+            threading.Thread(
+                target=self._scan_files, args=(self._look,), daemon=True
+            ).start()
 
     def dirty(self) -> None:
         self.forget()
@@ -113,7 +117,7 @@ class Checkpoints:
     async def take(self) -> SnapshotTaken:
         if self._hopeless:
             raise ToolFailed(self._hopeless)
-        if not self._counts(_REUSE_SECONDS):
+        if not self._is_recent(_REUSE_SECONDS):
             self.begin()
         look = self._look
         assert look is not None  # `begin` has set it
@@ -170,18 +174,18 @@ class Checkpoints:
         # It is not cancelled once begun, or the workspace would be half restored.
         return await anyio.to_thread.run_sync(self._restore, current, to)
 
-    def _counts(self, seconds: float) -> bool:
+    def _is_recent(self, seconds: float) -> bool:
         """Whether the newest scan is running, or is valid and recent enough."""
         look = self._look
         if look is None or look.count != self._count or look.error is not None:
             return False
         return not look.done.is_set() or self._clock() - look.began <= seconds
 
-    def _do(self, look: "_Look") -> None:
+    def _scan_files(self, look: "_Look") -> None:
         try:
             with self._scanning:
                 look.began = self._clock()
-                trees, left_out = self._scan.look(self._roots)
+                trees, left_out = self._scan.scan(self._roots)
             look.taken = SnapshotTaken(trees, left_out)
         except TooLarge as error:
             self._notice = self._hopeless = str(error)
@@ -203,25 +207,25 @@ class Checkpoints:
             raise ToolFailed("That snapshot is of another directory: nothing was changed.")
         for root, tree in current:
             if root in target:
-                for step in self._steps(root, tree, target[root]):
+                for step in self._rewrite_steps(root, tree, target[root]):
                     steps[step.path] = step
         for root in target.keys() - trees.keys():  # no longer a repository
             above = max(
                 (inner for inner in trees if root.startswith(f"{inner}/")), default=root
             )
-            for step in self._steps(root, EMPTY_TREE, target[root]):
+            for step in self._rewrite_steps(root, EMPTY_TREE, target[root]):
                 was = steps.get(step.path)
                 now_ = was.now if was else None
                 steps[step.path] = RewriteStep(above, step.path, now_, step.to)
         if not steps:
             return 0
-        with self._repository.alone("restoring"):
+        with self._repository.lock("restoring"):
             try:
                 return rewrite(self._repository, tuple(steps.values()))
             finally:
                 self.dirty()
 
-    def _steps(self, root: str, current: str, to: str) -> "list[RewriteStep]":
+    def _rewrite_steps(self, root: str, current: str, to: str) -> "list[RewriteStep]":
         from refold.place.snapshot_restore import RewriteStep, SnapshotFile
 
         def snapshot_file(mode: str, name: str) -> SnapshotFile | None:
@@ -288,7 +292,7 @@ class _Look:
         self.error: ToolFailed | None = None
 
 
-def _ours(store: Path, roots: Sequence[str]) -> tuple[str, ...]:
+def _own_directories(store: Path, roots: Sequence[str]) -> tuple[str, ...]:
     """Directories of our own that no snapshot may hold and no rewind may restore."""
     data = os.path.realpath(store.parent)
     if any(below(root, data) for root in roots):

@@ -57,7 +57,7 @@ class ShellCommands:
         return self._of_session() if self._of_session else None
 
     @cached_property
-    def _looking(self) -> dict[str, str]:
+    def _read_only_environment(self) -> dict[str, str]:
         roots = self._sandbox.config.roots if self._sandbox else ()
         return environment(self._given, roots) | LOOKING_GIT
 
@@ -68,7 +68,7 @@ class ShellCommands:
     def has(self, program: str) -> bool:
         from shutil import which  # its compressors take long to load
 
-        return which(program, path=self._looking["PATH"]) is not None
+        return which(program, path=self._read_only_environment["PATH"]) is not None
 
     def hiding(self, unread: Callable[[], Sequence[str]]) -> "ShellCommands":
         hidden, before = copy(self), self._unread
@@ -87,13 +87,13 @@ class ShellCommands:
     ) -> Finished:
         from refold.place.spawn import SpawnRequest  # a first request runs nothing
 
-        environ = self._environment if confines.writes else self._looking
+        environ = self._environment if confines.writes else self._read_only_environment
         if extras.environ:
             environ = {**environ, **extras.environ}
         request = SpawnRequest(command, cwd, confines, environ, extras)
         broken = ""
         for _ in range(_MAX_START_TRIES):
-            finished, broken = await self._once(request, seconds, on_output)
+            finished, broken = await self._run_once(request, seconds, on_output)
             if not broken:
                 return finished
             if extras.printed is not None:
@@ -106,7 +106,7 @@ class ShellCommands:
         if sandbox := self.__dict__.get("_sandbox"):
             sandbox.close()
 
-    async def _once(
+    async def _run_once(
         self,
         request: "SpawnRequest",
         seconds: float | None,
@@ -135,7 +135,7 @@ class ShellCommands:
             return await going.wait(), running.broken
         let_go = False
         try:
-            let_go = await handover.wait_for_request(_until_over(running))
+            let_go = await handover.wait_for_request(_wait_until_over(running))
         finally:
             if not let_go:
                 await going.settle()
@@ -219,7 +219,7 @@ class _ContinuedCommand:
 
     async def wait(self) -> Finished:
         try:
-            await _until_over(self._running)
+            await _wait_until_over(self._running)
         finally:
             await self.settle()
         return self._running.result()
@@ -229,7 +229,7 @@ class _ContinuedCommand:
         running = self._running
         with anyio.CancelScope(shield=True):
             running.stop()
-            await _until_over(running)
+            await _wait_until_over(running)
             if running.needs_settling:
                 await anyio.to_thread.run_sync(running.settle)
         running.close()
@@ -237,7 +237,7 @@ class _ContinuedCommand:
             self._gate.command_ended()
 
 
-async def _until_over(running: "Supervisor") -> None:
+async def _wait_until_over(running: "Supervisor") -> None:
     while not running.over:
         await anyio.wait_readable(running.news)
         running.deliver()

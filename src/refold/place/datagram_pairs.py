@@ -12,7 +12,7 @@ import socket
 import struct
 from collections.abc import Callable
 
-from refold.place.seccomp import native
+from refold.place.seccomp import native_architecture
 from refold.place.stopped_call import StoppedCall
 
 _ADD_DESCRIPTOR = 0x40182103  # an ioctl of a listener
@@ -21,7 +21,7 @@ _TYPE_MASK = 0xF  # of a type with its flags
 
 
 def makes_pair(number: int) -> bool:
-    known = native()
+    known = native_architecture()
     return known is not None and known.calls["socketpair"] == number
 
 

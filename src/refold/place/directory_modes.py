@@ -10,7 +10,7 @@ import os
 import re
 import stat
 
-from refold.place.seccomp import MODE_ARGUMENTS, native
+from refold.place.seccomp import MODE_ARGUMENTS, native_architecture
 from refold.place.stopped_call import StoppedCall
 
 _MOST_BYTES = 4096  # of a path
@@ -21,15 +21,15 @@ _OWN_DESCRIPTOR = re.compile(rb"/proc/(?:thread-)?self/fd/(\d+)")
 
 def sets_mode(number: int) -> bool:
     """Whether this module answers the system call `number`."""
-    return _name(number) != ""
+    return _call_name(number) != ""
 
 
 def set_mode(asked: StoppedCall) -> None:
     """Set the mode that the caller asks for, on a directory only. Raises `OSError`."""
     if os.stat(f"/proc/{asked.pid}").st_uid != os.geteuid():
         raise OSError(errno.EPERM, "a caller who is not the user")
-    name = _name(asked.number)
-    file = _file(asked, name)
+    name = _call_name(asked.number)
+    file = _open_file(asked, name)
     if not stat.S_ISDIR(os.fstat(file).st_mode):
         raise OSError(errno.EPERM, "a file that would run with the rights of its group")
     mode = asked.arguments[MODE_ARGUMENTS[name]] & 0o7777
@@ -37,7 +37,7 @@ def set_mode(asked: StoppedCall) -> None:
     os.chmod(f"/proc/self/fd/{file}", mode)
 
 
-def _file(asked: StoppedCall, name: str) -> int:
+def _open_file(asked: StoppedCall, name: str) -> int:
     base, address, _, flags = asked.arguments[:4]
     if name == "fchmod":
         return asked.descriptor(base)
@@ -55,7 +55,7 @@ def _file(asked: StoppedCall, name: str) -> int:
     return asked.open(path, "cwd" if base == _AT_FDCWD else f"fd/{base}", follow=follow)
 
 
-def _name(number: int) -> str:
-    known = native()
+def _call_name(number: int) -> str:
+    known = native_architecture()
     names = MODE_ARGUMENTS if known else ()
     return next((n for n in names if known and known.calls.get(n) == number), "")

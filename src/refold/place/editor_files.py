@@ -69,8 +69,8 @@ class EditorGate:
         self._commands = self._editing = 0
 
     async def command_begins(self) -> None:
-        while not self._began():
-            await to_thread.run_sync(self._until_written, abandon_on_cancel=True)
+        while not self._try_begin_command():
+            await to_thread.run_sync(self._wait_until_written, abandon_on_cancel=True)
 
     def command_ended(self) -> None:
         with self._changed:
@@ -89,12 +89,12 @@ class EditorGate:
                 self._editing -= free
                 self._changed.notify_all()
 
-    def _began(self) -> bool:
+    def _try_begin_command(self) -> bool:
         with self._changed:
             self._commands += not self._editing
             return not self._editing
 
-    def _until_written(self) -> None:
+    def _wait_until_written(self) -> None:
         with self._changed:
             self._changed.wait_for(lambda: not self._editing)
 
@@ -134,12 +134,12 @@ class EditorFiles(FilesOver):
 
     def read(self, real: Real, at_most: int = AT_MOST) -> bytes:
         content = self._disk.read(real, at_most)
-        text = self._in_editor(real, content)
+        text = self._editor_text(real, content)
         if text is None or not text.unsaved:
             return content
         if len(text.content) > at_most:
             raise ToolFailed(f"{self.display_name(real)} is too large to be read whole.")
-        self._say(_UNSAVED_TEXT, real)
+        self._add_remark(_UNSAVED_TEXT, real)
         return text.content
 
     def put_all(self, puts: Sequence[FileWrite]) -> None:
@@ -164,12 +164,12 @@ class EditorFiles(FilesOver):
             try:
                 if self.kind(real) != "file":
                     continue
-                text = self._in_editor(real, self._disk.read(real))
+                text = self._editor_text(real, self._disk.read(real))
                 if text is None or not text.unsaved:
                     continue
                 any_saved = True
                 if not self._save(real, text):
-                    self._say(_NOT_KEPT, real)
+                    self._add_remark(_NOT_KEPT, real)
             except ToolFailed:  # the call itself reports it better
                 continue
         return any_saved
@@ -183,7 +183,7 @@ class EditorFiles(FilesOver):
         return self._disk.read(real) == text.content
 
     def _put(self, put: FileWrite, content: bytes) -> None:
-        asked = self._is_open_in_editor(put.real) and _plain(content)
+        asked = self._is_open_in_editor(put.real) and _is_plain_utf8(content)
         if not (asked and self._editor.writes):
             self._disk.put_all([put])
         elif put.expect:
@@ -200,7 +200,7 @@ class EditorFiles(FilesOver):
     def _replace(self, put: FileWrite, content: bytes) -> None:
         saved = self._disk.read(put.real)
         with self._gate.editing() as free:
-            text = self._in_editor(put.real, saved)
+            text = self._editor_text(put.real, saved)
             if text is not None and _hash(text.content) != put.expect:
                 raise ToolFailed(
                     _CHANGED_MEANWHILE.format(name=self.display_name(put.real))
@@ -216,7 +216,7 @@ class EditorFiles(FilesOver):
             if text.unsaved:
                 name = self.display_name(put.real)
                 raise ToolFailed(_EDITOR_REFUSED.format(name=name, error=error))
-            self._say(_BY_DISK, put.real, error)
+            self._add_remark(_BY_DISK, put.real, error)
         self._disk.put_all([put])
 
     def _write_in_editor(self, real: Real, content: bytes) -> str:
@@ -234,26 +234,26 @@ class EditorFiles(FilesOver):
         if current == content:
             return
         try:
-            unchanged = current == before and _same(
+            unchanged = current == before and _is_same_text(
                 content.decode(), self._editor.read(real)
             )
         except ToolFailed:
             unchanged = False
-        self._say(_HELD_BY_EDITOR if unchanged else _SAVED_OTHER_TEXT, real)
+        self._add_remark(_HELD_BY_EDITOR if unchanged else _SAVED_OTHER_TEXT, real)
 
-    def _in_editor(self, real: Real, content: bytes) -> _Text | None:
+    def _editor_text(self, real: Real, content: bytes) -> _Text | None:
         """The editor's text of a file; None if it has none or cannot be asked."""
-        if not self._is_open_in_editor(real) or not _plain(content):
+        if not self._is_open_in_editor(real) or not _is_plain_utf8(content):
             return None
         try:
             text = self._read(real)
             if text is None:
-                self._say(_FOLDERS_CHANGING, real)
+                self._add_remark(_FOLDERS_CHANGING, real)
                 return None
             saved = content.decode()
             if saved and not text:  # the answer of some editors that cannot read it
                 raise ToolFailed("it gave an empty text")
-            if _same(saved, text):
+            if _is_same_text(saved, text):
                 return _Text(content, text, unsaved=False)
             windows = "\r\n" in saved and "\r" not in text
             return _Text(
@@ -262,7 +262,7 @@ class EditorFiles(FilesOver):
                 unsaved=True,
             )
         except (ToolFailed, UnicodeEncodeError) as error:
-            self._say(_EDITOR_SILENT, real, str(error))
+            self._add_remark(_EDITOR_SILENT, real, str(error))
             return None
 
     def _read(self, real: Real) -> str | None:
@@ -281,12 +281,12 @@ class EditorFiles(FilesOver):
     def _is_open_in_editor(self, real: Real) -> bool:
         return real in self._named and self._disk.within(real) and clean(real) == real
 
-    def _say(self, sentence: str, real: Real, error: str = "") -> None:
+    def _add_remark(self, sentence: str, real: Real, error: str = "") -> None:
         notice = sentence.format(name=self.display_name(real), error=error.rstrip("."))
         self._said[notice] = None
 
 
-def _plain(content: bytes) -> bool:
+def _is_plain_utf8(content: bytes) -> bool:
     """Whether the file is plain UTF-8, whose bytes follow from the editor's text."""
     if len(content) > _MAX_EDITOR_FILE_BYTES:
         return False
@@ -301,7 +301,7 @@ def _hash(content: bytes) -> str:
     return sha256(content).hexdigest()
 
 
-def _same(saved: str, text: str) -> bool:
+def _is_same_text(saved: str, text: str) -> bool:
     """Compare without line ends: editors normalize them, and some drop the last."""
     return saved == text or _lines(saved) == _lines(text)
 

@@ -99,12 +99,16 @@ def environment(ours: Mapping[str, str], without: Sequence[str] = ()) -> dict[st
         and not re.search(_PASSWORD_PATTERN, value)
     }
     named = ours.get("PATH", "").split(":")
-    trusted = [name for name in named if os.path.isabs(name) and _can_trust(name, without)]
+    trusted = [
+        name
+        for name in named
+        if os.path.isabs(name) and _is_trusted_directory(name, without)
+    ]
     path = ":".join(dict.fromkeys([*trusted, *_DEFAULT_PATH.split(":")]))
     return passed | {"PATH": path} | _NOBODY_THERE
 
 
-def _can_trust(name: str, without: Sequence[str]) -> bool:
+def _is_trusted_directory(name: str, without: Sequence[str]) -> bool:
     real = os.path.realpath(name)
     if any(below(path, root) for path in (name, real) for root in without):
         return False

@@ -25,12 +25,12 @@ from refold.values.secret_mask import (
 def check_masks(puts: Sequence[FileWrite], files: Files) -> None:
     """Raise for a line with a mask that the file, or the one it is moved from, does not have."""
     for put in puts:
-        if put.content is None or not has_mask(_narrow(put.content)):
+        if put.content is None or not has_mask(_without_zero_bytes(put.content)):
             continue
         source = put.real if put.expect else put.like
         before = files.read(source) if source is not None else b""
-        lines = frozenset(_narrow(before).splitlines())
-        for line in _narrow(put.content).splitlines():
+        lines = frozenset(_without_zero_bytes(before).splitlines())
+        for line in _without_zero_bytes(put.content).splitlines():
             if has_mask(line) and line not in lines:
                 mask = first_mask(line.decode("utf-8", "replace"))
                 raise ToolFailed(
@@ -40,7 +40,7 @@ def check_masks(puts: Sequence[FileWrite], files: Files) -> None:
                 )
 
 
-def _narrow(content: bytes) -> bytes:
+def _without_zero_bytes(content: bytes) -> bytes:
     """The content without zero bytes, so that masks in UTF-16 and UTF-32 are found."""
     return content.replace(b"\0", b"") if b"\0" in content else content
 

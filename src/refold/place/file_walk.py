@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from refold.errors import reason_of
 from refold.place.gitignore import IgnoreLine, is_ignored, read_lines
-from refold.place.openat import READ_FLAGS, DirectoryDescriptors, beneath, kind_of
+from refold.place.openat import READ_FLAGS, DirectoryDescriptors, kind_of, open_beneath
 from refold.place.port import Kind, Real
 
 _MAX_USER_BYTES = 65_536  # of the user's exclude file, passed as one argument
@@ -57,7 +57,7 @@ def user_excludes() -> str:
     return _user_excludes(tuple((n, os.environ[n]) for n in names if n in os.environ))
 
 
-def ignoring(directory: str, excludes: str | None = None) -> DirectoryIgnores:
+def directory_ignores(directory: str, excludes: str | None = None) -> DirectoryIgnores:
     """The rules that hold in `directory`, an absolute path, from all files above.
 
     `excludes` is the text of `user_excludes`, if the caller knows it.
@@ -66,11 +66,11 @@ def ignoring(directory: str, excludes: str | None = None) -> DirectoryIgnores:
     if above == directory:
         user = read_lines(user_excludes() if excludes is None else excludes)
         base = DirectoryIgnores("", (("/", user),) if user else (), user=user)
-        return ignoring_in(directory, base)
-    return ignoring_in(directory, ignoring(above, excludes))
+        return subdirectory_ignores(directory, base)
+    return subdirectory_ignores(directory, directory_ignores(above, excludes))
 
 
-def ignoring_in(directory: str, above: DirectoryIgnores) -> DirectoryIgnores:
+def subdirectory_ignores(directory: str, above: DirectoryIgnores) -> DirectoryIgnores:
     top = _is_repository(directory)
     name = os.path.basename(directory)
     return DirectoryIgnores(
@@ -103,13 +103,13 @@ def _user_excludes(environ: tuple[tuple[str, str], ...]) -> str:
     return "" if len(text) > _MAX_USER_BYTES else os.fsdecode(text.replace(b"\0", b""))
 
 
-def in_repository(directory: str) -> bool:
+def is_in_repository(directory: str) -> bool:
     """Whether this directory, an absolute path, is in a git repository."""
     above = os.path.dirname(directory)
-    return _is_repository(directory) or (above != directory and in_repository(above))
+    return _is_repository(directory) or (above != directory and is_in_repository(above))
 
 
-def top_of(directory: str) -> str:
+def repository_top(directory: str) -> str:
     """The top of the repository that this directory is in; "" in none."""
     while not _is_repository(directory):
         above = os.path.dirname(directory)
@@ -139,10 +139,10 @@ def walk(
     """Regular files below `directory`, an absolute path, in no particular order.
 
     `on_step` is called at each directory; it may raise to end the walk. `excludes`: as for
-    `ignoring`. `on_unread` gets each directory that cannot be listed, and why.
+    `directory_ignores`. `on_unread` gets each directory that cannot be listed, and why.
     """
-    folders = DirectoryDescriptors((), beneath)
-    waiting = [ignoring(directory, excludes)]
+    folders = DirectoryDescriptors((), open_beneath)
+    waiting = [directory_ignores(directory, excludes)]
     while waiting:
         on_step()
         current = waiting.pop()
@@ -154,7 +154,7 @@ def walk(
                 continue
             path = os.path.join(current.directory, name)
             if kind == "directory":
-                waiting.append(ignoring_in(path, current))
+                waiting.append(subdirectory_ignores(path, current))
             elif kind == "file":
                 yield path
 

@@ -21,8 +21,8 @@ from refold.place.openat import (
     DirectoryDescriptors,
     Opening,
     as_tool_errors,
-    beneath,
     kind_of,
+    open_beneath,
     read_regular_file,
 )
 from refold.place.port import AT_MOST, DirectoryEntry, Files, FileWrite, Kind, Real, Why
@@ -50,7 +50,7 @@ class DiskFiles:
         more_roots: Sequence[Path | str] = (),
         unread: Why | None = None,
         unshown: Why | None = None,
-        opening: Opening = beneath,
+        opening: Opening = open_beneath,
         find_secrets: FindSecrets = without_secrets,
     ) -> None:
         roots = [os.path.realpath(r) for r in (root, *more_roots)]
@@ -66,8 +66,8 @@ class DiskFiles:
 
     def heeding(self, unread: Why, unshown: Why) -> "DiskFiles":
         files = copy(self)
-        files._unread = _both(self._unread, unread)
-        files._unshown = _both(self._unshown, unshown)
+        files._unread = _either_reason(self._unread, unread)
+        files._unshown = _either_reason(self._unshown, unshown)
         return files
 
     def dry_run(self) -> Files:
@@ -203,7 +203,7 @@ class DiskFiles:
         return tuple(identities)
 
     def _parse_path(self, path: str) -> Real:
-        if not _can_be(path):
+        if not _is_possible_path(path):
             raise ToolFailed(
                 f'"{escape_name(path)}" cannot be a path: give the name of a file.'
             )
@@ -226,18 +226,18 @@ class DiskFiles:
         if "\\" in path and not os.path.lexists(full):
             # The model writes a strange name as it was shown: escaped.
             meant = self._full(unescape_name(path))
-            full = meant if _can_be(meant) and os.path.lexists(meant) else full
+            full = meant if _is_possible_path(meant) and os.path.lexists(meant) else full
         return _resolve_links(full)
 
     def _full(self, path: str) -> str:
         return os.path.join(self._folders.roots[0], path)
 
 
-def _both(first: Why | None, second: Why) -> Why:
+def _either_reason(first: Why | None, second: Why) -> Why:
     return (lambda real: first(real) or second(real)) if first else second
 
 
-def _can_be(path: str) -> bool:
+def _is_possible_path(path: str) -> bool:
     try:
         return bool(path) and b"\0" not in os.fsencode(path)
     except UnicodeEncodeError:  # a lone surrogate, which no file name can hold

@@ -65,7 +65,7 @@ def first_tracked_path(hidden: Iterable[str], roots: Sequence[str]) -> str:
     """The first of these paths, or one below it, that a git index has; "" for none."""
     for index, names in _indexes(hidden, roots).items():
         try:
-            if with_hidden(_content(index), names) is not None:
+            if with_hidden(_read_index(index), names) is not None:
                 return os.path.join(os.path.dirname(index), os.fsdecode(min(names)))
         except FileNotFoundError:
             continue
@@ -76,7 +76,7 @@ def first_tracked_path(hidden: Iterable[str], roots: Sequence[str]) -> str:
 
 def _copy(index: str, names: Set[bytes], private: str) -> str:
     try:
-        data = with_hidden(_content(index), names)
+        data = with_hidden(_read_index(index), names)
     except (OSError, ValueError):
         data = _UNREADABLE_INDEX
     if data is None:
@@ -87,7 +87,7 @@ def _copy(index: str, names: Set[bytes], private: str) -> str:
     return copy
 
 
-def _content(index: str) -> bytes:
+def _read_index(index: str) -> bytes:
     data, size = read_regular(index, _MAX_INDEX_BYTES, follow=False)
     if size > _MAX_INDEX_BYTES:
         raise ValueError("too large")

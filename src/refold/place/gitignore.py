@@ -26,7 +26,7 @@ class IgnoreLine(Struct, frozen=True):
 def read_lines(text: str) -> tuple[IgnoreLine, ...]:
     """The lines of a file that can match something, the last first."""
     lines = text.removeprefix(_BYTE_ORDER_MARK).split("\n")
-    parsed = (_line(line.removesuffix("\r")) for line in reversed(lines))
+    parsed = (_parse_line(line.removesuffix("\r")) for line in reversed(lines))
     return tuple(line for line in parsed if line is not None)
 
 
@@ -41,10 +41,10 @@ def is_ignored(lines: tuple[IgnoreLine, ...], path: str, *, directory: bool) -> 
     return None
 
 
-def _line(text: str) -> IgnoreLine | None:
+def _parse_line(text: str) -> IgnoreLine | None:
     if not text or text.startswith("#"):
         return None
-    text = _without_spaces_at_its_end(text)
+    text = _strip_trailing_spaces(text)
     ignores = not text.startswith("!")
     text = text.removeprefix("!")
     plain = text.removesuffix("/")
@@ -60,7 +60,7 @@ def _line(text: str) -> IgnoreLine | None:
     return IgnoreLine(pattern, whole, directories, ignores)
 
 
-def _without_spaces_at_its_end(text: str) -> str:
+def _strip_trailing_spaces(text: str) -> str:
     stripped = text.rstrip(" ")
     slashes = len(stripped) - len(stripped.rstrip("\\"))
     return f"{stripped} " if slashes % 2 and stripped != text else stripped

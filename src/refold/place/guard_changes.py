@@ -24,8 +24,8 @@ from msgspec.structs import replace
 from refold.place.git_steps import runs_more
 from refold.place.gitconfig import program_lines, program_lines_of, runs_no_program
 from refold.place.guard_state import AllowedPaths, Fingerprint, GuardState
-from refold.place.guarded_paths import gitdir_target, is_whole, start_of
-from refold.place.openat import FOLDER_FLAGS, beneath
+from refold.place.guarded_paths import gitdir_target, is_whole, read_start
+from refold.place.openat import FOLDER_FLAGS, open_beneath
 from refold.place.port import GuardChange
 from refold.place.quarantine import move_to
 from refold.safe_open import read_regular
@@ -82,17 +82,19 @@ def undo_changes(
         changes.restore(path, current=after.prints.get(path))
     for path, current in after.steps.items():
         was = before.steps.get(path)
-        if not _continues_with_more(path, was, current):
+        if not _runs_more_when_continued(path, was, current):
             continue
         if was is not None and not was.equals(current):
             changes.restore(path, current)
         elif was is None and not is_known(path, current):
             changes.move(path)
-    changes.move_elsewhere()
+    changes.move_renamed_files()
     return UndoneChanges(changes.made, changes.accepted, changes.by_others)
 
 
-def _continues_with_more(path: str, was: Fingerprint | None, current: Fingerprint) -> bool:
+def _runs_more_when_continued(
+    path: str, was: Fingerprint | None, current: Fingerprint
+) -> bool:
     """Whether git would run more when it continues than the earlier file made it run."""
     if current.kind == "directory":
         return False
@@ -211,7 +213,7 @@ def _is_worktree(path: str, directory: str) -> bool:
     it.
     """
     above, name = os.path.split(os.path.dirname(directory))
-    start = start_of(path)
+    start = read_start(path)
     return (
         bool(start)
         and name == "worktrees"
@@ -286,7 +288,7 @@ class _Changes:
         if goal or back or is_full:
             self.made.append(GuardChange(path, goal, "restored" if back else "lost"))
 
-    def move_elsewhere(self) -> None:
+    def move_renamed_files(self) -> None:
         """Move files that were renamed away from guarded paths: a command could read them there."""
         for path in _paths_of(self._lost, self._reach.roots) if self._lost else ():
             # A restored file may have the same inode number.
@@ -360,7 +362,7 @@ def _open_parent(path: str, root: str) -> int:
     """The directory of `path`, reached without a link."""
     top = os.open(root, FOLDER_FLAGS)
     try:
-        return beneath(
+        return open_beneath(
             top, os.path.dirname(os.path.relpath(path, root)) or ".", FOLDER_FLAGS
         )
     finally:
@@ -390,9 +392,9 @@ def _put_back(path: str, root: str, was: Fingerprint) -> bool:
             os.symlink(was.target, name, dir_fd=parent)
         elif was.kind == "directory":
             os.mkdir(name, 0o700, dir_fd=parent)
-            _give(name, parent, was)
+            _restore_owner_and_mode(name, parent, was)
         elif was.content is not None:
-            _write(name, parent, was, was.content)
+            _write_file(name, parent, was, was.content)
         else:
             return False
     finally:
@@ -400,14 +402,14 @@ def _put_back(path: str, root: str, was: Fingerprint) -> bool:
     return True
 
 
-def _write(name: str, parent: int, was: Fingerprint, content: bytes) -> None:
+def _write_file(name: str, parent: int, was: Fingerprint, content: bytes) -> None:
     """Write under another name, then rename: a program may read the file at any time."""
     new = f".{name[:200]}.{os.urandom(4).hex()}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         with open(os.open(new, flags, 0o600, dir_fd=parent), "wb") as file:
             file.write(content)
-        _give(new, parent, was)
+        _restore_owner_and_mode(new, parent, was)
         os.rename(new, name, src_dir_fd=parent, dst_dir_fd=parent)
     except OSError:
         with suppress(OSError):
@@ -415,7 +417,7 @@ def _write(name: str, parent: int, was: Fingerprint, content: bytes) -> None:
         raise
 
 
-def _give(name: str, parent: int, was: Fingerprint) -> None:
+def _restore_owner_and_mode(name: str, parent: int, was: Fingerprint) -> None:
     """Restore the owner and the mode."""
     about = os.stat(name, dir_fd=parent, follow_symlinks=False)
     if (about.st_uid, about.st_gid) != was.owner:

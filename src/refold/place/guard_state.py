@@ -111,7 +111,7 @@ def read_state(
     prints, room = dict[str, Fingerprint](), _MAX_STATE_BYTES
     paths = guards.paths.union(targets)
     for path in sorted(paths, key=lambda path: (path.count("/"), path)):
-        for inner, fingerprint in _prints(path, earlier.prints, guards.repositories):
+        for inner, fingerprint in _fingerprints(path, earlier.prints, guards.repositories):
             if fingerprint.content is not None:
                 room -= len(fingerprint.content)
                 fingerprint = (
@@ -121,16 +121,16 @@ def read_state(
     steps = {
         path: fingerprint
         for path in sorted(guards.steps)
-        if (fingerprint := _print(path, earlier.steps.get(path))) is not None
+        if (fingerprint := _fingerprint(path, earlier.steps.get(path))) is not None
     }
     return GuardState(prints, guards.repositories, guards.targets, guards.beyond, steps)
 
 
-def _prints(
+def _fingerprints(
     path: str, earlier: Mapping[str, Fingerprint], repositories: Mapping[str, str]
 ) -> Iterator[tuple[str, Fingerprint]]:
     """The fingerprints of a guarded path and of all that is in it."""
-    top = _print(path, earlier.get(path))
+    top = _fingerprint(path, earlier.get(path))
     if top is None:
         return
     if top.kind != "directory":
@@ -145,7 +145,7 @@ def _prints(
             if without and name.endswith(without):
                 continue
             inner = f"{directory}/{name}"
-            if (current := _print(inner, earlier.get(inner))) is None:
+            if (current := _fingerprint(inner, earlier.get(inner))) is None:
                 continue
             inside[inner] = current
             if current.kind == "directory":
@@ -157,7 +157,7 @@ def _prints(
     yield from sorted(inside.items())
 
 
-def _print(path: str, earlier: Fingerprint | None) -> Fingerprint | None:
+def _fingerprint(path: str, earlier: Fingerprint | None) -> Fingerprint | None:
     looked = time.time_ns()
     try:
         about = os.lstat(path)

@@ -25,7 +25,7 @@ from refold.place.guard_state import (
     GuardState,
     read_state,
 )
-from refold.place.guarded_paths import GuardedPaths, Guards, and_above
+from refold.place.guarded_paths import GuardedPaths, Guards, path_and_parents
 from refold.place.port import GuardChange, GuardReport
 from refold.place.private_files import make_directories
 from refold.place.reaper import owner, owner_lives
@@ -162,13 +162,13 @@ class GuardWatch:
             self._accept(state, [*accepted, *by_others])
             if not self._running:
                 self._stored.end()
-            others = self._not_reported(by_others)
+            others = self._mark_reported(by_others)
         return GuardReport(tuple(undone), tuple(accepted), others)
 
-    def _not_reported(self, paths: Sequence[str]) -> tuple[str, ...]:
+    def _mark_reported(self, paths: Sequence[str]) -> tuple[str, ...]:
         """Guarded directories with these paths, each reported once: editors write all the time."""
         held = self._held or ()
-        tops = {top for path in paths for top in and_above(path) if top in held}
+        tops = {top for path in paths for top in path_and_parents(path) if top in held}
         new = tops - self._reported
         self._reported |= new
         return tuple(sorted(new))
@@ -291,7 +291,7 @@ class _KnownChanges:
     def has(self, path: str, current: Fingerprint | None) -> bool:
         if not self._folder:
             return False
-        folders = [path] if current is not None else and_above(path)
+        folders = [path] if current is not None else path_and_parents(path)
         return any(self._is_noted(folder, current) for folder in folders)
 
     def note(
@@ -375,7 +375,7 @@ def _undo(file: str, workspace: GuardedWorkspace) -> list[GuardChange]:
         workspace.covered,
     )
     current = read_state(guards.paths(), state, state.targets)
-    before = _without_later(state, current, ended)
+    before = _with_changes_since(state, current, ended)
     reach = Reach(theirs, workspace.quarantine, frozenset(stored.held))
     # It has no change from another refold.
     changes = undo_changes(before, current, reach, (), lambda path, now: False).made
@@ -399,7 +399,7 @@ def _read_stored(file: str) -> tuple[StoredState, int]:
         return StoredState((), (), GuardState()), 0
 
 
-def _without_later(before: GuardState, current: GuardState, ended: int) -> GuardState:
+def _with_changes_since(before: GuardState, current: GuardState, ended: int) -> GuardState:
     """`before`, with what changed when no command could run any more: the user has done that."""
     prints, steps = dict(before.prints), dict(before.steps)
     for ours, theirs in ((prints, current.prints), (steps, current.steps)):

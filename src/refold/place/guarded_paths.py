@@ -172,7 +172,7 @@ class Guards:
             tops = dict.fromkeys((os.path.dirname(git), *trees))
             known.append(Repository((*configs,), (*tops,)))
             for path, file, includes in self._git.targets(known[-1]):
-                if any(p in paths and not _is_git(p) for p in and_above(path)):
+                if any(p in paths and not _is_git(p) for p in path_and_parents(path)):
                     continue
                 targets.setdefault(path, file)
                 if includes:
@@ -198,11 +198,11 @@ class Guards:
                 beyond.add(path)
                 continue
             known = before.get(path)
-            entry = _look(path, root, known)
+            entry = _read_directory(path, root, known)
             if entry is None and self._beyond is None and os.path.lexists(path):
                 beyond.add(path)
             elif entry is None and _make_readable(path, root, was_known=known is not None):
-                entry = _look(path, root, known)
+                entry = _read_directory(path, root, known)
             if entry is not None:
                 current[path] = entry
                 yield from entry.guarded
@@ -228,12 +228,12 @@ def _make_readable(path: str, root: str, *, was_known: bool) -> bool:
 
     One that no program can enter, and that was never known, hides nothing.
     """
-    from refold.place.openat import FOLDER_FLAGS, beneath  # that is rare
+    from refold.place.openat import FOLDER_FLAGS, open_beneath  # that is rare
 
     with suppress(OSError):
         top = os.open(root, FOLDER_FLAGS)
         try:
-            descriptor = beneath(top, os.path.relpath(path, root), FOLDER_FLAGS)
+            descriptor = open_beneath(top, os.path.relpath(path, root), FOLDER_FLAGS)
         finally:
             os.close(top)
         try:
@@ -263,7 +263,7 @@ class _Directory(Struct, frozen=True):
         return self.looked > self.changed + _RACY_NANOSECONDS
 
 
-def _look(path: str, root: str, known: _Directory | None) -> _Directory | None:
+def _read_directory(path: str, root: str, known: _Directory | None) -> _Directory | None:
     try:
         changed = os.lstat(path).st_ctime_ns
         if known and known.changed == changed and known.is_settled:
@@ -292,7 +292,7 @@ def _directory(
         and entry.is_dir(follow_symlinks=False)
     ]  # fmt: skip
     links = (entry.path for entry in entries if entry.is_symlink())
-    below += (goal for goal in map(os.path.realpath, links) if _is_passed_over(goal, root))
+    below += (goal for goal in map(os.path.realpath, links) if _is_excluded(goal, root))
     return _Directory(
         changed,
         looked,
@@ -301,7 +301,7 @@ def _directory(
     )
 
 
-def _is_passed_over(path: str, root: str) -> bool:
+def _is_excluded(path: str, root: str) -> bool:
     """Whether it is among packages or in a guarded directory, which no search enters."""
     names = relative_name(path, root).split("/") if below(path, root) else ()
     return any(name in _PACKAGE_FOLDERS or guard_reason((name,)) for name in names)
@@ -366,13 +366,13 @@ def directories_of(directory: str) -> list[str]:
         path = waiting.popleft()
         if path not in directories:
             directories[path] = None
-            waiting += (common_of(path), *_modules(path), *_children(path, "worktrees"))
+            waiting += (main_git(path), *_submodules(path), *_children(path, "worktrees"))
     return list(directories)[::-1]
 
 
-def common_of(directory: str) -> str:
+def main_git(directory: str) -> str:
     """The main repository directory if `directory` is that of a linked worktree."""
-    named = start_of(os.path.join(directory, "commondir"))
+    named = read_start(os.path.join(directory, "commondir"))
     return os.path.realpath(os.path.join(directory, named)) if named else directory
 
 
@@ -388,8 +388,8 @@ def worktree_of(root: str) -> str:
     common = os.path.dirname(above)
     if not directory or os.path.basename(above) != "worktrees":
         return ""
-    listed = start_of(os.path.join(directory, "gitdir"))
-    if not listed or os.path.realpath(listed) != git or common_of(directory) != common:
+    listed = read_start(os.path.join(directory, "gitdir"))
+    if not listed or os.path.realpath(listed) != git or main_git(directory) != common:
         return ""
     return common if _is_repository(common) else ""
 
@@ -402,7 +402,7 @@ def proven_repository(root: str) -> str:
     git = os.path.join(root, ".git")
     parts = [git, *(os.path.join(git, name) for name in ("objects", "refs", "HEAD"))]
     if os.path.isdir(git):
-        linked = any(map(os.path.islink, parts)) or common_of(git) != git
+        linked = any(map(os.path.islink, parts)) or main_git(git) != git
         return "" if linked else git
     directory = gitdir_target(git)
     above, separator, _ = directory.partition("/.git/modules/")
@@ -422,7 +422,7 @@ def _is_repository(directory: str) -> bool:
     )
 
 
-def start_of(path: str) -> str:
+def read_start(path: str) -> str:
     """The beginning of a small regular file, as git reads one; "" where there is none.
 
     Git leaves out the ends of lines at its end, and no blanks. A pipe is not waited for.
@@ -436,14 +436,14 @@ def start_of(path: str) -> str:
 
 def gitdir_target(path: str) -> str:
     """The directory that a `.git` file names; "" if it names none."""
-    start = start_of(path)
+    start = read_start(path)
     if not start.startswith(_GITDIR_PREFIX):
         return ""
     named = start.removeprefix(_GITDIR_PREFIX)
     return os.path.realpath(os.path.join(os.path.dirname(path), named))
 
 
-def steps_elsewhere(paths: Iterable[str]) -> Iterator[str]:
+def linked_step_folders(paths: Iterable[str]) -> Iterator[str]:
     """The step folders in the repository that a `.git` file names."""
     for path in paths:
         git, name = os.path.split(path)
@@ -451,7 +451,7 @@ def steps_elsewhere(paths: Iterable[str]) -> Iterator[str]:
             yield f"{directory}/{name}"
 
 
-def _modules(directory: str) -> Iterator[str]:
+def _submodules(directory: str) -> Iterator[str]:
     """Submodules: a name may have slashes in it."""
     waiting = deque((path, 1) for path in _children(directory, "modules"))
     left = _MAX_REPOSITORIES
@@ -483,12 +483,12 @@ def _links(paths: Set[str]) -> Iterator[tuple[str, str]]:
 
 def _git_above(root: str) -> str:
     """The `.git` of the repository that a workspace is only a part of; "" if there is none."""
-    above = (f"{path.rstrip('/')}/.git" for path in and_above(root))
+    above = (f"{path.rstrip('/')}/.git" for path in path_and_parents(root))
     repository = next(filter(os.path.lexists, above), "")
     return "" if repository == f"{root.rstrip('/')}/.git" else repository
 
 
-def and_above(path: str) -> Iterator[str]:
+def path_and_parents(path: str) -> Iterator[str]:
     """The path, and the directories above it."""
     yield path
     while (above := os.path.dirname(path)) != path:

@@ -36,7 +36,7 @@ class IgnoreRules:
 
         `others` are roots with snapshots of their own.
         """
-        lines = [self._of_person()]
+        lines = [self._user_rules()]
         if top:
             lines.append(_read(os.path.join(common_git_folder(top), "info", "exclude")))
         else:
@@ -54,7 +54,7 @@ class IgnoreRules:
         lines.append(os.fsencode(f"{HALF_WRITTEN}*"))
         return b"\n".join(lines) + b"\n"
 
-    def _of_person(self) -> bytes:
+    def _user_rules(self) -> bytes:
         if self._everywhere is None:
             self._everywhere = excludes_of_user(self._environ, self._git)
         return self._everywhere
@@ -129,7 +129,7 @@ def _read(name: str) -> bytes:
     """The beginning of a regular file; nothing where there is none."""
     try:
         # Do not block on a pipe without a writer.
-        with open(name, "rb", opener=_opener) as file:
+        with open(name, "rb", opener=_open_without_waiting) as file:
             if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return file.read(_MAX_IGNORE_FILE_BYTES)
     except (OSError, ValueError):
@@ -137,5 +137,5 @@ def _read(name: str) -> bytes:
     return b""
 
 
-def _opener(name: str, flags: int) -> int:
+def _open_without_waiting(name: str, flags: int) -> int:
     return os.open(name, flags | os.O_NONBLOCK | os.O_NOCTTY)

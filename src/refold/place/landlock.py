@@ -12,7 +12,7 @@ from functools import cache
 
 from msgspec import Struct
 
-from refold.place.syscalls import call, no_new_privileges
+from refold.place.syscalls import no_new_privileges, system_call
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
 _GET_VERSION = 1
@@ -39,30 +39,30 @@ class Restrictions(Struct, frozen=True):
 
 
 @cache
-def version() -> int:
+def landlock_version() -> int:
     """The version of Landlock in this kernel; 0 for none."""
     if platform.system() != "Linux":
         return 0
     try:
-        return call(_CREATE, None, 0, _GET_VERSION)
+        return system_call(_CREATE, None, 0, _GET_VERSION)
     except OSError:
         return 0
 
 
 def restrict_thread(rights: Restrictions) -> None:
     """Restrict this thread and all that it starts from now on. Raises `OSError`."""
-    known = version()
-    files = 0 if rights.writable is None else _writing(known)
+    known = landlock_version()
+    files = 0 if rights.writable is None else _write_rights(known)
     tcp = _TCP_RIGHTS if rights.tcp and known >= 4 else 0
     scoped = _SCOPES if rights.others and known >= 6 else 0
     if not (files or tcp or scoped):
         return
     size = 8 if known < 4 else 16 if known < 6 else 24
-    rules = call(_CREATE, struct.pack("=QQQ", files, tcp, scoped), size, 0)
+    rules = system_call(_CREATE, struct.pack("=QQQ", files, tcp, scoped), size, 0)
     try:
         _allow(rules, rights.writable or (), files)
         no_new_privileges()
-        call(_RESTRICT, rules, 0)
+        system_call(_RESTRICT, rules, 0)
     finally:
         os.close(rules)
 
@@ -75,12 +75,12 @@ def _allow(rules: int, paths: Sequence[str], rights: int) -> None:
             continue
         try:
             path_rights = rights if os.path.isdir(path) else rights & _OF_FILES
-            call(_ADD, rules, _RULE_PATH, struct.pack("=Qi", path_rights, number), 0)
+            system_call(_ADD, rules, _RULE_PATH, struct.pack("=Qi", path_rights, number), 0)
         finally:
             os.close(number)
 
 
-def _writing(known: int) -> int:
+def _write_rights(known: int) -> int:
     rights = _WRITE_FILE | _REMOVE_RIGHTS | _MAKE_RIGHTS
     if known >= 2:
         rights |= _REFER

@@ -42,7 +42,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     @property
     def bytes_of_memory(self) -> int:
-        return self.memory or _physical() * 3 // 4
+        return self.memory or _physical_memory() * 3 // 4
 
 
 # Where memory runs out all the same, the kernel ends the command and not us. Less address
@@ -90,10 +90,11 @@ def limit_exceeded(
     if len(numbers) > limits.processes:
         return f"it ran more than {limits.processes} processes at a time"
     max_bytes = limits.bytes_of_memory
-    on_disks = sum(map(_in_memory, disks_in_memory))
+    on_disks = sum(map(_bytes_in_memory, disks_in_memory))
     # Memory that forks share is counted for each of them first, which is quick.
     if all(
-        on_disks + sum(map(look, numbers)) > max_bytes for look in (_own_memory, _share)
+        on_disks + sum(map(look, numbers)) > max_bytes
+        for look in (_own_memory, _proportional_memory)
     ):
         return f"it used more than {max_bytes // _MEGABYTE_BYTES:,} MB of memory"
     return ""
@@ -101,7 +102,7 @@ def limit_exceeded(
 
 def cpu_seconds(pids: Iterable[int]) -> float:
     """Seconds that these processes, and those that they have waited for, have computed."""
-    return sum(map(_ticks, pids)) / os.sysconf("SC_CLK_TCK")
+    return sum(map(_cpu_ticks, pids)) / os.sysconf("SC_CLK_TCK")
 
 
 class Disks:
@@ -119,7 +120,7 @@ class Disks:
         self._near = False  # a disk could be full within a moment
         self.full_disk()
 
-    def next_look(self, otherwise: float) -> float:
+    def next_check(self, otherwise: float) -> float:
         """The monotonic time of the next check: earlier if a disk is nearly full."""
         return min(otherwise, time.monotonic() + _NEAR_AGAIN) if self._near else otherwise
 
@@ -168,7 +169,7 @@ def descendants(pid: int, limit: int) -> list[int]:
     return pids
 
 
-def _ticks(pid: int) -> int:
+def _cpu_ticks(pid: int) -> int:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The name before the parenthesis may contain anything.
@@ -188,7 +189,7 @@ def _own_memory(pid: int) -> int:
         return 0
 
 
-def _share(pid: int) -> int:
+def _proportional_memory(pid: int) -> int:
     """Its memory, with what several share divided between them."""
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
@@ -198,7 +199,7 @@ def _share(pid: int) -> int:
     return int(pss[1]) * 1024 if pss else 0
 
 
-def _in_memory(disk: str) -> int:
+def _bytes_in_memory(disk: str) -> int:
     """The bytes of files on a disk that is in memory."""
     try:
         stats = os.statvfs(disk)
@@ -207,7 +208,7 @@ def _in_memory(disk: str) -> int:
     return (stats.f_blocks - stats.f_bfree) * stats.f_frsize
 
 
-def _physical() -> int:
+def _physical_memory() -> int:
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (OSError, ValueError):

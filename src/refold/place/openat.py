@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from refold.errors import ToolFailed
 from refold.place.port import Kind, Real
-from refold.place.syscalls import call
+from refold.place.syscalls import system_call
 from refold.safe_open import read_regular
 from refold.values.path_names import below
 
@@ -45,28 +45,28 @@ _ERROR_TEXTS = {
 Opening: TypeAlias = Callable[[int, str, int], int]
 
 
-def beneath(top: int, path: str, flags: int) -> int:
+def open_beneath(top: int, path: str, flags: int) -> int:
     """Open the relative `path` below the directory `top`, with openat2 if available."""
-    return _best()(top, path, flags)
+    return _best_opener()(top, path, flags)
 
 
-def by_walking(top: int, path: str, flags: int) -> int:
+def open_by_walking(top: int, path: str, flags: int) -> int:
     """Open a path with one call for each of its parts."""
     *way, last = _parts(path)
     descriptor = top
     try:
         for part in way:
-            below = step(descriptor, part, FOLDER_FLAGS)
+            below = open_step(descriptor, part, FOLDER_FLAGS)
             descriptor, before = below, descriptor
             if before != top:
                 os.close(before)
-        return step(descriptor, last, flags)
+        return open_step(descriptor, last, flags)
     finally:
         if descriptor != top:
             os.close(descriptor)
 
 
-def by_openat2() -> Opening | None:
+def openat2_opener() -> Opening | None:
     """A function that opens a path with one system call; None if the kernel forbids it."""
     if not sys.platform.startswith("linux"):
         return None
@@ -78,7 +78,7 @@ def by_openat2() -> Opening | None:
         packed = struct.pack("=QQQ", *open_how)
         for _ in range(_MAX_RACE_TRIES):
             try:
-                return call(_OPENAT2_NUMBER, top, name, packed, len(packed))
+                return system_call(_OPENAT2_NUMBER, top, name, packed, len(packed))
             except OSError as error:
                 if error.errno not in (errno.EAGAIN, errno.EINTR):
                     raise
@@ -88,8 +88,8 @@ def by_openat2() -> Opening | None:
 
 
 @cache
-def _best() -> Opening:
-    return by_openat2() or by_walking
+def _best_opener() -> Opening:
+    return openat2_opener() or open_by_walking
 
 
 def _works(opened: Opening) -> bool:
@@ -113,7 +113,7 @@ def _parts(path: str) -> list[str]:
     return parts or ["."]
 
 
-def step(descriptor: int, part: str, flags: int) -> int:
+def open_step(descriptor: int, part: str, flags: int) -> int:
     """Open one name in the directory `descriptor`, without following a link."""
     try:
         return os.open(part, flags | os.O_NOFOLLOW, dir_fd=descriptor)
@@ -152,7 +152,7 @@ class DirectoryDescriptors:
                 for directory in _make_folders(top, above, way.split("/")):
                     created.append(directory)
 
-    def unmake(self, created: Iterable[Real]) -> None:
+    def remove_empty(self, created: Iterable[Real]) -> None:
         """Remove the directories in `created` that are empty."""
         for folder in reversed(list(created)):
             with suppress(OSError), self.of(folder) as (above, last):
@@ -185,12 +185,12 @@ def _make_folders(top: int, above: str, way: Sequence[str]) -> Generator[Real]:
         for part in way:
             above = os.path.join(above, part)
             try:
-                inner = step(descriptor, part, FOLDER_FLAGS)
+                inner = open_step(descriptor, part, FOLDER_FLAGS)
             except FileNotFoundError:
                 with suppress(FileExistsError):
                     os.mkdir(part, 0o777, dir_fd=descriptor)
                     yield Real(above)
-                inner = step(descriptor, part, FOLDER_FLAGS)
+                inner = open_step(descriptor, part, FOLDER_FLAGS)
             os.close(descriptor)
             descriptor = inner
     finally:

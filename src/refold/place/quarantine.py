@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from refold.errors import BadInput
-from refold.place.openat import FOLDER_FLAGS, beneath
+from refold.place.openat import FOLDER_FLAGS, open_beneath
 from refold.safe_open import check_no_links, create_file, read_regular
 
 _NOTES_DIRECTORY = ".from"  # the directory of notes on origins
@@ -71,7 +71,7 @@ class Quarantine:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    def things(self) -> list[QuarantinedItem]:
+    def items(self) -> list[QuarantinedItem]:
         """All items, the latest first."""
         try:
             check_no_links(self._directory)
@@ -87,7 +87,7 @@ class Quarantine:
 
     def find(self, name: str) -> QuarantinedItem:
         """The item of this name, or the only one whose name begins with it."""
-        items, name = self.things(), name.rstrip("/")  # a folder is listed with a slash
+        items, name = self.items(), name.rstrip("/")  # a folder is listed with a slash
         matches = [item for item in items if item.name == name] or [
             item for item in items if name and item.name.startswith(name)
         ]
@@ -113,7 +113,7 @@ class Quarantine:
             ) from error
         try:
             replaced_by = thing.origin.replaced_by if thing.origin and not to else ""
-            _move(self._directory / thing.name, name, descriptor, replaced_by)
+            _move_back(self._directory / thing.name, name, descriptor, replaced_by)
         except FileExistsError:
             raise BadInput(
                 f"{goal} already exists: choose another place with --to PATH"
@@ -172,12 +172,12 @@ def _sizes(place: Path) -> Iterator[int]:
 def _open_folder(folder: str) -> int:
     top = os.open("/", FOLDER_FLAGS)
     try:
-        return beneath(top, folder.lstrip("/") or ".", FOLDER_FLAGS)
+        return open_beneath(top, folder.lstrip("/") or ".", FOLDER_FLAGS)
     finally:
         os.close(top)
 
 
-def _move(place: Path, name: str, descriptor: int, replaced_by: str) -> None:
+def _move_back(place: Path, name: str, descriptor: int, replaced_by: str) -> None:
     """A directory is renamed where nothing is; a file gets its second name before it loses one.
 
     It may replace the file that refold put in its place.

@@ -55,7 +55,10 @@ def new_mark(outer: str = "") -> ProcessMark:
     word = f"{owner()}.{time.monotonic_ns()}"
     token = f"{outer}:{word}" if outer else word
     return ProcessMark(
-        token, _LOWEST + int.from_bytes(os.urandom(4)) % _MARKS, _now(), _forks()
+        token,
+        _LOWEST + int.from_bytes(os.urandom(4)) % _MARKS,
+        _start_time_now(),
+        _fork_count(),
     )
 
 
@@ -82,15 +85,15 @@ def all_processes() -> Iterator[ProcessLine]:
             yield process
 
 
-def _between(first: int, last: int) -> Iterator[ProcessLine]:
+def _processes_between(first: int, last: int) -> Iterator[ProcessLine]:
     """Processes with a number from `first` to `last`: listing all would take longer."""
     for pid in range(first, last + 1):
         # Threads have numbers, too, which a listing does not show.
-        if (process := process_line(pid)) and _leads(pid):
+        if (process := process_line(pid)) and _is_thread_group_leader(pid):
             yield process
 
 
-def _leads(pid: int) -> bool:
+def _is_thread_group_leader(pid: int) -> bool:
     leader = _THREAD_GROUP.search(_content(f"/proc/{pid}/status"))
     return leader is not None and int(leader[1]) == pid
 
@@ -100,7 +103,9 @@ def members(mark: ProcessMark, leader: int, *, gone_too: bool = True) -> list[Pr
 
     `gone_too` includes those that cut all ties to it, which takes longer.
     """
-    young = [process for process in _since(mark, leader) if process.began >= mark.began]
+    young = [
+        process for process in _processes_since(mark, leader) if process.began >= mark.began
+    ]
     young = [
         process
         for process in young
@@ -130,7 +135,7 @@ def end_all(mark: ProcessMark, leader: int) -> None:
         # All are stopped before the first is killed, so that none starts another.
         for order in (signal.SIGSTOP, signal.SIGKILL):
             for process in left:
-                _tell(process, order)
+                _send_signal(process, order)
         time.sleep(_KILL_PAUSE_SECONDS)
 
 
@@ -142,13 +147,13 @@ def reap_strays() -> int:
         if process.state not in "ZX" and _is_stray(process.pid)
     ]
     for process in strays:
-        _tell(process, signal.SIGKILL)
+        _send_signal(process, signal.SIGKILL)
     return len(strays)
 
 
-def _since(mark: ProcessMark, leader: int) -> Iterator[ProcessLine]:
+def _processes_since(mark: ProcessMark, leader: int) -> Iterator[ProcessLine]:
     """The leader, and processes that may have begun after it."""
-    last, forks = _last_pid(), _forks()
+    last, forks = _last_pid(), _fork_count()
     # Numbers are assigned in a circle, which so few forks cannot have closed.
     if (
         mark.forks < 0
@@ -157,7 +162,9 @@ def _since(mark: ProcessMark, leader: int) -> Iterator[ProcessLine]:
     ):
         return all_processes()
     return (
-        _between(leader, last) if last - leader <= _MAX_FORKS_FOR_RANGE else all_processes()
+        _processes_between(leader, last)
+        if last - leader <= _MAX_FORKS_FOR_RANGE
+        else all_processes()
     )
 
 
@@ -169,7 +176,7 @@ def owner() -> str:
 @cache
 def _owner(pid: int) -> str:
     own = process_line(pid)
-    return f"{_space()}.{pid}.{own.began if own else 0}"
+    return f"{_pid_namespace()}.{pid}.{own.began if own else 0}"
 
 
 def owner_lives(word: str) -> bool:
@@ -178,13 +185,13 @@ def owner_lives(word: str) -> bool:
     If that is unknown, as in another container, it counts as alive.
     """
     space, pid, began = [*word.split("."), "", ""][:3]
-    if space != _space() or not pid.isdigit() or not began.isdigit():
+    if space != _pid_namespace() or not pid.isdigit() or not began.isdigit():
         return True
     process = process_line(int(pid))
     return process is not None and process.began == int(began)
 
 
-def _space() -> str:
+def _pid_namespace() -> str:
     """The PID namespace of this process."""
     try:
         return str(os.stat("/proc/self/ns/pid").st_ino)
@@ -192,7 +199,7 @@ def _space() -> str:
         return "0"
 
 
-def _now() -> int:
+def _start_time_now() -> int:
     """The start time of a process that begins now."""
     try:
         ticks = os.sysconf("SC_CLK_TCK")
@@ -201,7 +208,7 @@ def _now() -> int:
         return 0
 
 
-def _forks() -> int:
+def _fork_count() -> int:
     """How many processes and threads the machine has ever started; -1: no Linux."""
     count = _FORK_COUNT.search(_content("/proc/stat"))
     return int(count[1]) if count else -1
@@ -235,7 +242,7 @@ def _content(path: str) -> bytes:
         return b""
 
 
-def _tell(process: ProcessLine, order: signal.Signals) -> None:
+def _send_signal(process: ProcessLine, order: signal.Signals) -> None:
     """Send a signal. The number may be reused by now, so it is checked again."""
     with suppress(OSError, AttributeError):
         number = os.pidfd_open(process.pid)

@@ -21,7 +21,7 @@ from refold.errors import ToolFailed
 from refold.place import bubblewrap, landlock, seatbelt
 from refold.place.bubblewrap import MountPlan
 from refold.place.environment import KEEPS_HIDDEN
-from refold.place.guarded_paths import GuardedPaths, common_of, steps_elsewhere
+from refold.place.guarded_paths import GuardedPaths, linked_step_folders, main_git
 from refold.place.landlock import Restrictions
 from refold.place.port import NOTHING_MORE, CommandExtras, GuardChange, GuardReport
 from refold.place.port import NetworkFilter as HostFilter
@@ -70,7 +70,7 @@ def _has_entries(directory: str) -> bool:
         return False
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass
 
 
@@ -90,7 +90,7 @@ class Launch(Struct, frozen=True):
     environ: Mapping[str, str] = {}
     restrictions: Restrictions | None = None  # applied before it is started
     after: Callable[[], GuardReport] = GuardReport
-    beat: Callable[[], None] = _nothing  # call it from time to time while it runs
+    beat: Callable[[], None] = _do_nothing  # call it from time to time while it runs
     mounts: MountPlan | None = None  # must be in place before the command runs
     offline: bool = False
     looking: bool = False
@@ -107,7 +107,7 @@ class Launch(Struct, frozen=True):
         return self.mounts is not None
 
 
-def find(
+def find_sandbox(
     environ: Mapping[str, str], config: SandboxConfig, beside: "Sandbox | None" = None
 ) -> "Sandbox":
     """The sandbox of a session. It tests the machine when it is first used or at `begin`.
@@ -184,7 +184,7 @@ class Sandbox:
         can = self._capabilities()
         if can.kind in ("none", "off"):
             return Launch()
-        within = self._within(confines)
+        within = self._limit_to_settings(confines)
         if within.hosts is not None and self.config.filter is not None:
             self.config.filter.begin()
         if not within.writes:
@@ -192,9 +192,9 @@ class Sandbox:
             return self._launch(rules, extras.environ)
         from refold.place.guard_state import AllowedPaths  # a start runs no command
 
-        opened = (*within.opened, *steps_elsewhere(within.opened))
+        opened = (*within.opened, *linked_step_folders(within.opened))
         allowed = AllowedPaths(opened, within.of_git)
-        paths = self._begin(allowed)
+        paths = self._begin_watch(allowed)
         try:
             rules = self._rules(cwd, within, extras, paths, unread)
             launch = self._launch(rules, extras.environ)
@@ -205,7 +205,7 @@ class Sandbox:
             self.watch.hold(self._undetachable_mounts(launch, rules))
         except OSError as error:
             self.watch.end(allowed)
-            raise self._cannot_note(error) from error
+            raise self._cannot_store_error(error) from error
         after = partial(self.watch.end, allowed)
         return structs.replace(launch, after=after, beat=self.watch.beat)
 
@@ -222,10 +222,10 @@ class Sandbox:
         unread: Callable[[], Sequence[str]] = no_paths,
     ) -> Launch:
         """What `launch` would return for a next command, without registering it as a writer."""
-        within, paths = self._within(confines), self.watch.paths()
+        within, paths = self._limit_to_settings(confines), self.watch.paths()
         return self._launch(self._rules(cwd, within, NOTHING_MORE, paths, unread))
 
-    def _within(self, confines: Confinement) -> Confinement:
+    def _limit_to_settings(self, confines: Confinement) -> Confinement:
         writes = confines.writes and self.config.profile == "workspace"
         network = confines.network or self.config.network
         hosts = self._hosts(confines.hosts) if network else None
@@ -259,15 +259,15 @@ class Sandbox:
         room = CommandContext(private, cwd, guards, extras.own_tmp)
         named = dict.fromkeys((*self.config.unread(), *unread()))
         rules = self._layout.rules(room, confines, guarded, extras.seen)
-        rules = with_denied(_to_deny(named), rules)
+        rules = with_denied(_deniable_paths(named), rules)
         if confines.writes and not confines.narrow:
             return rules  # git writes the index
         hidden = (*rules.unread, *rules.denied)
-        copies = (*self._indexes.copies(hidden, self._where_git_is, private),)
+        copies = (*self._indexes.copies(hidden, self._git_directories, private),)
         shut = rules.shut
         if confines.writes:  # then git cannot commit, because it would commit what it sees
             its = [os.path.dirname(index) for index, _ in copies]
-            shut = (*dict.fromkeys((*its, *map(common_of, its), *shut)),)
+            shut = (*dict.fromkeys((*its, *map(main_git, its), *shut)),)
         settings = tuple(self._git_settings.files(self._programs.find("git"), private))
         instead = (*rules.instead, *copies)
         return structs.replace(rules, instead=instead, settings=settings, shut=shut)
@@ -285,7 +285,7 @@ class Sandbox:
             guards_sockets=can.guards_sockets,
             seccomp=self._filter() if mounts else b"",
             no_namespaces=bool(mounts) and not self.config.user_namespaces,
-            in_memory=bubblewrap.in_memory(rules) if mounts else (),
+            in_memory=bubblewrap.directories_in_memory(rules) if mounts else (),
             hosts=rules.hosts,
             filter=self.config.filter if rules.hosts is not None else None,
         )
@@ -298,13 +298,13 @@ class Sandbox:
             asks=self._capabilities().guards_sockets,
         )
 
-    def _begin(self, allowed: "AllowedPaths") -> GuardedPaths:
+    def _begin_watch(self, allowed: "AllowedPaths") -> GuardedPaths:
         try:
             return self.watch.begin(allowed)
         except OSError as error:
-            raise self._cannot_note(error) from error
+            raise self._cannot_store_error(error) from error
 
-    def _cannot_note(self, error: OSError) -> ToolFailed:
+    def _cannot_store_error(self, error: OSError) -> ToolFailed:
         return ToolFailed(
             f"The command could not be started: what must not change cannot be noted in "
             f"{self.config.states} ({error.strerror or error})."
@@ -323,7 +323,7 @@ class Sandbox:
         return UserGitSettings(self._environ_of_git, self._home, self.config.roots[0])
 
     @property
-    def _where_git_is(self) -> tuple[str, ...]:
+    def _git_directories(self) -> tuple[str, ...]:
         return (*self.config.roots, *self._layout.repositories)
 
     def key_in_git(self) -> str:
@@ -331,7 +331,7 @@ class Sandbox:
         from refold.place.git_index import first_tracked_path
 
         return first_tracked_path(
-            (*self.watch.paths().keys, *self.config.unread()), self._where_git_is
+            (*self.watch.paths().keys, *self.config.unread()), self._git_directories
         )
 
     @property
@@ -371,7 +371,7 @@ class Sandbox:
         directory = os.path.realpath(tempfile.mkdtemp(prefix=f"{_TMP_NAME}{owner()}."))
         # For sessions that are never closed.
         weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
-        bubblewrap.prepare(directory)
+        bubblewrap.fill_private_directory(directory)
         return directory
 
     def _capabilities(self) -> _Capabilities:
@@ -400,11 +400,11 @@ class Sandbox:
             from refold.place import socket_guard  # nothing else needs it
 
             # A setuid bubblewrap could no longer become root.
-            plain = not _becomes_root(self._bwrap)
-            guards = plain and socket_guard.works()
+            plain = not _is_setuid(self._bwrap)
+            guards = plain and socket_guard.is_permitted()
             notice = _NAMESPACES_ALLOWED if self.config.user_namespaces else ""
             return _Capabilities("bubblewrap", notice, plain, guards)
-        if landlock.version():
+        if landlock.landlock_version():
             return _Capabilities(
                 "landlock",
                 f"Commands run in a weak sandbox, because {why}: they cannot write outside "
@@ -440,7 +440,9 @@ class Sandbox:
             writable = (*rules.open, self._private, *_DEVICES)
             shared = ("/dev/shm",) if rules.open else ()
             return Restrictions((*writable, *shared), tcp=not rules.network, others=True)
-        can_scope = self._capabilities().gives_up and landlock.version() >= _WITH_ABSTRACT
+        can_scope = (
+            self._capabilities().gives_up and landlock.landlock_version() >= _WITH_ABSTRACT
+        )
         return Restrictions(others=True) if can_scope else None
 
     def _environ(self, rules: SandboxRules, named: Mapping[str, str]) -> dict[str, str]:
@@ -477,12 +479,12 @@ def remove_strays() -> None:
                 shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
 
 
-def _to_deny(named: Iterable[str]) -> tuple[str, ...]:
+def _deniable_paths(named: Iterable[str]) -> tuple[str, ...]:
     """Existing paths without links: a link cannot be covered, and its target has its own rule."""
     return tuple(p for p in named if os.path.exists(p) and not os.path.islink(p))
 
 
-def _becomes_root(bwrap: str) -> bool:
+def _is_setuid(bwrap: str) -> bool:
     try:
         return bool(os.stat(bwrap).st_mode & stat.S_ISUID)
     except OSError:  # missing: starting it reports that

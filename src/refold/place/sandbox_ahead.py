@@ -56,7 +56,7 @@ class SandboxAhead:
         if command is None or gated is None or not self._taken:
             self._over.set()
             return None
-        return gated.let_go(launch, limits, command)
+        return gated.release(launch, limits, command)
 
     def _command(self, request: SpawnRequest) -> bytes | None:
         """The line for the shell inside; None for a command that cannot run in this sandbox."""

@@ -128,7 +128,7 @@ class SandboxRules(Struct, frozen=True, kw_only=True):
     """What a command sees and may write. All paths are absolute, links followed, and exist.
 
     `private` is a directory of ours, one for each session. Its parts are shown to commands as
-    /tmp and /var/tmp, and in the place of what is covered (see `bubblewrap.prepare`).
+    /tmp and /var/tmp, and in the place of what is covered (see `bubblewrap.fill_private_directory`).
 
     `covered` directories and `hidden` files look empty. `unread` files contain a note that
     they are hidden. `denied` paths cannot be opened, and no directory that they lie in can
@@ -180,8 +180,8 @@ class SandboxRuleBuilder:
         self, config: SandboxConfig, home: str, path: Callable[[], Sequence[str]]
     ) -> None:
         self._config, self._home, self._path = config, home, path
-        self.writable = [_at_home(path, home) for path in config.writable]
-        self._readable = [_at_home(path, home) for path in config.readable]
+        self.writable = [_expand_home(path, home) for path in config.writable]
+        self._readable = [_expand_home(path, home) for path in config.readable]
         self.repositories = [path for path in map(worktree_of, config.roots) if path]
 
     def rules(
@@ -223,7 +223,7 @@ class SandboxRuleBuilder:
                 *paths_needed_in_run(),
                 *(self._home_elsewhere() if wide else self._tools),
                 *(
-                    _existing(_at(self._home, _PACKAGE_CACHES))
+                    _existing(_paths_in(self._home, _PACKAGE_CACHES))
                     if writes and not wide
                     else ()
                 ),
@@ -258,7 +258,7 @@ class SandboxRuleBuilder:
     def _covered_paths(self, *, network: bool, wide: bool) -> list[str]:
         own = [os.path.realpath(path) for path in self._config.own if os.path.exists(path)]
         own += [
-            *_existing(_at(self._home, _AGENT_SOCKETS)),
+            *_existing(_paths_in(self._home, _AGENT_SOCKETS)),
             *([] if network else key_paths(self._home)),
         ]
         # Commands that run without a question see only what is listed.
@@ -344,13 +344,13 @@ def with_denied(denied: Sequence[str], rules: SandboxRules) -> SandboxRules:
     )
 
 
-def _at_home(path: str, home: str) -> str:
+def _expand_home(path: str, home: str) -> str:
     return os.path.realpath(home + path[1:] if path.split("/")[0] == "~" else path)
 
 
 def key_paths(home: str) -> list[str]:
     """Files and directories with keys that exist, links followed."""
-    return _existing(_at(home, _KEY_PATHS))
+    return _existing(_paths_in(home, _KEY_PATHS))
 
 
 def system_directories() -> tuple[list[str], list[tuple[str, str]]]:
@@ -380,7 +380,9 @@ def tool_directories(home: str, path: Sequence[str]) -> list[str]:
     the rest of that, but one in a home or among projects does not need what is beside it.
     """
     around = [os.path.dirname(folder) for folder in path]
-    return _existing([*_at(home, _TOOL_DIRECTORIES), *path, *filter(_is_prefix, around)])
+    return _existing(
+        [*_paths_in(home, _TOOL_DIRECTORIES), *path, *filter(_is_prefix, around)]
+    )
 
 
 def _is_prefix(folder: str) -> bool:
@@ -402,13 +404,13 @@ def socket_paths(*, among: Sequence[str], save: Sequence[str]) -> list[str]:
     """Sockets of running programs that lie openly below `among`, but not below `save`."""
     return sorted({
         path
-        for path in _listening()
+        for path in _listening_sockets()
         if any(below(path, root) for root in among)
         and not any(below(path, root) for root in save)
     })  # fmt: skip
 
 
-def _listening() -> Iterator[str]:
+def _listening_sockets() -> Iterator[str]:
     try:
         with open(_SOCKET_LIST, "rb") as file:
             lines = file.read().splitlines()
@@ -437,7 +439,7 @@ def _socket(path: str) -> Iterator[str]:
 
 
 @lru_cache
-def _at(home: str, names: str) -> tuple[str, ...]:
+def _paths_in(home: str, names: str) -> tuple[str, ...]:
     return tuple(os.path.join(home, name) for name in names.split()) if home else ()
 
 

@@ -110,7 +110,7 @@ _CALLS_THAT_SET_MODES = {
 }  # fmt: skip
 
 
-def native() -> Architecture | None:
+def native_architecture() -> Architecture | None:
     """The calls of this machine; None if refold does not know them."""
     return _ARCHITECTURES.get(platform.machine(), (None,))[0]
 
@@ -129,8 +129,8 @@ def guard_filter() -> bytes:
             _numbers(own, _KEYRING_CALLS), _NO_SUCH_CALL
         ),  # crun continues without them if they are missing
         *_when([calls["connect"]], _ASK_SUPERVISOR),
-        *_when([calls["socket"]], *_only_connecting(_DENY)),
-        *_when([calls["socketpair"]], *_only_connecting(_ASK_SUPERVISOR)),
+        *_when([calls["socket"]], *_allow_connected_sockets(_DENY)),
+        *_when([calls["socketpair"]], *_allow_connected_sockets(_ASK_SUPERVISOR)),
         *(
             line
             for name in MODE_ARGUMENTS
@@ -160,12 +160,12 @@ def command_filter(*, namespaces: bool = False, asks: bool = True) -> bytes:
         return b""
     own, older = machine
     return _program(
-        (own, _of_command(own, namespaces=namespaces, asks=asks)),
-        (older, _of_command(older, namespaces=namespaces, asks=False)),
+        (own, _command_lines(own, namespaces=namespaces, asks=asks)),
+        (older, _command_lines(older, namespaces=namespaces, asks=False)),
     )
 
 
-def _of_command(of: Architecture, *, namespaces: bool, asks: bool) -> list[_Line]:
+def _command_lines(of: Architecture, *, namespaces: bool, asks: bool) -> list[_Line]:
     lines = list[_Line]()
     if not namespaces:
         lines += _when(_numbers(of, _MOUNT_CALLS), _DENY)
@@ -189,7 +189,7 @@ def _of_command(of: Architecture, *, namespaces: bool, asks: bool) -> list[_Line
     return [*lines, _ALLOW]
 
 
-def _only_connecting(otherwise: _Line) -> list[_Line]:
+def _allow_connected_sockets(otherwise: _Line) -> list[_Line]:
     """A socket that sends without a connection could send anywhere, even one of a pair.
 
     The guard makes pairs of another type, which cannot.

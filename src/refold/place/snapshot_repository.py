@@ -185,7 +185,7 @@ class SnapshotRepository:
         return process.read(wanted.encode()).decode().split()
 
     @contextmanager
-    def alone(self, name: str) -> Generator[int]:
+    def lock(self, name: str) -> Generator[int]:
         """Lock `name` against other processes. Yield the descriptor that holds the lock."""
         place = self.directory / name
         try:

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from refold.errors import ToolFailed
 from refold.place.ignore_rules import HALF_WRITTEN
-from refold.place.openat import FOLDER_FLAGS, beneath, closing
+from refold.place.openat import FOLDER_FLAGS, closing, open_beneath
 from refold.place.snapshot_repository import GitBlobReader, SnapshotRepository
 from refold.values.printable_names import escape_name
 
@@ -52,9 +52,9 @@ class _Seen(Struct, frozen=True):
 
 def rewrite(repository: SnapshotRepository, steps: Sequence[RewriteStep]) -> int:
     """Do all `steps`, or raise `ToolFailed` with nothing done. Return the number of changes."""
-    _sweep(steps)
+    _remove_drafts(steps)
     states = {step.path: _current_state(step) for step in steps}
-    _refuse(steps, states)
+    _refuse_conflicts(steps, states)
     names = {step.to.name for step in steps if step.to}
     if lost := repository.missing(sorted(names)):
         raise ToolFailed(
@@ -67,13 +67,13 @@ def rewrite(repository: SnapshotRepository, steps: Sequence[RewriteStep]) -> int
     with repository.blobs() as blobs:
         for step in todo:
             if step.to is not None:
-                _put(
+                _write_blob(
                     step, step.to, states[step.path], blobs, len(todo) <= _MAX_SYNCED_FILES
                 )
     return len(todo)
 
 
-def _refuse(steps: Sequence[RewriteStep], states: Mapping[str, _Seen]) -> None:
+def _refuse_conflicts(steps: Sequence[RewriteStep], states: Mapping[str, _Seen]) -> None:
     going = {step.path for step in steps if step.to is None}
     changed, blocked = list[str](), list[str]()
     for step in steps:
@@ -83,7 +83,7 @@ def _refuse(steps: Sequence[RewriteStep], states: Mapping[str, _Seen]) -> None:
         if state.what == "nothing" and (step.now is None or step.to is None):
             continue
         if step.to is not None and step.now is None:
-            if (way := _in_the_way(step, state, going)) is not None:
+            if (way := _blocking_path(step, state, going)) is not None:
                 blocked.append(way)
         elif step.to is None and state.what in ("blocked", "folder"):
             continue  # another program has replaced it
@@ -101,7 +101,7 @@ def _refuse(steps: Sequence[RewriteStep], states: Mapping[str, _Seen]) -> None:
         )
 
 
-def _in_the_way(step: RewriteStep, state: _Seen, going: set[str]) -> str | None:
+def _blocking_path(step: RewriteStep, state: _Seen, going: set[str]) -> str | None:
     """An unsaved file that is in the way of a restored one; None if the way is free."""
     if state.what == "folder":
         inside = [
@@ -145,7 +145,9 @@ def _current_state(step: RewriteStep) -> _Seen:
                 return _Seen("folder")
             if stat.S_ISLNK(about.st_mode):
                 content = os.fsencode(os.readlink(last, dir_fd=folder))
-                return _Seen("kept", SnapshotFile(_LINK, _name(content)), _identity(about))
+                return _Seen(
+                    "kept", SnapshotFile(_LINK, _blob_name(content)), _identity(about)
+                )
             if not stat.S_ISREG(about.st_mode):
                 return _Seen("other")
             number = os.open(
@@ -159,13 +161,13 @@ def _current_state(step: RewriteStep) -> _Seen:
     except OSError:  # a file or a link in place of a folder, or not readable
         return _Seen("blocked")
     mode = _RUNS if about.st_mode & stat.S_IXUSR else "100644"
-    return _Seen("kept", SnapshotFile(mode, _name(content)), _identity(about))
+    return _Seen("kept", SnapshotFile(mode, _blob_name(content)), _identity(about))
 
 
 def _remove(step: RewriteStep, state: _Seen) -> None:
     with _restore_errors(step), _folder(step) as folder:
         last = os.path.basename(step.path)
-        _still(step, folder, last, state)
+        _check_unchanged(step, folder, last, state)
         os.unlink(last, dir_fd=folder)
     above = os.path.relpath(os.path.dirname(step.path), step.root)
     with suppress(OSError), closing(os.open(step.root, FOLDER_FLAGS)) as top:
@@ -174,7 +176,7 @@ def _remove(step: RewriteStep, state: _Seen) -> None:
             above = os.path.dirname(above)
 
 
-def _put(
+def _write_blob(
     step: RewriteStep, to: SnapshotFile, state: _Seen, blobs: GitBlobReader, wait: bool
 ) -> None:
     content = blobs.get(to.name)
@@ -187,18 +189,18 @@ def _put(
             else:
                 _write(folder, half, content, _bits(folder, last, to), wait)
             if state.kept is not None:
-                _still(step, folder, last, state)
+                _check_unchanged(step, folder, last, state)
             else:
                 with suppress(FileNotFoundError, NotADirectoryError):
                     os.rmdir(last, dir_fd=folder)  # now empty
-                _free(folder, last)
+                _check_free(folder, last)
             os.rename(half, last, src_dir_fd=folder, dst_dir_fd=folder)
         finally:
             with suppress(OSError):
                 os.unlink(half, dir_fd=folder)
 
 
-def _free(folder: int, last: str) -> None:
+def _check_free(folder: int, last: str) -> None:
     with suppress(FileNotFoundError):
         os.stat(last, dir_fd=folder, follow_symlinks=False)
         raise FileExistsError(errno.EEXIST, "another program has just made such a file")
@@ -235,12 +237,12 @@ def _umask() -> int:
         return 0o022
 
 
-def _still(step: RewriteStep, folder: int, last: str, state: _Seen) -> None:
+def _check_unchanged(step: RewriteStep, folder: int, last: str, state: _Seen) -> None:
     if _identity(os.stat(last, dir_fd=folder, follow_symlinks=False)) != state.about:
         raise ToolFailed(f"{escape_name(step.path)} was changed meanwhile. Try again.")
 
 
-def _sweep(steps: Sequence[RewriteStep]) -> None:
+def _remove_drafts(steps: Sequence[RewriteStep]) -> None:
     """Delete half-written files of a restore that was killed."""
     folders = {os.path.dirname(step.path): step for step in steps if step.to is not None}
     for step in folders.values():
@@ -256,22 +258,22 @@ def _folder(step: RewriteStep, *, make: bool = False) -> Generator[int]:
     away = os.path.relpath(os.path.dirname(step.path), step.root)
     with closing(os.open(step.root, FOLDER_FLAGS)) as top:
         try:
-            folder = beneath(top, away, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            folder = open_beneath(top, away, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:
             if not make:
                 raise
-            _make(top, away)
-            folder = beneath(top, away, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            _make_folders(top, away)
+            folder = open_beneath(top, away, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             yield folder
         finally:
             os.close(folder)
 
 
-def _make(top: int, away: str) -> None:
+def _make_folders(top: int, away: str) -> None:
     created = ""
     for part in away.split("/"):
-        above = beneath(top, created or ".", FOLDER_FLAGS)
+        above = open_beneath(top, created or ".", FOLDER_FLAGS)
         try:
             with suppress(FileExistsError):
                 os.mkdir(part, dir_fd=above)
@@ -295,6 +297,6 @@ def _identity(about: os.stat_result) -> tuple[int, ...]:
     return (about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns)
 
 
-def _name(content: bytes) -> str:
+def _blob_name(content: bytes) -> str:
     """The name that git gives a content."""
     return sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from refold.errors import ToolFailed
 from refold.place.ignore_rules import IgnoreRules, git_folder, repository_around
-from refold.place.openat import FOLDER_FLAGS, beneath
+from refold.place.openat import FOLDER_FLAGS, open_beneath
 from refold.place.port import Trees
 from refold.place.snapshot_repository import (
     EMPTY_TREE,
@@ -70,15 +70,15 @@ class Scan:
         self._tracked = dict[str, tuple[int, int]]()  # the user's index, when last read
         self._left_out = dict[str, set[str]]()
 
-    def look(self, roots: Sequence[str]) -> tuple[Trees, tuple[str, ...]]:
+    def scan(self, roots: Sequence[str]) -> tuple[Trees, tuple[str, ...]]:
         """The trees of `roots` and of repositories inside, and what is left out."""
         self._repository.make()
-        with self._repository.alone(f"{self._session}/lock") as lock:
+        with self._repository.lock(f"{self._session}/lock") as lock:
             entries, left_out = list[tuple[str, str]](), set[str]()
             waiting, nested = [(root, root) for root in roots], 0
             for root, base in waiting:  # grows on the way
                 others = [other for other in roots if other != root]
-                tree, inside = self._root(root, base, others, lock)
+                tree, inside = self._scan_root(root, base, others, lock)
                 entries.append((root, tree))
                 left_out |= {os.path.join(root, other) for other in self._left_out[root]}
                 for other in inside:
@@ -89,7 +89,7 @@ class Scan:
                         left_out.add(f"{other}/")
             return tuple(entries), tuple(sorted(left_out))
 
-    def _root(
+    def _scan_root(
         self, root: str, base: str, others: Sequence[str], lock: int
     ) -> tuple[str, list[str]]:
         """`root` is `base` or is in it; commands cannot replace `base`."""
@@ -104,7 +104,9 @@ class Scan:
             tracked = self._tracked_despite_ignore(scan)
             before = self._left_out.get(root, set())
             try:
-                different, left_out = scan.keep((changed | tracked) - skipped, before)
+                different, left_out = scan.add_to_index(
+                    (changed | tracked) - skipped, before
+                )
             except GitFailed as error:
                 bad = re.search(_BAD_PATH, error.output)
                 if bad is None:
@@ -115,7 +117,7 @@ class Scan:
             self._left_out[root] = left_out | skipped
             if different or root not in self._trees:
                 self._trees[root] = scan.tree()
-            scan.date(began, different)
+            scan.set_time(began, different)
             return self._trees[root], inside
         raise ToolFailed(
             f"The files of {escape_name(root)} change too fast for a snapshot."
@@ -124,7 +126,7 @@ class Scan:
     def _tracked_despite_ignore(self, scan: "_RootScan") -> set[str]:
         """Files that the user's repository tracks although it would ignore them."""
         place = Path(git_folder(scan.top)) / "index" if scan.top else None
-        about = _about(place) if place else None
+        about = _time_and_size(place) if place else None
         if place is None or about is None or self._tracked.get(scan.root) == about:
             return set()
         self._tracked[scan.root] = about
@@ -142,7 +144,7 @@ class _RootScan:
         root = self.root
         self._repository, self._ignored, self._others = repository, ignored, others
         self._folder = repository.directory / session
-        self._shape("" if (around := repository_around(root)) == "/" else around)
+        self._set_paths("" if (around := repository_around(root)) == "/" else around)
 
     def prepare(self) -> None:
         """Write the ignore rules and an index to start with."""
@@ -150,7 +152,7 @@ class _RootScan:
         self._put_rules(rules)
         if self.top not in ("", self.root) and self._is_ignored_as_a_whole():
             # A repository of a whole home does not tell what is ignored here.
-            self._shape("")
+            self._set_paths("")
             self._put_rules(self._ignored.rules("", self.root, self._others))
         with suppress(OSError):
             self._index.with_suffix(".index.lock").unlink()  # of a git that was killed
@@ -160,8 +162,8 @@ class _RootScan:
     def changes(self) -> tuple[set[str], list[str]]:
         """The paths that differ from the index, and the nested repositories."""
         # Both wait for the disk, so they run in parallel.
-        new = self._begin("ls-files", "-z", "--others", "--exclude-standard")
-        old = self._begin("diff-files", "-z", "--name-only", "--relative")
+        new = self._start_git("ls-files", "-z", "--others", "--exclude-standard")
+        old = self._start_git("diff-files", "-z", "--name-only", "--relative")
         try:
             paths = set(pieces(new.read(seconds=_LONGEST_LOOK)))
         except GitFailed as error:
@@ -175,14 +177,16 @@ class _RootScan:
 
     def ignored_files(self, index: Path) -> set[str]:
         try:
-            output = self._look(
+            output = self._match_patterns(
                 "ls-files", "-z", "--cached", "--ignored", "--exclude-standard", index=index
             )
         except GitFailed:  # split, sparse, or being written
             return set()
         return set(pieces(output))
 
-    def keep(self, paths: Iterable[str], left_before: set[str]) -> tuple[bool, set[str]]:
+    def add_to_index(
+        self, paths: Iterable[str], left_before: set[str]
+    ) -> tuple[bool, set[str]]:
         """Add files to the index. Return whether it changed, and which files cannot be stored."""
         stored, gone, left_out, size = list[str](), list[str](), set[str](), 0
         fits = _PathFilter(self.root)
@@ -205,14 +209,14 @@ class _RootScan:
             lines = (
                 b"0 %s\t%s\0" % (b"0" * 40, os.fsencode(self.prefix + p)) for p in gone
             )
-            self._git("update-index", "-z", "--index-info", input_bytes=b"".join(lines))
+            self._run_git("update-index", "-z", "--index-info", input_bytes=b"".join(lines))
         if stored:
             parents = ParentDirectories(self._base, self.root, stored)
             many = (
                 ("-c", "core.bigFileThreshold=1") if len(stored) > _PACK_FROM_FILES else ()
             )
             names = b"".join(os.fsencode(path) + b"\0" for path in stored)
-            self._git(
+            self._run_git(
                 *many, "update-index", "-z", "--add", "--replace", "--remove", "--stdin",
                 input_bytes=names,
             )  # fmt: skip
@@ -224,26 +228,26 @@ class _RootScan:
         if not paths:
             return
         lines = lines_of(self._repository, self._base, self.root, self.prefix, paths)
-        self._git("update-index", "-z", "--index-info", input_bytes=b"".join(lines))
+        self._run_git("update-index", "-z", "--index-info", input_bytes=b"".join(lines))
 
     def tree(self) -> str:
         if not self.prefix:
-            return self._git("write-tree").decode().strip()
+            return self._run_git("write-tree").decode().strip()
         try:
-            return self._git("write-tree", f"--prefix={self.prefix}").decode().strip()
+            return self._run_git("write-tree", f"--prefix={self.prefix}").decode().strip()
         except GitFailed as error:
             if "not found" in error.output:  # there is no file in it
                 return EMPTY_TREE
             raise
 
-    def date(self, began: float, different: bool) -> None:
+    def set_time(self, began: float, different: bool) -> None:
         """Set the time at which the index was valid, and make it the start of the next session."""
         with suppress(OSError):
             os.utime(self._index, (began, began))
             if different or not self._seeded.exists():
                 _copy(self._index, self._seeded)
 
-    def _shape(self, top: str) -> None:
+    def _set_paths(self, top: str) -> None:
         self.top, self._tree = top, top or self.root
         away = os.path.relpath(self.root, self._tree)
         self.prefix = "" if away == "." else away + "/"
@@ -264,27 +268,27 @@ class _RootScan:
 
     def _is_ignored_as_a_whole(self) -> bool:
         try:
-            self._look("check-ignore", "-q", "--no-index", self.root)
+            self._match_patterns("check-ignore", "-q", "--no-index", self.root)
         except GitFailed:
             return False
         return True
 
     def _seed(self) -> None:
-        _sweep(self._folder.parent, self._folder)
-        _sweep_packs(self._repository.directory / "objects" / "pack")
+        _delete_old_indexes(self._folder.parent, self._folder)
+        _delete_partial_packs(self._repository.directory / "objects" / "pack")
         with suppress(OSError):
             _copy(self._seeded, self._index)
 
-    def _look(self, *arguments: str, index: Path | None = None) -> bytes:
+    def _match_patterns(self, *arguments: str, index: Path | None = None) -> bytes:
         """The output of a git command that matches patterns, which can take very long."""
-        return self._begin(*arguments, index=index).read(seconds=_LONGEST_LOOK)
+        return self._start_git(*arguments, index=index).read(seconds=_LONGEST_LOOK)
 
-    def _git(
+    def _run_git(
         self, *arguments: str, input_bytes: bytes = b"", index: Path | None = None
     ) -> bytes:
-        return self._begin(*arguments, index=index).read(input_bytes)
+        return self._start_git(*arguments, index=index).read(input_bytes)
 
-    def _begin(self, *arguments: str, index: Path | None = None) -> GitProcess:
+    def _start_git(self, *arguments: str, index: Path | None = None) -> GitProcess:
         return self._repository.start(
             "-c", f"core.excludesFile={self._exclude}", *arguments,
             folder=self.root, tree=self._tree, index=index or self._index, descriptor=self._held,
@@ -325,7 +329,7 @@ class _PathFilter:
         return self._plain[folder]
 
 
-def _about(place: Path) -> tuple[int, int] | None:
+def _time_and_size(place: Path) -> tuple[int, int] | None:
     try:
         about = place.stat()
     except OSError:
@@ -345,7 +349,7 @@ def _copy(source: Path, target: Path) -> None:
     beside.replace(target)
 
 
-def _sweep(folder: Path, ours: Path) -> None:
+def _delete_old_indexes(folder: Path, ours: Path) -> None:
     """Delete the indexes of sessions that were not used for long. Snapshots stay."""
     limit = time.time() - _UNUSED_INDEX_SECONDS
     with suppress(OSError):
@@ -354,7 +358,7 @@ def _sweep(folder: Path, ours: Path) -> None:
                 shutil.rmtree(entry, ignore_errors=True)
 
 
-def _sweep_packs(folder: Path) -> None:
+def _delete_partial_packs(folder: Path) -> None:
     """Delete what a full disk or a kill left half written: git itself never does."""
     limit = time.time() - _HALF_WRITTEN
     with suppress(OSError):
@@ -380,7 +384,7 @@ class ParentDirectories:
         moved = {
             directory
             for directory, stamp in self._before.items()
-            if _fresh(stamp, self._began) or _directory_stamp(directory) != stamp
+            if _is_too_recent(stamp, self._began) or _directory_stamp(directory) != stamp
         }
         return [p for p in self._paths if any(d in moved for d in self._above(p))]
 
@@ -428,7 +432,7 @@ def _store_files(
         for path in paths:
             entries[path] = ("0", _NO_OBJECT)
             with suppress(OSError):  # deleted, or a link is in the way
-                descriptor = beneath(
+                descriptor = open_beneath(
                     top, os.path.join(way, os.path.dirname(path)), FOLDER_FLAGS
                 )
                 try:
@@ -462,7 +466,7 @@ def _directory_stamp(directory: str) -> tuple[int, int, int]:
     return (about.st_dev, about.st_ino, about.st_ctime_ns if real else 0)
 
 
-def _fresh(stamp: tuple[int, int, int], began: int) -> bool:
+def _is_too_recent(stamp: tuple[int, int, int], began: int) -> bool:
     """Whether it could have changed again within the same tick of its clock."""
     when = stamp[2]
     coarse = when % _SECOND_NANOSECONDS == 0

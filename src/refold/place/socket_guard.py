@@ -30,10 +30,10 @@ from threading import Thread
 from refold.place.datagram_pairs import make_pair, makes_pair
 from refold.place.directory_modes import set_mode, sets_mode
 from refold.place.mountinfo import mounts
-from refold.place.seccomp import LINE_STRUCT, guard_filter, native
+from refold.place.seccomp import LINE_STRUCT, guard_filter, native_architecture
 from refold.place.socket_owner import is_own_socket
 from refold.place.stopped_call import NOTICE_STRUCT, StoppedCall
-from refold.place.syscalls import call, connect, no_new_privileges, shut_down
+from refold.place.syscalls import connect, no_new_privileges, shut_down, system_call
 
 # seccomp(2): set a filter; give a descriptor to listen at; once the listener has received a
 # call, only a fatal signal ends the waiting (since Linux 5.19).
@@ -116,20 +116,20 @@ class SocketGuard:
             notice = bytearray(NOTICE_STRUCT.size)
             with suppress(OSError):  # the caller has ended
                 fcntl.ioctl(self._listener, _RECEIVE, notice)
-                if not self._threads.give(bytes(notice)):
-                    self._tell(NOTICE_STRUCT.unpack(notice)[0], errno.EAGAIN)
+                if not self._threads.assign(bytes(notice)):
+                    self._reply(NOTICE_STRUCT.unpack(notice)[0], errno.EAGAIN)
 
     def _answer(self, notice: bytes) -> None:
         with ExitStack() as stack:
             asked = StoppedCall(notice, stack)
             try:
-                error = self._do(asked)
+                error = self._execute(asked)
             except (OSError, ValueError) as problem:
                 # Nothing that it makes us read may end this thread: then no call would be answered.
                 error = getattr(problem, "errno", 0) or errno.EACCES
-            self._tell(asked.id, error)
+            self._reply(asked.id, error)
 
-    def _do(self, asked: StoppedCall) -> int:
+    def _execute(self, asked: StoppedCall) -> int:
         """Do what the caller asked for. Return an error number, or 0. Raises `OSError`."""
         self.asked = True
         self._check(asked)
@@ -140,7 +140,9 @@ class SocketGuard:
             make_pair(asked, self._control, partial(self._check, asked))
             return 0
         number, address, length = asked.arguments[:3]
-        ours, goal = _goal(asked, (number, address, length), offline=self._offline)
+        ours, goal = _connection_target(
+            asked, (number, address, length), offline=self._offline
+        )
         self._check(asked)
         with self._answering:
             self._connecting.add(ours)
@@ -154,7 +156,7 @@ class SocketGuard:
         """Raise if the caller no longer waits: its number may be that of another by now."""
         self._control(_IS_VALID, bytearray(struct.pack("=Q", asked.id)))
 
-    def _tell(self, name: int, error: int) -> None:
+    def _reply(self, name: int, error: int) -> None:
         with suppress(OSError):  # the caller no longer waits
             self._control(_SEND, bytearray(_ANSWER_STRUCT.pack(name, 0, -error, 0)))
 
@@ -173,7 +175,7 @@ class _Threads:
         self._given = SimpleQueue[bytes | None]()
         self._idle = self._all = 0
 
-    def give(self, notice: bytes) -> bool:
+    def assign(self, notice: bytes) -> bool:
         """Pass a call to a thread. Return False if all threads are blocked."""
         with self._lock:
             if self._idle:
@@ -199,18 +201,18 @@ class _Threads:
 
 
 @cache
-def works() -> bool:
+def is_permitted() -> bool:
     """Whether this machine permits it: not in some containers, and not in our sandbox."""
-    if sys.platform != "linux" or native() is None:
+    if sys.platform != "linux" or native_architecture() is None:
         return False
     reached: list[bool] = []
-    thread = Thread(target=lambda: reached.append(_try()))
+    thread = Thread(target=lambda: reached.append(_test_connection()))
     thread.start()
     thread.join()
     return reached == [True]
 
 
-def _try() -> bool:
+def _test_connection() -> bool:
     """Try one complete connection. The filter ends with this thread."""
     try:
         guard = SocketGuard(offline=True)
@@ -225,7 +227,7 @@ def _try() -> bool:
         return False
 
 
-def _goal(
+def _connection_target(
     asked: StoppedCall, arguments: tuple[int, int, int], *, offline: bool
 ) -> tuple[int, bytes]:
     """The socket, as a descriptor of ours, and the address to connect it to.
@@ -237,7 +239,7 @@ def _goal(
         raise OSError(errno.EINVAL, "an address that is too long")
     ours, address = asked.descriptor(number), asked.memory(pointer, length)
     unix = struct.pack("=H", socket.AF_UNIX)
-    if not address.startswith(unix) or _domain(ours) != socket.AF_UNIX:
+    if not address.startswith(unix) or _socket_family(ours) != socket.AF_UNIX:
         return ours, address
     if address[2:3] in (b"", b"\0"):
         # An abstract socket belongs to a network: the command's own, or the shared one.
@@ -252,7 +254,7 @@ def _goal(
     return ours, unix + f"/proc/self/fd/{file}".encode() + b"\0"
 
 
-def _domain(number: int) -> int:
+def _socket_family(number: int) -> int:
     with socket.socket(fileno=os.dup(number)) as copy:
         return copy.getsockopt(socket.SOL_SOCKET, socket.SO_DOMAIN)
 
@@ -278,7 +280,7 @@ def _listen() -> int:
     """Put this thread and what it starts behind the filter. Return the listener."""
     import ctypes
 
-    known, filter_ = native(), guard_filter()
+    known, filter_ = native_architecture(), guard_filter()
     if known is None:
         raise OSError(errno.ENOSYS, "a machine whose calls refold does not know")
     number = known.calls["seccomp"]
@@ -287,8 +289,8 @@ def _listen() -> int:
     no_new_privileges()
     flags = _NEW_LISTENER | _WAIT_KILLABLE
     try:
-        return call(number, _SET_MODE_FILTER, flags, program)
+        return system_call(number, _SET_MODE_FILTER, flags, program)
     except OSError as error:
         if error.errno != errno.EINVAL:  # a kernel before 5.19
             raise
-    return call(number, _SET_MODE_FILTER, _NEW_LISTENER, program)
+    return system_call(number, _SET_MODE_FILTER, _NEW_LISTENER, program)

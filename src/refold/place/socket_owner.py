@@ -30,14 +30,14 @@ def is_own_socket(pid: int, file: int) -> bool:
     wanted = os.fstat(file)
     if not stat.S_ISSOCK(wanted.st_mode):
         return False
-    listening = _listening(pid)
+    listening = _listening_sockets(pid)
     for process, number, link in _sockets(pid) if listening else ():
         if link in listening and _is_bound_to(process, number, link, wanted):
             return True
     return False
 
 
-def _listening(pid: int) -> frozenset[str]:
+def _listening_sockets(pid: int) -> frozenset[str]:
     """The sockets that listen in the network of this process, as its descriptors name them."""
     with open(f"/proc/{pid}/net/unix", "rb") as file:
         lines = file.read().split(b"\n")[1:-1]

@@ -112,13 +112,13 @@ def start(request: SpawnRequest, launch: Launch, limits: Limits) -> RunningComma
     """Start the command as `launch` says. Raises `ToolFailed`."""
     try:
         if launch.own_space:
-            return GatedSandbox(request, launch).let_go(launch, limits)
+            return GatedSandbox(request, launch).release(launch, limits)
         mark = new_mark(os.environ.get(ENVIRONMENT_NAME, ""))
         stdin = subprocess.DEVNULL if request.given.stdin is None else request.given.stdin
         environment = {**request.environ, **launch.environ, ENVIRONMENT_NAME: mark.token}
         with _read_first(limit_commands(mark.queues), environment) as (file, environ):
             line = (*launch.arguments, *_BASH_COMMAND, request.command)
-            process, reading = _begin(line, request.cwd, environ, stdin, (file,))
+            process, reading = _start_process(line, request.cwd, environ, stdin, (file,))
     except (OSError, ValueError) as error:
         why = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
         raise ToolFailed(
@@ -177,9 +177,9 @@ def _file_of(content: bytes) -> int:
 
 
 class GatedSandbox:
-    """A sandbox that waits at its gate: nothing of the command has run. `let_go` or `end` it.
+    """A sandbox that waits at its gate: nothing of the command has run. `release` or `end` it.
 
-    With `ahead` the command is not known yet: `let_go` gives it. Raises `OSError`, and
+    With `ahead` the command is not known yet: `release` gives it. Raises `OSError`, and
     `ValueError` for words that no program can be given.
     """
 
@@ -206,7 +206,7 @@ class GatedSandbox:
         inherited = (stdin, self._told, filter_)
         passed = (status, *(n for n in inherited if n is not None and n >= 0))
         try:
-            self._process, self._reading = _begin(
+            self._process, self._reading = _start_process(
                 (*launch.arguments, *news, *self._shell(request)),
                 "/",
                 environ,
@@ -214,13 +214,13 @@ class GatedSandbox:
                 passed,
             )
         except BaseException:
-            self._shut()
+            self._close_all()
             close(self._news)
             raise
         finally:
             its.close()
             close(status, filter_)
-        self._first = _first(self._news)
+        self._first = _first_process(self._news)
 
     def wait(self) -> bool:
         """Wait until it is set up. False: it has ended, and bubblewrap reports why."""
@@ -235,7 +235,7 @@ class GatedSandbox:
         """Whether its mounts still show the current files. `launch` is how it was started."""
         return launch.mounts is not None and launch.mounts.shows_current_files(self._first)
 
-    def let_go(
+    def release(
         self, launch: Launch, limits: Limits, command: bytes | None = None
     ) -> RunningCommand:
         """Let the command run, if the mounts are those of `launch`."""
@@ -253,7 +253,7 @@ class GatedSandbox:
                 os.pwrite(self._told, command, 0)
             with suppress(OSError):  # it has ended
                 self._gate.send(b"\n")
-        self._shut()
+        self._close_all()
         return RunningCommand(
             self._process,
             self._reading,
@@ -277,8 +277,8 @@ class GatedSandbox:
         return launch.filter.open(listening, launch.hosts, self._tell_attempt)
 
     def end(self) -> None:
-        """End it instead of calling `let_go`: nothing runs in it."""
-        self._shut()  # it ends by itself
+        """End it instead of calling `release`: nothing runs in it."""
+        self._close_all()  # it ends by itself
         try:
             self._process.wait(_SETUP_SECONDS)
         except subprocess.TimeoutExpired:
@@ -297,14 +297,14 @@ class GatedSandbox:
         shell = _SH_COMMAND if plain and not ahead else _BASH_COMMAND
         return (*shell, _libraries(request) + first, "bash", request.command)
 
-    def _shut(self) -> None:
+    def _close_all(self) -> None:
         self._gate.close()
         close(self._told)
         if self._listener is not None:
             self._listener.close()
 
 
-def _begin(
+def _start_process(
     words: Sequence[str],
     cwd: str,
     env: Mapping[str, str],
@@ -345,7 +345,7 @@ def close(*descriptors: int) -> None:
             os.close(number)
 
 
-def _first(news: int) -> int:
+def _first_process(news: int) -> int:
     """The number of the first process inside, as seen outside; 0 for none."""
     os.set_blocking(news, False)
     ready = select.poll()

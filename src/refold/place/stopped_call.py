@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from refold.place.syscalls import call
+from refold.place.syscalls import system_call
 
 NOTICE_STRUCT = struct.Struct("=QIIiIQ6Q")  # id, pid, flags; number, arch, where, arguments
 _OPENAT2, _PIDFD_GETFD = 437, 438
@@ -68,7 +68,9 @@ class StoppedCall:
         self._held.callback(os.close, root)
         flags = os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
         open_how = struct.pack("=QQQ", flags, 0, _NO_MAGICLINKS | _IN_ROOT)
-        file = call(_OPENAT2, root, os.path.join(start, path), open_how, len(open_how))
+        file = system_call(
+            _OPENAT2, root, os.path.join(start, path), open_how, len(open_how)
+        )
         self._held.callback(os.close, file)
         return file
 
@@ -77,6 +79,6 @@ def descriptor_of(process: int, number: int, stack: ExitStack) -> int:
     """A copy of the descriptor `number` of this process. Raises `OSError`."""
     pidfd = os.pidfd_open(process)
     stack.callback(os.close, pidfd)
-    copy = call(_PIDFD_GETFD, pidfd, number, 0)
+    copy = system_call(_PIDFD_GETFD, pidfd, number, 0)
     stack.callback(os.close, copy)
     return copy

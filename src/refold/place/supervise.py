@@ -75,8 +75,8 @@ class Supervisor:
         # released.
         self.on_end: Callable[[], Callable[[], None] | None] = lambda: None
         self._then: Callable[[], None] | None = None
-        self.news, self._tell_news = _wake_up()
-        self._stop, self._tell_stop = _wake_up()
+        self.news, self._tell_news = _wake_pipe()
+        self._stop, self._tell_stop = _wake_pipe()
 
     def begin(self) -> None:
         # `Thread` would wait until it runs: two changes of threads for each command.
@@ -141,7 +141,9 @@ class Supervisor:
         ended, why = False, ""
         guarded, attempts = GuardReport(), tuple[HostAttempt, ...]()
         try:
-            ended, why = (True, "") if call.problem else self._until_ended(watch, output)
+            ended, why = (
+                (True, "") if call.problem else self._wait_until_ended(watch, output)
+            )
         finally:
             watch.end(kindly=not why)
             attempts = call.attempts()
@@ -159,7 +161,7 @@ class Supervisor:
                 self._then = self.on_end()
         output_bytes, timed_out = output.printed, not ended and not why
         return Finished(
-            _code(call.process.returncode) if ended else None,
+            _exit_code(call.process.returncode) if ended else None,
             output_bytes.start,
             output_bytes.end,
             output_bytes.dropped,
@@ -190,10 +192,10 @@ class Supervisor:
             launch.after()
             raise
 
-    def _until_ended(self, watch: "_Watch", output: OutputPipe) -> tuple[bool, str]:
+    def _wait_until_ended(self, watch: "_Watch", output: OutputPipe) -> tuple[bool, str]:
         """Whether it ended by itself; if not, the limit it exceeded, or "" for time or stop."""
         next_glance, glances = time.monotonic() + _GLANCE_AGAIN, 0
-        next_look = watch.disks.next_look(next_glance)
+        next_look = watch.disks.next_check(next_glance)
         while not watch.wait(output, self._stop, self._pause(next_look, output)):
             clock = time.monotonic()
             if watch.stopped or clock >= self._until:
@@ -209,7 +211,7 @@ class Supervisor:
                     glances = 0
                     if why := self._limit_exceeded(watch):
                         return False, why
-            next_look = watch.disks.next_look(next_glance)
+            next_look = watch.disks.next_check(next_glance)
         return self._drain(watch, output)
 
     def _limit_exceeded(self, watch: "_Watch") -> str:
@@ -242,7 +244,7 @@ class _Watch:
 
     def __init__(self, call: RunningCommand, limits: Limits, cwd: str) -> None:
         self._call, self._process = call, call.process
-        self._number, self._first = _descriptor(call.process.pid), _descriptor(call.first)
+        self._number, self._first = _open_pidfd(call.process.pid), _open_pidfd(call.first)
         self._group = call.first or call.process.pid
         self._limits, self._threads = limits, thread_count()
         self.disks = Disks((cwd, *limits.disks))
@@ -301,10 +303,10 @@ class _Watch:
             signal_group(self._group, signal.SIGKILL)
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._first, signal.SIGKILL)
-            _readable(self._first)
+            _is_readable(self._first)
         elif self._call.launch.own_space:
             signal_group(self._process.pid, signal.SIGKILL)
-        elif not _runs(self._number, self._process) and not self._has_members():
+        elif not _is_running(self._number, self._process) and not self._has_members():
             pass  # the usual case: it has ended, and no process is left
         else:
             if kindly:
@@ -325,7 +327,7 @@ class _Watch:
             signal_group(group, number)
             signal_group(group, signal.SIGCONT)  # a stopped process must get the signal
             until = time.monotonic() + _GRACE_SECONDS
-            while _runs(self._number, self._process) or (
+            while _is_running(self._number, self._process) or (
                 signal_group(group, 0) and lives(group)
             ):
                 if time.monotonic() >= until:
@@ -341,14 +343,14 @@ class _Watch:
         return [process.pid for process in processes]
 
 
-def _runs(number: int | None, process: "subprocess.Popen[bytes]") -> bool:
+def _is_running(number: int | None, process: "subprocess.Popen[bytes]") -> bool:
     """Whether it still runs. It is not reaped, if the system permits that."""
     if number is None:
         return process.poll() is None
-    return not _readable(number, 0)
+    return not _is_readable(number, 0)
 
 
-def _readable(number: int, milliseconds: int | None = None) -> bool:
+def _is_readable(number: int, milliseconds: int | None = None) -> bool:
     ready = select.poll()
     ready.register(number, select.POLLIN)
     return bool(ready.poll(milliseconds))
@@ -358,7 +360,7 @@ def _limits_writing(launch: Launch) -> bool:
     return launch.restrictions is not None and launch.restrictions.writable is not None
 
 
-def _descriptor(pid: int) -> int | None:
+def _open_pidfd(pid: int) -> int | None:
     """A pidfd of a process. None: not Linux, no descriptor left, or it has ended."""
     try:
         return os.pidfd_open(pid) if pid else None
@@ -366,12 +368,12 @@ def _descriptor(pid: int) -> int | None:
         return None
 
 
-def _code(returned: int | None) -> int | None:
+def _exit_code(returned: int | None) -> int | None:
     """The exit code as shells report it: 128 and more for a signal."""
     return 128 - returned if returned is not None and returned < 0 else returned
 
 
-def _wake_up() -> tuple[int, int]:
+def _wake_pipe() -> tuple[int, int]:
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     os.set_blocking(writing, False)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _NO_NEW_PRIVS = 38  # PR_SET_NO_NEW_PRIVS
 
 
-def call(number: int, *arguments: int | bytes | None) -> int:
+def system_call(number: int, *arguments: int | bytes | None) -> int:
     """Make the system call `number`. Bytes are passed by address. Raises `OSError`."""
     import ctypes
 
@@ -23,7 +23,7 @@ def call(number: int, *arguments: int | bytes | None) -> int:
     )
     result = int(_libc().syscall(ctypes.c_long(number), *wide))
     if result < 0:
-        raise _error()
+        raise _os_error()
     return result
 
 
@@ -33,13 +33,13 @@ def no_new_privileges() -> None:
 
     zero = ctypes.c_ulong(0)
     if _libc().prctl(_NO_NEW_PRIVS, ctypes.c_ulong(1), zero, zero, zero):
-        raise _error()
+        raise _os_error()
 
 
 def connect(descriptor: int, address: bytes) -> None:
     """Connect a socket to an address of any family, as it is in memory. Raises `OSError`."""
     if _libc().connect(descriptor, address, len(address)):
-        raise _error()
+        raise _os_error()
 
 
 def shut_down(descriptor: int) -> None:
@@ -56,7 +56,7 @@ def _libc() -> "CDLL":
     return libc
 
 
-def _error() -> OSError:
+def _os_error() -> OSError:
     import ctypes
 
     number = ctypes.get_errno()

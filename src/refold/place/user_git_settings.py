@@ -98,10 +98,16 @@ class UserGitSettings:
         known, contents = self._known
         if known is not None and known == self._state():
             return contents
-        listed = [pair for path in self._settings_files() for pair in self._list(git, path)]
+        listed = [
+            pair
+            for path in self._settings_files()
+            for pair in self._list_settings(git, path)
+        ]
         self._origins = frozenset(origin for origin, _ in listed)
         state = self._state()
-        text = "".join(_written(setting) for _, setting in listed if _is_harmless(setting))
+        text = "".join(
+            _to_settings_text(setting) for _, setting in listed if _is_harmless(setting)
+        )
         excludes = excludes_of_user(self._environ, git)
         pairs = (
             (f"{self._home}/.gitconfig", text.encode(errors="surrogateescape")),
@@ -115,7 +121,7 @@ class UserGitSettings:
         folder = self._environ.get("XDG_CONFIG_HOME") or f"{self._home}/.config"
         return (f"{folder}/git/config", f"{self._home}/.gitconfig")
 
-    def _list(self, git: str, path: str) -> Iterator[tuple[str, str]]:
+    def _list_settings(self, git: str, path: str) -> Iterator[tuple[str, str]]:
         """Each setting of a file, after the file that it stands in."""
         if not os.path.isfile(path):
             return
@@ -167,7 +173,7 @@ def _is_harmless(setting: str) -> bool:
     )
 
 
-def _written(setting: str) -> str:
+def _to_settings_text(setting: str) -> str:
     key, has_value, value = setting.partition("\n")
     section, _, name = key.partition(".")
     escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\t", "\\t")

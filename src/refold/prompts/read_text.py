@@ -11,7 +11,7 @@ import stat
 from msgspec import Struct
 
 from refold.errors import ToolFailed
-from refold.place.openat import DirectoryDescriptors, by_walking, error_text, kind_of
+from refold.place.openat import DirectoryDescriptors, error_text, kind_of, open_by_walking
 from refold.place.port import Real
 from refold.safe_open import read_regular
 from refold.values.path_names import below
@@ -50,7 +50,7 @@ def content_at(real: str, within: str, at_most: int) -> Content:
     try:
         if not below(real, within):
             raise Unreadable(f"it lies outside of {escape_name(within)}")
-        with DirectoryDescriptors((), by_walking).of(Real(real)) as (folder, last):
+        with DirectoryDescriptors((), open_by_walking).of(Real(real)) as (folder, last):
             odd = _refuse_odd
             return Content(
                 *read_regular(last, at_most, follow=False, directory=folder, check=odd)

@@ -18,10 +18,10 @@ from refold.skills.directories import (
     TEMPLATES,
     SkillScope,
     content_of,
-    in_project,
-    of_project,
-    of_skills,
     project_files,
+    project_folders,
+    project_skill_folders,
+    skill_folders,
 )
 from refold.skills.discovery import (
     MAX_FILE_BYTES,
@@ -59,12 +59,12 @@ class Catalogue:
     @property
     def scan(self) -> SkillScan:
         if self._found is None:
-            self._found = self.now()
+            self._found = self.scan_again()
         return self._found
 
-    def now(self) -> SkillScan:
+    def scan_again(self) -> SkillScan:
         """Read it again; the list at the start of each request stays as it was."""
-        return find_skills(of_skills(self._around))
+        return find_skills(skill_folders(self._around))
 
     def list_text(self, budget: int) -> str:
         """The list for the system text, within a number of characters."""
@@ -91,7 +91,7 @@ class Catalogue:
             if skill.name == wanted:
                 return skill
         # It may have been written a moment ago.
-        skills = {skill.name: skill for skill in self.now().skills}
+        skills = {skill.name: skill for skill in self.scan_again().skills}
         if wanted in skills:
             return skills[wanted]
         raise BadInput(_no_such(name, list(skills)))
@@ -101,7 +101,7 @@ class Catalogue:
         words = query.casefold().split()
         return [
             (skill.name, skill.description)
-            for skill in self.now().skills
+            for skill in self.scan_again().skills
             if skill.told
             and all(w in f"{skill.name} {skill.description}".casefold() for w in words)
         ]
@@ -170,8 +170,8 @@ def find_untrusted(around: SkillScope) -> tuple[str, ...]:
     """Skills, templates and commands in folders that are not trusted."""
     files = project_files(around, TEMPLATES, AGENT0)
     folders = (
-        *(folder for folder in of_project(around) if os.path.isdir(folder.path)),
-        *(e for e in in_project(around, COMMAND_FOLDERS) if os.path.isdir(e.path)),
+        *(folder for folder in project_skill_folders(around) if os.path.isdir(folder.path)),
+        *(e for e in project_folders(around, COMMAND_FOLDERS) if os.path.isdir(e.path)),
         *(folder for folder in files if os.path.isfile(folder.path)),
     )
     return tuple(
@@ -264,16 +264,16 @@ def skill_list(skills: Sequence[Skill], budget: int = LIST_CHARS) -> str:
         return ""
     left = budget - len(LIST_INTRODUCTION) - sum(len(skill.name) + 5 for skill in shown)
     lengths = [len(skill.description) for skill in shown]
-    share = _share(lengths, left)
+    share = _max_length(lengths, left)
     if share >= min(_MIN_DESCRIPTION_CHARS, max(lengths)):
         lines = [f"- {s.name}: {shorten(s.description, share)}" for s in shown]
         return "\n".join((LIST_INTRODUCTION, *lines))
     return "\n".join(
-        (LIST_INTRODUCTION, *_names(shown, budget - len(LIST_INTRODUCTION) - 1))
+        (LIST_INTRODUCTION, *_name_lines(shown, budget - len(LIST_INTRODUCTION) - 1))
     )
 
 
-def _share(lengths: Sequence[int], room: int) -> int:
+def _max_length(lengths: Sequence[int], room: int) -> int:
     """How long a text may be so that all fit, where the short ones leave room."""
     waiting, share = sorted(lengths), 0
     while waiting:
@@ -284,7 +284,7 @@ def _share(lengths: Sequence[int], room: int) -> int:
     return max(lengths)
 
 
-def _names(shown: Sequence[Skill], room: int) -> list[str]:
+def _name_lines(shown: Sequence[Skill], room: int) -> list[str]:
     lines = list[str]()
     for index, skill in enumerate(shown):
         line = f"- {skill.name}"

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from refold.errors import ToolFailed
 from refold.place.files import DiskFiles
-from refold.place.openat import by_walking
+from refold.place.openat import open_by_walking
 from refold.place.port import Real
 from refold.safe_open import read_regular
 from refold.values.path_names import below
@@ -61,28 +61,32 @@ def folder_of_shipped() -> str:
     return _SHIPPED_FOLDER
 
 
-def of_project(around: SkillScope) -> tuple[SkillFolder, ...]:
+def project_skill_folders(around: SkillScope) -> tuple[SkillFolder, ...]:
     """The folders of skills in the workspace, the nearest first, trusted or not."""
-    return in_project(around, _IN_A_PROJECT)
+    return project_folders(around, _IN_A_PROJECT)
 
 
-def in_project(around: SkillScope, names: Iterable[str]) -> tuple[SkillFolder, ...]:
+def project_folders(around: SkillScope, names: Iterable[str]) -> tuple[SkillFolder, ...]:
     """Folders of these names in the workspace, the nearest first, trusted or not."""
     kinds = tuple(names)
-    return tuple(_in_project(top, name, around) for top in _tops(around) for name in kinds)
+    return tuple(
+        _in_project(top, name, around)
+        for top in _project_directories(around)
+        for name in kinds
+    )
 
 
-def own(around: SkillScope, name: str) -> SkillFolder:
+def own_folder(around: SkillScope, name: str) -> SkillFolder:
     """The folder of this name among the user's settings."""
     path = os.path.join(around.config, name)
     return SkillFolder(path, _short(path, around.home), "yours")
 
 
-def of_skills(around: SkillScope) -> tuple[SkillFolder, ...]:
+def skill_folders(around: SkillScope) -> tuple[SkillFolder, ...]:
     """Every folder of skills that counts. The first that has a name wins."""
     return (
-        *counting(of_project(around), around),
-        own(around, "skills"),
+        *trusted_folders(project_skill_folders(around), around),
+        own_folder(around, "skills"),
         *(SkillFolder(os.path.join(around.home, n), f"~/{n}", "yours") for n in _AT_HOME),
         SkillFolder(_SHIPPED_FOLDER, "refold", "shipped"),
     )
@@ -90,38 +94,44 @@ def of_skills(around: SkillScope) -> tuple[SkillFolder, ...]:
 
 def project_files(around: SkillScope, *names: str) -> tuple[SkillFolder, ...]:
     """The files of templates in the workspace, the nearest first, trusted or not."""
-    return tuple(_in_project(top, name, around) for name in names for top in _tops(around))
+    return tuple(
+        _in_project(top, name, around)
+        for name in names
+        for top in _project_directories(around)
+    )
 
 
-def of_templates(around: SkillScope) -> tuple[SkillFolder, ...]:
+def template_files(around: SkillScope) -> tuple[SkillFolder, ...]:
     """Every file of templates that counts. The first that has a name wins."""
     agent0 = os.path.join(around.home, ".config/agent0/skills.md")
     return (
-        *counting(project_files(around, TEMPLATES), around),
-        own(around, "skills.md"),
-        *counting(project_files(around, AGENT0), around),
+        *trusted_folders(project_files(around, TEMPLATES), around),
+        own_folder(around, "skills.md"),
+        *trusted_folders(project_files(around, AGENT0), around),
         SkillFolder(agent0, _short(agent0, around.home), "yours"),
         SkillFolder(_SHIPPED_TEMPLATES, "refold", "shipped"),
     )
 
 
-def of_commands(around: SkillScope) -> tuple[SkillFolder, ...]:
+def command_folders(around: SkillScope) -> tuple[SkillFolder, ...]:
     """Every folder of commands that counts. The first that has a name wins."""
     at_home = os.path.join(around.home, COMMAND_FOLDERS[1])
     return (
-        *counting(in_project(around, COMMAND_FOLDERS), around),
-        own(around, "commands"),
+        *trusted_folders(project_folders(around, COMMAND_FOLDERS), around),
+        own_folder(around, "commands"),
         SkillFolder(at_home, f"~/{COMMAND_FOLDERS[1]}", "yours"),
     )
 
 
-def counting(places: Iterable[SkillFolder], around: SkillScope) -> Iterator[SkillFolder]:
+def trusted_folders(
+    places: Iterable[SkillFolder], around: SkillScope
+) -> Iterator[SkillFolder]:
     """The `places` in a trusted folder."""
     trusted = around.trusted
     return (place for place in places if trusted and below(place.path, trusted))
 
 
-def _tops(around: SkillScope) -> Iterator[str]:
+def _project_directories(around: SkillScope) -> Iterator[str]:
     """The folders from the workspace up to the root of its repository."""
     directory = around.directory
     yield directory
@@ -193,7 +203,7 @@ def content_of(
         raise ToolFailed(f"it is a link that leads out, to {escape_name(real)}")
     # It is one step from its folder, and every start takes it: the kernel's own way in
     # one call costs an import.
-    files = DiskFiles(os.path.dirname(real), opening=by_walking)
+    files = DiskFiles(os.path.dirname(real), opening=open_by_walking)
     try:
         if os.stat(real, follow_symlinks=False).st_size > at_most:
             raise ToolFailed(f"it is larger than {at_most // 1024} KiB")

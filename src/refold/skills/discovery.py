@@ -65,7 +65,7 @@ def find_skills(places: Iterable[SkillFolder]) -> SkillScan:
     problems, notes = list[str](), list[str]()
     real_paths = set[str]()
     for place in places:
-        for read in _in(place, problems, real_paths):
+        for read in _skills_in(place, problems, real_paths):
             name = read.skill.name
             if name not in taken:
                 taken[name] = read
@@ -81,7 +81,9 @@ def find_skills(places: Iterable[SkillFolder]) -> SkillScan:
     return SkillScan(tuple(r.skill for r in taken.values()), tuple(problems), tuple(notes))
 
 
-def _in(place: SkillFolder, problems: list[str], real_paths: set[str]) -> Iterator[_Read]:
+def _skills_in(
+    place: SkillFolder, problems: list[str], real_paths: set[str]
+) -> Iterator[_Read]:
     """`seen` are the real folders that were searched: two places may be one."""
     real = os.path.realpath(place.path)
     if real in real_paths:
@@ -130,10 +132,10 @@ def _skill(folder: str, name: str, place: SkillFolder) -> _Read | None:
         else:
             content = content_of(path, bound, MAX_FILE_BYTES, place.trusted)
     except FileNotFoundError:
-        return _nothing(folder)
+        return _check_misspelt(folder)
     except ToolFailed as error:
         raise _Wrong(f"{SKILL_FILE}: {str(error).rstrip('.')}") from error
-    front = front_of(content)
+    front = parse_front(content)
     _check(front, name)
     description = " ".join(
         escape_marks(visible_text(front.values.get("description") or "")).split()
@@ -143,7 +145,7 @@ def _skill(folder: str, name: str, place: SkillFolder) -> _Read | None:
     return _Read(skill, content)
 
 
-def front_of(content: bytes) -> FrontMatter:
+def parse_front(content: bytes) -> FrontMatter:
     """Raises `_Wrong`, naming the line."""
     try:
         return split(content.decode("utf-8"))
@@ -183,7 +185,7 @@ def _is_name(name: str) -> bool:
     return name.isascii() and all(p.isalnum() and p == p.lower() for p in parts)
 
 
-def _nothing(folder: str) -> None:
+def _check_misspelt(folder: str) -> None:
     """A folder without the file is ignored, unless the name is misspelt."""
     try:
         names = os.listdir(folder)

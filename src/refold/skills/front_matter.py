@@ -46,15 +46,15 @@ class Fields(Struct, frozen=True):
 
 def split(text: str) -> FrontMatter:
     """The front matter and the body. Raises `BadFrontMatter`."""
-    lines, body = _cut(text)
-    values = _simple(lines)
+    lines, body = _split_at_fences(text)
+    values = _parse_simple(lines)
     return FrontMatter(_texts(yaml_of(lines)) if values is None else values, body)
 
 
 def fields(text: str) -> Fields:
     """All fields, also lists and numbers. Raises `BadFrontMatter`."""
-    lines, body = _cut(text)
-    values = _simple(lines)
+    lines, body = _split_at_fences(text)
+    values = _parse_simple(lines)
     if values is None or None in values.values():
         return Fields(yaml_of(lines), body)
     return Fields(dict(values), body)
@@ -83,7 +83,7 @@ def yaml_of(lines: list[str], first: int = 2) -> dict[str, object]:
     return {key: value for key, value in values.items() if isinstance(key, str)}
 
 
-def _cut(text: str) -> tuple[list[str], str]:
+def _split_at_fences(text: str) -> tuple[list[str], str]:
     first, _, rest = text.removeprefix("\ufeff").replace("\r\n", "\n").partition("\n")
     if first.rstrip() != _FENCE_LINE:
         raise BadFrontMatter(1, "the file does not begin with a line ---")
@@ -101,7 +101,7 @@ def _texts(values: Mapping[str, object]) -> dict[str, str | None]:
     return {key: v if isinstance(v, str) else None for key, v in values.items()}
 
 
-def _simple(lines: list[str]) -> dict[str, str | None] | None:
+def _parse_simple(lines: list[str]) -> dict[str, str | None] | None:
     """The values, or None where it takes YAML to tell them."""
     values = dict[str, str | None]()
     for line, nested in _entries(lines):

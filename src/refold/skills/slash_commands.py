@@ -16,10 +16,10 @@ from refold.skills.catalogue import Catalogue
 from refold.skills.directories import (
     SkillFolder,
     SkillScope,
+    command_folders,
     content_of,
     list_entries,
-    of_commands,
-    of_templates,
+    template_files,
 )
 from refold.skills.discovery import Skill
 from refold.skills.templates import Template, fill, missing, slot_values, templates
@@ -61,7 +61,7 @@ def command_files(
     """All command files, in order of precedence, and sentences about invalid ones."""
     taken, problems = dict[str, CommandFile](), list[str]()
     for place in places:
-        for command in _in(place, problems):
+        for command in _command_files_in(place, problems):
             if command.name not in taken:
                 taken[command.name] = command
             elif os.path.realpath(command.path) != os.path.realpath(
@@ -88,7 +88,7 @@ def read(file: CommandFile) -> CommandText:
         raise ToolFailed(f"{escape_name(file.where)}: {error}") from error
     text = visible_text(text.replace("\r\n", "\n"))
     front = _FRONT_PATTERN.match(text)
-    keys = {k: _bare(v) for k, v in _KEY_PATTERN.findall(front[1])} if front else {}
+    keys = {k: _unquote(v) for k, v in _KEY_PATTERN.findall(front[1])} if front else {}
     body = (text[front.end() :] if front else text).strip()
     if not body:
         raise ToolFailed(f"{escape_name(file.where)} has no text")
@@ -117,7 +117,9 @@ def fill_arguments(written: CommandText, words: str) -> str:
     return f"{text}\n\n{words.strip()}" if words.strip() and not places else text
 
 
-def _in(place: SkillFolder, problems: list[str], folder: str = "") -> Iterator[CommandFile]:
+def _command_files_in(
+    place: SkillFolder, problems: list[str], folder: str = ""
+) -> Iterator[CommandFile]:
     """Those in a folder, and in the folders in that: these are called `folder:name`."""
     real, many = os.path.realpath(os.path.join(place.path, folder)), 0
     called = f"{place.called}/{folder}" if folder else place.called
@@ -126,7 +128,7 @@ def _in(place: SkillFolder, problems: list[str], folder: str = "") -> Iterator[C
         stem, suffix = os.path.splitext(entry.name)
         path, location = os.path.join(real, entry.name), f"{called}/{entry.name}"
         if not folder and _NAME_PATTERN.fullmatch(entry.name) and entry.is_dir():
-            yield from _in(place, problems, entry.name)
+            yield from _command_files_in(place, problems, entry.name)
         elif suffix == _FILE_SUFFIX and not _NAME_PATTERN.fullmatch(stem):
             problems.append(
                 f"the command {escape_name(location)} is ignored: use letters, digits, - and _"
@@ -140,7 +142,7 @@ def _in(place: SkillFolder, problems: list[str], folder: str = "") -> Iterator[C
         )
 
 
-def _bare(value: str) -> str:
+def _unquote(value: str) -> str:
     quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
     return "" if value in (">", "|", ">-", "|-") else value[1:-1] if quoted else value
 
@@ -165,8 +167,8 @@ class Shortcuts:
         self, catalogue: Catalogue, around: SkillScope, taken: Collection[str]
     ) -> None:
         self._catalogue, self._taken = catalogue, frozenset(taken)
-        parsed, problems = templates(of_templates(around))
-        files, others = command_files(of_commands(around))
+        parsed, problems = templates(template_files(around))
+        files, others = command_files(command_folders(around))
         shipped = {
             template.name: template
             for template in parsed

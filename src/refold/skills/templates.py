@@ -153,7 +153,7 @@ def _parse(text: str, called: str, problems: list[str]) -> Iterator[Template]:
     sections = tuple(_sections_by(_HEADING_PATTERN, text)) or tuple(
         _sections_by(_BARE_HEADING, text)
     )
-    if not sections and (line := _stray(text)):
+    if not sections and (line := _stray_heading_line(text)):
         problems.append(
             f"{escape_name(called)}, line {line}: no template begins here: write it as ## /fix <arg>"
         )
@@ -194,7 +194,7 @@ def _sections_by(pattern: re.Pattern[str], text: str) -> Iterator[_Section]:
         yield *head, "\n".join(body)
 
 
-def _stray(text: str) -> int:
+def _stray_heading_line(text: str) -> int:
     """The first line that looks like the heading of a template; 0: none does."""
     lines = enumerate(text.splitlines(), start=1)
     return next((number for number, line in lines if _STRAY_PATTERN.match(line)), 0)

@@ -172,7 +172,7 @@ def _apply_hunks(
     if was is None:
         raise ToolFailed(f"{name} is not text: a patch cannot change it.")
     secrets = files.secrets(was.plain, name)
-    hunks = [_with_values(hunk, secrets) for hunk in section.hunks]
+    hunks = [_with_secrets(hunk, secrets) for hunk in section.hunks]
     patched = patch_text(was, hunks, name)
     diff = compare_texts(was.plain, patched.text.replace("\r\n", "\n"))
     remarks = [f"In {name} {remark}." for remark in patched.remarks]
@@ -181,7 +181,7 @@ def _apply_hunks(
     return encode_like(was, patched.text, name), diff, tuple(remarks)
 
 
-def _with_values(hunk: "Hunk", secrets: Secrets) -> "Hunk":
+def _with_secrets(hunk: "Hunk", secrets: Secrets) -> "Hunk":
     """The hunk with the secrets of the file. In kept and removed lines unknown masks stay."""
     rows = list[tuple[str, str]]()
     for sign, text in hunk.rows:
@@ -280,20 +280,20 @@ class _Search:
         hunk = self._hunk
         after = self._after_headers() if hunk.headers else None
         if not hunk.old:
-            return self._insertion(after), False
+            return self._insertion_line(after), False
         for key, loosely in ((str, False), (str.rstrip, True)):
             places = self._fits(key, hunk.old, after)
             if len(places) == 1:
                 return places[0], loosely
             if places:
-                raise ToolFailed(self._ambiguous(places))
-        raise ToolFailed(self._missing())
+                raise ToolFailed(self._ambiguous_message(places))
+        raise ToolFailed(self._missing_message())
 
     def _fits(
         self, key: Callable[[str], str], old: Sequence[str], after: Sequence[int] | None
     ) -> list[int]:
         lines = self._lines if key is str else [key(line) for line in self._lines]
-        places = _starts(lines, [key(line) for line in old])
+        places = _find_starts(lines, [key(line) for line in old])
         places = [index for index in places if index >= self._first]
         if self._hunk.at_end:
             places = [index for index in places if index + len(old) == len(self._lines)]
@@ -324,10 +324,10 @@ class _Search:
                 )
         return places
 
-    def _insertion(self, after: Sequence[int] | None) -> int:
+    def _insertion_line(self, after: Sequence[int] | None) -> int:
         if after is not None:
             if len(after) > 1:
-                raise ToolFailed(self._ambiguous([index + 1 for index in after]))
+                raise ToolFailed(self._ambiguous_message([index + 1 for index in after]))
             return after[0] + 1
         if not self._hunk.at:
             return len(self._lines)
@@ -338,7 +338,7 @@ class _Search:
             )
         return self._hunk.at - 1
 
-    def _ambiguous(self, places: Sequence[int]) -> str:
+    def _ambiguous_message(self, places: Sequence[int]) -> str:
         numbers = ", ".join(str(index + 1) for index in places[:_MAX_LISTED_PLACES])
         ellipsis = ", …" if len(places) > _MAX_LISTED_PLACES else ""
         return (
@@ -346,9 +346,9 @@ class _Search:
             f"{ellipsis}. Add lines around it, or a line above it after @@."
         )
 
-    def _missing(self) -> str:
+    def _missing_message(self) -> str:
         old, whole = self._hunk.old, "\n".join(self._lines)
-        places = _starts(self._lines, old)
+        places = _find_starts(self._lines, old)
         if places and self._hunk.at_end:
             return f"{self._hunk_name} stands in {self._name} at line {places[0] + 1}, not at its end."
         if places:
@@ -359,7 +359,7 @@ class _Search:
         return not_found_message(self._hunk_name, whole, "\n".join(old), self._name)
 
 
-def _starts(lines: Sequence[str], old: Sequence[str]) -> list[int]:
+def _find_starts(lines: Sequence[str], old: Sequence[str]) -> list[int]:
     starts, wanted, index = list[int](), list(old), -1
     with suppress(ValueError):  # no further line is like the first
         while True:

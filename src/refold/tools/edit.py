@@ -90,7 +90,7 @@ def _write(
     was = decode_text(before)
     content = restore_invisible(content, was.text if was else "")
     content = files.secrets(was.plain if was else "", name).unmask(content)
-    data, recoded = _as_before(content, was)
+    data, recoded = _encode_as_before(content, was)
     if data == before:
         return _reply_unchanged(real, name, data)
     old, new = was.plain if was else "", content.replace("\r\n", "\n")
@@ -126,7 +126,7 @@ def _edit(
     return add_syntax_note(reply, name, was.plain, text)
 
 
-def _as_before(content: str, was: EditableText | None) -> tuple[bytes, str]:
+def _encode_as_before(content: str, was: EditableText | None) -> tuple[bytes, str]:
     """`content` with the line ends and the encoding of the file it replaces.
 
     The second value reports which encoding became which, or is "".

@@ -146,12 +146,12 @@ def _exact_or_decimal(
     return operate
 
 
-def _floor_divided(left: Decimal, right: Decimal) -> Decimal:
+def _floor_divide(left: Decimal, right: Decimal) -> Decimal:
     return _DECIMAL_CONTEXT.divide(left, right).to_integral_value(decimal.ROUND_FLOOR)
 
 
 def _remainder(left: Decimal, right: Decimal) -> Decimal:
-    whole = _floor_divided(left, right)
+    whole = _floor_divide(left, right)
     return _DECIMAL_CONTEXT.subtract(left, _DECIMAL_CONTEXT.multiply(right, whole))
 
 
@@ -187,7 +187,7 @@ def _logarithm(numbers: Sequence[Number]) -> Number:
 
 
 def _round(numbers: Sequence[Number]) -> Number:
-    digits = _whole(numbers[1], "round", 4_000) if len(numbers) > 1 else 0
+    digits = _bounded_integer(numbers[1], "round", 4_000) if len(numbers) > 1 else 0
     if isinstance(numbers[0], Fraction):
         return Fraction(round(numbers[0], digits))
     return _DECIMAL_CONTEXT.create_decimal(
@@ -195,24 +195,28 @@ def _round(numbers: Sequence[Number]) -> Number:
     )
 
 
-def _whole(number: Number, name: str, max_value: int) -> int:
+def _bounded_integer(number: Number, name: str, max_value: int) -> int:
     if number != int(number) or not -max_value <= number <= max_value:
         raise ValueError(f"{name} takes whole numbers up to {max_value:,}")
     return int(number)
 
 
-def _counting(name: str, count: Callable[..., int]) -> Callable[[Sequence[Number]], Number]:
+def _count_function(
+    name: str, count: Callable[..., int]
+) -> Callable[[Sequence[Number]], Number]:
     def calculate(numbers: Sequence[Number]) -> Number:
-        return Fraction(count(*(_whole(number, name, _MAX_COUNT) for number in numbers)))
+        return Fraction(
+            count(*(_bounded_integer(number, name, _MAX_COUNT) for number in numbers))
+        )
 
     return calculate
 
 
-def _divisor(numbers: Sequence[Number]) -> Number:
+def _greatest_common_divisor(numbers: Sequence[Number]) -> Number:
     return Fraction(math.gcd(*(_integer(number) for number in numbers)))
 
 
-def _multiple(numbers: Sequence[Number]) -> Number:
+def _least_common_multiple(numbers: Sequence[Number]) -> Number:
     multiple = 1
     for number in numbers:
         multiple = math.lcm(multiple, _integer(number))
@@ -233,7 +237,9 @@ def _sum(numbers: Sequence[Number]) -> Number:
     return total
 
 
-def _by_float(function: Callable[[float], float]) -> Callable[[Sequence[Number]], Number]:
+def _float_function(
+    function: Callable[[float], float],
+) -> Callable[[Sequence[Number]], Number]:
     def calculate(numbers: Sequence[Number]) -> Number:
         try:
             return Decimal(repr(function(float(numbers[0]))))
@@ -249,7 +255,7 @@ _OPERATOR_FUNCTIONS: Mapping[type[ast.operator], Callable[[Number, Number], Numb
         ast.Sub: _exact_or_decimal(lambda a, b: a - b, _DECIMAL_CONTEXT.subtract),
         ast.Mult: _exact_or_decimal(lambda a, b: a * b, _DECIMAL_CONTEXT.multiply),
         ast.Div: _exact_or_decimal(lambda a, b: a / b, _DECIMAL_CONTEXT.divide),
-        ast.FloorDiv: _exact_or_decimal(lambda a, b: a // b, _floor_divided),
+        ast.FloorDiv: _exact_or_decimal(lambda a, b: a // b, _floor_divide),
         ast.Mod: _exact_or_decimal(lambda a, b: a % b, _remainder),
         ast.Pow: _power,
     })
@@ -262,19 +268,19 @@ _FUNCTION_TABLE: Mapping[str, tuple[Callable[[Sequence[Number]], Number], int, i
         "log": (_logarithm, 1, 2),
         "log10": (lambda g: _DECIMAL_CONTEXT.log10(_decimal(g[0])), 1, 1),
         "exp": (lambda g: _DECIMAL_CONTEXT.exp(_decimal(g[0])), 1, 1),
-        "sin": (_by_float(math.sin), 1, 1),
-        "cos": (_by_float(math.cos), 1, 1),
-        "tan": (_by_float(math.tan), 1, 1),
-        "atan": (_by_float(math.atan), 1, 1),
+        "sin": (_float_function(math.sin), 1, 1),
+        "cos": (_float_function(math.cos), 1, 1),
+        "tan": (_float_function(math.tan), 1, 1),
+        "atan": (_float_function(math.atan), 1, 1),
         "abs": (lambda g: abs(g[0]), 1, 1),
         "floor": (lambda g: Fraction(math.floor(g[0])), 1, 1),
         "ceil": (lambda g: Fraction(math.ceil(g[0])), 1, 1),
         "round": (_round, 1, 2),
-        "factorial": (_counting("factorial", math.factorial), 1, 1),
-        "comb": (_counting("comb", math.comb), 2, 2),
-        "perm": (_counting("perm", math.perm), 2, 2),
-        "gcd": (_divisor, 1, _MAX_ARGUMENTS),
-        "lcm": (_multiple, 1, _MAX_ARGUMENTS),
+        "factorial": (_count_function("factorial", math.factorial), 1, 1),
+        "comb": (_count_function("comb", math.comb), 2, 2),
+        "perm": (_count_function("perm", math.perm), 2, 2),
+        "gcd": (_greatest_common_divisor, 1, _MAX_ARGUMENTS),
+        "lcm": (_least_common_multiple, 1, _MAX_ARGUMENTS),
         "sum": (_sum, 0, _MAX_ARGUMENTS),
         "min": (min, 1, _MAX_ARGUMENTS),
         "max": (max, 1, _MAX_ARGUMENTS),

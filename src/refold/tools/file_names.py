@@ -13,7 +13,7 @@ from refold.values.similar_names import similar
 _MAX_LISTED_FILES = 8  # files listed if no name is similar
 
 
-def names_there(files: Files, real: Real) -> str:
+def similar_names_text(files: Files, real: Real) -> str:
     """A sentence with names that the missing file `real` may mean, or ""."""
     above = Real(posixpath.dirname(real))
     if files.outside(real) is not None or files.kind(above) != "directory":

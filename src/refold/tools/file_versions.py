@@ -21,9 +21,9 @@ def read_current(real: Real, files: Files, known: Mapping[str, str]) -> bytes:
     """The content of a file that was read here and has not changed since, or raise."""
     name = files.display_name(real)
     if files.kind(real) == "nothing":
-        from refold.tools.file_names import names_there
+        from refold.tools.file_names import similar_names_text
 
-        names = names_there(files, real)
+        names = similar_names_text(files, real)
         hint = f" {names}" if names else ""
         raise ToolFailed(f"There is no file {name}: write_file makes one.{hint}")
     content = files.read(real)

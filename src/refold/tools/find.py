@@ -57,9 +57,9 @@ async def glob(
     matches = matcher(pattern)
     directory_path, name = await to_thread.run_sync(partial(find_directory, path, files))
     if commands.has("rg"):
-        below, unread = await _by_ripgrep(directory_path, commands)
+        below, unread = await _list_by_ripgrep(directory_path, commands)
     else:
-        below, unread = await to_thread.run_sync(partial(_by_walking, directory_path))
+        below, unread = await to_thread.run_sync(partial(_list_by_walking, directory_path))
 
     def display_name(path: str) -> str:
         return files.display_name(
@@ -71,7 +71,7 @@ async def glob(
         for p, why in unread.items()
         if not files.unread(Real(os.path.join(directory_path, p)))
     }
-    note_text = f"\n{not_shown(shown, display_name)}" if shown else ""
+    note_text = f"\n{not_shown_text(shown, display_name)}" if shown else ""
     paths = await to_thread.run_sync(
         partial(_sort_by_age, directory_path, [p for p in below if matches(p)], files)
     )
@@ -87,7 +87,7 @@ async def glob(
     return Reply("\n".join(lines) + note_text, note)
 
 
-def not_shown(left_out: Mapping[str, str], called: Callable[[str], str]) -> str:
+def not_shown_text(left_out: Mapping[str, str], called: Callable[[str], str]) -> str:
     """A sentence on paths that are not shown, with reasons. The path "" stands for lines."""
     names = [
         f"{called(path) if path else 'more lines'} ({why})"
@@ -127,11 +127,11 @@ def find_directory(path: str, files: Files) -> tuple[Real, str]:
 
 def ripgrep(directory_path: str) -> tuple[str, ...]:
     """The command line with which ripgrep finds what our own walk finds."""
-    from refold.place.file_walk import in_repository
+    from refold.place.file_walk import is_in_repository
 
     # Outside of a repository it would ignore .gitignore. Inside, without this, it stops at
     # the top of the repository, as git does.
-    anywhere = () if in_repository(directory_path) else ("--no-require-git",)
+    anywhere = () if is_in_repository(directory_path) else ("--no-require-git",)
     own = ("--ignore-file", "/dev/stdin") if excludes_input(directory_path) else ()
     return (*_RIPGREP_COMMAND, *anywhere, *own)
 
@@ -141,9 +141,9 @@ def excludes_input(directory_path: str) -> str:
 
     ripgrep reads them relative to `directory_path`, git relative to the repository.
     """
-    from refold.place.file_walk import top_of, user_excludes
+    from refold.place.file_walk import repository_top, user_excludes
 
-    top = top_of(directory_path)
+    top = repository_top(directory_path)
     below = os.path.relpath(directory_path, top) if top else "."
     return "".join(
         f"{line}\n"
@@ -169,10 +169,10 @@ def with_input(line: str, text: str) -> str:
 
 
 def _list_directory(path: str, files: Files) -> Reply:
-    from refold.place.file_walk import ignoring
+    from refold.place.file_walk import directory_ignores
 
     real, name = find_directory(path, files)
-    rules = ignoring(real)
+    rules = directory_ignores(real)
     items = items_in_order(real, rules, files)
     rows = [_row(item, rules.ignored or ignored) for item, ignored in items]
     if len(rows) > _MAX_ITEMS:
@@ -232,7 +232,7 @@ def parse_complaints(lines: Iterable[bytes]) -> dict[str, str]:
     }
 
 
-async def _by_ripgrep(
+async def _list_by_ripgrep(
     directory_path: str, commands: Commands
 ) -> tuple[Sequence[str], Mapping[str, str]]:
     program = await to_thread.run_sync(ripgrep, directory_path)
@@ -246,7 +246,7 @@ async def _by_ripgrep(
     return paths, parse_complaints(error_output.split(b"\n"))
 
 
-def _by_walking(directory_path: str) -> tuple[Sequence[str], Mapping[str, str]]:
+def _list_by_walking(directory_path: str) -> tuple[Sequence[str], Mapping[str, str]]:
     from refold.place.file_walk import walk
 
     too_late = monotonic() + _TIMEOUT_SECONDS

@@ -18,7 +18,7 @@ from msgspec import Meta, Struct
 from refold.errors import ToolFailed
 from refold.place.port import Commands, Files, Finished, Real
 from refold.tools.contract import Reply, tool
-from refold.tools.find import matcher, not_shown, parse_complaints, ripgrep, run_search
+from refold.tools.find import matcher, not_shown_text, parse_complaints, ripgrep, run_search
 from refold.tools.text_files import decode_text, shorten_line
 from refold.values.display import Note
 from refold.values.printable_names import escape_name
@@ -74,7 +74,7 @@ async def grep(  # noqa: PLR0913 - the parameters are the schema
     """Search in file contents. Ignored and binary files are left out."""
     directory_path, below = await to_thread.run_sync(partial(_search_root, path, files))
     wanted = GrepQuery(pattern, below, ignore_case, 0 if files_only else context)
-    by = _by_ripgrep if commands.has("rg") else _by_walking
+    by = _ripgrep_command if commands.has("rg") else _walk_command
     line = await to_thread.run_sync(by, directory_path, wanted)
     result = await run_search(line, directory_path, commands)
     lines, left_out = _parse_output(result, pattern)
@@ -115,7 +115,7 @@ def _search_root(path: str, files: Files) -> tuple[str, str]:
             raise ToolFailed(f"{files.display_name(real)} is a device, pipe or socket.")
 
 
-def _by_ripgrep(directory_path: str, wanted: GrepQuery) -> Sequence[str]:
+def _ripgrep_command(directory_path: str, wanted: GrepQuery) -> Sequence[str]:
     options = ["--ignore-case"] if wanted.ignore_case else []
     options += [f"--context={wanted.context}", f"--regexp={wanted.pattern}"]
     program, *usual = ripgrep(directory_path)
@@ -123,7 +123,7 @@ def _by_ripgrep(directory_path: str, wanted: GrepQuery) -> Sequence[str]:
     return (program, *usual, *options, "--", wanted.path)
 
 
-def _by_walking(_where: str, wanted: GrepQuery) -> Sequence[str]:
+def _walk_command(_where: str, wanted: GrepQuery) -> Sequence[str]:
     from refold.place.file_walk import user_excludes
 
     wanted = msgspec.structs.replace(wanted, excludes=user_excludes())
@@ -231,7 +231,7 @@ def _with_left_out(
     """The reply with a sentence on the files that are not shown."""
     if not left_out:
         return reply
-    sentence = not_shown(left_out, called)
+    sentence = not_shown_text(left_out, called)
     nothing = reply.text in (_NOTHING_FOUND, _ALL_IGNORED)
     begins = "No line can be shown." if nothing else reply.text
     return Reply(f"{begins}\n{sentence}", reply.shown)

@@ -53,17 +53,21 @@ _WINDOWS_BYTES = re.compile(rb"[\x80-\x9f]")
 def legacy_encoding(content: bytes) -> str:
     """The name of Python's codec for `content`, which is not UTF-8."""
     sample = _sample(content)
-    for name in (_find_declaration(content), _of_language(sample), _of_letters(sample)):
-        if name and holds(name, content):
+    for name in (
+        _find_declaration(content),
+        _encoding_by_language(sample),
+        _encoding_by_letters(sample),
+    ):
+        if name and is_encoded_in(name, content):
             return name
     return (
         "cp1252"
-        if _WINDOWS_BYTES.search(content) and holds("cp1252", content)
+        if _WINDOWS_BYTES.search(content) and is_encoded_in("cp1252", content)
         else "latin-1"
     )
 
 
-def holds(name: str, content: bytes) -> bool:
+def is_encoded_in(name: str, content: bytes) -> bool:
     """Whether `content` is text in this encoding and becomes the same bytes again."""
     try:
         return content.decode(name).encode(name) == content
@@ -94,7 +98,7 @@ def _find_declaration(content: bytes) -> str:
     return ""
 
 
-def _of_language(sample: bytes) -> str:
+def _encoding_by_language(sample: bytes) -> str:
     """The encoding in which the text is a language that charset-normalizer knows, or ""."""
     from charset_normalizer import from_bytes
 
@@ -109,22 +113,22 @@ def _of_language(sample: bytes) -> str:
     return "" if best.encoding == "cp1252" else best.encoding
 
 
-def _of_letters(sample: bytes) -> str:
+def _encoding_by_letters(sample: bytes) -> str:
     """The East Asian encoding in which the characters are everyday ones, or "".
 
     It must be clearly more likely than the next one.
     """
-    ranks = sorted(_likely(sample), reverse=True)
+    ranks = sorted(_likelihoods(sample), reverse=True)
     if not ranks or (len(ranks) > 1 and ranks[0][0] < ranks[1][0] + _MIN_LEAD):
         return ""
     _, name, common = ranks[0]
     return name if common >= _COMMON_SHARE else ""
 
 
-def _likely(sample: bytes) -> Iterator[tuple[float, str, float]]:
+def _likelihoods(sample: bytes) -> Iterator[tuple[float, str, float]]:
     """The log likelihood of the text, the encoding, and the share of everyday characters."""
     for name in _EVERYDAY_RANGES:
-        if not holds(name, sample):
+        if not is_encoded_in(name, sample):
             continue
         runs = _BEYOND_ASCII.findall(sample.decode(name))
         text = "".join(runs)
@@ -132,12 +136,12 @@ def _likely(sample: bytes) -> Iterator[tuple[float, str, float]]:
         alone = sum(len(run) == 1 for run in runs)
         if len(text) < _FEWEST_CHARS:
             continue
-        shares = [_share(letter, name) for letter in text]
+        shares = [_letter_share(letter, name) for letter in text]
         common = (sum(share > _RARE_SHARE for share in shares) - alone) / len(text)
         yield sum(map(log, shares)), name, common
 
 
-def _share(letter: str, name: str) -> float:
+def _letter_share(letter: str, name: str) -> float:
     first, *others = letter.encode(name)
     if len(others) == 1:
         for low, high, count, share in _EVERYDAY_RANGES[name]:

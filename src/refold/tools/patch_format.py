@@ -77,7 +77,7 @@ def without_blank_end(rows: Sequence[Row], blanks: int) -> tuple[Row, ...]:
     return tuple(rows[:many])
 
 
-def unclear(line: int, text: str, why: str) -> ToolFailed:
+def unclear_error(line: int, text: str, why: str) -> ToolFailed:
     return ToolFailed(f"Line {line} of the patch, {text[:80]!r}, {why}")
 
 
@@ -115,12 +115,12 @@ def _section(lines: Sequence[str], start: int, end: int) -> Section:
     if kind == "delete":
         for number, text in body:
             if text.strip():
-                raise unclear(number, text, "stands after a deleted file.")
+                raise unclear_error(number, text, "stands after a deleted file.")
         return Section("delete", path)
-    moved = body[0][1].removeprefix(_MOVE).strip() if body and _moves(body[0][1]) else ""
+    moved = body[0][1].removeprefix(_MOVE).strip() if body and _is_move(body[0][1]) else ""
     hunks = _hunks(body[1:] if moved else body)
     if not hunks and not moved:
-        raise unclear(start + 1, line, "is followed by no change.")
+        raise unclear_error(start + 1, line, "is followed by no change.")
     return Section("update", path, moved, hunks)
 
 
@@ -129,11 +129,13 @@ def _parse_marker(number: int, line: str) -> tuple[Literal["add", "update", "del
         if line.startswith(marker):
             if path := line.removeprefix(marker).strip():
                 return kind, path
-            raise unclear(number, line, "names no file.")
-    raise unclear(number, line, f"is neither {_UPDATE} nor {_ADD} nor {_DELETE} nor {END}.")
+            raise unclear_error(number, line, "names no file.")
+    raise unclear_error(
+        number, line, f"is neither {_UPDATE} nor {_ADD} nor {_DELETE} nor {END}."
+    )
 
 
-def _moves(line: str) -> bool:
+def _is_move(line: str) -> bool:
     return line.startswith(_MOVE) and bool(line.removeprefix(_MOVE).strip())
 
 
@@ -142,7 +144,9 @@ def _parse_added(body: Sequence[tuple[int, str]]) -> str:
         body = body[:-1]
     for number, text in body:
         if text and not text.startswith("+"):
-            raise unclear(number, text, "must begin with +: every line of a new file does.")
+            raise unclear_error(
+                number, text, "must begin with +: every line of a new file does."
+            )
     return "".join(f"{text[1:]}\n" for _, text in body)
 
 
@@ -192,7 +196,7 @@ def _header(line: str) -> str:
 
 def _row(number: int, line: str) -> Row:
     if line and line[0] not in " +-":
-        raise unclear(number, line, "must begin with a space, + or -.")
+        raise unclear_error(number, line, "must begin with a space, + or -.")
     return (line[:1] or " ", line[1:])
 
 
@@ -222,14 +226,14 @@ def parse_unified(lines: Sequence[str]) -> tuple[Section, ...]:
             same = _SAME_NAME.fullmatch(line)
             name = same[1] if same else ""
             files.append(_File(index + 1, name, name))
-        elif _names(lines, index):
+        elif _is_file_header(lines, index):
             if (
                 not files
                 or files[-1].hunks
                 or not lines[files[-1].line - 1].startswith("diff --git ")
             ):
                 files.append(_File(index + 1))
-            files[-1].old, files[-1].new = _both(line[4:], lines[index + 1][4:])
+            files[-1].old, files[-1].new = _file_names(line[4:], lines[index + 1][4:])
             index += 1
         elif files and line.startswith("@@"):
             hunk, index = _hunk(lines, index)
@@ -238,12 +242,12 @@ def parse_unified(lines: Sequence[str]) -> tuple[Section, ...]:
         elif files and not files[-1].hunks and _read_extended_header(line, files[-1]):
             pass
         elif files and line[:1] in ("+", "-") and line.strip() != "--":
-            raise unclear(index + 1, line, "stands in no hunk: those begin with @@.")
+            raise unclear_error(index + 1, line, "stands in no hunk: those begin with @@.")
         index += 1
     return tuple(_diff_section(file) for file in files)
 
 
-def _names(lines: Sequence[str], index: int) -> bool:
+def _is_file_header(lines: Sequence[str], index: int) -> bool:
     after = lines[index + 1] if index + 1 < len(lines) else ""
     return lines[index].startswith("--- ") and after.startswith("+++ ")
 
@@ -263,17 +267,19 @@ def _read_extended_header(line: str, file: _File) -> bool:
         case "new mode":
             file.executable = line.endswith("755")
         case "copy from" | "GIT binary" | "Binary files":
-            raise unclear(
+            raise unclear_error(
                 file.line, line, "cannot be applied: change that file another way."
             )
         case _:
             return False
     if line.startswith("new file mode 12"):
-        raise unclear(file.line, line, "makes a symbolic link: use bash and ln for that.")
+        raise unclear_error(
+            file.line, line, "makes a symbolic link: use bash and ln for that."
+        )
     return True
 
 
-def _both(old: str, new: str) -> tuple[str | None, str | None]:
+def _file_names(old: str, new: str) -> tuple[str | None, str | None]:
     first, second = _name(old), _name(new)
     marked = (first is None or first.startswith("a/")) and (
         second is None or second.startswith("b/")
@@ -302,7 +308,7 @@ def _hunk(lines: Sequence[str], index: int) -> tuple[Hunk, int]:
     begun, rows, blanks = index + 1, list[Row](), 0
     bare = {"+": False, "-": False}  # the last line on that side has no line end
     index += 1
-    while index < len(lines) and not _ends(lines, index, left):
+    while index < len(lines) and not _is_hunk_end(lines, index, left):
         line = lines[index]
         sign = line[:1] or " "
         if sign == "\\":
@@ -316,13 +322,13 @@ def _hunk(lines: Sequence[str], index: int) -> tuple[Hunk, int]:
     final = None if not any(bare.values()) else not bare["+"]
     hunk_rows = without_blank_end(rows, blanks) if max(left) > 0 else tuple(rows)
     if not hunk_rows:
-        raise unclear(begun, lines[begun - 1], "is followed by no lines.")
+        raise unclear_error(begun, lines[begun - 1], "is followed by no lines.")
     # If no line is removed, the number is that of the line before.
     start += bool(head) and not any(sign != "+" for sign, _ in hunk_rows)
     return Hunk(begun, hunk_rows, at=start, final=final), index
 
 
-def _ends(lines: Sequence[str], index: int, left: Sequence[int]) -> bool:
+def _is_hunk_end(lines: Sequence[str], index: int, left: Sequence[int]) -> bool:
     line = lines[index]
     full = max(left) <= 0
     if line.startswith("\\"):
@@ -331,7 +337,7 @@ def _ends(lines: Sequence[str], index: int, left: Sequence[int]) -> bool:
         return full or (not line and not any(lines[index:]))
     if line[0] not in " +-":
         return True
-    if not _names(lines, index):
+    if not _is_file_header(lines, index):
         return False
     # Two lines of the file that look like names, or the next file?
     heads = index + 2 < len(lines) and lines[index + 2].startswith("@@")
@@ -348,7 +354,7 @@ def _diff_section(file: _File) -> Section:
     if new is None:
         return Section("delete", old or "")
     if old is None:
-        return _new(new, hunks, file)
+        return _new_file_section(new, hunks, file)
     if old != new and not file.moves:
         raise ToolFailed(
             f"At line {file.line} of the patch two files are named, {old} and {new}: "
@@ -359,7 +365,7 @@ def _diff_section(file: _File) -> Section:
     return Section("update", old, new if new != old else "", hunks, "", file.executable)
 
 
-def _new(path: str, hunks: Sequence[Hunk], file: _File) -> Section:
+def _new_file_section(path: str, hunks: Sequence[Hunk], file: _File) -> Section:
     rows = [row for hunk in hunks for row in hunk.rows]
     if any(sign != "+" for sign, _ in rows):
         raise ToolFailed(

@@ -48,9 +48,9 @@ def _file(path: str, first: int, count: int, files: Files) -> Reply:
     real = files.real(path)
     name = files.display_name(real)
     if files.kind(real) == "nothing":
-        from refold.tools.file_names import names_there
+        from refold.tools.file_names import similar_names_text
 
-        if names := names_there(files, real):
+        if names := similar_names_text(files, real):
             raise ToolFailed(f"Cannot read {name}: there is no such file. {names}")
     content = files.read(real)
     text, oddity = _text(content, name)

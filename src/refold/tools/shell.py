@@ -138,7 +138,7 @@ async def bash(  # noqa: PLR0913 - the parameters are the schema
             result, command, await background.adopt(call, request, result, printed)
         )
     text, whole = result.read()
-    text = readable(text)
+    text = to_readable(text)
     remarks = _remarks(result, timeout, "" if name == "." else name)
     wanted = network or bool(hosts)
     remarks += _restriction_remarks(
@@ -158,7 +158,7 @@ async def bash(  # noqa: PLR0913 - the parameters are the schema
 def _reply_moved(so_far: Finished, command: str, name: str) -> Reply:
     """The result of a call whose command continues in the background."""
     text, whole = so_far.read()
-    text = readable(text)
+    text = to_readable(text)
     body = text.rstrip("\n") if text.strip() else "(no output so far)"
     reply_text = (
         f"{body}\n(it has not ended: the user moved it to the background, where it continues as "
@@ -309,7 +309,7 @@ async def background_output(
         many = "1 command" if len(lines) == 1 else f"{len(lines)} commands"
         return Reply(text, (Note(f"{many} in the background so far"),))
     output = await background.output(name, all_of_it=all)
-    text = readable(output.text).rstrip("\n")
+    text = to_readable(output.text).rstrip("\n")
     body = text or ("(no output)" if all else "(nothing new)")
     state = output.ended or "it runs"
     if output.code is not None:
@@ -334,7 +334,7 @@ def _line(command: BackgroundCommand) -> str:
     return f"{command.name}: {state}: {' '.join(command.started.command.split())}"
 
 
-def readable(text: str) -> str:
+def to_readable(text: str) -> str:
     """`text` without colours and NUL, with a placeholder for other control sequences."""
     if "\x1b" in text:
         text = re.sub(
@@ -347,10 +347,10 @@ async def _working_directory(cwd: str, directory: Path, files: Files) -> tuple[s
     """Where a command runs, and its name in the workspace if the call named it."""
     if not cwd:
         return str(directory), ""
-    return await to_thread.run_sync(partial(_inside, cwd, files))
+    return await to_thread.run_sync(partial(_directory_inside, cwd, files))
 
 
-def _inside(cwd: str, files: Files) -> tuple[str, str]:
+def _directory_inside(cwd: str, files: Files) -> tuple[str, str]:
     if outside := files.outside(cwd):
         raise ToolFailed(
             f"{files.display_name(outside)} lies outside the workspace: cwd must not. "

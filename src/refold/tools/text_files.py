@@ -69,7 +69,7 @@ class EditableText(Struct, frozen=True):
 
         `old` and `new` have LF; the k-th line of `new` ends like the k-th of `old`.
         """
-        returns = list(_returns(self.text))
+        returns = list(_crlf_offsets(self.text))
         text, end, pieces = self.text, 0, list[str]()
         for place in places:
             first = place + bisect_left(returns, place)
@@ -135,7 +135,7 @@ def _errors(encoding: str) -> str:
     return "surrogatepass" if encoding.startswith("utf-16") else "surrogateescape"
 
 
-def _returns(text: str) -> Iterator[int]:
+def _crlf_offsets(text: str) -> Iterator[int]:
     """The offsets, in the text with LF alone, of line ends that are CRLF."""
     offset, before = text.find("\r\n"), 0
     while offset >= 0:

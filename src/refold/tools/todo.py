@@ -171,7 +171,7 @@ def _checklist(tasks: Sequence[BoardTask]) -> Checklist:
 
 
 def _row(task: BoardTask) -> str:
-    return f"#{task.id} [{task.status}] {task.subject}{_about(task)}"
+    return f"#{task.id} [{task.status}] {task.subject}{_facts_text(task)}"
 
 
 def _task_text(task: BoardTask) -> str:
@@ -179,7 +179,7 @@ def _task_text(task: BoardTask) -> str:
     return "\n".join([_row(task), *filter(None, [task.description]), *notes])
 
 
-def _about(task: BoardTask) -> str:
+def _facts_text(task: BoardTask) -> str:
     facts = "; ".join(_facts(task))
     return f" ({facts})" if facts else ""
 

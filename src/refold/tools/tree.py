@@ -51,10 +51,10 @@ class _Directory:
 
 
 def _tree(path: str, depth: int, files: Files) -> Reply:
-    from refold.place.file_walk import ignoring
+    from refold.place.file_walk import directory_ignores
 
     real, name = find_directory(path, files)
-    top = _Directory(real, ignoring(real), depth)
+    top = _Directory(real, directory_ignores(real), depth)
     top_items = items_in_order(real, top.rules, files)  # a failure here fails the call
     _fill(top, top_items, _MAX_NAMES)
     opened, unreadable = _fill_below(top, files)
@@ -82,7 +82,7 @@ def _fill_below(top: _Directory, files: Files) -> tuple[list[_Directory], list[s
 
     Returns all that are open, and why others could not be listed.
     """
-    from refold.place.file_walk import ignoring_in
+    from refold.place.file_walk import subdirectory_ignores
 
     opened, unreadable, room = [top], list[str](), _MAX_NAMES - len(top.items)
     waiting = deque([top])
@@ -93,7 +93,9 @@ def _fill_below(top: _Directory, files: Files) -> tuple[list[_Directory], list[s
                 continue
             from_thread.check_cancelled()
             real = Real(os.path.join(parent.real, item.name))
-            below = _Directory(real, ignoring_in(real, parent.rules), parent.depth - 1)
+            below = _Directory(
+                real, subdirectory_ignores(real, parent.rules), parent.depth - 1
+            )
             try:
                 items = items_in_order(real, below.rules, files)
             except ToolFailed as error:

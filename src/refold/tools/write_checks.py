@@ -45,8 +45,8 @@ def syntax_note(name: str, before: str, after: str) -> str:
     limit = _MAX_YAML_CHARS if parse is _parse_yaml else _MAX_PARSED_CHARS
     if parse is None or max(len(before), len(after)) > limit:
         return ""
-    error = _error(parse, after)
-    if not error or _error(parse, before):
+    error = _parse_error(parse, after)
+    if not error or _parse_error(parse, before):
         return ""
     return f"{name} could be parsed before this change, and cannot be now: {error}."
 
@@ -106,7 +106,7 @@ def _parse_yaml(text: str) -> None:
         raise ValueError(str(error)) from error
 
 
-def _error(parse: Callable[[str], object], text: str) -> str:
+def _parse_error(parse: Callable[[str], object], text: str) -> str:
     try:
         parse(text)
     except (ValueError, SyntaxError) as error:

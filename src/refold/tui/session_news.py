@@ -29,7 +29,7 @@ from refold.values.display import Diff
 from refold.values.growing import Log
 from refold.values.live import ChildMoved, SubagentDelta
 from refold.views.screen.blocks import Block, CallBlock, MessageBlock, Open
-from refold.views.screen.conversation import from_shell
+from refold.views.screen.conversation import is_from_shell
 from refold.views.screen.screen import Screen, apply_frame
 from refold.views.styled import line
 from refold.views.wrap import text_lines
@@ -47,7 +47,7 @@ def add_news(model: Model, message: News) -> Updated:
     images = images_in(new)
     commands = (MeasureImages(images),) if images else ()
     ran = any(
-        isinstance(b, MessageBlock) and from_shell(b.sender) for b in (*new, *now.open)
+        isinstance(b, MessageBlock) and is_from_shell(b.sender) for b in (*new, *now.open)
     )
     if transcript.shell and ran:
         transcript = replace(transcript, shell=())
@@ -148,7 +148,9 @@ def _with_draft(model: Model, session: str) -> Model:
 
 def _open_items(screen: Screen) -> tuple[Open, ...]:
     """Return calls, and commands that the person ran; other messages wait elsewhere."""
-    return tuple(b for b in screen.open if isinstance(b, CallBlock) or from_shell(b.sender))
+    return tuple(
+        b for b in screen.open if isinstance(b, CallBlock) or is_from_shell(b.sender)
+    )
 
 
 def _with_diffs(diffs: Log[Diff], new: Sequence[Block]) -> Log[Diff]:

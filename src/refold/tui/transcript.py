@@ -43,7 +43,7 @@ from refold.views.screen.blocks import (
     interactive_turn_rows,
     result_rows,
 )
-from refold.views.screen.conversation import from_child, from_shell
+from refold.views.screen.conversation import is_from_child, is_from_shell
 from refold.views.styled import ImageRow, Line, Piece, Style, bare, line
 from refold.views.wrap import cut, fold_lines, truncate, wrap_line, wrap_words
 
@@ -210,7 +210,7 @@ def item_text(item: Item | Moving, label: Callable[[ToolCall], str] = _name) -> 
     """Return the text of an item for search and copy, without laying it out."""
     match item:
         case MessageBlock():
-            return ran_text(item) if from_shell(item.sender) else item.user_text
+            return ran_text(item) if is_from_shell(item.sender) else item.user_text
         case AnswerBlock(text=text) | ThinkingBlock(text=text):
             return text
         case DroppedBlock(text=text):
@@ -356,9 +356,9 @@ class _Stream:
 def _message_rows(
     item: MessageBlock, room: int, of: Transcript, *, whole: bool
 ) -> list[Line]:
-    if from_child(item.sender):
+    if is_from_child(item.sender):
         return list(report_lines(item.sender, item.words, room))
-    if from_shell(item.sender):
+    if is_from_shell(item.sender):
         return ran_rows(item, room, _RESULT_FOLD.hint, whole=whole)
     rows = [
         row

@@ -30,7 +30,7 @@ from refold.views.escape import on_one_line, visible
 from refold.views.number_format import duration, money, tokens, window_share
 from refold.views.question_keys import WAITING_NOTICE
 from refold.views.screen.blocks import CallBlock, MessageBlock
-from refold.views.screen.conversation import from_shell
+from refold.views.screen.conversation import is_from_shell
 from refold.views.screen.status import attempt_text
 from refold.views.styled import Line, Piece, Style
 from refold.views.wrap import cells, cut, truncate
@@ -227,7 +227,7 @@ def _chips(model: Model) -> list[Line]:
     waiting = [
         block
         for block in model.screen.open
-        if isinstance(block, MessageBlock) and not from_shell(block.sender)
+        if isinstance(block, MessageBlock) and not is_from_shell(block.sender)
     ]
     rows = list[Line]()
     for block in waiting[:_MAX_CHIPS]:

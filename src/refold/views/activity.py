@@ -206,20 +206,20 @@ class _ActivityFold:
         self._last = entry.at
         match entry.event:
             case ModelAsked() | ModelAnswered() | ModelFailed() | RequestLogged():
-                self._model(entry, entry.event)
+                self._add_model_event(entry, entry.event)
             case NestedCallMade(call):
                 tool_step = ToolStep(
                     call, entry.seq, entry.at, self._steps, made=entry.event
                 )
                 self._begin(call.id, tool_step)
             case Judged() | Answered() | Started() | Ended():
-                self._call(entry, entry.event)
+                self._add_call_event(entry, entry.event)
             case Reserved() as reserved:
                 self._begin(entry.seq, SideCall(reserved, entry.seq, entry.at))
             case Settled() as settled:
-                self._settle(entry, settled)
+                self._add_settled(entry, settled)
             case ChildBorn() | ChildEnded():
-                self._child(entry, entry.event)
+                self._add_child_event(entry, entry.event)
             case TurnStarted():
                 self._since = entry.at
             case TurnEnded() if self._since is not None:
@@ -228,7 +228,7 @@ class _ActivityFold:
             case _:
                 return
 
-    def _model(
+    def _add_model_event(
         self, entry: Entry, event: ModelAsked | ModelAnswered | ModelFailed | RequestLogged
     ) -> None:
         match event:
@@ -250,7 +250,7 @@ class _ActivityFold:
                         tool_step = ToolStep(call, entry.seq, entry.at, self._steps)
                         self._begin(call.id, tool_step)
 
-    def _settle(self, entry: Entry, end: Settled) -> None:
+    def _add_settled(self, entry: Entry, end: Settled) -> None:
         step = next((s for s in self._open_step() if s.seq == end.reserved), None)
         if step is None:
             self._change(end.reserved, end=end, ended=entry.at)
@@ -263,7 +263,9 @@ class _ActivityFold:
         if isinstance(step, ModelStep) and step.end is None:
             yield step
 
-    def _call(self, entry: Entry, event: Judged | Answered | Started | Ended) -> None:
+    def _add_call_event(
+        self, entry: Entry, event: Judged | Answered | Started | Ended
+    ) -> None:
         match event:
             case Judged(id_):
                 self._change(id_, judged=event)
@@ -274,7 +276,7 @@ class _ActivityFold:
             case Ended(id_):
                 self._change(id_, end=event, ended=entry.at)
 
-    def _child(self, entry: Entry, event: ChildBorn | ChildEnded) -> None:
+    def _add_child_event(self, entry: Entry, event: ChildBorn | ChildEnded) -> None:
         if isinstance(event, ChildBorn):
             self._begin(event.child, SubagentRun(event, entry.seq, entry.at))
         else:

@@ -146,15 +146,19 @@ class _Ledger:
     def _add_response(self, event: object) -> None:
         match event:
             case ModelAnswered(usage=usage, model=model, cost=cost):
-                self._pay(MAIN_PURPOSE, model, usage, cost)
+                self._add_usage(MAIN_PURPOSE, model, usage, cost)
             case ModelFailed(usage=Usage() as usage, model=model, cost=cost):
-                self._pay(MAIN_PURPOSE, model, usage, cost)
+                self._add_usage(MAIN_PURPOSE, model, usage, cost)
             case Settled(reserved, Usage() as usage, model, cost):
-                self._pay(self._reserved.get(reserved, OTHER_PURPOSE), model, usage, cost)
+                self._add_usage(
+                    self._reserved.get(reserved, OTHER_PURPOSE), model, usage, cost
+                )
             case _:
                 return
 
-    def _pay(self, purpose: str, model: str, usage: Usage, cost: float | None) -> None:
+    def _add_usage(
+        self, purpose: str, model: str, usage: Usage, cost: float | None
+    ) -> None:
         self.spent = self.spent.plus(usage, cost)
         for sums, key in ((self.models, model), (self.purposes, purpose)):
             sums[key] = sums.get(key, Spent()).plus(usage, cost)

@@ -54,7 +54,7 @@ class Highlighter:
             self._in_comment = not end
             return [("comment", head + end), *(self.line(rest) if rest else [])]
         try:
-            tokens = list(_read(self._lexer, f"{text}\n", self._stack))
+            tokens = list(_tokenize(self._lexer, f"{text}\n", self._stack))
         except Exception:
             self._lexer = None
             return [("code", text)]
@@ -123,13 +123,13 @@ def _lexer(info: str) -> "Lexer | None":
 def _has_comments(lexer: "Lexer") -> bool:
     """Whether /* begins a comment in this language."""
     try:
-        pieces = _to_pieces(list(_read(lexer, "/* */\n", ["root"])))
+        pieces = _to_pieces(list(_tokenize(lexer, "/* */\n", ["root"])))
     except Exception:
         return False
     return {style for style, text in pieces if text.strip()} == {"comment"}
 
 
-def _read(lexer: "Lexer", line: str, stack: list[str]) -> Iterator[tuple[str, str]]:
+def _tokenize(lexer: "Lexer", line: str, stack: list[str]) -> Iterator[tuple[str, str]]:
     """The tokens of a line as (kind, text); `stack` is the lexer's state and is changed in place."""
     from pygments.lexer import ExtendedRegexLexer, RegexLexer
 

@@ -188,9 +188,9 @@ def warnings(view: View) -> tuple[str, ...]:
     failed = view.failures.command
     return (
         *(on_one_line(warning) for warning in view.failures.responses),
-        *([_of_command(failed)] if failed else ()),
-        *_of_files(view),
-        *_of_encodings(view),
+        *([_command_warning(failed)] if failed else ()),
+        *_file_warnings(view),
+        *_encoding_warnings(view),
     )
 
 
@@ -205,7 +205,7 @@ def hook_failures(view: View, only: str = "") -> Iterator[str]:
             yield f"the {on} hook `{hook}` failed: {cut(on_one_line(why), _MAX_REASON_CELLS)}"
 
 
-def _of_command(failed: CommandFailure) -> str:
+def _command_warning(failed: CommandFailure) -> str:
     command = _cut(failed.command)
     if failed.code is None:
         why = f" ({on_one_line(failed.ended)})" if failed.ended else ""
@@ -213,23 +213,23 @@ def _of_command(failed: CommandFailure) -> str:
     return f"the last command failed with code {failed.code}: {command}"
 
 
-def _of_files(view: View) -> Iterator[str]:
+def _file_warnings(view: View) -> Iterator[str]:
     unwritten = list(view.failures.unwritten.items())
     for path, why in unwritten[:_MAX_FILES]:
-        yield f"{_near(path, view)} was not written: {_cut(why)}"
+        yield f"{_display_path(path, view)} was not written: {_cut(why)}"
     if len(unwritten) > _MAX_FILES:
         yield f"{len(unwritten) - _MAX_FILES} more files were not written"
 
 
-def _of_encodings(view: View) -> Iterator[str]:
+def _encoding_warnings(view: View) -> Iterator[str]:
     recoded = list(view.failures.recoded.items())
     for path, encoding in recoded[:_MAX_FILES]:
-        yield f"the encoding of {_near(path, view)} was changed from {encoding}"
+        yield f"the encoding of {_display_path(path, view)} was changed from {encoding}"
     if len(recoded) > _MAX_FILES:
         yield f"the encoding of {len(recoded) - _MAX_FILES} more files was changed"
 
 
-def _near(path: str, view: View) -> str:
+def _display_path(path: str, view: View) -> str:
     return on_one_line(relative_name(path, view.session.directory))
 
 

@@ -95,7 +95,7 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {left:02} s"
 
 
-def in_bytes(count: int) -> str:
+def size_text(count: int) -> str:
     for unit, least in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= least:
             return f"{count / least:.1f} {unit}"

@@ -32,11 +32,11 @@ def without_escapes(text: str) -> str:
 def render_lines(printed: str) -> str:
     """The final lines on a screen, where later output has overwritten earlier."""
     text = _ESCAPE_PATTERN.sub("", clean(printed).replace("\r\n", "\n"))
-    lines = [_last(line) for line in text.split("\n")]
+    lines = [_last_version(line) for line in text.split("\n")]
     return _UNSEEN_PATTERN.sub("", "\n".join(lines))
 
 
-def _last(line: str) -> str:
+def _last_version(line: str) -> str:
     """The last version of a line that was overwritten, as by a progress bar."""
     if "\x08" in line:
         line = _BACKSPACE_PATTERN.sub("", line)

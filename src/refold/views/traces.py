@@ -133,7 +133,7 @@ class _NodeSpans:
             if not self._runs(turn) and not 0 < turn.end_seq <= self._copied:
                 span = self._spans[turn.seq] = self._turn(turn)
                 yield span
-        for call in self._own():
+        for call in self._own_spans():
             turn = self._turns.get(self._turn_of.get(call.seq, 0))
             waits = call.ended is None and self._node.written
             if self._runs(turn) if turn else waits:
@@ -143,9 +143,9 @@ class _NodeSpans:
                 self._spans[call.id] = span
             yield span
         for child in self._node.children:
-            yield from self._below(child)
+            yield from self._child_spans(child)
 
-    def _below(self, child: Node) -> Iterator[TraceSpan]:
+    def _child_spans(self, child: Node) -> Iterator[TraceSpan]:
         known, above = child.child, None
         if known:
             turn = self._turn_of.get(known.seq, 0)
@@ -157,7 +157,7 @@ class _NodeSpans:
     def _runs(self, turn: _Turn) -> bool:
         return turn.end is None and self._node.written
 
-    def _own(self) -> Iterator[ModelStep | ToolStep | SideCall]:
+    def _own_spans(self) -> Iterator[ModelStep | ToolStep | SideCall]:
         """The node's calls, without those that ended before the session was forked."""
         entries, cut = self._node.entries, self._copied
         before = {
@@ -174,7 +174,7 @@ class _NodeSpans:
     def _turn(self, turn: _Turn) -> TraceSpan:
         prompt = self._prompt(turn.end_seq or self._node.entries[-1].seq)
         agent = prompt.agent or (self._node.child.born.agent if self._node.child else "")
-        attributes = self._about("invoke_agent", prompt.model, agent) | {
+        attributes = self._common_attributes("invoke_agent", prompt.model, agent) | {
             "refold.seq": turn.seq,
             "refold.outcome": turn.end.outcome if turn.end else _CUT_OFF,
         }
@@ -197,7 +197,7 @@ class _NodeSpans:
         known = self._node.child
         if known is None or known.end is None or self._above is None:
             return
-        attributes = self._about("invoke_agent", "", known.born.agent)
+        attributes = self._common_attributes("invoke_agent", "", known.born.agent)
         attributes |= _usage_attributes(known.end.spent.usage) | {
             "refold.outcome": known.end.outcome
         }
@@ -254,7 +254,7 @@ class _NodeSpans:
     def _chat(self, step: ModelStep, above: TraceSpan | None, until: float) -> TraceSpan:
         prompt, end = self._prompt(step.seq), step.end
         model = (end.model if end else "") or prompt.model
-        attributes = self._about("chat", model, prompt.agent) | {
+        attributes = self._common_attributes("chat", model, prompt.agent) | {
             "refold.seq": step.seq,
             "refold.step": step.number + self._options.before.get(self._node.session, 0),
         }
@@ -281,7 +281,7 @@ class _NodeSpans:
     ) -> TraceSpan:
         reserved, end = call.reserved, call.end
         model = (end.model if end else "") or reserved.model
-        attributes = self._about("chat", model, self._prompt(call.seq).agent)
+        attributes = self._common_attributes("chat", model, self._prompt(call.seq).agent)
         attributes |= {"refold.seq": call.seq, "refold.purpose": reserved.purpose}
         if end and end.cached:
             attributes["refold.cached"] = True
@@ -307,7 +307,7 @@ class _NodeSpans:
         before = (prompt for start, prompt in reversed(self._prompts) if start <= seq)
         return next(before, SystemPromptSet())
 
-    def _about(self, operation: str, model: str, agent: str) -> Attributes:
+    def _common_attributes(self, operation: str, model: str, agent: str) -> Attributes:
         provider, slash, name = model.partition("/")
         attributes: Attributes = {
             "gen_ai.operation.name": operation,

@@ -122,11 +122,13 @@ def diff_with_numbers(rows: Sequence[str], path: str = "") -> Iterator[Line]:
 
 def _number_width(rows: Sequence[str]) -> int:
     heads = map(_HUNK_PATTERN.fullmatch, rows)
-    last = max((max(map(_last, head.group(1, 2))) for head in heads if head), default=0)
+    last = max(
+        (max(map(_last_line_number, head.group(1, 2))) for head in heads if head), default=0
+    )
     return len(str(last))
 
 
-def _last(lines: str) -> int:
+def _last_line_number(lines: str) -> int:
     """The last line of the range "5,3", which has 3 lines from line 5."""
     first, count = map(int, lines.split(","))
     return first + count - 1

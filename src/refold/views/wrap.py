@@ -54,7 +54,7 @@ def letters(text: str) -> Iterator[tuple[str, int]]:
             yield from ((letter, _width(letter)) for letter in cluster)
 
 
-def of_one_width(text: str) -> str:
+def with_stable_width(text: str) -> str:
     """`text` with emoji that every terminal draws in the same number of cells.
 
     Terminals disagree about skin tones, joined emoji, keycaps and the sign that asks for an
@@ -73,7 +73,7 @@ def cut(text: str, room: int) -> str:
     """`text` on at most `room` cells; "…" replaces the rest."""
     if len(text) <= room and cells(text) <= room:
         return text
-    return _start(text, room - 1) + "…" if room > 0 else ""
+    return _fitting_start(text, room - 1) + "…" if room > 0 else ""
 
 
 def break_lines(text: str, room: int) -> Iterator[str]:
@@ -96,7 +96,7 @@ def _is_narrow(text: str) -> bool:
     return text.isascii() or _ALL_NARROW.fullmatch(text) is not None
 
 
-def _start(text: str, room: int) -> str:
+def _fitting_start(text: str, room: int) -> str:
     """The longest start of the text that fits `room`."""
     if _is_narrow(text):
         return text[:room]
@@ -155,15 +155,15 @@ class _Rows:
             if part == "\n":
                 self.end_row()
             elif part[0] in " \t":
-                self._settle()
+                self._place_word()
                 self._blank.append((style, part.expandtabs(4)))
             elif cells(part) == len(part):
-                self._grow(style, part)
+                self._extend_word(style, part)
             else:
                 self._letters(style, part)
 
     def end_row(self) -> None:
-        self._settle()
+        self._place_word()
         self.done.append(tuple(join_pieces(self._row)))
         self._row, self._used, self._blank = [], 0, []
 
@@ -172,15 +172,15 @@ class _Rows:
         for letter, wide in letters(part):
             may_break = (wide > 1 or wide_before) and letter[0] not in _NOT_FIRST
             if may_break and self._last not in _NOT_LAST:
-                self._settle()
-            self._grow(style, letter)
+                self._place_word()
+            self._extend_word(style, letter)
             wide_before = wide > 1
 
-    def _grow(self, style: PieceStyle, text: str) -> None:
+    def _extend_word(self, style: PieceStyle, text: str) -> None:
         self._word.append((style, text))
         self._last = text[-1]
 
-    def _settle(self) -> None:
+    def _place_word(self) -> None:
         """Put the word on this row or the next."""
         if not self._word:
             return
@@ -274,20 +274,20 @@ class StreamWrapper:
         start = 0
         for index, letter in enumerate(text):
             if letter in " \n":
-                self._grow(style, text[start:index])
-                pieces += self._settle()
+                self._extend_word(style, text[start:index])
+                pieces += self._place_word()
                 start = index + 1
                 if letter == "\n":
                     pieces += self._end_line()
                 else:
                     self._blank += " "
-        self._grow(style, text[start:])
+        self._extend_word(style, text[start:])
         return pieces
 
     def end(self) -> list[Piece]:
-        return self._settle()
+        return self._place_word()
 
-    def _grow(self, style: PieceStyle, text: str) -> None:
+    def _extend_word(self, style: PieceStyle, text: str) -> None:
         if not text:
             return
         if self._word and self._word[-1][0] == style:
@@ -298,7 +298,7 @@ class StreamWrapper:
         self._column, self._blank = 0, ""  # drop blanks at the end of a line
         return [("plain", "\n")]
 
-    def _settle(self) -> list[Piece]:
+    def _place_word(self) -> list[Piece]:
         if not self._word:
             return []
         wide = sum(cells(text) for _, text in self._word)

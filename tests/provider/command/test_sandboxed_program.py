@@ -8,7 +8,7 @@ import pytest
 
 from refold.app.sandboxed_program import SandboxedProgram
 from refold.errors import BadInput, ProviderError, Refused
-from refold.place.sandbox import find as found_sandbox
+from refold.place.sandbox import find_sandbox as found_sandbox
 from refold.place.sandbox_rules import SandboxConfig
 from refold.provider.command.backends import find
 from refold.provider.command.spec import ConversationFormat

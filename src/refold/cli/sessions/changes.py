@@ -29,7 +29,7 @@ from refold.place.checkpoints import forget
 from refold.session.recorder import Recorder
 from refold.session.rename import rename, tag
 from refold.views.escape import on_one_line
-from refold.views.number_format import in_bytes, many
+from refold.views.number_format import many, size_text
 
 _SOON_SECONDS = 1.0  # for the catalogue; the next listing does the rest
 Change = Callable[[Recorder], Awaitable[object]]
@@ -119,7 +119,7 @@ def _delete(home: SessionIndex, args: Namespace) -> int:
     finally:  # also if one of them cannot be deleted: the others are gone
         home.catalogue().freshen(_SOON_SECONDS)
         if gone and not args.json:
-            freed = in_bytes(sum(deletion.bytes for deletion in gone))
+            freed = size_text(sum(deletion.bytes for deletion in gone))
             write(f"Deleted: {many(len(gone), 'session')}, {freed}.\n")
     return 0
 
@@ -138,7 +138,7 @@ def _deletion_line(going: DeletionPlan) -> str:
     below = going.extent.sessions - 1
     children = f", with {below} below it" if below > 0 else ""
     snapshots = ", and its snapshots of files" if going.snapshots else ""
-    return f"{going.session}  {in_bytes(going.bytes)}{children}{snapshots}  {going.name}"
+    return f"{going.session}  {size_text(going.bytes)}{children}{snapshots}  {going.name}"
 
 
 def _confirm_delete(count: int) -> bool:

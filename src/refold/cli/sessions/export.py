@@ -82,14 +82,14 @@ def _file(output: str) -> Path:
 
 def _write(pieces: Iterable[bytes], output: str, about: str, *, force: bool) -> None:
     from refold.client.export import save
-    from refold.views.number_format import in_bytes
+    from refold.views.number_format import size_text
 
     if output == "-":
         for piece in pieces:
             write_bytes(piece)
     else:
         size = save(_file(output), pieces, force=force)
-        print_note(f"{output}: {about}, {in_bytes(size)}")
+        print_note(f"{output}: {about}, {size_text(size)}")
 
 
 def _send_spans(args: Namespace) -> int:

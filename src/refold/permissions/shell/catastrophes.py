@@ -103,14 +103,16 @@ def catastrophe(nested: NestedCommands, cwd: str, facts: Facts) -> str:
         _PROGRAMS_REMOVE.search(w.value) for c in nested.commands for w in c
     ):
         for text in nested.quoted:
-            if text.startswith(("/", "~", ".")) and (grave := _target(text, places, facts)):
+            if text.startswith(("/", "~", ".")) and (
+                grave := _grave_target(text, places, facts)
+            ):
                 return f"it removes all of {grave}"
     for redirect in nested.redirects:
         if redirect.writes and _DEVICE_PATTERN.match(redirect.target.value):
             return f"it writes to the device {redirect.target.text}"
     piped = any(name_of(c) == "xargs" and _removing(c) for c in nested.commands)
     for command in nested.commands:
-        if reason := _grave(command, places, facts, piped=piped):
+        if reason := _damage(command, places, facts, piped=piped):
             return reason
     return ""
 
@@ -119,11 +121,11 @@ def _removing(command: tuple[Word, ...]) -> bool:
     return any(w.value.rsplit("/", 1)[-1] in _REMOVING_PROGRAMS for w in command)
 
 
-def _grave(
+def _damage(
     command: tuple[Word, ...], places: tuple[str, ...], facts: Facts, *, piped: bool
 ) -> str:
     name, values = name_of(command), [w.value for w in command[1:]]
-    if reason := _of_the_machine(name, values):
+    if reason := _damage_to_machine(name, values):
         return reason
     if device := next((w.text for w in command[1:] if _DEVICE_PATTERN.match(w.value)), ""):
         return f"it names the device {device}" if name not in ("ls", "df", "stat") else ""
@@ -135,14 +137,14 @@ def _grave(
         values = [*values, "."]
     if piped and name in ("echo", "printf"):
         values = [piece for v in values for piece in re.split(r"\s+|\\n", v)]
-    if _removes(name, values, piped=piped):
+    if _may_remove(name, values, piped=piped):
         for value in values:
-            if grave := _target(value, places, facts):
+            if grave := _grave_target(value, places, facts):
                 return f"it removes or changes all of {grave}"
     return ""
 
 
-def _of_the_machine(name: str, values: list[str]) -> str:
+def _damage_to_machine(name: str, values: list[str]) -> str:
     if name in _FATAL_PROGRAMS or name.startswith("mkfs"):
         return f"it runs {name}"
     if name == "crontab" and values and "-l" not in values:
@@ -155,20 +157,20 @@ def _of_the_machine(name: str, values: list[str]) -> str:
     return ""
 
 
-def _removes(name: str, values: list[str], *, piped: bool) -> bool:
+def _may_remove(name: str, values: list[str], *, piped: bool) -> bool:
     """Whether it may delete or change everything that its words name."""
     if name == "find":
         every = [index for index, v in enumerate(values) if v in ("*", STAR)]
         chosen = {v for index, v in enumerate(values) if index + 1 not in every}
-        acts = piped or any(map(_acts, values, [*values[1:], ""]))
+        acts = piped or any(map(_is_find_action, values, [*values[1:], ""]))
         return acts and not _DISK_CHOICES & chosen
     if piped and name in ("ls", "echo", "printf"):
         return True
-    recurses = name in _RECURSIVE_PROGRAMS and (_recursive(values) or "/" in values)
+    recurses = name in _RECURSIVE_PROGRAMS and (_is_recursive(values) or "/" in values)
     return name in _REMOVING_PROGRAMS or recurses or bool(MARK_PATTERN.search(name))
 
 
-def _acts(word: str, following: str) -> bool:
+def _is_find_action(word: str, following: str) -> bool:
     if word in _FIND_ACTIONS and word != "-delete":
         return (
             following not in program_forms.READ_ONLY_PROGRAMS
@@ -177,13 +179,13 @@ def _acts(word: str, following: str) -> bool:
     return word == "-delete"
 
 
-def _recursive(values: list[str]) -> bool:
+def _is_recursive(values: list[str]) -> bool:
     return any(
         v == "--recursive" or re.fullmatch(r"-[A-Za-z]*R[A-Za-z]*", v) for v in values
     )
 
 
-def _target(value: str, places: tuple[str, ...], facts: Facts) -> str:
+def _grave_target(value: str, places: tuple[str, ...], facts: Facts) -> str:
     """The protected target that a word names, "" if it names none."""
     if not value or value.startswith("-"):
         return ""

@@ -15,7 +15,11 @@ from functools import lru_cache
 from msgspec import Struct
 
 from refold.permissions.shell import program_forms
-from refold.permissions.shell.nested_commands import SHELL_PROGRAMS, NestedCommands, running
+from refold.permissions.shell.nested_commands import (
+    SHELL_PROGRAMS,
+    NestedCommands,
+    find_nested_commands,
+)
 from refold.permissions.shell.option_tables import (
     AWK_PROGRAMS,
     CODE_OPTIONS,
@@ -32,10 +36,10 @@ from refold.permissions.shell.option_tables import (
     WRAPPER_PROGRAMS,
     WRITING_PROGRAMS,
 )
-from refold.permissions.shell.plain_script import Output, SimpleCommand, plain
+from refold.permissions.shell.plain_script import Output, SimpleCommand, parse_plain
 from refold.permissions.shell.program_forms import form, parse_options
 from refold.permissions.shell.sed_and_awk import files_of_test, only_computes, only_prints
-from refold.permissions.shell.words import MARK_PATTERN, Held, Word, meets, with_gaps
+from refold.permissions.shell.words import MARK_PATTERN, Held, Word, may_match, with_gaps
 
 _WILD_CHARACTERS = re.compile(r"[*?\[]")
 _MOST_WORDS = 100
@@ -62,8 +66,10 @@ def covers(pattern: str, part: SimpleCommand) -> bool:
         return False
     if not all(map(fnmatchcase, values, fixed)):
         return False
-    free = next((index for index, want in enumerate(fixed) if _free(want)), len(fixed))
-    return not dangerous(values, free)
+    free = next(
+        (index for index, want in enumerate(fixed) if _has_wildcard(want)), len(fixed)
+    )
+    return not is_dangerous(values, free)
 
 
 class _Pattern(Struct, frozen=True):
@@ -78,7 +84,7 @@ class _Pattern(Struct, frozen=True):
 def _read_pattern(pattern: str) -> _Pattern:
     """Parse a rule's pattern. Quoted text in it is literal."""
     spread = re.sub(r":\*$", " *", pattern)
-    parts = plain(spread)
+    parts = parse_plain(spread)
     if len(parts) != 1 or not parts[0].bare:
         return _Pattern(tuple(spread.split()))
     part = parts[0]
@@ -88,7 +94,7 @@ def _read_pattern(pattern: str) -> _Pattern:
     return _Pattern(tuple(words), part.outputs, part.spelt)
 
 
-def _free(want: str) -> bool:
+def _has_wildcard(want: str) -> bool:
     return bool(_WILD_CHARACTERS.search(re.sub(r"\[[*?\[]\]", "", want)))
 
 
@@ -98,11 +104,11 @@ def holds(pattern: str, text: str) -> Held:
         return "yes"
     rule = _read_pattern(pattern)
     wanted = rule.words
-    nested = running(text)
+    nested = find_nested_commands(text)
     if not _may_write(rule.outputs, nested):
         return "no"
-    answers = {_matches(wanted, command) for command in nested.commands}
-    if "yes" in answers or (nested.broken and _crudely(wanted, text)):
+    answers = {_match_command(wanted, command) for command in nested.commands}
+    if "yes" in answers or (nested.broken and _matches_crudely(wanted, text)):
         return "yes"
     hides = "maybe" in answers or nested.hidden or nested.broken
     return "maybe" if hides else "no"
@@ -114,38 +120,46 @@ def _may_write(outputs: Sequence[Output], nested: NestedCommands) -> bool:
     files = (_WILD_CHARACTERS.sub(r"[\g<0>]", output.file.value) for output in outputs)
     sure = not nested.broken and not nested.hidden
     return not sure or all(
-        any(could(file, candidate) for candidate in written) for file in files
+        any(could_match(file, candidate) for candidate in written) for file in files
     )
 
 
-def _matches(wanted: Sequence[str], command: tuple[Word, ...]) -> Held:
+def _match_command(wanted: Sequence[str], command: tuple[Word, ...]) -> Held:
     value = command[0].value
-    if MARK_PATTERN.search(value) and _without_name(wanted, command):
+    if MARK_PATTERN.search(value) and _matches_without_name(wanted, command):
         # Its name is hidden, and all that is visible matches the rule.
         return "yes"
     last = value.rsplit("/", 1)[-1]
     names = {value, last, last.casefold()}
-    answers = {_words(wanted, (Word(n, many=command[0].many), *command[1:])) for n in names}
+    answers = {
+        _match_words(wanted, (Word(n, many=command[0].many), *command[1:])) for n in names
+    }
     return "yes" if "yes" in answers else "maybe" if "maybe" in answers else "no"
 
 
-def _without_name(wanted: Sequence[str], command: tuple[Word, ...]) -> bool:
-    if not could(wanted[0].removesuffix("*") or "*", command[0].value.rsplit("/", 1)[-1]):
+def _matches_without_name(wanted: Sequence[str], command: tuple[Word, ...]) -> bool:
+    if not could_match(
+        wanted[0].removesuffix("*") or "*", command[0].value.rsplit("/", 1)[-1]
+    ):
         return False
     return (
-        _words(("*x*", *wanted[1:]), (Word("x"), *command[1:]), allows_more=_more(wanted))
+        _match_words(
+            ("*x*", *wanted[1:]),
+            (Word("x"), *command[1:]),
+            allows_more=_allows_more(wanted),
+        )
         == "yes"
     )
 
 
-def _more(wanted: Sequence[str]) -> bool:
+def _allows_more(wanted: Sequence[str]) -> bool:
     return wanted[-1].endswith("*")
 
 
-def _words(
+def _match_words(
     wanted: Sequence[str], values: tuple[Word, ...], *, allows_more: bool | None = None
 ) -> Held:
-    allows_more = _more(wanted) if allows_more is None else allows_more
+    allows_more = _allows_more(wanted) if allows_more is None else allows_more
     pattern = wanted[:-1] if wanted[-1] == "*" else wanted
     sure = True
     for index, want in enumerate(pattern):
@@ -153,7 +167,7 @@ def _words(
             return "no"
         if values[index].many:
             return "maybe"
-        match = could(want, values[index].value)
+        match = could_match(want, values[index].value)
         if not match:
             return "no"
         sure = sure and values[index].is_known
@@ -162,29 +176,29 @@ def _words(
     return "yes" if sure else "maybe"
 
 
-def could(pattern: str, value: str) -> bool:
+def could_match(pattern: str, value: str) -> bool:
     """Whether `value`, whose marks may be any text, can match `pattern`."""
     if not MARK_PATTERN.search(value):
         return fnmatchcase(value, pattern)
-    return meets(
+    return may_match(
         tuple(re.findall(r"\*|\?|\[[^\]]+\]|.", pattern, re.DOTALL)), with_gaps(value)
     )
 
 
-def _crudely(wanted: Sequence[str], text: str) -> bool:
+def _matches_crudely(wanted: Sequence[str], text: str) -> bool:
     """For scripts that the grammar cannot parse: split at everything that may separate,
     quotes ignored.
     """
     spread = _BRACE_LIST.sub(lambda m: m[1].replace(",", " "), text.replace("\\\n", ""))
     parts = (p.translate(_WITHOUT_QUOTES).split() for p in _SHELL_OPERATORS.split(spread))
     return any(
-        _matches(wanted, tuple(map(Word, part[index : index + _MOST_WORDS]))) == "yes"
+        _match_command(wanted, tuple(map(Word, part[index : index + _MOST_WORDS]))) == "yes"
         for part in parts
         for index in range(len(part))
     )
 
 
-def dangerous(words: Sequence[str], free: int) -> bool:
+def is_dangerous(words: Sequence[str], free: int) -> bool:
     """Whether the words from `free` on may do more than a `*` allows."""
     if free >= len(words):
         return False
@@ -200,8 +214,8 @@ def dangerous(words: Sequence[str], free: int) -> bool:
         or (name in SHELL_PROGRAMS and _shell(words, free))
         or (name in AWK_PROGRAMS and _awk(words, free))
         or (name in WRAPPER_PROGRAMS and _is_fixed_wrapper(words, free))
-        or _runs(name, words, free)
-        or _second_file(name, words)
+        or _runs_dangerously(name, words, free)
+        or _has_too_many_files(name, words)
         or (
             name in CODE_OPTIONS
             and any(re.match(CODE_OPTIONS[name], w, re.DOTALL) for w in words[free:])
@@ -212,8 +226,8 @@ def dangerous(words: Sequence[str], free: int) -> bool:
 
 def _fixes_program(name: str, words: Sequence[str], free: int) -> bool:
     listed = OPTIONS_OF_PROGRAM[name].split()
-    own = _own_words(words)
-    quiet = _to_nowhere(words) if name == "curl" else ()
+    own = _subcommand_indexes(words)
+    quiet = _null_output_indexes(words) if name == "curl" else ()
     named = _is_listed_either_way if name in ONE_DASH else _is_listed
     return any(
         named(words[index], listed)
@@ -222,7 +236,7 @@ def _fixes_program(name: str, words: Sequence[str], free: int) -> bool:
     )
 
 
-def _own_words(words: Sequence[str]) -> Sequence[int]:
+def _subcommand_indexes(words: Sequence[str]) -> Sequence[int]:
     """Indexes of possible subcommands: a word after an option may be its value instead."""
     indexes = list[int]()
     for index, word in enumerate(words[1:], 1):
@@ -244,7 +258,7 @@ def _is_listed_either_way(word: str, listed: Sequence[str]) -> bool:
     )
 
 
-def _to_nowhere(words: Sequence[str]) -> Sequence[int]:
+def _null_output_indexes(words: Sequence[str]) -> Sequence[int]:
     """Indexes of `-o` before `/dev/null`, perhaps with other letters before the `o`."""
     return [
         index
@@ -269,7 +283,7 @@ def _is_listed(word: str, listed: Sequence[str]) -> bool:
     return bool(letters & set(word[1:]))
 
 
-def _second_file(name: str, words: Sequence[str]) -> bool:
+def _has_too_many_files(name: str, words: Sequence[str]) -> bool:
     written = program_forms.READ_ONLY_PROGRAMS.get(name, "")
     takes = form(written)
     if takes.at_most is None:
@@ -317,11 +331,11 @@ def _is_fixed_wrapper(words: Sequence[str], free: int) -> bool:
     for index, word in enumerate(words[1:free], 1):
         if re.fullmatch(r"-.*|[\d.]+[smhdkKMG]?|[A-Za-z_]\w*=.*", word):
             continue
-        return dangerous(words[index:], free - index)
+        return is_dangerous(words[index:], free - index)
     return True
 
 
-def _runs(name: str, words: Sequence[str], free: int) -> bool:
+def _runs_dangerously(name: str, words: Sequence[str], free: int) -> bool:
     """Whether the words run another program with dangerous words of its own."""
     if name in ("python", "python2", "pypy") and "-m" in words[1:-1]:
         start = words.index("-m") + 1
@@ -332,7 +346,7 @@ def _runs(name: str, words: Sequence[str], free: int) -> bool:
     else:
         return False
     # `uv run *` allows every program, but not its dangerous options.
-    return bool(start) and dangerous(words[start:], max(1, free - start))
+    return bool(start) and is_dangerous(words[start:], max(1, free - start))
 
 
 def _sed(words: Sequence[str], free: int) -> bool:

@@ -109,7 +109,7 @@ def discards(nested: NestedCommands) -> str:
     """A clause about what it would discard, such as "it deletes directories", or ""."""
     for command in nested.commands:
         name, values = name_of(command), [word.value for word in command[1:]]
-        if reason := _of(name, values):
+        if reason := _loss(name, values):
             return reason
     texts = [*nested.quoted, *(word.value for words in nested.commands for word in words)]
     if any(_REMOVES_TREES.search(text) for text in texts):
@@ -117,24 +117,24 @@ def discards(nested: NestedCommands) -> str:
     return ""
 
 
-def _of(name: str, values: list[str]) -> str:
+def _loss(name: str, values: list[str]) -> str:
     if name == "git":
-        return _of_git(values)
+        return _loss_by_git(values)
     if name in _DESTROYING_PROGRAMS:
         return f"{name} destroys what it writes over" if name == "dd" else f"it runs {name}"
     reason, does = _LOSING_COMMANDS.get(name, ("", lambda _: False))
     return reason if does(values) else ""
 
 
-def _removes_trees(values: list[str]) -> bool:
-    return _recursive(values) and not all(map(_is_generated, _operands(values)))
+def _removes_directories(values: list[str]) -> bool:
+    return _is_recursive(values) and not all(map(_is_generated, _operands(values)))
 
 
-def _removes_found(values: list[str]) -> bool:
+def _find_removes(values: list[str]) -> bool:
     return not {"-delete", *_REMOVING_PROGRAMS}.isdisjoint(values)
 
 
-def _hides(values: list[str]) -> bool:
+def _moves_to_ignored(values: list[str]) -> bool:
     return any(map(_NOT_KEPT.match, _move_targets(values)))
 
 
@@ -150,7 +150,7 @@ def _move_targets(values: list[str]) -> list[str]:
     return [*glued, *targets, *values[-1:]]
 
 
-def _recursive(values: list[str]) -> bool:
+def _is_recursive(values: list[str]) -> bool:
     return any(
         value == "--recursive" or re.fullmatch(r"-[A-Za-z]*[rR][A-Za-z]*", value)
         for value in values
@@ -167,7 +167,7 @@ def _is_generated(value: str) -> bool:
     return ".." not in value and (last in _GENERATED_NAMES or last.endswith(_MADE_ENDINGS))
 
 
-def _of_git(values: list[str]) -> str:
+def _loss_by_git(values: list[str]) -> str:
     index = 0
     while index < len(values) and values[index].startswith("-"):
         index += 2 if values[index] in _WITH_VALUE else 1
@@ -176,17 +176,19 @@ def _of_git(values: list[str]) -> str:
         return "what git does here is not known"
     if not word or not parse_git(["git", *values[index:]])[1].problem:
         return ""  # it only reads
-    return "" if _keeps(word, rest) else f"git {word} can lose changes or history"
+    return (
+        "" if _discards_nothing(word, rest) else f"git {word} can lose changes or history"
+    )
 
 
-def _keeps(word: str, arguments: list[str]) -> bool:
+def _discards_nothing(word: str, arguments: list[str]) -> bool:
     match word:
         case "checkout":
-            return _switches(arguments)
+            return _switches_branch(arguments)
         case "restore":
-            staged = any(_is(argument, ("-S", "--staged")) for argument in arguments)
+            staged = any(_is_option(argument, ("-S", "--staged")) for argument in arguments)
             return staged and not any(
-                _is(argument, ("-W", "--worktree")) for argument in arguments
+                _is_option(argument, ("-W", "--worktree")) for argument in arguments
             )
         case "rm":
             return "--cached" in arguments
@@ -199,13 +201,15 @@ def _keeps(word: str, arguments: list[str]) -> bool:
             return not any(_is_abbreviation(argument, "--amend") for argument in arguments)
         case _:
             return word in _GIT_DISCARDS and not any(
-                _is(argument, _GIT_DISCARDS[word]) for argument in arguments
+                _is_option(argument, _GIT_DISCARDS[word]) for argument in arguments
             )
 
 
-def _switches(arguments: list[str]) -> bool:
+def _switches_branch(arguments: list[str]) -> bool:
     """Whether `git checkout` switches branches. Anything that looks like a file may be one."""
-    if any(_is(argument, (*_OVERWRITING_OPTIONS, "--", ".")) for argument in arguments):
+    if any(
+        _is_option(argument, (*_OVERWRITING_OPTIONS, "--", ".")) for argument in arguments
+    ):
         return False
     if any(argument in _NEW_BRANCH for argument in arguments):
         return True
@@ -217,7 +221,7 @@ def _switches(arguments: list[str]) -> bool:
     return len(names) == 1 and "." not in names[0] and not names[0].endswith("/")
 
 
-def _is(word: str, worst: tuple[str, ...]) -> bool:
+def _is_option(word: str, worst: tuple[str, ...]) -> bool:
     """Whether it is one of these: `-fd` has `-f`, `--del` is `--delete`, marks may be any."""
     short = {
         candidate[1] for candidate in worst if len(candidate) == 2 and candidate[0] == "-"
@@ -237,15 +241,15 @@ def _is_abbreviation(word: str, option: str) -> bool:
 
 # By program: what it loses, and whether it does so with these words.
 _LOSING_COMMANDS: dict[str, tuple[str, Callable[[list[str]], bool]]] = {
-    "rm": ("it deletes directories", _removes_trees),
-    "find": ("it deletes what it finds", _removes_found),
-    "xargs": ("it deletes what another command lists", _removes_found),
-    "parallel": ("it deletes what another command lists", _removes_found),
+    "rm": ("it deletes directories", _removes_directories),
+    "find": ("it deletes what it finds", _find_removes),
+    "xargs": ("it deletes what another command lists", _find_removes),
+    "parallel": ("it deletes what another command lists", _find_removes),
     "rsync": (
         "it deletes what the other side does not have",
         lambda values: any(value.startswith("--del") for value in values),
     ),
-    "mv": ("it moves files to a place without checkpoints", _hides),
+    "mv": ("it moves files to a place without checkpoints", _moves_to_ignored),
     "truncate": ("it shortens files", bool),
     "cp": ("it empties files", lambda values: "/dev/null" in values),
 }

@@ -35,7 +35,7 @@ class FileArguments(Struct, frozen=True):
 def files_of(part: SimpleCommand, facts: Facts) -> FileArguments:
     """The words of a command that are files, if its form is in the table."""
     name, words = part.values[0], part.values[1:]
-    if len(words) == 1 and _tells(name, words[0], facts):
+    if len(words) == 1 and _prints_version_or_help(name, words[0], facts):
         return FileArguments()
     if name == "strings" and any(word.startswith("@") for word in words):
         return FileArguments(problem="strings may take options from a file")
@@ -62,18 +62,18 @@ def _list_files(part: SimpleCommand, facts: Facts) -> FileArguments:
     options = parse_options(words, takes)
     if takes.at_most is not None and len(options.others) > takes.at_most:
         return FileArguments(problem=f"{name} could write to {words[options.others[-1]]}")
-    if _follows(name, options, facts):
+    if _follows_links(name, options, facts):
         return FileArguments(problem=f"{name} may follow links out of the workspace")
     return _files_of_options(name, options, names_files=takes.names_files)
 
 
-def _follows(name: str, options: ParsedOptions, facts: Facts) -> bool:
+def _follows_links(name: str, options: ParsedOptions, facts: Facts) -> bool:
     """Whether it follows links. In a sandbox, they lead only to what is visible anyway."""
     follows = program_forms.FOLLOWING_OPTIONS.get(name, frozenset[str]())
     return not facts.sandboxed and bool(options.options & follows)
 
 
-def _tells(name: str, word: str, facts: Facts) -> bool:
+def _prints_version_or_help(name: str, word: str, facts: Facts) -> bool:
     """Whether the command only prints its version or help."""
     if word in program_forms.VERSION_QUESTIONS.get(name, ()):
         return facts.sandboxed
@@ -101,7 +101,7 @@ def _unknown(name: str) -> FileArguments:
 
 def _searching(name: str, words: Sequence[str], facts: Facts) -> FileArguments:
     options = parse_options(words, form(program_forms.SEARCH_PROGRAMS[name]))
-    if _follows(name, options, facts):
+    if _follows_links(name, options, facts):
         return FileArguments(problem=f"{name} may follow links out of the workspace")
     pattern_options = options.options & {"-e", "--regexp", "--files", "--type-list"}
     pattern_options = pattern_options - {"-e"} if name == "jq" else pattern_options

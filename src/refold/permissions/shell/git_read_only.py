@@ -124,19 +124,19 @@ def parse_git(words: Sequence[str]) -> tuple[int, ParsedOptions]:
     if command == "--version" and index + 1 == len(words):
         return index + 1, ParsedOptions(frozenset(), (), ())
     if command not in READ_ONLY_COMMANDS:
-        return index, _not(command or "git")
+        return index, _unparsed(command or "git")
     takes = form(READ_ONLY_COMMANDS[command])
     arguments = words[index + 1 :]
     options = parse_options(arguments, takes)
     others = [arguments[i] for i in options.others]
     if options.problem or any(s in v for v in options.values for s in _SIGNATURE_WORDS):
-        return index, options if options.problem else _not("%G")
+        return index, options if options.problem else _unparsed("%G")
     if command in _FIRST_ARGUMENTS and (others[:1] or command in _NEEDS_FIRST):
         if others[0:1] == [] or others[0] not in _FIRST_ARGUMENTS[command]:
-            return index, _not(others[0] if others else command)
+            return index, _unparsed(others[0] if others else command)
         options = _skipping_first(options)
     if _changes(command, arguments, options):
-        return index, _not(" ".join((command, *others[:1])))
+        return index, _unparsed(" ".join((command, *others[:1])))
     if takes.first_is_none and not options.options & {"-e"}:
         options = _skipping_first(options)
     return index + 1, options
@@ -145,7 +145,7 @@ def parse_git(words: Sequence[str]) -> tuple[int, ParsedOptions]:
 def _changes(command: str, arguments: Sequence[str], options: ParsedOptions) -> bool:
     """Whether these words make a listing subcommand change something."""
     if command == "config":
-        return not _asks_settings(arguments)
+        return not _prints_settings(arguments)
     if command == "diff" and "--no-index" in options.options:
         return len(options.others) != 2
     if command == "symbolic-ref":
@@ -158,7 +158,7 @@ def _skipping_first(options: ParsedOptions) -> ParsedOptions:
     return ParsedOptions(options.options, options.values, options.others[1:])
 
 
-def _not(word: str) -> ParsedOptions:
+def _unparsed(word: str) -> ParsedOptions:
     return ParsedOptions(frozenset(), (), (), word)
 
 
@@ -175,11 +175,11 @@ _REMOTE_HELPER = re.compile(r"(?:ext|fd)::")
 _READS_SETTINGS = frozenset(("--get", "--get-all", "--get-regexp"))
 
 
-def steers(words: Sequence[str]) -> str:
+def steering_word(words: Sequence[str]) -> str:
     """The word that makes git run another program, or "". Every mode asks about it."""
     index = 1
     while index < len(words) and words[index].startswith("-"):
-        if words[index].startswith("-c") or _begins(words[index]):
+        if words[index].startswith("-c") or _is_steering_option(words[index]):
             return words[index]
         index += (
             2 if words[index] in ("-C", "--git-dir", "--work-tree", "--namespace") else 1
@@ -187,7 +187,7 @@ def steers(words: Sequence[str]) -> str:
     command = words[index] if index < len(words) else ""
     arguments = words[index + 1 :]
     if command in _RUNNING_OPTIONS and not (
-        command == "config" and _asks_settings(arguments)
+        command == "config" and _prints_settings(arguments)
     ):
         return command
     if command in ("bisect", "submodule") and arguments[:1] in (["run"], ["foreach"]):
@@ -195,10 +195,13 @@ def steers(words: Sequence[str]) -> str:
     if remote := next((w for w in words if _REMOTE_HELPER.match(w)), ""):
         return remote
     letters = set(_STEERING_LETTERS.get(command, ""))
-    return next((w for w in arguments if _begins(w) or _short(w, letters)), "")
+    return next(
+        (w for w in arguments if _is_steering_option(w) or _has_short_option(w, letters)),
+        "",
+    )
 
 
-def _asks_settings(words: Sequence[str]) -> bool:
+def _prints_settings(words: Sequence[str]) -> bool:
     """Whether these are the words of a `git config` that only prints settings."""
     options = parse_options(words, form(READ_ONLY_COMMANDS["config"]))
     others = [words[index] for index in options.others]
@@ -234,7 +237,7 @@ def writes_no_settings(words: Sequence[str]) -> bool:
     return words[index : index + 1] != [] and words[index] in _NO_SETTINGS
 
 
-def _begins(word: str) -> bool:
+def _is_steering_option(word: str) -> bool:
     start = word.partition("=")[0]
     return (
         len(start) > 4
@@ -243,7 +246,7 @@ def _begins(word: str) -> bool:
     )
 
 
-def _short(word: str, letters: set[str]) -> bool:
+def _has_short_option(word: str, letters: set[str]) -> bool:
     return (
         word.startswith("-") and not word.startswith("--") and bool(letters & set(word[1:]))
     )

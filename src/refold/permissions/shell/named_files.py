@@ -13,7 +13,11 @@ from msgspec import Struct, structs
 from refold.permissions.facts import Facts
 from refold.permissions.shell import quoting
 from refold.permissions.shell.file_arguments import files_of
-from refold.permissions.shell.nested_commands import NestedCommands, name_of, running
+from refold.permissions.shell.nested_commands import (
+    NestedCommands,
+    find_nested_commands,
+    name_of,
+)
 from refold.permissions.shell.plain_script import SimpleCommand
 from refold.permissions.shell.sed_and_awk import sed_scripts
 from refold.permissions.shell.words import (
@@ -73,7 +77,7 @@ class NamedFile(Struct, frozen=True):
 def targets(text: str, cwd: str, facts: Facts) -> tuple[str, ...]:
     """The files that a script names, each with where it leads now. An approval holds for these."""
     place = posixpath.normpath(posixpath.join(facts.roots[0], cwd or "."))
-    files = named_files(running(text), place, facts)
+    files = named_files(find_nested_commands(text), place, facts)
     return tuple(sorted({f"{file.path}\0{file.real}" for file in files}))
 
 
@@ -84,21 +88,21 @@ def named_files(nested: NestedCommands, cwd: str, facts: Facts) -> Iterator[Name
     # A command that runs others is listed as a whole and in parts.
     seen = set[NamedFile]()
     for command in nested.commands:
-        for name in _of(command, places, facts):
+        for name in _files_of_command(command, places, facts):
             if name not in seen:
                 seen.add(name)
                 yield name
     for text in nested.quoted:
         if len(text) < _LONGEST_NAME and "\n" not in text:
             for place in places:
-                yield NamedFile(*_path(text, place, facts), looks=False, writes=True)
+                yield NamedFile(*_paths_of(text, place, facts), looks=False, writes=True)
     for redirect in nested.redirects:
         for place in places:
-            path = _path(redirect.target.value, place, facts)
+            path = _paths_of(redirect.target.value, place, facts)
             yield NamedFile(*path, looks=not redirect.writes, writes=redirect.writes)
 
 
-def _of(
+def _files_of_command(
     command: tuple[Word, ...], places: tuple[str, ...], facts: Facts
 ) -> Iterator[NamedFile]:
     name = name_of(command)
@@ -111,16 +115,18 @@ def _of(
         indexes = [index for index in indexes if index - 1 not in scripts]
     deep = _reads_deep(name, [w.text for w in command])
     inside = not looks or name == "git"  # `HEAD:.env` names a file, too
-    for value in {v for i in indexes for v in _values(command[i].value, inside=inside)}:
+    for value in {
+        v for i in indexes for v in _possible_names(command[i].value, inside=inside)
+    }:
         for place in places:
-            path = _path(value, place, facts)
+            path = _paths_of(value, place, facts)
             yield NamedFile(*path, looks=looks, writes=name in _WRITING_PROGRAMS, deep=deep)
     if deep and (not looks or not files.at):
         for place in places:
             yield NamedFile(place, place, looks=True, writes=False, deep=True)
 
 
-def _values(value: str, *, inside: bool) -> Iterator[str]:
+def _possible_names(value: str, *, inside: bool) -> Iterator[str]:
     yield value
     if inside:
         pieces = _PATH_SEPARATORS.split(_HOST_PATTERN.sub("address", value))
@@ -141,7 +147,7 @@ def _reads_deep(name: str, values: list[str]) -> bool:
     return name == "rg" or (name == "git" and "grep" in values)
 
 
-def _path(value: str, place: str, facts: Facts) -> tuple[str, str]:
+def _paths_of(value: str, place: str, facts: Facts) -> tuple[str, str]:
     value = value.replace(DIRECTORY_MARK, ".").replace(HOME_MARK, facts.home or UNKNOWN_GAP)
     if value.startswith(UNKNOWN_GAP):
         return value, value

@@ -12,7 +12,7 @@ from itertools import filterfalse
 
 from msgspec import Struct
 
-from refold.permissions.shell.script import Redirect, Script, read
+from refold.permissions.shell.script import Redirect, Script, read_script
 from refold.permissions.shell.sed_and_awk import only_prints
 from refold.permissions.shell.words import UNKNOWN_GAP, Word
 
@@ -118,7 +118,7 @@ class NestedCommands(Struct, frozen=True):
 
 
 @lru_cache(maxsize=64)
-def running(text: str) -> NestedCommands:
+def find_nested_commands(text: str) -> NestedCommands:
     return _collect(text, 0)
 
 
@@ -128,20 +128,20 @@ def name_of(command: tuple[Word, ...]) -> str:
 
 
 def _collect(text: str, depth: int) -> NestedCommands:
-    script = read(text)
+    script = read_script(text)
     if depth >= _MAX_DEPTH:
         return NestedCommands(hidden=True)
-    commands = [c for simple in script.commands for c in _inside(simple.words)]
+    commands = [c for simple in script.commands for c in _with_inner_commands(simple.words)]
     scripts = {t for c in commands for t in _scripts_of(c)}
     listens = [c for c in commands if name_of(c) in _LISTENING_PROGRAMS]
     if listens:
         scripts.update(_texts_for_listeners(script, commands))
     scripts.update(script.settings)
     programs = _programs(commands, script)
-    scripts.update(t for p in programs for t in _in_program(p) if p in script.texts)
-    hidden = any(map(_listens_blindly, listens)) or any(map(_too_long, commands))
+    scripts.update(t for p in programs for t in _texts_in_program(p) if p in script.texts)
+    hidden = any(map(_listens_blindly, listens)) or any(map(_has_too_many_words, commands))
     surely = {t for c in commands if name_of(c) in _TOLD_SURELY for t in _scripts_of(c)}
-    hidden = hidden or any(read(script_text).broken for script_text in surely)
+    hidden = hidden or any(read_script(script_text).broken for script_text in surely)
     inner = [_collect(s, depth + 1) for s in sorted(scripts) if s != text]
     return NestedCommands(
         tuple(commands) + tuple(c for i in inner for c in i.commands),
@@ -162,7 +162,7 @@ def _programs(commands: list[tuple[Word, ...]], script: Script) -> list[str]:
     return [*programs, *script.texts] if programs else []
 
 
-def _inside(words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
+def _with_inner_commands(words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
     """A command, and each command that it runs."""
     while words and _ASSIGNMENT_PATTERN.match(words[0].value):
         words = words[1:]
@@ -177,7 +177,7 @@ def _inside(words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
     for index, word in enumerate(words[1:], 2):
         if word.value in after and index < len(words):
             placed = Word(UNKNOWN_GAP) if words[index].value == "{}" else words[index]
-            yield from _inside((placed, *words[index + 1 :]))
+            yield from _with_inner_commands((placed, *words[index + 1 :]))
 
 
 def _inner_commands(words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
@@ -247,7 +247,7 @@ def _scripts_of(command: tuple[Word, ...]) -> Iterator[str]:
     if _INTERPRETER_PATTERN.fullmatch(name) and not (
         name == "sed" and _harmless_sed(values)
     ):
-        yield from (text for v in values for text in _in_program(v))
+        yield from (text for v in values for text in _texts_in_program(v))
 
 
 def _harmless_sed(values: list[str]) -> bool:
@@ -261,7 +261,7 @@ def quoted_strings(text: str) -> Iterator[str]:
     yield from (match[2] or match[4] for match in _QUOTED_PATTERN.finditer(text))
 
 
-def _in_program(text: str) -> Iterator[str]:
+def _texts_in_program(text: str) -> Iterator[str]:
     yield from quoted_strings(text)
     yield from (f[1] or f[2] for f in _CODE_PATTERN.finditer(text))
     yield from (f[2] for f in _SED_EXECUTES.finditer(text))
@@ -287,7 +287,7 @@ def _loose_texts(script: Script) -> Iterator[str]:
                 yield argument_text[timed.end() :]
 
 
-def _too_long(command: tuple[Word, ...]) -> bool:
+def _has_too_many_words(command: tuple[Word, ...]) -> bool:
     return len(command) > _MOST_WORDS and name_of(command) in _PREFIX_PROGRAMS
 
 

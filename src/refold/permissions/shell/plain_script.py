@@ -16,7 +16,13 @@ from functools import lru_cache
 
 from msgspec import Struct, structs
 
-from refold.permissions.shell.quoting import NotPlain, ShellWord, not_read, short_text, word
+from refold.permissions.shell.quoting import (
+    NotPlain,
+    ShellWord,
+    error_at,
+    read_word,
+    short_text,
+)
 from refold.permissions.shell.variables import HARMLESS_SETTINGS, SPELLED_SETTINGS
 from refold.permissions.shell.words import UNKNOWN_GAP
 
@@ -129,7 +135,7 @@ class PlainScript(Struct, frozen=True):
     problem: str = ""
 
 
-def plain(text: str) -> tuple[SimpleCommand, ...]:
+def parse_plain(text: str) -> tuple[SimpleCommand, ...]:
     """The simple commands of a plain script; none at all if it is not plain."""
     return split_script(text).parts
 
@@ -160,7 +166,7 @@ class _WordReader:
         self._depth = self._groups = 0  # of groups and `if`, and of groups alone
         self._apart = False
 
-    def _blanks(self) -> int:
+    def _skip_blanks(self) -> int:
         """Skip blanks, and a comment where one can begin."""
         if self._at and self._text[self._at - 1] not in " \t\n;|&":
             match = _SPACE_PATTERN.match(self._text, self._at)
@@ -172,29 +178,29 @@ class _WordReader:
             self._at = blank.end() if blank else self._at
         return self._at
 
-    def _time(self) -> str:
+    def _read_time(self) -> str:
         match = _TIME_PREFIX.match(self._text, self._at)
         if match is None:
             return ""
         self._at = match.end()
-        self._blanks()
+        self._skip_blanks()
         return match[0]
 
-    def _setting(self, match: re.Match[str]) -> str:
+    def _read_setting(self, match: re.Match[str]) -> str:
         start, name = self._at, match[0].removesuffix("=")
         self._at = match.end()
         blank = re.match(r"[ \t\n;|&]|$", self._text[self._at : self._at + 1])
-        value = ShellWord("") if blank else self._next()
+        value = ShellWord("") if blank else self._read_word()
         written = self._text[start : self._at]
         allowed = HARMLESS_SETTINGS.get(name) or SPELLED_SETTINGS.get(name)
         if allowed is None or value.glob or not re.fullmatch(allowed, value.value):
             raise NotPlain(written, "sets a variable that may change what programs do")
-        self._blanks()
+        self._skip_blanks()
         return written
 
-    def _input(self) -> ShellWord:
+    def _read_input(self) -> ShellWord:
         start = self._at
-        file_word = self._next()
+        file_word = self._read_word()
         if (
             file_word.glob
             or file_word.split
@@ -206,26 +212,26 @@ class _WordReader:
             )
         return file_word
 
-    def _output(self, operator: str) -> Output:
+    def _read_output(self, operator: str) -> Output:
         start = self._at
-        file = self._next()
+        file = self._read_word()
         if file.glob or file.value in ("", "-") or _CONTROL_CHARACTERS.search(file.value):
             raise NotPlain(
                 f"{operator} {self._text[start : self._at]}", "writes to an unknown file"
             )
         return Output(operator, file)
 
-    def _next(self) -> ShellWord:
+    def _read_word(self) -> ShellWord:
         """The next word. It must not cross a line end that is followed by a here-document."""
         start = self._at
         marks = {name: loop.mark for name, loop in self._loops}
         grouped = self._groups > 0
-        piece, self._at = word(self._text, self._at, marks, grouped=grouped)
+        piece, self._at = read_word(self._text, self._at, marks, grouped=grouped)
         if self._documents and "\n" in self._text[start : self._at]:
             raise NotPlain(self._text[start : self._at], "continues over several lines")
         return piece
 
-    def _document(self, end: str, *, tabs: bool, literal: bool) -> None:
+    def _skip_document(self, end: str, *, tabs: bool, literal: bool) -> None:
         """Skip the lines of a here-document."""
         while self._at < len(self._text):
             line, newline, _ = self._text[self._at :].partition("\n")
@@ -252,31 +258,31 @@ class _Reader(_WordReader):
     """Reads all commands of a script once."""
 
     def script(self) -> tuple[SimpleCommand, ...]:
-        self._list("", frozenset())
+        self._read_list("", frozenset())
         if self._documents:
             raise NotPlain(self._documents[0][0], "never ends the here-document")
         return tuple(self._parts)
 
-    def _list(self, opened: str, ends: frozenset[str]) -> str:
+    def _read_list(self, opened: str, ends: frozenset[str]) -> str:
         """Read commands and operators. Return which of `ends` was reached, or "" at the end."""
         after, has_command = "", False  # a command followed the operator `after`
-        while self._blanks() < len(self._text):
+        while self._skip_blanks() < len(self._text):
             if ")" in ends and self._text[self._at] == ")":
                 self._not_open(after, has_command=has_command)
                 return ")"
             if operator := _OPERATOR_PATTERN.match(self._text, self._at):
-                self._operator(operator[0], has_command=has_command)
+                self._read_operator(operator[0], has_command=has_command)
                 if has_command:
                     after, has_command = operator[0], False
                 continue
             if has_command:
-                raise not_read(self._text, self._at)
+                raise error_at(self._text, self._at)
             keyword = _KEYWORD_PATTERN.match(self._text, self._at)
             if keyword and keyword[0] in ends:
                 if after not in (";", "\n"):
                     raise NotPlain(keyword[0], "stands where no command can begin")
                 return keyword[0]
-            self._command(after, keyword[0] if keyword else "")
+            self._read_command(after, keyword[0] if keyword else "")
             has_command = True
         if ends:
             raise NotPlain(opened, _NO_END[opened])
@@ -287,29 +293,29 @@ class _Reader(_WordReader):
         if not has_command and after not in ("", ";", "\n"):
             raise NotPlain(after, "has nothing after it")
 
-    def _command(self, after: str, keyword: str) -> None:
+    def _read_command(self, after: str, keyword: str) -> None:
         if keyword == "for" and after != "|":
-            self._loop(after)
+            self._read_loop(after)
         elif keyword == "if":
-            self._choice(after)
+            self._read_if(after)
         elif self._text[self._at] == "(":
-            self._group(after)
+            self._read_group(after)
         else:
-            self._simple(after)
+            self._read_simple(after)
 
-    def _group(self, after: str) -> None:
+    def _read_group(self, after: str) -> None:
         """Read `( … )`: its changes end with it."""
         start, first = self._at, len(self._parts)
         self._at += 1
         if self._text[self._at : self._at + 1] == "(":
-            raise not_read(self._text, start)
+            raise error_at(self._text, start)
         self._groups += 1
         self._read_nested("(", frozenset(")"))
         self._groups -= 1
         self._at += 1
-        self._end_of_compound(start, first, after)
+        self._end_compound(start, first, after)
 
-    def _choice(self, after: str) -> None:
+    def _read_if(self, after: str) -> None:
         """Read `if …; then …; fi`: any of its commands may run."""
         start, first = self._at, len(self._parts)
         self._at += len("if")
@@ -325,22 +331,22 @@ class _Reader(_WordReader):
             word = self._read_nested("if", _FI)
             self._at += len(word)
         self._groups = groups
-        self._end_of_compound(start, first, after)
+        self._end_compound(start, first, after)
 
     def _read_nested(self, opened: str, ends: frozenset[str]) -> str:
         first = len(self._parts)
         if self._depth >= _GROUPS_AT_MOST or self._documents:
             raise NotPlain(opened, "is nested in a way that refold does not parse")
         self._depth, self._apart = self._depth + 1, True
-        end = self._list(opened, ends)
+        end = self._read_list(opened, ends)
         self._depth, self._apart = self._depth - 1, True
         if len(self._parts) == first or self._documents:
             raise NotPlain(opened, "begins a group with nothing in it")
         return end
 
-    def _end_of_compound(self, start: int, first: int, after: str) -> None:
+    def _end_compound(self, start: int, first: int, after: str) -> None:
         self._parts[first] = structs.replace(self._parts[first], after=after)
-        while self._blanks() < len(self._text) and (
+        while self._skip_blanks() < len(self._text) and (
             match := _HARMLESS_REDIRECTION.match(self._text, self._at)
         ):
             self._at = match.end()
@@ -348,33 +354,33 @@ class _Reader(_WordReader):
         if next_character and next_character not in " \t\n;|&)":
             raise NotPlain(self._line(start), "is a group that refold cannot parse")
 
-    def _operator(self, operator: str, *, has_command: bool) -> None:
+    def _read_operator(self, operator: str, *, has_command: bool) -> None:
         if not has_command and operator != "\n":
             raise NotPlain(operator, "has nothing before it")
         self._at += len(operator)
         if operator == "\n":
             for end, tabs, literal in self._documents:
-                self._document(end, tabs=tabs, literal=literal)
+                self._skip_document(end, tabs=tabs, literal=literal)
             self._documents.clear()
 
-    def _simple(self, after: str) -> None:
+    def _read_simple(self, after: str) -> None:
         start = self._at
-        before = self._time() if after != "|" else ""
+        before = self._read_time() if after != "|" else ""
         settings = list[str]()
         while match := _ASSIGNMENT_PATTERN.match(self._text, self._at):
-            settings.append(self._setting(match))
+            settings.append(self._read_setting(match))
         words, reads, fed = list[ShellWord](), list[ShellWord](), False
         outputs = list[Output]()
         end = start
-        while self._blanks() < len(self._text) and not self._ends():
+        while self._skip_blanks() < len(self._text) and not self._ends():
             if match := _HARMLESS_REDIRECTION.match(self._text, self._at):
                 self._at = match.end()
             elif match := _OUTPUT_REDIRECTION.match(self._text, self._at):
                 self._at = match.end()
-                outputs.append(self._output(match[1]))
+                outputs.append(self._read_output(match[1]))
             elif match := _HERE_STRING.match(self._text, self._at):
                 self._at = match.end()
-                self._next()
+                self._read_word()
                 fed = True
             elif match := _HERE_DOCUMENT.match(self._text, self._at):
                 self._at = match.end()
@@ -383,9 +389,9 @@ class _Reader(_WordReader):
                 fed = True
             elif match := _INPUT_REDIRECTION.match(self._text, self._at):
                 self._at = match.end()
-                reads.append(self._input())
+                reads.append(self._read_input())
             else:
-                words.append(self._next())
+                words.append(self._read_word())
             end = self._at
         whole = self._text[start:end]
         loops = tuple(loop for _, loop in self._loops)
@@ -409,48 +415,48 @@ class _Reader(_WordReader):
         )
         self._apart = False
 
-    def _loop(self, after: str) -> None:
+    def _read_loop(self, after: str) -> None:
         """Read `for name in words; do … done`."""
         start = self._at
         self._at += len("for")
-        self._blanks()
+        self._skip_blanks()
         name = _LOOP_VARIABLE.match(self._text, self._at)
         taken = name is not None and name[0] in dict(self._loops)
         if name is None or taken or self._made >= _MOST_LOOPS:
             raise NotPlain(self._line(start), "begins a loop that refold cannot parse")
         self._at = name.end()
-        self._blanks()
+        self._skip_blanks()
         if not re.match(r"in[ \t]", self._text[self._at :]):
             raise NotPlain(self._line(start), "begins a loop without a list of words")
         self._at += len("in")
-        words = self._loop_words(start)
+        words = self._read_loop_words(start)
         loop = Loop(_LOOP_MARKS[self._made], words)
         self._made += 1
         self._skip_to_do(start)
         self._loops.append((name[0], loop))
         first = len(self._parts)
         groups, self._groups = self._groups, 0
-        self._list("for", _DONE)
+        self._read_list("for", _DONE)
         self._groups = groups
         self._loops.pop()
         if len(self._parts) == first:
             raise NotPlain(self._line(start), "begins a loop with nothing in it")
         self._parts[first] = structs.replace(self._parts[first], after=after)
         self._at += len("done")
-        while self._blanks() < len(self._text) and (
+        while self._skip_blanks() < len(self._text) and (
             match := _HARMLESS_REDIRECTION.match(self._text, self._at)
         ):
             self._at = match.end()
 
-    def _loop_words(self, start: int) -> tuple[ShellWord, ...]:
+    def _read_loop_words(self, start: int) -> tuple[ShellWord, ...]:
         words = list[ShellWord]()
-        while self._blanks() < len(self._text) and self._text[self._at] not in ";\n":
+        while self._skip_blanks() < len(self._text) and self._text[self._at] not in ";\n":
             if numbers := _NUMBER_RANGE.match(self._text, self._at):
                 low, high = sorted(map(int, numbers.groups()))
                 words += [ShellWord(str(n)) for n in range(low, min(high + 1, low + 1000))]
                 self._at = numbers.end()
             else:
-                words.append(self._next())
+                words.append(self._read_word())
         if any(_CONTROL_CHARACTERS.search(w.value) for w in words):
             raise NotPlain(
                 self._line(start), "begins a loop over words that are not literal"

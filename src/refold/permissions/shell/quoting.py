@@ -112,7 +112,7 @@ def short_text(part: str) -> str:
     return f"`{line if len(line) <= _MAX_SHOWN_CHARS else line[:_MAX_SHOWN_CHARS] + '…'}`"
 
 
-def word(
+def read_word(
     text: str, index: int, loops: Mapping[str, str], *, grouped: bool = False
 ) -> tuple[ShellWord, int]:
     """The word that begins at `index`, and its end. `loops` has the mark of each variable.
@@ -129,13 +129,13 @@ def word(
         elif match := _SINGLE_QUOTED.match(text, index):
             value, bare = value + match[1], bare + "q"
         elif text[index : index + 1] == '"':
-            piece, index, literal = _double(text, index, loops)
+            piece, index, literal = _read_double_quoted(text, index, loops)
             value, bare, inserted = value + piece, bare + "q", inserted or literal
             continue
         elif match := _LITERAL_BRACES.match(text, index):
             value, bare = value + match[0], bare + "q"
         elif match := _VARIABLE_PATTERN.match(text, index):
-            mark = _mark(match, loops)
+            mark = _variable_mark(match, loops)
             value, bare = value + mark, bare + "q"
             split.add(mark)
         else:
@@ -146,7 +146,7 @@ def word(
         text[index] in "<>" and not text[start:index].isdigit()
     )
     if index == start or not ends:
-        raise _unread(text, start, index)
+        raise _error_in_word(text, start, index)
     if _UNSURE_PATTERN.search(bare):
         raise NotPlain(text[start:index], "may stand for a home directory or be a comment")
     glob = bool(_GLOB_PATTERN.search(bare)) and bare not in ("[", "]")
@@ -154,7 +154,9 @@ def word(
     return ShellWord(value, glob, loose, frozenset(split), inserted), index
 
 
-def _double(text: str, index: int, loops: Mapping[str, str]) -> tuple[str, int, str]:
+def _read_double_quoted(
+    text: str, index: int, loops: Mapping[str, str]
+) -> tuple[str, int, str]:
     """The text between double quotes, where they end, and what a here-document inserts."""
     start, value, inserted = index, "", ""
     index += 1
@@ -164,14 +166,14 @@ def _double(text: str, index: int, loops: Mapping[str, str]) -> tuple[str, int, 
         elif match := _LITERAL_DOLLAR.match(text, index):
             value += "$"
         elif match := _VARIABLE_PATTERN.match(text, index):
-            value += _mark(match, loops)
+            value += _variable_mark(match, loops)
         elif match := _inserted_text(text, index):
             inserted = match["text"].rstrip("\n")
             value += inserted
         elif index >= len(text):
             raise NotPlain(text[start:], "begins with a quote that has no end")
         else:
-            raise _unread(text, index, index)
+            raise _error_in_word(text, index, index)
         index = match.end()
     return value, index + 1, inserted
 
@@ -201,7 +203,7 @@ def _is_safe_in_old_bash(body: str) -> bool:
     return depth == 0
 
 
-def _mark(match: re.Match[str], loops: Mapping[str, str]) -> str:
+def _variable_mark(match: re.Match[str], loops: Mapping[str, str]) -> str:
     name = match[1] or match[2] or match[3]
     if name in loops:
         return loops[name]
@@ -241,7 +243,7 @@ _PIECE_PATTERN = re.compile(r"[^\s]+")
 _SUBSTITUTION = re.compile(r"`[^`]*`?|\$\(\([^)]*\)\)|[$<>]\([^)]*\)?")
 
 
-def _unread(text: str, start: int, index: int) -> NotPlain:
+def _error_in_word(text: str, start: int, index: int) -> NotPlain:
     """The error for what stands at `index`, in the word from `start` on."""
     why = next(
         (why for begins, why in _REASONS_NOT_READ if text.startswith(begins, index)), ""
@@ -253,6 +255,6 @@ def _unread(text: str, start: int, index: int) -> NotPlain:
     return NotPlain(piece_text, why or "is a character that refold does not parse here")
 
 
-def not_read(text: str, index: int) -> NotPlain:
+def error_at(text: str, index: int) -> NotPlain:
     """The error for a text at `index` that is not a word, operator or redirection."""
-    return _unread(text, index, index)
+    return _error_in_word(text, index, index)

@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 from refold.permissions.facts import Facts
 from refold.permissions.shell import program_forms
 from refold.permissions.shell.file_arguments import STRICT_ABOUT_GLOBS, files_of
-from refold.permissions.shell.plain_script import SimpleCommand, plain
+from refold.permissions.shell.plain_script import SimpleCommand, parse_plain
 from refold.permissions.shell.quoting import ShellWord, short_text
 from refold.permissions.shell.words import DIRECTORY_MARK, HOME_MARK
 from refold.values.path_names import is_steering
@@ -47,7 +47,7 @@ def survey(
 
     `free` says whether a file, links resolved, may be read without asking.
     """
-    parts = plain(text)
+    parts = parse_plain(text)
     surveyed: list[SurveyedCommand] = []
     # Where a command may run; `sure` if all before it in the `&&` list succeeded.
     every: tuple[str, ...] = (posixpath.normpath(cwd),)
@@ -71,16 +71,20 @@ def survey(
         else:
             problem = _problem(part, directories, facts, free, piped=part.after == "|")
             problem = problem or ("it may run outside the workspace" if lost else "")
-            strays = _strays(part, directories, facts)
+            strays = _may_write_elsewhere(part, directories, facts)
             surveyed.append(SurveyedCommand(part, problem, at_home=home, strays=strays))
             sure = directories
     return tuple(surveyed)
 
 
-def _strays(part: SimpleCommand, directories: Sequence[str], facts: Facts) -> bool:
+def _may_write_elsewhere(
+    part: SimpleCommand, directories: Sequence[str], facts: Facts
+) -> bool:
     """Whether output may go outside the workspace, or to a file that instructs agents."""
     reals = [
-        where(output.file, place, facts) for output in part.outputs for place in directories
+        real_path_of(output.file, place, facts)
+        for output in part.outputs
+        for place in directories
     ]
     return any(facts.outside(real) or bool(is_steering(real.split("/"))) for real in reals)
 
@@ -124,11 +128,11 @@ def _problem(
         every = list(run_in_directories(part, directories, facts))
     except NotKnown as error:
         return str(error)
-    problems = (_of_one(command, directories, facts, free) for command in every)
+    problems = (_problem_of_form(command, directories, facts, free) for command in every)
     return next((problem for problem in problems if problem), "")
 
 
-def _of_one(
+def _problem_of_form(
     part: SimpleCommand,
     directories: Sequence[str],
     facts: Facts,
@@ -155,7 +159,7 @@ def _of_one(
     named = [part.words[index] for index in files.at] or [ShellWord(".")]
     for word in (*named, *part.reads):
         for place in directories:
-            real = where(word, place, facts)
+            real = real_path_of(word, place, facts)
             if not real or not free(real):
                 why = (
                     "outside the workspace" if facts.outside(real) else "which is protected"
@@ -168,7 +172,7 @@ def _output_to_show(part: SimpleCommand) -> str:
     return short_text(f"{part.outputs[0].operator} {part.outputs[0].file.value}")
 
 
-def where(word: ShellWord, place: str, facts: Facts) -> str:
+def real_path_of(word: ShellWord, place: str, facts: Facts) -> str:
     """The real path of a file that a word names, up to a glob; "" if uncertain."""
     value = word.value
     if value in _HARMLESS_FILES:
@@ -198,11 +202,13 @@ def run_in_directories(
 ) -> Iterator[SimpleCommand]:
     """Forms that `part` may have when it runs in `directories`. Raises `NotKnown`."""
     marked = "".join(word.value for word in (*part.words, *part.reads))
-    known = [(HOME_MARK, _place(facts.home, "HOME"))] if HOME_MARK in marked else []
+    known = (
+        [(HOME_MARK, _known_directory(facts.home, "HOME"))] if HOME_MARK in marked else []
+    )
     if DIRECTORY_MARK in marked:
         if len(directories) > 1:
             raise NotKnown("it is not known what $PWD is after cd")
-        known.append((DIRECTORY_MARK, _place(directories[0], "PWD")))
+        known.append((DIRECTORY_MARK, _known_directory(directories[0], "PWD")))
     loops = [loop for loop in part.loops if loop.mark in marked]
     count = 1
     for loop in loops:
@@ -216,18 +222,18 @@ def run_in_directories(
         put = [*known, *zip((loop.mark for loop in loops), values, strict=True)]
         yield structs.replace(
             part,
-            words=tuple(_put(word, put) for word in part.words),
-            reads=tuple(_put(word, put) for word in part.reads),
+            words=tuple(_substitute(word, put) for word in part.words),
+            reads=tuple(_substitute(word, put) for word in part.reads),
         )
 
 
-def _place(path: str, name: str) -> ShellWord:
+def _known_directory(path: str, name: str) -> ShellWord:
     if not path.startswith("/"):
         raise NotKnown(f"the value of ${name} is not known")
     return ShellWord(path)
 
 
-def _put(word: ShellWord, put: Sequence[tuple[str, ShellWord]]) -> ShellWord:
+def _substitute(word: ShellWord, put: Sequence[tuple[str, ShellWord]]) -> ShellWord:
     value, glob, loose = word.value, word.glob, word.loose
     for mark, meant in put:
         if mark not in word.value:

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from refold.permissions.shell.words import OPEN_PATTERN, Known, Word, one, words
+from refold.permissions.shell.words import (
+    OPEN_PATTERN,
+    Known,
+    Word,
+    expand_words,
+    word_text,
+)
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -69,7 +75,7 @@ class Script(Struct, frozen=True):
 
 
 @lru_cache(maxsize=64)
-def read(text: str) -> Script:
+def read_script(text: str) -> Script:
     """All that `text` may run, in bash or in a shell that reads it later."""
     script = _read(text)
     if "\\\n" not in text:
@@ -108,12 +114,12 @@ def _read(text: str) -> Script:
                     writes = any(">" in child.type for child in node.children)
                     redirects += (
                         Redirect(writes, word, len(commands))
-                        for word in words(target, known)
+                        for word in expand_words(target, known)
                     )
             case "string" | "raw_string" | "ansi_c_string" | "heredoc_body":
-                texts.append(one(node, known))
+                texts.append(word_text(node, known))
             case "variable_assignment":
-                settings += _setting(node, known)
+                settings += _program_in_setting(node, known)
             case _:
                 pass
     return Script(
@@ -122,7 +128,7 @@ def _read(text: str) -> Script:
         tuple(t for t in texts if t),
         tuple(settings),
         strange or root.has_error,
-        any(_doubles(n) for n in nodes if n.type == "function_definition"),
+        any(_calls_itself_twice(n) for n in nodes if n.type == "function_definition"),
     )
 
 
@@ -146,19 +152,19 @@ def _words(node: "Node", known: Known) -> Iterator[Word]:
                 if child.type == "command_name" and child.named_child_count == 1
                 else child
             )
-            yield from words(inner, known)
+            yield from expand_words(inner, known)
         elif node.type != "command" and child.type == "variable_assignment":
             yield Word((child.text or b"").decode(errors="replace"))
         elif node.type != "command" and not child.is_named:
             yield Word(child.type)
 
 
-def _setting(node: "Node", known: Known) -> Iterator[str]:
+def _program_in_setting(node: "Node", known: Known) -> Iterator[str]:
     name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
     if name is None or value is None:
         return
     if _NAMES_PROGRAM.fullmatch((name.text or b"").decode(errors="replace")):
-        yield one(value, known).lstrip("|!- ")
+        yield word_text(value, known).lstrip("|!- ")
 
 
 def _known_variables(nodes: list["Node"]) -> Known:
@@ -170,10 +176,10 @@ def _known_variables(nodes: list["Node"]) -> Known:
                 node.child_by_field_name("name"),
                 node.child_by_field_name("value"),
             )
-            values = [one(value, {})] if value else [""]
+            values = [word_text(value, {})] if value else [""]
         elif node.type == "for_statement":
             name = node.child_by_field_name("variable")
-            values = [one(v, {}) for v in node.children_by_field_name("value")]
+            values = [word_text(v, {}) for v in node.children_by_field_name("value")]
         else:
             continue
         if name is not None:
@@ -187,7 +193,7 @@ def _known_variables(nodes: list["Node"]) -> Known:
     }
 
 
-def _doubles(node: "Node") -> bool:
+def _calls_itself_twice(node: "Node") -> bool:
     name = node.child_by_field_name("name")
     if name is None:
         return False

@@ -10,7 +10,7 @@ from refold.permissions.shell.nested_commands import NestedCommands
 from refold.permissions.shell.plain_script import SimpleCommand, split_script
 from refold.permissions.shell.quoting import short_text
 from refold.permissions.shell.read_only import SurveyedCommand
-from refold.permissions.shell.script import Script, read
+from refold.permissions.shell.script import Script, read_script
 
 
 def why_uncertain(
@@ -23,7 +23,7 @@ def why_uncertain(
         return problem
     if not looked:
         return f"{short_text(text)} holds no command"
-    odd = _mismatch(looked, read(text))
+    odd = _mismatch(looked, read_script(text))
     if odd is None and not nested.broken and not nested.hidden:
         return ""
     if known := next((part_problem(c, looked) for c in looked if c.problem), ""):
@@ -44,7 +44,7 @@ def _mismatch(looked: Sequence[SurveyedCommand], script: Script) -> SurveyedComm
     """The first command that the strict parser and the grammar parse differently."""
     theirs = [[word.text for word in simple.words] for simple in script.commands]
     for command in looked:
-        if not theirs or not _same(command.part, theirs.pop(0)):
+        if not theirs or not _is_same_command(command.part, theirs.pop(0)):
             return command
         for _ in filter(None, (word.inserted for word in command.part.words)):
             if not theirs or theirs.pop(0) != ["cat"]:
@@ -52,7 +52,7 @@ def _mismatch(looked: Sequence[SurveyedCommand], script: Script) -> SurveyedComm
     return looked[-1] if theirs else None
 
 
-def _same(part: SimpleCommand, theirs: Sequence[str]) -> bool:
+def _is_same_command(part: SimpleCommand, theirs: Sequence[str]) -> bool:
     mine = [*part.before, *(word.before_insertion for word in part.words)]
     if mine[0] == theirs[0] == "[":
         return True

@@ -12,9 +12,9 @@ from refold.permissions.facts import Facts
 from refold.permissions.shell.everyday_programs import beginning_of
 from refold.permissions.shell.named_files import NamedFile
 from refold.permissions.shell.nested_commands import NestedCommands, name_of
-from refold.permissions.shell.plain_script import plain
+from refold.permissions.shell.plain_script import parse_plain
 from refold.permissions.shell.program_forms import HARMLESS_INNER_PROGRAMS
-from refold.permissions.shell.script import read
+from refold.permissions.shell.script import read_script
 from refold.permissions.shell.words import MARK_PATTERN, Word
 from refold.values.path_names import below, is_steering
 
@@ -36,7 +36,7 @@ def is_repeatable(
     text: str, nested: NestedCommands, files: Sequence[NamedFile], facts: Facts
 ) -> bool:
     """Whether a rule may repeat `text`, which runs `nested` and names `files`."""
-    parts = plain(text)
+    parts = parse_plain(text)
     if len(text) > MAX_SCRIPT_CHARS or not (text.isascii() and text.isprintable()):
         return False
     if len(parts) == 1 and parts[0].bare:
@@ -51,9 +51,9 @@ def is_repeatable(
         return False
     if has_unknown_arguments(nested) and not facts.sandboxed:
         return False
-    return all(_is_spelt_out(part.words) for part in read(text).commands) and not any(
-        _is_written_elsewhere(file, facts) for file in files
-    )
+    return all(
+        _is_spelt_out(part.words) for part in read_script(text).commands
+    ) and not any(_is_written_elsewhere(file, facts) for file in files)
 
 
 def has_unknown_arguments(nested: NestedCommands) -> bool:

@@ -1,7 +1,7 @@
 """Words of a script, as far as known before it runs, and how patterns match them.
 
 A part that only the running shell knows is a mark in the text, so that a rule can still be
-compared with the rest. `meets` says whether such a text could match a pattern. Rules for
+compared with the rest. `may_match` says whether such a text could match a pattern. Rules for
 files need that, too, so nothing here loads the grammar. `script` finds the commands.
 """
 
@@ -79,22 +79,22 @@ class Word(Struct, frozen=True):
         )
 
 
-def words(node: "Node", known: Known) -> Iterator[Word]:
+def expand_words(node: "Node", known: Known) -> Iterator[Word]:
     """The words into which a shell expands this one."""
     value = _value(node, known, quoted=False)
-    for spread in _spread(value):
+    for spread in _expand_braces(value):
         for piece in spread.split(_BLANK_MARK):
             if piece or _BLANK_MARK not in spread:
                 yield Word(
-                    _home(piece), many=piece == UNKNOWN_GAP and node.type != "string"
+                    _mark_home(piece), many=piece == UNKNOWN_GAP and node.type != "string"
                 )
 
 
-def one(node: "Node", known: Known) -> str:
-    return _home(_value(node, known, quoted=True))
+def word_text(node: "Node", known: Known) -> str:
+    return _mark_home(_value(node, known, quoted=True))
 
 
-def _home(value: str) -> str:
+def _mark_home(value: str) -> str:
     return HOME_MARK + value[1:] if value == "~" or value.startswith("~/") else value
 
 
@@ -134,7 +134,7 @@ def _join(node: "Node", known: Known, *, quoted: bool) -> str:
     for child in node.children:
         if child.start_byte > offset:
             pieces.append(
-                _between(
+                _text_between(
                     whole[offset - node.start_byte : child.start_byte - node.start_byte]
                 )
             )
@@ -142,11 +142,11 @@ def _join(node: "Node", known: Known, *, quoted: bool) -> str:
         if not (quoted and child.type in marks):
             pieces.append(_value(child, known, quoted=quoted))
         offset = child.end_byte
-    pieces.append(_between(whole[offset - node.start_byte :]))
+    pieces.append(_text_between(whole[offset - node.start_byte :]))
     return "".join(pieces)
 
 
-def _between(raw: bytes) -> str:
+def _text_between(raw: bytes) -> str:
     return raw.decode(errors="replace").replace("\\\n", "").replace("``", "")
 
 
@@ -183,7 +183,7 @@ def _ansi(match: re.Match[str]) -> str:
     return chr(code) if 8 < code < 0x110000 else UNKNOWN_GAP
 
 
-def _spread(value: str) -> list[str]:
+def _expand_braces(value: str) -> list[str]:
     """The brace expansion of a word."""
     if not _BRACE_MARKS.search(value):
         return [value]
@@ -215,7 +215,7 @@ Held: TypeAlias = Literal["no", "maybe", "yes"]
 
 
 @lru_cache(maxsize=1024)
-def meets(pattern: tuple[str, ...], value: str) -> bool:
+def may_match(pattern: tuple[str, ...], value: str) -> bool:
     """Whether a text can match both. A gap in `value` is any text; `pattern` has shell globs."""
     reached = {0}
     reached = _past_stars(pattern, reached)

@@ -51,7 +51,7 @@ from refold.views.screen.blocks import (
     is_plan,
     result_rows,
 )
-from refold.views.screen.conversation import from_child, from_shell
+from refold.views.screen.conversation import is_from_child, is_from_shell
 from refold.views.screen.screen import Screen, apply_frame, screen_at
 from refold.views.screen.status import Status
 from refold.views.styled import Line, line
@@ -199,7 +199,7 @@ class TranscriptPrinter:
             return
         self._part()
         self._printer.gap()
-        if from_child(block.sender):
+        if is_from_child(block.sender):
             rows = report_lines(block.sender, block.words, self._printer.room)
             self._printer.lines(rows)
             self._dense = False
@@ -362,7 +362,7 @@ class _SubagentActivity:
 
 def _stands(block: MessageBlock, own: Container[str]) -> bool:
     """Return True if the message was typed here and is on the screen already."""
-    return (block.key != "" and block.key in own) or from_shell(block.sender)
+    return (block.key != "" and block.key in own) or is_from_shell(block.sender)
 
 
 def _is_told(block: CallBlock, view: View) -> bool:
@@ -396,7 +396,7 @@ def _waiting(view: View) -> str:
     """Return how many messages wait, and for what."""
     waiting = view.conversation.undelivered if view.turn.steps else ()
     unheard = [
-        message.said.when for message in waiting if not from_shell(message.said.sender)
+        message.said.when for message in waiting if not is_from_shell(message.said.sender)
     ]
     soon, later = unheard.count("now"), unheard.count("next")
     parts = (f"{soon} for the next step", f"{later} after this turn")

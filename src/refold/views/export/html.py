@@ -47,7 +47,7 @@ from refold.views.screen.blocks import (
     TurnEndBlock,
     turn_rows,
 )
-from refold.views.screen.conversation import from_child
+from refold.views.screen.conversation import is_from_child
 from refold.views.styled import Line
 
 if TYPE_CHECKING:
@@ -78,14 +78,14 @@ def prose(highlight: Highlight) -> Prose:
 
     parser = MarkdownIt("commonmark", {"html": False, "highlight": block})
     parser.enable(["table", "strikethrough"]).disable("image")
-    parser.validateLink = _leads_outside
+    parser.validateLink = _is_web_or_mail_link
 
     def html(words: str) -> Markup:
         shown = visible(words)
         if len(shown) > _MAX_PARSED_CHARS:
             return code(highlight(shown, ""))
         tokens = parser.parse(shown)
-        _tame(tokens)
+        _restrict_tokens(tokens)
         html = str(parser.renderer.render(tokens, parser.options, {}))
         # Only the renderer writes these tags: those of the text are escaped by now.
         html = html.replace("<table>", '<div class="scroll" tabindex="0"><table>')
@@ -94,7 +94,7 @@ def prose(highlight: Highlight) -> Prose:
     return html
 
 
-def _leads_outside(url: str) -> bool:
+def _is_web_or_mail_link(url: str) -> bool:
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -102,7 +102,7 @@ def _leads_outside(url: str) -> bool:
     return parts.scheme.lower() in _LINK_SCHEMES and url.isprintable()
 
 
-def _tame(tokens: Sequence["Token"]) -> None:
+def _restrict_tokens(tokens: Sequence["Token"]) -> None:
     for token in tokens:
         if token.tag in ("h1", "h2", "h3", "h4", "h5", "h6"):
             token.tag = f"h{min(int(token.tag[1]) + _HEADING_OFFSET, 6)}"
@@ -114,7 +114,7 @@ def _tame(tokens: Sequence["Token"]) -> None:
         if style.startswith("text-align:"):
             token.attrs["class"] = f"to-{style.removeprefix('text-align:')}"
         if token.children:
-            _tame(token.children)
+            _restrict_tokens(token.children)
 
 
 def page(node: Node, options: ExportOptions) -> Iterator[str]:
@@ -208,7 +208,7 @@ class _PageRenderer(Struct):
             for image in block.images
         ]
         words = block.user_text
-        if from_child(block.sender):
+        if is_from_child(block.sender):
             summary = element("summary", element("span", "its report", class_="label"))
             inside = element("div", self.prose(words), class_="inside words")
             return element("div", by, element("details", summary, inside), class_="said")

@@ -76,7 +76,11 @@ def create_sanitizer() -> Sanitize:
         if len(text) > _MAX_PARSED_CHARS:
             return code_fence(text)
         return next(
-            (candidate for candidate in _candidates(text) if _harmless(candidate, parser)),
+            (
+                candidate
+                for candidate in _candidates(text)
+                if _is_harmless(candidate, parser)
+            ),
             code_fence(text),
         )
 
@@ -103,7 +107,7 @@ def _candidates(text: str) -> Iterator[str]:
         yield f"{without}\n{closing[-1]}"
 
 
-def _harmless(text: str, parser: "MarkdownIt") -> bool:
+def _is_harmless(text: str, parser: "MarkdownIt") -> bool:
     """Whether the text has no HTML, and a paragraph after it stays separate."""
     tokens = parser.parse(f"{text}\n\n{_PROBE_TEXT}\n")
     last = tokens[-2:-1]

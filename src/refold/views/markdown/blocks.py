@@ -116,7 +116,7 @@ class Blocks:
             self._text(depth, rest)
         return self._take_leaves()
 
-    def foresee(self, start: str) -> list[Leaf]:
+    def end_paragraph_early(self, start: str) -> list[Leaf]:
         """Finish the paragraph if a line with this start ends it, however the line continues."""
         if self._words:
             depth, rest = self._around.walk(expand_indent(start))
@@ -131,10 +131,10 @@ class Blocks:
                 self._finish()
         return self._take_leaves()
 
-    def more(self, text: str) -> list[Leaf]:
+    def add_to_line(self, text: str) -> list[Leaf]:
         """Add the rest of a line that was too long."""
         if self._fence is not None or self._blanks is not None:
-            self._give("code", text)
+            self._add_leaf("code", text)
         elif self._table is not None:
             self._add_row(text)
         else:
@@ -149,9 +149,9 @@ class Blocks:
     def _in_fence(self, open_: Fence, rest: str) -> None:
         if open_.ends(rest):
             self._fence = None
-            self._give("closed", rest.strip(" \t"))
+            self._add_leaf("closed", rest.strip(" \t"))
         else:
-            self._give("code", rest[min(indent(rest), open_.indent) :])
+            self._add_leaf("code", rest[min(indent(rest), open_.indent) :])
 
     def _blank(self, depth: int) -> None:
         self._close(depth)
@@ -213,12 +213,12 @@ class Blocks:
 
     def _begin(self, rest: str) -> None:
         if title := heading(rest):
-            self._give("heading", title[1], level=title[0])
+            self._add_leaf("heading", title[1], level=title[0])
         elif opens := fence(rest):
             self._fence = opens
-            self._give("fence", rest.strip(" \t"))
+            self._add_leaf("fence", rest.strip(" \t"))
         elif is_rule(rest):
-            self._give("rule", rest.strip(" \t"))
+            self._add_leaf("rule", rest.strip(" \t"))
         else:
             self._add_words(rest)
 
@@ -231,7 +231,7 @@ class Blocks:
             return True
         if level := underline(rest):
             self._words = None
-            self._give("heading", *(line.strip(" \t") for line in words), level=level)
+            self._add_leaf("heading", *(line.strip(" \t") for line in words), level=level)
             return True
         return False
 
@@ -239,7 +239,7 @@ class Blocks:
         if self._blanks is None:
             self._finish()
         for line in (*[""] * (self._blanks or 0), rest):
-            self._give("code", line)
+            self._add_leaf("code", line)
         self._blanks = 0
 
     def _add_words(self, rest: str) -> None:
@@ -264,14 +264,14 @@ class Blocks:
         self._words = self._table = self._blanks = None
         self._size = 0
         if words:
-            self._give("words", *words)
+            self._add_leaf("words", *words)
         if table:
-            self._give("table", *table)
+            self._add_leaf("table", *table)
         if blanks:
             self._gap = True
         if self._fence is not None:
             self._fence = None
-            self._give("closed", "")
+            self._add_leaf("closed", "")
 
     def _close(self, depth: int) -> None:
         """Close all containers but the first `depth`."""
@@ -279,10 +279,10 @@ class Blocks:
             self._finish()
         while len(self._around) > depth:
             if self._around.has_unprinted_item:
-                self._give("words", "")
+                self._add_leaf("words", "")
             self._around.leave()
 
-    def _give(self, kind: Kind, *lines: str, level: int = 0) -> None:
+    def _add_leaf(self, kind: Kind, *lines: str, level: int = 0) -> None:
         around, shared = self._around.place()
         gap = shared if self._gap and self._begun else -1
         headed = self._headed or kind != "table"

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from refold.views.highlight import Highlighter
 from refold.views.markdown.blocks import Blocks, Container, Leaf
-from refold.views.markdown.spans import SpanOptions, Spans, stops
+from refold.views.markdown.spans import SpanOptions, Spans, count_stops
 from refold.views.markdown.tables import table
 from refold.views.styled import Line, Piece, Style
 from refold.views.wrap import StreamWrapper, hard_wrap, wrap
@@ -81,13 +81,13 @@ class MarkdownRenderer:
         if self._flow is not None:
             return self._flow.put("plain", text)
         first, *rest = text.split("\n")
-        pieces = self._hold(first)
+        pieces = self._buffer(first)
         self._unseen += len(first)
         for part in rest:
             pieces += self._end_line()
             if self._unseen >= self._wait:
                 pieces += self._take_settled_rows()
-            pieces += self._hold(part)
+            pieces += self._buffer(part)
             self._unseen += len(part) + 1
         row = min(self._room() or MAX_PROSE_CELLS, MAX_PROSE_CELLS)  # about one more row
         if self._unseen >= max(row, self._wait):
@@ -108,7 +108,7 @@ class MarkdownRenderer:
         clone._code = None  # its state is for whole lines only
         return clone.end()
 
-    def _hold(self, text: str) -> list[Piece]:
+    def _buffer(self, text: str) -> list[Piece]:
         """Buffer part of a line. A line that gets too long is printed before it ends."""
         if not text:
             return []
@@ -119,7 +119,11 @@ class MarkdownRenderer:
                 self._size <= _OPENING_CHARS and not self._going_on and self._blocks.last
             )
             start = "".join(self._pending) if early else ""
-            return self._render_leaves(self._blocks.foresee(start)) if start else []
+            return (
+                self._render_leaves(self._blocks.end_paragraph_early(start))
+                if start
+                else []
+            )
         pending, pieces = "".join(self._pending), list[Piece]()
         while len(pending) >= _MAX_PENDING_CHARS:
             end = pending.rfind(" ", 1, _MAX_PENDING_CHARS) + 1 or _MAX_PENDING_CHARS
@@ -136,7 +140,7 @@ class MarkdownRenderer:
         return pieces
 
     def _take(self, line: str) -> list[Piece]:
-        take = self._blocks.more if self._going_on else self._blocks.line
+        take = self._blocks.add_to_line if self._going_on else self._blocks.line
         return self._render_leaves(take(line))
 
     def _render_leaves(self, leaves: list[Leaf]) -> list[Piece]:
@@ -185,7 +189,7 @@ class MarkdownRenderer:
         if sum(map(len, leaf.lines)) <= min(wide, MAX_PROSE_CELLS) and len(leaf.lines) == 1:
             return []
         # The paragraph is parsed again each time: the more marks, the less often.
-        many = stops("\n".join(leaf.lines)) - _FEW_STOPS
+        many = count_stops("\n".join(leaf.lines)) - _FEW_STOPS
         self._wait = max(0, _CHARS_FOR_STOP * many)
         settled = self._count_settled(leaf, wide)
         if settled <= printed:

@@ -95,7 +95,7 @@ class Spans:
             from markdown_it import MarkdownIt
 
             self._parser = MarkdownIt("zero").enable(_INLINE_RULES)
-            self._parser.inline.ruler.after("text", "address", _address)
+            self._parser.inline.ruler.after("text", "address", _parse_bare_url)
         return self._parser
 
 
@@ -103,10 +103,10 @@ def _is_simple(text: str) -> bool:
     """Whether to skip parsing: no marks, or enough that it would take seconds."""
     if not _SPECIAL_PATTERN.search(text) or sum(map(text.count, "[&<")) > _MAX_OPENERS:
         return True
-    return stops(text) > _MAX_STOPS
+    return count_stops(text) > _MAX_STOPS
 
 
-def stops(text: str) -> int:
+def count_stops(text: str) -> int:
     """The number of places at which the parser stops, which determines its work."""
     return len(_STOP_PATTERN.findall(text))
 
@@ -191,7 +191,7 @@ class _Walk:
             self._put("dim", f" ({url})")
 
 
-def _address(state: "StateInline", silent: bool) -> bool:
+def _parse_bare_url(state: "StateInline", silent: bool) -> bool:
     """A parser rule: a bare URL is a link, even if it contains marks."""
     if not state.src.startswith("://", state.pos):
         return False

@@ -98,7 +98,7 @@ def _widths(
     grid: Sequence[Sequence[list[Piece]]], room: int, count: int
 ) -> list[int] | None:
     """The width of each column, or None if they do not fit side by side."""
-    wanted = [max(_wide(fields[column]) for fields in grid) for column in range(count)]
+    wanted = [max(_width(fields[column]) for fields in grid) for column in range(count)]
     between = 3 * (count - 1)
     if not room or sum(wanted) + between <= room:
         return [max(wide, 1) for wide in wanted]
@@ -114,7 +114,7 @@ def _widths(
     return widths
 
 
-def _wide(text: Sequence[Piece]) -> int:
+def _width(text: Sequence[Piece]) -> int:
     """The width of a cell's widest line."""
     whole = "".join(part for _, part in text)
     return max((cells(line.expandtabs(4)) for line in whole.split("\n")), default=0)

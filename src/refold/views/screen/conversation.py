@@ -44,13 +44,19 @@ END_KINDS = frozenset(
 )
 
 
-def coming(so_far: tuple[StreamingBlock, ...], live: Live) -> tuple[StreamingBlock, ...]:
+def add_to_response(
+    so_far: tuple[StreamingBlock, ...], live: Live
+) -> tuple[StreamingBlock, ...]:
     """The response in progress, with one more piece."""
     match live:
         case TextCame(text):
-            return _longer(so_far, StreamingBlock(kind="words", text=Growing(text)), text)
+            return _append_text(
+                so_far, StreamingBlock(kind="words", text=Growing(text)), text
+            )
         case ThinkingCame(text):
-            return _longer(so_far, StreamingBlock(kind="thought", text=Growing(text)), text)
+            return _append_text(
+                so_far, StreamingBlock(kind="thought", text=Growing(text)), text
+            )
         case CallComing(name):
             return (*so_far, StreamingBlock(kind="call", text=Growing(name)))
         case _:
@@ -101,17 +107,17 @@ def message_blocks(
         case Said() as said:
             words = _message_block(entry.seq, entry.at, said)
             put_off = said.when == "next" or view.turn.stopped is not None
-            if put_off and view.turn.seq and not from_child(said.sender):
+            if put_off and view.turn.seq and not is_from_child(said.sender):
                 return (*open_, replace(words, later=True)), ()
             return open_, (words,)
         case Delivered(taken):
-            return _without(open_, set(taken))
+            return _take_messages(open_, set(taken))
         case MessageWithdrawn(message):
-            return _without(open_, {message})[0], ()
+            return _take_messages(open_, {message})[0], ()
         case Rewound() | Imported() if open_:
             waiting = {undelivered.seq for undelivered in view.conversation.undelivered}
             gone = {b.seq for b in open_ if isinstance(b, MessageBlock)} - waiting
-            return _without(open_, gone)
+            return _take_messages(open_, gone)
         case _:
             return open_, ()
 
@@ -120,15 +126,17 @@ def waiting_messages(view: View) -> Iterator[MessageBlock]:
     """The messages that wait for delivery, without those of subagents."""
     stopped = view.turn.stopped is not None
     for message in view.conversation.undelivered:
-        if (message.said.when == "next" or stopped) and not from_child(message.said.sender):
+        if (message.said.when == "next" or stopped) and not is_from_child(
+            message.said.sender
+        ):
             yield replace(_message_block(message.seq, 0.0, message.said), later=True)
 
 
-def from_child(sender: str) -> bool:
+def is_from_child(sender: str) -> bool:
     return sender.startswith("child-")
 
 
-def from_shell(sender: str) -> bool:
+def is_from_shell(sender: str) -> bool:
     """Whether it is a command that the user ran, with its output."""
     return sender == SHELL_SENDER
 
@@ -140,7 +148,7 @@ def _message_block(seq: int, time: float, message: Said) -> MessageBlock:
     )  # fmt: skip
 
 
-def _without(
+def _take_messages(
     open_: tuple[Open, ...], seqs: set[int]
 ) -> tuple[tuple[Open, ...], tuple[MessageBlock, ...]]:
     taken = tuple(b for b in open_ if isinstance(b, MessageBlock) and b.seq in seqs)
@@ -150,7 +158,7 @@ def _without(
     return left, taken
 
 
-def _longer(
+def _append_text(
     so_far: tuple[StreamingBlock, ...], new: StreamingBlock, text: str
 ) -> tuple[StreamingBlock, ...]:
     last = so_far[-1] if so_far else None

@@ -64,9 +64,9 @@ def apply_frame(screen: Screen, frame: Frame) -> Screen:
     """The screen after this event or live news."""
     match frame.item:
         case Entry() as entry:
-            return _after(screen, entry)
+            return _apply_entry(screen, entry)
         case live:
-            return _meanwhile(screen, live)
+            return _apply_live(screen, live)
 
 
 def screen_of(entries: Iterable[Entry], start: Screen | None = None) -> Screen:
@@ -85,7 +85,7 @@ def screen_at(view: View, window: int = 32_000) -> Screen:
     )
 
 
-def _after(screen: Screen, entry: Entry) -> Screen:
+def _apply_entry(screen: Screen, entry: Entry) -> Screen:
     before, view = screen.view, apply(screen.view, entry)
     kind = type(entry.event)
     earlier = view.turn.seconds(until=entry.at) if kind in _BEGIN_KINDS else screen.earlier
@@ -94,7 +94,7 @@ def _after(screen: Screen, entry: Entry) -> Screen:
         new += notices.notice_blocks(entry, screen.window, before, view)
     changed: dict[str, Any] = {"view": view, "earlier": earlier, "open": open_}
     if kind in status.EVENT_KINDS:
-        changed["status"] = status.after(screen.status, entry, open_)
+        changed["status"] = status.status_after(screen.status, entry, open_)
     if screen.coming and kind in conversation.END_KINDS:
         changed["coming"] = ()
     match entry.event:
@@ -102,7 +102,7 @@ def _after(screen: Screen, entry: Entry) -> Screen:
             new.append(notices.turn_end_block(entry, end, before.turn, earlier, view))
             changed["moved"] = ()
         case ChildEnded(child):
-            changed["moved"] = tuple(m for m in screen.moved if not _below(m, child))
+            changed["moved"] = tuple(m for m in screen.moved if not _is_below(m, child))
         case _:
             pass
     blocks = screen.done
@@ -119,7 +119,7 @@ def _blocks(
     if kind in conversation.EVENT_KINDS:
         new += conversation.answer_blocks(entry)
     if kind in tool_calls.EVENT_KINDS:
-        open_, over = tool_calls.after(open_, entry, view)
+        open_, over = tool_calls.calls_after(open_, entry, view)
         new += over
     if kind in conversation.EVENT_KINDS:
         new += conversation.final_answer(entry, view)
@@ -128,19 +128,21 @@ def _blocks(
     return open_, new
 
 
-def _meanwhile(screen: Screen, live: Live) -> Screen:
+def _apply_live(screen: Screen, live: Live) -> Screen:
     match live:
         case TextCame() | ThinkingCame() | CallComing():
             if screen.view.turn.stopped:  # an event brings the text up to the stop
                 return screen
-            new_status = status.meanwhile(screen.status, live, screen.status.since)
+            new_status = status.status_with_live(screen.status, live, screen.status.since)
             return replace(
-                screen, coming=conversation.coming(screen.coming, live), status=new_status
+                screen,
+                coming=conversation.add_to_response(screen.coming, live),
+                status=new_status,
             )
         case Progress(call_id, text):
             return replace(screen, open=tool_calls.add_output(screen.open, call_id, text))
         case Waiting():
-            new_status = status.meanwhile(screen.status, live, screen.status.since)
+            new_status = status.status_with_live(screen.status, live, screen.status.since)
             return replace(screen, status=new_status)
         case ChildMoved(node):
             others = (m for m in screen.moved if m.node != node)
@@ -149,5 +151,5 @@ def _meanwhile(screen: Screen, live: Live) -> Screen:
             return screen  # only a child's activity is shown, not its text
 
 
-def _below(moved: ChildMoved, child: str) -> bool:
+def _is_below(moved: ChildMoved, child: str) -> bool:
     return f"{moved.node}/".startswith(f"{child}/")

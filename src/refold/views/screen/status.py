@@ -48,7 +48,7 @@ class Status(Struct, frozen=True):
     attempts: int = 0  # the maximum; 0: no limit
 
 
-def after(status: Status, entry: Entry, waiting: Sequence[Open]) -> Status:
+def status_after(status: Status, entry: Entry, waiting: Sequence[Open]) -> Status:
     match entry.event:
         case ModelAsked():
             return Status("thinking", entry.at)
@@ -73,7 +73,7 @@ def call_activity(waiting: Sequence[Open]) -> str:
     return "running" if running else ""
 
 
-def meanwhile(status: Status, live: Live, since: float) -> Status:
+def status_with_live(status: Status, live: Live, since: float) -> Status:
     match live:
         case TextCame(text):
             return Status("", since) if status.doing and text.strip() else status

@@ -27,7 +27,7 @@ _MAX_TAIL_CHARS = 1_000  # of a call's output; as many as a client that joins la
 _STAGE_NAMES: dict[Stood, Stage] = {"asked": "asked", "started": "running"}
 
 
-def after(
+def calls_after(
     open_: tuple[Open, ...], entry: Entry, view: View
 ) -> tuple[tuple[Open, ...], tuple[CallBlock, ...]]:
     """The open calls after this event, and the calls that it ended."""

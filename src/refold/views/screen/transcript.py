@@ -24,7 +24,7 @@ from refold.views.screen.blocks import (
     result_rows,
     turn_rows,
 )
-from refold.views.screen.conversation import from_child
+from refold.views.screen.conversation import is_from_child
 from refold.views.screen.screen import Screen
 from refold.views.styled import bare
 
@@ -86,7 +86,7 @@ def _block(block: Block, label: Callable[[ToolCall], str], directory: str) -> It
 
 
 def _message(block: MessageBlock) -> Iterator[str]:
-    if from_child(block.sender):
+    if is_from_child(block.sender):
         first, *rest = report_lines(block.sender, block.words, _UNLIMITED_ROOM)
         yield f"› {bare([first])}"
         yield from (bare([row]) for row in rest)

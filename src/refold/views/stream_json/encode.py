@@ -459,7 +459,7 @@ def _of_live(live: Live, after: int) -> LiveDocument:
             )  # fmt: skip
 
 
-def live_of(document: LiveDocument) -> Live:
+def to_live(document: LiveDocument) -> Live:
     """The live news from which this document was made."""
     match document:
         case live_documents.TextDelta(text=text):
