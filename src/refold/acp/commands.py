@@ -20,7 +20,7 @@ from refold.client.host import Conversation, Host
 from refold.client.session import Session
 from refold.commands.command_context import Document, Look, Markdown
 from refold.commands.completions import list_commands
-from refold.commands.hosted_context import HostedContext, run_typed
+from refold.commands.hosted_context import HostedContext, run_hosted_command
 from refold.commands.table import command_in
 from refold.views.picker import OnMove, Picker, Search, picker_at
 from refold.views.styled import Line, bare
@@ -66,7 +66,7 @@ async def run_command(
 ) -> PromptResponse:
     """Run a command. Return the response of its last turn, if it began one."""
     here = _EditorContext(turns, person, host)
-    await run_typed(here, typed)
+    await run_hosted_command(here, typed)
     await here.tell()
     return here.response
 

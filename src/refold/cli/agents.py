@@ -82,14 +82,14 @@ def agents_here() -> Registry:
 
 
 def _load_registry(
-    place: SkillScope, given: str | None = None, *, trust: bool = False
+    place: SkillScope, named_file: str | None = None, *, trust: bool = False
 ) -> Registry:
     directory, places = here(), paths(os.environ)
-    if not (given or any_agent_file(directory, places.config)):
+    if not (named_file or any_agent_file(directory, places.config)):
         return registry(place, _tools)
     from refold.cli.declared_start import load_declared_profiles
 
-    declared = load_declared_profiles(directory, places, trust=trust, given=given)
+    declared = load_declared_profiles(directory, places, trust=trust, named_file=named_file)
     return registry(place, _tools, profiles=declared)
 
 

@@ -96,19 +96,21 @@ def read_project(root: Path) -> Project:
     parts = (*_node(root, node), *_python(root, python), *_build_tools(root))
     commands = [*whole, *(item for item in parts if item.purpose not in named)]
     return Project(
-        name=_first(described, "name") or root.resolve().name,
-        description=" ".join(_first(described, "description").split())[:_MAX_ABOUT_CHARS],
+        name=_first_text(described, "name") or root.resolve().name,
+        description=" ".join(_first_text(described, "description").split())[
+            :_MAX_ABOUT_CHARS
+        ],
         languages=tuple(dict.fromkeys(_languages(root, python, node))),
         commands=tuple({item.line: item for item in reversed(commands)}.values())[::-1],
     )
 
 
 def _languages(root: Path, python: object, node: object) -> Iterator[str]:
-    if python or _has(root, "setup.py", "requirements.txt"):
+    if python or _has_file(root, "setup.py", "requirements.txt"):
         yield "Python"
     if node:
-        yield "TypeScript" if _has(root, "tsconfig.json") else "JavaScript"
-    yield from (language for file, language, _ in _BUILD_TOOLS if _has(root, file))
+        yield "TypeScript" if _has_file(root, "tsconfig.json") else "JavaScript"
+    yield from (language for file, language, _ in _BUILD_TOOLS if _has_file(root, file))
 
 
 def _task_runners(root: Path) -> Iterator[Command]:
@@ -123,7 +125,7 @@ def _node(root: Path, package: dict[str, Any]) -> Iterator[Command]:
     if not package:
         return
     locks = (("pnpm-lock.yaml", "pnpm"), ("yarn.lock", "yarn"), ("bun.lock", "bun"))
-    manager = next((name for file, name in locks if _has(root, file)), "npm")
+    manager = next((name for file, name in locks if _has_file(root, file)), "npm")
     yield Command("install", f"{manager} install")
     scripts = _table(package, "scripts")
     written = [n for n, line in scripts.items() if "no test specified" not in str(line)]
@@ -132,29 +134,29 @@ def _node(root: Path, package: dict[str, Any]) -> Iterator[Command]:
 
 def _python(root: Path, project: dict[str, Any]) -> Iterator[Command]:
     runner, install = next(
-        ((runner, way) for lock, runner, way in _PYTHON_RUNNERS if _has(root, lock)),
+        ((runner, way) for lock, runner, way in _PYTHON_RUNNERS if _has_file(root, lock)),
         ("", ""),
     )
     if not install and _table(project, "build-system"):
         install = "pip install -e ."
-    elif not install and _has(root, "requirements.txt"):
+    elif not install and _has_file(root, "requirements.txt"):
         install = "pip install -r requirements.txt"
     if install:
         yield Command("install", install)
-    if _has(root, "manage.py"):
+    if _has_file(root, "manage.py"):
         yield Command("test", f"{runner}python manage.py test")
     tools = _table(project, "tool")
     for tool, purpose, line in _PYTHON_TOOLS:
-        if tool in tools or _has(root, f"{tool}.ini", f"{tool}.toml"):
+        if tool in tools or _has_file(root, f"{tool}.ini", f"{tool}.toml"):
             yield Command(purpose, runner + line)
 
 
 def _build_tools(root: Path) -> Iterator[Command]:
     for file, _, commands in _BUILD_TOOLS:
-        for purpose, line in commands if _has(root, file) else ():
+        for purpose, line in commands if _has_file(root, file) else ():
             program, _, rest = line.partition(" ")
             wrapper = _WRAPPER_NAMES.get(program, "")
-            own = f"./{wrapper}" if wrapper and _has(root, wrapper) else program
+            own = f"./{wrapper}" if wrapper and _has_file(root, wrapper) else program
             yield Command(purpose, f"{own} {rest}")
 
 
@@ -170,7 +172,7 @@ def _by_purpose(names: Iterable[str], line: str) -> Iterator[Command]:
     yield from matches[:_MAX_COMMANDS]
 
 
-def _has(root: Path, *names: str) -> bool:
+def _has_file(root: Path, *names: str) -> bool:
     with suppress(OSError):
         return any((root / name).exists() for name in names)
     return False
@@ -203,7 +205,7 @@ def _table(document: dict[str, Any], name: str) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
-def _first(documents: Iterable[dict[str, Any]], key: str) -> str:
+def _first_text(documents: Iterable[dict[str, Any]], key: str) -> str:
     """The first text under this key."""
     texts = (document.get(key) for document in documents)
     return next((text for text in texts if isinstance(text, str) and text), "")

@@ -63,11 +63,11 @@ def usage(command: Command) -> str:
     """Its usage line, without --help."""
     parts = [command.name]
     parts += [
-        f"[{_longest(flag)}{_value_form(flag)}]"
+        f"[{_longest_name(flag)}{_value_form(flag)}]"
         for flag in command.flags
         if "--help" not in flag.names
     ]
-    parts += [_word(word.value) for word in command.words]
+    parts += [_placeholder(word.value) for word in command.words]
     parts += ["COMMAND …"] if command.commands else []
     return " ".join(parts)
 
@@ -79,7 +79,7 @@ def value_name(value: Value) -> str:
     return value.called
 
 
-def _longest(flag: Flag) -> str:
+def _longest_name(flag: Flag) -> str:
     return next((name for name in flag.names if name.startswith("--")), flag.names[0])
 
 
@@ -90,7 +90,7 @@ def _value_form(flag: Flag) -> str:
     return f" {called}" if flag.value.needed else f" [{called}]"
 
 
-def _word(value: Value) -> str:
+def _placeholder(value: Value) -> str:
     called = value_name(value) + ("…" if value.many else "")
     return called if value.needed else f"[{called}]"
 
@@ -99,7 +99,7 @@ def command_tree() -> Command:
     """The whole tree. Imports every subcommand."""
     session, commands = session_parser(), parser_of(SUBCOMMANDS)
     root = _command(("refold",), session, "")
-    below = tuple(_below(commands, ("refold",)))
+    below = tuple(_subcommands(commands, ("refold",)))
     return Command(root.path, root.about, root.flags, root.words, below)
 
 
@@ -114,10 +114,12 @@ def _command(path: tuple[str, ...], parser: Parser, about: str) -> Command:
         else:
             words.append(Positional(_value(action), action.help or ""))
     summary = about or (parser.description or "").partition("\n")[0]
-    return Command(path, summary, tuple(flags), tuple(words), tuple(_below(parser, path)))
+    return Command(
+        path, summary, tuple(flags), tuple(words), tuple(_subcommands(parser, path))
+    )
 
 
-def _below(parser: Parser, path: tuple[str, ...]) -> Iterator[Command]:
+def _subcommands(parser: Parser, path: tuple[str, ...]) -> Iterator[Command]:
     for action in parser.actions():
         abouts = helps(action)
         for name, child in subcommands(action).items():

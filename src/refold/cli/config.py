@@ -87,15 +87,15 @@ def run(args: Namespace) -> int:
             return _change(file_of(args.whose, folder, places), args)
 
 
-def _show(origins: SettingOrigins, places: Paths, asked: Namespace) -> int:
+def _show(origins: SettingOrigins, places: Paths, args: Namespace) -> int:
     masks = masks_of(os.environ, places)
-    settings = settings_without_secrets(origins, masks, tuple(asked.keys))
-    if asked.json:
+    settings = settings_without_secrets(origins, masks, tuple(args.keys))
+    if args.json:
         for item in settings:
             print_document({"key": item.key, "value": item.value, "where": item.where,
                    "says": msgspec.to_builtins(item.says)})  # fmt: skip
     else:
-        write("".join(f"{line}\n" for line in lines(settings, whole=asked.origin)))
+        write("".join(f"{line}\n" for line in lines(settings, whole=args.origin)))
     _print_unheeded(origins)
     return _print_problems(origins, masks)
 

@@ -27,7 +27,9 @@ def start_from_declarations(args: Namespace, directory: Path) -> DeclaredStart:
     from refold.declared.overlay import allow_rules, overlay_of, profile_of
 
     places = paths(os.environ)
-    agents = load_declared_agents(directory, places, trust=args.trust, given=args.agents)
+    agents = load_declared_agents(
+        directory, places, trust=args.trust, named_file=args.agents
+    )
     if not agents.agents:
         return DeclaredStart()
     chosen = args.agent
@@ -54,20 +56,20 @@ def start_from_declarations(args: Namespace, directory: Path) -> DeclaredStart:
 
 
 def load_declared_profiles(
-    directory: Path, places: Paths, *, trust: bool = False, given: str | None
+    directory: Path, places: Paths, *, trust: bool = False, named_file: str | None
 ) -> tuple[Profile, ...]:
     """The declared agents that count in this directory, as profiles. Raises `BadInput`."""
     from refold.declared.overlay import profile_of
 
     agents, known = (
-        load_declared_agents(directory, places, trust=trust, given=given),
+        load_declared_agents(directory, places, trust=trust, named_file=named_file),
         tool_names(),
     )
     return tuple(profile_of(agent, known) for agent in agents.agents)
 
 
 def load_declared_agents(
-    directory: Path, places: Paths, *, trust: bool, given: str | None
+    directory: Path, places: Paths, *, trust: bool, named_file: str | None
 ) -> "FoundAgents":
     """The declared agents that count in this directory. Raises `BadInput`."""
     from refold.agents.builtin import AGENT_ALIASES, BUILTIN_AGENTS
@@ -75,7 +77,7 @@ def load_declared_agents(
     from refold.declared.agent_files import find_declared
 
     folder, state = project_here(directory, places, trust=trust)
-    agents = find_declared(folder, state, places, os.environ, given)
+    agents = find_declared(folder, state, places, os.environ, named_file)
     for item in agents.agents:
         if item.variant.name in BUILTIN_AGENTS or item.variant.name in AGENT_ALIASES:
             raise BadInput(

@@ -152,16 +152,16 @@ def reach(ground: CheckContext) -> Iterator[Finding]:
     yield from anyio.run(_ask_all, ground, asked)
 
 
-async def _ask_all(ground: CheckContext, asked: list[ProviderSpec]) -> list[Finding]:
+async def _ask_all(ground: CheckContext, specs: list[ProviderSpec]) -> list[Finding]:
     findings: dict[str, Finding] = {}
 
     async def one(spec: ProviderSpec) -> None:
         findings[spec.name] = await _ask_one(ground, spec)
 
     async with anyio.create_task_group() as group:
-        for spec in asked:
+        for spec in specs:
             group.start_soon(one, spec)
-    return [findings[spec.name] for spec in asked]
+    return [findings[spec.name] for spec in specs]
 
 
 async def _ask_one(ground: CheckContext, spec: ProviderSpec) -> Finding:

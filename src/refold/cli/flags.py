@@ -66,7 +66,7 @@ def parse(arguments: Sequence[str]) -> Namespace:
         if left and not any(word.startswith("-") for word in left):
             raise BadInput(_too_many_error(args.text, left))
     if left:
-        parser.unknown(left, arguments)
+        parser.report_unknown(left, arguments)
     return args
 
 

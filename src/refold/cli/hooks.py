@@ -183,7 +183,7 @@ async def _try_hooks(
         answer = await session.run(hook, about)
         took = time.monotonic() - begun
         write(f"{on_one_line(hook.name)}  {answer.outcome} after {took:.1f} s\n")
-        for line in _lines(answer):
+        for line in _answer_lines(answer):
             write(f"    {on_one_line(line)}\n")
         broken = broken or answer.outcome == "failed" or answer.by_failure
     if not hooks:
@@ -191,7 +191,7 @@ async def _try_hooks(
     return 1 if broken else 0
 
 
-def _lines(answer: HookAnswer) -> list[str]:
+def _answer_lines(answer: HookAnswer) -> list[str]:
     asks = ["the user is asked about the call"] if answer.asks else []
     changes = answer.arguments is not None
     new = json.dumps(answer.arguments, ensure_ascii=False)

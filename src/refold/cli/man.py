@@ -114,7 +114,7 @@ def _lines(root: Command, version: str) -> Iterator[str]:
         yield from (f'.SS "{_plain(child.name)}"', _sentence(child.about))
         for command in with_subcommands(child):
             if not command.commands:
-                yield from _command_rows(command, told=command is child)
+                yield from _command_rows(command, without_description=command is child)
     yield from _table("EXIT STATUS", [(str(code), _EXIT_CODES[code]) for code in _codes()])
     yield from _table("FILES", _FILE_ROWS)
     yield from _table("ENVIRONMENT", _VARIABLE_ROWS)
@@ -134,10 +134,10 @@ def _flag(flag: Flag) -> Iterator[str]:
     yield from (".TP", f"{names}{value}", _roff(flag.about))
 
 
-def _command_rows(command: Command, *, told: bool) -> Iterator[str]:
-    """Usage and flags of a command. `told`: leave out its description."""
+def _command_rows(command: Command, *, without_description: bool) -> Iterator[str]:
+    """Usage and flags of a command. `without_description` leaves out what it does."""
     yield from (".TP", f"\\fB{_plain(usage(command))}\\fR")
-    if not told:
+    if not without_description:
         yield _sentence(command.about)
     for flag in command.flags:
         if "--help" not in flag.names and flag.about:

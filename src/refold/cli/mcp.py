@@ -160,11 +160,11 @@ def _add(args: Namespace, file: Path, places: Paths, directory: Path) -> int:
     elif args.no_start:
         write(f"refold mcp test {args.name} connects to it, and lists its tools.\n")
     else:
-        _try(args.name, places, directory)
+        _try_server(args.name, places, directory)
     return 0
 
 
-def _try(name: str, places: Paths, directory: Path) -> None:
+def _try_server(name: str, places: Paths, directory: Path) -> None:
     """Start a new server once, and say whether it works."""
     try:
         server = _find_server(name, _load_servers(places, directory))
@@ -174,7 +174,7 @@ def _try(name: str, places: Paths, directory: Path) -> None:
         print_error(on_one_line(str(error)))
         return
     if status.state == "connected":
-        write(f"It works: {_offer(status)}. refold mcp test {name} lists them.\n")
+        write(f"It works: {_count_offers(status)}. refold mcp test {name} lists them.\n")
     else:
         why = status.why or "it did not start in time"
         print_error(f"it does not work: {why}; refold mcp test {name} tries again")
@@ -379,13 +379,13 @@ def _find_server(name: str, config: ConfiguredServers) -> ServerConfig:
 def _show(status: ServerStatus) -> None:
     offer = status.manifest.offer
     title = f" ({on_one_line(offer.title)})" if offer.title else ""
-    write(f"{status.config.name}{title} is connected: {_offer(status)}.\n")
+    write(f"{status.config.name}{title} is connected: {_count_offers(status)}.\n")
     for tool in status.manifest.usable:
         about = shorten(on_one_line(tool.description), _ABOUT_CHARS)
         write(f"  {on_one_line(tool.name)}  {about}\n")
 
 
-def _offer(status: ServerStatus) -> str:
+def _count_offers(status: ServerStatus) -> str:
     offer = status.manifest.offer
     return ", ".join(
         (

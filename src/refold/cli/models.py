@@ -294,10 +294,10 @@ def _rows(context: ModelContext, listing: ProviderModels) -> Iterator[Row]:
         window = context.figures.window(spec, name)
         rates = context.figures.rates(spec, name, context.now)
         marks = tuple(roles.get(name, ()))
-        yield Row(spec.name, name, source, window, rates, marks, _when(source, listed))
+        yield Row(spec.name, name, source, window, rates, marks, _list_date(source, listed))
 
 
-def _when(source: str, listed: StoredModelList | None) -> str:
+def _list_date(source: str, listed: StoredModelList | None) -> str:
     if listed is None or source == "set":
         return known_models.table().as_of if source == "known" else ""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(listed.at))
@@ -336,7 +336,7 @@ def _notes(context: ModelContext, listings: Sequence[ProviderModels]) -> Iterato
     for item in listings:
         name = item.spec.name
         if item.listed is not None and item.listed.at != context.now:
-            yield f"{name}: its list of {_ago(context.now - item.listed.at)}; --refresh asks again"
+            yield f"{name}: its list of {_format_age(context.now - item.listed.at)}; --refresh asks again"
         elif item.listed is None and not context.can_ask(item.spec):
             yield f"{name}: not asked, there is no key in {item.spec.key_env}"
 
@@ -347,7 +347,7 @@ def _advice(listings: Sequence[ProviderModels]) -> Iterator[str]:
         yield "what is known of every provider."
 
 
-def _ago(seconds: float) -> str:
+def _format_age(seconds: float) -> str:
     for size, unit in ((DAY_SECONDS, "day"), (3600.0, "hour"), (60.0, "minute")):
         if seconds >= size:
             count = int(seconds // size)

@@ -74,14 +74,16 @@ class Parser(ArgumentParser):
         self.formatter_class = partial(self._help, width=width)
         write(self.format_help())
 
-    def unknown(self, left: Sequence[str], arguments: Sequence[str]) -> NoReturn:
+    def report_unknown(
+        self, remaining: Sequence[str], arguments: Sequence[str]
+    ) -> NoReturn:
         """Report the arguments that are left by the parser of the subcommand they follow."""
         for action in self._actions:
             parsers = subcommands(action)
             for index, word in enumerate(arguments if parsers else ()):
                 if word in parsers:
-                    parsers[word].unknown(left, arguments[index + 1 :])
-        self.error(f"{_UNKNOWN_MESSAGE}{' '.join(left)}")
+                    parsers[word].report_unknown(remaining, arguments[index + 1 :])
+        self.error(f"{_UNKNOWN_MESSAGE}{' '.join(remaining)}")
 
     def error(self, message: str) -> NoReturn:
         way = "--help all" if self.prog == "refold" else "--help"

@@ -179,11 +179,11 @@ class ReplayWorlds:
 
 
 async def _replay(
-    home: SessionIndex, session: str, whole: list[Entry], again: bool
+    home: SessionIndex, session: str, entries: list[Entry], again: bool
 ) -> Replayed:
     worlds = ReplayWorlds(home, session)
     try:
-        return await Replay(worlds, worlds.blob, again=again).run(whole)
+        return await Replay(worlds, worlds.blob, again=again).run(entries)
     finally:
         await worlds.aclose()
 

@@ -147,7 +147,12 @@ async def _run(args: Namespace) -> int:
 
 
 async def _ask(
-    app: App, prompt: HeadlessPrompt, args: Namespace, way: Route, size: Size, began: float
+    app: App,
+    prompt: HeadlessPrompt,
+    args: Namespace,
+    way: Route,
+    size: Size,
+    started_at: float,
 ) -> int:
     launch = Launch(app)
     try:
@@ -157,7 +162,7 @@ async def _ask(
             progress = RlmProgress()
             group.start_soon(tell_notices, session, progress.say)
             late = await turn(session, prompt, progress, args.timeout)
-        document = _plain(result(session.view, session.id, time.monotonic() - began))
+        document = _plain(result(session.view, session.id, time.monotonic() - started_at))
         if late:
             document["outcome"], document["reason"] = "cancelled", late
         if _is_program(session.view):
@@ -326,7 +331,7 @@ class RlmProgress:
         print_error(_join_parts("in all", *self._usage_so_far(session.view), took))
         self.finished.set()
 
-    async def _show_signs_of_life(self, session: Session, began: float) -> None:
+    async def _show_signs_of_life(self, session: Session, started_at: float) -> None:
         """Show signs of progress, however long it takes."""
         wheel, turn, last = self._paper.look.sign("wheel"), 0, ""
         while True:
@@ -334,7 +339,7 @@ class RlmProgress:
             line = _join_parts(*self._usage_so_far(session.view))
             if self._paper.look.moves:
                 turn += 1
-                took = duration(anyio.current_time() - began)
+                took = duration(anyio.current_time() - started_at)
                 shown = f"{wheel[turn % len(wheel)]} {_join_parts(line, took)}"
                 self._paper.status((("dim", shown),))
             elif line != last:

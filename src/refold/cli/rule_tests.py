@@ -346,31 +346,31 @@ def _context_with_rules(
 
 
 def _replay_verdicts(
-    whole: list[Entry], ground: PolicyContext
+    entries: list[Entry], ground: PolicyContext
 ) -> Iterator[ReplayedVerdict]:
     view = View()
     tools = {tool.name: tool for tool in builtin()}
-    for entry in whole:
+    for entry in entries:
         if isinstance(entry.event, Judged):
             yield from _judge_again(entry.seq, entry.event, view, ground, tools)
         view = apply(view, entry)
 
 
 def _judge_again(
-    seq: int, then: Judged, view: View, ground: PolicyContext, tools: Mapping[str, Tool]
+    seq: int, recorded: Judged, view: View, ground: PolicyContext, tools: Mapping[str, Tool]
 ) -> Iterator[ReplayedVerdict]:
-    open_call = view.conversation.call(then.call_id)
+    open_call = view.conversation.call(recorded.call_id)
     if open_call is None:
         return
     tool = tools.get(open_call.call.name)
     if tool is None:
-        yield ReplayedVerdict(seq, open_call.call.name, then, None)
+        yield ReplayedVerdict(seq, open_call.call.name, recorded, None)
         return
     try:
         call = TestedCall(tool, tool.parse(open_call.call.arguments))
     except ToolFailed:  # it was refused for its arguments, and would be again
         return
-    yield ReplayedVerdict(seq, call.label, then, ground.judge_call(call, view))
+    yield ReplayedVerdict(seq, call.label, recorded, ground.judge_call(call, view))
 
 
 def _row(verdict: ReplayedVerdict) -> dict[str, object]:

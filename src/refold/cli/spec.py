@@ -98,7 +98,7 @@ def _generate(args: Namespace) -> None:
     from refold.values.similar_names import similar
 
     places = paths(os.environ)
-    agents = load_declared_agents(Path.cwd(), places, trust=False, given=args.agents)
+    agents = load_declared_agents(Path.cwd(), places, trust=False, named_file=args.agents)
     one = agents.find(args.agent)
     if one is None:
         names = [item.variant.name for item in agents.agents]

@@ -145,10 +145,10 @@ def _entries_to_print(
     ]
 
 
-def _seq_before_turn(began: Entry) -> int:
+def _seq_before_turn(entry: Entry) -> int:
     """Return the event before the message that began a turn."""
-    cause = began.event.cause if isinstance(began.event, TurnStarted) else 0
-    return (cause or began.seq) - 1
+    cause = entry.event.cause if isinstance(entry.event, TurnStarted) else 0
+    return (cause or entry.seq) - 1
 
 
 def _seq(text: str) -> int:

@@ -83,7 +83,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    board = _board()
+    board = _open_board()
     match args.what:
         case "list":
             _list(board, every=args.all, as_json=args.json)
@@ -112,7 +112,7 @@ def run(args: Namespace) -> int:
     return 0
 
 
-def _board() -> TaskBoard:
+def _open_board() -> TaskBoard:
     places = paths(os.environ)
     masks = masks_of(os.environ, places)
     return TaskBoard(notes_directory(places.data, project_of(here())), masks.mask_event)

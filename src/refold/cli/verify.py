@@ -79,7 +79,7 @@ def run(args: Namespace) -> int:
     )
     turn = claims_of_turn(node.entries, args.turn)
     folder = _folder(node)
-    with _files(folder) as files:
+    with _open_files(folder) as files:
         today = CurrentFiles(files)
         journals = records(session_argument.user_sessions(), node.session, turn.entries)
         checked = check(turn.claims, collect_facts(journals), today)
@@ -104,7 +104,7 @@ def _folder(node: Node) -> Path:
 
 
 @contextmanager
-def _files(folder: Path) -> Generator[Files]:
+def _open_files(folder: Path) -> Generator[Files]:
     """The files there, without those that a rule keeps from being read."""
     places = paths(os.environ)
     settings = load_here(folder, places, os.environ, {}).settings

@@ -68,7 +68,7 @@ class HostedContext:
         """Do nothing: the client follows the documents of the conversation."""
 
 
-async def run_typed(here: CommandContext, typed: str) -> None:
+async def run_hosted_command(here: CommandContext, typed: str) -> None:
     """Run a command. One that has to wait for the end of the turn is refused."""
     runner, name = CommandRunner(here), (command_in(typed) or ("",))[0]
     waits = find(name) is not None and not runner.is_immediate(typed)

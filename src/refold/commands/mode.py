@@ -29,10 +29,10 @@ async def run(here: CommandContext, rest: str) -> None:
     await change_mode(here, _parse_mode(rest))
 
 
-async def change_mode(here: CommandContext, wanted: Mode) -> None:
-    await here.session.set_mode(wanted)
-    style = "warn" if wanted == "bypass" else "dim"
-    here.show(line(f"{wanted}: {MODE_MEANINGS[wanted]}", style))
+async def change_mode(here: CommandContext, mode: Mode) -> None:
+    await here.session.set_mode(mode)
+    style = "warn" if mode == "bypass" else "dim"
+    here.show(line(f"{mode}: {MODE_MEANINGS[mode]}", style))
 
 
 def _parse_mode(text: str) -> Mode:

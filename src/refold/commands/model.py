@@ -56,10 +56,10 @@ async def _pick(here: CommandContext) -> None:
         here.show(line(f"Effort from the next turn: {wanted or DEFAULT_EFFORT}", "dim"))
 
 
-async def choose(here: CommandContext, wanted: str) -> str:
+async def choose(here: CommandContext, model: str) -> str:
     """Use this model from the next turn. Warn if it is not known."""
     session = here.session
-    name = await session.models.check(wanted)
+    name = await session.models.check(model)
     doubt = session.models.doubt(name)
     await session.set_model(name)
     here.show(line(f"From the next turn: {on_one_line(name)}", "dim"))

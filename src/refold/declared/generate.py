@@ -182,18 +182,24 @@ def _program(declared: Declared, name: str, model: str) -> _Backend:
     fakes = _program_fakes(f"saying_{part}", "in_its_place_on_path")
     if name != "ollama-cli":
         parts = ("program_run", part, "program")
-        return _Backend(parts, {}, fakes, values, _needs(program, spec.login), api=False)
+        return _Backend(
+            parts, {}, fakes, values, _program_needed(program, spec.login), api=False
+        )
     host = (declared.variant.host, declared.variant.port)
     command = "ollama_command"
     if any(host):
         values["HOST"] = f"{host[0] or '127.0.0.1'}:{host[1] or 11434}"
         command = "ollama_command_on_host"
     return _plain_program(
-        command, "opening_with_system", fakes, values, _needs(program, spec.install)
+        command,
+        "opening_with_system",
+        fakes,
+        values,
+        _program_needed(program, spec.install),
     )
 
 
-def _needs(program: str, advice: str) -> str:
+def _program_needed(program: str, advice: str) -> str:
     return f"the program `{program}` on your `PATH` ({advice})"
 
 

@@ -432,9 +432,9 @@ class _Sampler:
 
         return Sampler(*self._of)
 
-    async def answer(self, wanted: Sampling) -> None:
+    async def answer(self, sampling: Sampling) -> None:
         answer: Any = None
         try:
-            answer = await self._sampler.sample(wanted.server, wanted.params)
+            answer = await self._sampler.sample(sampling.server, sampling.params)
         finally:
-            wanted.answer(answer)
+            sampling.answer(answer)

@@ -85,7 +85,7 @@ async def log_in(
     `config` has the values of its variables. `before` is the grant that is replaced: it has
     the scopes that the server has asked for since.
     """
-    _check(config)
+    _check_config(config)
     network = OAuthNetwork(config.url, environ, resolve)
     listeners = await _listen(config)
     port: int = listeners.extra(anyio.abc.SocketAttribute.local_port)
@@ -106,7 +106,7 @@ async def log_in(
     return grant
 
 
-def _check(config: ServerConfig) -> None:
+def _check_config(config: ServerConfig) -> None:
     if config.transport == "stdio":
         raise BadInput(
             f"the MCP server {config.name} is a program: it takes its keys from env, and has "

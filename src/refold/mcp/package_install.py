@@ -193,14 +193,16 @@ class Installer(Struct, frozen=True):
         finally:
             commands.close()
 
-    async def _carry_over(self, before: Installation, made: Installation) -> None:
+    async def _carry_over(self, old: Installation, installation: Installation) -> None:
         """Copy the state that a Node.js server wrote beside its code."""
-        commands = self.commands((before.directory, made.directory))
-        seconds, new = int(before.installed) + 1, shlex.quote(made.own)
+        commands = self.commands((old.directory, installation.directory))
+        seconds, new = int(old.installed) + 1, shlex.quote(installation.own)
         try:
             await commands.run(
-                _CARRY_OVER.format(seconds=seconds, new=new, later=int(made.installed) + 3),
-                cwd=before.own,
+                _CARRY_OVER.format(
+                    seconds=seconds, new=new, later=int(installation.installed) + 3
+                ),
+                cwd=old.own,
                 seconds=INSTALL_SECONDS,
                 confines=Confinement(writes=True),
             )

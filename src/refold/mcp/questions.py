@@ -121,7 +121,7 @@ def read_form(server: str, params: types.ElicitRequestParams) -> Form:
     message = escape_outside(params.message[:_MAX_CHARS])
     if isinstance(params, types.ElicitRequestURLParams):
         return _read_address(Form(server, message), params.url)
-    schema = _as_object(params.requested_schema)
+    schema = _to_dict(params.requested_schema)
     properties = _properties(schema)
     required = schema.get("required")
     needed = cast("list[object]", required) if isinstance(required, list) else []
@@ -131,7 +131,7 @@ def read_form(server: str, params: types.ElicitRequestParams) -> Form:
     fields = list[FormField]()
     for name, value in properties.items():
         try:
-            field = _read_field(name, _as_object(value))
+            field = _read_field(name, _to_dict(value))
         except BadInput as error:
             if name not in needed:
                 continue
@@ -157,10 +157,10 @@ def _read_address(form: Form, url: str) -> Form:
 
 
 def _properties(schema: object) -> dict[str, Any]:
-    return _as_object(_as_object(schema).get("properties"))
+    return _to_dict(_to_dict(schema).get("properties"))
 
 
-def _as_object(value: object) -> dict[str, Any]:
+def _to_dict(value: object) -> dict[str, Any]:
     """Return a part of a schema as a dict; the SDK may have made a model of it."""
     if isinstance(value, dict):
         return cast("dict[str, Any]", value)
@@ -192,7 +192,7 @@ def _read_field(name: str, part: Mapping[str, Any]) -> FormField:
 
 def _read_kind(part: Mapping[str, Any]) -> tuple[FieldKind | None, tuple[FormOption, ...]]:
     if part.get("type") == "array":
-        return "choices", _read_options(_as_object(part.get("items")))
+        return "choices", _read_options(_to_dict(part.get("items")))
     if any(key in part for key in ("enum", "oneOf", "anyOf")):
         return "choice", _read_options(part)
     return _FIELD_KINDS.get(str(part.get("type"))), ()
@@ -202,7 +202,7 @@ def _read_options(part: Mapping[str, Any]) -> tuple[FormOption, ...]:
     """Read options from `enum`, with or without `enumNames`, or from `oneOf` or `anyOf`."""
     titled = part.get("oneOf") or part.get("anyOf")
     if isinstance(titled, list):
-        entries = [_as_object(entry) for entry in cast("list[object]", titled)]
+        entries = [_to_dict(entry) for entry in cast("list[object]", titled)]
         pairs = [(entry.get("const"), entry.get("title")) for entry in entries]
     else:
         values, names = part.get("enum"), part.get("enumNames")
@@ -226,7 +226,7 @@ def _is_value(value: object) -> bool:
 
 def _typed_choice(params: types.ElicitRequestFormParams, name: str, value: Any) -> Any:
     """Return the choice with the schema's type: some servers offer numbers."""
-    values = _as_object(_properties(params.requested_schema).get(name)).get("enum")
+    values = _to_dict(_properties(params.requested_schema).get(name)).get("enum")
     listed: Sequence[object] = (
         cast("list[object]", values) if isinstance(values, list) else ()
     )

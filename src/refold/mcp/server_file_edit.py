@@ -21,7 +21,7 @@ _MAX_FILE_BYTES = 64 * 1024  # as for all settings
 def add(file: Path, name: str, config: dict[str, Any], *, replace: bool = False) -> None:
     """Add a server. Raises `BadInput` if it is invalid, or its name is taken."""
     server(name, config, str(file))
-    with _editing(file) as servers:
+    with _edit_servers(file) as servers:
         if name in servers and not replace:
             raise BadInput(
                 f"{file} has an MCP server {name!r}: remove it first, or choose another name"
@@ -33,14 +33,14 @@ def remove(file: Path, name: str) -> bool:
     """Remove a server. Return whether it was there. Raises `BadInput`."""
     if not file.exists():
         return False
-    with _editing(file) as servers:
+    with _edit_servers(file) as servers:
         known = name in servers
         servers.pop(name, None)
         return known
 
 
 @contextmanager
-def _editing(file: Path) -> Generator[dict[str, Any]]:
+def _edit_servers(file: Path) -> Generator[dict[str, Any]]:
     """Yield the servers in the file, and write it if they were changed."""
     try:
         with file_lock(file):

@@ -190,13 +190,13 @@ class _Program:
         self._log, self.over, self._hosts = log, anyio.Event(), hosts
         self._recent: deque[tuple[float, str]] = deque(maxlen=_MAX_RECENT)
 
-    async def run(self, its: socket.socket) -> None:
+    async def run(self, connection: socket.socket) -> None:
         config = self._server.config
         environ = dict(config.environment)
         hosts = only(config.hosts)
         paths = (config.cwd, *config.visible)
         extras = CommandExtras(
-            stdin=its.fileno(),
+            stdin=connection.fileno(),
             seen=paths,
             environ=environ,
             tell_attempt=self._hosts.add,
@@ -225,7 +225,7 @@ class _Program:
         except ToolFailed as error:
             self._ending.end(str(error))
         finally:
-            its.close()
+            connection.close()
             with anyio.CancelScope(shield=True):  # each start has a private /tmp
                 await anyio.to_thread.run_sync(self._commands.close)
             self.over.set()

@@ -16,7 +16,7 @@ from refold.client.host import Conversation, Host
 from refold.commands.command_context import Look, Markdown
 from refold.commands.completions import completer_for, list_commands
 from refold.commands.help import unknown_command_error
-from refold.commands.hosted_context import HostedContext, run_typed
+from refold.commands.hosted_context import HostedContext, run_hosted_command
 from refold.commands.table import SlashCommand, command_in, commands, find
 from refold.errors import BadInput
 from refold.server.api import Api, body_of, json_of
@@ -166,7 +166,7 @@ def _completions(chat: Conversation, before: str) -> Sequence[Row]:
 async def _run(here: "_PageContext", text: str) -> CommandOutput:
     question = None
     try:
-        await run_typed(here, text)
+        await run_hosted_command(here, text)
     except _Unanswered as asked:
         question = asked.question
     shown = [

@@ -52,7 +52,7 @@ class StoreContract:
     @pytest.mark.parametrize("after", range(len(LINES) + 2))
     def test_reading_goes_on_after_a_line(self, store: Store, after: int) -> None:
         async def use() -> list[bytes]:
-            await _begin(store)
+            await _write_first_line(store)
             return list(await store.read(after))
 
         assert anyio.run(use) == LINES[after:]
@@ -187,7 +187,7 @@ class StoreContract:
         assert anyio.run(use) == [(0, ""), (4, "0123456789abcdef")]
 
     def test_store_continues_in_another_event_loop(self, store: Store) -> None:
-        epoch = anyio.run(_begin, store)
+        epoch = anyio.run(_write_first_line, store)
 
         async def go_on() -> list[bytes]:
             await store.append([b"later"], expect=4, epoch=epoch, head=(5, "e"))
@@ -198,7 +198,7 @@ class StoreContract:
 
     def test_many_wait_for_the_same_line_to_be_kept(self, store: Store) -> None:
         async def use() -> int:
-            await _begin(store)
+            await _write_first_line(store)
             return await _all_at_once([store.keep] * 20)
 
         assert anyio.run(use) == 20
@@ -236,7 +236,7 @@ async def _take_over(old: Store, new: Store, *, claim: int) -> int:
         return (await new.lease(claim)).epoch
 
 
-async def _begin(store: Store) -> int:
+async def _write_first_line(store: Store) -> int:
     epoch = (await store.lease()).epoch
     await store.append(LINES, expect=0, epoch=epoch, head=(4, "d"))
     return epoch

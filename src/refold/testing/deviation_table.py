@@ -68,7 +68,7 @@ def _chat(
     return make
 
 
-def _ending(reason: object) -> Callable[[list[Event]], list[Event]]:
+def _replace_reason(reason: object) -> Callable[[list[Event]], list[Event]]:
     """Every chunk has this reason for the end."""
 
     def change(events: list[Event]) -> list[Event]:
@@ -336,7 +336,9 @@ def _break_by(wire: WireName, event: bytes) -> Callable[[Reply], Answer]:
     return make
 
 
-def _without(wire: WireName, *types: str, end: bytes = b"") -> Callable[[Reply], Answer]:
+def _drop_events(
+    wire: WireName, *types: str, end: bytes = b""
+) -> Callable[[Reply], Answer]:
     """Without the events of these types."""
     events = anthropic_events if wire == "anthropic" else responses_events
 
@@ -348,7 +350,7 @@ def _without(wire: WireName, *types: str, end: bytes = b"") -> Callable[[Reply],
 
 
 def _pings_for_ever(reply: Reply) -> Answer:
-    body = _without("anthropic", "message_stop")(reply).body
+    body = _drop_events("anthropic", "message_stop")(reply).body
     assert isinstance(body, bytes)
     ping = sse({"type": "ping"})
     return Answer((body, ping, ping), headers=SSE, then="hang")
@@ -412,18 +414,18 @@ _ALL_WIRES = (*_OVERLOAD_BODIES,)
 _CHAT_WIRE = "openai-chat"
 
 _DEVIATION_TABLE: tuple[Deviation, ...] = (
-    Deviation("no reason for the end", _CHAT_WIRE, "accepted", _chat(_ending(None))),
-    Deviation("an empty reason for the end", _CHAT_WIRE, "accepted", _chat(_ending(""))),
-    Deviation("an unknown reason for the end", _CHAT_WIRE, "accepted", _chat(_ending("eos"))),
-    Deviation("the last usage is the end", _CHAT_WIRE, "accepted", _chat(_ending(None), end=b"")),
+    Deviation("no reason for the end", _CHAT_WIRE, "accepted", _chat(_replace_reason(None))),
+    Deviation("an empty reason for the end", _CHAT_WIRE, "accepted", _chat(_replace_reason(""))),
+    Deviation("an unknown reason for the end", _CHAT_WIRE, "accepted", _chat(_replace_reason("eos"))),
+    Deviation("the last usage is the end", _CHAT_WIRE, "accepted", _chat(_replace_reason(None), end=b"")),
     Deviation("no [DONE]", _CHAT_WIRE, "accepted", _chat(list, end=b"")),
     Deviation("cut behind the reason for the end", _CHAT_WIRE, "accepted", _cut_behind(_CHAT_WIRE, b'finish_reason":"')),
     Deviation("cut behind the reason for the end", "anthropic", "accepted", _cut_behind("anthropic", b'stop_reason":"')),
     Deviation("cut behind the reason for the end", "gemini", "accepted", _cut_behind("gemini", b'finishReason":"')),
-    Deviation("no message_stop", "anthropic", "accepted", _without("anthropic", "message_stop")),
+    Deviation("no message_stop", "anthropic", "accepted", _drop_events("anthropic", "message_stop")),
     Deviation("nothing but pings behind the end", "anthropic", "accepted", _pings_for_ever),
-    Deviation("[DONE] instead of response.completed", "openai-responses", "accepted", _without("openai-responses", "response.completed", end=DONE)),
-    Deviation("arguments in their last event only", "openai-responses", "accepted", _without("openai-responses", "response.function_call_arguments.delta")),
+    Deviation("[DONE] instead of response.completed", "openai-responses", "accepted", _drop_events("openai-responses", "response.completed", end=DONE)),
+    Deviation("arguments in their last event only", "openai-responses", "accepted", _drop_events("openai-responses", "response.function_call_arguments.delta")),
     Deviation("a JSON body", _CHAT_WIRE, "accepted", _chat_body),
     Deviation("a JSON body", "anthropic", "accepted", _anthropic_body),
     Deviation("a JSON body", "openai-responses", "accepted", _responses_body),
@@ -441,7 +443,7 @@ _DEVIATION_TABLE: tuple[Deviation, ...] = (
     Deviation("thinking between tags", _CHAT_WIRE, "accepted", _thinking_between("<think>", "</think>")),
     Deviation("thinking between other tags", _CHAT_WIRE, "accepted", _thinking_between("[THINK]", "[/THINK]")),
     Deviation("a closing tag that nothing opened", _CHAT_WIRE, "accepted", lambda r: answer(_CHAT_WIRE, Reply(f"</think>\n\n{r.text}", r.calls, r.thinking, r.stop, r.usage))),
-    Deviation("stop behind a call", _CHAT_WIRE, "accepted", _chat(_ending("stop")), calls=True),
+    Deviation("stop behind a call", _CHAT_WIRE, "accepted", _chat(_replace_reason("stop")), calls=True),
     Deviation("the whole message behind its pieces", _CHAT_WIRE, "accepted", _chat(_whole_message_last)),
     Deviation("the message beside each piece", _CHAT_WIRE, "accepted", _chat(_message_beside)),
     Deviation("the name of a tool behind its call", _CHAT_WIRE, "accepted", _name_last, calls=True),
@@ -455,18 +457,18 @@ _DEVIATION_TABLE: tuple[Deviation, ...] = (
     Deviation("usage with each chunk", _CHAT_WIRE, "accepted", _chat(lambda es: [{**e, "usage": {"prompt_tokens": 9, "completion_tokens": n}} for n, e in enumerate(es)])),
     Deviation("counts are text", _CHAT_WIRE, "accepted", _chat(lambda es: [*es[:-1], {**es[-1], "usage": {"prompt_tokens": "9", "completion_tokens": 5.0}}])),
     Deviation("no lines between events", _CHAT_WIRE, "accepted", _in_frame(_CHAT_WIRE, lambda body: body.replace(b"\n\n", b"\n") + b"\n")),
-    Deviation("a blank behind [DONE]", _CHAT_WIRE, "accepted", _chat(_ending(None), end=b"data: [DONE] \n\n")),
+    Deviation("a blank behind [DONE]", _CHAT_WIRE, "accepted", _chat(_replace_reason(None), end=b"data: [DONE] \n\n")),
     Deviation("half a character", _CHAT_WIRE, "accepted", _in_frame(_CHAT_WIRE, _half_a_character)),
     Deviation("called a web page", _CHAT_WIRE, "accepted", _with_html_type),
-    Deviation("no content_block_stop", "anthropic", "accepted", _without("anthropic", "content_block_stop")),
+    Deviation("no content_block_stop", "anthropic", "accepted", _drop_events("anthropic", "content_block_stop")),
     Deviation("blocks that end late", "anthropic", "accepted", _late_stops),
     Deviation("calls that end early", "anthropic", "accepted", _early_stops, calls=True),
     Deviation("nulls in blocks", "anthropic", "accepted", _with_nulls),
-    Deviation("[DONE] behind the end", "anthropic", "accepted", _without("anthropic", end=DONE)),
+    Deviation("[DONE] behind the end", "anthropic", "accepted", _drop_events("anthropic", end=DONE)),
     Deviation("words and a call in one part", "gemini", "accepted", _one_part),
     Deviation("response.done", "openai-responses", "accepted", _response_done),
     Deviation("a reason for the end without done", "ollama", "accepted", _no_done),
-    Deviation("items that do not begin", "openai-responses", "accepted", _without("openai-responses", "response.output_item.added")),
+    Deviation("items that do not begin", "openai-responses", "accepted", _drop_events("openai-responses", "response.output_item.added")),
     *(Deviation("events without data", w, "accepted", _in_frame(w, lambda body: body.replace(b"\n\n", b"\n\ndata:\n\n"))) for w in _ALL_WIRES),
     *(Deviation("line ends of Windows", w, "accepted", _in_frame(w, lambda body: body.replace(b"\n", b"\r\n"))) for w in _ALL_WIRES),
     *(Deviation("no space behind the colon", w, "accepted", _in_frame(w, lambda body: body.replace(b"data: ", b"data:"))) for w in _ALL_WIRES),
@@ -477,9 +479,9 @@ _DEVIATION_TABLE: tuple[Deviation, ...] = (
     *(Deviation("overloaded in the middle", w, "asked again", _break_by(w, event)) for w, event in _OVERLOAD_BODIES.items()),
     *(Deviation("an event that cannot be read", w, "asked again", _break_by(w, b"data: Internal Server Error")) for w in _ALL_WIRES),
     Deviation("an error outside of error", _CHAT_WIRE, "asked again", _bare_error),
-    Deviation("its source has failed", _CHAT_WIRE, "asked again", _chat(_ending("error"))),
-    Deviation("stopped by the server", _CHAT_WIRE, "asked again", _chat(_ending("abort"))),
-    Deviation("a call was filtered", _CHAT_WIRE, "asked again", _chat(_ending("function_call_filter: MALFORMED_FUNCTION_CALL"))),
+    Deviation("its source has failed", _CHAT_WIRE, "asked again", _chat(_replace_reason("error"))),
+    Deviation("stopped by the server", _CHAT_WIRE, "asked again", _chat(_replace_reason("abort"))),
+    Deviation("a call was filtered", _CHAT_WIRE, "asked again", _chat(_replace_reason("function_call_filter: MALFORMED_FUNCTION_CALL"))),
     Deviation("arguments are cut", _CHAT_WIRE, "told", _arguments(lambda a: a[:-2]), calls=True),
     Deviation("noise behind the arguments", _CHAT_WIRE, "told", _arguments(lambda a: a + "\n</tool_call>"), calls=True),
     Deviation("single quotes", _CHAT_WIRE, "told", _arguments(lambda a: a.replace('"', "'")), calls=True),

@@ -49,7 +49,7 @@ class StoredLines(Protocol):
     def set_changed(self, session: str, at: float) -> None: ...
 
 
-def _no_progress(done: int, left: int) -> None:
+def _no_progress(done: int, remaining: int) -> None:
     return
 
 

@@ -91,7 +91,7 @@ class ToolContract:
         after = _contents(case.place.directory)
 
         async def again() -> None:
-            _put_back(case.place.directory, before)
+            _restore(case.place.directory, before)
             case.place.known.clear()
             case.place.known.update(known)
             await case.place.use(case.tool, case.arguments)
@@ -106,7 +106,7 @@ def _contents(directory: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
-def _put_back(directory: Path, contents: dict[Path, bytes]) -> None:
+def _restore(directory: Path, contents: dict[Path, bytes]) -> None:
     for path in set(_contents(directory)) - set(contents):
         path.unlink()
     for path, content in contents.items():

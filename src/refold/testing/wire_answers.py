@@ -247,7 +247,7 @@ def _events(reply: Reply) -> Iterator[dict[str, Any]]:
         for event in events:
             yield {**event, **position, "item_id": whole["id"]}
         yield {"type": "response.output_item.done", **position, "item": whole}
-    status, more = _ends(reply)
+    status, more = _status_and_details(reply)
     ended = {**about, "status": status, **more, "output": [i[1] for i in output]}
     yield {"type": f"response.{status}", "response": {**ended, "usage": _usage(reply)}}
 
@@ -323,7 +323,7 @@ def _response_fields() -> dict[str, Any]:
     }
 
 
-def _ends(reply: Reply) -> tuple[str, dict[str, Any]]:
+def _status_and_details(reply: Reply) -> tuple[str, dict[str, Any]]:
     reasons = {"length": "max_output_tokens", "refused": "content_filter"}
     if reason := reasons.get(stop_of(reply)):
         return "incomplete", {"incomplete_details": {"reason": reason}}
