@@ -312,7 +312,7 @@ def keys(ground: CheckContext) -> Iterator[Finding]:
 
 
 def key_from(ground: CheckContext, spec: ProviderSpec) -> str:
-    """Where a provider's key comes from; "" if it has none. No program is asked."""
+    """Return where a provider's key comes from, or "". Its key_command is not run."""
     store = ground.models.connections.keys
     if key := store.in_environment(spec):
         return key.variable

@@ -64,7 +64,7 @@ def launch_of(
     watched: bool = False,
     notes: bool = True,
 ) -> Launch:
-    """One start, with the settings of all layers and the options of the command line."""
+    """Return a start with the settings of all layers and the options of the command line."""
     place = place_of(args)
     start = _read_declarations(args, place.directory)
     loaded, declared = _load(args, place.directory, start), start.declared
@@ -190,7 +190,7 @@ async def open_or_resume(launch: Launch, args: Namespace) -> OpenedSession:
 
 
 def task_of(args: Namespace) -> Task:
-    """One task without a terminal, as the command line asks for it."""
+    """Return the task that the command line asks for, to be done without a terminal."""
 
     async def open_session(launch: Launch) -> Session:
         if args.steal and args.resume is not None:

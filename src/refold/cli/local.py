@@ -163,7 +163,7 @@ def _fetch(
     write(f"needs {need}: {machine.fit(model.memory)} ({machine.text})\n")
     if begun := shelf.partial_size(model):
         write(f"resuming after {_size(begun)} of an earlier try\n")
-    tell = _bar() if sys.stdout.isatty() else _lines()
+    tell = _progress_bar() if sys.stdout.isatty() else _progress_lines()
     try:
         return fetch(model, sources, shelf, tell)
     except KeyboardInterrupt:
@@ -266,8 +266,8 @@ def _print_runtime() -> int:
     return 0
 
 
-def _bar() -> "Callable[[DownloadProgress], None]":
-    """One line of a terminal, written over and over."""
+def _progress_bar() -> "Callable[[DownloadProgress], None]":
+    """Return a function that shows the progress in one line of a terminal."""
     shown = ""
 
     def tell(progress: DownloadProgress) -> None:
@@ -282,8 +282,8 @@ def _bar() -> "Callable[[DownloadProgress], None]":
     return tell
 
 
-def _lines() -> "Callable[[DownloadProgress], None]":
-    """A line now and then, for a log."""
+def _progress_lines() -> "Callable[[DownloadProgress], None]":
+    """Return a function that prints the progress now and then, for a log."""
     last = ("", -1)
 
     def tell(progress: DownloadProgress) -> None:

@@ -189,7 +189,10 @@ def _print(server: RegistryServer, *, as_json: bool) -> None:
 
 
 def _registry(args: Namespace) -> str:
-    """Raises `BadInput` for an address without TLS: it decides what is started here."""
+    """Return the address of the registry.
+
+    Raises `BadInput` for one without TLS: the registry decides what is started here.
+    """
     registry = args.registry or os.environ.get(_REGISTRY_VARIABLE, "") or PUBLIC_REGISTRY
     address = web_address(registry)
     if address.scheme != "https" and not is_local_name(address.host):
@@ -198,7 +201,10 @@ def _registry(args: Namespace) -> str:
 
 
 def _read(registry: str, url: str) -> bytes:
-    """Raises `BadInput`, and `StatusError` where the registry does not know it."""
+    """Read an answer of the registry.
+
+    Raises `BadInput`, or `StatusError` if the registry does not know the address.
+    """
     try:
         with open_url(url, os.environ, seconds=_SEARCH_SECONDS) as download:
             return download.read_all(_MAX_BYTES)

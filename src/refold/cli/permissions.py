@@ -227,7 +227,7 @@ class ClaudeRules(Struct, frozen=True):
 
     @staticmethod
     def read_from(folder: str, file: Path) -> "ClaudeRules | None":
-        """None: there are none, or they cannot be read."""
+        """Read the rules. Return None if there are none, or if they cannot be read."""
         rules: dict[Verdict, list[str]] = {"allow": [], "ask": [], "deny": []}
         try:
             for name, content in small_files(

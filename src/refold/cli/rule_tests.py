@@ -78,7 +78,7 @@ class PolicyContext(Struct, frozen=True):
         return judge(access, self, view)
 
     def sandbox(self, call: TestedCall, decision: Decision) -> Profile | None:
-        """How the sandbox confines the call; None if it runs no command."""
+        """Return how the sandbox confines the call; None if it runs no command."""
         if call.tool.effect is not Effect.RUN:
             return None
         if not self.place.sandboxed:

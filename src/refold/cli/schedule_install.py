@@ -91,6 +91,8 @@ def _units() -> Path:
 
 
 def _quote_word(word: str) -> str:
-    """As systemd reads it: % is special there, too, and in a command also $."""
+    """Quote a word for systemd, where % is special, too. The caller escapes $, which is
+    special in commands only.
+    """
     text = word.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + text.replace("%", "%%") + '"'

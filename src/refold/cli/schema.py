@@ -33,7 +33,7 @@ def run(args: Namespace) -> int:
 
 
 def schema_text(which: str) -> str:
-    """One of `SCHEMA_NAMES`, as it is printed."""
+    """Return the schema of this name, one of `SCHEMA_NAMES`, as it is printed."""
     return (
         msgspec.json.format(msgspec.json.encode(_schema(which)), indent=2).decode() + "\n"
     )
@@ -78,7 +78,7 @@ def _one_of(title: str, about: str, kinds: Sequence[type[Struct]]) -> dict[str, 
 
 
 def document_types(*modules: ModuleType) -> Iterator[type[Struct]]:
-    """Every type that is a document of its own in these modules, in the order of the source."""
+    """Yield each type of these modules that is a document of its own, in source order."""
     for module in modules:
         for value in vars(module).values():
             if (

@@ -53,7 +53,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def add_listening(parser: ArgumentParser, port: int) -> None:
-    """Where a server listens, and its token."""
+    """Add the options that say where a server listens, and which token it takes."""
     parser.add_argument(
         "--port", type=_port, default=port, help=f"port (default: {port}; 0: a free one)"
     )
@@ -155,7 +155,7 @@ def show_code(link: str) -> None:
 def listening(
     args: Namespace, *, drain: bool = False, websockets: bool = True
 ) -> "Listening":
-    """Where to listen. Raises `BadInput` if others could read what is sent."""
+    """Return where to listen. Raises `BadInput` if others could read what is sent."""
     try:
         from refold.server.listening import Listening
     except ImportError as error:

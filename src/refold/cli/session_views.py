@@ -46,7 +46,7 @@ def _show_arguments(parser: ArgumentParser) -> None:
 
 
 def _show(args: Namespace) -> int:
-    """One session of a tree, one leaf, one step or one call, in full."""
+    """Print one session of a tree, one leaf, one step or one call, in full."""
     named = session_argument.find_node(session_argument.node_path(args))
     if not named.rest:
         row = rows(named.node, time.time(), session_argument.labels())

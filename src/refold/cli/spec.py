@@ -80,7 +80,7 @@ def _read(name: str) -> AgentFile:
 
 
 def _check(agents: AgentFile) -> None:
-    """Raises `BadInput` for a tool, file or backend that is not there."""
+    """Check the agents. Raises `BadInput` for a tool, file or backend that does not exist."""
     from refold.cli.declared_start import tool_names
     from refold.declared.overlay import overlay_of, profile_of
 

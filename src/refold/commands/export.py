@@ -19,7 +19,11 @@ from refold.views.styled import line
 
 
 async def run(here: CommandContext, rest: str) -> None:
-    """`/export [md|html|tar|text|script] [FILE]`. An older file of the default name is overwritten."""
+    """Write the session to the named file, or to one with a default name.
+
+    The usage is `/export [md|html|tar|text|script] [FILE]`. An older file of the default
+    name is overwritten.
+    """
     first, _, more = rest.strip().partition(" ")
     form, name = (first, more.strip()) if first in EXPORT_FORMATS else ("", rest.strip())
     if not form and name.isalnum():

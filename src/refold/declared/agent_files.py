@@ -40,7 +40,10 @@ def find_declared(
     environ: Mapping[str, str],
     named_file: str | None,
 ) -> FoundAgents:
-    """All declared agents that count here. Raises `BadInput` for a file that cannot be used."""
+    """Return all declared agents that count here.
+
+    Raises `BadInput` for a file that cannot be used.
+    """
     files = list[AgentFile]()
     if named_file:
         path = os.path.abspath(os.path.expanduser(named_file))

@@ -174,7 +174,7 @@ def _wrong(declared: Declared, problem: str) -> BadInput:
 
 
 def _read(content: bytes, path: str, declared: Declared) -> _ToolFile:
-    """Raises `BadInput` that names the file and the key."""
+    """Parse a file of a tool. Raises `BadInput` that names the file and the key."""
     try:
         fields = msgspec.json.decode(content, type=dict[str, Any])
         if isinstance(parameters := fields.get("parameters"), dict):
@@ -191,7 +191,10 @@ def _read(content: bytes, path: str, declared: Declared) -> _ToolFile:
 
 
 def _check_types(parameters: Mapping[str, Any]) -> None:
-    """Raises `ValueError` that names the parameter: the decoder shows only a path."""
+    """Check the types of parameters. Raises `ValueError` that names the parameter.
+
+    The decoder does not do this, because its errors have only a path.
+    """
     for name, about in parameters.items():
         fields = cast("dict[str, Any]", about) if isinstance(about, dict) else {}
         if (kind := fields.get("type", "string")) not in tuple(_VALUE_TYPES):

@@ -156,7 +156,10 @@ def _is_docstring(node: ast.stmt) -> bool:
 def _statement(
     node: ast.stmt, lines: list[str], before: int, values: Mapping[str, Value]
 ) -> _Statement:
-    """`lines` begin after the statement before it, `before` lines from the top."""
+    """Return a statement with the comments before it.
+
+    `lines` begin after the previous statement, `before` lines from the top of the module.
+    """
     text = "\n".join(lines[: (node.end_lineno or 0) - before]).strip("\n")
     uses = frozenset(
         name_node.id for name_node in ast.walk(node) if isinstance(name_node, ast.Name)
@@ -191,7 +194,7 @@ def _reachable_names(
 
 
 def _imports(modules: Iterable[_Module], used: frozenset[str], program: str) -> str:
-    """What is used of the imports, sorted as formatters sort them."""
+    """Return the imports that are used, sorted as formatters sort them."""
     whole, parts = set[str](), dict[str, set[str]]()
     for node in (node for module in modules for node in module.imports):
         if isinstance(node, ast.Import):

@@ -46,7 +46,7 @@ class Overlay(Struct, frozen=True):
 
 
 def overlay_of(declared: Declared) -> Overlay:
-    """What this agent changes. Raises `BadInput`."""
+    """Return what this agent changes in a start. Raises `BadInput`."""
     variant = declared.variant
     provider = provider_of(variant)
     model = "/".join(filter(None, (provider, variant.model)))
@@ -174,7 +174,9 @@ def profile_of(declared: Declared, known: frozenset[str]) -> Profile:
 
 
 def _descriptions(declared: Declared, known: frozenset[str]) -> tuple[tuple[str, str], ...]:
-    """What `describe` says of each tool, by its name here. Raises `BadInput`."""
+    """Return the name of each tool in refold with its text in `describe`. Raises
+    `BadInput`.
+    """
     texts = list[tuple[str, str]]()
     for text in declared.variant.describe:
         named, _, words = (part.strip() for part in text.partition(":"))
@@ -189,7 +191,7 @@ def _descriptions(declared: Declared, known: frozenset[str]) -> tuple[tuple[str,
 
 
 def prompt_of(declared: Declared) -> str:
-    """Its system prompt, the text of agent_md, and its skills."""
+    """Return the agent's system prompt, the text of agent_md, and its skills."""
     variant = declared.variant
     texts = [variant.system_prompt]
     if variant.agent_md:

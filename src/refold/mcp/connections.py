@@ -293,7 +293,7 @@ class Connections:
         return ServerStatus(config, connection.state, manifest, connection.why)
 
     async def _connect(self) -> None:
-        """In the thread: import the SDK, and connect to all servers at once."""
+        """Import the SDK, and connect to all servers at once. Runs in the thread."""
         from refold.mcp.connection import Connection, Environment
         from refold.mcp.library_log import library_log
 

@@ -96,7 +96,7 @@ class Recorder:
 
     @property
     def head(self) -> tuple[int, str]:
-        """Where the journal ends: the seq and the hash of its last line."""
+        """The end of the journal: the seq and the hash of its last line."""
         return self._head.seq, self._head.h
 
     async def open(self) -> View:

@@ -112,7 +112,7 @@ class Redactor:
             return Raw(msgspec.json.encode(MASK_BYTES.decode()))
 
     def mask(self, data: bytes) -> bytes:
-        """`data`, which is JSON or plain text, with its secrets masked."""
+        """Return `data`, which is JSON or plain text, with its secrets masked."""
         return secret_patterns.mask_secrets(self.without_known(data), self.mask_of)
 
     def without_known(self, data: bytes) -> bytes:
@@ -144,7 +144,7 @@ class Redactor:
         ]
 
     def start_of_known(self, data: bytes) -> int:
-        """Where a known value may begin at the end of `data`; its length if nowhere."""
+        """Return where a known value may begin at the end of `data`; its length if nowhere."""
         cut = min(
             (_find_beginning(form, data) for form, _ in self._exact), default=len(data)
         )

@@ -47,7 +47,7 @@ async def tag(record: Recorder, changes: Sequence[str], by: str = "person") -> b
 
 
 def check_name(text: str) -> str:
-    """`text` as a name; "" removes a name. Raises `BadInput` for an invalid name."""
+    """Return `text` as a name; "" removes a name. Raises `BadInput` for an invalid name."""
     name = " ".join(text.split(" ")).strip()
     if not name.isprintable():
         raise BadInput(f"{text!r} is not a valid name: it contains invisible characters")

@@ -30,7 +30,10 @@ _MAX_NAMED_FILES = 10  # in one sentence
 
 
 def plan(view: View, seq: int, what: What) -> RewindPlan:
-    """What a rewind to event `seq` restores. Raises `BadInput` if there is no way to it."""
+    """Return what a rewind to event `seq` restores.
+
+    Raises `BadInput` if the session cannot be rewound to it.
+    """
     if not 0 < seq <= view.seq:
         raise BadInput(f"there is no event {seq}: this session has {view.seq} events")
     mark = _mark(view, seq) if what != "files" else 0

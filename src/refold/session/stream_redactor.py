@@ -51,7 +51,7 @@ class StreamRedactor:
                 yield self._masks.mask_event(live)
 
     def end_sources(self, event: Event) -> Iterator[Live]:
-        """Return the text held back for the sources that this event ends."""
+        """Yield the text held back for the sources that this event ends."""
         match event:
             case Ended(call_id=call_id):
                 yield from self._end_streams(call_id)
@@ -63,7 +63,7 @@ class StreamRedactor:
                 pass
 
     def end_all(self) -> Iterator[Live]:
-        """All text held back: no more of it will come."""
+        """Yield all text that is held back: no more of it will come."""
         yield from self._end_streams(*self._streams)
 
     def _piece(self, name: str, text: str, live: Callable[[str], Live]) -> Iterator[Live]:
@@ -123,7 +123,7 @@ class _Stream:
         return ready
 
     def _shorten_waiting(self) -> bytes:
-        """What to publish of the text held back, once it is long."""
+        """Release the text held back, masked, once it is long or is already a secret."""
         waited, self._hidden = self._waits, secret_patterns.endless_pattern(self._waits)
         if self._hidden is None and len(waited) <= _MOST:
             return b""

@@ -76,7 +76,7 @@ class DelegatedTask:
 
     @property
     def steps(self) -> Sequence[str]:
-        """What each call does that has begun, in one line."""
+        """The calls that have begun: what each does, in one line."""
         return self._all_steps
 
     @property
@@ -136,7 +136,7 @@ class DelegatedTask:
 
     @property
     def files(self) -> Mapping[str, str]:
-        """Every file that it changed, by its name in the workspace."""
+        """Return every file that the task changed, by its name in the workspace."""
         changed = self.session.view.changed_files.files
         top = self.session.workspace.directory
         return {os.path.relpath(real, top): kind for real, kind in changed.items()}

@@ -22,7 +22,7 @@ class Clock:
         self.now += seconds
 
     async def sleep(self, seconds: float) -> None:
-        """As `anyio.sleep`, but at once. Can be cancelled."""
+        """Advance the clock at once, instead of waiting. Can be cancelled."""
         await anyio.lowlevel.checkpoint()
         self.slept.append(seconds)
         self.now += seconds

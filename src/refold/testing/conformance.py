@@ -228,7 +228,10 @@ class BlobsContract:
 
 
 async def _take_over(old: Store, new: Store, *, claim: int) -> int:
-    """`new` leases the journal of `old`; where there is a lock, it is released for that."""
+    """Lease the journal of `old` with `new`, and return the epoch.
+
+    A store with a lock has to release it first.
+    """
     try:
         return (await new.lease(claim)).epoch
     except Held:

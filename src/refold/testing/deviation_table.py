@@ -69,7 +69,7 @@ def _chat(
 
 
 def _replace_reason(reason: object) -> Callable[[list[Event]], list[Event]]:
-    """Every chunk has this reason for the end."""
+    """Send this reason for the end of the answer."""
 
     def change(events: list[Event]) -> list[Event]:
         return [
@@ -83,7 +83,7 @@ def _replace_reason(reason: object) -> Callable[[list[Event]], list[Event]]:
 
 
 def _older_call(reply: Reply) -> Answer:
-    """The first call, in the field that the protocol had before it had several."""
+    """Send the first call in the field of older versions, which allow only one."""
     ((name, arguments), *_) = reply.calls
     plain = openai_events(Reply(reply.text, (), reply.thinking, "calls", reply.usage))
     *before, end, usage = plain
@@ -96,7 +96,7 @@ def _older_call(reply: Reply) -> Answer:
 
 
 def _arguments(write: Callable[[str], object]) -> Callable[[Reply], Answer]:
-    """Each call comes in one piece, with these arguments."""
+    """Send each call in one piece, with arguments as `write` makes them."""
 
     def make(reply: Reply) -> Answer:
         plain = [
@@ -118,7 +118,7 @@ def _arguments(write: Callable[[str], object]) -> Callable[[Reply], Answer]:
 def _pieces_of_calls(
     change: Callable[[int, Event], Event],
 ) -> Callable[[Reply], Answer]:
-    """Each piece of a call, changed; they are counted from 0."""
+    """Send each piece of a call as `change` makes it; pieces are counted from 0."""
 
     def make(reply: Reply) -> Answer:
         events, n = list[Event](), 0
@@ -144,7 +144,7 @@ def _rename_event(name: str) -> Callable[[int, Event], Event]:
 
 
 def _message_beside(events: list[Event]) -> list[Event]:
-    """Each piece comes with the whole message up to it."""
+    """Send with each piece the whole message up to it."""
     text, output = "", list[Event]()
     for event in events:
         choices = list[Event]()
@@ -156,7 +156,7 @@ def _message_beside(events: list[Event]) -> list[Event]:
 
 
 def _name_last(reply: Reply) -> Answer:
-    """The name of a tool comes behind the arguments."""
+    """Send the name of a tool after the arguments."""
     events = list[Event]()
     for event in openai_events(reply):
         names = list[Event]()
@@ -172,7 +172,7 @@ def _name_last(reply: Reply) -> Answer:
 
 
 def _whole_message_last(events: list[Event]) -> list[Event]:
-    """All of the answer again, behind its pieces."""
+    """Send all of the answer again after its pieces."""
     deltas = [c["delta"] for e in events for c in e["choices"]]
     text = "".join(delta.get("content") or "" for delta in deltas)
     message = {"role": "assistant", "content": text}
@@ -198,7 +198,7 @@ def _content_in_parts(events: list[Event]) -> list[Event]:
 
 
 def _with_nulls(reply: Reply) -> Answer:
-    """Fields that a block does not have are null."""
+    """Send null for the fields that a block does not have."""
     nulls = {"text": None, "thinking": None, "signature": None, "citations": None}
     events = [
         {**chunk, "content_block": {**nulls, **chunk["content_block"]}}
@@ -210,7 +210,7 @@ def _with_nulls(reply: Reply) -> Answer:
 
 
 def _late_stops(reply: Reply) -> Answer:
-    """No block ends before the last has begun."""
+    """End no block before the last has begun."""
     events = [*anthropic_events(reply)]
     stops = [chunk for chunk in events if chunk["type"] == "content_block_stop"]
     rest = [chunk for chunk in events if chunk["type"] != "content_block_stop"]
@@ -218,7 +218,7 @@ def _late_stops(reply: Reply) -> Answer:
 
 
 def _early_stops(reply: Reply) -> Answer:
-    """Each call ends as soon as it has begun."""
+    """End each call as soon as it has begun."""
     events = list[Event]()
     for chunk in anthropic_events(reply):
         begins = chunk["type"] == "content_block_start"
@@ -231,7 +231,7 @@ def _early_stops(reply: Reply) -> Answer:
 
 
 def _one_part(reply: Reply) -> Answer:
-    """Gemini's words and calls in one part."""
+    """Send Gemini's text and calls in one part."""
     part: Event = {"text": reply.text}
     for name, arguments in reply.calls:
         part["functionCall"] = {"name": name, "args": msgspec.Raw(arguments.encode())}
@@ -252,7 +252,7 @@ def _response_done(reply: Reply) -> Answer:
 
 
 def _no_done(reply: Reply) -> Answer:
-    """The reason for the end alone says that it is the end."""
+    """Leave `done` out: only the reason for the end says that it is the end."""
     events = [{k: v for k, v in e.items() if k != "done"} for e in ollama_events(reply)]
     lines = (msgspec.json.encode(chunk) + b"\n" for chunk in events)
     return Answer(b"".join(lines), headers={"content-type": "application/x-ndjson"})
@@ -339,7 +339,7 @@ def _break_by(wire: WireName, event: bytes) -> Callable[[Reply], Answer]:
 def _drop_events(
     wire: WireName, *types: str, end: bytes = b""
 ) -> Callable[[Reply], Answer]:
-    """Without the events of these types."""
+    """Leave out the events of these types."""
     events = anthropic_events if wire == "anthropic" else responses_events
 
     def make(reply: Reply) -> Answer:

@@ -23,7 +23,7 @@ NDJSON = {"content-type": "application/x-ndjson"}
 
 
 def answer(wire: WireName, reply: Reply) -> Answer:
-    """`reply` as the provider of that wire would stream it."""
+    """Return `reply` as the provider of that wire would stream it."""
     events, framed, headers = _wire(wire)
     body = b"".join(framed(event) for event in events(reply))
     if wire == "openai-chat":
@@ -32,7 +32,7 @@ def answer(wire: WireName, reply: Reply) -> Answer:
 
 
 def sse(event: dict[str, Any]) -> bytes:
-    """One server-sent event; named by its type, if it has one."""
+    """Return one server-sent event; it is named by its type, if it has one."""
     data = b"data: " + msgspec.json.encode(event) + b"\n\n"
     return b"event: " + event["type"].encode() + b"\n" + data if "type" in event else data
 
@@ -194,7 +194,10 @@ def stop_of(reply: Reply) -> str:
 
 
 def gemini_events(reply: Reply) -> Iterator[dict[str, Any]]:
-    """Its chunks: calls come whole, the first one signed, and every chunk counts."""
+    """Yield Gemini's chunks, each with the usage so far.
+
+    A call comes in one chunk; only the first call is signed.
+    """
     used = usage_of(reply)
     counts = {
         "promptTokenCount": used.input,

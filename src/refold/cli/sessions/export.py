@@ -21,7 +21,7 @@ from refold.views.export.formats import EXPORT_FORMATS, format_by_name
 
 
 def add_parsers(subparsers: Subparsers) -> None:
-    """`export` and `import`, below `refold sessions`."""
+    """Add `export` and `import` to the subcommands of `refold sessions`."""
     parser = subparsers.add_parser(
         "export", help="export a session as Markdown, HTML, text, a tar or a script"
     )

@@ -92,7 +92,7 @@ def _key(by: str, card: Card) -> tuple[object, str]:
 
 
 def _list(cards: list[Card], args: Namespace) -> None:
-    """`cards` are the newest first."""
+    """Print the cards, which are sorted with the newest first."""
     if args.json:
         for card in _sort_cards(cards, args.sort)[: args.limit]:
             print_document(session_document(card))
