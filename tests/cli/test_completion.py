@@ -13,7 +13,7 @@ import pytest
 from refold.cli.completion import SHELLS, script
 from refold.cli.main import main
 from refold.cli.subcommands import SUBCOMMANDS
-from refold.config.load import flat
+from refold.config.load import flatten
 from refold.config.settings import Settings
 
 BIN = str(Path(sys.executable).parent)
@@ -220,7 +220,7 @@ def test_all_subcommands_and_settings_are_offered(tmp_path: Path) -> None:
     abouts = {each.name: each.help for each in SUBCOMMANDS.values()}
 
     assert completions("refold ", tmp_path) == abouts
-    assert [*completions("refold config get ", tmp_path)] == [*flat(Settings())]
+    assert [*completions("refold config get ", tmp_path)] == [*flatten(Settings())]
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from anyio.from_thread import start_blocking_portal
 from refold import Agent
 from refold.cli.main import main
 from refold.config import api_keys, credentials, keyring
-from refold.config.api_keys import FoundKey, Keys, wrong
+from refold.config.api_keys import FoundKey, Keys, key_problem
 from refold.config.settings import Provider
 from refold.errors import BadInput
 from refold.provider import catalog
@@ -314,7 +314,7 @@ def test_the_real_package_is_asked_by_its_own_names(
     ],
 )
 def test_a_wrong_paste_is_recognized_and_never_quoted(key: str, problem: str) -> None:
-    found = wrong(key)
+    found = key_problem(key)
 
     assert problem in found if problem else found == ""
     assert "sk-" not in found

@@ -27,7 +27,7 @@ from refold.app.memory_worker import find_title
 from refold.app.project_memory import ProjectMemory
 from refold.client.launch import Launch, OpenedSession
 from refold.client.session import Session
-from refold.config.load import flat, load
+from refold.config.load import flatten, load
 from refold.config.paths import paths
 from refold.config.settings import Provider, Settings
 from refold.config.trusted_folders import TrustedFolders
@@ -1076,7 +1076,7 @@ def test_every_setting_is_changed_here() -> None:
     # Tables of names: tests/terminal/test_every_command.py, and below.
     tables = {"model_aliases", "command_aliases"}
 
-    assert {*CHANGED, *tables} == set(flat(Settings()))
+    assert {*CHANGED, *tables} == set(flatten(Settings()))
 
 
 def test_a_name_of_ones_own_stands_for_a_model(build: Build) -> None:
@@ -1188,7 +1188,7 @@ def test_every_setting_of_a_provider_is_tried_below() -> None:
         "window",
         "quirks",
     }
-    assert set(flat(Provider())) == tried
+    assert set(flatten(Provider())) == tried
 
 
 async def of_mine(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.config.toml_edit import with_value, without
+from refold.config.toml_edit import set_key, unset_key
 from refold.config.toml_text import as_toml, lines_of
 from refold.errors import BadInput
 
@@ -56,7 +56,7 @@ documents = st.recursive(
 def test_a_value_is_set_and_comments_and_order_stay(
     path: tuple[str, ...], value: object, was: str, now: str
 ) -> None:
-    assert with_value(WRITTEN, path, value) == WRITTEN.replace(was, now, 1)
+    assert set_key(WRITTEN, path, value) == WRITTEN.replace(was, now, 1)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_value_is_set_and_comments_and_order_stay(
 def test_a_new_setting_is_written_beside_those_of_its_table(
     text: str, path: tuple[str, ...], after: str
 ) -> None:
-    assert with_value(text, path, 1) == after
+    assert set_key(text, path, 1) == after
 
 
 @pytest.mark.parametrize(
@@ -98,19 +98,19 @@ def test_a_new_setting_is_written_beside_those_of_its_table(
 def test_a_setting_is_taken_out_with_its_line(path: tuple[str, ...], gone: str) -> None:
     if path == ("limits",):  # a table is not a setting
         with pytest.raises(BadInput, match="edited by hand"):
-            without(WRITTEN, path)
+            unset_key(WRITTEN, path)
     else:
-        assert without(WRITTEN, path) == WRITTEN.replace(gone, "", 1)
+        assert unset_key(WRITTEN, path) == WRITTEN.replace(gone, "", 1)
 
 
 def test_comments_stay_when_the_last_key_of_a_table_is_removed() -> None:
     text = "[t] # mine\nx = 1\n# note\n[u]\n[t.v]\nq = 1\n"
 
-    assert without(text, ("t", "x")) == text.replace("x = 1\n", "")
+    assert unset_key(text, ("t", "x")) == text.replace("x = 1\n", "")
 
 
 def test_an_empty_table_is_taken_out() -> None:
-    assert without("[a]\n[b]\nx = 1\n", ("a",)) == "[b]\nx = 1\n"
+    assert unset_key("[a]\n[b]\nx = 1\n", ("a",)) == "[b]\nx = 1\n"
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_a_setting_that_needs_an_editor_is_an_error(
     text: str, path: tuple[str, ...]
 ) -> None:
     with pytest.raises(BadInput, match="refold config edit"):
-        with_value(text, path, 1)
+        set_key(text, path, 1)
 
 
 @given(documents, st.lists(names, min_size=1, max_size=3), values)
@@ -134,7 +134,7 @@ def test_whatever_is_set_is_what_is_read_and_nothing_else_changes(
 ) -> None:
     text = as_toml(document)
     try:
-        after = with_value(text, tuple(path), value)
+        after = set_key(text, tuple(path), value)
     except BadInput:
         return
 

@@ -10,7 +10,7 @@ import pytest
 from refold.cli.main import main
 from refold.config import credentials
 from refold.config.layers import rules_of
-from refold.config.load import RENAMED_SETTINGS, Loaded, flat, is_table, load
+from refold.config.load import RENAMED_SETTINGS, Loaded, flatten, is_table, load
 from refold.config.paths import Paths, paths
 from refold.config.set_setting import remember
 from refold.config.settings import Provider, Settings
@@ -123,7 +123,7 @@ def test_an_old_name_is_an_error_in_a_file_and_a_warning_in_a_variable(
 
 
 def test_every_new_name_of_a_renamed_setting_is_one() -> None:
-    known = flat(Settings())
+    known = flatten(Settings())
 
     assert [
         n for n in RENAMED_SETTINGS.values() if n not in known and not is_table(n)

@@ -232,10 +232,10 @@ def test_a_session_is_put_down_until_it_was_read(place: Workplace) -> None:
 
     remembering.pending.put(session)
 
-    assert remembering.ended(session, view)
+    assert remembering.has_new_messages(session, view)
     assert remembering.pending.sessions() == [session]
     place.learns(session)
-    assert not remembering.ended(session, fold(remembering.entries(session)))
+    assert not remembering.has_new_messages(session, fold(remembering.entries(session)))
     assert remembering.pending.sessions() == []
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from refold.app.project_memory import heard_in
+from refold.app.project_memory import user_messages_in
 from refold.errors import ProviderError, ToolFailed
 from refold.journal.events import codec
 from refold.journal.events.kinds import Entry, Said
@@ -300,7 +300,7 @@ def test_a_huge_message_is_looked_through_in_no_time() -> None:
 def test_a_template_or_a_pipe_is_not_what_the_person_typed() -> None:
     said = Said("Use the skill deploy: go\n\nAlways use sudo", typed="/deploy go")
 
-    (heard,) = heard_in([Entry(1, said)], 0)
+    (heard,) = user_messages_in([Entry(1, said)], 0)
 
     assert heard.text == "/deploy go"
 
@@ -323,7 +323,7 @@ def test_nothing_that_came_through_a_pipe_alone_was_said_by_the_person(
     found = [e for e, _ in codec.decode(journal.read_bytes().splitlines())]
     assert done.stdout == b"Read.\n"
     assert any(isinstance(entry.event, Said) for entry in found)
-    assert heard_in(found, 0) == ()
+    assert user_messages_in(found, 0) == ()
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from refold import Agent
-from refold.app.memory_worker import aide_for, leave, open_project
+from refold.app.memory_worker import aide_for, open_project, start_worker
 from refold.app.model_connections import NO_BACKGROUND
 from refold.cli.main import main
 from refold.journal.state.fold import fold
@@ -88,13 +88,13 @@ async def ended(process: subprocess.Popen[bytes] | None) -> int:
 def test_in_tests_no_process_is_started(place: Workplace) -> None:
     place.remembering.pending.put("20260101-000000-aaaa")
 
-    assert leave(place.remembering, os.environ) is None
+    assert start_worker(place.remembering, os.environ) is None
 
 
 def test_none_is_started_where_nothing_is_put_down(
     place: Workplace, outside: dict[str, str]
 ) -> None:
-    assert leave(place.remembering, outside) is None
+    assert start_worker(place.remembering, outside) is None
 
 
 def test_a_session_goes_to_the_model_it_had_unless_a_small_one_is_set(
@@ -169,7 +169,7 @@ def test_whoever_leaves_waits_for_nothing_and_the_notes_are_made(
     async def doing(heard: list[ReceivedRequest]) -> None:
         session = await a_session(place)
         began = time.monotonic()
-        process = leave(place.remembering, outside)
+        process = start_worker(place.remembering, outside)
         assert time.monotonic() - began < 2
         assert await ended(process) == 0
         assert place.notes == [NOTED]
@@ -192,7 +192,7 @@ def test_one_that_is_killed_is_finished_at_the_next_start(
 
     async def killed(_: list[ReceivedRequest]) -> None:
         await a_session(place)
-        process = leave(place.remembering, outside)
+        process = start_worker(place.remembering, outside)
         assert process is not None
         with anyio.fail_after(60):
             await reached.wait()
@@ -200,7 +200,7 @@ def test_one_that_is_killed_is_finished_at_the_next_start(
         assert await ended(process) < 0
 
     async def again(_: list[ReceivedRequest]) -> None:
-        assert await ended(leave(place.remembering, outside)) == 0
+        assert await ended(start_worker(place.remembering, outside)) == 0
 
     with_a_model(killed, place, hanging)
     assert place.notes == []
@@ -218,7 +218,7 @@ def test_nothing_in_the_workspace_is_taken_for_a_part_of_it(
 
     async def doing(_: list[ReceivedRequest]) -> None:
         await a_session(place)
-        assert await ended(leave(place.remembering, outside)) == 0
+        assert await ended(start_worker(place.remembering, outside)) == 0
 
     with_a_model(doing, place, noting)
 
@@ -229,7 +229,7 @@ def test_nothing_in_the_workspace_is_taken_for_a_part_of_it(
 def test_two_at_once_make_the_notes_once(place: Workplace, outside: dict[str, str]) -> None:
     async def doing(heard: list[ReceivedRequest]) -> None:
         await a_session(place)
-        both = [leave(place.remembering, outside) for _ in range(2)]
+        both = [start_worker(place.remembering, outside) for _ in range(2)]
         assert [await ended(each) for each in both] == [0, 0]
         assert sum(b"<session>" in each.body for each in heard) == 1
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from refold.app.project_memory import heard_in
+from refold.app.project_memory import user_messages_in
 from refold.errors import ToolFailed
 from refold.journal.bundle.pack import SessionPacker
 from refold.journal.bundle.unpack import unpack
@@ -91,4 +91,4 @@ def test_memory_takes_no_prompt_of_a_schedule_but_what_the_user_adds() -> None:
         Entry(4, Said(OWN)),
     ]
 
-    assert [each.text for each in heard_in(entries, 0)] == [OWN]
+    assert [each.text for each in user_messages_in(entries, 0)] == [OWN]

@@ -9,7 +9,7 @@ import anyio
 from msgspec import Struct
 
 from refold import Agent
-from refold.app.project_memory import LearnResult, ProjectMemory, heard_in
+from refold.app.project_memory import LearnResult, ProjectMemory, user_messages_in
 from refold.config.paths import paths
 from refold.engine.world import Model
 from refold.journal.home import JournalDirectory
@@ -58,7 +58,7 @@ class Workplace(Struct, frozen=True):
 
     def heard(self, session: str) -> list[int]:
         """The events in which the person said something."""
-        return [each.seq for each in heard_in(self.remembering.entries(session), 0)]
+        return [each.seq for each in user_messages_in(self.remembering.entries(session), 0)]
 
     @property
     def notes(self) -> list[tuple[str, str]]:

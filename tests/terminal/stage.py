@@ -331,12 +331,12 @@ class StagedApp(App):
         return self._staged.skills or Catalogue(NO_SKILLS)
 
     @property
-    def remembering(self) -> ProjectMemory:  # type: ignore[override]  # a cached one there
+    def project_memory(self) -> ProjectMemory:  # type: ignore[override]  # a cached one there
         assert self._staged.remembering is not None
         return self._staged.remembering
 
     @property
-    def learns(self) -> bool:
+    def makes_notes(self) -> bool:
         return self._staged.learns
 
     def shortcuts(self, taken: Collection[str]) -> Shortcuts:

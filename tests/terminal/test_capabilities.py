@@ -215,7 +215,7 @@ def test_a_narrower_terminal_that_cuts_lines_erases_one_row() -> None:
 
     paper.status((("plain", "x" * 50),))
     width[0] = 20
-    paper.no_status()
+    paper.clear_status()
 
     assert out.getvalue() == "<" + "x" * 50 + "<"
 

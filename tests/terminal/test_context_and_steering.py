@@ -457,16 +457,16 @@ def test_whoever_was_here_a_moment_ago_is_not_rung_for() -> None:
     bell = Bell(lambda: now, 30.0)
     never = Bell(lambda: now, 0.0)
 
-    before = bell.over
+    before = bell.is_due
     bell.note_key()
     never.note_key()
     now = 29.9
-    soon = bell.over
+    soon = bell.is_due
     now = 30.0
-    late = bell.over
+    late = bell.is_due
     bell.note_key()
 
-    assert (before, soon, late, bell.over, never.over) == (
+    assert (before, soon, late, bell.is_due, never.is_due) == (
         False,
         False,
         True,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.console.capabilities import TerminalCapabilities, are_opened
+from refold.console.capabilities import TerminalCapabilities, opens_links
 from refold.console.pager import pager_of
 from refold.console.printer import Printer
 from refold.errors import RefoldError
@@ -125,7 +125,7 @@ def test_a_pager_that_is_no_command_is_said_to_be_none() -> None:
 def test_links_are_only_for_terminals_that_are_known_to_open_them(
     environ: dict[str, str], opened: bool
 ) -> None:
-    assert are_opened(environ) is opened
+    assert opens_links(environ) is opened
 
 
 def test_a_link_is_an_order_before_its_words_and_one_after() -> None:

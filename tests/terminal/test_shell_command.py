@@ -205,5 +205,5 @@ def test_terminal_modes_that_a_command_changed_are_restored(
     for byte in printed:
         in_pieces.add(bytes([byte]))
 
-    assert (whole.undone(), whole.full_screen) == (undone, full_screen)
-    assert in_pieces.undone() == undone
+    assert (whole.to_restore(), whole.full_screen) == (undone, full_screen)
+    assert in_pieces.to_restore() == undone

@@ -50,7 +50,7 @@ OF_DIALOGS = {
     "commands/resume.py: run": "test_a_session_is_picked_from_the_list_with_its_preview",
     "commands/theme.py: _pick": "test_agent_model_and_theme_are_picked_from_lists",
     "console/permission_prompt.py: _amend": "test_a_yes_is_amended_with_words_for_the_model",
-    "console/permission_prompt.py: _always": "test_a_rule_is_written_and_saved",
+    "console/permission_prompt.py: _confirm_always": "test_a_rule_is_written_and_saved",
     "console/permission_prompt.py: _decide_all": "test_several_questions_are_decided_with_one_key",
     "console/permission_prompt.py: _ask_refusal": "test_a_refusal_with_its_reason_reaches_the_model",
     "console/permission_prompt.py: _write_rule": "test_a_rule_is_written_and_saved",
@@ -62,7 +62,7 @@ OF_DIALOGS = {
     "console/plan_prompt.py: _edit": "test_a_plan_is_edited_in_an_editor_that_gets_the_whole_terminal",
     "console/plan_prompt.py: _feedback": "test_a_plan_is_sent_back_with_feedback",
     "console/plan_prompt.py: _judge": "test_a_plan_is_approved_and_a_question_answered",
-    "console/asker.py: _answer": "test_a_plan_is_approved_and_a_question_answered",
+    "console/asker.py: _ask_question": "test_a_plan_is_approved_and_a_question_answered",
     "console/console_context.py: ask": "test_a_fork_and_a_rewind_are_confirmed_and_shown",
     "console/console_context.py: pick": "test_agent_model_and_theme_are_picked_from_lists",
     "console/console_context.py: edit_text": "test_a_message_is_edited_in_the_full_screen_without_an_editor",
@@ -70,7 +70,7 @@ OF_DIALOGS = {
 }
 # Of the line terminal alone, or of a terminal without a cursor.
 NOT_HERE = {
-    "console/list_prompt.py: _by_number",
+    "console/list_prompt.py: _pick_by_number",
     "terminal/run.py: _words",
     "terminal/steering.py: finish",
 }

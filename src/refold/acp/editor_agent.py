@@ -156,10 +156,10 @@ class EditorAgent:
         mcp_servers: list[_McpServer] | None = None,
         **_: Any,
     ) -> NewSessionResponse:
-        setup = self._conversation_for(cwd, additional_directories, mcp_servers)
+        setup = self._to_conversation(cwd, additional_directories, mcp_servers)
         conversation = await self._host.create(setup)
-        _name(setup, conversation.session.id)
-        session = await self._begin(conversation, None)
+        _set_session_id(setup, conversation.session.id)
+        session = await self._start_session(conversation, None)
         return NewSessionResponse(
             session_id=session.id,
             modes=session_choices.modes(session.session),
@@ -175,7 +175,7 @@ class EditorAgent:
         additional_directories: list[str] | None = None,
         **_: Any,
     ) -> LoadSessionResponse:
-        setup = self._conversation_for(cwd, additional_directories, mcp_servers)
+        setup = self._to_conversation(cwd, additional_directories, mcp_servers)
         session = await self._open_session(session_id, setup, FEED_START)
         return LoadSessionResponse(
             modes=session_choices.modes(session.session),
@@ -191,7 +191,7 @@ class EditorAgent:
         mcp_servers: list[_McpServer] | None = None,
         **_: Any,
     ) -> ResumeSessionResponse:
-        setup = self._conversation_for(cwd, additional_directories, mcp_servers)
+        setup = self._to_conversation(cwd, additional_directories, mcp_servers)
         session = await self._open_session(session_id, setup, None)
         return ResumeSessionResponse(
             modes=session_choices.modes(session.session),
@@ -207,9 +207,9 @@ class EditorAgent:
         mcp_servers: list[_McpServer] | None = None,
         **_: Any,
     ) -> ForkSessionResponse:
-        setup = self._conversation_for(cwd, additional_directories, mcp_servers)
+        setup = self._to_conversation(cwd, additional_directories, mcp_servers)
         source = await self._conversation(session_id, setup)
-        setup = self._conversation_for(cwd, additional_directories, mcp_servers)
+        setup = self._to_conversation(cwd, additional_directories, mcp_servers)
         session = await self._open_session(await source.session.fork(), setup, None)
         return ForkSessionResponse(
             session_id=session.id,
@@ -233,7 +233,7 @@ class EditorAgent:
 
     @_in_protocol
     async def close_session(self, session_id: str, **_: Any) -> CloseSessionResponse:
-        self._there(session_id)
+        self._find_open(session_id)
         await self._host.close(session_id)
         self._open.pop(session_id, None)
         return CloseSessionResponse()
@@ -262,7 +262,7 @@ class EditorAgent:
         self, session_id: str, mode_id: str, **_: Any
     ) -> SetSessionModeResponse:
         await session_choices.choose(
-            self._there(session_id).session, session_choices.MODE, mode_id
+            self._find_open(session_id).session, session_choices.MODE, mode_id
         )
         return SetSessionModeResponse()
 
@@ -270,7 +270,7 @@ class EditorAgent:
     async def set_config_option(
         self, config_id: str, session_id: str, value: str | bool, **_: Any
     ) -> SetSessionConfigOptionResponse:
-        session = self._there(session_id).session
+        session = self._find_open(session_id).session
         await session_choices.choose(session, config_id, value)
         return SetSessionConfigOptionResponse(
             config_options=session_choices.options(session)
@@ -280,7 +280,7 @@ class EditorAgent:
     async def prompt(
         self, session_id: str, prompt: list[ContentBlock], **_: Any
     ) -> PromptResponse:
-        return await self._there(session_id).prompt(message_of(prompt), self._host)
+        return await self._find_open(session_id).prompt(message_of(prompt), self._host)
 
     async def cancel(self, session_id: str, **_: Any) -> None:
         if (session := self._open.get(session_id)) is not None:
@@ -293,13 +293,13 @@ class EditorAgent:
         real = os.path.realpath(cwd) if cwd else ""
         return [card for card in cards if not cwd or card.directory == real]
 
-    def _there(self, id_: str) -> OpenSession:
+    def _find_open(self, id_: str) -> OpenSession:
         session = self._open.get(id_)
         if session is None or session.closed:
             raise BadInput(f"the session {id_!r} is not open: load or resume it first")
         return session
 
-    def _conversation_for(
+    def _to_conversation(
         self,
         cwd: str,
         more: Sequence[str] | None,
@@ -321,7 +321,7 @@ class EditorAgent:
         known = len(id_) <= _MAX_ID_CHARS and "/" not in id_ and "\0" not in id_
         if not known or not await to_thread.run_sync(self._host.stored.exists, id_):
             raise BadInput(f"there is no session {id_[:_MAX_ID_CHARS]!r}")
-        _name(setup, id_)
+        _set_session_id(setup, id_)
         return await self._host.open(id_, setup)
 
     async def _open_session(
@@ -331,9 +331,11 @@ class EditorAgent:
         before = self._open.pop(id_, None)
         if before is not None:
             await before.leave()
-        return await self._begin(conversation, after)
+        return await self._start_session(conversation, after)
 
-    async def _begin(self, conversation: Conversation, after: Cursor | None) -> OpenSession:
+    async def _start_session(
+        self, conversation: Conversation, after: Cursor | None
+    ) -> OpenSession:
         assert self._editor is not None, "the SDK connects before it calls"
         session = OpenSession(conversation, self._editor, self._group, self._can)
         self._open[session.id] = session
@@ -354,7 +356,7 @@ def _servers(servers: Sequence[_McpServer] | None) -> Mapping[str, object]:
     return result
 
 
-def _name(setup: EditorConversation, session: str) -> None:
+def _set_session_id(setup: EditorConversation, session: str) -> None:
     """Set the session's id, which requests about the editor's files contain."""
     if isinstance(setup.editor, EditorBuffers):
         setup.editor.session = session

@@ -42,14 +42,14 @@ class EditorBuffers:
         self.writes = writes
         self._patience, self._hangs = patience, False
         self._editor = editor
-        self._names = _names(directories)
+        self._names = _safe_names(directories)
         self._loop, self._thread = current_token(), threading.get_ident()
 
     def read(self, real: str) -> str:
-        return self._answer(self._read(self._display_name(real)))
+        return self._wait_for(self._read(self._display_name(real)))
 
     def write(self, real: str, text: str) -> None:
-        self._answer(self._write(self._display_name(real), text))
+        self._wait_for(self._write(self._display_name(real), text))
 
     async def _read(self, path: str) -> str:
         answer = await self._editor.read_text_file(session_id=self.session, path=path)
@@ -58,7 +58,7 @@ class EditorBuffers:
     async def _write(self, path: str, text: str) -> None:
         await self._editor.write_text_file(session_id=self.session, path=path, content=text)
 
-    def _answer(self, asking: Coroutine[None, None, T]) -> T:
+    def _wait_for(self, asking: Coroutine[None, None, T]) -> T:
         async def ask() -> T:
             with anyio.fail_after(self._patience):
                 return await asking
@@ -99,7 +99,7 @@ def buffers_of(
     return EditorBuffers(editor, writes=bool(fs.write_text_file), directories=directories)
 
 
-def _names(directories: Sequence[str]) -> list[tuple[str, str]]:
+def _safe_names(directories: Sequence[str]) -> list[tuple[str, str]]:
     """Return real path and name of each directory that no command can redirect."""
     real = [os.path.realpath(path) for path in directories]
     return [

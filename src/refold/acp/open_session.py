@@ -117,7 +117,7 @@ class OpenSession:
         self._updates = SessionUpdates(self._show, self._directory, terminals=can.draws)
         self._follower = Follower()
         self._requests = OpenRequests(
-            self.session, self._person, self._show, self._order, group
+            self.session, self._person, self._show, self._send_order, group
         )
         self._turn: _Turn | None = None
         self._own = set[str]()  # the keys of messages that the editor shows already
@@ -167,7 +167,7 @@ class OpenSession:
             turn.begun = True
             if start is not None:
                 await start()
-            self.conversation.go_on()
+            self.conversation.continue_turn()
             if not (self.session.has_work or self.session.running):
                 turn.empty = True
                 turn.end(None)
@@ -193,9 +193,9 @@ class OpenSession:
                     return PromptResponse(stop_reason="cancelled")
                 if result is None:
                     raise RequestError(_INTERNAL_ERROR, turn.error)
-                if result.plan is UNSET or not await self._carry_out(result.plan, turn):
+                if result.plan is UNSET or not await self._decide_plan(result.plan, turn):
                     break
-            await self._last_words(result)
+            await self._report_outcome(result)
             return _response(result, turn)
         finally:
             self._turn = None
@@ -204,7 +204,7 @@ class OpenSession:
         """Stop the turn, even one that has not begun yet."""
         if self._turn is not None:
             self._turn.cancelled = True
-        await self._order(Cancel())
+        await self._send_order(Cancel())
 
     async def tell(self, update: Update) -> None:
         with suppress(ConnectionError):  # the editor disconnected
@@ -239,14 +239,14 @@ class OpenSession:
             if first and self.session.running:
                 await self._requests.put_all()
         elif self.started.is_set():
-            await self._now(document)
+            await self._handle_live(document)
         if not self._is_own(document):
             for update in self._updates.of(document):
                 await self.tell(update)
         if isinstance(document, documents.Result):
             await self._end_turn(document)
 
-    async def _now(self, document: Document) -> None:
+    async def _handle_live(self, document: Document) -> None:
         """Handle what counts only when it happens, and not when it is repeated."""
         match document:
             case documents.ToolApprovalRequest() | documents.Question():
@@ -265,9 +265,9 @@ class OpenSession:
                 await self._tell_options()
             case _:
                 if self._turn is not None:
-                    self._of_turn(document, self._turn)
+                    self._update_turn(document, self._turn)
 
-    def _of_turn(self, document: Document, turn: _Turn) -> None:
+    def _update_turn(self, document: Document, turn: _Turn) -> None:
         match document:
             case documents.UserMessage(client_key=key, seq=seq) if key == turn.key:
                 turn.message = seq
@@ -300,30 +300,30 @@ class OpenSession:
         await self._tell_usage()
         turn.end(result)
 
-    async def _carry_out(self, plan: documents.WaitingPlan, turn: _Turn) -> bool:
+    async def _decide_plan(self, plan: documents.WaitingPlan, turn: _Turn) -> bool:
         """Ask about the plan. Return True if it is carried out: its turn has begun."""
         order = await self._person.plan(plan)
         if order is None or turn.cancelled:
             return False
         turn.over = anyio.Event()
-        await self._order(order)
+        await self._send_order(order)
         return order.approved
 
     async def _send(
         self, text: str, images: tuple[ImageData, ...], typed: str | None, turn: _Turn
     ) -> None:
         order = SendMessage(text, images=images, typed=typed, client_key=turn.key)
-        await self._order(order)
+        await self._send_order(order)
         if turn.cancelled:
-            await self._order(Cancel())
+            await self._send_order(Cancel())
 
-    async def _order(self, order: Order) -> None:
+    async def _send_order(self, order: Order) -> None:
         """Send an order. Problems come back as documents with its key."""
         if not order.client_key:
             order = msgspec.structs.replace(order, client_key=f"acp-{uuid4().hex}")
         await self.conversation.take(msgspec.json.encode(order), self._follower)
 
-    async def _last_words(self, result: documents.Result) -> None:
+    async def _report_outcome(self, result: documents.Result) -> None:
         if result.outcome == "failed":
             raise RequestError(_INTERNAL_ERROR, result.reason or "the turn failed")
         if result.outcome in _REPORTED_OUTCOMES:

@@ -97,7 +97,9 @@ class Person:
             if isinstance(form := asked.questions[0].form, Form):
                 answer = await self._server_form(asked.call_id, form)
                 return QuestionResponse(asked.call_id, (answer.encode(),), asked.hash)
-            answers = await (self._form(asked) if self._forms else self._one_by_one(asked))
+            answers = await (
+                self._ask_by_form(asked) if self._forms else self._ask_one_by_one(asked)
+            )
         except RequestError as error:
             reason = _CANNOT_ASK.format(reason=error)
             return ApprovalResponse(asked.call_id, False, asked.hash, reason)
@@ -162,19 +164,19 @@ class Person:
         message = f"The MCP server {form.server} asks: {form.message}"
         if form.problem:
             text = f"{message} (this cannot be shown: {form.problem})"
-            return await self._form_as_choice(call_id, text, ())
+            return await self._ask_by_choice(call_id, text, ())
         if form.url:
             warning = f" ({host_warning(form)})" if host_warning(form) else ""
             text = (
                 f"{message}\nOpen {form.url} at {host_of(form)}{warning} in your browser."
             )
-            return await self._form_as_choice(call_id, text, (_PAGE_OPENED,))
+            return await self._ask_by_choice(call_id, text, (_PAGE_OPENED,))
         if not self._forms:
             if left := [f.label for f in form.fields if f.required and f.default is None]:
                 needs = ", ".join(left)
                 text = f"{message} (the editor has no forms, and it needs {needs})"
-                return await self._form_as_choice(call_id, text, ())
-            return await self._form_as_choice(
+                return await self._ask_by_choice(call_id, text, ())
+            return await self._ask_by_choice(
                 call_id, message, (_SEND_DEFAULTS,), form.defaults
             )
         mode = ElicitationFormSessionMode(
@@ -188,7 +190,7 @@ class Person:
         declined = isinstance(answer, DeclineElicitationResponse)
         return FormAnswer("decline" if declined else "cancel")
 
-    async def _form_as_choice(
+    async def _ask_by_choice(
         self,
         call_id: str,
         title: str,
@@ -205,7 +207,7 @@ class Person:
             return FormAnswer("decline" if chosen else "cancel")
         return FormAnswer("accept", dict(content))
 
-    async def _form(self, asked: documents.Question) -> tuple[str, ...] | None:
+    async def _ask_by_form(self, asked: documents.Question) -> tuple[str, ...] | None:
         names = [f"answer{number}" for number, _ in enumerate(asked.questions, 1)]
         fields = zip(names, map(_field, asked.questions), strict=True)
         mode = ElicitationFormSessionMode(
@@ -218,7 +220,7 @@ class Person:
         values = answer.content or {}
         return tuple(_as_text(values.get(name, "")) for name in names)
 
-    async def _one_by_one(self, asked: documents.Question) -> tuple[str, ...] | None:
+    async def _ask_one_by_one(self, asked: documents.Question) -> tuple[str, ...] | None:
         answers = list[str]()
         for number, question in enumerate(asked.questions):
             if not question.options:

@@ -28,7 +28,7 @@ async def serve(host: Host, lines: AsyncIterator[bytes | None], output: int) -> 
     """Serve until stdin has ended, or SIGINT or SIGTERM; then turns are stopped."""
     transport = LineTransport(lines, output)
     async with host.running(why=_EDITOR_ENDED), anyio.create_task_group() as group:
-        group.start_soon(_until_a_signal, group.cancel_scope)
+        group.start_soon(_cancel_on_signal, group.cancel_scope)
         group.start_soon(transport.run)
         agent = cast("Agent", EditorAgent(host, group))
         connection = AgentSideConnection(
@@ -42,7 +42,7 @@ async def serve(host: Host, lines: AsyncIterator[bytes | None], output: int) -> 
         group.cancel_scope.cancel()
 
 
-async def _until_a_signal(scope: anyio.CancelScope) -> None:
+async def _cancel_on_signal(scope: anyio.CancelScope) -> None:
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for _ in signals:
             scope.cancel()

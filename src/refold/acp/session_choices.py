@@ -48,7 +48,7 @@ def options(
         ),
         SessionConfigOptionSelect(
             type="select", id=EFFORT, name="Effort", category="thought_level",
-            current_value=session.effort or _PROVIDERS_OWN, options=_plain(efforts),
+            current_value=session.effort or _PROVIDERS_OWN, options=_to_options(efforts),
         ),
     ]  # fmt: skip
     if models:
@@ -56,7 +56,7 @@ def options(
             1,
             SessionConfigOptionSelect(
                 type="select", id=MODEL, name="Model", category="model",
-                current_value=session.model, options=_plain(list(models)),
+                current_value=session.model, options=_to_options(list(models)),
             ),
         )  # fmt: skip
     return rows
@@ -80,5 +80,5 @@ async def choose(session: Session, option: str, value: str | bool) -> None:
             raise BadInput(f"there is no option {option!r}: {MODE}, {MODEL}, {EFFORT}")
 
 
-def _plain(values: Sequence[str]) -> list[SessionConfigSelectOption]:
+def _to_options(values: Sequence[str]) -> list[SessionConfigSelectOption]:
     return [SessionConfigSelectOption(value=value, name=value) for value in values]

@@ -77,11 +77,11 @@ class SessionUpdates:
                     f"user-{document.seq}",
                 )
             case live_documents.TextDelta() | live_documents.ThinkingDelta():
-                yield from self._piece(document)
+                yield from self._text_updates(document)
             case documents.ModelStart():
                 self._said = _SeenText()
             case documents.AssistantMessage():
-                yield from self._answer(document)
+                yield from self._answer_updates(document)
             case documents.Error(reason=reason, dropped=True):
                 yield answer_chunk(f"\n\n[dropped, the model is asked again: {reason}]\n\n")
             case documents.Notice(text=text):
@@ -100,9 +100,9 @@ class SessionUpdates:
             case TitleChanged(title=title):
                 yield SessionInfoUpdate(session_update="session_info_update", title=title)
             case _:
-                yield from self._of_call(document)
+                yield from self._call_updates(document)
 
-    def _of_call(self, document: Document) -> Iterator[Update]:
+    def _call_updates(self, document: Document) -> Iterator[Update]:
         match document:
             case documents.ToolCall(call_id=id_, tool=tool, arguments=arguments):
                 shown = self._show(tool, arguments)
@@ -114,7 +114,7 @@ class SessionUpdates:
                     kind=shown.kind, status="pending", raw_input=arguments,
                     locations=list(shown.locations) or None,
                     content=[_terminal(id_)] if drawn else None,
-                    field_meta=_of_terminal("info", id_, cwd=self._directory) if drawn else None,
+                    field_meta=_terminal_metadata("info", id_, cwd=self._directory) if drawn else None,
                 )  # fmt: skip
             case documents.ToolStart(call_id=id_):
                 # The question about the call has replaced what the editor shows.
@@ -122,17 +122,17 @@ class SessionUpdates:
                     id_, "in_progress", [_terminal(id_)] if id_ in self._drawn else None
                 )
             case live_documents.ToolProgress():
-                yield from self._output(document)
+                yield from self._output_updates(document)
             case documents.ToolResult(call_id=id_):
-                yield from self._result(document)
+                yield from self._result_updates(document)
                 if document.final is not UNSET:
                     yield answer_chunk(document.final)
             case documents.Diff():
-                yield self._diff(document)
+                yield self._diff_update(document)
             case _:
                 return
 
-    def _result(self, document: documents.ToolResult) -> Iterator[Update]:
+    def _result_updates(self, document: documents.ToolResult) -> Iterator[Update]:
         id_, text, done = document.call_id, document.text, document.outcome == "done"
         status = "completed" if done else "failed"
         self._printed.pop(id_, None)
@@ -141,12 +141,12 @@ class SessionUpdates:
             return
         printed = self._drawn.pop(id_)
         if done and not printed:
-            yield _progress(id_, _of_terminal("output", id_, data=text))
-        yield _progress(id_, _of_terminal("exit", id_, exit_code=None, signal=None))
+            yield _progress(id_, _terminal_metadata("output", id_, data=text))
+        yield _progress(id_, _terminal_metadata("exit", id_, exit_code=None, signal=None))
         why = [] if done else [content(to_code_block(text))]
         yield progress(id_, status, [_terminal(id_), *why])
 
-    def _piece(
+    def _text_updates(
         self, document: live_documents.TextDelta | live_documents.ThinkingDelta
     ) -> Iterator[Update]:
         thinking = isinstance(document, live_documents.ThinkingDelta)
@@ -154,17 +154,17 @@ class SessionUpdates:
         late = document.after < self._answered or 0 < piece.message < self._answered
         if late:  # live pieces and events arrive by two ways
             return
-        if new := self._said.new(thinking, piece):
+        if new := self._said.take_new(thinking, piece):
             yield _chunk(new, thinking, f"answer-{piece.message}")
 
-    def _answer(self, document: documents.AssistantMessage) -> Iterator[Update]:
+    def _answer_updates(self, document: documents.AssistantMessage) -> Iterator[Update]:
         message = self._said.message or document.seq
         for thinking, text in ((True, document.thinking), (False, document.text)):
-            if rest := self._said.new(thinking, Piece(message, 0, text)):
+            if rest := self._said.take_new(thinking, Piece(message, 0, text)):
                 yield _chunk(rest, thinking, f"answer-{message}")
         self._said, self._answered = _SeenText(), document.seq
 
-    def _output(self, document: live_documents.ToolProgress) -> Iterator[Update]:
+    def _output_updates(self, document: live_documents.ToolProgress) -> Iterator[Update]:
         id_, piece = document.call_id, document.piece
         offset, tail = self._printed.get(id_, (0, ""))
         new = piece.after(offset)
@@ -174,9 +174,9 @@ class SessionUpdates:
             yield progress(id_, "in_progress", [content(to_code_block(whole))])
         elif new:
             self._drawn[id_] = True
-            yield _progress(id_, _of_terminal("output", id_, data=new))
+            yield _progress(id_, _terminal_metadata("output", id_, data=new))
 
-    def _diff(self, document: documents.Diff) -> Update:
+    def _diff_update(self, document: documents.Diff) -> Update:
         all_ = self._edits.setdefault(document.call_id, [])
         all_ += edits(document.path, document.kind, document.text, self._directory)
         places = [
@@ -195,7 +195,7 @@ class _SeenText:
     def __init__(self) -> None:
         self.message, self._seen = 0, {True: 0, False: 0}
 
-    def new(self, thinking: bool, piece: Piece) -> str:
+    def take_new(self, thinking: bool, piece: Piece) -> str:
         """Return the part of this piece that was not sent yet."""
         if piece.message != self.message:
             self.message, self._seen = piece.message, {True: 0, False: 0}
@@ -242,7 +242,7 @@ def _terminal(id_: str) -> TerminalToolCallContent:
     return TerminalToolCallContent(type="terminal", terminal_id=id_)
 
 
-def _of_terminal(key: str, id_: str, **more: object) -> dict[str, object]:
+def _terminal_metadata(key: str, id_: str, **more: object) -> dict[str, object]:
     """Return metadata for editors that draw an agent's terminals."""
     return {f"terminal_{key}": {"terminal_id": id_, **more}}
 

@@ -81,7 +81,7 @@ class App:
         self.models = Models(settings, paths, environ, keys, options, before)
         _learn_secrets(self)
         own = (*builtin(), *options.more_tools) if options.tools is None else options.tools
-        brought, more_policies, self._left_out = _of_packages(options, own, self.log)
+        brought, more_policies, self._left_out = _load_plugins(options, own, self.log)
         self.tools = _find_tools((*own, *brought), options.tool_names)
         self.workspace = _workspace(self)
         check_tools(self.workspace.rules, (*builtin(), *self.tools))
@@ -119,7 +119,7 @@ class App:
     @cached_property
     def agents(self) -> Registry:
         """The agents available here, adapted to these settings."""
-        known = partial(_names, (*builtin(), *self.tools))
+        known = partial(_names_of, (*builtin(), *self.tools))
         return registry(
             self._resources, known, code_settings(self.settings), self.options.agents
         )
@@ -144,7 +144,7 @@ class App:
         )
 
     @cached_property
-    def remembering(self) -> "ProjectMemory":
+    def project_memory(self) -> "ProjectMemory":
         """The notes of this project. Only a start that has notes imports them."""
         from refold.app.project_memory import ProjectMemory
 
@@ -154,7 +154,7 @@ class App:
         """Start a session in the directory of the options, and return it with its id."""
         id_ = self.home.new_id(time.time())
         session = await self._open(
-            id_, self.home.store if self.options.keep else _forgetful()
+            id_, self.home.store if self.options.keep else _memory_stores()
         )
         if self.settings.agent != "main":
             await choose_agent(session.inbox, self.agents, self.settings.agent)
@@ -237,13 +237,13 @@ class App:
         return self._snapshots[session]
 
     @property
-    def learns(self) -> bool:
+    def makes_notes(self) -> bool:
         """Whether notes are made of this session."""
         return self.settings.memory and self.options.keep and not self.models.has_script
 
-    def put_down(self, session: str) -> None:
+    def queue_for_notes(self, session: str) -> None:
         """Queue this session for notes, to be made after it is closed."""
-        if self.learns:
+        if self.makes_notes:
             PendingSessions(notes_directory(self.paths.data, self._project)).put(session)
 
     @cached_property
@@ -264,7 +264,7 @@ class App:
             await anyio.to_thread.run_sync(self.mcp.close)
 
     @property
-    def every_tool(self) -> tuple[Tool, ...]:
+    def all_tools(self) -> tuple[Tool, ...]:
         """The tools that a session may have, with the known tools of MCP servers."""
         return (*self.tools, *(self.mcp.tools if self.mcp else ()))
 
@@ -278,7 +278,7 @@ class App:
         notes = has_notes(self.paths.data, self.directory, self._project)
         project = notes_directory(self.paths.data, self._project)
         resources = SessionResources(
-            system_prompt, self.skills, lambda: self.remembering, notes, project
+            system_prompt, self.skills, lambda: self.project_memory, notes, project
         )
         site = Storage(self.paths, self.environ, self.home, store, self._rate)
         return SessionOpener(self._shared, resources, site)
@@ -306,11 +306,11 @@ class App:
         servers = self.options.mcp_servers
         if not servers and not has_mcp_files(self.directory, self.paths):
             return None
-        from refold.app.mcp_servers import for_start
+        from refold.app.mcp_servers import servers_for
 
         log, learn = self.log, self.models.masks.learn
         places = self.workspace, self.paths, self.environ
-        return for_start(self.options, *places, log, learn)
+        return servers_for(self.options, *places, log, learn)
 
     def _system_prompt(self) -> SystemPromptBuilder:
         ground = SessionGround(
@@ -327,7 +327,7 @@ def _workspace(app: App) -> Workspace:
     roots = WorkspaceDirectories(app.options.directory, app.options.more_roots)
     find = app.models.masks.pieces
     workspace = Workspace(app.settings, app.paths, app.environ, roots, find_secrets=find)
-    workspace.open_in(app.options.editor)
+    workspace.use_editor(app.options.editor)
     return workspace
 
 
@@ -359,7 +359,7 @@ def _workspaces(app: App) -> "Workspaces":
     return Workspaces(app.settings, app.paths, app.environ, app.workspace)
 
 
-def _of_packages(
+def _load_plugins(
     options: LaunchOptions, own: Sequence[Tool], log: WriteLog
 ) -> tuple[tuple[Tool, ...], tuple[Policy, ...], tuple[str, ...]]:
     """The tools and policies of packages, and sentences about omitted ones.
@@ -367,7 +367,7 @@ def _of_packages(
     A program that passes its own tools gets nothing from installed packages.
     """
     plugins = find_plugins(TOOLS_GROUP, POLICY_GROUP) if options.tools is None else ()
-    tools, no_tools = load_tools(of_group(TOOLS_GROUP, plugins), _names(own))
+    tools, no_tools = load_tools(of_group(TOOLS_GROUP, plugins), _names_of(own))
     more, no_policies = load_policies(of_group(POLICY_GROUP, plugins), log)
     return tools, more, (*no_tools, *no_policies)
 
@@ -403,7 +403,7 @@ def _find_tools(every: tuple[Tool, ...], names: tuple[str, ...] | None) -> tuple
     """The tools with these names, or all. Raises `BadInput` for a name of no tool."""
     if names is None:
         return every
-    known = _names(every)
+    known = _names_of(every)
     for name in names:
         if name not in known and not name.startswith("mcp__"):
             from refold.values.similar_names import similar
@@ -418,11 +418,11 @@ def _find_tools(every: tuple[Tool, ...], names: tuple[str, ...] | None) -> tuple
     return tuple(tool for tool in every if tool.name in names)
 
 
-def _names(tools: Sequence[Tool]) -> frozenset[str]:
+def _names_of(tools: Sequence[Tool]) -> frozenset[str]:
     return frozenset(tool.name for tool in tools)
 
 
-def _forgetful() -> Callable[[str], Store]:
+def _memory_stores() -> Callable[[str], Store]:
     """Stores in memory for a session and its children."""
     stores = dict[str, Store]()
     return lambda id_: stores.setdefault(id_, MemoryStore())

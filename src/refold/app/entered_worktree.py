@@ -101,7 +101,7 @@ class SessionWorktree:
         try:
             tree = await self._enter(name, branch, call)
         except (BadInput, ToolFailed) as error:
-            raise ToolFailed(_as_sentence(error)) from error
+            raise ToolFailed(_to_sentence(error)) from error
         return (
             f"From the next step on you work in {tree.inside}, a git worktree on the branch "
             f"{tree.tree.branch}. What was not committed before is not in it."
@@ -111,14 +111,14 @@ class SessionWorktree:
         try:
             tree = self._current_worktree()
         except BadInput as error:
-            raise ToolFailed(_as_sentence(error)) from error
-        return tree.tree, (await self._trees.state(_tree_of(tree))).loss
+            raise ToolFailed(_to_sentence(error)) from error
+        return tree.tree, (await self._trees.state(_to_worktree(tree))).loss
 
     async def leave(self, *, remove: bool, call: str) -> str:
         try:
             return await self._leave(call, remove=remove)
         except BadInput as error:
-            raise ToolFailed(_as_sentence(error)) from error
+            raise ToolFailed(_to_sentence(error)) from error
 
     async def list_worktrees(self) -> Sequence[tuple[Worktree, TreeState]]:
         """The worktrees of the repository, each with what its removal would lose.
@@ -145,7 +145,7 @@ class SessionWorktree:
 
         Without `force`, raises `BadInput` if something would be lost.
         """
-        tree = await self._find(name) if name else _tree_of(self._current_worktree())
+        tree = await self._find(name) if name else _to_worktree(self._current_worktree())
         loss = (await self._trees.state(tree)).loss
         if loss and not force:
             raise BadInput(f"{tree.directory} has {loss}, which would be lost")
@@ -161,7 +161,7 @@ class SessionWorktree:
         self._check(self._record.view, call)
         named = check_name(name or branch.replace("/", "-"))
         named_tree = await make(named, self._directory, self._environ, branch)
-        await self._append(_entering(named_tree), call)
+        await self._append(_to_event(named_tree), call)
         return named_tree
 
     async def _leave(self, call: str, *, remove: bool) -> str:
@@ -169,7 +169,7 @@ class SessionWorktree:
         entered = self._current_worktree()
         if remove:
             self._check_unused(entered.tree)
-            branch = await self._trees.remove(_tree_of(entered))
+            branch = await self._trees.remove(_to_worktree(entered))
         else:
             branch = entered.branch
         outcome = "removed" if remove else "kept"
@@ -251,16 +251,16 @@ def shares_trust(inside: str, directory: str) -> bool:
     return same and (not inner.files or folders.state(shown) == "trusted")
 
 
-def _entering(named_tree: NamedTree) -> WorktreeEntered:
+def _to_event(named_tree: NamedTree) -> WorktreeEntered:
     inside, tree = map(os.path.realpath, (named_tree.inside, named_tree.tree.directory))
     return WorktreeEntered(inside, tree, named_tree.tree.branch, named_tree.tree.base)
 
 
-def _tree_of(entered: EnteredWorktree) -> Worktree:
+def _to_worktree(entered: EnteredWorktree) -> Worktree:
     return Worktree(entered.tree, entered.branch, entered.base)
 
 
-def _as_sentence(error: BadInput | ToolFailed) -> str:
+def _to_sentence(error: BadInput | ToolFailed) -> str:
     text = str(error)
     return f"{text[:1].upper()}{text[1:]}."
 

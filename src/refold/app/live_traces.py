@@ -111,13 +111,13 @@ class LiveTraces:
         if any(entry.runs for entry in record.view.children.children):
             # What a teammate does is below an earlier turn, which was sent then.
             self._seen[session] = whole
-            before = traces(self._node(session, ROOT_ADDRESS, None))
+            before = traces(self._build_node(session, ROOT_ADDRESS, None))
             self._sent[session] = {entry.span_id for entry in before}
             self._seen[session] = [*earlier, *new]
             return
         if not any(isinstance(entry.event, TurnStarted) for entry in last):
             whole, last = earlier, []
-        self._steps[session] = _steps(whole)
+        self._steps[session] = _count_steps(whole)
         self._seen[session] = [*_entries_for_next_turn(whole), *last, *new]
 
     @property
@@ -137,7 +137,7 @@ class LiveTraces:
             self._send(session)
 
     def _send(self, root: str) -> None:
-        node = self._node(root, ROOT_ADDRESS, None)
+        node = self._build_node(root, ROOT_ADDRESS, None)
         entries = node.entries
         if not any(isinstance(entry.event, TurnEnded | Settled) for entry in entries):
             return
@@ -148,12 +148,12 @@ class LiveTraces:
             return
         self._sent.pop(root, None)
         self._seen[root] = _entries_for_next_turn(entries)
-        self._steps[root] = self._steps.get(root, 0) + _steps(entries)
+        self._steps[root] = self._steps.get(root, 0) + _count_steps(entries)
         for entry in [entry for entry in self._seen if entry.startswith(f"{root}/")]:
             del self._seen[entry]
             self._steps.pop(entry, None)
 
-    def _node(self, session: str, address: str, child: Child | None) -> Node:
+    def _build_node(self, session: str, address: str, child: Child | None) -> Node:
         entries = tuple(self._seen.get(session, ()))
         ends = {e.event.child: e.event for e in entries if isinstance(e.event, ChildEnded)}
         born = [
@@ -162,7 +162,7 @@ class LiveTraces:
             if isinstance(e.event, ChildBorn)
         ]
         below = tuple(
-            self._node(f"{session}/{branch.name}", f"{address}/{branch.name}", branch)
+            self._build_node(f"{session}/{branch.name}", f"{address}/{branch.name}", branch)
             for branch in born
         )
         runs = child is None or child.end is None
@@ -184,10 +184,10 @@ def _entries_for_next_turn(entries: Sequence[Entry]) -> list[Entry]:
                 prompt = entry.seq
             case _:
                 pass
-    return [entry for entry in entries if _waits(entry, delivered, settled, prompt)]
+    return [entry for entry in entries if _is_needed(entry, delivered, settled, prompt)]
 
 
-def _waits(entry: Entry, delivered: set[int], settled: set[int], prompt: int) -> bool:
+def _is_needed(entry: Entry, delivered: set[int], settled: set[int], prompt: int) -> bool:
     match entry.event:
         case Said():
             return entry.seq not in delivered
@@ -201,7 +201,7 @@ def _waits(entry: Entry, delivered: set[int], settled: set[int], prompt: int) ->
             return False
 
 
-def _steps(entries: Sequence[Entry]) -> int:
+def _count_steps(entries: Sequence[Entry]) -> int:
     return sum(isinstance(entry.event, ModelAsked) for entry in entries)
 
 
@@ -229,7 +229,7 @@ class _Sender:
         try:
             self._waiting.put_nowait(turn)
         except Full:
-            self._tell("the collector is too slow: turns were left out")
+            self._report("the collector is too slow: turns were left out")
             return
         with self._lock:
             if self._thread is None:
@@ -243,7 +243,7 @@ class _Sender:
         if thread is not None:
             thread.join(seconds)
             if thread.is_alive():
-                self._tell(f"not all was sent within {seconds:g} s of leaving")
+                self._report(f"not all was sent within {seconds:g} s of leaving")
 
     def _run(self) -> None:
         while True:
@@ -256,7 +256,7 @@ class _Sender:
             try:
                 anyio.run(self._deliver, turn)
             except Exception as error:  # a fault here must not end more than this
-                self._tell(f"{type(error).__name__}: {first(error)}")
+                self._report(f"{type(error).__name__}: {first(error)}")
 
     async def _deliver(self, turn: _Turn) -> None:
         every = traces(turn.node, content=self._content, before=turn.before)
@@ -274,20 +274,20 @@ class _Sender:
             whole=not self._to.delta,
         )
         if self._to.traces is not None:
-            await self._try(send(spans, self._to.traces))
+            await self._report_refusals(send(spans, self._to.traces))
         if self._to.metrics is not None:
-            await self._try(send_metrics(sums, self._to.metrics))
+            await self._report_refusals(send_metrics(sums, self._to.metrics))
         if self._to.delta:
             self._metrics, self._since = Metrics(), now_ns
 
-    async def _try(self, sending: Awaitable[Sequence[str]]) -> None:
+    async def _report_refusals(self, sending: Awaitable[Sequence[str]]) -> None:
         try:
             for refused in await sending:
-                self._tell(refused)
+                self._report(refused)
         except RefoldError as error:
-            self._tell(str(error))
+            self._report(str(error))
 
-    def _tell(self, problem: str) -> None:
+    def _report(self, problem: str) -> None:
         """Report a problem once: each turn would have the same."""
         if not self.problem:
             self.problem = f"OpenTelemetry: {problem}"

@@ -109,7 +109,7 @@ def load_servers(
     `given` are servers of the program that started this session: its user configured them
     there, so they count as the user's own do.
     """
-    files = _files(directory, paths, trust=trust)
+    files = _load_files(directory, paths, trust=trust)
     if extra:
         content = ("the editor", json.dumps(dict(extra)).encode())
         files = replace(files, content=(*files.content, content))
@@ -240,28 +240,28 @@ class McpServers:
 
     def notices(self) -> tuple[str, ...]:
         """What the user should know: servers that are off, tools that are blocked."""
-        installing = self.programs.installing(self._here.servers)
-        notices = (*self._here.notices, *installing, *self._not_usable())
+        installing = self.programs.pending_installs(self._here.servers)
+        notices = (*self._here.notices, *installing, *self._problems())
         self._told.update(notices)
         return notices
 
-    def _not_usable(self, *, lost: bool = False) -> tuple[str, ...]:
+    def _problems(self, *, lost: bool = False) -> tuple[str, ...]:
         """A sentence about each unusable tool, and with `lost` each unusable server."""
         statuses = self.connections.statuses()
         gone = (*self.connections.reports, *(each.lost_sentence for each in statuses))
         blocked = (each.blocked_sentence for each in statuses)
-        return (*self._now().refused, *filter(None, (*blocked, *(gone if lost else ()))))
+        return (*self._tools().refused, *filter(None, (*blocked, *(gone if lost else ()))))
 
-    def _news(self) -> str:
-        """The sentences of `_not_usable` that were not reported yet."""
-        news = [text for text in self._not_usable(lost=True) if text not in self._told]
+    def _new_problems(self) -> str:
+        """The sentences of `_problems` that were not reported yet."""
+        news = [text for text in self._problems(lost=True) if text not in self._told]
         self._told.update(news)
         return "; ".join(news)
 
     @property
     def tools(self) -> tuple[Tool, ...]:
         """The known tools of all servers."""
-        offer = self._now()
+        offer = self._tools()
         if not any(
             self.connections.manifest(s.name).offer.resources for s in self._here.servers
         ):
@@ -298,7 +298,7 @@ class McpServers:
         """Wrap a provider: its first request also connects the servers. In a turn that may
         use servers in remote mode, its requests name them.
         """
-        news = self._news if turn else lambda: ""
+        news = self._new_problems if turn else lambda: ""
         connecting = _Connecting(provider, self.connections.begin, news)
         return self.remote.around(connecting, turn) if turn else connecting
 
@@ -306,7 +306,7 @@ class McpServers:
         """Why a tool of a server is missing, for the model that called it, or ""."""
         from refold.mcp.connections import explain_missing
 
-        return explain_missing(name, self.connections.statuses(), self._now().refused)
+        return explain_missing(name, self.connections.statuses(), self._tools().refused)
 
     def statuses(self) -> "tuple[ServerStatus, ...]":
         """The servers that count here, as they are now."""
@@ -381,10 +381,10 @@ class McpServers:
         """Add a search that waits for the servers that were never connected."""
         known = {tool.name for tool in (*offer.active, *offer.deferred)}
 
-        def later() -> tuple[Tool, ...]:
+        def find_more() -> tuple[Tool, ...]:
             return tuple(t for t in self.tools if t.name not in known and allowed(t.name))
 
-        deferred = _Growing(offer.deferred, later)
+        deferred = _Growing(offer.deferred, find_more)
 
         async def search(context: Context, **arguments: object) -> Reply:
             await self.connections.wait_until_settled(_MAX_CONNECT_SECONDS, context)
@@ -401,7 +401,7 @@ class McpServers:
         active = tuple(tool for tool in offer.active if tool.name not in names)
         return OfferedTools((*active, *searches), deferred)
 
-    def _now(self) -> "ServerTools":
+    def _tools(self) -> "ServerTools":
         from refold.mcp.as_tools import as_tools
 
         manifests = {
@@ -414,7 +414,7 @@ class McpServers:
         return self._offered[1]
 
 
-def for_start(
+def servers_for(
     options: LaunchOptions,
     workspace: Workspace,
     paths: Paths,
@@ -438,7 +438,7 @@ class _Files(Struct, frozen=True):
     notices: tuple[str, ...] = ()
 
 
-def _files(directory: str, paths: Paths, *, trust: bool) -> _Files:
+def _load_files(directory: str, paths: Paths, *, trust: bool) -> _Files:
     """The configuration files that count here, by name, the user's own first."""
     own, content, notices = user_file(paths), list[tuple[str, bytes]](), list[str]()
     try:

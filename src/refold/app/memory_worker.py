@@ -1,6 +1,6 @@
 """Makes notes of closed sessions in a background process.
 
-`leave` starts the process and returns at once. The process ends within a time limit,
+`start_worker` starts the process and returns at once. The process ends within a time limit,
 whatever its provider does; sessions that it did not finish stay listed, and the next start
 tries again. If `REFOLD_NO_BACKGROUND` is set, no such process is started.
 """
@@ -52,7 +52,7 @@ _MAX_PART_CHARS = 1_500  # characters of the first words, and of all that came a
 _QUOTE_CHARS = "\"'`*#_“”„«»‘’ "
 
 
-def leave(
+def start_worker(
     remembering: ProjectMemory, environ: Mapping[str, str]
 ) -> subprocess.Popen[bytes] | None:
     """Start the process that makes notes of waiting sessions, if there are any, and return
@@ -82,13 +82,13 @@ def leave(
     return started
 
 
-def note_down(home: SessionIndex) -> None:
+def index_sessions(home: SessionIndex) -> None:
     """Index the session in the catalogue, so that the next list need not wait."""
     with suppress(RefoldError):  # readers of the catalogue get the error
         home.catalogue().freshen(_MAX_FRESHEN_SECONDS)
 
 
-def finish(directory: str) -> int:
+def run_worker(directory: str) -> int:
     """The background process itself: make notes of the waiting sessions, silently."""
     signal.alarm(MAX_LIFE_SECONDS)  # ends the process even if it hangs
     with suppress(OSError):
@@ -96,11 +96,11 @@ def finish(directory: str) -> int:
     with suppress(RefoldError):
         app, remembering = open_project(Path(directory), os.environ)
         if app.settings.memory:
-            anyio.run(_finish, app, remembering)
+            anyio.run(_read_pending, app, remembering)
     return 0
 
 
-async def _finish(app: App, remembering: ProjectMemory) -> None:
+async def _read_pending(app: App, remembering: ProjectMemory) -> None:
     pending, read = remembering.pending, set[str]()
     try:
         with pending.alone() as ours:
@@ -110,20 +110,20 @@ async def _finish(app: App, remembering: ProjectMemory) -> None:
                     break
                 read.add(left[0])
                 with suppress(RefoldError), anyio.move_on_after(_SESSION_SECONDS):
-                    await _read(app, remembering, left[0])
+                    await _read_session(app, remembering, left[0])
     finally:
         await app.aclose()
 
 
-async def _read(app: App, remembering: ProjectMemory, session: str) -> None:
+async def _read_session(app: App, remembering: ProjectMemory, session: str) -> None:
     """Make notes of one session. It leaves the list unless this raises."""
     pending = remembering.pending
 
-    def aide(view: View) -> Model | None:
+    def choose_aide(view: View) -> Model | None:
         return aide_for(app, view) if pending.try_(session) else None
 
     if remembering.home.exists(session):  # otherwise it was deleted, or never begun
-        await remembering.learn_of(session, aide)
+        await remembering.learn_of(session, choose_aide)
         await find_title(app, session, partial(aide_for, app))
     pending.remove(session)
 
@@ -135,7 +135,7 @@ def aide_for(app: App, view: View, *, asked: bool = False) -> Model | None:
     """
     own, named = view.conversation.system_prompt.model, app.options.model
     if named:
-        return _aide(app, app.models.check(named))
+        return _to_model(app, app.models.check(named))
     name = app.models.full("small") if app.settings.models.small else own
     if (
         not name
@@ -143,10 +143,10 @@ def aide_for(app: App, view: View, *, asked: bool = False) -> Model | None:
         or (name.startswith(LOCAL_PREFIX) and not asked)
     ):
         return None
-    return _aide(app, name)
+    return _to_model(app, name)
 
 
-def _aide(app: App, name: str) -> Model:
+def _to_model(app: App, name: str) -> Model:
     return Model(app.models.provider(name), name, 0, app.models.price)
 
 
@@ -161,7 +161,7 @@ def open_project(
     here = load_here(directory, places, environ, {})
     options = LaunchOptions(directory=directory, model=model, attended=False)
     app = App(here.settings, places, environ, options)
-    return app, app.remembering
+    return app, app.project_memory
 
 
 # A title for a session whose first message is too long for one, made after it is closed.
@@ -193,7 +193,7 @@ async def find_title(app: App, session: str, aide_for: AideFor) -> str:
             await record(Titled(title), by="titles")
         return title
     finally:
-        aside.as_it_was()
+        aside.restore_time()
         await record.close()
 
 

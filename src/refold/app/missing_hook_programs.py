@@ -48,10 +48,10 @@ def missing_programs(
         else:
             missing, kind = _missing_file(hook.command, has, directory), "program"
         if missing:
-            yield _sentence(hook, kind, missing)
+            yield _missing_sentence(hook, kind, missing)
 
 
-def _sentence(hook: Hook, kind: str, missing: str) -> str:
+def _missing_sentence(hook: Hook, kind: str, missing: str) -> str:
     text = f"{hook.source}: the {kind} {missing!r} of the {hook.on} hook `{hook.name}` is missing"
     if hook.on not in GUARD_EVENTS or not hook.required:
         return f"{text}: install it, or remove the hook"
@@ -73,14 +73,14 @@ def _missing_file(command: str, has: Callable[[str], bool], directory: str) -> s
     if "/" not in program:
         if not has(program):
             return program
-    elif not os.access(_full(program, directory), os.X_OK):
+    elif not os.access(_full_path(program, directory), os.X_OK):
         return program
     name = os.path.basename(program)
     runs_script = _INTERPRETER_PATTERN.fullmatch(name) and (
         "/" in script or "." in script[1:]
     )
     if runs_script and not script.startswith("-"):
-        return "" if os.path.exists(_full(script, directory)) else script
+        return "" if os.path.exists(_full_path(script, directory)) else script
     return ""
 
 
@@ -97,5 +97,5 @@ def _replacement(variable: re.Match[str], directory: str) -> str:
     return directory if before and after else f"{before}{directory}"
 
 
-def _full(name: str, directory: str) -> str:
+def _full_path(name: str, directory: str) -> str:
     return os.path.join(directory, os.path.expanduser(name))

@@ -156,7 +156,7 @@ class Connections:
             return DEFAULT_CONTEXT_TOKENS
         return context_tokens(model, machine_memory())
 
-    def go_on_after(self, before: "Connections") -> None:
+    def continue_scripts(self, before: "Connections") -> None:
         """Continue scripts at the position that `before` had reached."""
         self._open |= {
             key: provider
@@ -196,7 +196,7 @@ class Connections:
         if name.startswith(SCRIPT_PREFIX):
             return self._script_provider()
         if name.startswith(LOCAL_PREFIX):
-            return self._in_context(self._close_later(self._connect_embedded(name)), form)
+            return self._with_context(self._close_later(self._connect_embedded(name)), form)
         http, fallback = self._settings.http, self._settings.fallback_models
         backoff = Backoff(
             retries=http.retries,
@@ -210,14 +210,14 @@ class Connections:
         named = self.resolve(name)
         match named.spec:
             case ProviderSpec() as spec:
-                provider = self._in_context(self._server(spec, named.model), form)
+                provider = self._with_context(self._connect_server(spec, named.model), form)
             case PluginProvider(make=make):
-                provider = self._in_context(make(named.model, self._environ), form)
+                provider = self._with_context(make(named.model, self._environ), form)
             case spec:
-                provider = self._program(spec, named.model, form)
+                provider = self._connect_program(spec, named.model, form)
         return RetryingProvider(ToolFallback(provider), backoff, write_log=self.log)
 
-    def _in_context(self, provider: Provider, form: Format | Literal[""]) -> Provider:
+    def _with_context(self, provider: Provider, form: Format | Literal[""]) -> Provider:
         set_ = self._settings.backend
         form = form or set_.format
         if set_.context in ("", "continue") and not form:
@@ -228,7 +228,7 @@ class Connections:
         wanted = ConversationFormat(set_.context, form, set_.window_messages)
         return InContext(provider, wanted)
 
-    def _server(self, spec: ProviderSpec, model: str) -> Provider:
+    def _connect_server(self, spec: ProviderSpec, model: str) -> Provider:
         from refold.provider.text_protocol.selection import (
             choose_protocol,
             with_call_protocol,
@@ -236,7 +236,7 @@ class Connections:
 
         own = self._settings.providers.get(spec.name, OwnProvider())
         reach = partial(self._connect_spec, spec, own.window)
-        if self.keys.takes_asking(spec):
+        if self.keys.needs_asking(spec):
             from refold.provider.lazy import LazyProvider
 
             provider: ConnectedProvider = LazyProvider(reach)
@@ -269,7 +269,7 @@ class Connections:
             window=window,
         )
 
-    def _program(
+    def _connect_program(
         self, spec: "CommandSpec", model: str, form: Format | Literal[""]
     ) -> Provider:
         from refold.provider.command.backends import connect

@@ -108,7 +108,7 @@ class Models:
         self._tape: CassetteWriter | None = None
         if before is not None:  # a script and a cassette belong to the whole start
             self._fixed, self._tape = before._fixed, before._tape
-            self.connections.go_on_after(before.connections)
+            self.connections.continue_scripts(before.connections)
         elif asked.record or asked.replay:
             self._fixed, self._tape = _from_cassettes(asked, self.masks)
         self._offline: tuple[str, ...] | None = None  # models that need no known key
@@ -153,14 +153,14 @@ class Models:
             named = self.connections.resolve(name)
             spec = named.spec
             if isinstance(spec, ProviderSpec) and (
-                meant := self._newest(named.model, spec)
+                meant := self._newest_of(named.model, spec)
             ):
                 return f"{spec.name}/{meant}"
             return named.full
         except BadInput as error:
-            if of_family := self._of_family(name):
+            if of_family := self._resolve_alias(name):
                 return of_family
-            if of_server := self._of_server(name):
+            if of_server := self._first_of_server(name):
                 return of_server
             if guesses := self._matching_names(name):
                 hint = " or ".join(guesses)
@@ -194,7 +194,7 @@ class Models:
             and connections.keys.at_hand(spec)
             and not self._has_own_address(spec)
             for alias in MODEL_ALIASES
-            if (model := self._newest(alias, spec))
+            if (model := self._newest_of(alias, spec))
         ]
         names += [
             f"{spec.name}/{entry.name}"
@@ -245,7 +245,7 @@ class Models:
         """
         provider = self._fixed or self._chain(name, form)
         if acting != "native":
-            provider = self._in_words(name, provider, acting, form)
+            provider = self._with_text_calls(name, provider, acting, form)
         if self._tape is None:
             return provider
         from refold.provider.cassette import Recording
@@ -260,7 +260,9 @@ class Models:
     async def aclose(self) -> None:
         await self.connections.aclose()
 
-    def _in_words(self, name: str, base: Provider, acting: Acting, form: str) -> Provider:
+    def _with_text_calls(
+        self, name: str, base: Provider, acting: Acting, form: str
+    ) -> Provider:
         # A cassette holds the requests above this; an embedded model calls tools its own
         # way.
         if self._asked.replay is not None:
@@ -271,7 +273,9 @@ class Models:
         key = (name, acting, form)
         if key not in self._talking:
             self._talking[key] = (
-                _by_code(base, small) if acting == "code" else _in_text(base)
+                _with_code_acting(base, small)
+                if acting == "code"
+                else _with_text_protocol(base)
             )
         return self._talking[key]
 
@@ -285,10 +289,10 @@ class Models:
 
             connect = self.connections.connect
             links = [(model, partial(connect, model, form)) for model in (name, *others)]
-            self._chains[name, form] = self._while_overloaded(Fallback(links))
+            self._chains[name, form] = self._retry_overload(Fallback(links))
         return self._chains[name, form]
 
-    def _while_overloaded(self, chain: Provider) -> Provider:
+    def _retry_overload(self, chain: Provider) -> Provider:
         """The chain, retried after an overload of all if the task has a time limit."""
         http = self._settings.http
         if not (self._asked.timed and http.retries):
@@ -298,18 +302,18 @@ class Models:
         backoff = Backoff(retries=0, longest=http.max_retry_wait_seconds, endless=True)
         return RetryingProvider(chain, backoff, write_log=self.connections.log)
 
-    def _of_family(self, alias: str) -> str:
+    def _resolve_alias(self, alias: str) -> str:
         """The model of an alias: of a provider with a key, or else of any; or ""."""
         if alias.lower() not in MODEL_ALIASES:
             return ""
         known, at_hand = self.connections.known, self.connections.keys.at_hand
         keyed = [spec for spec in known if at_hand(spec)]
         for spec in (*keyed, *known):
-            if model := self._newest(alias, spec):
+            if model := self._newest_of(alias, spec):
                 return f"{spec.name}/{model}"
         return ""
 
-    def _of_server(self, name: str) -> str:
+    def _first_of_server(self, name: str) -> str:
         """The first model of the user's own server, if only the server is named; or ""."""
         spec = find_by_name(name.lower(), self.connections.known)
         if spec is None or spec.model or not spec.own:
@@ -327,7 +331,7 @@ class Models:
             )
         return self._first_models[spec.name]
 
-    def _newest(self, alias: str, spec: ProviderSpec) -> str:
+    def _newest_of(self, alias: str, spec: ProviderSpec) -> str:
         if alias.lower() not in MODEL_ALIASES:
             return ""
         from refold.provider.model_aliases import newest_model
@@ -362,11 +366,11 @@ class Models:
             from refold.app.local_servers import ollama_models
 
             self._of_ollama = ollama_models(self._environ)
-            names = (*self._of_keyring(), *self._of_ollama)
+            names = (*self._names_from_keyring(), *self._of_ollama)
             self._offline = (*names, *self.connections.list_installed())
         return next(iter(self._offline), "")
 
-    def _of_keyring(self) -> tuple[str, ...]:
+    def _names_from_keyring(self) -> tuple[str, ...]:
         known = [
             s for s in self.connections.known if s.model and not self._has_own_address(s)
         ]
@@ -391,13 +395,13 @@ def _from_cassettes(
     ) if asked.record is not None else None
 
 
-def _in_text(provider: Provider) -> Provider:
+def _with_text_protocol(provider: Provider) -> Provider:
     from refold.provider.text_protocol.protocol import TextProtocol
 
     return TextProtocol(provider)
 
 
-def _by_code(provider: Provider, small: bool) -> Provider:
+def _with_code_acting(provider: Provider, small: bool) -> Provider:
     from refold.provider.text_protocol.code_acting import CodeActing
 
     return CodeActing(provider, small=small)
@@ -414,7 +418,7 @@ def mcp_host(models: Models, name: str) -> str:
     return spec.name if isinstance(spec, ProviderSpec) and spec.hosts_mcp else ""
 
 
-def answering(
+def provider_for_role(
     models: Models,
     name: str,
     role: RoleOptions,
@@ -423,13 +427,15 @@ def answering(
 ) -> Provider:
     """The provider for `name` in this role. It fails if the temperature is not allowed."""
     if not models.has_script and (
-        why := _too_warm(models.connections, name, role.temperature)
+        why := _temperature_problem(models.connections, name, role.temperature)
     ):
         return Unconnected(why)
     return models.provider(name, acting, form)
 
 
-def _too_warm(connections: Connections, name: str, temperature: float | None) -> str:
+def _temperature_problem(
+    connections: Connections, name: str, temperature: float | None
+) -> str:
     """The reason why a model does not accept this temperature, or ""."""
     if temperature is None or not name or name.startswith((SCRIPT_PREFIX, LOCAL_PREFIX)):
         return ""

@@ -55,7 +55,7 @@ def policies(
     budget is a grant (a subagent). `coded`: the agent acts by writing code. `watched`: a
     person watches, so steps need no limit. Raises `BadInput` for an invalid `schema`.
     """
-    limits, compaction = settings.limits, compact_when_full(shares(settings))
+    limits, compaction = settings.limits, compact_when_full(compaction_shares(settings))
     return (
         # A stop by a person is before everything: calls are settled and not run, and the
         # turn ends with their reason, not with a plan, an answer or a limit.
@@ -75,7 +75,7 @@ def policies(
         not_refused(limits.refused_responses),
         # Before `converse`: the summary at the limit is the end of the steps, no answer.
         at_most(
-            _stricter(steps, limits.turn_steps(watched=watched)),
+            _lowest_limit(steps, limits.turn_steps(watched=watched)),
             limits.wrap_up_steps,
             summary=limits.final_summary,
         ),
@@ -102,7 +102,7 @@ def policies(
     )
 
 
-def _stricter(*limits: int) -> int:
+def _lowest_limit(*limits: int) -> int:
     """The lowest of the limits; 0 means no limit."""
     return min(filter(None, limits), default=0)
 
@@ -114,13 +114,13 @@ def load_policies(
     loaded, problems = list[Policy](), list[str]()
     for plugin in plugins:
         try:
-            loaded.append(_until_it_raises(plugin, plugin.function(), log))
+            loaded.append(_skip_once_failed(plugin, plugin.function(), log))
         except BadInput as error:
             problems.append(str(error))
     return tuple(loaded), tuple(problems)
 
 
-def _until_it_raises(
+def _skip_once_failed(
     plugin: Plugin, function: Callable[..., object], log: WriteLog
 ) -> Policy:
     """Wrap a policy that is skipped in this process once it has raised."""
@@ -160,7 +160,7 @@ def _schema_policies(schema: Raw | None, corrections: int) -> tuple[Policy, ...]
         raise BadInput(f"this is not a JSON Schema: {error}") from error
 
 
-def shares(settings: Settings) -> CompactionShares:
+def compaction_shares(settings: Settings) -> CompactionShares:
     """The thresholds of compaction, from the settings."""
     own = settings.context
     return CompactionShares(

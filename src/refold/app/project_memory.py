@@ -110,8 +110,8 @@ class ProjectMemory:
         It includes `.agent/memory.md` of the folder only if the folder is trusted, in the
         version that is `trusted`.
         """
-        theirs = self._of_the_folder(trusted) if trusted else ""
-        return notes_text(self._text("project"), self._text("person"), theirs)
+        theirs = self._folder_text(trusted) if trusted else ""
+        return notes_text(self._stored_text("project"), self._stored_text("person"), theirs)
 
     def note(self, words: str) -> str:
         """Save a note that the user wrote. Return a confirmation. Raises `BadInput`."""
@@ -141,7 +141,7 @@ class ProjectMemory:
         with suppress(BadInput):  # unreadable notes are not reported here
             if news := self.memory.news():
                 self.memory.mark_seen()
-                return _in_a_line(news)
+                return _to_line(news)
         return ""
 
     async def learn(
@@ -154,7 +154,7 @@ class ProjectMemory:
         """
         entries = await anyio.to_thread.run_sync(self.entries, session)
         since = 0 if again else record.view.session.memory_up_to
-        heard = heard_in(entries, since, self._is_of_here)
+        heard = user_messages_in(entries, since, self._is_about_project)
         if not heard:
             return LearnResult(session, why="there is nothing new in it")
         if not _answers(entries, 0):
@@ -197,10 +197,10 @@ class ProjectMemory:
             asked = replace(aide, provider=aside)
             return await self.learn(session, record, asked, again=again)
         finally:
-            aside.as_it_was()  # still under our lock
+            aside.restore_time()  # still under our lock
             await record.close()
 
-    def ended(self, session: str, view: View) -> bool:
+    def has_new_messages(self, session: str, view: View) -> bool:
         """Whether a closed session has new messages. If not, it leaves the queue."""
         messages = view.conversation.user_messages
         new = bool(messages) and messages[-1].seq > view.session.memory_up_to
@@ -216,28 +216,28 @@ class ProjectMemory:
             raise JournalError(damage)
         return tuple(entries)
 
-    def in_the_folder(self, text: str) -> bool:
+    def is_in_folder_notes(self, text: str) -> bool:
         """Whether `.agent/memory.md` contains this text, too."""
-        return normal(text) in normal(self._of_the_folder())
+        return normal(text) in normal(self._folder_text())
 
     def holds_secret(self, text: str) -> bool:
         return bool(_PASSWORD_PATTERN.search(text)) or has_mask(
             self._masks.mask(text.encode())
         )
 
-    def _is_of_here(self, directory: str) -> bool:
+    def _is_about_project(self, directory: str) -> bool:
         """Whether a session in `directory` was about this project. Removed directories
         count: they may have been worktrees.
         """
         gone = not os.path.isdir(directory)
         return gone or project_of(directory) == self.memory.project
 
-    def _text(self, whose: str) -> str:
+    def _stored_text(self, whose: str) -> str:
         with suppress(BadInput):  # a session works without notes
             return self.memory.text("person" if whose == "person" else "project")
         return ""
 
-    def _of_the_folder(self, trusted: TrustedText = as_it_is) -> str:
+    def _folder_text(self, trusted: TrustedText = as_it_is) -> str:
         for folder in dict.fromkeys((self.directory, str(self.memory.project))):
             with suppress(BadInput):
                 files = small_files(folder, ".agent", ("memory.md",), lambda _: False)
@@ -261,7 +261,7 @@ class UnlockedModel:
         self._record, self._set_back = record, self._remember()
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        self.as_it_was()
+        self.restore_time()
         await self._record.close()
         try:
             async with aclosing(self.provider.stream(request)) as deltas:
@@ -270,7 +270,7 @@ class UnlockedModel:
         finally:
             self._set_back = self._remember()
 
-    def as_it_was(self) -> None:
+    def restore_time(self) -> None:
         """Restore the journal's modification time from before our records."""
         self._set_back()
 
@@ -311,7 +311,7 @@ class Notebook:
         before = old.line.text if old else ""
         if not may_replace(before, text):
             raise ToolFailed(FORBIDDEN_TEXT.format(text=before))
-        heard = distil.newest(heard_in(self._of.entries(self._session), 0))
+        heard = distil.newest(user_messages_in(self._of.entries(self._session), 0))
         texts = [item.text for item in heard]
         if not is_grounded(text, texts, before):
             raise ToolFailed(NOT_SAID_TEXT)
@@ -324,7 +324,7 @@ class Notebook:
         return NewNote(place, text, old.whose if old else whose, before, origin)
 
 
-def heard_in(
+def user_messages_in(
     entries: Iterable[Entry], after: int, here: Callable[[str], bool] = lambda _: True
 ) -> tuple[PersonWords, ...]:
     """The user's messages after the event `after`, as far as the user wrote them.
@@ -346,7 +346,7 @@ def heard_in(
             match entry.event:
                 case Said(words, "person", typed=typed):
                     wrote = words if typed is None else typed
-                    own = own_words(_without_the_plan(wrote))
+                    own = own_words(_strip_plan(wrote))
                 case Answered(answers=answers) if answers:
                     own = own_words("\n\n".join(answers))
                 case _:
@@ -361,7 +361,7 @@ def _is_scheduled(event: SessionStarted | SessionResumed) -> bool:
     return isinstance(event, SessionStarted) and event.schedule > 0
 
 
-def _without_the_plan(words: str) -> str:
+def _strip_plan(words: str) -> str:
     if words == PLAN_APPROVED or words.startswith(PLAN_EDITED.partition("{")[0]):
         return ""
     return words.removeprefix(PLAN_REJECTED.partition("{")[0])
@@ -398,7 +398,7 @@ def _origin(session: str, text: str, heard: Sequence[PersonWords]) -> Origin:
     return Origin(session, seqs, max((words.at for words in from_), default=0.0))
 
 
-def _in_a_line(news: Sequence[NoteChange]) -> str:
+def _to_line(news: Sequence[NoteChange]) -> str:
     new = sum(change.sign == "+" for change in news)
     went = len(news) - new
     parts = [f"{new} new note{'s' * (new != 1)}"] if new else []

@@ -41,7 +41,7 @@ class PythonSetup(Struct, frozen=True):
 
 
 class SessionPython:
-    """Implements `tools.python_tool.Repl` for the session `id_`. Call `at` when a turn begins.
+    """Implements `tools.python_tool.Repl` for the session `id_`. Call `begin_turn` at its start.
 
     `begins` are the initial variables of a child; `depth` counts the code above it.
     """
@@ -62,7 +62,7 @@ class SessionPython:
         self._world: World | None = None
         self._agent: Profile | None = None
 
-    def at(self, world: World, agent: Profile) -> None:
+    def begin_turn(self, world: World, agent: Profile) -> None:
         """Set the world and the agent of a turn. The agent's `code_limits` apply."""
         self._world, self._agent = world, agent
 
@@ -81,8 +81,8 @@ class SessionPython:
     ) -> PythonResult:
         return await self._repl().run(call_id, cells, progress)
 
-    def _now(self) -> World:
-        assert self._world is not None  # `at` is called before any call is made
+    def _turn_world(self) -> World:
+        assert self._world is not None  # `begin_turn` is called before any call is made
         return self._world
 
     def _repl(self) -> "Repl":
@@ -103,7 +103,7 @@ class SessionPython:
                 begins=self._begins,
                 depth=self._depth,
             )
-            repl = Repl(self._record, self._now, self._keeper, limits)
+            repl = Repl(self._record, self._turn_world, self._keeper, limits)
             self._repls[agent.name] = repl
         return self._repls[agent.name]
 
@@ -124,7 +124,7 @@ class SessionPython:
     ) -> AsyncGenerator[Worker]:
         from refold.rlm.worker import PythonWorkers
 
-        commands = self._now().commands
+        commands = self._turn_world().commands
         assert commands is not None  # a session of the app has a workspace
         workers = PythonWorkers(commands, self._coding.directory)
         async with workers(limits, functions) as worker:

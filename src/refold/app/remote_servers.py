@@ -75,10 +75,10 @@ class RemoteServers:
             except BadInput as error:
                 yield HostedServer(config.name, config.url), str(error)
                 continue
-            yield server, _why_not(server, turn)
+            yield server, _exclusion_reason(server, turn)
 
 
-def _why_not(server: HostedServer, turn: RemoteTurn) -> str:
+def _exclusion_reason(server: HostedServer, turn: RemoteTurn) -> str:
     any_tool = _ANY_TOOL.format(server.name)
     if not may_use(turn.agent, any_tool, Effect.RUN):
         return f"the agent {turn.agent.name} may not use its tools"

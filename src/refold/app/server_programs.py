@@ -56,7 +56,7 @@ class ServerPrograms:
         """The packages of the server, if its command names packages."""
         return launch_of(self._fill(server).command)
 
-    def installing(self, servers: Sequence[ServerConfig]) -> Iterator[str]:
+    def pending_installs(self, servers: Sequence[ServerConfig]) -> Iterator[str]:
         """A sentence for each server whose packages have to be installed first."""
         for server in servers:
             if launch := self.launch_to_install(server):

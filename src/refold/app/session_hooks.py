@@ -93,14 +93,14 @@ class SessionHooks(Struct, frozen=True):
         document = {"transcript_path": self.transcript, **about}
         try:
             if hook.entry_point or hook.function is not None:
-                return await _by_function(hook, document)
-            return await self._by_command(hook, document)
+                return await _run_function(hook, document)
+            return await self._run_command(hook, document)
         except (ToolFailed, OSError) as error:
             return failure_answer(
                 hook, reason_of(error) if isinstance(error, OSError) else str(error)
             )
 
-    async def _by_command(self, hook: Hook, document: Mapping[str, object]) -> HookAnswer:
+    async def _run_command(self, hook: Hook, document: Mapping[str, object]) -> HookAnswer:
         ours, its = socket.socketpair()
         content, finished = encode(document), None
         async with await SocketStream.from_socket(ours) as stream:
@@ -161,10 +161,10 @@ class SessionHooks(Struct, frozen=True):
         return {
             name: value
             for name, value in self.environ.items()
-            if not is_secret(name) and self._harmless(os.fsencode(value))
+            if not is_secret(name) and self._is_harmless(os.fsencode(value))
         }
 
-    def _harmless(self, value: bytes) -> bool:
+    def _is_harmless(self, value: bytes) -> bool:
         return self.mask(value) == value
 
 
@@ -319,7 +319,7 @@ async def _send(stream: SocketStream, content: bytes, ended: anyio.Event) -> Non
         pass  # it has ended, or reads nothing
 
 
-async def _by_function(hook: Hook, document: Mapping[str, object]) -> HookAnswer:
+async def _run_function(hook: Hook, document: Mapping[str, object]) -> HookAnswer:
     try:
         with anyio.fail_after(hook.seconds):
             function = hook.function or await anyio.to_thread.run_sync(

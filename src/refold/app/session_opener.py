@@ -78,7 +78,9 @@ class SessionOpener:
         if shared.traces is not None:
             shared.traces.listen(id_, record)
         own = self.turn_context(record, id_, snapshots, child)
-        turn_context = MovingTurnContext(own, partial(self._in_worktree, record, id_, own))
+        turn_context = MovingTurnContext(
+            own, partial(self._worktree_context, record, id_, own)
+        )
         folder = shared.workspace.directory
         shared.models.connections.log(
             "debug" if child else "info", f"opened in {folder} by refold {__version__}", id_
@@ -87,7 +89,7 @@ class SessionOpener:
         place = SessionDirectories(folder, shared.workspace.roots[1:])
         resume_hooks = shared.hooks is not None and shared.hooks.run_at_resume
         opening = Opening(place, __version__, id_, resume_hooks)
-        session.prepare(opening, _without_a_lost_worktree)
+        session.prepare(opening, _leave_lost_worktree)
         await (record.look() if look else record.open())
         if shared.traces is not None:
             await shared.traces.catch_up(id_, record)
@@ -117,12 +119,12 @@ class SessionOpener:
         children = Children(
             record,
             id_,
-            self._child,
+            self._open_child,
             lambda name: shared.agents.find(name, "child"),
             trees,
             child.position if child else position,
         )
-        python = self._python(record, id_, children, child)
+        python = self._session_python(record, id_, children, child)
         resources = replace(
             self._resources,
             snapshots=snapshots,
@@ -131,7 +133,7 @@ class SessionOpener:
         )
         return TurnContext(shared, resources, record, id_, children, child)
 
-    def _python(
+    def _session_python(
         self, record: Recorder, id_: str, children: Children, child: ChildSpec | None
     ) -> SessionPython:
         shared, paths = self._shared, self._site.paths
@@ -150,7 +152,7 @@ class SessionOpener:
         return SessionPython(coding, record, id_, children, begins, depth)
 
     @asynccontextmanager
-    async def _child(self, opening: ChildSpec) -> AsyncGenerator[Session]:
+    async def _open_child(self, opening: ChildSpec) -> AsyncGenerator[Session]:
         # The user's choices apply to a child through its parent, at any time.
         session_options = SessionOptions(
             question=self._shared.settings.limits.question_seconds or None, remember=False
@@ -160,11 +162,11 @@ class SessionOpener:
             async with session:
                 yield session
             return
-        workspace = self._elsewhere(opening)
+        workspace = self._child_workspace(opening)
         try:
             # A file trusted here is trusted there.
             trusted = bool(self._resources.system_prompt.trust_root)
-            opener = self._at(workspace, trusted=trusted)
+            opener = self._with_workspace(workspace, trusted=trusted)
             keep = self._shared.options.keep
             name = opening.id.replace("/", "-")
             snapshots = workspace.snapshots(name) if keep else None
@@ -174,14 +176,14 @@ class SessionOpener:
         finally:
             workspace.close()
 
-    def _elsewhere(self, opening: ChildSpec) -> Workspace:
+    def _child_workspace(self, opening: ChildSpec) -> Workspace:
         shared, site = self._shared, self._site
         roots = WorkspaceDirectories(
             Path(opening.directory), tuple(map(Path, opening.roots))
         )
         return Workspace(shared.settings, site.paths, site.environ, roots, shared.workspace)
 
-    def _in_worktree(
+    def _worktree_context(
         self, record: Recorder, id_: str, own: TurnContext, session: SessionInfo
     ) -> TurnContext:
         """The turn context of a session in the worktree that it has entered."""
@@ -193,7 +195,7 @@ class SessionOpener:
         trusted = bool(self._resources.system_prompt.trust_root) and (
             shared.options.trust or shares_trust(session.directory, session.own_directory)
         )
-        opener = self._at(workspaces.at(session), trusted=trusted)
+        opener = self._with_workspace(workspaces.at(session), trusted=trusted)
         opener = opener._with_background(own.background)
         snapshots = workspaces.snapshots(session, id_) if shared.options.keep else None
         return opener.turn_context(record, id_, snapshots)
@@ -202,7 +204,7 @@ class SessionOpener:
         resources = replace(self._resources, background=background)
         return SessionOpener(self._shared, resources, self._site)
 
-    def _at(self, workspace: Workspace, *, trusted: bool) -> "SessionOpener":
+    def _with_workspace(self, workspace: Workspace, *, trusted: bool) -> "SessionOpener":
         """A copy of this opener whose sessions work in `workspace`."""
         shared, site = self._shared, self._site
         ground = SessionGround(
@@ -218,7 +220,7 @@ class SessionOpener:
         return SessionOpener(replace(shared, workspace=workspace), resources, site)
 
 
-def _without_a_lost_worktree(view: View) -> Sequence[Event]:
+def _leave_lost_worktree(view: View) -> Sequence[Event]:
     if view.session.worktree is None:
         return ()
     from refold.app.entered_worktree import missing_worktree_event

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from refold.app.launch_options import LaunchOptions
 from refold.app.policies import budget
-from refold.config.folder_settings import as_flags, load_here
+from refold.config.folder_settings import load_here, to_flags
 from refold.config.paths import Paths
 from refold.config.secret_values import masks_of
 from refold.config.settings import RuleWithCases, Settings
@@ -84,7 +84,7 @@ class SessionSchedules:
     def _rights(self, view: View) -> SavedRights:
         """The rights of the session, without those that only --trust granted."""
         settings, options, rights = self._settings, self._options, view.rights
-        flags = as_flags(options.given)
+        flags = to_flags(options.given)
         lasting = load_here(options.directory, self._places, self._environ, flags).settings
         stays = set(_rule_texts(lasting.permissions.allow))
         allow = [r for r in _rule_texts(settings.permissions.allow) if r in stays]
@@ -96,7 +96,9 @@ class SessionSchedules:
             rights_of(replace(settings, permission_mode="default"), options),
             mode="default" if mode == "bypass" else mode,
             allow=tuple(
-                r for r in dict.fromkeys((*allow, *rights.granted)) if not _plans(r)
+                r
+                for r in dict.fromkeys((*allow, *rights.granted))
+                if not _is_for_planning(r)
             ),
             budget=rights.budget or budget(settings),
             steps=rights.steps or settings.limits.turn_steps(watched=False),
@@ -172,19 +174,19 @@ def narrow(settings: Settings, saved: SavedRights) -> Settings:
         limits=replace(settings.limits, steps=min(steps, saved.steps)),
         budget=replace(
             own,
-            dollars=_least(own.dollars, limit.dollars),
-            tokens=int(_least(own.tokens, limit.tokens)),
-            calls=int(_least(own.calls, limit.calls)),
-            seconds=_least(own.seconds, limit.seconds),
+            dollars=_lower_limit(own.dollars, limit.dollars),
+            tokens=int(_lower_limit(own.tokens, limit.tokens)),
+            calls=int(_lower_limit(own.calls, limit.calls)),
+            seconds=_lower_limit(own.seconds, limit.seconds),
         ),
     )
 
 
-def _plans(rule: str) -> bool:
+def _is_for_planning(rule: str) -> bool:
     return rule.partition("(")[0].strip() in _DENIED_TOOLS
 
 
-def _least(own: float, saved: float | None) -> float:
+def _lower_limit(own: float, saved: float | None) -> float:
     """The lower limit; 0: there is none."""
     limits = [limit for limit in (own, saved) if limit]
     return min(limits, default=0)

@@ -134,7 +134,7 @@ class SystemPromptBuilder:
     def trust_root(self) -> str:
         """The real path of the folder in and below which files count; "" if there is none."""
         if self._trusted is None:
-            self._trusted = self._trust()
+            self._trusted = self._find_trust_root()
         return self._trusted
 
     @property
@@ -157,7 +157,7 @@ class SystemPromptBuilder:
 
         Raises `BadInput` for a preset that does not exist or cannot be used.
         """
-        parts, small = self._look(), material.small
+        parts, small = self._read_folders(), material.small
         window = material.window or self._settings.context.default_window_tokens
         now = parts.environment_small if small else parts.environment
         rooms = {
@@ -186,11 +186,11 @@ class SystemPromptBuilder:
 
     def notices(self) -> tuple[str, ...]:
         """Notices for the user: what is ignored, and why."""
-        return self._look().notices
+        return self._read_folders().notices
 
     def preset(self, name: str) -> Preset:
         """The preset of this name. Raises `BadInput` if it is missing or cannot be used."""
-        return preset(name, self._shelves(self.trust_root))
+        return preset(name, self._preset_folders(self.trust_root))
 
     def has_preset(self, name: str) -> bool:
         """Whether a preset of this name can be used here."""
@@ -201,7 +201,7 @@ class SystemPromptBuilder:
 
     def presets(self) -> tuple[tuple[Preset, ...], tuple[str, ...]]:
         """All presets that can be chosen here, and a sentence for each unusable one."""
-        return presets(self._shelves(self.trust_root))
+        return presets(self._preset_folders(self.trust_root))
 
     def _prompt(self, material: PromptParts) -> str:
         if material.own or material.prompt:
@@ -210,7 +210,7 @@ class SystemPromptBuilder:
             return small_system()
         return self.preset(material.preset).text
 
-    def _look(self) -> _Found:
+    def _read_folders(self) -> _Found:
         if self._found is None:
             trusted = self.trust_root
             resources = Environment(
@@ -222,15 +222,15 @@ class SystemPromptBuilder:
             whole = replace(resources, shell=SHELL_NAME, git=git_state(self.root))
             asked = self._instructions(trusted)
             said = (
-                *asked.notices, *self._version_notices(trusted), *shadow_notices(self._shelves(trusted)),
-                *self._unheeded(),
+                *asked.notices, *self._version_notices(trusted), *shadow_notices(self._preset_folders(trusted)),
+                *self._untrusted_notices(),
             )  # fmt: skip
             # A small model makes mistakes in long paths, and takes a second for each.
             small = environment(replace(resources, directory=""))
             self._found = _Found(environment(whole), small, asked, said)
         return self._found
 
-    def _trust(self) -> str:
+    def _find_trust_root(self) -> str:
         if self._ground.trust:
             return self.root
         return TrustedFolders(self._paths.folders).find_trusted_above(
@@ -242,7 +242,7 @@ class SystemPromptBuilder:
         mine = Instructions()
         if os.path.lexists(own):
             # The user's own file may import any file of the user.
-            read_own = read([InstructionFile(own, "/")], self._home, _secret)
+            read_own = read([InstructionFile(own, "/")], self._home, _secret_reason)
             pieces = tuple(replace(piece, own=True) for piece in read_own.pieces)
             mine = Instructions(pieces, read_own.notices)
         if not (trusted and self._settings.instructions):
@@ -354,10 +354,12 @@ class SystemPromptBuilder:
         return versions.notices(self._directory)
 
     def _unread(self, real: str) -> str:
-        secret = _secret(real, self._own) or _holds_tokens(os.path.relpath(real, self.root))
+        secret = _secret_reason(real, self._own) or _secret_name_reason(
+            os.path.relpath(real, self.root)
+        )
         return secret or self._ground.unread(Real(real))
 
-    def _unheeded(self) -> tuple[str, ...]:
+    def _untrusted_notices(self) -> tuple[str, ...]:
         if self._ground.trust:
             return ()
         new = texts_without_trust(self._directory, TrustedFolders(self._paths.folders))
@@ -368,7 +370,7 @@ class SystemPromptBuilder:
             "run `refold trust add` to review and trust them, or start with --trust once",
         )
 
-    def _shelves(self, trusted: str) -> tuple[PresetFolder, ...]:
+    def _preset_folders(self, trusted: str) -> tuple[PresetFolder, ...]:
         """The folders with presets: the nearest first, then the user's."""
         folders = [
             os.path.join(folder, ".refold", _PROMPTS_FOLDER)
@@ -388,11 +390,11 @@ class SystemPromptBuilder:
         return (*theirs, PresetFolder(own, escape_name(own), "/"))
 
 
-def _secret(real: str, facts: Facts = _NO_FACTS) -> str:
+def _secret_reason(real: str, facts: Facts = _NO_FACTS) -> str:
     return _SECRET_REASON if is_protected(real, facts, writes=False) else ""
 
 
-def _holds_tokens(way: str) -> str:
+def _secret_name_reason(way: str) -> str:
     """The reason to keep a file that may hold secrets out of the prompt, or ""."""
     parts = way.casefold().split("/")
     if is_protected(f"/{parts[-1]}", Facts(), writes=False):  # in any folder

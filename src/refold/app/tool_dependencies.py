@@ -122,19 +122,19 @@ class LazyBoard:
         self._in_order = anyio.Lock()
 
     async def add(self, task: NewTask, by: str, key: str) -> BoardTask:
-        return await self._do(lambda board: board.add(task, by, key))
+        return await self._run_in_thread(lambda board: board.add(task, by, key))
 
     async def change(self, id_: int, change: TaskChange, by: str) -> BoardTask:
-        return await self._do(lambda board: board.change(id_, change, by))
+        return await self._run_in_thread(lambda board: board.change(id_, change, by))
 
     async def claim(self, id_: int, by: str, key: str) -> BoardTask:
-        return await self._do(lambda board: board.claim(id_, by, key))
+        return await self._run_in_thread(lambda board: board.claim(id_, by, key))
 
     async def task(self, id_: int) -> BoardTask:
-        return await self._do(lambda board: board.read().task(id_))
+        return await self._run_in_thread(lambda board: board.read().task(id_))
 
     async def tasks(self) -> Sequence[BoardTask]:
-        return await self._do(lambda board: board.read().tasks)
+        return await self._run_in_thread(lambda board: board.read().tasks)
 
     @cached_property
     def _board(self) -> "TaskBoard":
@@ -142,7 +142,7 @@ class LazyBoard:
 
         return TaskBoard(self._project, self._masks.mask_event)
 
-    async def _do(self, deed: "Callable[[TaskBoard], T]") -> T:
+    async def _run_in_thread(self, deed: "Callable[[TaskBoard], T]") -> T:
         try:
             async with self._in_order:
                 return await anyio.to_thread.run_sync(deed, self._board)
@@ -389,7 +389,7 @@ class ToolDependencies:
         )
         if files is self._shared.workspace.files:
             return values
-        return {**values, **self._reading(files), **self._shared.options.dependencies}
+        return {**values, **self._readers(files), **self._shared.options.dependencies}
 
     @cached_property
     def _team(self) -> "Team":
@@ -403,7 +403,7 @@ class ToolDependencies:
     def _all_dependencies(self) -> Mapping[str, object]:
         workspace = self._shared.workspace
         return {
-            **self._reading(workspace.files),
+            **self._readers(workspace.files),
             "blobs": self._record,
             "history": History(self._record),
             "memory": LazyNotebook(
@@ -420,7 +420,7 @@ class ToolDependencies:
             **self._shared.options.dependencies,
         }
 
-    def _reading(self, files: Files) -> Mapping[str, object]:
+    def _readers(self, files: Files) -> Mapping[str, object]:
         return {
             "code": LazyCode(self._shared, files),
             "checks": LazyChecks(self._record, files, self._resources.sessions),

@@ -16,8 +16,14 @@ from refold.agents.child import ChildSpec
 from refold.agents.children import Children
 from refold.agents.profile import Profile, preset_notice, tools_of
 from refold.agents.registry import Registry
-from refold.app.models import SCRIPT_PREFIX, Models, ModelTraits, answering, mcp_host
-from refold.app.policies import budget, policies, shares
+from refold.app.models import (
+    SCRIPT_PREFIX,
+    Models,
+    ModelTraits,
+    mcp_host,
+    provider_for_role,
+)
+from refold.app.policies import budget, compaction_shares, policies
 from refold.app.system_prompt import PromptParts
 from refold.app.tool_dependencies import (
     LazyBackground,
@@ -109,7 +115,7 @@ class TurnContext:
         )
         since = self._since
         if since is None:
-            since = self._new(view, lambda: self._world(view))
+            since = self._changes_text(view, lambda: self._world(view))
         remote = mcp.remote.notices(self._remote_turn(model, now)) if mcp else ()
         return (*notices, *remote, *filter(None, (gone, lost, unused, since)))
 
@@ -132,13 +138,13 @@ class TurnContext:
     def __call__(self, view: View) -> World:
         world = self._world(view)
         if self._since is None:  # the model will read it, so nothing is new any more
-            self._since = self._new(view, lambda: world)
+            self._since = self._changes_text(view, lambda: world)
         self._children.begin_turn(world)
         if self._resources.python is not None:
-            self._resources.python.at(world, self._agent(view))
+            self._resources.python.begin_turn(world, self._agent(view))
         return world
 
-    def _new(self, view: View, world: Callable[[], World]) -> str:
+    def _changes_text(self, view: View, world: Callable[[], World]) -> str:
         """The changes since this session was left, in a sentence."""
         before, version = view.conversation.system_prompt, view.session.version_before
         changes = [f"refold {version}, now {view.session.version}"] if version else []
@@ -178,7 +184,9 @@ class TurnContext:
         reading = (*(child.reading if child else ()), *agent.reading)
         prompt = self._render(agent, traits, view)
         files, commands = self._tool_dependencies.place(reading)
-        provider = answering(shared.models, name, role, agent.acting, view.session.format)
+        provider = provider_for_role(
+            shared.models, name, role, agent.acting, view.session.format
+        )
         return World(
             Model(
                 self._with_servers(provider, name, agent),
@@ -208,14 +216,14 @@ class TurnContext:
                 self._schema or Raw(b"null"),
                 role.temperature,
             ),
-            longest_result=_longest(
+            longest_result=_max_result_chars(
                 agent.bounds.result or settings.limits.result_chars, traits.window
             ),
             helper_model=None
             if shared.models.has_script
             else partial(_aide, shared, self._trace),
             budget=_budget(shared),
-            shares=shares(settings),
+            shares=compaction_shares(settings),
             watches=settings.reminders,
             lineage=(
                 Lineage(child.address, child.parent, child.grant, child.shared)
@@ -283,7 +291,7 @@ class TurnContext:
     @cached_property
     def _beside(self) -> Background:
         python = self._resources.python
-        return _together(self._children.background, *((python.beside,) if python else ()))
+        return _combine(self._children.background, *((python.beside,) if python else ()))
 
     def _policies_within(self, steps: int, *, coded: bool) -> tuple[Policy, ...]:
         key = (steps, coded)
@@ -358,19 +366,19 @@ class MovingTurnContext:
         return self._own.background
 
     def notices(self) -> tuple[str, ...]:
-        return self._now.notices()
+        return self._current.notices()
 
     def __call__(self, view: View) -> World:
         return self._at(view.session)(view)
 
     def reread_instructions(self) -> None:
-        self._now.reread_instructions()
+        self._current.reread_instructions()
 
     async def at_end(self) -> None:
-        await self._now.at_end()
+        await self._current.at_end()
 
     @property
-    def _now(self) -> TurnContext:
+    def _current(self) -> TurnContext:
         return self._at(self._own.session)
 
     def _at(self, session: SessionInfo) -> TurnContext:
@@ -391,7 +399,7 @@ def _aide(shared: SharedResources, trace: Trace) -> Model:
     """The small model, for calls outside of the conversation."""
     models, role = shared.models, shared.settings.roles.small
     name = models.default("small")
-    window, provider = models.traits(name).window, answering(models, name, role)
+    window, provider = models.traits(name).window, provider_for_role(models, name, role)
     return Model(provider, name, window, models.price, trace, role.temperature)
 
 
@@ -433,12 +441,12 @@ def model_of(models: Models, view: View, agent: Profile) -> str:
     return view.session.model or before or models.default(agent.role)
 
 
-def _longest(settled: int, window: int) -> int:
+def _max_result_chars(settled: int, window: int) -> int:
     """The limit for one result in characters: about a quarter of a small window."""
     return min(settled, max(_LEAST_RESULT, window)) if window else settled
 
 
-def _together(*every: Background) -> Background:
+def _combine(*every: Background) -> Background:
     """Enter all of them for a turn, and leave them in reverse order."""
 
     @asynccontextmanager

@@ -105,12 +105,12 @@ class Workspace:
         self._code_lock = Lock()  # two sessions may be first at once
         self._filter = _LazyFilter(environ)
         self.rules: Sequence[Rule] = rules_of(settings.permissions)
-        hides = _hide(self.rules)
+        hides = _has_read_rule(self.rules)
         self.files: Files = DiskFiles(
             directories.directory,
             directories.more,
             unread=self._unread if hides else None,
-            unshown=self._unshown,
+            unshown=self._hidden_reason,
             find_secrets=self.find_secrets,
         )
         limits = settings.limits
@@ -120,11 +120,11 @@ class Workspace:
             Limits(
                 processes=limits.command_processes,
                 memory=limits.command_memory_mib * _MIB,
-                disks=(*directories.real, str(paths.data), _temporary(environ)),
+                disks=(*directories.real, str(paths.data), _temporary_directory(environ)),
             ),
         )
 
-    def open_in(self, editor: "Editor | None") -> None:
+    def use_editor(self, editor: "Editor | None") -> None:
         """Use this editor from now on: for its unsaved text, and to make changes."""
         if editor is not None and isinstance(self.files, DiskFiles):
             from refold.place.editor_files import EditorFiles, EditorGate
@@ -145,8 +145,8 @@ class Workspace:
                 profile=sandbox.profile,
                 network=sandbox.network,
                 user_namespaces=sandbox.user_namespaces,
-                writable=_at_home(sandbox.writable),
-                readable=_at_home(sandbox.readable),
+                writable=_expand_home(sandbox.writable),
+                readable=_expand_home(sandbox.readable),
                 own=self._own,
                 shared=self._shared,
                 quarantine=os.path.join(os.path.realpath(self._paths.data), "quarantine"),
@@ -154,7 +154,7 @@ class Workspace:
                 filter=self._filter,
                 denied_hosts=deny_host_patterns(self.rules),
                 unread=partial(self._all_unread, self.rules)
-                if _hide(self.rules)
+                if _has_read_rule(self.rules)
                 else tuple,
             ),
         )
@@ -199,7 +199,7 @@ class Workspace:
         """
         with self._code_lock:
             if self._code is None:
-                self._code = self._code_asked(log)
+                self._code = self._open_code(log)
             return self._code
 
     @property
@@ -235,9 +235,9 @@ class Workspace:
         """Its files and commands, with these rules about reading applied, too."""
         files = self.files.heeding(
             lambda real: self._denial(real, rules),
-            lambda real: _unshown(real, rules, self._facts),
+            lambda real: _hidden_reason(real, rules, self._facts),
         )
-        if not _hide(rules):
+        if not _has_read_rule(rules):
             return files, self.commands
         return files, self.commands.hiding(lambda: self._all_unread(rules))
 
@@ -258,7 +258,7 @@ class Workspace:
         if "sandbox" in self.__dict__:  # only if it was created
             self.sandbox.close()
 
-    def _code_asked(self, log: WriteLog) -> "CodeWorkspace":
+    def _open_code(self, log: WriteLog) -> "CodeWorkspace":
         from refold.code.language_servers import LanguageServers, ServerContext
         from refold.code.source_code import CodeWorkspace
         from refold.place.sandbox import find_sandbox
@@ -285,7 +285,7 @@ class Workspace:
     @cached_property
     def _facts(self) -> Facts:
         # Meanwhile, processes left by a killed refold are killed.
-        Thread(target=_tidy, daemon=True).start()
+        Thread(target=_remove_strays, daemon=True).start()
         return Facts(
             roots=self._where.real,
             home=self._home,
@@ -322,8 +322,8 @@ class Workspace:
             main._denial(real, rules) if main else ""
         )
 
-    def _unshown(self, real: Real) -> str:
-        return _unshown(real, self.rules, self._facts)
+    def _hidden_reason(self, real: Real) -> str:
+        return _hidden_reason(real, self.rules, self._facts)
 
     def _all_unread(self, rules: Sequence[Rule]) -> Sequence[str]:
         """The paths that no command may read now. In the workspace these are all files that
@@ -339,12 +339,12 @@ class Workspace:
         facts = self._facts
         elsewhere = {*filter(facts.outside, unreadable_literal_paths(rules, facts))}
         for folder in filter(facts.outside, folders_with_unreadable(rules, facts)):
-            near = islice(_nearest(folder, self._where.real), _MAX_OTHER_PATHS)
+            near = islice(_paths_below(folder, self._where.real), _MAX_OTHER_PATHS)
             elsewhere.update(path for path in near if why_unreadable(path, rules, facts))
         paths = [
             path
             for root in self._where.real
-            for path in _files(root)
+            for path in _paths_in(root)
             if why_unreadable(path, rules, facts)
         ]
         return (*paths, *elsewhere, *(self._main._all_unread(rules) if self._main else ()))
@@ -366,7 +366,7 @@ def check_tools(rules: Sequence[Rule], tools: Sequence[Tool]) -> None:
             raise BadInput(f"the rule {str(rule)!r} names no tool there is; {hint}")
 
 
-def _temporary(environ: Mapping[str, str]) -> str:
+def _temporary_directory(environ: Mapping[str, str]) -> str:
     """The directory that `tempfile` would find; importing that takes long."""
     named = (environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
     return next(filter(None, named), "/tmp")
@@ -456,22 +456,22 @@ def checkpoints(
     return Checkpoints(roots, paths.data / "checkpoints", environ, session, ours=ours)
 
 
-def _hide(rules: Sequence[Rule]) -> bool:
+def _has_read_rule(rules: Sequence[Rule]) -> bool:
     return any(rule.verdict == "deny" and reads(rule.tool) for rule in rules)
 
 
-def _unshown(real: str, rules: Sequence[Rule], facts: Facts) -> str:
+def _hidden_reason(real: str, rules: Sequence[Rule], facts: Facts) -> str:
     from refold.permissions.decide import is_readable
 
     shown = is_readable(real, rules, facts)
     return "" if shown else "it is protected: name it, and the person is asked"
 
 
-def _at_home(paths: Sequence[str]) -> tuple[str, ...]:
+def _expand_home(paths: Sequence[str]) -> tuple[str, ...]:
     return tuple(os.path.realpath(os.path.expanduser(path)) for path in paths)
 
 
-def _tidy() -> None:
+def _remove_strays() -> None:
     from refold.place.reaper import reap_strays
     from refold.place.sandbox import remove_strays
 
@@ -479,7 +479,7 @@ def _tidy() -> None:
     remove_strays()
 
 
-def _nearest(folder: str, without: Sequence[str]) -> Iterator[str]:
+def _paths_below(folder: str, without: Sequence[str]) -> Iterator[str]:
     """The paths below `folder`, level by level."""
     waiting = deque([folder])
     while waiting:
@@ -492,7 +492,7 @@ def _nearest(folder: str, without: Sequence[str]) -> Iterator[str]:
                     waiting.append(entry.path)
 
 
-def _files(root: str) -> Sequence[str]:
+def _paths_in(root: str) -> Sequence[str]:
     paths = list[str]()
     for folder, folders, names in os.walk(root):
         folders[:] = [name for name in folders if name not in _SKIP_DIRS]

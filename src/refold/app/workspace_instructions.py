@@ -8,7 +8,7 @@ loads this where there is something to do.
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from refold.config.instruction_files import instructs, of_folder, text_at
+from refold.config.instruction_files import is_instruction_file, of_folder, text_at
 from refold.config.trusted_versions import TextVersion, TrustedVersions
 from refold.errors import BadInput
 from refold.journal.events.kinds import InstructionsFound
@@ -26,7 +26,7 @@ def approve(changes: Sequence[Diff], versions: TrustedVersions, root: str) -> No
     news = [
         TextVersion(change.path, None, text)
         for change in changes
-        if change.path in known or instructs(change.path)
+        if change.path in known or is_instruction_file(change.path)
         if (text := text_at(change.path, root, change.after)) is not None
     ]
     if news:
@@ -53,13 +53,13 @@ def instructions_of(
         notices += instructions.notices
         text = "\n\n".join(piece.text for piece in instructions.pieces)
         if text:
-            files.append((file.real, _cut(text, file.display_name)))
+            files.append((file.real, _shorten(text, file.display_name)))
         else:
             empty.add(folder)  # its problem is reported once
     return InstructionsFound(tuple(files), tuple(notices)), frozenset(empty)
 
 
-def _cut(text: str, called: str) -> str:
+def _shorten(text: str, called: str) -> str:
     if len(text) <= _MAX_CHARS:
         return text
     start = text[:_MAX_CHARS].rpartition("\n")[0] or text[:_MAX_CHARS]

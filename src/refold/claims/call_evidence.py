@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 from refold.claims.observed import RUN_TOOLS, ObservedCall, ReadFiles
 from refold.claims.parse_claims import unquote
-from refold.claims.passages import MIN_QUOTE_WEIGHT, bare, passage, weight
+from refold.claims.passages import MIN_QUOTE_WEIGHT, normalize_quote, passage, weight
 from refold.values.claims import Evidence, Finding, worst
 
 # The output of these is text of an agent.
@@ -34,7 +34,7 @@ def call_finding(evidence: Evidence, claim: str, facts: ReadFiles) -> Finding:
     wanted = unquote(evidence.call.strip().removeprefix("$ "))
     runs = _find_calls(wanted, facts.calls)
     if not runs:
-        return _not_called(wanted, facts.calls)
+        return _not_called_finding(wanted, facts.calls)
     newest = _compare_run(runs[-1], evidence, claim, facts)
     if newest.state == "contradicted" and runs[-1].outcome == "done":
         before = (_compare_run(call, evidence, claim, facts) for call in runs[:-1])
@@ -42,7 +42,7 @@ def call_finding(evidence: Evidence, claim: str, facts: ReadFiles) -> Finding:
             why = f"an earlier run bears it out; of the newest, {runs[-1].id}: {newest.reason}"
             return Finding("stale", why)
     if newest.state == "supported":
-        return _since(runs[-1], claim, facts) or newest
+        return _stale_finding(runs[-1], claim, facts) or newest
     return newest
 
 
@@ -53,13 +53,13 @@ def _find_calls(wanted: str, calls: Sequence[ObservedCall]) -> list[ObservedCall
     return [call for call in calls if line in _lines(call)] if line else []
 
 
-def _not_called(wanted: str, calls: Sequence[ObservedCall]) -> Finding:
+def _not_called_finding(wanted: str, calls: Sequence[ObservedCall]) -> Finding:
     below = [call.id for call in calls if call.id.endswith(f"/{wanted}")]
     if below:
         return Finding("unknown", f"that may be {' or '.join(below[:3])}: name it so")
     words = wanted.split()
     near = next(
-        (d for d in reversed(calls) if _within(words, re.split(r"[\s;|&]+", d.command))),
+        (d for d in reversed(calls) if _contains(words, re.split(r"[\s;|&]+", d.command))),
         None,
     )
     if near is not None:
@@ -80,7 +80,7 @@ def _lines(call: ObservedCall) -> Iterator[str]:
     yield from list(lines)[bool(values) :]
 
 
-def _within(words: Sequence[str], line: Sequence[str]) -> bool:
+def _contains(words: Sequence[str], line: Sequence[str]) -> bool:
     many = len(words)
     return bool(many) and any(
         list(line[index : index + many]) == list(words)
@@ -99,18 +99,18 @@ def _compare_run(
         return Finding("unknown", why)
     if call.outcome != "done":
         return _failure_finding(call, evidence)
-    findings = [_nothing(call)] if evidence.nothing else []
+    findings = [_empty_finding(call)] if evidence.nothing else []
     if evidence.quote.strip():
         findings.append(_output_finding(call, evidence.quote, facts))
     elif not findings:
-        findings.append(_only_run(call, claim))
+        findings.append(_unquoted_finding(call, claim))
     return worst(
         _success_finding(call, claim, quoted=bool(evidence.quote.strip())), *findings
     )
 
 
 def _failure_finding(call: ObservedCall, evidence: Evidence) -> Finding:
-    if evidence.quote.strip() and passage(call.text).holds(bare(evidence.quote)):
+    if evidence.quote.strip() and passage(call.text).holds(normalize_quote(evidence.quote)):
         return Finding(
             "unknown", f"{call.id} was {call.outcome}, and errors support nothing"
         )
@@ -121,7 +121,7 @@ def _output_finding(call: ObservedCall, quote: str, facts: ReadFiles) -> Finding
     if exit_match := _EXIT_PATTERN.fullmatch(" ".join(quote.casefold().split())):
         return _exit_finding(call, int(exit_match[1]))
     text = passage(call.text)
-    ways = list(dict.fromkeys((bare(quote), bare(unquote(quote)))))
+    ways = list(dict.fromkeys((normalize_quote(quote), normalize_quote(unquote(quote)))))
     match = next((way for way in ways if text.holds(way) or call.rows.holds(way)), None)
     if match is None:
         if not call.whole:
@@ -129,7 +129,7 @@ def _output_finding(call: ObservedCall, quote: str, facts: ReadFiles) -> Finding
                 "unknown", f"the journal does not hold all that {call.id} printed"
             )
         return Finding("contradicted", f"{call.id} was run, and printed something else")
-    if own := _own_words(call, match, facts):
+    if own := _own_text_reason(call, match, facts):
         return Finding("unknown", own)
     alone = (
         len(call.text) <= _SMALL_OUTPUT_CHARS
@@ -141,7 +141,7 @@ def _output_finding(call: ObservedCall, quote: str, facts: ReadFiles) -> Finding
     return Finding("unknown", "the quote is too short: quote more of it")
 
 
-def _own_words(call: ObservedCall, quote: str, facts: ReadFiles) -> str:
+def _own_text_reason(call: ObservedCall, quote: str, facts: ReadFiles) -> str:
     """Why the quoted output is only the agent's own text, or ""."""
     if call.tool == "python" and any(text.holds(quote) for text in facts.said):
         return f"{call.id} printed what another model had said"
@@ -151,21 +151,23 @@ def _own_words(call: ObservedCall, quote: str, facts: ReadFiles) -> str:
     return ""
 
 
-def _only_run(call: ObservedCall, claim: str) -> Finding:
+def _unquoted_finding(call: ObservedCall, claim: str) -> Finding:
     """Without a quote: exit code 0 supports only that it ran or passed."""
     if call.output is None:
         return Finding("unknown", f"nothing is quoted of what {call.id} gave")
     if call.code != 0:
-        return Finding("unknown", f"{_how(call)}, and nothing is quoted")
+        return Finding("unknown", f"{_exit_text(call)}, and nothing is quoted")
     if says(claim) == "passes" or _RUN_PATTERN.search(claim.casefold()):
         return Finding("supported", f"{call.id} ended with exit code 0")
     return Finding("unknown", f"nothing is quoted of what {call.id} printed")
 
 
-def _nothing(call: ObservedCall) -> Finding:
+def _empty_finding(call: ObservedCall) -> Finding:
     if call.output is not None:
         if call.code not in _FOUND_NOTHING:
-            return Finding("unknown", f"{_how(call)}: then an empty result proves nothing")
+            return Finding(
+                "unknown", f"{_exit_text(call)}: then an empty result proves nothing"
+            )
         empty = not call.output.text.strip()
     else:
         empty_text = _EMPTY_RESULTS.get(call.tool)
@@ -180,7 +182,7 @@ def _exit_finding(call: ObservedCall, code: int) -> Finding:
         return Finding("unknown", f"{call.id} is not a command, so it has no exit code")
     if call.code == code:
         return Finding("supported", f"{call.id} ended with exit code {code}")
-    return Finding("contradicted", _how(call))
+    return Finding("contradicted", _exit_text(call))
 
 
 def _success_finding(call: ObservedCall, claim: str, *, quoted: bool) -> Finding:
@@ -189,19 +191,21 @@ def _success_finding(call: ObservedCall, claim: str, *, quoted: bool) -> Finding
     if call.output is None:
         return fine
     if call.code == 0:
-        return _hidden_failure(call, claim, quoted=quoted) or fine
+        return _hidden_failure_finding(call, claim, quoted=quoted) or fine
     match says(claim):
         case "passes" if call.code is None:
-            return Finding("unknown", _how(call))
+            return Finding("unknown", _exit_text(call))
         case "passes":
-            return Finding("contradicted", _how(call))
+            return Finding("contradicted", _exit_text(call))
         case "unclear":
-            return Finding("unknown", f"{_how(call)}, and the claim may mean either")
+            return Finding("unknown", f"{_exit_text(call)}, and the claim may mean either")
         case _:
             return fine
 
 
-def _hidden_failure(call: ObservedCall, claim: str, *, quoted: bool) -> Finding | None:
+def _hidden_failure_finding(
+    call: ObservedCall, claim: str, *, quoted: bool
+) -> Finding | None:
     """A finding if exit code 0 may be that of another program in the line."""
     if says(claim) not in ("passes", "unclear") or not hides_failures(call.command):
         return None
@@ -210,18 +214,18 @@ def _hidden_failure(call: ObservedCall, claim: str, *, quoted: bool) -> Finding 
             f"{call.id} is a line whose exit code may hide a failure: quote what it printed"
         )
         return Finding("unknown", why)
-    if tells_of_failure(call.text):
+    if reports_failures(call.text):
         return Finding("unknown", f"{call.id} printed of failures, too")
     return None
 
 
-def _since(call: ObservedCall, claim: str, facts: ReadFiles) -> Finding | None:
+def _stale_finding(call: ObservedCall, claim: str, facts: ReadFiles) -> Finding | None:
     """A finding if a later run failed, or a file changed since: success is then stale."""
     if call.output is None or says(claim) not in ("passes", "unclear"):
         return None
     later = [d for d in facts.calls if d.order > call.order and d.command == call.command]
     if failed := next((d for d in later if d.outcome == "done" and d.code != 0), None):
-        return Finding("stale", f"run again since, {_how(failed)}")
+        return Finding("stale", f"run again since, {_exit_text(failed)}")
     edited = [path for order, path in facts.edits if order > call.order]
     if edited:
         name = edited[-1].rpartition("/")[2]
@@ -229,7 +233,7 @@ def _since(call: ObservedCall, claim: str, facts: ReadFiles) -> Finding | None:
     return None
 
 
-def _how(call: ObservedCall) -> str:
+def _exit_text(call: ObservedCall) -> str:
     if call.code is None:
         return f"{call.id} was stopped before it was done"
     return f"{call.id} ended with exit code {call.code}"
@@ -306,7 +310,7 @@ def says(claim: str) -> Says:
     return "fails" if bad else ("unclear" if _FINE_PATTERN.search(text) else "")
 
 
-def tells_of_failure(output: str) -> bool:
+def reports_failures(output: str) -> bool:
     """Whether the output reports a number of failures."""
     return any(_PLAINLY_FAILS.search(_words(line)) for line in output.split("\n"))
 

@@ -16,7 +16,7 @@ from refold.claims.passages import (
     MIN_QUOTE_WEIGHT,
     LineRange,
     Passage,
-    bare,
+    normalize_quote,
     passage,
     weight,
 )
@@ -57,7 +57,7 @@ def file_finding(evidence: Evidence, facts: ReadFiles, today: CurrentFiles) -> F
         return Finding("unknown", f"{shorten(evidence.lines, 40)!r} names no lines")
     readings = facts.readings.get(path, ())
     finding = _quote_finding(
-        list(_ways(evidence.quote, within)), path, readings, facts, today
+        list(_variants(evidence.quote, within)), path, readings, facts, today
     )
     if (
         finding.state == "supported" and path in facts.changes
@@ -76,25 +76,25 @@ def _quote_finding(
     today: CurrentFiles,
 ) -> Finding:
     if not readings:
-        return _not_read(ways, path, facts, today)
+        return _unread_finding(ways, path, facts, today)
     file = today.of(path)
     if file.kind == "unreadable":
         return Finding("unknown", f"the file cannot be read now: {file.why}")
-    findings = [_as_read(sought, readings, file) for sought in ways]
+    findings = [_finding_as_read(sought, readings, file) for sought in ways]
     best = next((f for f in findings if f and f.state == "supported"), None)
     best = best or next((f for f in findings if f and f.state == "stale"), None)
     if best:
-        return _heavy(best, ways)
+        return _check_weight(best, ways)
     if printed := _output_finding(ways, path, file, facts):
         return printed
     moved = next((f for f in findings if f), None)
-    if moved and any(_stands(sought, file) for sought in ways):
+    if moved and any(_is_in_file(sought, file) for sought in ways):
         why = "stands there today; when the file was read, it stood elsewhere"
         return Finding("unknown", why)
-    return moved or _absent(ways[0], readings, file)
+    return moved or _absent_finding(ways[0], readings, file)
 
 
-def _as_read(
+def _finding_as_read(
     sought: QuoteToFind, readings: Sequence[FileRead], file: CurrentFile
 ) -> Finding | None:
     """Search the file as it was read or written here. None if the quote is not there."""
@@ -104,35 +104,39 @@ def _as_read(
         texts = [reading.shown, *([file.words] if same and file.words else [])]
         for text in texts:
             if places := text.places(sought.quote, sought.within, limit=1):
-                if same or (not reading.sha256 and _stands(sought, file)):
+                if same or (not reading.sha256 and _is_in_file(sought, file)):
                     return Finding("supported", f"found at {places[0]} of what was read")
                 was_there = True
             elif sought.within:
                 elsewhere += text.places(sought.quote)
     if was_there:
-        return Finding("stale", _since(sought, file))
+        return Finding("stale", _change_text(sought, file))
     if elsewhere and sought.within:
         places = ", ".join(map(str, dict.fromkeys(elsewhere[:3])))
         return Finding("contradicted", f"is at {places}, not at {sought.within}")
     return None
 
 
-def _since(sought: QuoteToFind, file: CurrentFile) -> str:
+def _change_text(sought: QuoteToFind, file: CurrentFile) -> str:
     if file.kind == "gone":
         return "stood there when it was read; the file is gone"
     still = (
-        "stands there still" if _stands(sought, file) else "does not stand there any more"
+        "stands there still"
+        if _is_in_file(sought, file)
+        else "does not stand there any more"
     )
     return f"stood there when it was read; the file has changed since, and it {still}"
 
 
-def _absent(
+def _absent_finding(
     sought: QuoteToFind, readings: Sequence[FileRead], file: CurrentFile
 ) -> Finding:
     """The finding if the quote is not in anything that was read here."""
     same = any(file.sha256 and r.sha256 == file.sha256 for r in readings)
     known = same and file.words is not None
-    if _ELLIPSIS_PATTERN.search(sought.quote) and _in_pieces(sought.quote, readings, file):
+    if _ELLIPSIS_PATTERN.search(sought.quote) and _has_all_pieces(
+        sought.quote, readings, file
+    ):
         why = "words are left out of the quote, so it cannot be checked: quote it whole"
         return Finding("unknown", why)
     if not known and file.words is not None and file.words.holds(sought.quote):
@@ -142,14 +146,14 @@ def _absent(
     return Finding("unknown", "the journal does not hold all that was read of the file")
 
 
-def _not_read(
+def _unread_finding(
     ways: Sequence[QuoteToFind], path: str, facts: ReadFiles, today: CurrentFiles
 ) -> Finding:
     if any(_names(call, path) for call in facts.calls):
         file = today.of(path)
         if file.kind == "unreadable":
             return Finding("unknown", f"the file cannot be read now: {file.why}")
-        if finding := _output_finding(ways, path, file, facts) or _by_code(
+        if finding := _output_finding(ways, path, file, facts) or _code_finding(
             ways, path, file, facts
         ):
             return finding
@@ -168,17 +172,17 @@ def _output_finding(
             continue
         text = passage(call.text)
         if sought := next((way for way in ways if text.holds(way.quote)), None):
-            return _heavy(_finding_in_output(call, sought, file), ways)
+            return _check_weight(_finding_in_output(call, sought, file), ways)
     return None
 
 
 def _finding_in_output(
     call: ObservedCall, sought: QuoteToFind, file: CurrentFile
 ) -> Finding:
-    if _stands(sought, file):
+    if _is_in_file(sought, file):
         return Finding("supported", f"printed by {call.id}, and it exists")
     if file.words is not None and file.words.holds(sought.quote):
-        why = f"printed by {call.id}, without its lines; today it {_where(sought, file.words)}"
+        why = f"printed by {call.id}, without its lines; today it {_place_text(sought, file.words)}"
         return Finding("unknown", why)
     return Finding("stale", f"printed by {call.id}, and not there any more")
 
@@ -190,7 +194,7 @@ _REASON_BY_KIND = {
 }
 
 
-def _by_code(
+def _code_finding(
     ways: Sequence[QuoteToFind], path: str, file: CurrentFile, facts: ReadFiles
 ) -> Finding | None:
     """The finding if Python code may have read the file, which must be unchanged since."""
@@ -205,9 +209,9 @@ def _by_code(
     for sought in ways:
         if file.words.places(sought.quote, sought.within, limit=1):
             why = "stands in the file, which Python code names and which has not changed since"
-            return _heavy(Finding("supported", why), ways)
+            return _check_weight(Finding("supported", why), ways)
     if file.words.holds(ways[0].quote):
-        return Finding("contradicted", _where(ways[0], file.words))
+        return Finding("contradicted", _place_text(ways[0], file.words))
     return Finding("contradicted", "is not in the file")
 
 
@@ -226,20 +230,20 @@ def _change_finding(path: str, facts: ReadFiles, today: CurrentFiles) -> Finding
     return Finding("supported", f"it was {kind} in this session")
 
 
-def _ways(quote: str, within: LineRange | None) -> Iterator[QuoteToFind]:
+def _variants(quote: str, within: LineRange | None) -> Iterator[QuoteToFind]:
     """The quote as given, then without the quotation marks that models add."""
-    yield QuoteToFind(bare(quote), within)
+    yield QuoteToFind(normalize_quote(quote), within)
     rows = quote.strip("\n").split("\n")
     numbers = [_NUMBER_PATTERN.match(row) for row in rows]
     if all(numbers) and (matches := [m for m in numbers if m]):
         text = "\n".join(row[m.end() :] for row, m in zip(rows, matches, strict=True))
         first = int(matches[0][1])
-        yield QuoteToFind(bare(text), within or LineRange(first, first))
-    if (plain := bare(unquote(quote))) != bare(quote):
+        yield QuoteToFind(normalize_quote(text), within or LineRange(first, first))
+    if (plain := normalize_quote(unquote(quote))) != normalize_quote(quote):
         yield QuoteToFind(plain, within)
 
 
-def _heavy(finding: Finding, ways: Sequence[QuoteToFind]) -> Finding:
+def _check_weight(finding: Finding, ways: Sequence[QuoteToFind]) -> Finding:
     """The finding, unless the quote is too short to be specific."""
     if min(weight(sought.quote) for sought in ways) >= MIN_QUOTE_WEIGHT:
         return finding
@@ -260,19 +264,23 @@ def _lines(text: str) -> LineRange | None:
     return LineRange(first, last)
 
 
-def _stands(sought: QuoteToFind, file: CurrentFile) -> bool:
+def _is_in_file(sought: QuoteToFind, file: CurrentFile) -> bool:
     return file.words is not None and bool(
         file.words.places(sought.quote, sought.within, limit=1)
     )
 
 
-def _where(sought: QuoteToFind, text: Passage) -> str:
+def _place_text(sought: QuoteToFind, text: Passage) -> str:
     places = ", ".join(map(str, text.places(sought.quote)))
     return f"is at {places}, not at {sought.within}"
 
 
-def _in_pieces(quote: str, readings: Sequence[FileRead], file: CurrentFile) -> bool:
-    pieces = [bare(piece) for piece in _ELLIPSIS_PATTERN.split(quote) if bare(piece)]
+def _has_all_pieces(quote: str, readings: Sequence[FileRead], file: CurrentFile) -> bool:
+    pieces = [
+        normalize_quote(piece)
+        for piece in _ELLIPSIS_PATTERN.split(quote)
+        if normalize_quote(piece)
+    ]
     texts = [reading.shown for reading in readings] + ([file.words] if file.words else [])
     return any(all(text.holds(piece) for piece in pieces) for text in texts)
 

@@ -15,7 +15,7 @@ from typing import cast
 import msgspec
 from msgspec import Struct, field
 
-from refold.claims.passages import Passage, later, passage, passage_of_rows
+from refold.claims.passages import Passage, lazy_passage, passage, passage_of_rows
 from refold.journal.events.child_events import ChildEnded, NestedCallMade, VariableInjected
 from refold.journal.events.kinds import (
     Checkpointed,
@@ -103,7 +103,7 @@ def collect_facts(records: Sequence[SessionRecord]) -> ReadFiles:
     gathering = _Gathering()
     for record in records:
         gathering.take(record)
-    return gathering.all_of_it()
+    return gathering.to_facts()
 
 
 class _Gathering:
@@ -160,7 +160,7 @@ class _Gathering:
             case _:
                 pass
 
-    def all_of_it(self) -> ReadFiles:
+    def to_facts(self) -> ReadFiles:
         readings = dict[str, tuple[FileRead, ...]]()
         for path, reading, _ in sorted(self._readings, key=lambda reading: reading[2]):
             readings[path] = (reading, *readings.get(path, ()))
@@ -187,7 +187,7 @@ class _Gathering:
         order = (entry.at, entry.seq)
         text, whole = _text(end, record)
         output = next((s for s in end.shown if isinstance(s, Output)), None)
-        rows = list(_rows(text)) if call.name == "read_file" else []
+        rows = list(_parse_rows(text)) if call.name == "read_file" else []
         shown = passage_of_rows(rows)
         observed = _observe(call, record.name, entry)
         self._calls.append(
@@ -204,7 +204,7 @@ class _Gathering:
             (p, FileRead(h, shown, whole and bool(rows)), order) for p, h in end.file_hashes
         ]
         if call.name == "grep" and end.outcome == "done":
-            hits_by_file = _hits(text, directory)
+            hits_by_file = _parse_hits(text, directory)
             self._readings += [
                 (path, FileRead("", hits), order) for path, hits in hits_by_file
             ]
@@ -217,7 +217,7 @@ class _Gathering:
         self._changes = merge_changes(self._changes, [(path, diff.kind)])
         self._originals.setdefault(path, diff.before)
         self._edits.append((order, path))
-        before, after = _sides(diff.text)
+        before, after = _parse_diff(diff.text)
         if diff.before:
             self._readings.append(
                 (path, FileRead(diff.before, passage_of_rows(before), False), order)
@@ -256,7 +256,7 @@ def _text(end: Ended, record: SessionRecord) -> tuple[str, bool]:
     return end.text, _CUT_MARK not in end.text
 
 
-def _rows(text: str) -> Iterator[tuple[int, str]]:
+def _parse_rows(text: str) -> Iterator[tuple[int, str]]:
     """The lines of a file in the output of `read_file`."""
     before = 0
     for line in text.split("\n"):
@@ -267,7 +267,7 @@ def _rows(text: str) -> Iterator[tuple[int, str]]:
         yield before, row[2]
 
 
-def _hits(text: str, directory: str) -> Iterator[tuple[str, Passage]]:
+def _parse_hits(text: str, directory: str) -> Iterator[tuple[str, Passage]]:
     """The lines that `grep` showed, by file."""
     path, rows = "", list[tuple[int, str]]()
     for line in (*text.split("\n"), ""):
@@ -280,7 +280,7 @@ def _hits(text: str, directory: str) -> Iterator[tuple[str, Passage]]:
             path, rows = escape_name(normpath(join(directory, line))) if line else "", []
 
 
-def _sides(diff: str) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
+def _parse_diff(diff: str) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
     """The lines before and after that a unified diff shows, with their numbers."""
     before, after = list[tuple[int, str]](), list[tuple[int, str]]()
     old = new = 0
@@ -312,7 +312,7 @@ def variable_files(
     texts = _texts(event.blob, blob) if files else []
     is_whole = len(texts) == len(files)
     for n, (path, digest) in enumerate(files):
-        shown = later(partial(texts.__getitem__, n)) if is_whole else passage("")
+        shown = lazy_passage(partial(texts.__getitem__, n)) if is_whole else passage("")
         yield path, digest, shown, is_whole
 
 

@@ -37,7 +37,7 @@ UNREADABLE_CLAIM = "(the answer speaks of evidence in a form that cannot be read
 def in_answer(answer: str) -> tuple[Claim, ...]:
     """The claims of an answer, in their order."""
     claims, rest = list[Claim](), list[str]()
-    for value in _values(answer, rest):
+    for value in _find_json(answer, rest):
         for item in _objects(value):
             if _is_claim(item):
                 claims.append(_claim(item, len(claims) + 1))
@@ -50,11 +50,11 @@ def evidence_in(value: object) -> tuple[Evidence, ...]:
     if value is None or value in ("", [], {}):
         return ()
     if isinstance(value, list):
-        return tuple(_one(part) for part in cast("list[object]", value))
-    return (_one(value),)
+        return tuple(_to_evidence(part) for part in cast("list[object]", value))
+    return (_to_evidence(value),)
 
 
-def _one(value: object) -> Evidence:
+def _to_evidence(value: object) -> Evidence:
     match value:
         case str():
             return _from_text(value)
@@ -74,7 +74,7 @@ def unquote(quote: str) -> str:
     return text
 
 
-def _values(answer: str, rest: list[str]) -> Iterator[object]:
+def _find_json(answer: str, rest: list[str]) -> Iterator[object]:
     """The answer, if it is JSON; otherwise all JSON in it. `rest` gets what is not JSON."""
     try:
         yield msgspec.json.decode(answer)
@@ -118,19 +118,20 @@ def _objects(value: object) -> Iterator[Mapping[str, Any]]:
 
 def _is_claim(item: Mapping[str, Any]) -> bool:
     """Whether the object has evidence, or is a claim that requires it."""
-    return _key(item, "evidence") is not None or (
-        isinstance(_key(item, "claim"), str) and _as_flag(_key(item, "required"))
+    return _get_ignoring_case(item, "evidence") is not None or (
+        isinstance(_get_ignoring_case(item, "claim"), str)
+        and _as_flag(_get_ignoring_case(item, "required"))
     )
 
 
 def _claim(item: Mapping[str, Any], number: int) -> Claim:
-    texts = (_key(item, name) for name in _LABEL_NAMES)
+    texts = (_get_ignoring_case(item, name) for name in _LABEL_NAMES)
     label = next((t for t in texts if isinstance(t, str) and t.strip()), f"claim {number}")
-    required = _as_flag(_key(item, "required"))
-    return Claim(label, evidence_in(_key(item, "evidence", "")), required)
+    required = _as_flag(_get_ignoring_case(item, "required"))
+    return Claim(label, evidence_in(_get_ignoring_case(item, "evidence", "")), required)
 
 
-def _key(item: Mapping[str, Any], name: str, default: object = None) -> Any:
+def _get_ignoring_case(item: Mapping[str, Any], name: str, default: object = None) -> Any:
     if name in item:
         return item[name] if item[name] is not None else ""
     return next((v for k, v in item.items() if k.casefold() == name), default)
@@ -138,18 +139,21 @@ def _key(item: Mapping[str, Any], name: str, default: object = None) -> Any:
 
 def _from_map(item: Mapping[str, Any]) -> Evidence:
     texts = {
-        field: next((t for n in names if (t := _as_text(_key(item, n)))), "")
+        field: next((t for n in names if (t := _as_text(_get_ignoring_case(item, n)))), "")
         for field, names in _FIELD_NAMES.items()
     }
     if not texts["lines"]:
         ends = [
-            next((t for n in ns if (t := _as_text(_key(item, n)))), "")
+            next((t for n in ns if (t := _as_text(_get_ignoring_case(item, n)))), "")
             for ns in (_START_NAMES, _END_NAMES)
         ]
         texts["lines"] = "-".join(filter(None, ends))
     if not texts["lines"]:
         texts["path"], texts["lines"] = _split_lines(texts["path"])
-    changed, nothing = _key(item, "changed") is True, _key(item, "nothing") is True
+    changed, nothing = (
+        _get_ignoring_case(item, "changed") is True,
+        _get_ignoring_case(item, "nothing") is True,
+    )
     return Evidence(**texts, changed=changed, nothing=nothing)
 
 

@@ -41,7 +41,7 @@ class Passage:
     def places(
         self, quote: str, within: LineRange | None = None, limit: int = 3
     ) -> list[LineRange]:
-        """The first `limit` places of `quote` (`bare`) that begin `within` these lines."""
+        """The first `limit` places of `quote` (`normalize_quote`) that begin `within` these lines."""
         ranges, position, work = list[LineRange](), self._start(within), 0
         end = self._end(within) + len(quote)
         while len(ranges) < limit and work < _MOST_WORK:
@@ -119,7 +119,7 @@ def passage_of_rows(rows: Iterable[tuple[int, str]]) -> Passage:
             pieces.append(_GAP_MARK)
             position += 2
         before = number
-        if words := bare(line):
+        if words := normalize_quote(line):
             pieces.append(words)
             starts.append(position)
             numbers.append(number)
@@ -132,12 +132,12 @@ def passage(text: str) -> Passage:
     return passage_of_rows(enumerate(text.split("\n"), 1))
 
 
-def later(text: Callable[[], str]) -> Passage:
+def lazy_passage(text: Callable[[], str]) -> Passage:
     """As `passage`, built when first used, because few passages are searched."""
     return _Later(text)
 
 
-def bare(quote: str) -> str:
+def normalize_quote(quote: str) -> str:
     """The text with single spaces and normalized characters."""
     return " ".join(normalize("NFC", clean(quote)).split())
 

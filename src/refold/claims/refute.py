@@ -76,7 +76,7 @@ def claims_to_recheck(checked: Sequence[CheckedClaim]) -> Mapping[str, CheckedCl
     return {str(n): claim for n, claim in numbered if claim.state != "contradicted"}
 
 
-def order(claims: Mapping[str, CheckedClaim]) -> str:
+def task_text(claims: Mapping[str, CheckedClaim]) -> str:
     """The task for the other agent."""
     items = [
         {"id": id_, "claim": claim.claim.claim, "evidence": claim.claim.evidence}
@@ -110,14 +110,14 @@ def merge_verdicts(
     """The claims after both checks. `problem` says why the second one has no result."""
     second = claims_to_recheck(checked)
     return tuple(
-        _both(claim, verdicts_by_id.get(str(n)), facts, today, problem)
+        _merge(claim, verdicts_by_id.get(str(n)), facts, today, problem)
         if str(n) in second
         else claim
         for n, claim in enumerate(checked, 1)
     )
 
 
-def _both(
+def _merge(
     first: CheckedClaim,
     verdict: Verdict | None,
     facts: ReadFiles,
@@ -125,13 +125,13 @@ def _both(
     problem: str,
 ) -> CheckedClaim:
     cheap = Finding(first.state, first.reason)
-    second = _second(verdict, facts, today, problem)
+    second = _second_finding(verdict, facts, today, problem)
     better = cheap.state == "unknown" and second.state == "supported"
     decides = second if better else worst(cheap, second)
     return replace(first, state=decides.state, reason=decides.reason)
 
 
-def _second(
+def _second_finding(
     verdict: Verdict | None, facts: ReadFiles, today: CurrentFiles, problem: str
 ) -> Finding:
     """The finding of the second check: a verdict counts as much as its evidence."""

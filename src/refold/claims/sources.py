@@ -34,18 +34,18 @@ def records(
 ) -> list[SessionRecord]:
     """The records of the session with these entries and of all its subagents."""
     result = [SessionRecord(entries, "", _blobs(sessions, session))]
-    left = list(_born(sessions, session, entries))
+    left = list(_list_subagents(sessions, session, entries))
     while left and len(result) < _MAX_SESSIONS:
         child, known = left.pop(0)
         below = f"{session}/{child}"
         child_entries, damage = sessions.entries(below, known)
         result.append(SessionRecord(child_entries, child, _blobs(sessions, below), damage))
         if child.count("/") < _MAX_DEPTH:
-            left += _born(sessions, session, child_entries, child)
+            left += _list_subagents(sessions, session, child_entries, child)
     return result
 
 
-def _born(
+def _list_subagents(
     sessions: SessionIndex, session: str, entries: Sequence[Entry], name: str = ""
 ) -> list[tuple[str, tuple[int, str]]]:
     """The name of each subagent, and the head of its journal if it ended."""
@@ -96,10 +96,10 @@ class CurrentFiles:
     def of(self, path: str) -> CurrentFile:
         """The file at a path that `real` returned."""
         if path not in self._looked:
-            self._looked[path] = self._look(path)
+            self._looked[path] = self._read(path)
         return self._looked[path]
 
-    def _look(self, path: str) -> CurrentFile:
+    def _read(self, path: str) -> CurrentFile:
         try:
             real = self._files.real(path)
             if escape_name(real) != path:

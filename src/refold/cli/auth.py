@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from refold.app.model_connections import Connections
 from refold.config import credentials, keyring
-from refold.config.api_keys import FoundKey, Keys, wrong
+from refold.config.api_keys import FoundKey, Keys, key_problem
 from refold.config.load import load
 from refold.config.paths import Paths, paths
 from refold.errors import BadInput, ProviderError, Refused
@@ -43,7 +43,7 @@ class KeyContext(Struct, frozen=True):
 
     def spec(self, name: str) -> ProviderSpec:
         spec = catalog.find(name, self.specs)
-        if not self.keys.need_key(spec):
+        if not self.keys.uses_key(spec):
             raise BadInput(f"{spec.label} asks for no key")
         return spec
 
@@ -104,7 +104,7 @@ def _set(context: KeyContext, args: Namespace) -> int:
             "make a new one, and give it when asked, or from a pipe"
         )
     key = _read_typed_key(spec) if sys.stdin.isatty() else _read_piped_key()
-    if problem := wrong(key):
+    if problem := key_problem(key):
         raise BadInput(f"this is not a key: {problem}; nothing was saved")
     if args.keyring:
         keyring.put(spec.name, key)

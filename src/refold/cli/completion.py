@@ -192,10 +192,10 @@ def _presets() -> Iterator[tuple[str, str]]:
 
 
 def _settings() -> Iterator[tuple[str, str]]:
-    from refold.config.load import flat
+    from refold.config.load import flatten
     from refold.config.settings import Settings
 
-    yield from ((key, "") for key in flat(Settings()))
+    yield from ((key, "") for key in flatten(Settings()))
 
 
 def _help_topics() -> Iterator[tuple[str, str]]:

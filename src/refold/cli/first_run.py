@@ -18,7 +18,7 @@ from refold.cli.auth import try_key
 from refold.cli.local import install
 from refold.cli.permissions import ClaudeRules
 from refold.cli.tour import give_tour, opening_with
-from refold.config.api_keys import wrong
+from refold.config.api_keys import key_problem
 from refold.config.credentials import store
 from refold.config.set_setting import remember
 from refold.console.printer import Printer
@@ -283,7 +283,7 @@ class _Questions:
             maker = next(
                 (p for start, p in _MAKER_NAMES.items() if key.startswith(start)), name
             )
-            if problem := wrong(key):
+            if problem := key_problem(key):
                 self._paper.say(f"This is not a key: {problem}.", "bad")
             elif maker != name:
                 self._paper.say(f"This is a key for {maker}. It was not sent.", "bad")

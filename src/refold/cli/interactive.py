@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
 
-from refold.app.memory_worker import leave
+from refold.app.memory_worker import start_worker
 from refold.cli.launch import (
     images,
     in_a_worktree,
@@ -67,9 +67,9 @@ def _ask_about_the_folder(args: Namespace) -> None:
     sys.stdout.write(f"\n{offer.question} [y/N] ")
     sys.stdout.flush()
     if read_yes():
-        offer.take(folders, places.data)
+        offer.accept(folders, places.data)
     else:
-        sys.stdout.write(f"{offer.keep(folders, places.data)}\n")
+        sys.stdout.write(f"{offer.decline(folders, places.data)}\n")
 
 
 def _ask_about_namespaces(args: Namespace) -> None:
@@ -108,8 +108,8 @@ def full_screen() -> Converse:
 
 async def _run(args: Namespace, launch: Launch) -> int:
     try:
-        if launch.app.learns:  # what an earlier process could not finish
-            leave(launch.app.remembering, os.environ)
+        if launch.app.makes_notes:  # what an earlier process could not finish
+            start_worker(launch.app.project_memory, os.environ)
         text, typed = await launch.expand(args.text, args.text)
         session = Session(launch, await open_or_resume(launch, args))
         converse = (

@@ -19,7 +19,12 @@ from refold.app.launch_options import DeclaredStart, LaunchOptions
 from refold.app.session_index import session_index
 from refold.cli.flags import PICK_SESSION
 from refold.client.launch import Launch, OpenedSession
-from refold.client.resume import LEFT_BYPASS, SessionDirectory, find_directory, with_a_model
+from refold.client.resume import (
+    LEFT_BYPASS,
+    SessionDirectory,
+    find_directory,
+    replace_unusable_model,
+)
 from refold.client.session import Session
 from refold.config.folder_settings import FolderSettings, load_here, reason_settings_ignored
 from refold.config.paths import Paths, here, paths
@@ -417,7 +422,7 @@ async def apply_choices(
     if args.max_budget_usd and (chosen := session.view.rights.budget) is not None:
         budget = replace(chosen, dollars=args.max_budget_usd)
         await inbox.set_budget(budget)  # what was chosen in it would win
-    if not model and (notice := await with_a_model(app, session)):
+    if not model and (notice := await replace_unusable_model(app, session)):
         print_error(on_one_line(notice))
 
 

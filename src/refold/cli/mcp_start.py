@@ -67,7 +67,7 @@ def connect_servers(
         )
         try:
             waiting = [item for item in servers if mcp.programs.launch_to_install(item)]
-            for sentence in mcp.programs.installing(waiting):
+            for sentence in mcp.programs.pending_installs(waiting):
                 print_error(on_one_line(sentence))
             anyio.run(mcp.connections.wait_until_settled, seconds)
             for item in waiting:

@@ -76,9 +76,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     match args.what:
         case "finish":
-            from refold.app.memory_worker import finish
+            from refold.app.memory_worker import run_worker
 
-            return finish(args.directory)
+            return run_worker(args.directory)
         case "update":
             return _update(args)
         case "forget":
@@ -154,7 +154,7 @@ def _forget(remembering: ProjectMemory, words: str) -> int:
     gone = remembering.memory.forget(words)
     for line in dict.fromkeys(on_one_line(note.line.text) for note in gone):
         write(f"forgotten: {line}\n")
-    if remembering.in_the_folder(gone[0].line.text):
+    if remembering.is_in_folder_notes(gone[0].line.text):
         print_error(".agent/memory.md in this folder says it too: remove it there")
     return 0
 

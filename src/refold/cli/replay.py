@@ -25,7 +25,7 @@ from refold.cli.session_argument import (
     print_conversation,
     user_sessions,
 )
-from refold.config.folder_settings import as_flags, load_here
+from refold.config.folder_settings import load_here, to_flags
 from refold.config.paths import here, paths
 from refold.engine.world import Model, World
 from refold.errors import BadInput, ProviderError
@@ -168,7 +168,7 @@ class ReplayWorlds:
                 more_system=start.more,
                 schema=None if schema == b"null" else Raw(schema),
             )
-            flags = as_flags(start.given)
+            flags = to_flags(start.given)
             try:
                 settings = load_here(directory, self._places, os.environ, flags).settings
                 app = App(settings, self._places, os.environ, options)

@@ -310,7 +310,7 @@ class RlmProgress:
 
     def say(self, words: str) -> None:
         """Print a line above the status, which reappears by itself."""
-        self._paper.no_status()
+        self._paper.clear_status()
         print_error(words)
 
     def begin(self, session: Session) -> None:
@@ -325,7 +325,7 @@ class RlmProgress:
                     if line := self._line_of_frame(frame, session):
                         self.say(line)
             finally:
-                self._paper.no_status()
+                self._paper.clear_status()
             group.cancel_scope.cancel()
         took = duration(anyio.current_time() - began)
         print_error(_join_parts("in all", *self._usage_so_far(session.view), took))

@@ -72,9 +72,9 @@ def _add(folders: TrustedFolders, offer: TrustOffer, data: Path, *, ask: bool) -
     write("".join(f"{line}\n" for line in offer.lines()))
     subject = "these settings" if not offer.texts.found else "these"
     if ask and not confirm(f"Use {subject} in {folder}?"):
-        write(f"{offer.keep(folders, data)}\n")
+        write(f"{offer.decline(folders, data)}\n")
         return 1
-    write("".join(f"{line}\n" for line in offer.take(folders, data)))
+    write("".join(f"{line}\n" for line in offer.accept(folders, data)))
     return 0
 
 

@@ -23,7 +23,7 @@ from refold.claims.refute import (
     Verdict,
     claims_to_recheck,
     merge_verdicts,
-    order,
+    task_text,
     verdicts,
 )
 from refold.claims.sources import CurrentFiles, records
@@ -144,7 +144,7 @@ def second_check(
     claims = claims_to_recheck(checked)
     if not claims:
         return tuple(checked), SecondCheck()
-    looked = anyio.run(_run_check, args, node, order(claims))
+    looked = anyio.run(_run_check, args, node, task_text(claims))
     problem = looked.problem
     answers: Mapping[str, Verdict] = {}
     view = looked.view

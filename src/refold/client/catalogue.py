@@ -47,22 +47,24 @@ class SessionCatalogue:
     async def search(self, words: str, limit: int) -> Sequence[Hit]:
         """Search the messages of this directory's sessions."""
 
-        def work() -> Sequence[Hit]:
+        def search_cards() -> Sequence[Hit]:
             catalogue = self._home.catalogue()
             return catalogue.search(words, limit, works_in(self._directory))
 
-        return await anyio.to_thread.run_sync(work)
+        return await anyio.to_thread.run_sync(search_cards)
 
     def search_while_typing(self, text: str) -> frozenset[str]:
         """The sessions whose messages contain this text, which is still being typed."""
         begun = text if text.endswith(('"', "*")) else f"{text}*"
         works_here = works_in(self._directory)
 
-        def other(card: Card) -> bool:
+        def is_other(card: Card) -> bool:
             return card.id != self._own and works_here(card)
 
         try:
-            hits = self._home.catalogue().search(begun, _MAX_TYPED_HITS, other, seconds=0.0)
+            hits = self._home.catalogue().search(
+                begun, _MAX_TYPED_HITS, is_other, seconds=0.0
+            )
         except BadInput:  # punctuation alone: a title may contain it
             return frozenset()
         return frozenset(hit.card.id for hit in hits)

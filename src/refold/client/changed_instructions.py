@@ -14,9 +14,9 @@ from refold.client.folder_trust import (
     KEEP,
     USE,
     TrustOffer,
+    change_sentence,
     change_text,
     find_changed_texts,
-    since,
 )
 from refold.client.order_sink import AlreadyAnswered
 from refold.client.protocol import InstructionsResponse
@@ -51,9 +51,9 @@ def judge(app: App, order: InstructionsResponse) -> None:
         raise BadInput(_CHANGED_AGAIN)
     folders = TrustedFolders(app.paths.folders)
     if not order.use:
-        offer.keep(folders, app.paths.data)
+        offer.decline(folders, app.paths.data)
         return
-    offer.take(folders, app.paths.data)
+    offer.accept(folders, app.paths.data)
     app.reread_instructions()
 
 
@@ -71,7 +71,7 @@ def _question(offer: TrustOffer) -> ChangedInstructions:
     texts = [(change.path, change.trusted, change.now) for change in offer.changes]
     changes = [
         InstructionChange(
-            since(change, offer.project.folder),
+            change_sentence(change, offer.project.folder),
             FileChange(
                 escape_name(change.path),
                 "created" if change.trusted is None else "changed",

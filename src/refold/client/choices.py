@@ -43,7 +43,7 @@ class ModelChoices:
         return await anyio.to_thread.run_sync(self._list_offers)
 
     def _list_offers(self) -> Sequence[ModelOffer]:
-        offers, recent = self._offers, self._recent()
+        offers, recent = self._offers, self._recent_models()
         names = dict.fromkeys((*recent, *offers.names()))
         if current := self._app.model_of(self._engine.view):
             names = dict.fromkeys((current, *names))
@@ -62,15 +62,15 @@ class ModelChoices:
 
         return ModelOffers(self._app.models, self._app.settings, self._app.environ)
 
-    def _recent(self) -> Sequence[str]:
+    def _recent_models(self) -> Sequence[str]:
         """The models of the newest sessions, in every directory, that can be used now."""
         if not self._app.options.keep:
             return ()
         cards = self._app.home.catalogue().cards(seconds=_READ_SECONDS)[:_MAX_SESSIONS]
         names = dict.fromkeys(card.about.model or card.model for card in cards)
-        return [name for name in names if name and self._works(name)][:_MAX_RECENT]
+        return [name for name in names if name and self._is_usable(name)][:_MAX_RECENT]
 
-    def _works(self, name: str) -> bool:
+    def _is_usable(self, name: str) -> bool:
         try:
             self._app.models.check(name)
         except BadInput:
@@ -167,7 +167,7 @@ def offers(launch: Launch, kind: str) -> Sequence[Offer]:
 def _tools(launch: Launch) -> Sequence[Offer]:
     return [
         {"name": t.name, "description": t.description, "effect": t.effect.value}
-        for t in launch.app.every_tool
+        for t in launch.app.all_tools
     ]
 
 

@@ -52,7 +52,7 @@ def deletions(
     # If the journal cannot be read, the working directory is unknown.
     unknown = any(card.damage and not card.about.directory for card in stays)
 
-    def goes(place: str, session: str) -> Path:
+    def snapshots_to_delete(place: str, session: str) -> Path:
         shared = unknown or place in places or is_used_by(store, place, names)
         return snapshots_of(store, place, session, last=not shared)
 
@@ -61,7 +61,7 @@ def deletions(
     for session in reversed(sessions):
         own = [card for card in cards if card.id.partition("/")[0] == session]
         worked_in = dict.fromkeys(_real(card.about.directory) for card in own)
-        folders = [goes(place, session) for place in worked_in if place]
+        folders = [snapshots_to_delete(place, session) for place in worked_in if place]
         existing = tuple(
             folder for folder in folders if folder.is_dir() and folder not in counted
         )

@@ -198,7 +198,7 @@ class Dispatcher:
         """Drop all waiting work, and end a running compaction."""
         self._messages.clear()
         self._compaction = self._continues = None
-        self._stops_compaction()
+        self._stop_compaction()
 
     async def _message(self, order: SendMessage) -> bool:
         if order.when == "now" and self._engine.view.turn.seq:
@@ -285,7 +285,7 @@ class Dispatcher:
         return SessionWorkspace(self._app, self._engine, self.send).worktree
 
     async def _interrupt(self, order: Interrupt) -> bool:
-        if self._stops_compaction():
+        if self._stop_compaction():
             return True
         inbox = self._engine.inbox
         stopped = await inbox.interrupt(order.reason, instead=order.instead)
@@ -294,9 +294,9 @@ class Dispatcher:
         return stopped
 
     async def _cancel(self, order: Cancel) -> bool:
-        return self._stops_compaction() or await self._engine.inbox.cancel(order.reason)
+        return self._stop_compaction() or await self._engine.inbox.cancel(order.reason)
 
-    def _stops_compaction(self) -> bool:
+    def _stop_compaction(self) -> bool:
         """Stop a compaction between two turns. False if none runs."""
         if self._scope is not None:
             self._scope.cancel()
@@ -351,7 +351,7 @@ class Dispatcher:
         return self._engine.view.seq > view.seq
 
     async def _approval(self, order: ApprovalResponse) -> bool:
-        request = self._waiting(order.call_id, order.hash)
+        request = self._find_request(order.call_id, order.hash)
         if isinstance(request, Questions) and order.allowed:
             raise BadInput(f"{order.call_id!r} asks questions: send question_response")
         rules: Sequence[str] = ()
@@ -373,7 +373,7 @@ class Dispatcher:
         return True
 
     async def _answers(self, order: QuestionResponse) -> bool:
-        request = self._waiting(order.call_id, order.hash)
+        request = self._find_request(order.call_id, order.hash)
         if not isinstance(request, Questions):
             raise BadInput(
                 f"{order.call_id!r} asks no questions: send tool_approval_response"
@@ -444,7 +444,7 @@ class Dispatcher:
         )
         raise BadInput(f"no teammate {order.teammate!r} is at work; {others}")
 
-    def _waiting(self, call_id: str, hash_: str) -> Permission | Questions:
+    def _find_request(self, call_id: str, hash_: str) -> Permission | Questions:
         for request in requests(self._engine.view):
             if isinstance(request, Permission | Questions) and request.id == call_id:
                 if not hash_:

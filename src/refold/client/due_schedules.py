@@ -91,9 +91,9 @@ class DueSchedules:
         async with anyio.create_task_group() as group:
             while True:
                 try:
-                    await self._look(group)
+                    await self._start_due(group)
                 except (RefoldError, OSError) as error:
-                    self._complain(f"schedules: {error}")
+                    self._report_once(f"schedules: {error}")
                     self._next = float("inf")  # until the file changes
                 with anyio.CancelScope() as self._rest:
                     if not self._hurried:
@@ -108,7 +108,7 @@ class DueSchedules:
         if self._rest is not None:
             self._rest.cancel()
 
-    async def _look(self, group: TaskGroup) -> None:
+    async def _start_due(self, group: TaskGroup) -> None:
         now, stamp = time.time(), self._book.stamp()
         # A clock that was set back changes what is due, and is noticed only here.
         if stamp == self._stamp and self._looked <= now < self._next:
@@ -138,7 +138,7 @@ class DueSchedules:
                 if entry.running is None and entry.may_be_due(time.time()):
                     await self._run(id_)
         except (RefoldError, OSError) as error:
-            self._complain(f"schedule {id_} cannot be started: {error}")
+            self._report_once(f"schedule {id_} cannot be started: {error}")
         finally:
             self._started.discard(id_)
             self._stamp = None
@@ -164,9 +164,11 @@ class DueSchedules:
         if process.returncode == 0:  # more calls of its webhook may wait
             self.hurry()
         if process.returncode not in _REPORTED_CODES:
-            self._complain(f"schedule {id_}: its process exited with {process.returncode}")
+            self._report_once(
+                f"schedule {id_}: its process exited with {process.returncode}"
+            )
 
-    def _complain(self, text: str) -> None:
+    def _report_once(self, text: str) -> None:
         """Report an error once: the next check may find the same."""
         if text not in self._failed:
             self._failed.add(text)

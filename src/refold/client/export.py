@@ -57,7 +57,7 @@ def export_session(
     """The session in the chosen form. It is read as the pieces are taken."""
     if choice.form == "tar":
         packing = sessions.pack(session, children=choice.children)
-        size = _size(packing.sessions, packing.events)
+        size = _size_text(packing.sessions, packing.events)
         return Exported(packing.pieces(), size, packing.damages)
     node = sessions.tree(session)
     if not node.entries:
@@ -69,10 +69,10 @@ def export_session(
     pieces = (
         piece.encode(errors="replace") for piece in _pieces(sessions, node, choice, label)
     )
-    return Exported(pieces, _size(len(nodes), events), damages)
+    return Exported(pieces, _size_text(len(nodes), events), damages)
 
 
-def _size(sessions: int, events: int) -> str:
+def _size_text(sessions: int, events: int) -> str:
     return f"{many(sessions, 'session')}, {many(events, 'event')}"
 
 
@@ -82,7 +82,7 @@ def _pieces(
     means = ExportOptions(
         label=label,
         image=partial(_image, sessions),
-        when=_when,
+        when=_time_text,
         thoughts=choice.thoughts,
         children=choice.children,
     )
@@ -124,7 +124,7 @@ def _image(sessions: SessionIndex, node: Node, image: Image) -> bytes | None:
         return None
 
 
-def _when(timestamp: float) -> str:
+def _time_text(timestamp: float) -> str:
     try:
         return time.strftime("%Y-%m-%d %H:%M", time.localtime(timestamp))
     except (ValueError, OverflowError, OSError):  # outside of the calendar's range
@@ -147,8 +147,8 @@ def save(path: Path, pieces: Iterable[bytes], *, force: bool = False) -> int:
     check_free(path, force=force)
     try:
         if _is_device(path):  # or a named pipe: there is nothing to replace
-            return _into(path, os.O_WRONLY | os.O_CLOEXEC, pieces)
-        return _whole(path, pieces, force=force)
+            return _write_pieces(path, os.O_WRONLY | os.O_CLOEXEC, pieces)
+        return _write_beside(path, pieces, force=force)
     except FileExistsError as error:
         raise BadInput(
             f"{path} already exists: choose another name, or use --force"
@@ -157,11 +157,11 @@ def save(path: Path, pieces: Iterable[bytes], *, force: bool = False) -> int:
         raise RefoldError(f"cannot write {path}: {error.strerror}") from error
 
 
-def _whole(path: Path, pieces: Iterable[bytes], *, force: bool) -> int:
+def _write_beside(path: Path, pieces: Iterable[bytes], *, force: bool) -> int:
     aside = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.part")
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        size = _into(aside, flags, pieces)
+        size = _write_pieces(aside, flags, pieces)
         if force:
             aside.replace(path)
         else:
@@ -172,7 +172,7 @@ def _whole(path: Path, pieces: Iterable[bytes], *, force: bool) -> int:
     return size
 
 
-def _into(path: Path, flags: int, pieces: Iterable[bytes]) -> int:
+def _write_pieces(path: Path, flags: int, pieces: Iterable[bytes]) -> int:
     size = 0
     with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
         for piece in pieces:

@@ -251,7 +251,7 @@ class Feed:
                 self._event(frame.item)
             return
         for document in documents_of(frame, live=True):
-            placed_document = self._place(document, frame.item)
+            placed_document = self._with_offset(document, frame.item)
             if self._followers:
                 self.tell(placed_document)
 
@@ -317,7 +317,7 @@ class Feed:
         for key in speakers:
             self._open.pop(key, None)
 
-    def _place(self, document: Document, live: Live) -> Document:
+    def _with_offset(self, document: Document, live: Live) -> Document:
         """Live news with its offset; text in progress is kept for later followers."""
         match document:
             case TextDelta() | ThinkingDelta() | ToolProgress():
@@ -363,11 +363,11 @@ class Feed:
             return await self._snapshot()
         if after == self._last:
             return [], self._last
-        if self._recent and self._recent[0][0] <= after and self._knows(after):
+        if self._recent and self._recent[0][0] <= after and self._is_recent(after):
             return [data for cursor, data in self._recent if cursor > after], self._last
         return await self._replay(after)
 
-    def _knows(self, after: Cursor) -> bool:
+    def _is_recent(self, after: Cursor) -> bool:
         return any(cursor == after for cursor, _ in self._recent)
 
     async def _replay(self, after: Cursor) -> tuple[list[bytes], Cursor]:

@@ -72,7 +72,7 @@ class TrustOffer(Struct, frozen=True):
             return texts
         folder = on_one_line(self.texts.root)
         heading = f"Instructions for the model in {folder}:"
-        listed = (*describe_texts(self.texts), *_below(self.texts))
+        listed = (*describe_texts(self.texts), *_list_below(self.texts))
         return (*texts, heading, *(f"  {line}" for line in listed))
 
     def question_lines(self) -> tuple[str, ...]:
@@ -95,7 +95,7 @@ class TrustOffer(Struct, frozen=True):
             )
         return "Trust both? You are asked again when the settings change."
 
-    def take(self, folders: TrustedFolders, data: Path) -> tuple[str, ...]:
+    def accept(self, folders: TrustedFolders, data: Path) -> tuple[str, ...]:
         """Record that the user accepts. Returns sentences about what applies now."""
         answers = list[str]()
         if versions := self._versions(folders, data):
@@ -115,7 +115,7 @@ class TrustOffer(Struct, frozen=True):
             )
         return tuple(answers)
 
-    def keep(self, folders: TrustedFolders, data: Path) -> str:
+    def decline(self, folders: TrustedFolders, data: Path) -> str:
         """Record that the user declines. Returns a sentence about what applies."""
         if versions := self._versions(folders, data):
             versions.decline(self.changes)
@@ -171,7 +171,7 @@ def record_versions(folder: str, data: Path) -> None:
     versions.record_first()
 
 
-def _below(texts: FolderTexts) -> Iterator[str]:
+def _list_below(texts: FolderTexts) -> Iterator[str]:
     """The instructions of folders below, which are read once a file in them is read."""
     from refold.config.instruction_files import folders_below, of_folder
 
@@ -195,7 +195,7 @@ def _trust_folder_for(root: str, folder: str, folders: TrustedFolders) -> str:
     )
 
 
-def since(version: TextVersion, directory: str = "/") -> str:
+def change_sentence(version: TextVersion, directory: str = "/") -> str:
     """Say what happened to the file, without a full stop. Its name is from `directory`."""
     named = os.path.relpath(version.path, directory) if directory != "/" else version.path
     called = on_one_line(named)
@@ -210,7 +210,7 @@ def change_text(version: TextVersion) -> str:
 
 
 def _change_lines(version: TextVersion) -> Iterator[str]:
-    yield f"{since(version)}:"
+    yield f"{change_sentence(version)}:"
     rows = change_text(version).splitlines()
     yield from (f"  {on_one_line(row)}" for row in rows[:_MOST_ROWS])
     if len(rows) > _MOST_ROWS:

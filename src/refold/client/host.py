@@ -156,12 +156,12 @@ class Host:
         try:
             _check(launch, wanted)
             opened = await launch.start()
-            await _choose(Session(launch, opened), wanted)
+            await _record_choices(Session(launch, opened), wanted)
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await launch.aclose()
             raise
-        self._note(opened.engine.view.session.id, wanted)
+        self._write_note(opened.engine.view.session.id, wanted)
         return self._begin(launch, opened)
 
     async def open(self, id_: str, setup: EditorConversation | None = None) -> Conversation:
@@ -175,7 +175,7 @@ class Host:
             place = await to_thread.run_sync(
                 find_directory, self.home, id_, self.paths.directory
             )
-            wanted = _with(self._noted(id_), setup)
+            wanted = _add_note(self._read_note(id_), setup)
             launch = await to_thread.run_sync(
                 self._launch_at, place.directory, place.roots, wanted
             )
@@ -235,7 +235,7 @@ class Host:
             await self._ports.runner.stop(id_, why)
             chat.close()
             while self._there.get(id_) is chat:
-                await self._next_end()
+                await self._wait_for_end()
 
     def _begin(
         self, launch: Launch, opened: OpenedSession, holder: str = ""
@@ -257,7 +257,7 @@ class Host:
             ended, self._ended = self._ended, anyio.Event()
             ended.set()
 
-    async def _next_end(self) -> None:
+    async def _wait_for_end(self) -> None:
         await self._ended.wait()
 
     async def _read_claim(self, id_: str) -> int:
@@ -279,13 +279,13 @@ class Host:
             now = anyio.current_time()
             for id_, chat in tuple(self._there.items()):
                 if isinstance(chat, OwnConversation):
-                    await self._look(id_, chat)
+                    await self._check_holder(id_, chat)
                 if chat.busy:
                     chat.idle_since = now
                 elif now - chat.idle_since > self._idle_seconds and not chat.closing:
                     self._group.start_soon(self.close, id_, "")
 
-    async def _look(self, id_: str, chat: OwnConversation) -> None:
+    async def _check_holder(self, id_: str, chat: OwnConversation) -> None:
         if chat.session.has_lease:
             if not chat.claimed:  # a file was uploaded: the worker releases it
                 await self._ports.runner.wake(id_)
@@ -312,7 +312,7 @@ class Host:
             raise BadInput(f"{wanted.workspace!r} is not a directory on this machine")
         return Path(os.path.realpath(directory))
 
-    def _note(self, id_: str, wanted: NewConversation) -> None:
+    def _write_note(self, id_: str, wanted: NewConversation) -> None:
         """Store what the journal does not record, for the next process that opens it."""
         note = NewConversation(
             preset=wanted.preset,
@@ -325,7 +325,7 @@ class Host:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file.write_bytes(msgspec.json.encode(note))
 
-    def _noted(self, id_: str) -> NewConversation:
+    def _read_note(self, id_: str) -> NewConversation:
         try:
             return msgspec.json.decode(
                 self._note_file(id_).read_bytes(), type=NewConversation
@@ -337,7 +337,7 @@ class Host:
         return self.paths.state / "conversations" / f"{id_}.json"
 
 
-def _with(noted: NewConversation, setup: EditorConversation | None) -> NewConversation:
+def _add_note(noted: NewConversation, setup: EditorConversation | None) -> NewConversation:
     if setup is None:
         return noted
     return replace(
@@ -354,7 +354,7 @@ def _check(launch: Launch, wanted: NewConversation) -> None:
     launch.check_model()
 
 
-async def _choose(session: Session, wanted: NewConversation) -> None:
+async def _record_choices(session: Session, wanted: NewConversation) -> None:
     """Record the choices, so that they apply wherever the session is resumed."""
     if wanted.agent:
         await session.set_agent(wanted.agent)

@@ -37,7 +37,7 @@ class Conversation(SharedSession):
 
     def __init__(self, session: Session, launch: Launch, holder: str) -> None:
         self._closed, self._stirred = anyio.Event(), anyio.Event()
-        super().__init__(session, self._stir)
+        super().__init__(session, self._notify)
         self.launch, self.holder = launch, holder
         self.idle_since = anyio.current_time()
         self.closing = False  # it takes no orders while it closes
@@ -85,7 +85,7 @@ class Conversation(SharedSession):
     async def _attend(self) -> None:
         """Work to do while it is followed."""
 
-    def _stir(self) -> None:
+    def _notify(self) -> None:
         self._stirred.set()
 
 

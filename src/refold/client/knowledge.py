@@ -36,12 +36,12 @@ class ProjectNotes:
 
     def __init__(self, app: App, engine: Engine) -> None:
         self._app, self._engine = app, engine
-        self._remembering = app.remembering
+        self._remembering = app.project_memory
 
     @property
-    def learns(self) -> bool:
+    def makes_notes(self) -> bool:
         """Whether notes of this session are made without asking."""
-        return self._app.learns
+        return self._app.makes_notes
 
     def notes(self) -> Sequence[ListedNote]:
         return self._remembering.memory.all_notes()

@@ -100,7 +100,7 @@ class Launch:
     def note(self, id_: str) -> None:
         """Mark the session for notes, to be made once it has been left."""
         if self._notes:
-            self.app.put_down(id_)
+            self.app.queue_for_notes(id_)
 
     async def leave(self, engine: Engine) -> None:
         self._engines.discard(engine)
@@ -131,7 +131,7 @@ class Launch:
         lost = (JOURNAL_MENDED.format(lost=engine.lost_text),) if engine.lost_text else ()
         names = app.shortcuts(self.commands()).notices()
         learned = (
-            app.remembering.notice() if app.settings.memory and app.options.keep else ""
+            app.project_memory.notice() if app.settings.memory and app.options.keep else ""
         )
         notices = (*app.notices(), *names, *filter(None, (learned,)), *lost)
         new = tuple(notice for notice in notices if notice not in self._told)
@@ -146,13 +146,13 @@ class Launch:
 
     def finish_notes(self) -> None:
         """Start a background process that makes notes and titles."""
-        from refold.app.memory_worker import leave, note_down
+        from refold.app.memory_worker import index_sessions, start_worker
 
-        learned = [each for each in (*self._left, self.app) if each.learns]
-        for each in {app.remembering.memory.project: app for app in learned}.values():
-            leave(each.remembering, os.environ)
+        learned = [each for each in (*self._left, self.app) if each.makes_notes]
+        for each in {app.project_memory.memory.project: app for app in learned}.values():
+            start_worker(each.project_memory, os.environ)
         if self.app.options.keep:
-            note_down(self.app.home)
+            index_sessions(self.app.home)
 
     def check_model(self) -> None:
         """Raise `BadInput` if the model of a new session cannot be used."""
@@ -232,7 +232,7 @@ class Launch:
             )
             offer = TrustOffer(loaded.project, loaded.state, loaded.texts, changes)
             if offer and await ask(offer.question_lines(), offer.question):
-                offer.take(folders, app.paths.data)
+                offer.accept(folders, app.paths.data)
                 loaded = await anyio.to_thread.run_sync(load)
             if loaded.settings.sandbox.user_namespaces:
                 namespaces = await ask_about_namespaces(folders, place.directory, ask)

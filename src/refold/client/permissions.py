@@ -123,7 +123,7 @@ class Permissions:
         Raises `BadInput` for an invalid rule, or an unknown tool.
         """
         rule = parse(text, "allow")
-        check_tools((rule,), self._app.every_tool)
+        check_tools((rule,), self._app.all_tools)
         await self._engine.inbox.grant(str(rule))
         return str(rule)
 
@@ -148,7 +148,7 @@ class Permissions:
         if rule.place == "session" and new:
             return await self.allow(new)
         if new:
-            check_tools((parsed := parse(new, rule.verdict),), self._app.every_tool)
+            check_tools((parsed := parse(new, rule.verdict),), self._app.all_tools)
             new = str(parsed)
         app = self._app
         match rule.place:
@@ -191,7 +191,7 @@ class Permissions:
             return "folder"
         return "user" if rule.source == _user_source(self._app) else ""
 
-    def about(self, tool: Tool) -> Sequence[Rule]:
+    def rules_about(self, tool: Tool) -> Sequence[Rule]:
         """The rules that name this tool."""
         granted = (parse(text, "allow") for text in self.grants)
         every = (*self.rules, *granted)
@@ -229,14 +229,16 @@ class Permissions:
         whole_call = self._engine.as_made(request.call.call)
         tool = self._tool(whole_call.name)
 
-        def by(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> Decision:
+        def decide_in_mode(
+            access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts
+        ) -> Decision:
             return decide(access, wanted or mode, rules, facts)
 
         try:
             if tool is None:
                 return False
             about = describe_access(tool, tool.parse(whole_call.arguments), self.facts())
-            decision = judge(about, self._here, self._engine.view, by=by)
+            decision = judge(about, self._here, self._engine.view, by=decide_in_mode)
         except ToolFailed:
             return False
         return decision.verdict == "allow"
@@ -265,7 +267,7 @@ class Permissions:
                 "or net(all) if that is meant"
             )
 
-    def manner(self, call: ToolCall) -> "RunConditions | None":
+    def run_conditions(self, call: ToolCall) -> "RunConditions | None":
         """How a command would be run now; None for a call that runs none."""
         from refold.permissions.network_hosts import in_words
         from refold.views.questions import RunConditions
@@ -295,7 +297,7 @@ class Permissions:
         return _PolicyHere(self._app.rules, self._app.mode, self.facts)
 
     def _tool(self, name: str) -> Tool | None:
-        return next((tool for tool in self._app.every_tool if tool.name == name), None)
+        return next((tool for tool in self._app.all_tools if tool.name == name), None)
 
 
 def _user_source(app: App) -> str:

@@ -334,9 +334,11 @@ def order_in(line: bytes) -> Order:
     """The order in this line. Raises `BadInput` that says what is wrong."""
     text = line.removeprefix(BOM_UTF8)
     try:
-        order = msgspec.json.decode(_whole(text), type=Order | User | PlainMessage)
+        order = msgspec.json.decode(
+            _replace_surrogates(text), type=Order | User | PlainMessage
+        )
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"this is not an order: {_in_words(reason_of(error))}") from error
+        raise BadInput(f"this is not an order: {_explain(reason_of(error))}") from error
     if (key := find_repeated_key(text)) is not None:
         raise BadInput(f"this is not an order: the key {key[:60]!r} stands twice in it")
     match order:
@@ -352,7 +354,7 @@ def order_in(line: bytes) -> Order:
             return order
 
 
-def _in_words(problem: str) -> str:
+def _explain(problem: str) -> str:
     """The error of msgspec, and what is possible instead."""
     match = re.search(_NONE_OF, problem)
     if match is None:
@@ -372,7 +374,7 @@ def _in_words(problem: str) -> str:
     return f"there is no {match[2]} {match[1]!r}{hint}" if unknown else problem
 
 
-def _whole(line: bytes) -> bytes:
+def _replace_surrogates(line: bytes) -> bytes:
     """The line with each lone surrogate replaced by U+FFFD."""
     if b"\\ud" not in line.lower():
         return line

@@ -64,11 +64,11 @@ async def answer_all(session: Session, approve: Approve) -> None:
             # A call whose paths lead elsewhere by now is another question.
             if (question.call_id, question.hash) not in put:
                 put.add((question.call_id, question.hash))
-                await _put(session, question, await approve(question))
+                await _send_answer(session, question, await approve(question))
         await session.record.wait_for_event(after=seq)
 
 
-async def _put(
+async def _send_answer(
     session: Session, question: Question, answer: bool | str | Sequence[str]
 ) -> None:
     id_, hash_ = question.call_id, question.hash

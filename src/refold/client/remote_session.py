@@ -116,7 +116,7 @@ class FollowedEngine(Engine):
     def __init__(
         self, journal: FollowedJournal, whole_calls: Mapping[str, ToolCall]
     ) -> None:
-        super().__init__(journal, _no_turns, SessionOptions())
+        super().__init__(journal, _refuse_turn, SessionOptions())
         self.journal, self._made, self.cut_off = journal, whole_calls, False
 
     @property
@@ -127,7 +127,7 @@ class FollowedEngine(Engine):
         return self._made.get(call.id, call)
 
 
-def _no_turns(view: View) -> World:
+def _refuse_turn(view: View) -> World:
     raise BadInput(_OPEN_ELSEWHERE)
 
 
@@ -213,7 +213,7 @@ class SocketSink:
             with anyio.CancelScope() as self._compaction:
                 await self._exchange(order)
                 while not compacted.is_set():
-                    await self._more()
+                    await self._wait_for_document()
         finally:
             self._compaction, self.engine.beside = None, False
             forget()
@@ -262,7 +262,7 @@ class SocketSink:
             raise AlreadyAnswered(answer.reason) if late else BadInput(answer.reason)
         return answer.changed
 
-    async def _more(self) -> None:
+    async def _wait_for_document(self) -> None:
         """Wait for the next document of the other process. Raises if that is an error."""
         self._check()
         if self.end_reason:
@@ -278,7 +278,7 @@ class SocketSink:
     async def _on_line(self, line: bytes, head: _DocumentHead) -> None:
         match head.type:
             case "recorded":
-                await self._reach(head.seq)
+                await self._follow_to(head.seq)
             case "order_taken" | "error" if head.client_key in self._answers:
                 answer = msgspec.json.decode(line, type=Error | OrderTaken)
                 self._answers[head.client_key] = answer
@@ -295,12 +295,12 @@ class SocketSink:
                 self._made |= {asks.call_id: call} if asks.tool else {}
             case kind if kind in _LIVE_TYPES:
                 live = msgspec.json.decode(line, type=LiveDocument)
-                await self._reach(live.after)
+                await self._follow_to(live.after)
                 self._journal.hub.publish_live(to_live(live))
             case _:
                 pass
 
-    async def _reach(self, seq: int) -> None:
+    async def _follow_to(self, seq: int) -> None:
         if seq > self._journal.view.seq:
             await self._journal.follow(seq)
             self.engine.cut_off = False  # something happens in it

@@ -154,7 +154,7 @@ class Reports:
     def _label(self) -> Callable[[ToolCall], str]:
         from refold.views.call_summary import label
 
-        tools = {tool.name: tool for tool in self._app.every_tool}
+        tools = {tool.name: tool for tool in self._app.all_tools}
         return lambda call: label(call, tools.get(call.name))
 
     def _tree(self, entries: tuple[Entry, ...]) -> Node:

@@ -58,10 +58,10 @@ async def replace_missing(app: App, session: Session) -> tuple[str, ...]:
     """
     way = "the mode is chosen again"
     left = LEFT_BYPASS.format(way=way) if session.left_bypass else ""
-    return tuple(filter(None, (left, await with_a_model(app, session))))
+    return tuple(filter(None, (left, await replace_unusable_model(app, session))))
 
 
-async def with_a_model(app: App, session: Session) -> str:
+async def replace_unusable_model(app: App, session: Session) -> str:
     """Use the model of new sessions if this session's model cannot be used.
 
     Returns a sentence with the reason; "" if nothing was replaced.
@@ -69,17 +69,17 @@ async def with_a_model(app: App, session: Session) -> str:
     if app.models.has_script:
         return ""
     was = app.model_of(session.view)
-    why = await anyio.to_thread.run_sync(_unusable, app, was)
+    why = await anyio.to_thread.run_sync(_model_problem, app, was)
     if not why:
         return ""
     new = app.models.default()
-    if new == was or not new or await anyio.to_thread.run_sync(_unusable, app, new):
+    if new == was or not new or await anyio.to_thread.run_sync(_model_problem, app, new):
         return ""  # the error is reported when a turn begins
     await session.record(ModelChosen(new), kept=True, by="journal")
     return f"{was}, the model of this session, is not available: {why}. Using {new}"
 
 
-def _unusable(app: App, model: str) -> str:
+def _model_problem(app: App, model: str) -> str:
     """Why this model cannot be used, or ""."""
     try:
         app.models.check(model)

@@ -271,7 +271,7 @@ class Session:
                 await self.wait_for_change(after=self.view.seq)
             if patience.cancelled_caught:
                 break
-            await self._until_settled()
+            await self._settle_with_answers()
         return self.result
 
     async def continue_(self) -> "Result":
@@ -318,11 +318,11 @@ class Session:
         async def turn() -> None:
             try:
                 await self.say(text)
-                await self._until_settled()
+                await self._settle_with_answers()
             finally:
                 watch.close()
 
-        with self._exclusively(), _one_error():
+        with self._exclusively(), _unwrap_error():
             async with anyio.create_task_group() as group:
                 group.start_soon(turn)
                 try:
@@ -538,7 +538,7 @@ class Session:
         """
         from refold.views.stream_json.encode import approval_request, question
 
-        request = _put(event, self.view)
+        request = _request_of(event, self.view)
         if request is None:  # it had ended before this could be sent
             return approval_request(event, seq)
         self._shown[request.id] = event.hash
@@ -714,7 +714,7 @@ class Session:
     @property
     def tools(self) -> Sequence[Tool]:
         """Those of every agent; `reports.next_tools` has those of the next turn."""
-        return self._app.every_tool
+        return self._app.all_tools
 
     def tool(self, name: str) -> Tool | None:
         """The tool of this name, of any agent; None: there is none."""
@@ -869,7 +869,7 @@ class Session:
     async def _turn(self, order: Callable[[], Awaitable[object]]) -> "Result":
         with self._exclusively():
             await order()
-            return await self._until_settled()
+            return await self._settle_with_answers()
 
     @contextmanager
     def _exclusively(self) -> Generator[None]:
@@ -881,8 +881,8 @@ class Session:
         finally:
             self._busy = False
 
-    async def _until_settled(self) -> "Result":
-        with _one_error():
+    async def _settle_with_answers(self) -> "Result":
+        with _unwrap_error():
             async with anyio.create_task_group() as group:
                 if self._approve is not None:
                     from refold.client.questions import answer_all
@@ -897,7 +897,7 @@ class Session:
 
 
 @contextmanager
-def _one_error() -> Generator[None]:
+def _unwrap_error() -> Generator[None]:
     """Raise the error that a task failed with, not the group that wraps it."""
     try:
         yield
@@ -925,7 +925,7 @@ def _id_of(entry: Entry) -> str:
             return ""
 
 
-def _put(event: "PutToPerson", view: View) -> Permission | Questions | None:
+def _request_of(event: "PutToPerson", view: View) -> Permission | Questions | None:
     if isinstance(event, ChildAsked):
         return of_child(event)
     open_call = view.conversation.call(event.call_id)

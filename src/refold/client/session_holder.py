@@ -120,10 +120,10 @@ def end_holder(
             signal.pidfd_send_signal(process, signal.SIGTERM)
             # A stopped process does not handle SIGTERM.
             signal.pidfd_send_signal(process, signal.SIGCONT)
-            if _ends_by_itself(process, home, holder, seconds):
+            if _wait_for_end(process, home, holder, seconds):
                 return
             signal.pidfd_send_signal(process, signal.SIGKILL)
-        if not _ends(process, _KILL_SECONDS):
+        if not _has_ended(process, _KILL_SECONDS):
             raise BadInput(
                 f"{holder.name} does not end, not even by SIGKILL: it waits for a device"
             )
@@ -161,20 +161,20 @@ def _check_holds(home: SessionIndex, holder: SessionHolder) -> None:
         )
 
 
-def _ends_by_itself(
+def _wait_for_end(
     process: int, home: SessionIndex, holder: SessionHolder, seconds: float
 ) -> bool:
     """Whether it ends in time. Without the lock, it has nothing left to finish."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
-        if _ends(process, min(_LOOK_SECONDS, left)):
+        if _has_ended(process, min(_LOOK_SECONDS, left)):
             return True
         if not home.is_locked_by(holder.session, holder.pid):
-            return _ends(process, _LOOK_SECONDS)
+            return _has_ended(process, _LOOK_SECONDS)
     return False
 
 
-def _ends(process: int, seconds: float) -> bool:
+def _has_ended(process: int, seconds: float) -> bool:
     return bool(select.select([process], [], [], seconds)[0])
 
 

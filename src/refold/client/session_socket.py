@@ -96,7 +96,7 @@ class SessionSocket:
     async def _listen(self, session: "Session") -> None:
         path = socket_path(session.journal_directory, self._environ)
         try:
-            _own_directory(path.parent)
+            _create_private(path.parent)
             listener = _bind(path)
         except (OSError, BadInput):
             return  # it cannot be joined then, and is read from its journal
@@ -126,7 +126,7 @@ class SessionSocket:
             after = None if hello.after is None else cursor(hello.after)
         except (StopAsyncIteration, ValueError, BadInput):
             return  # it is not a client of refold
-        shared = self._sharing()
+        shared = self._get_shared()
         follower = await shared.join(after, reads_journal=hello.reads_journal)
         try:
             async with anyio.create_task_group() as group:
@@ -137,7 +137,7 @@ class SessionSocket:
         finally:
             shared.leave(follower)
 
-    def _sharing(self) -> "SharedSession":
+    def _get_shared(self) -> "SharedSession":
         """The session shared by all clients, created for the first of them."""
         if self._shared is None:
             from refold.client.shared_session import SharedSession
@@ -219,7 +219,7 @@ def _bind(path: Path) -> socket.socket:
     return listener
 
 
-def _own_directory(directory: Path) -> None:
+def _create_private(directory: Path) -> None:
     """Create it for its owner alone. Raises `BadInput` if others could have created it."""
     with suppress(FileExistsError):
         directory.mkdir(mode=0o700)

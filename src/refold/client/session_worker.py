@@ -83,7 +83,7 @@ class _Run:
         self._claim, self._there, self._orders = claim, there, orders
         self._news, self.ending, self._open = anyio.Event(), False, 0
         self._is_held = False  # by another process
-        self._forget = there.session.on_event(self._stir)
+        self._forget = there.session.on_event(self._wake)
 
     async def run(self, idle_seconds: float) -> None:
         self._there.begin_work(self._claim.number)
@@ -91,7 +91,7 @@ class _Run:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._take_orders, group)
                 group.start_soon(self._await_end)
-                await self._work(idle_seconds)
+                await self._run_turns(idle_seconds)
                 group.cancel_scope.cancel()
         except Exception as error:  # a bug in one session must not end the others
             self._there.report(error)
@@ -101,7 +101,7 @@ class _Run:
             await self._there.session.release()
         self._there.end_work()
 
-    async def _work(self, idle_seconds: float) -> None:
+    async def _run_turns(self, idle_seconds: float) -> None:
         runnable = self._there
         while True:
             news = self._news
@@ -112,7 +112,7 @@ class _Run:
                 RefoldError
             ) as error:  # the disk, or the model: the next order tries again
                 runnable.report(error)
-                self._react(error)
+                self._handle_lost_lock(error)
             if self.ending or (self._is_held and not self._open):
                 return
             with anyio.move_on_after(idle_seconds) as patience:
@@ -126,7 +126,7 @@ class _Run:
             for placed in await self._orders.take(self._claim.session):
                 self._open += 1
                 group.start_soon(self._carry_out, placed)
-            self._stir()
+            self._wake()
 
     async def _carry_out(self, placed: PlacedOrder) -> None:
         outcome: OrderResult | RefoldError = BadInput(CLOSED)
@@ -134,17 +134,17 @@ class _Run:
             outcome = await self._there.carry_out(placed.order)
             if outcome.opened is not None:  # its events come from another hub now
                 self._forget()
-                self._forget = outcome.opened.engine.hub.subscribe(self._stir)
+                self._forget = outcome.opened.engine.hub.subscribe(self._wake)
         except RefoldError as error:
             outcome = error
         finally:
             self._open -= 1
             with anyio.CancelScope(shield=True):
                 await placed.settle(outcome)
-            self._react(outcome)
-            self._stir()
+            self._handle_lost_lock(outcome)
+            self._wake()
 
-    def _react(self, outcome: OrderResult | RefoldError) -> None:
+    def _handle_lost_lock(self, outcome: OrderResult | RefoldError) -> None:
         """End the claim on a session that another process has."""
         if isinstance(outcome, Held):
             self._is_held = True
@@ -159,8 +159,8 @@ class _Run:
             with suppress(RefoldError):
                 await self._there.carry_out(Interrupt(reason=reason))
         self.ending = True
-        self._stir()
+        self._wake()
 
-    def _stir(self, _: Entry | None = None) -> None:
+    def _wake(self, _: Entry | None = None) -> None:
         self._news.set()
         self._news = anyio.Event()

@@ -85,7 +85,7 @@ class SharedSession:
             order = order_in(data)
             key = order.client_key
             with acting_as(acting_person() or order.by):  # a known person comes first
-                changed = await self.obey(order, follower)
+                changed = await self.execute(order, follower)
         except RefoldError as error:
             _tell(follower, problem(error, key))
             return
@@ -93,7 +93,7 @@ class SharedSession:
             await self.feed.reach(self.session.view.seq)
             _tell(follower, OrderTaken(client_key=key, changed=changed))
 
-    async def obey(self, order: Order, follower: Follower) -> bool:
+    async def execute(self, order: Order, follower: Follower) -> bool:
         session = self.session
         match order:
             case SendMessage():
@@ -127,7 +127,7 @@ class SharedSession:
         self._wake()
         return changed
 
-    def go_on(self) -> None:
+    def continue_turn(self) -> None:
         """Finish a turn that was cut off, and carry out the orders."""
         self.cut_off = False
         self._wake()

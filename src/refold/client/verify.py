@@ -67,7 +67,7 @@ def lines(report: VerifyReport) -> Iterator[Line]:
             yield line(f"{'':<{_COLUMN_CELLS}}- {_evidence_name(evidence)}{why}", "dim")
     yield line(_summary(report))
     if report.second is not None:
-        yield line(_second(report.second), "dim")
+        yield line(_second_check_text(report.second), "dim")
 
 
 def document(report: VerifyReport) -> dict[str, object]:
@@ -123,7 +123,7 @@ def _summary(report: VerifyReport) -> str:
     return f"{turn}: {many} claim{'' if many == 1 else 's'}, {counts_text}{running}"
 
 
-def _second(second: SecondCheck) -> str:
+def _second_check_text(second: SecondCheck) -> str:
     cost = "price unknown" if second.cost is None else f"${second.cost:.4f}"
     failed = f"failed: {_short(second.problem)}" if second.problem else "done"
     return f"second look {failed} ({cost}{f', session {second.session}' if second.session else ''})"

@@ -121,7 +121,7 @@ class SessionWorkspace:
         from refold.views.rewind_points import RewindPreview
 
         if self._snapshots is None:
-            return RewindPreview(plan(self._engine.view, seq, _conversation(what)))
+            return RewindPreview(plan(self._engine.view, seq, _require_conversation(what)))
         return await preview(self._engine.view, self._snapshots, seq, what)
 
     async def diff(self) -> tuple[Diff, ...]:
@@ -200,13 +200,13 @@ async def rewind(app: App, engine: Engine, order: Rewind) -> "RewindReport":
     snapshots = snapshots_of(app, engine.view)
     if snapshots is not None:
         return await rewind(engine, snapshots, order.to, order.what, force=order.force)
-    planned = plan(engine.view, order.to, _conversation(order.what))
+    planned = plan(engine.view, order.to, _require_conversation(order.what))
     if not await engine.rewind(planned.mark):
         raise BadInput("a turn of this session is running: end it, then rewind")
     return RewindReport(RewindPreview(planned), undo=engine.view.seq)
 
 
-def _conversation(what: "What") -> "What":
+def _require_conversation(what: "What") -> "What":
     """What to rewind without checkpoints: only the conversation. Raises `BadInput`."""
     if what == "files":
         raise BadInput(
@@ -248,12 +248,12 @@ def file_names(directory: str) -> Iterator[str]:
     """
     root = os.path.realpath(directory)
     if program := Programs(os.environ, (root,)).find("rg"):
-        yield from _by_ripgrep(program, root)
+        yield from _list_with_ripgrep(program, root)
     else:
-        yield from _by_walking(root)
+        yield from _list_by_walking(root)
 
 
-def _by_ripgrep(program: str, root: str) -> Iterator[str]:
+def _list_with_ripgrep(program: str, root: str) -> Iterator[str]:
     from refold.tools.find import excludes_input, ripgrep
 
     _, *options = ripgrep(root)
@@ -277,7 +277,7 @@ def _by_ripgrep(program: str, root: str) -> Iterator[str]:
             running.kill()
 
 
-def _by_walking(root: str) -> Iterator[str]:
+def _list_by_walking(root: str) -> Iterator[str]:
     from refold.place.file_walk import walk
 
     until = time.monotonic() + _LISTING_SECONDS

@@ -42,12 +42,12 @@ class HostedContext:
         self.show(*rows)
 
     async def say(self, text: str, *, typed: str | None = None) -> None:
-        await self.conversation.obey(SendMessage(text, typed=typed), Follower())
+        await self.conversation.execute(SendMessage(text, typed=typed), Follower())
 
     async def carry_out(self, start: Callable[[], Awaitable[object]] | None = None) -> None:
         if start is not None:
             await start()
-        self.conversation.go_on()
+        self.conversation.continue_turn()
 
     async def wait(self, job: Callable[[], Awaitable[T]]) -> T | None:
         return await job()
@@ -60,7 +60,7 @@ class HostedContext:
             self.conversation = await self._host.open(target.session)
         else:
             order = SetDirectory(target.directory, target.added)
-            await self.conversation.obey(order, Follower())
+            await self.conversation.execute(order, Follower())
             return ()
         return await self.conversation.notices()
 

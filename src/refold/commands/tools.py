@@ -62,7 +62,7 @@ def _rules_for(tool: Tool, permissions: Permissions) -> Sequence[Line]:
     """Return the rules that name this tool."""
     return [
         line(f"      {rule.verdict} {on_one_line(str(rule))}", "dim")
-        for rule in permissions.about(tool)
+        for rule in permissions.rules_about(tool)
     ]
 
 

@@ -62,7 +62,7 @@ class Keys:
         self._found: dict[str, FoundKey] = {}
         self.trouble = ""  # the error of the last access to the keyring
 
-    def need_key(self, spec: ProviderSpec) -> bool:
+    def uses_key(self, spec: ProviderSpec) -> bool:
         """Whether a key has any effect for this provider."""
         return bool(spec.key_env) or spec.name in self._own or spec.name in self._stored
 
@@ -70,7 +70,7 @@ class Keys:
         """Whether a key is known to exist, without access to a key store."""
         return bool(self.in_environment(spec) or self.command(spec) or self.in_file(spec))
 
-    def takes_asking(self, spec: ProviderSpec) -> bool:
+    def needs_asking(self, spec: ProviderSpec) -> bool:
         """Whether only a program or the keyring can tell if there is a key."""
         if spec.name in self._found or self.in_environment(spec):
             return False
@@ -119,7 +119,7 @@ class Keys:
         return None
 
     def _may_be_in_keyring(self, spec: ProviderSpec) -> bool:
-        return self.need_key(spec) and keyring.is_installed()
+        return self.uses_key(spec) and keyring.is_installed()
 
     def _search(self, spec: ProviderSpec) -> FoundKey | None:
         if command := self.command(spec):
@@ -145,7 +145,7 @@ class Keys:
         return FoundKey(key, "keyring") if key else None
 
 
-def wrong(key: str) -> str:
+def key_problem(key: str) -> str:
     """What is wrong with a supposed key, without quoting it, or ""."""
     if not key.strip():
         return "it is blank"
@@ -168,7 +168,7 @@ def wrong(key: str) -> str:
 
 def _run_command(command: tuple[str, ...], environ: Mapping[str, str]) -> str:
     key = run_key_command(command, environ)
-    if problem := wrong(key):
+    if problem := key_problem(key):
         raise BadInput(
             f"what the key_command {command[0]!r} prints is not a key: {problem}"
         )
@@ -202,12 +202,12 @@ def run_key_command(
         try:
             output, err = started.communicate(timeout=within)
         except subprocess.TimeoutExpired as error:
-            _end(started)
+            _kill_group(started)
             raise BadInput(
                 f"the key_command {program!r} returned no key within {within:g} s"
             ) from error
         except BaseException:  # Ctrl+C
-            _end(started)
+            _kill_group(started)
             raise
     key = (output.decode("utf-8", "replace").splitlines() or [""])[0].strip()
     reason = _failure_text(err.decode("utf-8", "replace"), key)
@@ -227,7 +227,7 @@ def _find_program(program: str, environ: Mapping[str, str]) -> str:
         raise BadInput(f"the key_command {program!r} cannot be run: {error}") from error
 
 
-def _end(started: subprocess.Popen[bytes]) -> None:
+def _kill_group(started: subprocess.Popen[bytes]) -> None:
     """End the program with all that it has started, even if it has ended itself."""
     with suppress(ProcessLookupError):
         os.killpg(started.pid, signal.SIGKILL)

@@ -132,9 +132,9 @@ def limits_from_flags(loaded: Loaded) -> RunLimits:
     flagged = {key for key, origin in loaded.origins.items() if is_flag(origin.origin)}
     rules = settings.permissions
     return RunLimits(
-        allow=_flags_of(rules.allow),
-        ask=_flags_of(rules.ask),
-        deny=_flags_of(rules.deny),
+        allow=_rules_from_flags(rules.allow),
+        ask=_rules_from_flags(rules.ask),
+        deny=_rules_from_flags(rules.deny),
         mode=settings.permission_mode if _MODE in flagged else None,
         steps=settings.limits.steps if _STEPS in flagged else 0,
         dollars=settings.budget.dollars if _DOLLARS in flagged else 0.0,
@@ -142,7 +142,7 @@ def limits_from_flags(loaded: Loaded) -> RunLimits:
     )
 
 
-def as_flags(limits: RunLimits) -> dict[str, object]:
+def to_flags(limits: RunLimits) -> dict[str, object]:
     """The limits in the form that `load_here` accepts."""
     return {
         "permissions.allow": limits.allow,
@@ -155,7 +155,7 @@ def as_flags(limits: RunLimits) -> dict[str, object]:
     }
 
 
-def _flags_of(rules: Sequence[str | RuleWithCases]) -> tuple[str, ...]:
+def _rules_from_flags(rules: Sequence[str | RuleWithCases]) -> tuple[str, ...]:
     return tuple(
         rule.rule
         for rule in rules

@@ -50,7 +50,7 @@ def read_files(paths: Iterable[str], root: str, home: str, text: TrustedText) ->
     """The same for these files, of any kind."""
     for path in paths:
         if os.path.basename(path) in _FILE_BASENAMES:
-            read([InstructionFile(path, root)], home, _unread, text)
+            read([InstructionFile(path, root)], home, _secret_reason, text)
         else:
             _read_file(path, root, text)
 
@@ -82,7 +82,7 @@ def of_folder(folder: str) -> tuple[str, ...]:
     return tuple(path for path in paths if os.path.lexists(path))[:1]
 
 
-def instructs(path: str) -> bool:
+def is_instruction_file(path: str) -> bool:
     """Whether a file of this path is read here directly, not only by an import."""
     return path.endswith(_PATH_ENDS) or any(
         f"/{folder}/" in path and path.endswith(_TEXT_SUFFIXES) for folder in TEXT_FOLDERS
@@ -93,7 +93,7 @@ def text_at(path: str, root: str, sha256: str) -> str | None:
     """The text of a file, if its content still has this hash."""
     try:
         content = content_at(path, root, _MAX_FILE_BYTES)
-        if hashlib.sha256(content.data).hexdigest() != sha256 or _unread(path):
+        if hashlib.sha256(content.data).hexdigest() != sha256 or _secret_reason(path):
             return None
         return text_of(content)
     except (FileNotFoundError, Unreadable):
@@ -108,8 +108,8 @@ def _read(folders: Iterable[str], root: str, home: str, text: TrustedText) -> No
     count = 0
     for folder in folders:
         instructions = [InstructionFile(path, root) for path in of_folder(folder)]
-        read(instructions, home, _unread, text)
-        for path in _others(folder):
+        read(instructions, home, _secret_reason, text)
+        for path in _other_texts(folder):
             count += 1
             if count > _MOST_FILES:
                 return
@@ -120,17 +120,17 @@ def _read_file(path: str, root: str, text: TrustedText) -> None:
     real = os.path.realpath(path)
     try:
         content = content_at(real, root, _MAX_FILE_BYTES)
-        if content.size <= _MAX_FILE_BYTES and not _unread(real):
+        if content.size <= _MAX_FILE_BYTES and not _secret_reason(real):
             text(real, text_of(content))
     except (FileNotFoundError, Unreadable):
         return  # its users report that
 
 
-def _unread(real: str) -> str:
+def _secret_reason(real: str) -> str:
     return "it may contain secrets" if is_protected(real, Facts(), writes=False) else ""
 
 
-def _others(folder: str) -> Iterator[str]:
+def _other_texts(folder: str) -> Iterator[str]:
     yield from (os.path.join(folder, name) for name in TEXT_FILES)
     for name in TEXT_FOLDERS:
         top = os.path.join(folder, name)

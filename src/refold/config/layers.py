@@ -127,7 +127,7 @@ def from_text(text: str, name: str, origin: str) -> Layer:
             for path, value in _flatten(table)
         ]
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise BadInput(_no_toml(name, text, error)) from error
+        raise BadInput(_toml_error(name, text, error)) from error
 
 
 def from_environment(environ: Mapping[str, str]) -> Layer:
@@ -179,7 +179,7 @@ def _flatten(
             yield (*before, name), value
 
 
-def _no_toml(name: str, text: str, error: Exception) -> str:
+def _toml_error(name: str, text: str, error: Exception) -> str:
     """The error, with the position that `tomllib` puts at its end."""
     message = str(error)
     reason, _, place = message.partition(" (at ")

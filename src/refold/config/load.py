@@ -141,7 +141,7 @@ def layers_of(
     """The layers that `load` reads, in order, each read when it is called."""
     return (
         lambda: from_file(file, "user"),
-        *(partial(_as_it_is, layer) for layer in between),
+        *(partial(_unchanged, layer) for layer in between),
         lambda: from_environment(environ),
         lambda: from_flags(flags),
         lambda: from_file(managed, "managed"),
@@ -154,7 +154,7 @@ def combine(layers: Iterable[Layer]) -> Loaded:
     Rules that contradict their own examples are an error.
     """
     origins: dict[str, Origin] = {}
-    for key, origin in in_order(layers):
+    for key, origin in settings_in_order(layers):
         before = origins.get(key)
         if before and key.startswith(_RULES_PREFIX):
             both = (*_items(before.value), *_items(origin.value))
@@ -169,7 +169,7 @@ def combine(layers: Iterable[Layer]) -> Loaded:
     return Loaded(settings, origins)
 
 
-def in_order(layers: Iterable[Layer]) -> Layer:
+def settings_in_order(layers: Iterable[Layer]) -> Layer:
     """Each setting of all layers, checked, with those of the security profile."""
     lists = [list(check_layer(layer)) for layer in layers]
     if any(key == "security_profile" for layer in lists for key, _ in layer):
@@ -204,16 +204,16 @@ def check(raw: str, origin: Origin) -> tuple[str, Origin]:
     return key, origin
 
 
-def flat(settings: Struct, before: str = "") -> dict[str, object]:
+def flatten(settings: Struct, before: str = "") -> dict[str, object]:
     """Every setting by its dotted key."""
     result: dict[str, object] = {}
     for name in settings.__struct_fields__:
         value = getattr(settings, name)
         if isinstance(value, Struct):
-            result |= flat(value, f"{before}{name}.")
+            result |= flatten(value, f"{before}{name}.")
         elif name in _TABLE_TYPES:
             for key, inner in cast("dict[str, Struct]", value).items():
-                result |= flat(inner, f"{before}{name}.{join_key(key)}.")
+                result |= flatten(inner, f"{before}{name}.{join_key(key)}.")
         else:
             result[f"{before}{name}"] = value
     return result
@@ -234,7 +234,7 @@ def defaults_of(key: str) -> dict[str, object]:
     parts = parts_of(key)
     if len(parts) < 2 or parts[0] not in _TABLE_TYPES:
         return {}
-    return flat(_TABLE_TYPES[parts[0]](), f"{join_key(*parts[:2])}.")
+    return flatten(_TABLE_TYPES[parts[0]](), f"{join_key(*parts[:2])}.")
 
 
 def defining_class(key: str) -> tuple[type[Struct], str]:
@@ -248,7 +248,7 @@ def defining_class(key: str) -> tuple[type[Struct], str]:
 def default_of(key: str) -> object:
     """The default of the setting `key`; "" where there is none."""
     whole, asked = defining_class(key)
-    return flat(whole()).get(asked, "")
+    return flatten(whole()).get(asked, "")
 
 
 def is_table(key: str) -> bool:
@@ -258,26 +258,26 @@ def is_table(key: str) -> bool:
     ):
         return True
     whole, asked = defining_class(key)
-    known = flat(whole())
+    known = flatten(whole())
     return known.get(asked) == {} or any(name.startswith(f"{asked}.") for name in known)
 
 
 def _check(key: str, entry: Origin, raw: str) -> None:
     """Convert one value alone, so that an error can name it and its place."""
     whole, asked = defining_class(key)
-    known = flat(whole())
+    known = flatten(whole())
     if asked not in known and (parts_of(asked) or [""])[0] not in known:  # a table within
         tables = {name.rpartition(".")[0] for name in known if entry.value == {}}
         from difflib import get_close_matches
 
         if asked in RENAMED_SETTINGS:
-            now = _as_written(RENAMED_SETTINGS[asked], entry)
+            now = _written_name(RENAMED_SETTINGS[asked], entry)
             raise UnknownSetting(
                 f"{entry.before_error}the setting {raw!r} was renamed to {now!r}"
             )
         settings = [name for name, value in known.items() if value != {}]
         near = get_close_matches(asked, tables or [*_KEY_SYNONYMS, *settings], 1, 0.5)
-        near = [_as_written(name, entry) for name in near]
+        near = [_written_name(name, entry) for name in near]
         hint = f"did you mean {near[0]!r}?" if near else "refold config show lists all"
         if inside := [name for name in known if name.startswith(f"{asked}.")]:
             hint = f"it is a table of settings, such as {inside[0]}"
@@ -294,19 +294,19 @@ def _check(key: str, entry: Origin, raw: str) -> None:
     try:
         msgspec.convert(_to_tables({asked: entry}), whole, strict=False)
     except msgspec.ValidationError as error:
-        problem = _instead(whole, asked) or _cut(str(error).split(" - at ")[0])
+        problem = _choices_hint(whole, asked) or _cut(str(error).split(" - at ")[0])
         raise BadInput(
             f"{entry.before_error}the setting {raw} cannot be {_cut(repr(entry.value))}: {problem}"
         ) from error
 
 
-def _as_written(key: str, entry: Origin) -> str:
+def _written_name(key: str, entry: Origin) -> str:
     """The key, or its environment variable if `found` is from the environment."""
     variable = entry.origin.startswith(VARIABLE_LAYER)
     return "REFOLD_" + key.upper().replace(".", "__") if variable else key
 
 
-def _instead(whole: type[Struct], asked: str) -> str:
+def _choices_hint(whole: type[Struct], asked: str) -> str:
 
     may = choices(whole, parts_of(asked))
     return f"it can be {', '.join(map(repr, may))}" if may else ""
@@ -328,7 +328,7 @@ def _to_tables(origins: Mapping[str, Origin]) -> dict[str, Any]:
     return whole
 
 
-def _as_it_is(layer: Layer) -> Layer:
+def _unchanged(layer: Layer) -> Layer:
     return layer
 
 
@@ -344,11 +344,11 @@ def choices(whole: "type[Struct]", path: Sequence[str]) -> tuple[str, ...]:
     """The choices of the setting at this path in the class `whole`, or ()."""
     import msgspec.inspect as inspect
 
-    kind = _inside(inspect.type_info(whole), path)
+    kind = _type_at(inspect.type_info(whole), path)
     return tuple(dict.fromkeys(_values(kind))) if kind is not None else ()
 
 
-def _inside(kind: "Type", path: Sequence[str]) -> "Type | None":
+def _type_at(kind: "Type", path: Sequence[str]) -> "Type | None":
     import msgspec.inspect as inspect
 
     for name in path:

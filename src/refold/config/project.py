@@ -102,7 +102,7 @@ def in_words(source: Project) -> tuple[str, ...]:
     lines = list[str]()
     for file in source.files:
         lines.append(f"{on_one_line(file.name)}:")
-        rows = [line for key, o in file.settings for line in _words(key, o.value)]
+        rows = [line for key, o in file.settings for line in _setting_lines(key, o.value)]
         if file.name in MCP_FILES:
             from refold.mcp.servers import describe_file as servers_in_words
             from refold.mcp.servers import read as read_servers
@@ -252,7 +252,7 @@ def check_allowed(key: str, origin: Origin) -> tuple[str, Origin]:
         may = " or ".join(str(value).lower() for value in bound)
         raise BadInput(
             f"{origin.before_error}a project may set {key} to {may} only, and not to "
-            f"{_plain(origin.value)}: write it into your own settings if you want it"
+            f"{_value_text(origin.value)}: write it into your own settings if you want it"
         )
     raise BadInput(
         f"{origin.before_error}a project must not set {on_one_line(key)[:200]}: write it into your "
@@ -260,15 +260,15 @@ def check_allowed(key: str, origin: Origin) -> tuple[str, Origin]:
     )
 
 
-def _words(key: str, value: object) -> Iterator[str]:
+def _setting_lines(key: str, value: object) -> Iterator[str]:
     if before := _SETTING_REASONS.get(key):
         rules = cast("tuple[RuleWithCases, ...]", value)
         yield from (before + on_one_line(item.rule) for item in rules)
     else:
-        yield f"{key} = {on_one_line(_plain(value))}"
+        yield f"{key} = {on_one_line(_value_text(value))}"
 
 
-def _plain(value: object) -> str:
+def _value_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
@@ -313,7 +313,7 @@ def texts(directory: str | os.PathLike[str]) -> FolderTexts:
         about = _size(file.path)
         result.append(FolderText(_folder(file.path, real, root), file.display_name, about))
     for folder in chain(real, root):
-        result += _others(folder, real)
+        result += _other_texts(folder, real)
     return FolderTexts(root, tuple(result))
 
 
@@ -331,7 +331,7 @@ def _folder(path: str, directory: str, root: str) -> str:
     return folder
 
 
-def _others(folder: str, directory: str) -> Iterator[FolderText]:
+def _other_texts(folder: str, directory: str) -> Iterator[FolderText]:
     for name in TEXT_FILES:
         path = os.path.join(folder, name)
         if os.path.lexists(path):
@@ -378,9 +378,9 @@ def small_files(
     """
     files = dict[str, bytes]()
     with suppress(_Nothing):
-        parent = _open_session(folder, None, folder)
+        parent = _open_directory(folder, None, folder)
         try:
-            below = _open_session(directory, parent, directory)
+            below = _open_directory(directory, parent, directory)
         finally:
             os.close(parent)
         try:
@@ -398,9 +398,9 @@ def small_file(path: str) -> bytes:
     try:
         opened = os.open(path, _READ_FLAGS & ~os.O_NOFOLLOW)
     except OSError as error:
-        raise _unread(path, reason_of(error)) from error
+        raise _unreadable_error(path, reason_of(error)) from error
     try:
-        return _whole(opened, path)
+        return _read_whole(opened, path)
     finally:
         os.close(opened)
 
@@ -409,13 +409,15 @@ class _Nothing(Exception):
     """There is no such file."""
 
 
-def _open_session(name: str, parent: int | None, called: str) -> int:
+def _open_directory(name: str, parent: int | None, called: str) -> int:
     try:
         return os.open(name, _READ_FLAGS | os.O_DIRECTORY, dir_fd=parent)
     except FileNotFoundError as error:
         raise _Nothing from error
     except OSError as error:
-        raise _unread(called, _special(name, parent) or reason_of(error)) from error
+        raise _unreadable_error(
+            called, _special_kind(name, parent) or reason_of(error)
+        ) from error
 
 
 def _content(
@@ -426,31 +428,35 @@ def _content(
     except FileNotFoundError as error:
         raise _Nothing from error
     except OSError as error:
-        raise _unread(called, _special(name, parent) or reason_of(error)) from error
+        raise _unreadable_error(
+            called, _special_kind(name, parent) or reason_of(error)
+        ) from error
     try:
         if skip(os.fstat(opened)):
             raise _Nothing
-        return _whole(opened, called)
+        return _read_whole(opened, called)
     finally:
         os.close(opened)
 
 
-def _whole(opened: int, called: str) -> bytes:
+def _read_whole(opened: int, called: str) -> bytes:
     if not stat.S_ISREG(os.fstat(opened).st_mode):
-        raise _unread(called, "it is not a file")
+        raise _unreadable_error(called, "it is not a file")
     pieces, left = list[bytes](), MAX_SETTINGS_BYTES + 1
     try:
         while left and (piece := os.read(opened, left)):
             pieces.append(piece)
             left -= len(piece)
     except OSError as error:
-        raise _unread(called, reason_of(error)) from error
+        raise _unreadable_error(called, reason_of(error)) from error
     if not left:
-        raise _unread(called, f"it is larger than {MAX_SETTINGS_BYTES // 1024} KiB")
+        raise _unreadable_error(
+            called, f"it is larger than {MAX_SETTINGS_BYTES // 1024} KiB"
+        )
     return b"".join(pieces)
 
 
-def _special(name: str, parent: int | None) -> str:
+def _special_kind(name: str, parent: int | None) -> str:
     with suppress(OSError):
         mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
         if stat.S_ISLNK(mode):
@@ -460,5 +466,5 @@ def _special(name: str, parent: int | None) -> str:
     return ""
 
 
-def _unread(called: str, why: str) -> BadInput:
+def _unreadable_error(called: str, why: str) -> BadInput:
     return BadInput(f"the settings in {called} cannot be read: {why}")

@@ -20,7 +20,7 @@ from refold.config.layers import (
     parts_of,
     text_of,
 )
-from refold.config.load import canonical, check_layer, combine, default_of, flat
+from refold.config.load import canonical, check_layer, combine, default_of, flatten
 from refold.config.paths import Paths
 from refold.config.project import PROJECT_DIRECTORY, check_allowed, project, read
 from refold.config.trusted_folders import TrustedFolders, with_rule
@@ -71,21 +71,21 @@ def file_of(whose: Whose, folder: Path, places: Paths) -> SettingsFile:
 
 def set_value(file: SettingsFile, key: str, text: str) -> object:
     """Set `key` to the value of `text`, and return that value. Raises `BadInput`."""
-    from refold.config.toml_edit import with_value  # tomlkit takes 30 ms
+    from refold.config.toml_edit import set_key  # tomlkit takes 30 ms
 
     value = _convert(key, text)
     if file.whose != "user":
         for known, origin in check_layer([(key, Origin(value, COMMAND_LINE))]):
             check_allowed(known, origin)
-    _change(file, key, lambda before, path: with_value(before, path, value))
+    _change(file, key, lambda before, path: set_key(before, path, value))
     return value
 
 
 def unset(file: SettingsFile, key: str) -> bool:
     """Remove the setting. False if it was not set. Raises `BadInput`."""
-    from refold.config.toml_edit import without
+    from refold.config.toml_edit import unset_key
 
-    return _change(file, key, without)
+    return _change(file, key, unset_key)
 
 
 def put(file: SettingsFile, text: str, *, instead: str) -> None:
@@ -110,7 +110,7 @@ def change_rule(places: Paths, verdict: Verdict, old: str, new: str) -> None:
 
     An empty `old` adds the new one, an empty `new` removes the old one.
     """
-    from refold.config.toml_edit import with_value, without
+    from refold.config.toml_edit import set_key, unset_key
 
     file = file_of("user", Path(), places)
 
@@ -119,7 +119,7 @@ def change_rule(places: Paths, verdict: Verdict, old: str, new: str) -> None:
         for name in path:
             table = cast("dict[str, object]", table).get(name, {})
         rules = with_rule(cast("list[object]", table or []), old, new)
-        after = with_value(before, path, rules) if rules else without(before, path)
+        after = set_key(before, path, rules) if rules else unset_key(before, path)
         if after.count("#") < before.count("#"):
             raise BadInput(
                 "a comment among the rules would be lost: change it with refold config edit"
@@ -189,7 +189,7 @@ def _convert(key: str, text: str) -> object:
     settings = combine([[(key, Origin(value, COMMAND_LINE))]]).settings
     if known.startswith("permissions."):
         return value
-    result = flat(settings).get(known, value)
+    result = flatten(settings).get(known, value)
     if isinstance(result, tuple):
         return list(cast("tuple[object, ...]", result))
     return value if isinstance(result, dict) else result

@@ -21,10 +21,10 @@ from refold.config.load import (
     combine,
     default_of,
     defaults_of,
-    flat,
-    in_order,
+    flatten,
     is_table,
     layers_of,
+    settings_in_order,
 )
 from refold.config.paths import Paths
 from refold.config.project import Project, project
@@ -50,7 +50,7 @@ class SettingOrigins(Struct, frozen=True):
     @property
     def values(self) -> dict[str, object]:
         """Every setting, by its key."""
-        return flat(self.settings)
+        return flatten(self.settings)
 
 
 def origins_report(
@@ -68,13 +68,13 @@ def origins_report(
     if state == "unusable":
         problems.append(reason_settings_ignored(source, state))
     between = list[Layer](source.layers if state == "trusted" else ())
-    between += [list(_good(lambda: folders.layer(source.folder), problems))]
+    between += [list(_valid_settings(lambda: folders.layer(source.folder), problems))]
     layers = [
-        list(_good(read, problems))
+        list(_valid_settings(read, problems))
         for read in layers_of(places.settings, environ, flags or {}, between, managed)
     ]
     chain: dict[str, tuple[Origin, ...]] = {}
-    for key, origin in in_order(layers):
+    for key, origin in settings_in_order(layers):
         # A table of names that the user chose is shown as one setting.
         shown = table if (table := key.partition(".")[0]) in _OF_NAMES else key
         chain[shown] = (*chain.get(shown, ()), origin)
@@ -89,7 +89,9 @@ def _state(folders: TrustedFolders, source: Project, problems: list[str]) -> Sta
         return "nothing"
 
 
-def _good(read: Callable[[], Layer], problems: list[str]) -> Iterator[tuple[str, Origin]]:
+def _valid_settings(
+    read: Callable[[], Layer], problems: list[str]
+) -> Iterator[tuple[str, Origin]]:
     """The valid part of a layer; each error is added to the problems."""
     try:
         pairs = list(read())
@@ -119,13 +121,13 @@ async def in_words(
     Raises `BadInput` for an unknown key.
     """
 
-    def look() -> tuple[str, ...]:
+    def report() -> tuple[str, ...]:
         origins = origins_report(folder, places, environ, flags)
         masks = masks_of(environ, places)
         settings = settings_without_secrets(origins, masks, keys)
         return (*lines(settings, whole=bool(keys)), *problems(origins, masks))
 
-    return await anyio.to_thread.run_sync(look)
+    return await anyio.to_thread.run_sync(report)
 
 
 def settings_without_secrets(

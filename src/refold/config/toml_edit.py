@@ -20,7 +20,7 @@ from refold.errors import BadInput
 _BY_HAND = "refold config edit opens it"
 
 
-def with_value(text: str, path: Names, value: object) -> str:
+def set_key(text: str, path: Names, value: object) -> str:
     """`text` with `path` set to `value`.
 
     Raises `BadInput` if it can only be edited by hand.
@@ -31,7 +31,7 @@ def with_value(text: str, path: Names, value: object) -> str:
     return _edit(text, path, wanted, lambda document: _set(document, path, item))
 
 
-def without(text: str, path: Names) -> str:
+def unset_key(text: str, path: Names) -> str:
     """`text` with `path` unset. Raises `BadInput` if it can only be edited by hand."""
     wanted = tomllib.loads(text)
     if _table_around(wanted, path).pop(path[-1], None) is None:
@@ -74,7 +74,7 @@ def _edit(
 
 
 def _set(document: TOMLDocument, path: Names, value: Item) -> None:
-    around, rest = _nearest(document, path)
+    around, rest = _enclosing_table(document, path)
     name, written = rest[0], around.get(rest[0])
     if isinstance(written, InlineTable):
         inner = {name: written.unwrap()}
@@ -96,7 +96,7 @@ def _set(document: TOMLDocument, path: Names, value: Item) -> None:
 
 
 def _remove(document: TOMLDocument, path: Names) -> None:
-    around, rest = _nearest(document, path)
+    around, rest = _enclosing_table(document, path)
     name, written = rest[0], around[rest[0]]
     if len(rest) > 1:
         inner = {name: written.unwrap()}
@@ -108,23 +108,23 @@ def _remove(document: TOMLDocument, path: Names) -> None:
         raise ValueError(f"{name} is a table")
     elif isinstance(around, OutOfOrderTableProxy):
         # It would remove a table with its comments when the last key goes.
-        parts = _parts(document.body, path[:-1])
+        parts = _tables_at(document.body, path[:-1])
         del next(part for part in parts if name in part)[name]
     else:
         del around[name]
 
 
-def _parts(body: list[tuple[Key | None, Item]], path: Names) -> Iterator[Table]:
+def _tables_at(body: list[tuple[Key | None, Item]], path: Names) -> Iterator[Table]:
     """The places of the document that define the table `path`."""
     for name, item in body:
         if name is not None and name.key == path[0] and isinstance(item, Table):
             if len(path) == 1:
                 yield item
             else:
-                yield from _parts(item.value.body, path[1:])
+                yield from _tables_at(item.value.body, path[1:])
 
 
-def _nearest(document: TOMLDocument, path: Names) -> tuple[Any, Names]:
+def _enclosing_table(document: TOMLDocument, path: Names) -> tuple[Any, Names]:
     """The innermost table around `path` that is not inline, and the path in it."""
     around: Any = document
     for depth, name in enumerate(path[:-1]):

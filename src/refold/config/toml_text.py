@@ -31,7 +31,7 @@ _VALUE_PIECE = re.compile(
 def _statements(text: str) -> Iterator[tuple[Names, int]]:
     """The path of each table and key, and its offset. Ends early at invalid TOML."""
     index, around = 0, cast("Names", ())
-    while (index := _end(_BLANK_LINES, text, index)) < len(text):
+    while (index := _match_end(_BLANK_LINES, text, index)) < len(text):
         head = _TABLE_START.match(text, index)
         name = _KEY_PATTERN.match(text, head.end() if head else index)
         if name is None:
@@ -41,9 +41,9 @@ def _statements(text: str) -> Iterator[tuple[Names, int]]:
             end = name.end()
         else:
             path = (*around, *_names(name[0]))
-            end = _value_end(text, _end(_EQUALS_SIGN, text, name.end()))
+            end = _value_end(text, _match_end(_EQUALS_SIGN, text, name.end()))
         yield path, index
-        index = _end(_REST_OF_LINE, text, end)
+        index = _match_end(_REST_OF_LINE, text, end)
 
 
 def lines_of(text: str) -> dict[Names, int]:
@@ -66,7 +66,7 @@ def line_of(lines: dict[Names, int], path: Sequence[str]) -> int:
     return 0
 
 
-def _end(pattern: re.Pattern[str], text: str, start: int) -> int:
+def _match_end(pattern: re.Pattern[str], text: str, start: int) -> int:
     match = pattern.match(text, start)
     return match.end() if match else start
 

@@ -57,7 +57,7 @@ class TrustedVersions:
     def __init__(
         self, data: Path, folder: str, base: str = "", *, present: bool = False
     ) -> None:
-        self._folder, self._file = folder, _file(data, folder)
+        self._folder, self._file = folder, _record_file(data, folder)
         self._base, self._present = base or folder, present
         self._first = dict[str, str]()
         self._changes = dict[str, TextVersion]()
@@ -80,7 +80,7 @@ class TrustedVersions:
 
     def text_to_send(self, real: str, now: str) -> str | None:
         """The text to send instead of `now`; None: the user has not seen any."""
-        now = _plain(now)
+        now = _normalize(now)
         own = clean(os.path.relpath(real, self._folder))
         recorded = self._record is not None and own in self._record.files
         name = own if recorded else clean(os.path.relpath(real, self._base))
@@ -119,7 +119,7 @@ class TrustedVersions:
 
     def accept(self, changes: Sequence[TextVersion]) -> None:
         """Trust these changes, which the user has seen."""
-        new = {self._name(item.path): _plain(item.now) for item in changes}
+        new = {self._name(item.path): _normalize(item.now) for item in changes}
 
         def change(record: _Record) -> _Record:
             left = {name: h for name, h in record.declined.items() if name not in new}
@@ -185,15 +185,15 @@ class TrustedVersions:
 def forget_versions(data: Path, folder: str) -> None:
     """Remove the record of a distrusted folder. If trusted again, its files then count."""
     with suppress(OSError):
-        _file(data, folder).unlink(missing_ok=True)
+        _record_file(data, folder).unlink(missing_ok=True)
 
 
-def _plain(text: str) -> str:
+def _normalize(text: str) -> str:
     """The text without differences that depend on how a file is opened."""
     return clean(text.removeprefix("\ufeff").replace("\r\n", "\n"))
 
 
-def _file(data: Path, folder: str) -> Path:
+def _record_file(data: Path, folder: str) -> Path:
     name = sha256(os.fsencode(folder)).hexdigest()[:32]
     return data / _RECORD_DIRECTORY / f"{name}.json"
 

@@ -66,7 +66,7 @@ class Asker:
         return bool(self._preferred) and call_id.startswith(f"{self._preferred}/")
 
     @property
-    def judging(self) -> bool:
+    def has_undecided_calls(self) -> bool:
         """Whether other calls of the same response may still become questions."""
         return any(call.stage == "called" for call in self._session.view.conversation.calls)
 
@@ -107,7 +107,7 @@ class Asker:
         if is_sent and answer:
             self._printer.under([(("good" if answer.allowed else "warn", answer.said),)])
         else:
-            self._printer.under([(("warn", self._elsewhere()),)])
+            self._printer.under([(("warn", self._end_reason()),)])
         if is_sent and answer and answer.mode:
             self.chosen_mode = answer.mode
         if is_sent and answer and answer.words:
@@ -120,7 +120,7 @@ class Asker:
             ask_one = partial(permission.choose, self._reader, self._send_draft)
             if isinstance(form := request.questions[0].form, Form):
                 return await self._fill_in(form, request.who, ask_one)
-            return await _answers(request, self._printer, ask_one)
+            return await _ask_questions(request, self._printer, ask_one)
         if (yes := permission.already_allowed(request, self._session)) is not None:
             return yes
         return await permission.ask(
@@ -137,7 +137,7 @@ class Asker:
             return PermissionAnswer(False, "stopped", stop=True)
         return PermissionAnswer(True, answer_line(form, answer), answers=(answer.encode(),))
 
-    def _elsewhere(self) -> str:
+    def _end_reason(self) -> str:
         late = self._session.late
         if self._answered is not None and self._answered.reason == late:
             return f"no: {late}"
@@ -147,7 +147,7 @@ class Asker:
 
 # Questions of the model to the person: options by number, or text. Each question gets an
 # answer, possibly empty, and all answers are sent together.
-async def _answers(
+async def _ask_questions(
     questions: Questions, printer: Printer, ask_one: AskOne
 ) -> PermissionAnswer:
     """Put the questions one by one. Ctrl+C stops the turn."""
@@ -156,7 +156,7 @@ async def _answers(
         printer.gap()
         printer.lines(asker_line(questions.who))
         printer.lines(question_lines(asked, number, len(questions.questions), printer.room))
-        answer = await _answer(asked, printer, ask_one)
+        answer = await _ask_question(asked, printer, ask_one)
         if answer is None:
             return PermissionAnswer(False, "stopped", stop=True)
         answers.append(answer)
@@ -167,7 +167,9 @@ async def _answers(
     )
 
 
-async def _answer(asked: AskedQuestion, printer: Printer, ask_one: AskOne) -> str | None:
+async def _ask_question(
+    asked: AskedQuestion, printer: Printer, ask_one: AskOne
+) -> str | None:
     prompt: Line = (("dim", f"{hint(asked)}\n"), ("person", "answer › "))
     while True:
         match await ask_one(_TEXT_MENU, prompt):
@@ -175,14 +177,14 @@ async def _answer(asked: AskedQuestion, printer: Printer, ask_one: AskOne) -> st
                 answer = parse_answer(words, asked)
                 if answer is not None:
                     return answer
-                printer.say(_wrong(words, asked), "dim")
+                printer.say(_wrong_choice_text(words, asked), "dim")
             case Key.ESC:
                 return ""
             case _:
                 return None
 
 
-def _wrong(words: str, asked: AskedQuestion) -> str:
+def _wrong_choice_text(words: str, asked: AskedQuestion) -> str:
     numbers = on_one_line(words.strip())
     many = "" if asked.many else "Only one can be chosen. "
     return f"{many}{numbers} is not one of the choices."

@@ -70,5 +70,5 @@ class Bell:
         self._seen = self._clock()
 
     @property
-    def over(self) -> bool:
+    def is_due(self) -> bool:
         return bool(self._after) and self._clock() - self._seen >= self._after

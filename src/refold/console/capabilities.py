@@ -77,7 +77,7 @@ _LINK_TERMS = (
 _MIN_VTE_VERSION = 5000  # 0.50, of 2017; the one before crashed on some
 
 
-def _paints(theme: str = "auto", colors: int = 16) -> dict[Style, str]:
+def _style_codes(theme: str = "auto", colors: int = 16) -> dict[Style, str]:
     themed: dict[Style, str] = {
         style: colours.to_theme(codes, theme, colors) for style, codes in _SGR_CODES.items()
     }
@@ -101,7 +101,7 @@ class TerminalCapabilities(Struct, frozen=True):
     height: Callable[[], int] = lambda: 0
     display: Display = "plain"
     width: Callable[[], int] = lambda: 0
-    paints: Mapping[Style, str] = field(default_factory=_paints)
+    paints: Mapping[Style, str] = field(default_factory=_style_codes)
     reset: str = "\x1b[0m"
     back: str = "\r\x1b[K"
     up: str = ""
@@ -148,7 +148,7 @@ def detect_capabilities(
     encoding = _encoding(out, environ)
     if not out.isatty():
         painted = colours.is_allowed(environ, has=False) if color is None else color
-        return TerminalCapabilities(painted, signs=_takes(encoding), encoding=encoding)
+        return TerminalCapabilities(painted, signs=_can_encode(encoding), encoding=encoding)
     known = None if is_dumb(environ) else terminfo(environ["TERM"])
     shown = display(wanted, environ, known)
     longer = 0 if is_all_of_unicode(encoding) else MAX_CUT_CELLS
@@ -166,18 +166,18 @@ def detect_capabilities(
     if known is not None and not known.colors and not colours.is_forced(environ):
         theme = "mono"
     moving = replace(
-        text, color=color, moves=True, display=shown, signs=_takes(encoding),
+        text, color=color, moves=True, display=shown, signs=_can_encode(encoding),
         mono=theme == "mono",
     )  # fmt: skip
     refits = any(environ.get(name) for name in _FIT_AGAIN)
     if shown == "line" or known is None:
-        colors = colours.how_many(environ, known)
+        colors = colours.color_count(environ, known)
         return replace(
             moving,
-            paints=_paints(theme, colors),
+            paints=_style_codes(theme, colors),
             up="\x1b[A",
             refits=refits,
-            links=are_opened(environ),
+            links=opens_links(environ),
         )
     paints = {
         style: colours.by_terminfo(colours.to_theme(codes, theme, known.colors), known)
@@ -205,7 +205,7 @@ def _encoding(out: TextIO, environ: Mapping[str, str]) -> str:
     return "ascii" if locale in ("C", "POSIX") and not chosen else encoding
 
 
-def _takes(encoding: str) -> bool:
+def _can_encode(encoding: str) -> bool:
     try:
         "›●└∴⠋".encode(encoding)
     except (UnicodeEncodeError, LookupError):
@@ -238,7 +238,7 @@ def _height(out: TextIO) -> int:
 # OSC 8 (gist.github.com/egmontkob/eb114294efbcd5adb1944c9f3cb5feda). A terminal without it
 # may print it, and inside tmux or screen the outer terminal is unknown: so only known
 # terminals get it. `views.markdown.spans` has made the address harmless.
-def are_opened(environ: Mapping[str, str]) -> bool:
+def opens_links(environ: Mapping[str, str]) -> bool:
     term = environ.get("TERM", "")
     if term.startswith(("tmux", "screen")) or environ.get("TMUX") or environ.get("STY"):
         return False

@@ -31,7 +31,7 @@ _TMUX_HINT = "Copied: tmux pastes it with its prefix and ]."
 _FILE_HINT = "name a file instead, as @image.png"
 
 
-def copying(text: str) -> str:
+def copy_sequence(text: str) -> str:
     """Return the order that puts this text on the terminal's clipboard (OSC 52)."""
     code = base64.b64encode(text[:_MAX_COPIED_CHARS].encode(errors="replace")).decode()
     return f"\x1b]52;c;{code}\x07"
@@ -58,7 +58,7 @@ class Clipboard:
             self._give_to_tmux, text
         ):
             return "", _TMUX_HINT
-        return copying(text), _TERMINAL_HINT
+        return copy_sequence(text), _TERMINAL_HINT
 
     def images_in(self, text: str) -> tuple[ImageData, ...]:
         """Return the images whose labels are in this text."""
@@ -114,12 +114,12 @@ class Clipboard:
 def with_images(words: str, session: Session, printer: Printer) -> Sequence[ImageData]:
     """Return the images that a message names; a line about each is printed."""
     named = session.workspace.images_in(words)
-    say_sent(named.images, printer)
+    print_sent(named.images, printer)
     for problem in named.problems:
         printer.say(visible(problem), "warn")
     return named.images
 
 
-def say_sent(images: Sequence[ImageData], printer: Printer) -> None:
+def print_sent(images: Sequence[ImageData], printer: Printer) -> None:
     for image in images:
         printer.say(f"image sent: {on_one_line(image.name)}", "dim")

@@ -45,7 +45,7 @@ def is_forced(environ: Mapping[str, str]) -> bool:
     )
 
 
-def how_many(environ: Mapping[str, str], known: Terminfo | None) -> int:
+def color_count(environ: Mapping[str, str], known: Terminfo | None) -> int:
     """Return the number of colours, from terminfo or else from the environment."""
     if environ.get("COLORTERM") in ("truecolor", "24bit"):
         return _MANY_COLORS

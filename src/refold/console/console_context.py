@@ -31,7 +31,7 @@ T = TypeVar("T")
 Beside: TypeAlias = Callable[[Callable[[str], None]], Coroutine[Any, Any, None]]
 
 
-async def no_listener(_: Callable[[str], None]) -> None:
+async def ignore_listener(_: Callable[[str], None]) -> None:
     """Do nothing beside the session."""
 
 
@@ -126,8 +126,8 @@ class ConsoleContext:
     def use_theme(self, theme: str) -> Callable[[], None]:
         before = self.printer.look
         if theme:
-            self.printer.in_theme(theme, os.environ)
-        return partial(self.printer.in_look, before)
+            self.printer.set_theme(theme, os.environ)
+        return partial(self.printer.set_look, before)
 
     def use_vi_keys(self, on: bool | None) -> bool | None:
         return self._reader.vi(on)
@@ -141,7 +141,7 @@ class ConsoleContext:
         return typed if isinstance(typed, str) else None
 
     def show_plan(self) -> None:
-        self.plans.now()
+        self.plans.recall()
 
     def quit(self) -> None:
         self.leaving = True

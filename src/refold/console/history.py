@@ -58,13 +58,13 @@ class _Kept(History):
         when = time.strftime("%Y-%m-%d %H:%M:%S")
         entry = f"\n# {when}\n{lines}".encode(errors="replace")
         try:
-            with _alone(self._path) as file:
+            with _open_locked(self._path) as file:
                 os.write(file, entry)
         except OSError:  # it is still available in this session
             return
 
     def _read_bounded(self) -> bytes:
-        with _alone(self._path) as file:
+        with _open_locked(self._path) as file:
             size = os.fstat(file).st_size
             content = os.pread(file, size, 0)
             if size <= _MAX_FILE_BYTES:
@@ -94,7 +94,7 @@ class Suggested(AutoSuggest):
 
 
 @contextmanager
-def _alone(path: Path) -> Generator[int]:
+def _open_locked(path: Path) -> Generator[int]:
     """Open the file to read and append, locked against other refold processes."""
     while True:
         file = open_checked(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)

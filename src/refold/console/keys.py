@@ -20,17 +20,17 @@ def cbreak_mode(source: int) -> AbstractContextManager[None]:
     """Deliver keys at once, without echo. A pipe is left as it is."""
     # With IEXTEN, Ctrl+O would stop all output on macOS and the BSDs.
     flags = termios.ECHO | termios.ICANON | termios.IEXTEN
-    return _with(source, lambda modes: modes & ~flags)
+    return _changed_modes(source, lambda modes: modes & ~flags)
 
 
 def no_echo(source: int) -> AbstractContextManager[None]:
     """Turn the echo off, if the source is a terminal."""
-    return _with(source, lambda modes: (modes & ~termios.ECHO) | termios.ICANON)
+    return _changed_modes(source, lambda modes: (modes & ~termios.ECHO) | termios.ICANON)
 
 
 def canonical_mode(source: int) -> AbstractContextManager[None]:
     """Deliver whole lines, with echo."""
-    return _with(source, lambda modes: modes | termios.ECHO | termios.ICANON)
+    return _changed_modes(source, lambda modes: modes | termios.ECHO | termios.ICANON)
 
 
 def modes(source: int) -> list[Any]:
@@ -63,7 +63,7 @@ def suspend(found: list[int] | None = None, group: int | None = None) -> None:
 
 
 @contextmanager
-def _with(source: int, change: Callable[[int], int]) -> Generator[None]:
+def _changed_modes(source: int, change: Callable[[int], int]) -> Generator[None]:
     if not (before := modes(source)):
         yield
         return

@@ -40,13 +40,13 @@ _typing = emacs_mode | vi_insert_mode
 @Condition
 def _joins_after() -> bool:
     buffer = get_app().current_buffer
-    return _after(buffer.text, buffer.cursor_position) > 1
+    return _length_after(buffer.text, buffer.cursor_position) > 1
 
 
 @Condition
 def _joins_before() -> bool:
     buffer = get_app().current_buffer
-    return _before(buffer.text, buffer.cursor_position) > 1
+    return _length_before(buffer.text, buffer.cursor_position) > 1
 
 
 @Condition
@@ -201,7 +201,7 @@ def _letter_around(buffer: Buffer) -> tuple[int, int]:
     return start, end
 
 
-def _after(text: str, position: int) -> int:
+def _length_after(text: str, position: int) -> int:
     """Return how many characters the letter at `position` has; 0: the text ends there."""
     rest = text[position : position + _LETTER_CHARS]
     if not rest or rest[0] == "\n":
@@ -209,7 +209,7 @@ def _after(text: str, position: int) -> int:
     return len(next(iter(letters(rest.split("\n")[0])))[0])
 
 
-def _before(text: str, position: int) -> int:
+def _length_before(text: str, position: int) -> int:
     start = max(position - _LETTER_CHARS, text.rfind("\n", 0, position) + 1)
     if start >= position:
         return min(position, 1)
@@ -222,7 +222,7 @@ def _chars_after(event: KeyPressEvent) -> int:
     text, start = event.current_buffer.text, event.current_buffer.cursor_position
     position = start
     for _ in range(min(event.arg, len(text) - start)):
-        position += _after(text, position)
+        position += _length_after(text, position)
     return position - start
 
 
@@ -230,5 +230,5 @@ def _chars_before(event: KeyPressEvent) -> int:
     text, start = event.current_buffer.text, event.current_buffer.cursor_position
     position = start
     for _ in range(min(event.arg, start)):
-        position -= _before(text, position)
+        position -= _length_before(text, position)
     return start - position

@@ -38,12 +38,12 @@ async def pick(
     newly selected item if the list is drawn; it may change the theme.
     """
     if not isinstance(reader, ListReader):
-        return await _by_number(printer, reader, picker, search)
+        return await _pick_by_number(printer, reader, picker, search)
     answer = await reader.pick(picker, search, on_move)
     return answer if answer and answer.selection else None
 
 
-async def _by_number(
+async def _pick_by_number(
     printer: Printer, reader: DialogReader, picker: Picker, search: Search | None
 ) -> Picker | None:
     shown = picker.choices[:MAX_LIST_NUMBERS]
@@ -56,7 +56,7 @@ async def _by_number(
         words = answer.strip()
         if words.isascii() and words.isdecimal() and 1 <= int(words) <= len(shown):
             return picker_at(picker, shown[int(words) - 1].id)
-        fits = await _fitting(picker, words, search)
+        fits = await _find_items(picker, words, search)
         if len(fits) == 1:
             return picker_at(picker, fits[0].id)
         if not fits:
@@ -64,7 +64,7 @@ async def _by_number(
         shown = fits[:MAX_LIST_NUMBERS] or shown
 
 
-async def _fitting(
+async def _find_items(
     picker: Picker, words: str, search: Search | None
 ) -> tuple[PickerItem, ...]:
     asked = with_query(replace(picker, query=""), words)

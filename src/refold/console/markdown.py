@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from refold.views.markdown.renderer import MarkdownRenderer
 
 
-def words_on(printer: Printer) -> "MarkdownRenderer":
+def renderer_for(printer: Printer) -> "MarkdownRenderer":
     """Return a renderer for streaming text. A new width applies from the next block on."""
     from refold.views.markdown.renderer import (
         MarkdownRenderer,  # imported with the first text, to start faster
@@ -31,5 +31,5 @@ def words_on(printer: Printer) -> "MarkdownRenderer":
 
 def print_words(text: str, printer: Printer) -> None:
     """Print a complete text."""
-    prose = words_on(printer)
+    prose = renderer_for(printer)
     printer.pieces([*prose.add(visible(text)), *prose.end()])

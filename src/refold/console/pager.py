@@ -57,8 +57,8 @@ async def _page(rows: Sequence[Line], command: Sequence[str], printer: Printer) 
         "".join(printer.look.paint(*piece) if painted else piece[1] for piece in row) + "\n"
         for row in rows
     )
-    printer.fresh()
-    printer.no_status()
+    printer.start_line()
+    printer.clear_status()
     try:
         program = _programs().need(command[0])
         async with await programs.open_process(

@@ -120,7 +120,7 @@ async def send(
     return is_sent
 
 
-def _beside(request: Permission, session: Session) -> list[Permission]:
+def _related_requests(request: Permission, session: Session) -> list[Permission]:
     """Return the open questions that may be decided together with this one, in order.
 
     They are of the same agent, and not asked in every mode.
@@ -142,7 +142,7 @@ def _to_approve(request: Permission, session: Session) -> CallToApprove:
         call,
         tool,
         open_call.reason,
-        session.permissions.manner(call),
+        session.permissions.run_conditions(call),
         open_call.changes,
         session.view.session.directory,
     )
@@ -170,8 +170,8 @@ class _Question:
         others = bool(request.who) + _MAX_CHOICES
         self._most = lines_for_height(max(height - others, 1) if height else 0)
         self._folded = is_folded(self._asked, printer.room, max_lines=self._most)
-        self._easier: Mode | None = self._mode_that_would_not_ask(request)
-        beside = _beside(request, session)
+        self._easier: Mode | None = self._unasking_mode(request)
+        beside = _related_requests(request, session)
         self._together = beside if request in beside and len(beside) > 1 else ()
 
     @property
@@ -187,7 +187,7 @@ class _Question:
         """The rules that "session" and "always" add."""
         return self._rule_sets[0] if self._rule_sets else ()
 
-    def _mode_that_would_not_ask(self, request: Permission) -> Mode | None:
+    def _unasking_mode(self, request: Permission) -> Mode | None:
         modes: tuple[Mode, ...] = ("accept-edits", "sandbox")
         unasked = self._permissions.runs_unasked
         return next((mode for mode in modes if unasked(request, mode)), None)
@@ -219,7 +219,7 @@ class _Question:
                 text = f"yes, and {_rule_names(self.rules)} for this session"
                 return PermissionAnswer(True, text, "", "session", self.rules)
             case "a":
-                return await self._always()
+                return await self._confirm_always()
             case "n":
                 return await _ask_refusal(self._reader)
             case "o" if self._together:
@@ -235,7 +235,7 @@ class _Question:
     async def _ask_more(self, pressed: str) -> PermissionAnswer | None:
         if pressed.startswith(AMEND_MARK):
             return await self._amend(pressed.removeprefix(AMEND_MARK))
-        await self._without_answer(pressed)
+        await self._change_view(pressed)
         return None
 
     async def _amend(self, choice: str) -> PermissionAnswer | None:
@@ -253,7 +253,7 @@ class _Question:
             case _:
                 return PermissionAnswer(False, "stopped", stop=True)
 
-    async def _without_answer(self, pressed: str) -> None:
+    async def _change_view(self, pressed: str) -> None:
         match pressed:
             case "w":
                 await self._write_rule()
@@ -308,7 +308,7 @@ class _Question:
                 case _:
                     pass
 
-    async def _always(self) -> PermissionAnswer | None:
+    async def _confirm_always(self) -> PermissionAnswer | None:
         """Show the rules again, with the file they are saved in, and ask."""
         path = on_one_line(self._permissions.rules_file)
         self._printer.say(f"Always allowed in this folder, in {path}:", "dim")

@@ -47,7 +47,7 @@ class PlanQueue:
         self._later = 0  # the plan that was put off
         self._now = False  # or asked for again
 
-    def now(self) -> None:
+    def recall(self) -> None:
         self._now = True
 
     def put_off(self, plan: Plan) -> None:

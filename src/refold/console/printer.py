@@ -44,16 +44,16 @@ class Printer:
     def room(self) -> int:
         return self.look.room()
 
-    def in_theme(self, theme: str, environ: Mapping[str, str]) -> None:
+    def set_theme(self, theme: str, environ: Mapping[str, str]) -> None:
         """Use the colours of this theme from now on, if colours are used at all."""
         look = self.look
-        self.in_look(
+        self.set_look(
             detect_capabilities(
                 self._out, environ, look.color, wanted=look.display, theme=theme
             )
         )
 
-    def in_look(self, look: TerminalCapabilities) -> None:
+    def set_look(self, look: TerminalCapabilities) -> None:
         """Use these capabilities from now on."""
         self.look = look
 
@@ -72,7 +72,7 @@ class Printer:
             self._write("".join(self.look.paint(*piece) for piece in whole), text)
 
     def line(self, line: Line) -> None:
-        self.fresh()
+        self.start_line()
         room = self.room if self.look.moves else sys.maxsize
         indent = _indent("".join(text for _, text in line), room)
         self.pieces((*wrap_line(line, room, indent), ("plain", "\n")))
@@ -90,7 +90,7 @@ class Printer:
     def say(self, text: str, style: Style = "plain") -> None:
         self.line(((style, text),))
 
-    def fresh(self) -> None:
+    def start_line(self) -> None:
         """Move to the start of a line."""
         if self._begun:
             self.pieces((("plain", "\n"),))
@@ -100,8 +100,8 @@ class Printer:
     @contextmanager
     def above(self, editor: EditorBelow) -> Generator[None]:
         """Print above this editor, which is open until the block ends."""
-        self.fresh()
-        self.no_status()
+        self.start_line()
+        self.clear_status()
         self._editor = editor
         try:
             yield
@@ -112,7 +112,7 @@ class Printer:
 
     def gap(self) -> None:
         """Leave one empty line, not two."""
-        self.fresh()
+        self.start_line()
         if not self._after_gap:
             self._write("\n", "\n")
 
@@ -138,7 +138,7 @@ class Printer:
         drawn = [self._fit(row) for row in rows[-self.status_room :]]
         shown = tuple(painted for painted, _ in drawn)
         if not any(shown):
-            self.no_status()
+            self.clear_status()
             return
         if shown == self._status:
             return
@@ -149,7 +149,7 @@ class Printer:
             same += 1
         # The cursor is in the last row drawn: that one is always drawn again.
         same = max(min(same, len(shown) - 1, len(self._status) - 1), 0)
-        back = self._back(same)
+        back = self._erase_sequence(same)
         self._status, self._drawn = shown, tuple(cells_ for _, cells_ in drawn)
         self._send(back + "\n".join(shown[same:]))
 
@@ -178,11 +178,11 @@ class Printer:
     def has_status(self) -> bool:
         return bool(self._status)
 
-    def no_status(self) -> None:
+    def clear_status(self) -> None:
         if self._editor is not None:
             self._editor.show_status(())
         if self._status:
-            back = self._back()
+            back = self._erase_sequence()
             self._status, self._drawn = (), ()
             self._send(back)
 
@@ -199,7 +199,7 @@ class Printer:
     def _encoding(self) -> str:
         return self.look.encoding or self._out.encoding or "utf-8"
 
-    def _back(self, keep: int = 0) -> str:
+    def _erase_sequence(self, keep: int = 0) -> str:
         """Return what erases the status except its first rows, after any reflow."""
         look, drawn = self.look, self._drawn[keep:]
         wide = self._width if look.refits else 0
@@ -210,7 +210,7 @@ class Printer:
     def _write(self, painted: str, bare: str) -> None:
         self.written += 1
         if self._editor is None:
-            self.no_status()
+            self.clear_status()
         else:
             self._editor.erase()
         self._send(painted)

@@ -84,7 +84,7 @@ async def run(
     """
     ours, its = os.openpty()
     try:
-        _fit(its, aside)
+        _copy_settings(its, aside)
         os.set_blocking(ours, False)
         try:
             running = await _start(command, directory, environ, its)
@@ -118,14 +118,14 @@ async def run(
 
 async def _relay_keys(relay: "AsideCommand") -> None:
     """Connect the command and the user's terminal until the command has ended."""
-    with _raw():
+    with _raw_mode():
         relay.take_terminal()
         async with anyio.create_task_group() as group:
             group.start_soon(relay.input)
             await relay.ended.wait()
             group.cancel_scope.cancel()
-        _write(1, relay.seen.undone())
-        if _in_a_line(relay):
+        _write(1, relay.seen.to_restore())
+        if _is_within_line(relay):
             _write(1, b"\r\n")
 
 
@@ -166,7 +166,7 @@ class AsideCommand:
         """Write to the user's terminal, first what was shown aside."""
         if self._aside is not None:
             self._aside = None
-            self._fit()
+            self._copy_size()
             _write(1, self.printed.start + self.printed.end)
 
     async def output(self) -> None:
@@ -213,14 +213,14 @@ class AsideCommand:
     async def follow_size(self) -> None:
         with anyio.open_signal_receiver(signal.SIGWINCH) as signals:
             async for _ in signals:
-                self._fit()
+                self._copy_size()
 
-    def _fit(self) -> None:
+    def _copy_size(self) -> None:
         with suppress(OSError, termios.error):
             termios.tcsetwinsize(self._ours, _size(self._aside))
 
 
-def _in_a_line(relay: AsideCommand) -> bool:
+def _is_within_line(relay: AsideCommand) -> bool:
     """Return True if the cursor is within a line, after any alternate screen is left."""
     output = relay.printed.start + relay.printed.end
     tail = output[-_TAIL_BYTES:].decode(errors="replace")
@@ -255,7 +255,7 @@ def _reads_keys(ours: int) -> bool:
     return not (local & termios.ICANON and local & termios.ECHO)
 
 
-def _fit(its: int, aside: Aside | None) -> None:
+def _copy_settings(its: int, aside: Aside | None) -> None:
     """Copy the size and modes of the person's terminal, for whole lines with echo."""
     with suppress(termios.error):
         termios.tcsetwinsize(its, _size(aside))
@@ -267,7 +267,7 @@ def _fit(its: int, aside: Aside | None) -> None:
 
 
 @contextmanager
-def _raw() -> Generator[None]:
+def _raw_mode() -> Generator[None]:
     """Pass every key on unchanged: the command's own terminal interprets it."""
     before: list[Any] = termios.tcgetattr(0)
     tty.setraw(0, termios.TCSADRAIN)
@@ -307,7 +307,7 @@ class TerminalModes:
             if number not in self._others and order.search(text):
                 self._others.add(number)
 
-    def undone(self) -> bytes:
+    def to_restore(self) -> bytes:
         """Return the orders that restore the terminal."""
         left = [
             b"\x1b[?" + mode + (b"h" if mode in _ON_FROM_THE_START else b"l")

@@ -31,16 +31,16 @@ async def run_program(
         result = await pty.run(command, directory, os.environ, aside)
         output = _output(result.code, result.printed, full_screen=result.full_screen)
         return replace(output, in_message=True)
-    printer.fresh()
-    printer.no_status()
+    printer.start_line()
+    printer.clear_status()
     if printer.look.moves and os.isatty(0) and os.isatty(1):
         result = await pty.run(command, directory, os.environ)
         printer.note_typed_line()
         return _output(result.code, result.printed, full_screen=result.full_screen)
-    return await _through_a_pipe(command, directory, printer)
+    return await _run_piped(command, directory, printer)
 
 
-async def _through_a_pipe(
+async def _run_piped(
     command: Sequence[str], directory: str, printer: Printer
 ) -> ProgramOutput:
     printed = Printed(_END_BYTES)
@@ -69,7 +69,7 @@ async def _through_a_pipe(
             await over.wait()
         group.cancel_scope.cancel()
     printer.pieces((("plain", shown.add(decoder.decode(b"", True)) + shown.end()),))
-    printer.fresh()
+    printer.start_line()
     return _output(code, printed)
 
 

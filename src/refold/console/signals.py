@@ -32,7 +32,7 @@ async def signals_handled(
     """
     code, settings = 0, modes(0)
 
-    async def hear() -> None:
+    async def handle_signals() -> None:
         nonlocal code
         async for number in news:
             if number == signal.SIGTSTP and around_a_stop is not None:
@@ -55,7 +55,7 @@ async def signals_handled(
         *_catch_signals(stops=around_a_stop is not None)
     ) as news:
         async with anyio.create_task_group() as group:
-            group.start_soon(hear)
+            group.start_soon(handle_signals)
             await doing()
             if not code:
                 group.cancel_scope.cancel()

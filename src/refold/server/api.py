@@ -89,7 +89,7 @@ class Api:
         if self._app.openapi_schema is None:
             document = self._plain()
             _, schemas = msgspec.json.schema_components(
-                self._kinds, schema_hook=_anything, ref_template=_SCHEMA_REFERENCE
+                self._kinds, schema_hook=_any_schema, ref_template=_SCHEMA_REFERENCE
             )
             parts = document.setdefault("components", {})
             parts["schemas"] = schemas
@@ -111,7 +111,7 @@ class Api:
         if kind not in self._kinds:
             self._kinds.append(kind)
         (result,), _ = msgspec.json.schema_components(
-            (kind,), schema_hook=_anything, ref_template=_SCHEMA_REFERENCE
+            (kind,), schema_hook=_any_schema, ref_template=_SCHEMA_REFERENCE
         )
         return {_JSON_TYPE: {"schema": result}}
 
@@ -161,7 +161,7 @@ def error_response(error: Exception) -> Response:
     return response
 
 
-def _anything(kind: type) -> dict[str, Any]:
+def _any_schema(kind: type) -> dict[str, Any]:
     if kind is object:
         return {"description": "any JSON"}
     raise NotImplementedError(kind)

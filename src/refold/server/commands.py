@@ -172,7 +172,7 @@ async def _run(here: "_PageContext", text: str) -> CommandOutput:
     shown = [
         ShownDocument(markdown=document.text)
         if isinstance(document, Markdown)
-        else ShownDocument(row=_pieces(document))
+        else ShownDocument(row=_to_pieces(document))
         for document in here.documents
     ]
     return CommandOutput(here.session.id, shown, question)
@@ -194,17 +194,17 @@ class _PageContext(HostedContext):
         self._answers = list(typed.answers)
 
     async def ask(self, prompt: str, keys: str = "", text: str = "") -> str:
-        return self._answer(CommandQuestion(prompt, keys, text)).answer
+        return self._next_answer(CommandQuestion(prompt, keys, text)).answer
 
     async def pick(
         self, picker: Picker, search: Search | None = None, on_move: OnMove | None = None
     ) -> Picker | None:
         room, dial = self.look.room, picker.dial
         items = [
-            ListItem(choice.id, _pieces(choice.row(room)), choice.groups)
+            ListItem(choice.id, _to_pieces(choice.row(room)), choice.groups)
             for choice in picker.choices[:MAX_ITEMS]
         ]
-        answer = self._answer(
+        answer = self._next_answer(
             CommandQuestion(
                 picker.title, items=items, selected=picker.selection.id if picker.selection else "",
                 dial=ListDial(dial.label, dial.values, dial.value) if dial else None,
@@ -214,7 +214,7 @@ class _PageContext(HostedContext):
         selection = picked.selection
         return picked if selection and selection.id == answer.answer else None
 
-    def _answer(self, question: CommandQuestion) -> GivenAnswer:
+    def _next_answer(self, question: CommandQuestion) -> GivenAnswer:
         """Return the next answer, if it was given to this question."""
         answer = self._answers.pop(0) if self._answers else None
         if answer is None or answer.question != question.title:
@@ -222,5 +222,5 @@ class _PageContext(HostedContext):
         return answer
 
 
-def _pieces(row: Line) -> Pieces:
+def _to_pieces(row: Line) -> Pieces:
     return [(style if isinstance(style, str) else "plain", text) for style, text in row]

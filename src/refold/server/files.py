@@ -76,7 +76,7 @@ def add_files(api: Api, host: Host) -> None:
         """
         chat = await conversation(host, id_)
         data = await request.body()
-        await to_thread.run_sync(_place, chat, path)
+        await to_thread.run_sync(_find_path, chat, path)
         wanted = Upload(path, data, _digest(if_match), rename)
         try:
             path = await chat.session.workspace.upload(wanted)
@@ -88,7 +88,7 @@ def add_files(api: Api, host: Host) -> None:
         return json_of(result, 201, {"etag": _etag(data)})
 
 
-def _place(chat: Conversation, path: str) -> tuple[Files, Real]:
+def _find_path(chat: Conversation, path: str) -> tuple[Files, Real]:
     """Return the files below the workspace, and the path within it."""
     parts = path.split("/")
     wrong = ("", ".", "..") if path else ()
@@ -106,7 +106,7 @@ def _place(chat: Conversation, path: str) -> tuple[Files, Real]:
 
 
 def _entries(chat: Conversation, path: str) -> list[WorkspaceFile]:
-    files, real = _place(chat, path)
+    files, real = _find_path(chat, path)
     if files.kind(real) != "directory":
         raise NotThere(f"there is no directory {path!r} in this workspace")
     return [
@@ -122,7 +122,7 @@ def _entries(chat: Conversation, path: str) -> list[WorkspaceFile]:
 
 
 def _read(chat: Conversation, path: str) -> bytes:
-    files, real = _place(chat, path)
+    files, real = _find_path(chat, path)
     try:
         return files.read(real)
     except ToolFailed as error:

@@ -120,23 +120,26 @@ class Guard:
     def _check(self, scope: Scope) -> tuple[int, str]:
         """How long the body may be, and which person asks on a page. Raises `Rejected`."""
         headers = _Headers(scope["headers"])
-        host = headers.one("host")
+        host = headers.single("host")
         whole = not scope["path"].startswith("/")  # an absolute URI, with a host of its own
         if whole or host is None or host.lower() not in self._names.hosts:
             raise Rejected(421, "this server has another host name")
-        origin = headers.one("origin")
+        origin = headers.single("origin")
         if headers.has("origin") and origin not in self._names.origins:
             raise Rejected(403, "requests of other sites are refused")
-        if headers.has("sec-fetch-site") and headers.one("sec-fetch-site") not in _OWN_SITE:
+        if (
+            headers.has("sec-fetch-site")
+            and headers.single("sec-fetch-site") not in _OWN_SITE
+        ):
             raise Rejected(403, "requests of other sites are refused")
         if self._is_signed(scope):
-            return _content(headers, "POST", LONGEST_SIGNED), ""
+            return _body_limit(headers, "POST", LONGEST_SIGNED), ""
         asks = scope["type"] == "http" and scope["method"] in _SAFE_METHODS
         by_page = asks or origin is not None
         person = self._identify(headers, scope["path"], by_page=by_page)
         if scope["type"] == "websocket" or asks:
             return 0, person
-        return _content(headers, scope["method"]), person
+        return _body_limit(headers, scope["method"]), person
 
     def _is_signed(self, scope: Scope) -> bool:
         posts = scope["type"] == "http" and scope["method"] == "POST"
@@ -147,7 +150,7 @@ class Guard:
 
         Returns the person of the page; "" for a program, which names its person itself.
         """
-        authorization = headers.one("authorization")
+        authorization = headers.single("authorization")
         if authorization is not None:
             scheme, _, token = authorization.partition(" ")
             if scheme.lower() == "bearer" and self._access.has_bearer(token.strip()):
@@ -173,7 +176,7 @@ class _Headers:
     def has(self, name: str) -> bool:
         return name in self._found
 
-    def one(self, name: str) -> str | None:
+    def single(self, name: str) -> str | None:
         """Return the only value; None if there is none, or more than one."""
         values = self._found.get(name, [])
         return values[0].strip() if len(values) == 1 else None
@@ -190,13 +193,13 @@ class _Headers:
         return morsel.value if morsel else ""
 
 
-def _content(headers: _Headers, method: str, longest: int = LONGEST_JSON) -> int:
+def _body_limit(headers: _Headers, method: str, longest: int = LONGEST_JSON) -> int:
     if method not in _ALLOWED_METHODS:
         raise Rejected(405, f"the method {method!r} is not supported")
-    length = headers.one("content-length")
+    length = headers.single("content-length")
     if method == "DELETE" and length in (None, "0") and not headers.has("content-type"):
         return 0
-    kind = (headers.one("content-type") or "").lower()
+    kind = (headers.single("content-type") or "").lower()
     limit = (
         longest
         if kind in _JSON_TYPES
@@ -229,14 +232,14 @@ def _with_limit(receive: Receive, limit: int) -> Receive:
 
 
 def _with_headers(send: Send) -> Send:
-    async def sending(message: Message) -> None:
+    async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             own = {name.lower() for name, _ in message["headers"]}
             more = [pair for pair in _RESPONSE_HEADERS.items() if pair[0] not in own]
             message = {**message, "headers": [*message["headers"], *more]}
         await send(message)
 
-    return sending
+    return send_with_headers
 
 
 async def _refuse(scope: Scope, receive: Receive, send: Send, error: Rejected) -> None:

@@ -17,8 +17,8 @@ from refold.commands.continue_ import continue_turn
 from refold.commands.mode import set_next_mode
 from refold.commands.session_lines import farewell, has_interrupted_work, sentence
 from refold.console import plan_prompt as plans
-from refold.console.clipboard import Clipboard, say_sent
-from refold.console.console_context import Beside, no_listener
+from refold.console.clipboard import Clipboard, print_sent
+from refold.console.console_context import Beside, ignore_listener
 from refold.console.printer import Printer
 from refold.console.reader import SHORTCUTS, Key, PromptKeys, TerminalReader
 from refold.console.signals import signals_handled
@@ -87,7 +87,7 @@ class PromptLoop:
         typed: str | None = None,
         beside: Beside | None = None,
     ) -> int:
-        here, beside = self.terminal, beside or no_listener
+        here, beside = self.terminal, beside or ignore_listener
 
         async def converse() -> None:
             with self._reader.quiet():  # keys between prompts are read, and not echoed
@@ -108,10 +108,10 @@ class PromptLoop:
                 group.cancel_scope.cancel()
 
         try:
-            stopping = self._printer.no_status, self._reader.redraw
+            stopping = self._printer.clear_status, self._reader.redraw
             return await signals_handled(converse, here.interrupt, here.end, stopping)
         finally:
-            self._printer.fresh()  # an error may be printed after this
+            self._printer.start_line()  # an error may be printed after this
 
     async def _resume_turn(self, *, ask: bool) -> None:
         """Finish the turn that was under way when the last process exited.
@@ -254,7 +254,7 @@ class PromptLoop:
             await here.commands.run(typed)
         else:
             images = self.pasted(typed)
-            say_sent(images, self._printer)
+            print_sent(images, self._printer)
             await here.say(typed, images)
 
     def _prompt(self) -> Line:
@@ -330,7 +330,7 @@ async def learn_when_idle(here: Terminal, idle: float) -> None:
         await anyio.sleep(idle)
         session = here.session
         silent = not here.working and session.idle and session.view.seq == seq
-        if (session, seq) != tried and silent and memory is not None and memory.learns:
+        if (session, seq) != tried and silent and memory is not None and memory.makes_notes:
             with suppress(RefoldError):  # the next turn, or the end, tries again
                 await memory.learn_idle()
             tried = session, session.view.seq

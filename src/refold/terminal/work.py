@@ -121,7 +121,7 @@ class Work:
             self.under_way = False
             leave()
             watch.close()
-            self._printer.no_status()
+            self._printer.clear_status()
             self._over.set()
         self._ring("it is done" if failure is None else str(failure))
         return failure
@@ -196,7 +196,7 @@ class Work:
                 await self._cursor.more()
                 continue
             with anyio.move_on_after(_JUDGING_SECONDS):
-                while self._asker.judging:
+                while self._asker.has_undecided_calls:
                     await self._cursor.more()
             request = self._asker.waiting() or request
             await self._cursor.wait_for(request.call.since or self._session.view.seq)
@@ -258,7 +258,7 @@ class Work:
 
     def _ring(self, text: str) -> None:
         """Notify the person, who may be looking elsewhere by now."""
-        if self._bell.over:
+        if self._bell.is_due:
             title = self._session.view.session.title
             notice = f"{text}: {title}" if title else text
             self._printer.ring(ring_bell(os.environ, notice, self._printer.look.display))
@@ -267,7 +267,7 @@ class Work:
     async def _take_floor(self) -> AsyncGenerator[None]:
         """Take the terminal for a question, with the status erased."""
         async with self._lock.take():
-            self._printer.no_status()
+            self._printer.clear_status()
             with self._reporting():
                 yield
 

@@ -36,7 +36,7 @@ from refold.console.capabilities import (
     is_dumb,
 )
 from refold.console.clipboard import Clipboard
-from refold.console.console_context import Beside, no_listener
+from refold.console.console_context import Beside, ignore_listener
 from refold.console.editor import editor_of
 from refold.console.history import history
 from refold.console.printer import Printer
@@ -74,7 +74,7 @@ async def run(
     beside: Beside | None = None,
 ) -> int:
     """Run the full screen until the person leaves. Return the exit code."""
-    return await App(session, beside or no_listener).run(first_words, images, typed)
+    return await App(session, beside or ignore_listener).run(first_words, images, typed)
 
 
 def check_terminal(environ: Mapping[str, str]) -> None:
@@ -377,7 +377,7 @@ class App:
         self._start(partial(desktop_notice, os.environ, said))
 
     def ring(self, why: str) -> None:
-        if self._bell.over:
+        if self._bell.is_due:
             write(ring_bell(os.environ, f"refold: {why}"))
         self._bell.note_key()
 

@@ -229,7 +229,7 @@ class SessionFollower:
                 await self._news.wait()
                 continue
             with anyio.move_on_after(_JUDGING_SECONDS):
-                while self._asker.judging:
+                while self._asker.has_undecided_calls:
                     await self._news.wait()
             request = self._asker.waiting() or request
             self._display.ring("a question for you")

@@ -83,18 +83,18 @@ class RowPrinter(Printer):
         if rows:
             self._rows(rows)
 
-    def fresh(self) -> None:
+    def start_line(self) -> None:
         if self._begun:
             self.pieces((("plain", "\n"),))
 
     def gap(self) -> None:
         """End the line: the transcript adds its own gaps."""
-        self.fresh()
+        self.start_line()
 
-    def in_theme(self, theme: str, environ: Mapping[str, str]) -> None:
-        self.in_look(detect_capabilities(sys.stdout, environ, wanted="line", theme=theme))
+    def set_theme(self, theme: str, environ: Mapping[str, str]) -> None:
+        self.set_look(detect_capabilities(sys.stdout, environ, wanted="line", theme=theme))
 
-    def in_look(self, look: TerminalCapabilities) -> None:
+    def set_look(self, look: TerminalCapabilities) -> None:
         self.look = _for_rows(look, self._cells)
         self._use(look)
 

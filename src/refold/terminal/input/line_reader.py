@@ -181,12 +181,12 @@ class LineReader:
             try:
                 await self._whole_line()
             except anyio.get_cancelled_exc_class():
-                self._printer.fresh()
+                self._printer.start_line()
                 raise
         interrupted, self._asking = self._asking.cancelled_caught, None
         aside, self._set_aside = self._set_aside, False
         if interrupted and aside:
-            self._printer.fresh()
+            self._printer.start_line()
             return Key.ASIDE
         if interrupted:
             if self.hears:  # discard the half line before Ctrl+C
@@ -196,14 +196,14 @@ class LineReader:
         if self.hears and "\n" in self._read:  # Ctrl+D leaves the cursor in the line
             self._printer.note_typed_line()
         else:
-            self._printer.fresh()
+            self._printer.start_line()
         if not self._read:
             return Key.CTRL_D
         line, _, self._read = self._read.partition("\n")
         return line.removesuffix("\r")
 
     def _ask(self) -> None:
-        self._printer.fresh()
+        self._printer.start_line()
         sign = self._printer.look.sign("prompt")
         self._printer.pieces(
             (style, text.replace("›", sign)) for style, text in self._prompt

@@ -6,7 +6,7 @@ module knows only what was printed of the present response; `transcript` prints 
 
 from typing import TYPE_CHECKING
 
-from refold.console.markdown import words_on
+from refold.console.markdown import renderer_for
 from refold.console.printer import Printer
 from refold.terminal.screen.status_line import StatusLine
 from refold.views.escape import Visible, visible
@@ -55,7 +55,7 @@ class StreamedText:
             self._close_thinking()
             self._printer.gap()
             self._doing.now("")
-            self._prose = words_on(self._printer)
+            self._prose = renderer_for(self._printer)
             text = text.lstrip("\n")
         self._put(self._prose.add(self._visible.add(text)))
         self._doing.writes(self._prose.waiting)
@@ -89,7 +89,7 @@ class StreamedText:
         if self._prose is not None:
             rest = self._prose.add(self._visible.end()) + self._prose.end()
             self._put(rest)
-            self._printer.fresh()
+            self._printer.start_line()
             self._prose, self._parted = None, False
             self._doing.writes("")
 

@@ -178,7 +178,7 @@ class PromptToolkitReader:
     ) -> Picker | None:
         from refold.terminal.input.line_editor.picker_list import pick
 
-        self._printer.fresh()
+        self._printer.start_line()
         return await pick(self._printer, picker, search, on_move)
 
     def forget(self) -> bool:
@@ -294,8 +294,8 @@ class PromptToolkitReader:
     async def _ask(
         self, session: "PromptSession[_Answer]", prompt: Callable[[], Line], **more: Any
     ) -> _Answer:
-        self._printer.fresh()
-        self._printer.no_status()
+        self._printer.start_line()
+        self._printer.clear_status()
 
         def message() -> FormattedText:
             shown = wrap_line(prompt(), self._printer.room)
