@@ -103,7 +103,7 @@ class App:
 
     @cached_property
     def system_prompt(self) -> SystemPromptBuilder:
-        """The system prompt, as far as it comes from the folders."""
+        """The parts of the system prompt that come from the folders."""
         return self._system_prompt()
 
     def reread_instructions(self) -> None:
@@ -145,7 +145,7 @@ class App:
 
     @cached_property
     def project_memory(self) -> "ProjectMemory":
-        """The notes of this project. Only a start that has notes imports them."""
+        """The notes of this project. `memory` is imported only if notes are enabled."""
         from refold.app.project_memory import ProjectMemory
 
         return ProjectMemory(self.paths.data, self.directory, self.home, self.models.masks)
@@ -161,8 +161,9 @@ class App:
         return id_, session
 
     async def resume(self, id_: str, *, look: bool = False) -> Session:
-        """Resume a session. Raises `Held` while another process writes it. `look`: resume
-        it only with the first event that is recorded.
+        """Resume a session. Raises `Held` while another process writes it.
+
+        With `look`, the session is only read until its first new event, which resumes it.
         """
         root, slash, _ = id_.partition("/")
         if slash:
@@ -185,7 +186,7 @@ class App:
         return self.home.resolve(LAST_SESSION, self.options.directory).id
 
     def model_of(self, view: View) -> str:
-        """The model of the next turn: chosen, as before, or from the settings."""
+        """The model of the next turn: the chosen one, the last one, or that of the settings."""
         return model_of(self.models, view, agent_of(view, self.agents))
 
     @property
@@ -207,7 +208,7 @@ class App:
         return self.workspace.facts()
 
     def unread(self, path: str) -> str:
-        """The reason why a deny rule forbids reading this file, or ""."""
+        """The reason why a deny rule forbids reading this file; "" if none does."""
         return self.workspace.unread(path)
 
     def notices(self) -> tuple[str, ...]:
@@ -230,7 +231,7 @@ class App:
         )
 
     def snapshots(self, session: str) -> Snapshots | None:
-        """The snapshots of the session's own directory; None if it cannot be restored."""
+        """The snapshots of the session's own directory; None if its files cannot be restored."""
         if session not in self._snapshots:
             snapshots = self.workspace.snapshots(session) if self.options.keep else None
             self._snapshots[session] = snapshots
@@ -265,7 +266,7 @@ class App:
 
     @property
     def all_tools(self) -> tuple[Tool, ...]:
-        """The tools that a session may have, with the known tools of MCP servers."""
+        """The tools that a session may have, including the known tools of MCP servers."""
         return (*self.tools, *(self.mcp.tools if self.mcp else ()))
 
     def turn_context(self, record: Recorder, id_: str) -> TurnContext:

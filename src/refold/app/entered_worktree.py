@@ -46,7 +46,7 @@ _COMMANDS_RUNNING = "{names} may still use it: stop what runs in the background 
 
 
 class Workspaces:
-    """The workspaces in worktrees of one start, whose own is `main`. `close` them."""
+    """The workspaces of one start: `main`, and those in worktrees. `close` closes the latter."""
 
     def __init__(
         self, settings: Settings, sites: Paths, environ: Mapping[str, str], main: Workspace

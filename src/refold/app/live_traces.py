@@ -206,7 +206,7 @@ def _count_steps(entries: Sequence[Entry]) -> int:
 
 
 class _Turn(Struct, frozen=True):
-    """A tree as it is now. `sent` are the ids of its spans that were sent before."""
+    """A session tree to send. `sent` are the ids of its spans that were sent before."""
 
     node: Node
     before: Mapping[str, int]
@@ -214,7 +214,7 @@ class _Turn(Struct, frozen=True):
 
 
 class _Sender:
-    """The thread: it is started when there is something to send, and ends after that."""
+    """Sends in a thread, which starts when there is something to send and then ends."""
 
     def __init__(self, to: TraceTargets, *, content: bool, log: WriteLog) -> None:
         self._to, self._content, self._log = to, content, log

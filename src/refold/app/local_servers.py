@@ -43,7 +43,7 @@ def ollama_models(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def server_models(spec: ProviderSpec, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The full names of the models that a server lists; none where it does not answer."""
+    """The full names of the models that a server lists; () if it does not answer."""
     from refold.provider.blocking_http import open_url
 
     path, key = ("/api/tags", "name") if spec.wire == "ollama" else ("/models", "id")
@@ -61,7 +61,7 @@ def server_models(spec: ProviderSpec, environ: Mapping[str, str]) -> tuple[str, 
 def own_address(provider: str, host: str, port: int) -> tuple[str, str]:
     """A provider's name in full, and its address with another host or port.
 
-    Raises `BadInput` for one that does not run on a machine of one's own.
+    Raises `BadInput` for a provider that the user does not run.
     """
     if any(sign in host for sign in "/@ ") or not (host or port):
         raise BadInput(f"--host takes the name of a machine, not {host!r}; --port its port")

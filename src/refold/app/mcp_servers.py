@@ -104,10 +104,10 @@ def load_servers(
     *,
     trust: bool = False,
 ) -> ConfiguredServers:
-    """A project's server does not replace one of the user's of the same name.
+    """The servers that count here. The user's own win over the project's of the same name.
 
-    `given` are servers of the program that started this session: its user configured them
-    there, so they count as the user's own do.
+    `extra` are servers of the program that started this session: its user configured them
+    there, so they count like the user's own.
     """
     files = _load_files(directory, paths, trust=trust)
     if extra:
@@ -146,7 +146,7 @@ def load_servers(
 
 
 def project_servers(directory: Path, paths: Paths) -> tuple[ServerConfig, ...]:
-    """The servers that files of this folder name, whether they count or not."""
+    """The servers in files of this folder, whether they count or not."""
     source = project(directory, paths.settings)
     return tuple(
         server
@@ -159,8 +159,8 @@ def project_servers(directory: Path, paths: Paths) -> tuple[ServerConfig, ...]:
 def variables_to_allow(
     server: ServerConfig, paths: Paths, environ: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """What a project's server would get without the user's consent: variables that are set,
-    and directories that it may change.
+    """What a project's server needs the user's consent for: variables that are set, and
+    directories that it may change.
     """
     names = [name for name in server.variables if name in environ] + [*server.writable]
     if not names:
@@ -174,7 +174,7 @@ def _check_variables(
 ) -> None:
     """Raise `BadInput` for a project's server that would get what the user did not allow.
 
-    `trust`: the user trusts the folder for this start, without having seen what it names.
+    With `trust` the user trusts the folder for this start, without having seen the variables.
     """
     names = variables_to_allow(server, paths, environ)
     if names and trust:
@@ -194,7 +194,7 @@ def _check_variables(
 
 
 class McpServers:
-    """Close it in a thread. `learn` receives secrets that no journal should hold."""
+    """Close it in a thread. `learn` is called with secrets that no journal may contain."""
 
     def __init__(
         self,
@@ -281,7 +281,7 @@ class McpServers:
         allowed: Callable[[str], bool],
         window: int,
     ) -> OfferedTools:
-        """The tools of a turn. `allowed` says which of the servers' this session may have."""
+        """The tools of a turn. `allowed` says whether the session may have a server's tool."""
         from refold.mcp.as_tools import size
 
         remote = tuple(tool for tool in self.tools if allowed(tool.name))
@@ -329,10 +329,10 @@ class McpServers:
         )
 
     async def expand_command(self, typed: str) -> str | None:
-        """The text of the prompt that `/mcp__… words` calls; None for anything else.
+        """The text of the prompt that `/mcp__… words` calls; None for other input.
 
-        Servers that were never connected are connected first. Raises `BadInput` where there is no
-        such prompt, or `expand` does.
+        Servers that were never connected are connected first. Raises `BadInput` if there is no
+        such prompt, or like `expand`.
         """
         name, _, words = typed.strip().partition(" ")
         if not name.startswith(_PROMPT_PREFIX):
@@ -348,8 +348,8 @@ class McpServers:
         return await self.expand(prompts[name], words)
 
     async def expand(self, prompt: ServerPrompt, words: str) -> str:
-        """The text of the prompt, from its server; each word is an argument, the last takes
-        the rest. Raises `BadInput` where one is missing, or the server does not answer.
+        """The text of the prompt, from its server. Each word is an argument, and the last
+        argument takes the rest. Raises `BadInput` if one is missing, or without an answer.
         """
         names = prompt.remote.arguments
         values = words.split(maxsplit=len(names) - 1) if names else []
@@ -461,8 +461,8 @@ def _load_files(directory: str, paths: Paths, *, trust: bool) -> _Files:
 
 
 class _Connecting:
-    """A provider whose first delta (the request is on its way) starts something else. A response
-    carries `news` as a warning.
+    """Wraps a provider. `begin` is called at the first delta, when the request was sent. A
+    text from `news` is added to the response as a warning.
     """
 
     def __init__(

@@ -55,10 +55,9 @@ _QUOTE_CHARS = "\"'`*#_“”„«»‘’ "
 def start_worker(
     remembering: ProjectMemory, environ: Mapping[str, str]
 ) -> subprocess.Popen[bytes] | None:
-    """Start the process that makes notes of waiting sessions, if there are any, and return
-    it.
+    """Start the process that makes notes of queued sessions; None if there are none.
 
-    It takes a moment and waits for nothing. Call it when the session is closed.
+    It does not wait for the process. Call it when the session is closed.
     """
     if environ.get(NO_BACKGROUND) or not remembering.pending.sessions():
         return None
@@ -83,13 +82,13 @@ def start_worker(
 
 
 def index_sessions(home: SessionIndex) -> None:
-    """Index the session in the catalogue, so that the next list need not wait."""
+    """Index changed sessions in the catalogue, so that the next list need not wait."""
     with suppress(RefoldError):  # readers of the catalogue get the error
         home.catalogue().freshen(_MAX_FRESHEN_SECONDS)
 
 
 def run_worker(directory: str) -> int:
-    """The background process itself: make notes of the waiting sessions, silently."""
+    """Make notes of the queued sessions in the background process, and print nothing."""
     signal.alarm(MAX_LIFE_SECONDS)  # ends the process even if it hangs
     with suppress(OSError):
         os.nice(10)
@@ -116,7 +115,7 @@ async def _read_pending(app: App, remembering: ProjectMemory) -> None:
 
 
 async def _read_session(app: App, remembering: ProjectMemory, session: str) -> None:
-    """Make notes of one session. It leaves the list unless this raises."""
+    """Make notes of one session, and remove it from the queue unless this raises."""
     pending = remembering.pending
 
     def choose_aide(view: View) -> Model | None:
@@ -129,9 +128,10 @@ async def _read_session(app: App, remembering: ProjectMemory, session: str) -> N
 
 
 def aide_for(app: App, view: View, *, asked: bool = False) -> Model | None:
-    """The model that makes notes of a session: the small model of the settings, or its own.
-    So no conversation reaches a provider that was not chosen. Unless the user `asked` for
-    it, neither a script nor an embedded model is used for notes.
+    """The model that makes notes: the small model of the settings, or the session's own.
+
+    So no conversation reaches a provider that the user did not choose. A script or an
+    embedded model makes notes only if the user `asked` for them.
     """
     own, named = view.conversation.system_prompt.model, app.options.model
     if named:
@@ -168,7 +168,7 @@ def open_project(
 # It takes one short request to the model that makes notes. A user who resumes the session
 # meanwhile does not wait for it. A session that the user named needs no title.
 async def find_title(app: App, session: str, aide_for: AideFor) -> str:
-    """Record a title for a session that is not open; "": it needs none, or got none.
+    """Record a title for a session that is not open, and return it; "" if it got none.
 
     Raises `Held` if it is open, and `ProviderError`.
     """

@@ -1,7 +1,7 @@
 """Finds the hooks whose program is missing, so that the user learns of it at the start.
 
-Only the first command of a line is looked at, and only if it is spelled out: a hook that is
-found missing here fails each time that it is run. `app.session_hooks` runs the hooks.
+Only the first command of a line is checked, and only if it is named literally. A hook whose
+program is missing would fail each time. `app.session_hooks` runs the hooks.
 """
 
 import os
@@ -63,7 +63,7 @@ def _missing_sentence(hook: Hook, kind: str, missing: str) -> str:
 
 
 def _missing_file(command: str, has: Callable[[str], bool], directory: str) -> str:
-    """The program or script that the line begins with, if it is spelled out and missing."""
+    """The program or script that begins the line, if it is named literally and missing."""
     spelled = _FIRST_COMMAND_PATTERN.match(_with_directory(command, directory))
     if spelled is None:
         return ""
@@ -85,7 +85,7 @@ def _missing_file(command: str, has: Callable[[str], bool], directory: str) -> s
 
 
 def _with_directory(command: str, directory: str) -> str:
-    """The line with the project's directory in place of its variable, where that is plain."""
+    """The line with the variable of the project's directory replaced by `directory`."""
     return _DIRECTORY_PATTERN.sub(
         lambda variable: _replacement(variable, directory), command
     )

@@ -67,7 +67,7 @@ class Connections:
         *,
         timed: bool = False,
     ) -> None:
-        """`timed`: the caller limits the time of each turn."""
+        """`timed` is set if the caller limits the time of each turn."""
         self._settings, self._paths, self._environ = settings, paths, environ
         self._script, self._timed = script, timed
         self.known = _provider_specs(settings)

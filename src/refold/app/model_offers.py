@@ -50,7 +50,7 @@ class ModelOffers:
         return (*roles, *short)
 
     def figures(self, name: str) -> tuple[int, float | None, float | None]:
-        """The window, and the price of a million tokens in and out, if they are known."""
+        """The window in tokens, and the prices of a million input and output tokens, if known."""
         window = self._models.traits(name).window
         if name.startswith(LOCAL_PREFIX):
             return window, 0.0, 0.0
@@ -63,9 +63,9 @@ class ModelOffers:
         return window, rates.first.input, rates.first.output
 
     def doubt(self, name: str) -> str:
-        """A warning if the provider of this model has no model of that name, as far as known.
+        """A warning if the known models of the provider lack this one; or "".
 
-        Raises `BadInput` for a name that no provider can be behind.
+        Raises `BadInput` for a name that no provider can have.
         """
         full = self._models.full(name)
         if not full or full.startswith((SCRIPT_PREFIX, LOCAL_PREFIX)):

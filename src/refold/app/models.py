@@ -293,7 +293,7 @@ class Models:
         return self._chains[name, form]
 
     def _retry_overload(self, chain: Provider) -> Provider:
-        """The chain, retried after an overload of all if the task has a time limit."""
+        """The chain, retried if all its models are overloaded and the task has a time limit."""
         http = self._settings.http
         if not (self._asked.timed and http.retries):
             return chain
@@ -303,7 +303,7 @@ class Models:
         return RetryingProvider(chain, backoff, write_log=self.connections.log)
 
     def _resolve_alias(self, alias: str) -> str:
-        """The model of an alias: of a provider with a key, or else of any; or ""."""
+        """The model of an alias, from a provider with a key if possible; "" if there is none."""
         if alias.lower() not in MODEL_ALIASES:
             return ""
         known, at_hand = self.connections.known, self.connections.keys.at_hand
@@ -314,7 +314,7 @@ class Models:
         return ""
 
     def _first_of_server(self, name: str) -> str:
-        """The first model of the user's own server, if only the server is named; or ""."""
+        """The first model of the user's server that `name` names; "" if it names none."""
         spec = find_by_name(name.lower(), self.connections.known)
         if spec is None or spec.model or not spec.own:
             return ""

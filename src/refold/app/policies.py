@@ -51,9 +51,10 @@ def policies(
 ) -> tuple[Policy, ...]:
     """The policies of a turn, first to last.
 
-    `steps` limits a turn, too: the stricter limit applies. `lent` has the prices if the
-    budget is a grant (a subagent). `coded`: the agent acts by writing code. `watched`: a
-    person watches, so steps need no limit. Raises `BadInput` for an invalid `schema`.
+    `steps` is a second step limit: the lower one applies. `lent` has the prices if the
+    budget was granted by a parent (for a subagent). `coded` is set if the agent acts by
+    writing code, `watched` if a person watches, so that steps need no limit. Raises
+    `BadInput` for an invalid `schema`.
     """
     limits, compaction = settings.limits, compact_when_full(compaction_shares(settings))
     return (

@@ -135,8 +135,9 @@ class ProjectMemory:
         return Notebook(self, session)
 
     def notice(self) -> str:
-        """The notes that were added and removed since the last notice, on one line; they
-        count as shown.
+        """One line about the notes added and removed since the last notice.
+
+        They count as shown afterwards.
         """
         with suppress(BadInput):  # unreadable notes are not reported here
             if news := self.memory.news():
@@ -180,9 +181,9 @@ class ProjectMemory:
     async def learn_of(
         self, session: str, aide_for: AideFor, *, again: bool = False
     ) -> LearnResult:
-        """The same for a session that is not open. Raises `Held`, too.
+        """Like `learn`, for a session that is not open. Also raises `Held`.
 
-        Its time stays as it was: `-c` resumes the session that the user used last.
+        The journal keeps its modification time: `-c` resumes the session used last.
         """
         if not self.home.exists(session):
             return LearnResult(session, why="it is not there any more")
@@ -201,7 +202,7 @@ class ProjectMemory:
             await record.close()
 
     def has_new_messages(self, session: str, view: View) -> bool:
-        """Whether a closed session has new messages. If not, it leaves the queue."""
+        """Whether a closed session has new messages. If not, remove it from the queue."""
         messages = view.conversation.user_messages
         new = bool(messages) and messages[-1].seq > view.session.memory_up_to
         if new and view.account.spent.answers:
@@ -217,7 +218,7 @@ class ProjectMemory:
         return tuple(entries)
 
     def is_in_folder_notes(self, text: str) -> bool:
-        """Whether `.agent/memory.md` contains this text, too."""
+        """Whether `.agent/memory.md` of the folder contains this text."""
         return normal(text) in normal(self._folder_text())
 
     def holds_secret(self, text: str) -> bool:
@@ -226,8 +227,9 @@ class ProjectMemory:
         )
 
     def _is_about_project(self, directory: str) -> bool:
-        """Whether a session in `directory` was about this project. Removed directories
-        count: they may have been worktrees.
+        """Whether a session in `directory` was about this project.
+
+        Removed directories count, because they may have been worktrees of it.
         """
         gone = not os.path.isdir(directory)
         return gone or project_of(directory) == self.memory.project
@@ -327,11 +329,11 @@ class Notebook:
 def user_messages_in(
     entries: Iterable[Entry], after: int, here: Callable[[str], bool] = lambda _: True
 ) -> tuple[PersonWords, ...]:
-    """The user's messages after the event `after`, as far as the user wrote them.
+    """The parts of the messages after the event `after` that the user wrote.
 
-    Answers to questions count; the text of a template, and of an approved plan, does not. A
-    message that was sent while the session worked elsewhere is not `here`. Messages before
-    an import are by another user, those before a fork belong to the original.
+    Answers to questions count, but not the text of a template or an approved plan. `here`
+    says whether a message sent in a directory counts. Messages before an import are by
+    another user, and those before a fork belong to the original.
     """
     result: list[PersonWords] = []
     private, elsewhere = False, False
@@ -357,7 +359,7 @@ def user_messages_in(
 
 
 def _is_scheduled(event: SessionStarted | SessionResumed) -> bool:
-    """The prompt of a schedule may have been written by an agent, or hold a request's body."""
+    """Whether a schedule started it: an agent or a request may have written its prompt."""
     return isinstance(event, SessionStarted) and event.schedule > 0
 
 

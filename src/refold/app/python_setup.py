@@ -41,9 +41,10 @@ class PythonSetup(Struct, frozen=True):
 
 
 class SessionPython:
-    """Implements `tools.python_tool.Repl` for the session `id_`. Call `begin_turn` at its start.
+    """Implements `tools.python_tool.Repl` for the session `id_`.
 
-    `begins` are the initial variables of a child; `depth` counts the code above it.
+    Call `begin_turn` at the start of each turn. `begins` are the initial variables of a
+    child; `depth` is the number of sessions above it whose code started the next one.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class SessionPython:
 
     @asynccontextmanager
     async def beside(self) -> AsyncGenerator[None]:
-        """A `World.beside`: the process ends with the turn."""
+        """Keep the process for a turn, as `World.beside`; it ends with the turn."""
         if self._begins.values:
             from refold.rlm.initial_variables import inject
 

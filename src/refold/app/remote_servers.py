@@ -2,9 +2,9 @@
 
 They are named in the requests of a turn if the provider, the mode, the rules, the hooks and
 the agent all allow it. Otherwise they are left out, and the reason is a notice.
-Their calls are made by the provider while the model answers, so no rule is asked about one of
-them. That is why only the user's own file can choose it, and why a server of which any rule denies
-or asks about a tool is not handed over at all. `mcp.servers` reads the files, `mcp_servers`
+The provider makes their calls while the model answers, so no rule can judge them. That is why
+only the user's own file can choose remote mode, and why a server is not handed over if any rule
+denies one of its tools or asks about it. `mcp.servers` reads the files, `mcp_servers`
 has the servers that refold connects, and `provider.hosted_mcp` encodes servers for a
 provider.
 """
@@ -38,8 +38,10 @@ _BEARER_PREFIX = "bearer "
 
 
 class RemoteTurn(Struct, frozen=True):
-    """The conditions in a turn. `host` is the name of the provider if it connects to MCP
-    servers itself, otherwise "". `named` are the tools of --tools, or None.
+    """What decides in a turn which servers the provider connects to.
+
+    `host` is the name of the provider if it connects to MCP servers itself, otherwise "".
+    `named` are the tools of --tools, or None.
     """
 
     model: str
@@ -97,7 +99,7 @@ def _exclusion_reason(server: HostedServer, turn: RemoteTurn) -> str:
 
 
 def _hook_about(any_tool: str, hooks: Sequence[Hook]) -> str:
-    """A hook that may forbid a call of the server. Any matcher with mcp may match it."""
+    """The name of a hook that may forbid a call of the server; "" if there is none."""
     before = matching(hooks, "PreToolUse", any_tool)
     named = (h for h in hooks if h.on == "PreToolUse" and "mcp" in h.matcher)
     return next((hook.name for hook in (*before, *named)), "")

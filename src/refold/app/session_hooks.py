@@ -249,7 +249,7 @@ def user_file(paths: Paths) -> Path:
 
 
 class _HookOutput:
-    """What a hook printed, and its exit status. `ended` is set when nothing more is read."""
+    """The output and exit status of a hook. `ended` is set once nothing more is read."""
 
     def __init__(self, stream: SocketStream, mark: str) -> None:
         self._stream, self.mark = stream, mark

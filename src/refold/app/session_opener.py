@@ -40,8 +40,9 @@ from refold.tools.contract import FittedImage, ImageData
 
 
 class Storage(Struct, frozen=True):
-    """The storage of a start. `store` returns the store of a session by its id: one of
-    `sessions`, or one that ends with this process.
+    """The storage of a start. `store` returns the store of a session by its id.
+
+    It is a store of `sessions`, or one in memory that ends with this process.
     """
 
     paths: Paths
@@ -68,7 +69,7 @@ class SessionOpener:
         *,
         look: bool = False,
     ) -> tuple[Session, MovingTurnContext]:
-        """Lock and open a session, new or existing. `look`: the first event locks it."""
+        """Lock and open a session, new or existing. With `look`, its first new event locks it."""
         shared, site = self._shared, self._site
         durable = shared.settings.durability == "kept"
         record = Recorder(

@@ -187,7 +187,7 @@ def _is_for_planning(rule: str) -> bool:
 
 
 def _lower_limit(own: float, saved: float | None) -> float:
-    """The lower limit; 0: there is none."""
+    """The lower of two limits, where 0 and None mean no limit."""
     limits = [limit for limit in (own, saved) if limit]
     return min(limits, default=0)
 

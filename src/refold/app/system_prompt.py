@@ -132,18 +132,18 @@ class SystemPromptBuilder:
 
     @property
     def trust_root(self) -> str:
-        """The real path of the folder in and below which files count; "" if there is none."""
+        """The real path of the trusted folder: files in and below it count. "" without one."""
         if self._trusted is None:
             self._trusted = self._find_trust_root()
         return self._trusted
 
     @property
     def like(self) -> str:
-        """The directory whose trusted versions count in its worktrees; "" with --trust."""
+        """The directory whose trusted versions also count in its worktrees; "" with --trust."""
         return self._ground.like or ("" if self._ground.trust else self._directory)
 
     def reread(self) -> None:
-        """Read the files again for the next text: the user trusts other versions."""
+        """Read the files again for the next text, because the user trusts other versions now."""
         self._found, self._searched = None, frozenset[str]()
         vars(self).pop("versions", None)
 
@@ -304,7 +304,7 @@ class SystemPromptBuilder:
     async def below(
         self, files: Sequence[str], known: Collection[str]
     ) -> "InstructionsFound | None":
-        """The instructions for the folders of these files that the system prompt lacks."""
+        """The instructions in the folders of these files that the system prompt does not have."""
         if not (self.trust_root and self._settings.instructions):
             return None
         top = chain(self._directory, self.root)
@@ -334,7 +334,10 @@ class SystemPromptBuilder:
         return replace(texts, notices=(*texts.notices, *more))
 
     def _unread_now(self, real: str) -> str:
-        """Without recorded versions, a file newer than the start may be from a command."""
+        """Why a file may not be read now, or "".
+
+        Without recorded versions, a file newer than the start may be from a command.
+        """
         try:
             if self.versions is None and os.stat(real).st_ctime > self._started:
                 return "it was written since this start"
@@ -343,7 +346,7 @@ class SystemPromptBuilder:
         return self._unread(real)
 
     def _version_notices(self, trusted: str) -> tuple[str, ...]:
-        """Notices about the texts that the user knows in another version."""
+        """Notices about the texts of which the user trusts another version."""
         versions = self.versions
         if versions is None:
             return (self._damaged,) if self._damaged else ()

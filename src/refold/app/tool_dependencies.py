@@ -152,7 +152,7 @@ class LazyBoard:
 
 
 class LazyWeb:
-    """The web, for sessions that read it."""
+    """The web client, created when it is first used."""
 
     def __init__(self, settings: Settings, environ: Mapping[str, str]) -> None:
         self._of = settings, environ
@@ -296,9 +296,9 @@ class LazyBackground:
         return await self._commands.adopt(call_id, request, so_far, printed)
 
     def move(self, call_id: str = "") -> bool:
-        """Move the command of this call of `bash` to the background; "": of all that run.
+        """Move the command of this call of `bash` to the background; "" moves all that run.
 
-        False: no such command runs. Raises `BadInput` if too many run there.
+        Return False if no such command runs. Raises `BadInput` if too many run there.
         """
         handovers = [item for id_, item in self._movable.items() if call_id in ("", id_)]
         if handovers and (full := self._commands.full()):
@@ -333,7 +333,7 @@ class LazyBackground:
 
 
 class LazyChecks:
-    """The check of claims, loaded when something is claimed."""
+    """The check of claims, loaded when a claim is made."""
 
     def __init__(
         self, record: Recorder, files: Files, sessions: SessionIndex | None
@@ -374,7 +374,7 @@ class ToolDependencies:
         children.board = self._board
 
     def place(self, reading: Sequence[Rule] = ()) -> tuple[Files, Commands]:
-        """Files and commands of the workspace, without what these rules deny."""
+        """Files and commands of the workspace, without the files that these rules deny."""
         workspace = self._shared.workspace
         if not reading:
             return workspace.files, workspace.commands
@@ -433,8 +433,9 @@ class ToolDependencies:
 
     @cached_property
     def tools(self) -> tuple[Tool, ...]:
-        """The tools that can be used here: without those that are off, or that need a user
-        if there is none.
+        """The tools that can be used here.
+
+        Tools that are off are left out, and without a user those that need one.
         """
         settings, options = self._shared.settings, self._shared.options
         child = self._child

@@ -99,7 +99,7 @@ class TurnContext:
         return self._record.view.session
 
     def notices(self) -> tuple[str, ...]:
-        """Notices about this session: things that do not fit, or no longer exist."""
+        """Notices about this session: what is invalid, and what no longer exists."""
         view, models = self._record.view, self._shared.models
         agent, preset = view.session.agent, self._preset(view)
         now = agent_of(view, self._shared.agents)
@@ -145,7 +145,7 @@ class TurnContext:
         return world
 
     def _changes_text(self, view: View, world: Callable[[], World]) -> str:
-        """The changes since this session was left, in a sentence."""
+        """A sentence about the changes since this session was left; "" if there are none."""
         before, version = view.conversation.system_prompt, view.session.version_before
         changes = [f"refold {version}, now {view.session.version}"] if version else []
         if (
@@ -432,7 +432,7 @@ def agent_of(view: View, agents: Registry) -> Profile:
 
 
 def model_of(models: Models, view: View, agent: Profile) -> str:
-    """The model of the next turn: chosen, as before, or from the settings."""
+    """The model of the next turn: the chosen one, the last one, or that of the settings."""
     if models.has_script:
         return models.default()
     briefed = view.conversation.system_prompt
@@ -442,7 +442,7 @@ def model_of(models: Models, view: View, agent: Profile) -> str:
 
 
 def _max_result_chars(settled: int, window: int) -> int:
-    """The limit for one result in characters: about a quarter of a small window."""
+    """The limit of one result in characters: `settled`, or less in a small window."""
     return min(settled, max(_LEAST_RESULT, window)) if window else settled
 
 

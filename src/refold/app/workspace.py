@@ -125,7 +125,7 @@ class Workspace:
         )
 
     def use_editor(self, editor: "Editor | None") -> None:
-        """Use this editor from now on: for its unsaved text, and to make changes."""
+        """Read unsaved text from this editor, and make changes through it, from now on."""
         if editor is not None and isinstance(self.files, DiskFiles):
             from refold.place.editor_files import EditorFiles, EditorGate
 
@@ -194,9 +194,7 @@ class Workspace:
         return self._settings.sandbox.profile == "read-only"
 
     def code(self, log: WriteLog) -> "CodeWorkspace":
-        """Its language servers, none of which has been started. It tries the sandbox: call
-        it in a thread.
-        """
+        """Its language servers, not started yet. It tests the sandbox: call it in a thread."""
         with self._code_lock:
             if self._code is None:
                 self._code = self._open_code(log)
@@ -204,7 +202,7 @@ class Workspace:
 
     @property
     def reads_code(self) -> bool:
-        """Whether its code was queried."""
+        """Whether `code` was called, so that language servers may run."""
         return self._code is not None
 
     def facts(self) -> Facts:
@@ -232,7 +230,7 @@ class Workspace:
         return self._unread(Real(os.path.realpath(path)))
 
     def heeding(self, rules: Sequence[Rule]) -> tuple[Files, Commands]:
-        """Its files and commands, with these rules about reading applied, too."""
+        """Its files and commands, with these rules about reading applied in addition."""
         files = self.files.heeding(
             lambda real: self._denial(real, rules),
             lambda real: _hidden_reason(real, rules, self._facts),
@@ -326,9 +324,10 @@ class Workspace:
         return _hidden_reason(real, self.rules, self._facts)
 
     def _all_unread(self, rules: Sequence[Rule]) -> Sequence[str]:
-        """The paths that no command may read now. In the workspace these are all files that
-        match a rule; elsewhere paths that a rule names, and matches in the nearest folders
-        below the start of its pattern.
+        """The paths that no command may read now.
+
+        In the workspace these are all files that match a rule. Elsewhere they are the paths
+        that a rule names, and matches in the folders near the start of its pattern.
         """
         from refold.permissions.decide import (
             folders_with_unreadable,
@@ -367,7 +366,7 @@ def check_tools(rules: Sequence[Rule], tools: Sequence[Tool]) -> None:
 
 
 def _temporary_directory(environ: Mapping[str, str]) -> str:
-    """The directory that `tempfile` would find; importing that takes long."""
+    """The directory that `tempfile` would find; importing `tempfile` takes long."""
     named = (environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
     return next(filter(None, named), "/tmp")
 

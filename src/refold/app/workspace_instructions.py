@@ -1,7 +1,6 @@
 """The effect of a session's calls on the instructions of its folder.
 
-A change of instructions that the user approved, with the change before their eyes, is known to
-them: from then on that version counts. A file that is read or edited has the instructions of its
+If the user saw a change of instructions and approved it, the new version counts from then on. A file that is read or edited has the instructions of its
 folder, which the start did not read. `system_prompt` says which versions count otherwise, and
 loads this where there is something to do.
 """

@@ -54,7 +54,7 @@ class SessionCatalogue:
         return await anyio.to_thread.run_sync(search_cards)
 
     def search_while_typing(self, text: str) -> frozenset[str]:
-        """The sessions whose messages contain this text, which is still being typed."""
+        """The ids of the sessions whose messages contain this text, which may be incomplete."""
         begun = text if text.endswith(('"', "*")) else f"{text}*"
         works_here = works_in(self._directory)
 

@@ -1,4 +1,4 @@
-"""The question to a client whether changed instructions of the folder count, and its answer.
+"""Asks a client whether changed instructions of the folder count, and records the answer.
 
 For sessions that are open: a terminal asks before it opens one, through `folder_trust`, which
 has the wording and records the answer.
@@ -43,7 +43,7 @@ def question_of(app: App) -> ChangedInstructions | None:
 
 
 def judge(app: App, order: InstructionsResponse) -> None:
-    """Record the answer, which applies from the next turn on. Reads files, too."""
+    """Record the answer, which applies from the next turn on. Call it in a thread."""
     offer = _offer(app)
     if not offer:
         raise AlreadyAnswered(_ALREADY_ANSWERED)

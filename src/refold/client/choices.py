@@ -35,7 +35,7 @@ class ModelChoices:
         self._app, self._engine = app, engine
 
     def names(self) -> Sequence[str]:
-        """The names in the settings: roles and models. Any provider/model can be set."""
+        """The names in the settings: roles and models. Other names can be chosen, too."""
         return self._app.models.names()
 
     async def list_offers(self) -> Sequence[ModelOffer]:
@@ -78,7 +78,7 @@ class ModelChoices:
         return not name.startswith("script/")
 
     def doubt(self, name: str) -> str:
-        """A warning if no model of that name is known; or ""."""
+        """A warning if no model of this name is known; or ""."""
         return self._offers.doubt(name)
 
     async def check(self, name: str) -> str:
@@ -88,14 +88,14 @@ class ModelChoices:
 
 
 class AgentChoices:
-    """The agents and the prompts that can be named here."""
+    """The agents and presets that can be chosen here."""
 
     def __init__(self, app: App, engine: Engine) -> None:
         self._app, self._engine = app, engine
 
     @property
     def preset(self) -> str:
-        """The prompt of the agent `main`."""
+        """The name of the preset of the agent `main`."""
         return self._engine.view.session.preset or self._app.settings.preset
 
     @property
@@ -108,7 +108,7 @@ class AgentChoices:
         return self._app.agents.every("main")
 
     def presets(self) -> Sequence[tuple[str, str]]:
-        """The name of each prompt, and what it is for."""
+        """The name of each preset, and what it is for."""
         return [(p.name, p.description) for p in self._app.system_prompt.presets()[0]]
 
     def find(self, name: str) -> Profile:
@@ -116,7 +116,7 @@ class AgentChoices:
         return self._app.agents.find(name, "main")
 
     def preset_notice(self, agent: Profile) -> str:
-        """A notice that the agent's own prompt replaces the chosen one; or ""."""
+        """A notice if the agent's own prompt replaces the chosen preset; or ""."""
         # The default preset was not chosen by the user.
         preset = "" if self.preset == Settings().preset else self.preset
         return preset_notice(agent, preset)
@@ -134,7 +134,7 @@ class Configuration:
         return self._app.paths.state / "history"
 
     def mask(self, text: str) -> str:
-        """The typed text as it may be stored: anything like a secret is masked."""
+        """The typed text as it may be stored: whatever looks like a secret is masked."""
         from refold.session.redactor import Redactor
 
         return Redactor().mask_event(text)

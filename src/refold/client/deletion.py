@@ -44,7 +44,7 @@ def deletions(
     sessions: Sequence[str],
     cards: Sequence[Card],
 ) -> list[DeletionPlan]:
-    """What goes with each session. A workspace's snapshots go with its last session."""
+    """What is deleted with each session: the snapshots of a workspace with its last one."""
     ids = set(sessions)
     stays = [card for card in cards if card.id.partition("/")[0] not in ids]
     places = frozenset(map(_real, {card.about.directory for card in stays}))

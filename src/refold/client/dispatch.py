@@ -470,7 +470,7 @@ def _check_text(order: SendMessage | Steer | Queue) -> None:
 def _rules_to_grant(
     permissions: "Permissions", order: ApprovalResponse, request: Permission | Questions
 ) -> Sequence[str]:
-    """The rules to grant with this approval: offered ones, or ones that cover the call."""
+    """The rules to grant with this approval: offered ones, or typed ones that allow the call."""
     offered = permissions.rule_sets(request)
     if not (offered or order.rule or order.rule_set):
         raise BadInput(f"no rule can cover {order.call_id!r}: allow it without a grant")

@@ -1,13 +1,13 @@
 """Starts scheduled runs while a session or a server is open, each in a process of its own.
 
-It sleeps until the next one is due, and looks once a minute whether the file of the schedules
-was changed. What is due is started as `refold schedule run NUMBER`, which claims it: of several
-open processes, and a timer, one runs it. That process has no terminal and survives this
-one. What a run is and may do is in `cli.scheduled_run`; here is only when one is started,
-and its lines for the user.
+It sleeps until the next run is due, and checks once a minute whether the file of the schedules
+was changed. What is due is started as `refold schedule run NUMBER`, which claims it: if
+several processes and a timer start it, one runs it. That process has no terminal and survives
+this one. `cli.scheduled_run` defines what a run is and may do; this module only starts runs,
+and prints lines about them.
 
-A run in this process would disturb the session when it computes or crashes. The look once a
-minute is needed: while a machine is suspended, the clock of sleeping tasks stands still.
+A run in this process could block or crash the session. The check once a minute is needed
+because the clock of sleeping tasks stops while the machine is suspended.
 """
 
 import os

@@ -27,7 +27,7 @@ Label: TypeAlias = Callable[[ToolCall], str]  # describes a call in one line
 
 
 class ExportedFile(Struct, frozen=True):
-    """A written export. `told` says how much it contains, `damages` what is left out."""
+    """A written export. `told` is a line about its size, `damages` lists what is left out."""
 
     path: Path
     bytes: int
@@ -36,7 +36,7 @@ class ExportedFile(Struct, frozen=True):
 
 
 class ExportChoice(Struct, frozen=True):
-    """`children` includes subagents, `thoughts` the model's thinking."""
+    """The form of an export. `children` includes subagents, `thoughts` the thinking."""
 
     form: str
     children: bool = True
@@ -44,7 +44,7 @@ class ExportChoice(Struct, frozen=True):
 
 
 class Exported(Struct, frozen=True):
-    """`told` says how much it contains, `damages` what is left out."""
+    """An export to write. `told` is a line about its size, `damages` lists what is left out."""
 
     pieces: Iterable[bytes]
     told: str
@@ -54,7 +54,7 @@ class Exported(Struct, frozen=True):
 def export_session(
     sessions: SessionIndex, session: str, choice: ExportChoice, label: Label
 ) -> Exported:
-    """The session in the chosen form. It is read as the pieces are taken."""
+    """The session in the chosen form. Its journal is read while the pieces are written."""
     if choice.form == "tar":
         packing = sessions.pack(session, children=choice.children)
         size = _size_text(packing.sessions, packing.events)
@@ -132,7 +132,7 @@ def _time_text(timestamp: float) -> str:
 
 
 def check_free(path: Path, *, force: bool) -> None:
-    """Raise `BadInput` if a file exists that would be lost."""
+    """Raise `BadInput` if a file at `path` would be overwritten."""
     if path.is_dir():
         raise BadInput(f"{path} is a directory: give the name of a file in it")
     if not force and os.path.lexists(path) and not _is_device(path):

@@ -56,7 +56,7 @@ _ROOT_NAME = "root"
 
 
 class Cursor(Struct, frozen=True, order=True):
-    """The position of a follower: after document `n` of event `seq`, written in `epoch`."""
+    """A position: after document `n` of event `seq`, which the writer `epoch` recorded."""
 
     seq: int
     n: int
@@ -100,9 +100,7 @@ class Follower:
     def begin(
         self, first: Sequence[bytes], last_cursor: Cursor, frames: Sequence[bytes]
     ) -> None:
-        """Queue `first`, which ends at `last_cursor`, the events that came meanwhile, and
-        `frames`.
-        """
+        """Queue `first`, which ends at `last_cursor`, then events since then, then `frames`."""
         self._told = last_cursor
         early = [data for cursor, data in self._early if cursor > last_cursor]
         if self._early:
@@ -136,7 +134,7 @@ class Follower:
         self._news.set()
 
     async def batches(self) -> AsyncGenerator[Sequence[bytes], None]:
-        """The waiting frames, in batches; ends when the follower is closed."""
+        """Yield the waiting frames in batches, until the follower is closed."""
         while not self.cut_off:
             if self._joined and self._frames:
                 frames = tuple(self._frames)
@@ -225,7 +223,7 @@ class Feed:
             self._followers.remove(follower)
 
     async def join(self, follower: Follower, after: Cursor | None) -> None:
-        """Send the follower what follows `after` (None: a snapshot), then new frames."""
+        """Send the follower what follows `after`, then new frames. None sends a snapshot first."""
         self._followers.append(follower)  # new frames wait in it
         first, cursor = await self._find_missed(after)
         await self.reach(cursor.seq)  # the journal is ahead of this feed
@@ -318,7 +316,7 @@ class Feed:
             self._open.pop(key, None)
 
     def _with_offset(self, document: Document, live: Live) -> Document:
-        """Live news with its offset; text in progress is kept for later followers."""
+        """Add the offset to live text. Text in progress is kept for followers that join later."""
         match document:
             case TextDelta() | ThinkingDelta() | ToolProgress():
                 return self._next_piece(document, stream_key(live))
@@ -342,7 +340,7 @@ class Feed:
         return piece
 
     def _open_frames(self) -> Iterator[bytes]:
-        """Frames of the text in progress, from its beginning, and of running subagents."""
+        """Frames of the whole text in progress, and of running subagents."""
         for live in self._open.values():
             after, id_ = self._last.seq, self._session.id
             yield msgspec.json.encode(

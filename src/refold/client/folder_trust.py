@@ -1,4 +1,4 @@
-"""What a user is shown of a folder before trusting it, and what trusting it records.
+"""Shows the user a folder before it is trusted, and records the trust.
 
 Shared by `refold trust add`, the question at the start of a session, and `changed_instructions`,
 which asks the clients of an open one.
@@ -37,7 +37,7 @@ async def ask_about_namespaces(
     folder: Path,
     ask: Callable[[Sequence[str], str], Awaitable[bool]],
 ) -> bool:
-    """Ask once whether commands there may make namespaces. Without a user they may not."""
+    """Ask once whether commands there may create namespaces. Without a user they may not."""
     if folders.has_namespaces(folder):
         return True
     allowed = await ask((SETTING_NAMESPACES,), NAMESPACES_QUESTION)
@@ -172,7 +172,7 @@ def record_versions(folder: str, data: Path) -> None:
 
 
 def _list_below(texts: FolderTexts) -> Iterator[str]:
-    """The instructions of folders below, which are read once a file in them is read."""
+    """A line about instructions in folders below, read once a file there is read; or none."""
     from refold.config.instruction_files import folders_below, of_folder
 
     listed = {os.path.dirname(path) for path in of_folder(texts.root)}
@@ -196,7 +196,7 @@ def _trust_folder_for(root: str, folder: str, folders: TrustedFolders) -> str:
 
 
 def change_sentence(version: TextVersion, directory: str = "/") -> str:
-    """Say what happened to the file, without a full stop. Its name is from `directory`."""
+    """A clause about the change of the file, whose name is relative to `directory`."""
     named = os.path.relpath(version.path, directory) if directory != "/" else version.path
     called = on_one_line(named)
     if version.trusted is None:

@@ -72,8 +72,8 @@ class NewConversation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class EditorConversation(NewConversation, frozen=True, kw_only=True):
     """What an editor passes with a session, in addition to what any program may.
 
-    `mcp_servers` are its user's, as .mcp.json says them; `roots` are more directories.
-    `editor` has files of them open.
+    `mcp_servers` are those of its user, as in .mcp.json; `roots` are further directories.
+    `editor` has the unsaved text of their files.
     """
 
     roots: tuple[str, ...] = ()
@@ -167,7 +167,7 @@ class Host:
     async def open(self, id_: str, setup: EditorConversation | None = None) -> Conversation:
         """Open the conversation with this full id, or join it in another process.
 
-        `given` is what an editor passes with it, if it is not open yet.
+        `setup` is what an editor passes with it; it counts if the conversation is not open yet.
         """
         async with self._opening:
             if (chat := self._there.get(id_)) is not None:
@@ -191,7 +191,7 @@ class Host:
             return self._begin(launch, opened, holder)
 
     async def _join(self, id_: str, launch: Launch, holder: str) -> Conversation | None:
-        """Join the session in the process that has it; None if that takes no clients."""
+        """Join the session in the process that has it; None if that process has no socket."""
         assert self._group is not None, "it is used in `running`"
         with suppress(Held):
             return await self._group.start(self._run_joined, id_, launch, holder)
@@ -272,7 +272,7 @@ class Host:
         return chat if isinstance(chat, OwnConversation) and not chat.closing else None
 
     async def _tend(self) -> None:
-        """Follow what other processes write, and close what is idle."""
+        """Follow what other processes write, and close idle conversations."""
         assert self._group is not None, "it is used in `running`"
         while True:
             await anyio.sleep(min(LOOK_SECONDS, self._idle_seconds / 4))
@@ -313,7 +313,7 @@ class Host:
         return Path(os.path.realpath(directory))
 
     def _write_note(self, id_: str, wanted: NewConversation) -> None:
-        """Store what the journal does not record, for the next process that opens it."""
+        """Store the start values that the journal does not record, for the next opening."""
         note = NewConversation(
             preset=wanted.preset,
             system_prompt=wanted.system_prompt,

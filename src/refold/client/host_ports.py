@@ -58,7 +58,7 @@ class SessionClaim(Protocol):
     def number(self) -> int: ...
 
     async def wait_woken(self) -> None:
-        """Return when the session was woken since the last return."""
+        """Return once the session was woken since the last call returned."""
         ...
 
     async def wait_cancelled(self) -> str:

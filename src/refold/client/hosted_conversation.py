@@ -51,7 +51,7 @@ class Conversation(SharedSession):
         return replace(super().status(), held_by=self.holder)
 
     async def notices(self) -> Sequence[str]:
-        """What the user must be informed of once."""
+        """Notices that the user must see once."""
         return await to_thread.run_sync(self.session.notices)
 
     async def run(self) -> None:
@@ -124,7 +124,7 @@ class OwnConversation(Conversation):
         self.closing, self._sink.end_reason = True, CLOSED
 
     def begin_work(self, claim: int) -> None:
-        """Note that a worker runs it from now on, under the number of its claim."""
+        """Record that a worker runs it from now on. `claim` is the number of its claim."""
         self._sink.set_claim(claim)
         if not self._was_run:
             self.launch.note(self.session.id)
@@ -142,7 +142,7 @@ class OwnConversation(Conversation):
         return await self._sink.carry_out(order)
 
     async def has_news(self) -> bool:
-        """Follow the journal. False if no other process has written it meanwhile."""
+        """Follow the journal. Return False if no other process has written to it."""
         before = self.session.view.seq
         await self.session.follow()
         return self.session.view.seq > before

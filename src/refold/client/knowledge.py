@@ -63,7 +63,7 @@ class ProjectNotes:
         return learned
 
     async def learn_idle(self) -> None:
-        """Like `learn`, but not on request; does nothing if no model was chosen for it."""
+        """Like `learn`, but not on request: it does nothing if no model was chosen for notes."""
         await self._learn(asked=False)
 
     async def _learn(self, *, asked: bool) -> LearnResult | None:

@@ -62,10 +62,10 @@ class OpenedSession(Struct, frozen=True):
 
 
 class Launch:
-    """`flags` are settings of the command line, which apply in every directory.
+    """One start. `flags` are settings of the command line, which apply in every directory.
 
     `commands` returns names that no template or skill can have, because they are commands.
-    With `notes`, notes are made of this session.
+    With `notes`, notes are made of its sessions.
     """
 
     def __init__(
@@ -159,8 +159,9 @@ class Launch:
         self.app.models.check(self.app.model_of(View()))
 
     def expand_shortcut(self, typed: str, message: str) -> tuple[str, str | None]:
-        """The message with `typed`, a part of it, expanded if it is `/name …` of a template
-        or a skill; and the typed text, if the message has more.
+        """Expand `typed`, a part of `message`, if it is `/name …` of a template or a skill.
+
+        Returns the message and the typed text; None instead if the two are equal.
 
         Raises `BadInput` if an argument is missing.
         """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class OrderResult(Struct, frozen=True):
-    """What an order did. `changed` is False if it was so already, or nothing runs."""
+    """What an order did. `changed` is False if it had no effect."""
 
     changed: bool
     copy: str = ""  # the id of the session that `Fork` made
@@ -48,12 +48,12 @@ class OrderSink(Protocol):
 
     @property
     def model(self) -> str:
-        """The model of the next turn if none is chosen; "": as the settings here say."""
+        """The model of the next turn if none is chosen; "": that of the settings here."""
         ...
 
     @property
     def waiting(self) -> bool:
-        """Whether an order waits for `step` that is not recorded yet."""
+        """Whether an order that is not recorded yet waits for `step`."""
         ...
 
     async def send(self, order: Order) -> OrderResult:
@@ -61,8 +61,9 @@ class OrderSink(Protocol):
         ...
 
     async def step(self) -> bool:
-        """Carry out the next order, or wait for it. False if there is none, or the turn
-        waits for the user.
+        """Carry out the next order, or wait for it.
+
+        Return False if there is none, or if the turn waits for the user.
         """
         ...
 
@@ -71,5 +72,5 @@ class OrderSink(Protocol):
         ...
 
     def forget(self) -> None:
-        """Drop what waits for `step`."""
+        """Drop the orders that wait for `step`."""
         ...

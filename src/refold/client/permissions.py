@@ -84,7 +84,7 @@ class Permissions:
 
     @property
     def rules(self) -> Sequence[Rule]:
-        """The rules of the settings. Those granted for this session are in `grants`."""
+        """The rules of the settings. Rules granted for this session are in `grants`."""
         return self._app.rules
 
     @property
@@ -205,8 +205,8 @@ class Permissions:
     def rule_sets(self, request: Permission | Questions) -> Sequence[tuple[str, ...]]:
         """The sets of rules that an approval may add: the most useful, the narrowest.
 
-        The rules of a set, mostly one, cover the call together. If there are no sets, only
-        this call may be allowed.
+        A set has mostly one rule; its rules together cover the call. If there are no sets,
+        only this call can be allowed.
         """
         whole_call = self._engine.as_made(request.call.call)
         return rules_to_offer(
@@ -220,7 +220,7 @@ class Permissions:
     def runs_unasked(
         self, request: Permission | Questions, wanted: Mode | None = None
     ) -> bool:
-        """Whether this call would run without a question now, or in mode `wanted`.
+        """Whether this call would run without a question in mode `wanted` (None: the present).
 
         False for a call of a subagent: that is decided in its own session.
         """
@@ -293,7 +293,7 @@ class Permissions:
 
     @property
     def _here(self) -> PolicyContext:
-        """What calls are judged by in the session's present directory."""
+        """The rules, mode and facts by which calls are judged in the present directory."""
         return _PolicyHere(self._app.rules, self._app.mode, self.facts)
 
     def _tool(self, name: str) -> Tool | None:
@@ -344,5 +344,5 @@ def rules_to_offer(
 
 
 def _is_wider(by_rules: Confinement, asked: Confinement) -> bool:
-    """Whether the rules would allow every host, although the question names some."""
+    """Whether the rules would allow every host, although the question names only some."""
     return by_rules.network and by_rules.hosts is None and asked.hosts is not None

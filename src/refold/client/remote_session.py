@@ -62,7 +62,7 @@ _OPEN_ELSEWHERE = "this session is open in another process: do this there"
 
 
 class FollowedJournal(Recorder):
-    """Follows the journal in `store`. `ended` says why it follows no more, or ""."""
+    """Follows the journal in `store`. `ended` is the reason why it stopped, or ""."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
@@ -111,7 +111,7 @@ class FollowedJournal(Recorder):
 
 
 class FollowedEngine(Engine):
-    """`whole_calls` has unmasked calls by their ids, for those that the journal masks."""
+    """An engine without turns. `whole_calls` maps ids to calls that the journal masks."""
 
     def __init__(
         self, journal: FollowedJournal, whole_calls: Mapping[str, ToolCall]
@@ -132,7 +132,7 @@ def _refuse_turn(view: View) -> World:
 
 
 class _DocumentHead(Struct, frozen=True):
-    """The fields that tell a document's kind, and whether it answers an order."""
+    """The fields with the kind of a document, and the order that it answers."""
 
     type: str
     seq: int = 0
@@ -263,7 +263,7 @@ class SocketSink:
         return answer.changed
 
     async def _wait_for_document(self) -> None:
-        """Wait for the next document of the other process. Raises if that is an error."""
+        """Wait for a document of the other process. Raises its error, if it reported one."""
         self._check()
         if self.end_reason:
             raise BadInput(self.end_reason)

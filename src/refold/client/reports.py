@@ -72,7 +72,7 @@ class Reports:
         return timeline(await self.tree(), time.time(), self._label())
 
     async def verify(self, turn: int = 0) -> "VerifyReport":
-        """Check the claims of the last turn, or that one, by the journal and the files.
+        """Check the claims of a turn (0: the last) against the journal and the files.
 
         Raises `BadInput` if there is no such turn.
         """

@@ -30,8 +30,9 @@ class SessionDirectory(Struct, frozen=True):
 def find_directory(
     sessions: SessionIndex, session: str, otherwise: Path
 ) -> SessionDirectory:
-    """Where a session works, by its journal; `otherwise`, if that directory no longer
-    exists.
+    """The directory in which a session works, by its journal.
+
+    If it no longer exists, it is `otherwise`.
     """
     stood = sessions.directories(session)
     roots = tuple(Path(root) for root in stood.roots)
@@ -53,8 +54,9 @@ def find_directory(
 
 
 async def replace_missing(app: App, session: Session) -> tuple[str, ...]:
-    """Replace what cannot be restored in a session that the user switched to; return the
-    notices.
+    """Replace what cannot be restored in a session that the user switched to.
+
+    Returns notices about the replacements.
     """
     way = "the mode is chosen again"
     left = LEFT_BYPASS.format(way=way) if session.left_bypass else ""

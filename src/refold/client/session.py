@@ -153,7 +153,7 @@ class Session:
 
     @property
     def view(self) -> View:
-        """What the session knows: conversation, account, turn, rights. A frozen value."""
+        """The state of the session: conversation, account, turn, rights. A frozen value."""
         return self._engine.view
 
     @property
@@ -264,7 +264,7 @@ class Session:
     async def run_woken(self) -> "Result":
         """Run the turns that background commands begin, while one is to wake the agent.
 
-        For who runs one task: without news for ten minutes, it waits no longer.
+        For a client that runs one task. It stops waiting after ten minutes without news.
         """
         while self.view.commands_to_await:
             with anyio.move_on_after(AWAITED_SECONDS) as patience:
@@ -481,8 +481,9 @@ class Session:
         rule: str | Sequence[str] = "",
         answers: Sequence[str] = (),
     ) -> bool:
-        """Answer a call that waits for approval. False if another client was first, or it
-        has changed.
+        """Answer a call that waits for approval.
+
+        Return False if another client answered first, or if the call has changed.
 
         `request` is what was shown, or the id of a waiting call. `grant` is "session" or
         "always", for the offered `rule` (by default the first; several that suffice
@@ -532,7 +533,7 @@ class Session:
         return self._engine.as_made(call)
 
     def request(self, event: "PutToPerson", seq: int) -> "RequestDocument":
-        """The document about a call that is asked about, when this event says so.
+        """The document about the request that this event makes.
 
         An answer without a hash is to what was shown last.
         """
@@ -566,7 +567,7 @@ class Session:
     def show_question(
         self, call_id: str, hash_: str = ""
     ) -> AbstractAsyncContextManager[None]:
-        """Count the question's time within the block, while a screen shows it."""
+        """Count the time limit of the question within the block, while a screen shows it."""
         return self._engine.question_timeout.show_question(call_id, hash_)
 
     @property
@@ -576,7 +577,7 @@ class Session:
 
     @property
     def late(self) -> str:
-        """The reason of a denial that no user gave: the question timed out."""
+        """The reason in the journal if a question timed out and was denied."""
         return NO_ANSWER.format(seconds=self.question_seconds or 0)
 
     # -- What applies to the next turn
@@ -606,11 +607,11 @@ class Session:
 
     @property
     def format(self) -> Format | Literal[""]:
-        """How the conversation is sent as one text; "": as messages where there can be."""
+        """The format of a conversation that is sent as one text; "": as messages if possible."""
         return self.view.session.format or self.settings.backend.format
 
     async def set_format(self, form: Format) -> bool:
-        """How the conversation is sent as one text, from the next turn on."""
+        """Set the format of a conversation that is sent as one text, from the next turn on."""
         return await self.send(SetModel("", form))
 
     @property
@@ -619,7 +620,7 @@ class Session:
         return self.view.session.effort or self.settings.effort
 
     async def set_effort(self, effort: Effort) -> bool:
-        """How hard the model thinks from the next turn on; "": as in the settings.
+        """Set the effort from the next turn on; "": that of the settings.
 
         Raises `BadInput` while a turn runs.
         """
@@ -657,7 +658,7 @@ class Session:
 
     @property
     def budget(self) -> Budget:
-        """What a turn may use up."""
+        """The budget of a turn."""
         return budget_of(self.view, budget(self.settings))
 
     async def set_budget(self, budget: Budget) -> bool:
@@ -668,12 +669,12 @@ class Session:
 
     @property
     def steps(self) -> int:
-        """How many model responses a turn may have; 0: as many as it takes."""
+        """The step limit of a turn, in model responses; 0: no limit."""
         watched = self._app.options.watched
         return self.view.rights.steps or self.settings.limits.turn_steps(watched=watched)
 
     async def set_steps(self, steps: int) -> bool:
-        """How many model responses a turn may have; 0: as the settings say."""
+        """Set the step limit of a turn, in model responses; 0: that of the settings."""
         return await self.send(SetSteps(steps))
 
     # -- What it has
@@ -713,7 +714,7 @@ class Session:
 
     @property
     def tools(self) -> Sequence[Tool]:
-        """Those of every agent; `reports.next_tools` has those of the next turn."""
+        """The tools of all agents; `reports.next_tools` has those of the next turn."""
         return self._app.all_tools
 
     def tool(self, name: str) -> Tool | None:
@@ -740,9 +741,9 @@ class Session:
         return self._launch.notices(self._app, self._engine)
 
     def protection_notices(self) -> tuple[str, ...]:
-        """The same of this directory alone: what is missing of protection, what is unread.
+        """Notices of this directory alone: missing protection, and files that are not read.
 
-        Waits for the machine: call it in a thread.
+        It tests the sandbox: call it in a thread.
         """
         return self._app.notices()
 
@@ -751,12 +752,15 @@ class Session:
     def watch(
         self, limit: float = inf, *, live: float = inf, only: tuple[type, ...] = ()
     ) -> Subscription:
-        """Join now. `limit` frames may wait, or it is cut off; where `live` frames wait, live
-        news is left out. `only` these kinds of news, or all. Any number may watch."""
+        """Subscribe to events and live text, of the kinds in `only`, or all.
+
+        The subscription ends when more than `limit` frames wait. While `live` frames
+        wait, live text is left out.
+        """
         return self._engine.hub.watch(limit, live=live, only=only)
 
     def on_event(self, listener: Callable[[Entry], None]) -> Callable[[], None]:
-        """Call `listener` at each event, at once, until the returned function is called."""
+        """Call `listener` synchronously at each event, until the returned function is called."""
         return self._engine.hub.subscribe(listener)
 
     async def wait_for_change(self, after: int) -> None:
@@ -777,7 +781,7 @@ class Session:
             watch.close()
 
     async def blob(self, name: str) -> bytes:
-        """What an event names by its sha256. Raises `JournalError`."""
+        """The content that an event refers to by its sha256. Raises `JournalError`."""
         return await self._engine.record.get(name)
 
     # -- Groups, each imported when it is first used

@@ -84,7 +84,7 @@ class SessionHolder(Struct, frozen=True):
 def find_holder(
     home: SessionIndex, session: str, environ: Mapping[str, str] = os.environ
 ) -> SessionHolder | None:
-    """The process of this machine that holds the lock, if it can be seen.
+    """The process of this machine that holds the lock; None if it cannot be found.
 
     Also None if the process named in the journal has ended, and another one has its
     number now. Waits for an answer for some seconds.
@@ -164,7 +164,7 @@ def _check_holds(home: SessionIndex, holder: SessionHolder) -> None:
 def _wait_for_end(
     process: int, home: SessionIndex, holder: SessionHolder, seconds: float
 ) -> bool:
-    """Whether it ends in time. Without the lock, it has nothing left to finish."""
+    """Wait for its end; return whether it ended. It waits only briefly without the lock."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         if _has_ended(process, min(_LOOK_SECONDS, left)):

@@ -58,7 +58,7 @@ def socket_path(session: Path, environ: Mapping[str, str]) -> Path:
 
 
 class SessionSocket:
-    """`run` listens for the session that was last given to `follow`."""
+    """Accepts clients of the session that was last passed to `follow`."""
 
     def __init__(self, session: "Session", environ: Mapping[str, str]) -> None:
         self._session, self._environ = session, environ
@@ -84,7 +84,7 @@ class SessionSocket:
             self._shared.feed.tell(problem(error))
 
     async def run(self) -> None:
-        """Listen until this is cancelled. A session that is kept nowhere has no socket."""
+        """Listen until this is cancelled. A session that is not stored has no socket."""
         while True:
             self._moved = anyio.Event()
             async with anyio.create_task_group() as group:
@@ -153,7 +153,7 @@ class SessionSocket:
 
 
 class _Client:
-    """The connection of one client. What goes wrong with it is an `OSError`."""
+    """The connection of one client. Its failures are raised as `OSError`."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection

@@ -43,7 +43,7 @@ class RunnableSession(Protocol):
 
 
 class SessionWorker:
-    """`find` has the open session with an id; None: it was closed."""
+    """Runs claimed sessions. `find` returns the open session of an id; None if closed."""
 
     def __init__(
         self,

@@ -47,8 +47,8 @@ _NO_HASH = "give the hash of the request that you answer: a newer one may exist"
 
 
 class SharedSession:
-    """`wake` is called when there may be something for `session.step` to do. One that is open
-    `in_terminal` changes its directory only there.
+    """`wake` is called when there may be work for `session.step`. The directory of a session
+    that is open `in_terminal` can only be changed there.
 
     `cut_off`: the process that ran its turn has ended. A message, an answer or `continue`
     finishes the turn; reading the session does not.
@@ -69,7 +69,7 @@ class SharedSession:
         return replace(self.session.status, cut_off=self.cut_off, instructions=asked)
 
     async def join(self, after: Cursor | None, *, reads_journal: bool = False) -> Follower:
-        """A follower of all that follows `after`; None: of a snapshot, and what happens."""
+        """A follower that gets what follows `after`; None: a snapshot and what follows it."""
         follower = Follower(reads_journal=reads_journal)
         await self._read_instructions()
         await self.feed.join(follower, after)
@@ -165,7 +165,7 @@ class SharedSession:
 
 
 def problem(error: RefoldError, client_key: str = "") -> Error:
-    """An error as the client that caused it gets it."""
+    """The document about an error, for the client that caused it."""
     message = Error(kind=type(error).__name__, reason=str(error))
     return replace(message, client_key=client_key) if client_key else message
 

@@ -53,8 +53,10 @@ class StoredSessions:
         return writer.text if writer else ""
 
     def cards(self) -> Sequence[SessionDocument]:
-        """All sessions with a message, the last used first; of a schedule its newest
-        run."""
+        """All sessions with a message, the last used first.
+
+        Of the runs of a schedule, only the newest is listed.
+        """
         cards = without_old_runs(self._home.catalogue().cards(seconds=_READ_SECONDS))
         return [
             self._document(card) for card in cards if card.about.title or card.about.name
@@ -82,7 +84,7 @@ class StoredSessions:
         ]
 
     def entries(self, id_: str) -> Sequence[Entry]:
-        """Its good events, oldest first."""
+        """Its valid events, oldest first."""
         return self._home.entries(id_)[0]
 
     def messages(self, id_: str) -> Sequence[SnapshotMessage]:
@@ -120,7 +122,7 @@ class StoredSessions:
         )
 
     def blob(self, id_: str, name: str) -> bytes:
-        """What an event names by its sha256. Raises `JournalError`."""
+        """The content that an event refers to by its sha256. Raises `JournalError`."""
         return self._home.blob(id_, name)
 
     def export(self, id_: str, form: str) -> Iterator[bytes]:

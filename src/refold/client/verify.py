@@ -44,7 +44,7 @@ class VerifyReport(Struct, frozen=True):
 
     @property
     def code(self) -> int:
-        """The exit code. Errors, silence and doubt never count as support."""
+        """The exit code. Errors, missing evidence and doubt never count as support."""
         fine = all(item.is_reliable for item in self.checked)
         if self.strict:
             states = {item.state for item in self.checked}

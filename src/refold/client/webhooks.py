@@ -2,8 +2,8 @@
 
 A secret is kept as API keys are, in a file for the user alone; the file of the schedules has only
 the name. The sender, who has the secret, signs the time and the body. An unknown name costs
-the same work as a wrong signature. What was taken before is refused by
-`schedules.hook_calls`; `client.due_schedules` starts the run, and `server.hooks` is the address.
+the same work as a wrong signature. `schedules.hook_calls` refuses repeated requests,
+`client.due_schedules` starts the run, and `server.hooks` has the address.
 """
 
 import hashlib

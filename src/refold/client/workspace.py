@@ -86,7 +86,7 @@ class SessionWorkspace:
 
     @property
     def files(self) -> Files:
-        """Its files, as far as the rules let them be read."""
+        """Its files, without those that a rule keeps from being read."""
         return workspace_of(self._app, self._engine.view).files
 
     @property
@@ -163,7 +163,7 @@ class SessionWorkspace:
         return decision.reason if decision.verdict == "deny" else ""
 
     async def upload(self, wanted: "Upload") -> str:
-        """Put a file of the user into it, with checkpoints around it; returns the path.
+        """Store a file of the user, with a checkpoint before and after it. Returns the path.
 
         Raises `BadInput` with nothing written; for what `refusal` refuses, `Protected`.
         """

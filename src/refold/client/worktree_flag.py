@@ -35,7 +35,7 @@ class _OpenWorktree(Struct, frozen=True):
 class StartWorktrees:
     """The working trees that the user asked for in one start.
 
-    Not to be used in an event loop.
+    It blocks: do not call it in an event loop.
     """
 
     def __init__(self) -> None:
