@@ -346,7 +346,7 @@ class EditorAgent:
 
 
 def _servers(servers: Sequence[_McpServer] | None) -> Mapping[str, object]:
-    """Return the servers by names that tools can have."""
+    """Return the servers, by names that are valid in names of tools."""
     result = dict[str, object]()
     for server in servers or ():
         name, config = _server(server)
@@ -363,7 +363,7 @@ def _set_session_id(setup: EditorConversation, session: str) -> None:
 
 
 def _server(server: _McpServer) -> tuple[str, Mapping[str, object]]:
-    """Return a server as in .mcp.json, under a name that tools can have."""
+    """Return a server as in .mcp.json, with a name that is valid in names of tools."""
     match server:
         case McpServerStdio(command=command, args=args, env=env):
             values = {pair.name: pair.value for pair in env}

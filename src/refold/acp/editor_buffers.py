@@ -26,8 +26,8 @@ T = TypeVar("T")
 class EditorBuffers:
     """The files of one session, whose id is set as `session` when it is known.
 
-    `directories` are the paths by which the editor knows those of the session. An editor
-    that does not answer within `patience` seconds is not asked again.
+    `directories` are the directories of the session as the editor names them. If the editor
+    does not answer within `patience` seconds, it is not asked again.
     """
 
     def __init__(
@@ -93,14 +93,14 @@ class EditorBuffers:
 def buffers_of(
     editor: Client, fs: FileSystemCapabilities | None, directories: Sequence[str]
 ) -> EditorBuffers | None:
-    """Return the buffers; None without reading: what a write replaces is unknown."""
+    """Return the buffers; None if the editor cannot read: a write could lose unsaved text."""
     if fs is None or not fs.read_text_file:
         return None
     return EditorBuffers(editor, writes=bool(fs.write_text_file), directories=directories)
 
 
 def _safe_names(directories: Sequence[str]) -> list[tuple[str, str]]:
-    """Return real path and name of each directory that no command can redirect."""
+    """Return real path and name of each directory whose name no command can redirect."""
     real = [os.path.realpath(path) for path in directories]
     return [
         (place, name)

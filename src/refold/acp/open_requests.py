@@ -1,4 +1,4 @@
-"""The requests of a session that the editor shows now: each is put once, and answered once.
+"""Shows the requests of a session in the editor: each is put once, and answered once.
 
 `person` words a request and reads the choice. Another client may answer first; then the
 editor's answer no longer counts.
@@ -56,7 +56,7 @@ class OpenRequests:
             self._group.start_soon(self._put, document)
 
     def settle(self, id_: str) -> bool:
-        """Close a request that any client answered. True if a subagent had asked."""
+        """Close a request that a client answered. Return True if a subagent had asked."""
         shown = self._shown.pop(id_, None)
         if shown is not None:
             shown.scope.cancel()

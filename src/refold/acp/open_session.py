@@ -101,7 +101,7 @@ class _Turn:
 
 
 class OpenSession:
-    """Use `follow` in a task, and wait until it is `started`."""
+    """An open session. Run `follow` in a task, and wait for `started` before you use it."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class OpenSession:
         self.closed = False
 
     async def follow(self, after: Cursor | None) -> None:
-        """Send what follows `after` (None: what is new), until the session is closed."""
+        """Send what follows `after` (None: only new events), until the session is closed."""
         try:
             while True:
                 last = await self._follow(after)
@@ -247,7 +247,7 @@ class OpenSession:
             await self._end_turn(document)
 
     async def _handle_live(self, document: Document) -> None:
-        """Handle what counts only when it happens, and not when it is repeated."""
+        """Handle a document of a new event, not one repeated from the journal."""
         match document:
             case documents.ToolApprovalRequest() | documents.Question():
                 self._requests.put(document)

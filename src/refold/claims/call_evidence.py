@@ -1,4 +1,4 @@
-"""Evidence that names a call: whether the call was made, ended, and printed the quote.
+"""Checks evidence that names a call: whether it was made, ended, and printed the quote.
 
 A call is named by its id, or by the command line that was run. Errors never support a
 claim, and neither does text of the agent itself or of its own subagents.
@@ -142,7 +142,7 @@ def _output_finding(call: ObservedCall, quote: str, facts: ReadFiles) -> Finding
 
 
 def _own_text_reason(call: ObservedCall, quote: str, facts: ReadFiles) -> str:
-    """Why the quoted output is only the agent's own text, or ""."""
+    """The reason why the quote is only the agent's own text; "" if it is not."""
     if call.tool == "python" and any(text.holds(quote) for text in facts.said):
         return f"{call.id} printed what another model had said"
     says_it = call.tool in RUN_TOOLS and _ECHO_PATTERN.search(call.argument_text)
@@ -152,7 +152,7 @@ def _own_text_reason(call: ObservedCall, quote: str, facts: ReadFiles) -> str:
 
 
 def _unquoted_finding(call: ObservedCall, claim: str) -> Finding:
-    """Without a quote: exit code 0 supports only that it ran or passed."""
+    """The finding without a quote: exit code 0 supports only that the call ran or passed."""
     if call.output is None:
         return Finding("unknown", f"nothing is quoted of what {call.id} gave")
     if call.code != 0:
@@ -206,7 +206,7 @@ def _success_finding(call: ObservedCall, claim: str, *, quoted: bool) -> Finding
 def _hidden_failure_finding(
     call: ObservedCall, claim: str, *, quoted: bool
 ) -> Finding | None:
-    """A finding if exit code 0 may be that of another program in the line."""
+    """A finding if exit code 0 may hide the failure of another program in the line."""
     if says(claim) not in ("passes", "unclear") or not hides_failures(call.command):
         return None
     if not quoted:
@@ -249,7 +249,7 @@ _PLAIN_PATTERN = re.compile(r"&&|\d?>&\d|&>")
 
 
 def parts(command: str) -> Sequence[str]:
-    """The commands of `a && b`, each of which succeeded if the line did."""
+    """The commands of `a && b`. If the line succeeded, so did each of them."""
     commands, current = list[str](), ""
     for token in _TOKEN_PATTERN.findall(command):
         if token in _OTHER_SIGNS:
@@ -295,7 +295,7 @@ _FINE_PATTERN = re.compile(r"\b(?:ok|okay|works?|working|worked|fine|clean|healt
 
 
 def says(claim: str) -> Says:
-    """Whether a claim says that a run passes or fails."""
+    """What a claim says of a run: "passes", "fails", "unclear", or "" for nothing."""
     text = _words(claim[:_MAX_CLAIM_CHARS])
     if _PLAINLY_FAILS.search(text):
         return "fails"

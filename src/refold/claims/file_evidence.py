@@ -1,4 +1,4 @@
-"""Evidence that names a file: whether the quote is in the file as it was read.
+"""Checks evidence that names a file: whether the quote is in the file as it was read.
 
 The journal's content of a file comes first, with its hash; the current file counts only if
 it has the same content. A file that was not read supports nothing, even if the claim is
@@ -97,7 +97,7 @@ def _quote_finding(
 def _finding_as_read(
     sought: QuoteToFind, readings: Sequence[FileRead], file: CurrentFile
 ) -> Finding | None:
-    """Search the file as it was read or written here. None if the quote is not there."""
+    """The finding in what was read or written here; None if the quote is not there."""
     was_there, elsewhere = False, list[LineRange]()
     for reading in readings:
         same = bool(file.sha256) and reading.sha256 == file.sha256
@@ -197,7 +197,7 @@ _REASON_BY_KIND = {
 def _code_finding(
     ways: Sequence[QuoteToFind], path: str, file: CurrentFile, facts: ReadFiles
 ) -> Finding | None:
-    """The finding if Python code may have read the file, which must be unchanged since."""
+    """The finding if Python code may have read the file and the file has not changed since."""
     if not any(
         d.tool == "python" and d.outcome == "done" and _names(d, path) for d in facts.calls
     ):

@@ -1,4 +1,4 @@
-"""The facts in a journal: the files that were read, their content, and the calls made.
+"""Collects the facts in journals: the files that were read, their content, and the calls.
 
 Pure; blobs come through a function. Calls of subagents count, with ids that begin with
 the subagent's name: "child-1/call-7". Text of an agent is not a fact, be it an answer,
@@ -281,7 +281,7 @@ def _parse_hits(text: str, directory: str) -> Iterator[tuple[str, Passage]]:
 
 
 def _parse_diff(diff: str) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
-    """The lines before and after that a unified diff shows, with their numbers."""
+    """The old and the new lines of a unified diff, each with its number."""
     before, after = list[tuple[int, str]](), list[tuple[int, str]]()
     old = new = 0
     for line in diff.split("\n"):
@@ -304,7 +304,7 @@ def _parse_diff(diff: str) -> tuple[list[tuple[int, str]], list[tuple[int, str]]
 def variable_files(
     event: VariableInjected, blob: Callable[[str], bytes | None]
 ) -> Iterator[tuple[str, str, Passage, bool]]:
-    """Each file of an injected variable with hash and text, and whether the text is known.
+    """Yield path, hash and text of each file of a variable, and whether the text is known.
 
     The user passed these files whole, so they count as read.
     """

@@ -18,7 +18,7 @@ _WIDE_START = "\u2e80"  # from here on a letter is a syllable or a word
 
 
 class LineRange(NamedTuple):
-    """The lines that a quote is on."""
+    """The first and last line of a range."""
 
     first: int
     last: int
@@ -133,7 +133,7 @@ def passage(text: str) -> Passage:
 
 
 def lazy_passage(text: Callable[[], str]) -> Passage:
-    """As `passage`, built when first used, because few passages are searched."""
+    """Like `passage`, but built when it is first used: few passages are searched."""
     return _Later(text)
 
 
@@ -143,7 +143,7 @@ def normalize_quote(quote: str) -> str:
 
 
 def weight(quote: str) -> int:
-    """The number of letters and digits in a quote."""
+    """The number of letters and digits in a quote. Letters of scripts like Chinese count twice."""
     return sum(1 + (letter >= _WIDE_START) for letter in quote if letter.isalnum())
 
 

@@ -88,7 +88,7 @@ def task_text(claims: Mapping[str, CheckedClaim]) -> str:
 def verdicts(answer: str) -> Mapping[str, Verdict]:
     """The verdicts in an answer, by claim. Raises `ValueError` for an invalid answer.
 
-    Two verdicts on one claim count as no verdict.
+    A claim with two verdicts has none.
     """
     try:
         decoded = msgspec.convert(value_in(answer), _Answer, strict=False)
@@ -134,7 +134,7 @@ def _merge(
 def _second_finding(
     verdict: Verdict | None, facts: ReadFiles, today: CurrentFiles, problem: str
 ) -> Finding:
-    """The finding of the second check: a verdict counts as much as its evidence."""
+    """The finding of the second check. A verdict counts only if its evidence is supported."""
     if verdict is None:
         why = problem or "the second look said nothing of it"
         return Finding("unknown", f"not checked a second time: {why}")

@@ -71,7 +71,7 @@ def _blobs(sessions: SessionIndex, session: str) -> Callable[[str], bytes | None
 
 
 class CurrentFile(Struct, frozen=True):
-    """A file as it is now. `words` is None if it is not text or cannot be read: `why`."""
+    """A file as it is now. `words` is None if it is not text or unreadable; `why` says which."""
 
     kind: Literal["file", "gone", "unreadable"]
     sha256: str = ""

@@ -1,8 +1,8 @@
 """The sources of a provider's key, and the order in which they are tried.
 
 First the environment, then the `key_command` of the settings, then the keyring of the
-operating system, then `credentials.toml`. The two in the middle may take long and ask the
-user something: they are asked once, when the key is needed. `credentials` and `keyring`
+operating system, then `credentials.toml`. The command and the keyring may take long and ask the
+user something, so each is used once, when the key is needed. `credentials` and `keyring`
 store keys.
 """
 
@@ -48,7 +48,7 @@ class FoundKey(Struct, frozen=True):
 
 
 class Keys:
-    """`learn` is called with each key that is found after the start."""
+    """Finds the keys of providers. `learn` is called with each key found after the start."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Keys:
         return bool(self.in_environment(spec) or self.command(spec) or self.in_file(spec))
 
     def needs_asking(self, spec: ProviderSpec) -> bool:
-        """Whether only a program or the keyring can tell if there is a key."""
+        """Whether a program or the keyring has to be asked if there is a key."""
         if spec.name in self._found or self.in_environment(spec):
             return False
         return bool(self.command(spec)) or self._may_be_in_keyring(spec)
@@ -146,7 +146,7 @@ class Keys:
 
 
 def key_problem(key: str) -> str:
-    """What is wrong with a supposed key, without quoting it, or ""."""
+    """What is wrong with `key`, without quoting it; "" if nothing is."""
     if not key.strip():
         return "it is blank"
     if any(ord(letter) < 32 or ord(letter) == 127 for letter in key):
@@ -234,7 +234,7 @@ def _kill_group(started: subprocess.Popen[bytes]) -> None:
 
 
 def _failure_text(words: str, key: str) -> str:
-    """Its error output on one line, masked: some programs print secrets there."""
+    """The error output on one line, masked because some programs print secrets there."""
     masked = Redactor((key,)).mask(words.encode()).decode("utf-8", "replace")
     masked = masked.replace(key, SECRET_MASK) if key else masked
     line = " ".join(masked.split())[-_LAST_WORDS:]

@@ -25,7 +25,7 @@ from refold.views.escape import on_one_line
 class FolderSettings(Struct, frozen=True):
     """The settings, and notices about those of the folder itself.
 
-    `texts` would instruct the model, but are outside of trusted folders.
+    `texts` would instruct the model, but they are outside of trusted folders.
     """
 
     loaded: Loaded

@@ -4,13 +4,12 @@ It has one list for all kinds: files like AGENTS.md with their imports, skills, 
 commands, presets, agents, and the notes of the folder. The packages that use the texts parse them;
 `trusted_versions` says which version counts.
 
-Every reader of such a text passes it through one function (`values.text.TrustedText`), or a
-command could change a skill or an agent for the next session. Names in the record are
+Every reader of such a text passes it through one function (`values.text.TrustedText`).
+Otherwise a command could change a skill or an agent for the next session. Names in the record are
 relative to the trusted folder, so a worktree uses the versions of its repository. A change
-counts as seen if the question of its call showed it; a command that names the file shows
-nothing of the new content, and `!git pull` brings the text of others. Files that refold
-never reads, such as `.pre-commit-config.yaml`, have no versions: a tool runs the bytes on
-the disk.
+counts as seen only if the question about its call showed it: a command does not show the new
+content, and `!git pull` brings the text of others. Files that refold never reads, such as
+`.pre-commit-config.yaml`, have no versions, because tools run the bytes on the disk.
 """
 
 import hashlib
@@ -42,12 +41,12 @@ def read_here(
 
 
 def read_all(root: str, trusted: str, home: str, text: TrustedText) -> None:
-    """The same for the trusted folder and every folder below it."""
+    """Like `read_here`, for the trusted folder and every folder below it."""
     _read(folders_below(trusted), root, home, text)
 
 
 def read_files(paths: Iterable[str], root: str, home: str, text: TrustedText) -> None:
-    """The same for these files, of any kind."""
+    """Like `read_here`, for these files of any kind."""
     for path in paths:
         if os.path.basename(path) in _FILE_BASENAMES:
             read([InstructionFile(path, root)], home, _secret_reason, text)
@@ -77,13 +76,13 @@ def folders_below(top: str) -> Iterator[str]:
 
 
 def of_folder(folder: str) -> tuple[str, ...]:
-    """The file of instructions that counts in this folder, if any: the first."""
+    """The file of instructions that counts in this folder: the first that exists, or none."""
     paths = (os.path.join(folder, name) for name in FILE_NAMES)
     return tuple(path for path in paths if os.path.lexists(path))[:1]
 
 
 def is_instruction_file(path: str) -> bool:
-    """Whether a file of this path is read here directly, not only by an import."""
+    """Whether a file of this path instructs the model by its name, and not only if imported."""
     return path.endswith(_PATH_ENDS) or any(
         f"/{folder}/" in path and path.endswith(_TEXT_SUFFIXES) for folder in TEXT_FOLDERS
     )

@@ -1,4 +1,4 @@
-"""The keyring of the operating system, if the package `keyring` is installed.
+"""Uses the keyring of the operating system, if the package `keyring` is installed.
 
 The backend is not ours: it may be absent, locked, or wait for the user. So it is called in
 a thread that can be abandoned, and every failure becomes one error with the reason. It is

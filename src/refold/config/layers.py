@@ -60,18 +60,18 @@ class Origin(Struct, frozen=True):
 
     @property
     def before_error(self) -> str:
-        """`place: `, or "" for a value from the command line."""
+        """The place and a colon, to begin an error; "" for a value from the command line."""
         return "" if self.origin == COMMAND_LINE else f"{self.place}: "
 
     @property
     def place(self) -> str:
-        """The origin for the beginning of an error; for a file its name and line."""
+        """The origin as it begins an error; for a file its name and line."""
         owner, _, file = self.origin.partition(" ")
         return self._with_line(file) if owner in _LAYER_OWNERS else self.origin
 
     @property
     def where(self) -> str:
-        """The whole origin for a list, with the line in a file."""
+        """The whole origin as shown in a list, with the line in a file."""
         return self._with_line(self.origin)
 
     def _with_line(self, text: str) -> str:

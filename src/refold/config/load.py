@@ -170,7 +170,7 @@ def combine(layers: Iterable[Layer]) -> Loaded:
 
 
 def settings_in_order(layers: Iterable[Layer]) -> Layer:
-    """Each setting of all layers, checked, with those of the security profile."""
+    """Yield each setting of all layers, checked, including those of the security profile."""
     lists = [list(check_layer(layer)) for layer in layers]
     if any(key == "security_profile" for layer in lists for key, _ in layer):
         from refold.config.security_profiles import with_profile
@@ -181,7 +181,7 @@ def settings_in_order(layers: Iterable[Layer]) -> Layer:
 
 
 def check_layer(layer: Layer) -> Layer:
-    """Each setting of a layer, checked. Raises `BadInput`, also for unknown tables."""
+    """Yield each setting of a layer, checked. Raises `BadInput`, also for unknown tables."""
     for raw, origin in layer:
         if origin.value == {} and is_table(canonical(raw)):
             continue
@@ -301,7 +301,7 @@ def _check(key: str, entry: Origin, raw: str) -> None:
 
 
 def _written_name(key: str, entry: Origin) -> str:
-    """The key, or its environment variable if `found` is from the environment."""
+    """The key, or its environment variable if `entry` is from the environment."""
     variable = entry.origin.startswith(VARIABLE_LAYER)
     return "REFOLD_" + key.upper().replace(".", "__") if variable else key
 

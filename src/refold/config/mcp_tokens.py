@@ -1,7 +1,7 @@
 """Stores the tokens of MCP servers like API keys: in a private file, or the keyring.
 
-They have a file of their own beside the one of the keys. A token stays where its login put
-it; each that is read or written is masked from then on. `mcp.grants` defines the stored
+They have a file of their own beside that of the keys. A token stays where its login put it.
+Each token that is read or written is masked from then on. `mcp.grants` defines the stored
 data.
 """
 
@@ -22,7 +22,7 @@ _IN_KEYRING = "keyring"  # in the file, for an entry in the keyring
 
 
 class StoredGrants:
-    """`learn` is called with each secret that is read or written. Blocks: use a thread."""
+    """Stored logins. `learn` is called with each secret read or written. Use it in a thread."""
 
     def __init__(self, paths: Paths, learn: Callable[..., None]) -> None:
         self.file, self._learn = paths.config / _TOKENS_FILE, learn

@@ -67,9 +67,10 @@ def login_name() -> str:
 
 
 def user_trees(paths: Paths, roots: Sequence[str]) -> tuple[str, ...]:
-    """Directories within ours that hold the user's files, for a session with these `roots`.
-    They are worktrees, and the workspace that the server made for this conversation, but
-    not those of others. Links are followed.
+    """Directories of refold that contain the user's files, for a session with these `roots`.
+
+    They are the worktrees, and the workspace that the server created for this conversation,
+    but not those of other conversations. Links are followed.
     """
     folder = os.path.realpath(paths.server / "workspaces")
     own = (root for root in roots if os.path.dirname(root) == folder)

@@ -323,7 +323,7 @@ def describe_texts(folder: FolderTexts) -> tuple[str, ...]:
 
 
 def _folder(path: str, directory: str, root: str) -> str:
-    """The folder of the chain for which the file counts: for .refold/x its parent."""
+    """The folder for which the file counts: for .refold/x that is the parent of .refold."""
     folders = chain(directory, root)
     folder: str = os.path.dirname(path)
     while folder not in folders:
@@ -372,7 +372,7 @@ def small_files(
     names: tuple[str, ...],
     skip: Callable[[os.stat_result], bool],
 ) -> dict[str, bytes]:
-    """Those of `names` in the directory of this name, as "directory/name".
+    """The content of the files `names` in `folder`/`directory`, by "directory/name".
 
     `folder` is a real path. Raises `BadInput` for a file that cannot be read.
     """
@@ -394,7 +394,7 @@ def small_files(
 
 
 def small_file(path: str) -> bytes:
-    """The same for one file that the user named; there, links are followed."""
+    """Like `small_files`, for one file that the user named. Links are followed."""
     try:
         opened = os.open(path, _READ_FLAGS & ~os.O_NOFOLLOW)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Which values of variables and settings are secret, and text without secrets.
+"""Decides which values of variables and settings are secret, and masks them in text.
 
 In this order: what the user marked in `secret_variables`, our own credentials, text of a
 well-known kind of secret (`session.secret_patterns`), and the value of a variable whose
@@ -36,7 +36,7 @@ _LOGIN_PATTERN = re.compile(r"(?<=://)[^/@\s]+(?=@)")  # user:password@ of an ad
 
 
 def masks_of(environ: Mapping[str, str], places: Paths | None) -> Redactor:
-    """The masks of known secrets. Never raises: unreadable keys cannot be shown either."""
+    """The masks of known secrets. It does not raise: unreadable keys cannot be shown anyway."""
     values = list(secrets_by_name(environ.items(), ()))
     if places is not None:
         with suppress(BadInput):

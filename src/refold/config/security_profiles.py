@@ -3,9 +3,9 @@
 A profile only sets what a user could set one by one. It counts in the layer that chooses
 it, so a later layer still wins. `config.load` combines the layers.
 
-Below all layers a profile would lose to one old line of a settings file; above all of them
-it would override the administrator. Only the one that was chosen last is expanded, because
-rules add up. A project cannot choose one.
+Below all layers, one old line of a settings file would override a profile; above all of
+them, a profile would override the administrator. Only the profile that was chosen last is
+expanded, because rules add up. A project cannot choose one.
 """
 
 from collections.abc import Iterable, Mapping

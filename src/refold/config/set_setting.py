@@ -196,7 +196,7 @@ def _convert(key: str, text: str) -> object:
 
 
 def _as_written(file: SettingsFile, text: str, key: str) -> tuple[str, ...]:
-    """The path of the setting as spelled in the file, or else as passed."""
+    """The path of the setting as it is spelled in the file; if it is not there, as in `key`."""
     wanted = canonical(key)
     written = from_text(text, file.display_name, "")
     same = (origin.path for name, origin in written if canonical(name) == wanted)

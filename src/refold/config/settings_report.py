@@ -116,7 +116,7 @@ async def in_words(
     flags: Mapping[str, object],
     keys: tuple[str, ...] = (),
 ) -> tuple[str, ...]:
-    """The settings as lines, and the problems: for a session, with its flags.
+    """Lines with the settings and the problems, for a session with these flags.
 
     Raises `BadInput` for an unknown key.
     """

@@ -115,7 +115,7 @@ def _remove(document: TOMLDocument, path: Names) -> None:
 
 
 def _tables_at(body: list[tuple[Key | None, Item]], path: Names) -> Iterator[Table]:
-    """The places of the document that define the table `path`."""
+    """Yield the tables of the document that define `path`."""
     for name, item in body:
         if name is not None and name.key == path[0] and isinstance(item, Table):
             if len(path) == 1:

@@ -1,4 +1,4 @@
-"""What the user decided about folders: which are trusted, and what is always allowed there.
+"""Stores what the user decided about folders: their trust, and what is allowed there.
 
 It is stored beside the user's settings, never in a workspace. Trust in settings covers
 what was shown: changed settings do not count until they are shown again. Trust in texts
@@ -99,7 +99,7 @@ class TrustedFolders:
         self.add(folder, {"allow": rules})
 
     def add(self, folder: Path | str, rules: _Verdicts) -> None:
-        """The same for rules of every kind, by "allow", "ask" and "deny"."""
+        """Store rules of every kind for this folder, by "allow", "ask" and "deny"."""
         for verdict, texts in rules.items():
             self._check(verdict, texts)
 

@@ -48,10 +48,11 @@ class _Record(Struct, frozen=True):
 
 
 class TrustedVersions:
-    """The versions of the trusted folder `folder`. If none are recorded, the files are
-    trusted as read. `base` is the folder with the files, if it differs: the same folder in
-    a worktree.
-    With `present`, files count as they are, and changes are only listed.
+    """The versions of the trusted folder `folder`.
+
+    If none are recorded, the files are trusted as they are read. `base` is the folder with
+    the files if it differs: the same folder in a worktree. With `present`, files count as
+    they are, and changes are only listed.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class TrustedVersions:
         return tuple(os.path.normpath(os.path.join(self._base, path)) for path in files)
 
     def text_to_send(self, real: str, now: str) -> str | None:
-        """The text to send instead of `now`; None: the user has not seen any."""
+        """The version to send instead of the text `now`; None if the user has trusted none."""
         now = _normalize(now)
         own = clean(os.path.relpath(real, self._folder))
         recorded = self._record is not None and own in self._record.files
@@ -96,8 +97,9 @@ class TrustedVersions:
         return now if self._present else known
 
     def notices(self, directory: str, but: Collection[str] = ()) -> tuple[str, ...]:
-        """A sentence about each change, with the path relative to `directory`. Changes of
-        the paths in `but` are left out.
+        """A sentence about each change, with the path relative to `directory`.
+
+        Changes of the paths in `but` are left out.
         """
         news = (change for change in self.changes if change.path not in but)
         lines = [self._notice(change, directory) for change in news]
@@ -108,7 +110,7 @@ class TrustedVersions:
         return tuple(lines)
 
     def record_first(self) -> None:
-        """Record what was read as trusted, after the first reading."""
+        """Record the files as trusted, after they were read for the first time."""
         if self._record is None:
             room, files = _MOST_TEXT, dict[str, str]()
             for name, text in self._first.items():

@@ -1,1 +1,1 @@
-"""The terminal as a device, and what the line terminal and the full screen share of it."""
+"""The terminal as a device, shared by the line terminal and the full screen."""

@@ -57,9 +57,9 @@ async def desktop_notice(environ: Mapping[str, str], text: str) -> None:
 
 
 class Bell:
-    """Whether the person has waited so long that they may look elsewhere.
+    """Decides whether the person has waited so long that they may look elsewhere.
 
-    `after` is in seconds; 0 means never. A key press restarts the time.
+    `after` is that time in seconds; 0 means never. A key press restarts it.
     """
 
     def __init__(self, clock: Callable[[], float], after: float) -> None:

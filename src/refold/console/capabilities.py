@@ -87,11 +87,10 @@ def _style_codes(theme: str = "auto", colors: int = 16) -> dict[Style, str]:
 class TerminalCapabilities(Struct, frozen=True):
     """What a terminal can do. `moves`: a line can be drawn and erased.
 
-    `signs`: more than ASCII. `room` is how wide text may be now, `height` how high the
-    screen; 0: unknown. `width` is the real width; 0: the same as `room`. `paints` are the
-    orders that begin a style, `reset` ends it, `back` erases a line; `up` moves to the line
-    above, and is "" where the terminal cannot. `refits`: old lines are reflowed to a new
-    width.
+    `signs`: it has more than ASCII. `room` is the present width of text in cells, `height` the
+    number of rows; 0 if unknown. `width` is the real width; 0 if it is `room`. `paints` has
+    the sequences that begin a style, `reset` ends it, `back` erases a line; `up` moves to the
+    line above, and is "" if the terminal cannot. `refits`: a new width reflows old lines.
     """
 
     color: bool = False

@@ -1,8 +1,8 @@
 """Images for messages: those that a message names, and those of the desktop's clipboard.
 
-The clipboard is read by the program that the desktop has for it. In the input its image is a label,
-and is sent with a message that still contains it. Text is not read here: the terminal pastes it. Text
-goes to the clipboard by way of the terminal, or of tmux.
+The clipboard is read by the program that the desktop has for it. The input shows a label for its
+image, which is sent with a message that still contains the label. Text is not read here, because the
+terminal pastes it. Text is copied to the clipboard by the terminal, or by tmux.
 """
 
 import base64
@@ -32,7 +32,7 @@ _FILE_HINT = "name a file instead, as @image.png"
 
 
 def copy_sequence(text: str) -> str:
-    """Return the order that puts this text on the terminal's clipboard (OSC 52)."""
+    """Return the sequence that puts this text on the terminal's clipboard (OSC 52)."""
     code = base64.b64encode(text[:_MAX_COPIED_CHARS].encode(errors="replace")).decode()
     return f"\x1b]52;c;{code}\x07"
 
@@ -53,7 +53,7 @@ class Clipboard:
         return label
 
     async def copy(self, text: str) -> tuple[str, str]:
-        """Return the order to write to the terminal, and a hint; tmux gets the text here."""
+        """Return the sequence to write to the terminal, and a hint. In tmux, copy the text."""
         if self._environ.get("TMUX") and await anyio.to_thread.run_sync(
             self._give_to_tmux, text
         ):

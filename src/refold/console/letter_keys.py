@@ -1,4 +1,4 @@
-"""Editing keys of both displays, where prompt_toolkit has none or unexpected ones.
+"""Editing keys of both displays that prompt_toolkit lacks, or binds differently.
 
 Most act on a whole letter (grapheme): an emoji of several characters, or a letter with
 marks. They apply where the next letter has several characters, and at the ends of lines.

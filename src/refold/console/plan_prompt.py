@@ -41,7 +41,7 @@ class PlanVerdict(Struct, frozen=True):
 
 
 class PlanQueue:
-    """Which plan of a session to put before the next prompt."""
+    """Decides which plan of a session to show before the next prompt."""
 
     def __init__(self) -> None:
         self._later = 0  # the plan that was put off

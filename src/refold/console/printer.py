@@ -200,7 +200,7 @@ class Printer:
         return self.look.encoding or self._out.encoding or "utf-8"
 
     def _erase_sequence(self, keep: int = 0) -> str:
-        """Return what erases the status except its first rows, after any reflow."""
+        """Return the sequence that erases the status except its first `keep` rows."""
         look, drawn = self.look, self._drawn[keep:]
         wide = self._width if look.refits else 0
         broken = sum(max(width - 1, 0) // wide for width in drawn) if wide else 0

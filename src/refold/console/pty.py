@@ -58,7 +58,7 @@ class CommandDone(Struct, frozen=True):
 
 
 class Aside(Protocol):
-    """Shows a command in place of the user's terminal, until the command needs that."""
+    """Shows a command elsewhere, until the command needs the user's terminal."""
 
     def started(self, running: "AsideCommand") -> None: ...
 
@@ -205,7 +205,7 @@ class AsideCommand:
                     keys = keys[os.write(self._ours, keys) :]
 
     async def watch_modes(self) -> None:
-        """Attach a command that reads keys: of a change of modes there is no notice."""
+        """Attach a command that reads keys. It polls, because changes of modes are not announced."""
         while self._aside is not None and not _reads_keys(self._ours):  # noqa: ASYNC110
             await anyio.sleep(_MODES_SECONDS)
         self._turn.set()
@@ -308,7 +308,7 @@ class TerminalModes:
                 self._others.add(number)
 
     def to_restore(self) -> bytes:
-        """Return the orders that restore the terminal."""
+        """Return the sequences that restore the terminal."""
         left = [
             b"\x1b[?" + mode + (b"h" if mode in _ON_FROM_THE_START else b"l")
             for mode, on in self._modes.items()

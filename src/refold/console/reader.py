@@ -73,18 +73,18 @@ class ListReader(Protocol):
 
 
 class DialogReader(Protocol):
-    """What asks the questions of commands and of the session, one at a time.
+    """Asks the questions of commands and of the session, one at a time.
 
-    A question may be cancelled, and leaves the screen as it was. `words` reads what may be several
-    lines, `text` being there already. `brief` is for one line whose prompt is taken away
-    afterwards, with Esc as a way out. `choose` asks a question that comes by itself, so that the
-    user may be typing: it gives the id of a choice, or a text where `menu` takes one below
-    `prompt`, or the draft that was sent instead. `choice`, for what the user has begun, gives the
-    one key of `keys` that was pressed, or "" for another one.
+    A cancelled question leaves the screen as it was. `words` reads one or more lines, and
+    begins with `text`. `brief` reads one line; Esc leaves it, and its prompt is erased
+    afterwards. `choose` asks a question while the user may be typing: it returns the id of a
+    choice, or a text if `menu` takes one below `prompt`, or the draft that was sent instead.
+    `choice` asks about something that the user began: it returns the key of `keys` that was
+    pressed, or "" for another key.
 
     `edit` gives the terminal to `command`, the user's editor, with `text` in a file `name`,
-    and returns the edited text. Raises `RefoldError`. `quiet`: keys are not drawn meanwhile.
-    `lively` says whether there is a line editor, which wipes a short line away once it was
+    and returns the edited text. Raises `RefoldError`. Within `quiet`, keys are not echoed.
+    `lively` says whether there is a line editor, which erases a short line once it is
     answered.
     """
 
@@ -116,18 +116,18 @@ class DialogReader(Protocol):
 class TerminalReader(DialogReader, Protocol):
     """The keyboard of the line terminal, also between questions and while the session works.
 
-    The prompt of `words` is drawn again with `redraw`, where that can be done. A key of
-    `SHORTCUTS` ends it, if no text was there, and what was typed until then is there the next
-    time. `aside` is as `brief`, and Alt+Enter gives what was typed as `QueuedMessage`; its
-    prompt is drawn again with `redraw`. `secret` shows nothing of what is typed.
-    `interrupt` is for a Ctrl+C that came as a signal: the question under way is answered
-    with it; false if there is none. `put_aside` ends `words` with `Key.ASIDE`, and what was
-    typed is there the next time; false if no prompt is open. `switch_draft` keeps what was
-    typed for the session `left`, and restores that of `to`. `hears` says whether
-    `next_line` can give anything: from a script or without a terminal it cannot.
+    `redraw` draws the prompt of `words` or `aside` again, if the terminal can. A key of
+    `SHORTCUTS` ends `words` if it began without text, and the next prompt has what was typed.
+    `aside` is like `brief`, but Alt+Enter returns the typed text as a `QueuedMessage`.
+    `secret` does not show what is typed.
+    `interrupt` handles a Ctrl+C that came as a signal: it answers the open question, and
+    returns False if there is none. `put_aside` ends `words` with `Key.ASIDE`, and the next
+    prompt has what was typed; it returns False if no prompt is open. `switch_draft` keeps the
+    draft of the session `left`, and restores that of `to`.
 
-    `next_line` gives what is typed while no question is open: some keys, or a whole line with
-    its end, or `CTRL_C` alone. "": the input has ended.
+    `next_line` returns what is typed while no question is open: some keys, a whole line with
+    its end, or `CTRL_C` alone; "" at the end of input. `hears` is False if it cannot return
+    anything: in a script, or without a terminal.
     """
 
     @property

@@ -25,7 +25,7 @@ async def signals_handled(
     on_end: Callable[[str], Awaitable[None]] = _nothing,
     around_a_stop: tuple[Callable[[], None], Callable[[], None]] | None = None,
 ) -> int:
-    """Run `doing` with signal handlers. Return the exit code.
+    """Run `doing` while signals are handled. Return the exit code.
 
     `on_end` ends the current work, with the reason as argument. `around_a_stop` is called
     before Ctrl+Z takes effect, and after the process continues.

@@ -1,4 +1,4 @@
-"""Who may use the server: a secret in a file of the user's, and what is derived from it.
+"""Decides who may use the server, by tokens derived from a secret in the user's file.
 
 A program sends the bearer token. A browser trades a launch token, valid once, for a cookie.
 All of them are signed with the secret, so every server with that secret accepts them, also
@@ -24,7 +24,7 @@ _USED_LINKS = "used-links"  # beside the secret: an empty file for each, until i
 
 
 class Access:
-    """Tokens of one secret of 32 random bytes. `used` lists used launch tokens."""
+    """Tokens of one secret of 32 random bytes. `used` is the directory of used launch tokens."""
 
     def __init__(self, secret: bytes, used: Path) -> None:
         self._secret, self._used = secret, used

@@ -60,7 +60,10 @@ class Api:
     def route(
         self, method: str, path: str, kind: Any, *, status: int = 200, body: Any = None
     ) -> Callable[[Route], Route]:
-        """A route that gives a `kind`: a type, one of some types, media types, or None: no body."""
+        """Return a decorator that adds a route. Its responses have a body of the type `kind`.
+
+        `kind` is a type, a union, `MediaTypes`, or None for no body.
+        """
 
         def add(endpoint: Route) -> Route:
             extra: dict[str, Any] = {}

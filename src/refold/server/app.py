@@ -1,7 +1,7 @@
 """The ASGI application: the guard, and behind it pages, REST and WebSocket.
 
-Put together here; who may come in is decided in `guard`, REST is in `rest` and `files`, the
-WebSocket in `websocket`, calls of webhooks in `hooks`, and the socket in `listening`.
+This module puts them together. `guard` decides who is let in; REST is in `rest` and `files`,
+the WebSocket in `websocket`, calls of webhooks in `hooks`, and the socket in `listening`.
 """
 
 from collections.abc import Callable, Mapping

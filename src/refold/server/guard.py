@@ -118,7 +118,7 @@ class Guard:
             await _refuse(scope, receive, send, error)
 
     def _check(self, scope: Scope) -> tuple[int, str]:
-        """How long the body may be, and which person asks on a page. Raises `Rejected`."""
+        """Return the limit of the body in bytes, and the person of a page. Raises `Rejected`."""
         headers = _Headers(scope["headers"])
         host = headers.single("host")
         whole = not scope["path"].startswith("/")  # an absolute URI, with a host of its own
@@ -243,7 +243,7 @@ def _with_headers(send: Send) -> Send:
 
 
 async def _refuse(scope: Scope, receive: Receive, send: Send, error: Rejected) -> None:
-    """Send a response of our own, for a WebSocket during its handshake."""
+    """Send an error response; for a WebSocket, during its handshake."""
     body = msgspec.json.encode({"kind": "Rejected", "reason": error.reason})
     headers = [
         (b"content-type", b"application/json"),

@@ -148,8 +148,7 @@ def _add_conversations(api: Api, host: Host) -> None:
 
 
 def _is_cut_off(host: Host, id_: str) -> bool:
-    """Whether its last turn was cut off; a session that is open here knows if it was
-    continued."""
+    """Whether its last turn was cut off, and not continued in this process."""
     chat = host.conversation(id_)
     return chat is None or chat.cut_off
 

@@ -1,8 +1,8 @@
 """The WebSocket of a conversation: a frame in is an order, a frame out is a document.
 
-What they mean is written in `client.protocol` and `views.stream_json`, and who gets which
-documents is decided in `client.feed`. Here bytes go both ways, and a client that does not
-read is cut off: it comes back with the last id that it had.
+`client.protocol` and `views.stream_json` define them, and `client.feed` decides who gets which
+documents. This module only transports bytes. A client that does not read is disconnected, and
+reconnects with the last id that it had.
 """
 
 import anyio
