@@ -23,7 +23,7 @@ _MAX_RESULTS = 1_000
 
 
 class CodeFiles:
-    """All methods may block on a disk: call them from a thread."""
+    """The files that an agent may read. Methods may block on a disk: use a thread."""
 
     def __init__(self, roots: Sequence[str], files: Files) -> None:
         self._roots, self._files = roots, files

@@ -358,7 +358,7 @@ class LanguageServer:
         self._ready.set()
 
     async def _wait_for_any_news(self) -> None:
-        """Wait until it sends news, or ends."""
+        """Wait until the server sends a notification or ends."""
         await self._news.wait()
 
 

@@ -441,7 +441,7 @@ def _confines(command: _Command, mode: Mode, facts: Facts) -> Confinement:
 
 
 def _only_reads(command: _Command, facts: Facts) -> bool:
-    """Whether it is read-only but for protected files of the workspace that it reads."""
+    """Whether the command only reads, and reads protected files of the workspace."""
     if command.unread or not any(_protected_paths(command, facts)):
         return False
     looked = survey(

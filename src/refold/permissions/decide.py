@@ -200,7 +200,7 @@ def _first_outside(access: Access, facts: Facts) -> str:
 
 
 def _first_not_covered(access: Access, facts: Facts) -> str:
-    """A file that permission for edits does not cover, or ""."""
+    """The first file that a permission to edit does not cover, or ""."""
     names = ((t.real, name) for t in access.files for name in (t.real, t.path))
     steers = (real for real, name in names if is_steering(name.split("/")))
     return _first_outside(access, facts) or next(steers, "")

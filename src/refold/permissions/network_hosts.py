@@ -150,7 +150,7 @@ def hosts_of_command(
 
 
 def needs_network(nested: NestedCommands, facts: Facts) -> bool:
-    """Whether it would fail without a network, and hosts outside are known that it needs."""
+    """Whether the command fails without a network, and the outside hosts it needs are known."""
     return any(
         not is_inside_name(place_of(pattern)[0])
         for words in nested.commands

@@ -32,7 +32,10 @@ _SYNC_UNSUPPORTED = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
 
 
 class _Step(Struct):
-    """One file in progress. `draft` and `kept` are names beside it, "" for none."""
+    """One file to be changed. `draft` names its new version, `kept` its old one.
+
+    Both are in the directory of the file; "" for none.
+    """
 
     put: FileWrite
     name: str

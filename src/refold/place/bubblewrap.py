@@ -51,7 +51,7 @@ class MountPlan:
         self._mounts = sorted(_mounts(rules), key=lambda each: each[:2])
 
     def arguments(self, bwrap: str) -> list[str]:
-        """The command line up to the descriptor that its news go to, and the command."""
+        """The command line of bubblewrap, without the status descriptor and the command."""
         rules, words = self._rules, [bwrap]
         for _, _, *mount in self._mounts:
             words += mount
@@ -171,7 +171,7 @@ def tmp(private: str) -> str:
 
 
 def fill_private_directory(private: str) -> None:
-    """Fill the private directory of a session."""
+    """Create what mounts need in the private directory of a session."""
     for name in (_TMP, _VAR, _EMPTY):
         os.makedirs(os.path.join(private, name), exist_ok=True)
     for name, content in ((_NOTHING, b""), (_KEPT, _KEPT_CONTENT)):
@@ -279,7 +279,7 @@ def _visible_paths(rules: SandboxRules) -> set[str]:
 
 
 def _is_in(path: str, covered: Set[str]) -> bool:
-    """Whether it is in a folder that is covered as a whole, where nothing can be mounted."""
+    """Whether `path` is in a directory that is covered as a whole: no mount is possible there."""
     return not _is_visible(os.path.dirname(path), covered, {"/"})
 
 
@@ -318,7 +318,7 @@ def _depth(path: str) -> int:
 
 
 def why_unusable(bwrap: str) -> str:
-    """Run it once as it will be run. Return why it fails, or ""."""
+    """Run bubblewrap once for a trial. Return why it fails, or ""."""
     if not bwrap:
         return "bubblewrap (bwrap) is not installed"
     trial = [bwrap, "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]

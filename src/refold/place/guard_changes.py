@@ -384,7 +384,10 @@ def _move_away(path: str, root: str, folder_of_moved: str, replaced_by: str = ""
 
 
 def _put_back(path: str, root: str, was: Fingerprint) -> bool:
-    """Restore it. False: its content is unknown. Its parent directory must exist."""
+    """Restore what was at `path`. Return False if its content is unknown.
+
+    The parent directory must exist.
+    """
     name = os.path.basename(path)
     parent = _open_parent(path, root)
     try:

@@ -76,7 +76,10 @@ class Fingerprint(Struct, frozen=True, array_like=True):
 
 
 class GuardState(Struct, frozen=True):
-    """The guarded paths with what lies there, and `steps` likewise. The rest is as in `GuardedPaths`."""
+    """Fingerprints of what is at the guarded paths, and at the `steps`.
+
+    The other fields are as in `GuardedPaths`.
+    """
 
     prints: dict[str, Fingerprint] = {}
     repositories: dict[str, str] = {}

@@ -106,7 +106,7 @@ class GuardWatch:
             return self._guards.path_named_by_git(paths)
 
     def begin(self, allowed: AllowedPaths) -> GuardedPaths:
-        """A command that writes is about to start. The result is as of `paths`.
+        """Register a command that writes, before it starts. Return what `paths` returns.
 
         Raises `OSError` where the state cannot be stored.
         """
@@ -166,7 +166,10 @@ class GuardWatch:
         return GuardReport(tuple(undone), tuple(accepted), others)
 
     def _mark_reported(self, paths: Sequence[str]) -> tuple[str, ...]:
-        """Guarded directories with these paths, each reported once: editors write all the time."""
+        """The guarded directories of these paths that no report has named yet.
+
+        Each is reported once, because editors write all the time.
+        """
         held = self._held or ()
         tops = {top for path in paths for top in path_and_parents(path) if top in held}
         new = tops - self._reported
@@ -174,7 +177,7 @@ class GuardWatch:
         return tuple(sorted(new))
 
     def cancel(self, allowed: AllowedPaths) -> None:
-        """The command was not started."""
+        """Unregister a command that was not started after all."""
         with self._lock:
             self._running.remove(allowed)
             self._unheld -= 1
@@ -182,7 +185,7 @@ class GuardWatch:
                 self._stored.end()
 
     def beat(self) -> None:
-        """A command still runs. If refold is killed, later changes are not its own."""
+        """Record that a command still runs: if refold is killed, later changes are not its own."""
         self._stored.beat()
 
     def close(self) -> None:
@@ -400,7 +403,7 @@ def _read_stored(file: str) -> tuple[StoredState, int]:
 
 
 def _with_changes_since(before: GuardState, current: GuardState, ended: int) -> GuardState:
-    """`before`, with what changed when no command could run any more: the user has done that."""
+    """`before`, updated with changes after `ended`: no command ran then, so the user made them."""
     prints, steps = dict(before.prints), dict(before.steps)
     for ours, theirs in ((prints, current.prints), (steps, current.steps)):
         ours |= {

@@ -45,9 +45,9 @@ _MAX_NAME_DEPTH = 8  # directories in the name of a submodule
 class GuardedPaths(Struct, frozen=True):
     """Guarded paths that exist. `links` are those that are links, with their targets.
 
-    `repositories` has, of each guarded path inside one, its directory. `ages` says in which
-    order they came up, since we look. `targets` has those that a setting of git names, each with
-    the file of that setting. `beyond` are the directories that no search looks through. `steps` are
+    `repositories` maps a guarded path in a git directory to that directory. `ages` numbers the
+    paths in the order in which searches found them. `targets` maps a path that a git setting
+    names to the settings file. `beyond` are directories that are not searched. `steps` are the
     files of `git_steps`, which commands may write.
     """
 
@@ -77,7 +77,7 @@ class GuardedPaths(Struct, frozen=True):
 
     @property
     def keys(self) -> frozenset[str]:
-        """Those of them that hold secrets, by their names."""
+        """The guarded paths that hold secrets, according to their names."""
         return frozenset(filter(_has_keys, self.paths))
 
 
@@ -224,9 +224,9 @@ def _are_unchanged(directories: Iterable[tuple[str, int]]) -> bool:
 
 
 def _make_readable(path: str, root: str, *, was_known: bool) -> bool:
-    """Make a directory readable that programs can enter: a command could hide files in it.
+    """Make a directory readable if programs can enter it: a command could hide files in it.
 
-    One that no program can enter, and that was never known, hides nothing.
+    A directory that no program can enter, and that was never known, hides nothing.
     """
     from refold.place.openat import FOLDER_FLAGS, open_beneath  # that is rare
 
@@ -302,7 +302,7 @@ def _directory(
 
 
 def _is_excluded(path: str, root: str) -> bool:
-    """Whether it is among packages or in a guarded directory, which no search enters."""
+    """Whether the path is in a package folder or a guarded directory: no search enters these."""
     names = relative_name(path, root).split("/") if below(path, root) else ()
     return any(name in _PACKAGE_FOLDERS or guard_reason((name,)) for name in names)
 
@@ -358,8 +358,8 @@ def repository_of(path: str) -> list[str]:
 def directories_of(directory: str) -> list[str]:
     """All directories in which git finds settings of this repository, its own come last.
 
-    A `commondir` names another one, and says nothing of what lies in this: both are followed,
-    with their submodules and linked worktrees, and with those of these.
+    If a `commondir` file names another directory, both count. So do their submodules and
+    linked worktrees, and the submodules and worktrees of these.
     """
     directories, waiting = dict[str, None](), deque([directory])
     while waiting and len(directories) < _MAX_REPOSITORIES:
@@ -371,7 +371,7 @@ def directories_of(directory: str) -> list[str]:
 
 
 def main_git(directory: str) -> str:
-    """The main repository directory if `directory` is that of a linked worktree."""
+    """The git directory of the main repository for a linked worktree, else `directory`."""
     named = read_start(os.path.join(directory, "commondir"))
     return os.path.realpath(os.path.join(directory, named)) if named else directory
 
@@ -425,7 +425,7 @@ def _is_repository(directory: str) -> bool:
 def read_start(path: str) -> str:
     """The beginning of a small regular file, as git reads one; "" where there is none.
 
-    Git leaves out the ends of lines at its end, and no blanks. A pipe is not waited for.
+    As in git, line ends at its end are removed, and blanks stay. A pipe does not block.
     """
     try:
         start, _ = read_regular(path, _MAX_POINTER_BYTES)

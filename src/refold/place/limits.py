@@ -26,18 +26,18 @@ _PSS_LINE = rb"(?m)^Pss: +(\d+) kB"
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """The limits of one command with all that it starts. 0 for `memory`: by the machine's
-    own.
+    """The limits of a command and all processes that it starts.
 
-    `glances` is the number of checks of the whole machine between two checks of what the
-    command uses: more of them for a command that runs long and is also limited by the
-    kernel. `disks` are directories on disks that must not fill up, besides the disk of the
-    working directory.
+    `memory` 0 means three quarters of the machine's memory. Threads and disks are checked
+    cheaply; every `checks_per_count` such checks, the memory and the processes of the command
+    are counted. A command that runs long and is also limited by the kernel is counted less
+    often. `disks` are directories whose disks must not fill up, besides the disk of the working
+    directory.
     """
 
     processes: int = 512
     memory: int = 0  # bytes
-    glances: int = 5
+    checks_per_count: int = 5
     disks: tuple[str, ...] = ()
 
     @property
@@ -101,7 +101,7 @@ def limit_exceeded(
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:
-    """Seconds that these processes, and those that they have waited for, have computed."""
+    """CPU seconds of these processes and of the ended children that they have waited for."""
     return sum(map(_cpu_ticks, pids)) / os.sysconf("SC_CLK_TCK")
 
 
@@ -180,7 +180,7 @@ def _cpu_ticks(pid: int) -> int:
 
 
 def _own_memory(pid: int) -> int:
-    """The memory that it does not share with others, approximately."""
+    """The memory of a process that it does not share with others, in bytes, roughly."""
     try:
         with open(f"/proc/{pid}/statm", "rb") as file:
             fields = file.read().split()
@@ -190,7 +190,7 @@ def _own_memory(pid: int) -> int:
 
 
 def _proportional_memory(pid: int) -> int:
-    """Its memory, with what several share divided between them."""
+    """The memory of a process in bytes, with shared pages divided among their users."""
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
             pss = re.search(_PSS_LINE, file.read())

@@ -134,11 +134,11 @@ class Finished(Struct, frozen=True):
 
     `code` is None where we ended it. Of very long output the middle is left out:
     `start` and `end` are what was kept and `dropped` counts the bytes between.
-    `stopped` says which limit ended it. `guarded` is what it did to guarded paths. `offline`
-    and `looking` say that a sandbox held it: it could not reach the network, and it could
-    change no files; with `no_namespaces` it could make none. `filtered`: it reached named hosts
-    only, through a proxy, and `attempts` are those that it tried.
-    `continued` is a command that was let go of with a `Handover`, and still runs.
+    `stopped` says which limit ended it. `guarded` is what it did to guarded paths. The
+    sandbox kept it from the network (`offline`), from changing files (`looking`), or from making
+    namespaces (`no_namespaces`). `filtered`: it could reach named hosts only, through a proxy, and
+    `attempts` are those that it tried.
+    `continued` is a command that was handed over with a `Handover`, and still runs.
     """
 
     code: int | None
@@ -184,9 +184,9 @@ class Continued(Protocol):
 
 
 class Handover:
-    """With this, a command can be let go of while it runs: `Commands.run` returns at once.
+    """Hands over a running command: `Commands.run` returns at once, and the command continues.
 
-    All but the waiting for the command is as before. Both ends are in one event loop.
+    `ask` and `run` are called in the same event loop.
     """
 
     def __init__(self) -> None:
@@ -194,13 +194,13 @@ class Handover:
         self._asked = False
 
     def ask(self) -> None:
-        """Let go of the command, at once or as soon as it runs."""
+        """Ask `run` to hand the command over, at once or as soon as it runs."""
         self._asked = True
         if self._scope is not None:
             self._scope.cancel()
 
     async def wait_for_request(self, end: Awaitable[None]) -> bool:
-        """For `run`: wait for the end of the command. True if it must be let go of."""
+        """Wait, in `run`, for the end of the command. Return True if it must be handed over."""
         from anyio import CancelScope  # names of agents are completed without it
 
         scope = self._scope = CancelScope()
@@ -250,9 +250,11 @@ NOTHING_MORE = CommandExtras()
 
 
 class NetworkFilter(Protocol):
-    """Connects commands to the hosts that they may reach. `open` serves what comes in at a
-    socket, until the function that it returns is called: that gives what was tried. `begin` comes
-    first, from a thread that has given up no rights: what it starts would have given them up, too.
+    """Connects commands to the hosts that they may reach.
+
+    Call `begin` first, in a thread that has given up no rights: the threads that it starts have
+    the rights of their caller. `open` serves the connections to a socket. The function that it
+    returns ends that, and returns the attempts.
     """
 
     def begin(self) -> None: ...

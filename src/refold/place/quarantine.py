@@ -178,9 +178,9 @@ def _open_folder(folder: str) -> int:
 
 
 def _move_back(place: Path, name: str, descriptor: int, replaced_by: str) -> None:
-    """A directory is renamed where nothing is; a file gets its second name before it loses one.
+    """Move `place` to `name`, where nothing may exist: a directory by renaming, a file by a link.
 
-    It may replace the file that refold put in its place.
+    A file may replace the one that refold put in its place, with the sha256 `replaced_by`.
     """
     about = place.lstat()
     if replaced_by and not stat.S_ISDIR(about.st_mode):

@@ -103,7 +103,7 @@ class Launch(Struct, frozen=True):
 
     @property
     def own_space(self) -> bool:
-        """Whether its processes end with the first."""
+        """Whether all processes of the command end with its first process."""
         return self.mounts is not None
 
 

@@ -46,9 +46,9 @@ _GLANCE_AGAIN = 0.03  # seconds between two checks of the number of threads
 
 
 class Supervisor:
-    """`begin` it; `news` is readable when `deliver` has something to do or it is `limit_exceeded`.
+    """Call `begin`; `news` is readable when `deliver` has something to do or the command is `over`.
 
-    `stop` may be called at any time, from any thread. `close` it when it is over.
+    `stop` may be called at any time, from any thread. Call `close` when the command is `over`.
     """
 
     def __init__(
@@ -193,8 +193,11 @@ class Supervisor:
             raise
 
     def _wait_until_ended(self, watch: "_Watch", output: OutputPipe) -> tuple[bool, str]:
-        """Whether it ended by itself; if not, the limit it exceeded, or "" for time or stop."""
-        next_glance, glances = time.monotonic() + _GLANCE_AGAIN, 0
+        """Wait for the end. Return whether it came by itself, else the exceeded limit.
+
+        The limit is "" for a timeout or a stop.
+        """
+        next_glance, checks = time.monotonic() + _GLANCE_AGAIN, 0
         next_look = watch.disks.next_check(next_glance)
         while not watch.wait(output, self._stop, self._pause(next_look, output)):
             clock = time.monotonic()
@@ -205,17 +208,17 @@ class Supervisor:
             if why := watch.disks.full_disk():
                 return False, why
             if clock >= next_glance:
-                next_glance, glances = clock + _GLANCE_AGAIN, glances + 1
+                next_glance, checks = clock + _GLANCE_AGAIN, checks + 1
                 watch.beat()
-                if glances >= self._limits.glances or watch.has_too_many_threads():
-                    glances = 0
+                if checks >= self._limits.checks_per_count or watch.has_too_many_threads():
+                    checks = 0
                     if why := self._limit_exceeded(watch):
                         return False, why
             next_look = watch.disks.next_check(next_glance)
         return self._drain(watch, output)
 
     def _limit_exceeded(self, watch: "_Watch") -> str:
-        """The limit that it exceeds, or "". The listener gets the CPU seconds."""
+        """The limit that the command exceeds; if "", its CPU seconds go to the listener."""
         why = watch.limit_exceeded()
         if self._used and not why:
             self._publish(watch.cpu_seconds())

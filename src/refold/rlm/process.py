@@ -245,7 +245,9 @@ class Process:
             stdin=self._ends[1].fileno(),
             # Code should get a MemoryError before the process is killed.
             limits=Limits(
-                processes=_MAX_PROCESSES, memory=memory * 5 // 4, glances=_MAX_GLANCES
+                processes=_MAX_PROCESSES,
+                memory=memory * 5 // 4,
+                checks_per_count=_MAX_GLANCES,
             ),
             seen=tuple(
                 dict.fromkeys([sys.prefix, sys.base_prefix, str(_SOURCE_ROOT), *_paths()])

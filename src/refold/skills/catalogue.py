@@ -148,7 +148,7 @@ class Catalogue:
         return self._around.trusted_text if skill.whose == "project" else as_it_is
 
     def _check(self, real: Real, file: str, skill: Skill) -> None:
-        """A skill's folder grants nothing that is asked about or denied elsewhere."""
+        """Raise `ToolFailed` for a file that is protected or denied, as anywhere else."""
         inside = f"/{os.path.relpath(real, skill.folder)}"
         if any(
             is_protected(candidate, Facts(), writes=False) for candidate in (real, inside)
@@ -212,7 +212,10 @@ def _read_shipped(path: str, called: str) -> bytes:
 
 
 def _files(skill: Skill) -> Iterator[str]:
-    """Its files but SKILL.md, in order, not too many and not too deep."""
+    """The files of a skill except SKILL.md, down to `_DEEPEST` levels.
+
+    One more than `_MOST_FILES` at most, so that the caller sees that there are more.
+    """
     files = DiskFiles(skill.folder)
     waiting, count = [(skill.folder, "", 0)], 0
     while waiting:
@@ -274,7 +277,7 @@ def skill_list(skills: Sequence[Skill], budget: int = LIST_CHARS) -> str:
 
 
 def _max_length(lengths: Sequence[int], room: int) -> int:
-    """How long a text may be so that all fit, where the short ones leave room."""
+    """The greatest length of a text with which all fit; shorter texts leave room to others."""
     waiting, share = sorted(lengths), 0
     while waiting:
         share = room // len(waiting)

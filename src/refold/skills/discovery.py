@@ -84,7 +84,10 @@ def find_skills(places: Iterable[SkillFolder]) -> SkillScan:
 def _skills_in(
     place: SkillFolder, problems: list[str], real_paths: set[str]
 ) -> Iterator[_Read]:
-    """`seen` are the real folders that were searched: two places may be one."""
+    """The skills in a place. Adds to `real_paths`, the folders searched so far.
+
+    Two places may be links to one folder, which is searched once.
+    """
     real = os.path.realpath(place.path)
     if real in real_paths:
         return
@@ -146,7 +149,7 @@ def _skill(folder: str, name: str, place: SkillFolder) -> _Read | None:
 
 
 def parse_front(content: bytes) -> FrontMatter:
-    """Raises `_Wrong`, naming the line."""
+    """Parse the front matter of a SKILL.md. Raises `_Wrong`, which names the line."""
     try:
         return split(content.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -186,7 +189,7 @@ def _is_name(name: str) -> bool:
 
 
 def _check_misspelt(folder: str) -> None:
-    """A folder without the file is ignored, unless the name is misspelt."""
+    """Raise `_Wrong` if a folder without SKILL.md has that name in other letter case."""
     try:
         names = os.listdir(folder)
     except OSError:

@@ -61,7 +61,7 @@ def fields(text: str) -> Fields:
 
 
 def yaml_of(lines: list[str], first: int = 2) -> dict[str, object]:
-    """What these lines of YAML say; `first` is the number of the first. Raises too."""
+    """Parse lines of YAML; `first` is the number of the first. Raises `BadFrontMatter`."""
     text = "\n".join(lines)
     # For thousands that are never closed PyYAML takes seconds.
     if text.count("[") + text.count("{") > _MOST_BRACKETS:
@@ -102,7 +102,7 @@ def _texts(values: Mapping[str, object]) -> dict[str, str | None]:
 
 
 def _parse_simple(lines: list[str]) -> dict[str, str | None] | None:
-    """The values, or None where it takes YAML to tell them."""
+    """The values of plain lines `key: words`; None if only a YAML parser can tell them."""
     values = dict[str, str | None]()
     for line, nested in _entries(lines):
         key, colon, after = line.partition(":")

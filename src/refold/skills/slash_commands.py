@@ -120,7 +120,7 @@ def fill_arguments(written: CommandText, words: str) -> str:
 def _command_files_in(
     place: SkillFolder, problems: list[str], folder: str = ""
 ) -> Iterator[CommandFile]:
-    """Those in a folder, and in the folders in that: these are called `folder:name`."""
+    """The command files in a folder, and in its subfolders, where they are `folder:name`."""
     real, many = os.path.realpath(os.path.join(place.path, folder)), 0
     called = f"{place.called}/{folder}" if folder else place.called
     skill_folder = SkillFolder(place.path, called, place.whose, place.bound, place.trusted)

@@ -186,7 +186,7 @@ def could_match(pattern: str, value: str) -> bool:
 
 
 def _matches_crudely(wanted: Sequence[str], text: str) -> bool:
-    """For scripts that the grammar cannot parse: split at everything that may separate,
+    """Match a script that the grammar cannot parse: split at everything that may separate,
     quotes ignored.
     """
     spread = _BRACE_LIST.sub(lambda m: m[1].replace(",", " "), text.replace("\\\n", ""))

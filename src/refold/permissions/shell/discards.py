@@ -182,6 +182,7 @@ def _loss_by_git(values: list[str]) -> str:
 
 
 def _discards_nothing(word: str, arguments: list[str]) -> bool:
+    """Whether the git subcommand `word` discards nothing with these arguments."""
     match word:
         case "checkout":
             return _switches_branch(arguments)
