@@ -159,6 +159,10 @@ def called(name: str, arguments: dict[str, Any], meta: dict[str, Any]) -> str:
             send(method="notifications/progress", params=params)
             if MODE == "progress-hang":
                 time.sleep(600)
+        case "subscribe":  # the resources to change, and how often each
+            for uri, times in json.loads(arguments["text"]):
+                for _ in range(times):
+                    send(method="notifications/resources/updated", params={"uri": uri})
         case "change":
             ECHO["description"] = "Changed while it was connected."
             send(method="notifications/tools/list_changed")
@@ -199,7 +203,7 @@ def answer(message: dict[str, Any]) -> None:
                     "capabilities": {
                         "tools": {"listChanged": True},
                         "prompts": {},
-                        "resources": {},
+                        "resources": {"subscribe": True} if "subscribe" in MODE else {},
                         "completions": {},
                     },
                     "serverInfo": {"name": "fake", "version": "1"},
@@ -238,6 +242,14 @@ def answer(message: dict[str, Any]) -> None:
             send(id=id_, result={"completion": {"values": fit}})
         case "resources/list":
             send(id=id_, result={"resources": [{"uri": "note://one", "name": "one"}]})
+        case "resources/subscribe" | "resources/unsubscribe":
+            with open(STATE, "a", encoding="utf-8") as file:
+                file.write(
+                    f"{message['method'].removeprefix('resources/')} {params['uri']}\n"
+                )
+            send(id=id_, result={})
+        case "resources/read" if params["uri"] == "note://none":
+            send(id=id_, error={"code": -32002, "message": "Not found"})
         case "resources/read":
             send(id=id_, result={"contents": [{"uri": params["uri"], "text": "a note"}]})
         case "tools/call" if MODE == "newest" and "newest" in CALLED:

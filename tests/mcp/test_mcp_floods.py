@@ -139,11 +139,11 @@ def notice(method: str) -> types.JSONRPCNotification:
 def test_a_flood_is_left_out_with_one_sentence_and_answers_pass(
     method: str, at_once: int, words: str
 ) -> None:
-    said, changes = list[str](), list[int]()
+    said, changes, updates = list[str](), list[int](), list[str]()
 
     async def run() -> tuple[int, bool]:
         await anyio.lowlevel.checkpoint()
-        gate = FloodGate(said.append, lambda: changes.append(1))
+        gate = FloodGate(said.append, lambda: changes.append(1), updates.append)
         passed = sum(gate.passes(notice(method)) for _ in range(5_000))
         answer = types.JSONRPCResponse(jsonrpc="2.0", id=1, result={})
         return passed, gate.passes(answer)
@@ -154,6 +154,7 @@ def test_a_flood_is_left_out_with_one_sentence_and_answers_pass(
     assert answered
     assert [sentence.startswith(words) for sentence in said] == [True]
     assert len(changes) == (5_000 - passed if "list_changed" in method else 0)
+    assert len(updates) == (5_000 - passed if method == "resources/updated" else 0)
 
 
 @pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])

@@ -236,6 +236,11 @@ class TurnContext:
             edit_checks=self._tool_dependencies.edit_checks(files),
             instructions=self._resources.system_prompt,
             explain_missing=shared.mcp.explain_missing if shared.mcp else lambda _: "",
+            take_resource_news=(
+                partial(shared.mcp.connections.resource_news.take, view.session.id)
+                if shared.mcp and settings.reminders
+                else tuple
+            ),
         )
 
     def _render(self, agent: Profile, traits: ModelTraits, view: View) -> RenderedPrompt:

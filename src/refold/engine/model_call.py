@@ -8,6 +8,7 @@ A response that fails in the middle, or is empty, is recorded as dropped before 
 asked again. Its calls are never run.
 """
 
+from collections.abc import Sequence
 from contextlib import aclosing
 
 import anyio
@@ -35,6 +36,8 @@ from refold.values.messages import Message, StoredMessage, Text, ToolResult
 
 STILL_RUNNING = "Still under way."
 
+CHANGED_RESOURCES = "<reminder>{sentences}</reminder>"
+
 GO_ON = Message("user", (Text("<reminder>Go on.</reminder>"),))
 
 
@@ -53,12 +56,24 @@ async def begin(
     """
     first_view = record.view
     asked = model_asked(action, first_view, world)
+    news = list[str]()
 
     def make_events(view: View) -> tuple[ModelAsked, ...]:
-        same = view is first_view or decide(view, world.policies) == choice
-        return (asked,) if same else ()
+        if view is not first_view and decide(view, world.policies) != choice:
+            return ()
+        news.extend(world.take_resource_news())  # only here: they are gone once taken
+        return (_with_news(asked, news),)
 
     return await record.append_if(make_events, by=f"policy {choice.by}")
+
+
+def _with_news(asked: ModelAsked, news: Sequence[str]) -> ModelAsked:
+    """Add a reminder of changed resources. No policy can: it decides from the view alone."""
+    if not news:
+        return asked
+    note = CHANGED_RESOURCES.format(sentences="\n".join(news))
+    policies = (*asked.policies, "changed_resources")
+    return replace(asked, notes=(*asked.notes, note), policies=policies)
 
 
 async def ask(world: World, record: Record) -> None:

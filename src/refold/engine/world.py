@@ -233,6 +233,8 @@ class World(Struct, frozen=True):
     instructions: FolderInstructions | None = None
     # Why a tool of this name is not there.
     explain_missing: Callable[[str], str] = lambda _: ""
+    # Sentences about resources that have changed since the session read them, each once.
+    take_resource_news: Callable[[], tuple[str, ...]] = tuple
 
     def tool(self, name: str) -> Tool | None:
         for every in (self.tools, self.deferred):

@@ -16,7 +16,6 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import anyio
 import mcp_types as types
 from mcp import Client
-from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 from msgspec import Struct
@@ -33,11 +32,13 @@ from refold.mcp.http_transport import JudgedTransport
 from refold.mcp.manifests import Manifest, RemoteArgument
 from refold.mcp.oauth_session import ServerLogin
 from refold.mcp.protocol_versions import mode_for, needs_older, offer_version, older_version
-from refold.mcp.server_lists import complete, read_lists
+from refold.mcp.resource_news import ResourceNews
+from refold.mcp.server_lists import complete, listen_for_changes, read_lists
 from refold.mcp.server_paths import PreparedServer
 from refold.mcp.server_requests import ServerRequests
 from refold.mcp.servers import ServerConfig
 from refold.mcp.sse_transport import sse
+from refold.mcp.subscriptions import Subscriptions
 from refold.mcp.transports import ConnectionEnd, HostAttempts
 from refold.place.port import Commands
 from refold.provider import resolver
@@ -56,7 +57,6 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds before it is tried again
 _LISTS_AT_ONCE, _BETWEEN_LISTS = 5, 2.0  # readings of its lists, then seconds between two
 _LOG_LINES = 50
 _MAX_VISITS = 3  # times that a call asks for pages before it works
-_LISTEN_PAUSE = 2.0  # seconds before listening: a session may end at once
 
 
 class Environment(Struct, frozen=True):
@@ -67,6 +67,7 @@ class Environment(Struct, frozen=True):
     prepare: Callable[[ServerConfig, Callable[[], None]], Awaitable[PreparedServer]]
     log: Callable[[Level, str], None]
     store: Callable[[ServerConfig, Manifest], None]
+    news: ResourceNews
     grants: GrantStore = NoGrants()
     environ: Mapping[str, str] = {}
     report: Callable[[str], None] = lambda _: None  # a sentence that the user should read
@@ -92,6 +93,9 @@ class Connection:
         self._ending = ConnectionEnd()
         self._settled, self._wanted = anyio.Event(), anyio.Event()
         self._requests = ServerRequests(config.name, lambda why: self._ending.stop(why))
+        self._subscriptions = Subscriptions(
+            config.name, environment.news, lambda text: self.log("info", text)
+        )
 
     async def run(self) -> None:
         """Keep the server connected, until cancelled."""
@@ -143,10 +147,15 @@ class Connection:
             call = partial(self._call, client, tool, dict(arguments), channel)
             return await self._hosts.add_remarks(self._answer_in_time(call))
 
-    async def read(self, uri: str, channel: Channel) -> Reply:
-        """Return the content of a resource. Raises `ToolFailed`."""
+    async def read(self, uri: str, session: str, channel: Channel) -> Reply:
+        """Return the content of a resource to a session. Raises `ToolFailed`."""
         with self._requests.during(channel):
-            read = partial((await self._connect()).read_resource, uri)
+            client = await self._connect()
+
+            async def read() -> types.ReadResourceResult:
+                async with self._subscriptions.during_read(client, uri, session):
+                    return await client.read_resource(uri)
+
             result = await self._answer_in_time(read)
             return results.contents(self.config.name, result.contents)
 
@@ -217,7 +226,8 @@ class Connection:
                     self._lost_why = ""
                     self._settled.set()
                     async with anyio.create_task_group() as group:
-                        group.start_soon(self._listen, client, ending)
+                        group.start_soon(listen_for_changes, client, ending, self.log)
+                        group.start_soon(self._subscriptions.restore, client)
                         await self._watch(client, ending)
                         group.cancel_scope.cancel()
         except TimeoutError:
@@ -244,38 +254,6 @@ class Connection:
                     await self._list(client)
                 ending.note_read(changes)
 
-    async def _listen(self, client: Client, ending: ConnectionEnd) -> None:
-        """Ask a server of the newest protocol for changes of its lists, which `_handle_message` gets.
-
-        Servers of older protocols send them without being asked.
-        """
-        can = client.server_capabilities
-        tools, prompts, resources = (
-            part is not None and bool(part.list_changed)
-            for part in (can.tools, can.prompts, can.resources)
-        )
-        if (
-            not (tools or prompts or resources)
-            or client.protocol_version not in MODERN_PROTOCOL_VERSIONS
-        ):
-            return
-        while not ending.ended:
-            await anyio.sleep(_LISTEN_PAUSE)
-            try:
-                async with client.listen(
-                    tools_list_changed=tools,
-                    prompts_list_changed=prompts,
-                    resources_list_changed=resources,
-                ) as changes:
-                    ending.mark_changed()  # they may have changed before
-                    async for _ in changes:
-                        pass
-            except (MCPError, TimeoutError) as error:
-                self.log("info", f"does not report changes: {transports.reason(error)}")
-                return
-            except SubscriptionLost as error:
-                self.log("info", f"reports changes no longer: {error}")
-
     async def _set_log_level(self, client: Client) -> None:
         """Set the server's log level. In the newest protocol each request contains it."""
         older = client.protocol_version not in MODERN_PROTOCOL_VERSIONS
@@ -289,7 +267,11 @@ class Connection:
             self.log("info", f"takes no log level: {transports.reason(error)}")
 
     def _client_over(self, config: ServerConfig, transport: str) -> Client:
-        gate = FloodGate(lambda what: self.log("warning", what), self._ending.mark_changed)
+        gate = FloodGate(
+            lambda what: self.log("warning", what),
+            self._ending.mark_changed,
+            self._subscriptions.note_update,
+        )
         return Client(
             offer_version(
                 screen_streams(self._streams(config, transport), gate), self._protocol
@@ -448,6 +430,8 @@ class Connection:
     async def _handle_message(self, message: object) -> None:
         if isinstance(message, _LIST_CHANGES):
             self._ending.mark_changed()
+        elif isinstance(message, types.ResourceUpdatedNotification):
+            self._subscriptions.note_update(message.params.uri)
         elif isinstance(message, types.ElicitCompleteNotification):
             self._requests.note_page_done(message.params.elicitation_id)
         elif isinstance(message, ValidationError):  # a call may be waiting for this message

@@ -22,6 +22,7 @@ from refold.errors import BadInput, ToolFailed
 from refold.mcp.channel import Channel, Elicitation, Sampling
 from refold.mcp.grants import GrantStore, NoGrants
 from refold.mcp.manifests import Manifest, Manifests, RemoteArgument
+from refold.mcp.resource_news import ResourceNews
 from refold.mcp.servers import ServerConfig, resolve
 from refold.place.port import Commands
 from refold.provider import resolver
@@ -122,6 +123,7 @@ class Connections:
         self._limit: anyio.CapacityLimiter | None = None
         self._closed = False
         self.reports = list[str]()  # sentences for the user, each once
+        self.resource_news = ResourceNews()
         self._logins: dict[str, Future[None]] = {}
 
     def manifest(self, name: str) -> Manifest:
@@ -190,7 +192,8 @@ class Connections:
         """Read a resource. Raises `ToolFailed`."""
 
         async def work(channel: Channel) -> Reply:
-            return await (await self._find(server)).read(uri, channel)
+            connection = await self._find(server)
+            return await connection.read(uri, context.session_id, channel)
 
         if server not in self._known:
             names = ", ".join(self._known)
@@ -306,6 +309,7 @@ class Connections:
             outside.prepare,
             log,
             self._store,
+            self.resource_news,
             outside.grants,
             outside.environ,
             self.report,

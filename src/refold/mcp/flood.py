@@ -1,8 +1,8 @@
 """Limits the messages that a server sends by itself: notices, progress, changes.
 
 Each kind has a burst and a rate. What exceeds them is dropped, with one notice. Nothing
-important is lost: progress and log messages are only shown, and a changed list is noted
-without the message. `message_limits` bounds each message, and `answer_repair` repairs it.
+important is lost: progress and log messages are only shown, and a changed list or resource is
+noted without the message. `message_limits` bounds each message, and `answer_repair` repairs it.
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -36,6 +36,7 @@ _PROGRESS_ALLOWANCE = Allowance("reports of progress", 200, 20.0)
 _CHANGES_ALLOWANCE = Allowance("changes of its lists", 10, 1.0)
 _NOTICES_ALLOWANCE = Allowance("notices", 100, 20.0)
 _REQUESTS_ALLOWANCE = Allowance("requests", 100, 20.0)
+_UPDATED_METHOD = "notifications/resources/updated"
 _ALLOWANCE_OF_METHOD = {
     "notifications/message": _LOG_ALLOWANCE,
     "notifications/progress": _PROGRESS_ALLOWANCE,
@@ -49,11 +50,17 @@ class FloodGate:
     """The limits of one connection.
 
     `say` is called with a notice when messages are dropped, `changed` when a dropped
-    message said that a list has changed.
+    message said that a list has changed, and `updated` with the URI of a resource if its
+    update is dropped.
     """
 
-    def __init__(self, say: Callable[[str], None], changed: Callable[[], None]) -> None:
-        self.say, self._changed = say, changed
+    def __init__(
+        self,
+        say: Callable[[str], None],
+        changed: Callable[[], None],
+        updated: Callable[[str], None],
+    ) -> None:
+        self.say, self._changed, self._updated = say, changed, updated
         self._buckets = dict[str, _Bucket]()
 
     def passes(self, message: types.JSONRPCMessage) -> bool:
@@ -76,6 +83,8 @@ class FloodGate:
             )
         if allowance is _CHANGES_ALLOWANCE:
             self._changed()
+        elif message.method == _UPDATED_METHOD:
+            self._updated(str((message.params or {}).get("uri", "")))
         return False
 
 

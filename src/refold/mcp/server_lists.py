@@ -1,5 +1,5 @@
 """Reads what a server offers: its tools, prompts and resources, page by page, within limits, and
-values for their arguments.
+values for their arguments. Listens for changes of its lists.
 
 `manifests` remembers it, and `connection` reads it again when it has changed.
 """
@@ -8,12 +8,15 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import anyio
 import mcp_types as types
 from mcp import Client
+from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from refold.mcp import server_tasks
+from refold.mcp import server_tasks, transports
 from refold.mcp.answer_repair import schema_as_sent
 from refold.mcp.manifests import (
     RemoteArgument,
@@ -22,9 +25,12 @@ from refold.mcp.manifests import (
     RemoteTool,
     ServerListing,
 )
+from refold.mcp.transports import ConnectionEnd
+from refold.values.log_level import Level
 
 MAX_ENTRIES = 1_000  # of a list
 _MAX_PAGES = 50
+_LISTEN_PAUSE = 2.0  # seconds before listening: a session may end at once
 
 
 async def read_lists(client: Client, say: Callable[[str], None]) -> ServerListing:
@@ -103,3 +109,39 @@ async def complete(client: Client, argument: RemoteArgument) -> tuple[str, ...]:
     except (MCPError, ValidationError):  # they are only offered
         return ()
     return tuple(result.completion.values)
+
+
+async def listen_for_changes(
+    client: Client, ending: ConnectionEnd, log: Callable[[Level, str], None]
+) -> None:
+    """Ask a server of the newest protocol for changes of its lists, which the connection's message
+    handler gets.
+
+    Servers of older protocols send them without being asked.
+    """
+    can = client.server_capabilities
+    tools, prompts, resources = (
+        part is not None and bool(part.list_changed)
+        for part in (can.tools, can.prompts, can.resources)
+    )
+    if (
+        not (tools or prompts or resources)
+        or client.protocol_version not in MODERN_PROTOCOL_VERSIONS
+    ):
+        return
+    while not ending.ended:
+        await anyio.sleep(_LISTEN_PAUSE)
+        try:
+            async with client.listen(
+                tools_list_changed=tools,
+                prompts_list_changed=prompts,
+                resources_list_changed=resources,
+            ) as changes:
+                ending.mark_changed()  # they may have changed before
+                async for _ in changes:
+                    pass
+        except (MCPError, TimeoutError) as error:
+            log("info", f"does not report changes: {transports.reason(error)}")
+            return
+        except SubscriptionLost as error:
+            log("info", f"reports changes no longer: {error}")
