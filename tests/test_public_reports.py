@@ -37,7 +37,7 @@ ELSEWHERE = {
     "tools that come later": "mcp/test_mcp_sessions.py::test_a_tool_that_comes_while_it_is_connected",
     "an unknown part of a result": "mcp/test_answer_repair.py::test_a_part_of_a_result_that_is_unknown",
     "arguments that are nearly JSON, ends without a reason, faults in the middle, empty answers, forms "
-    "of event streams": "provider/test_deviations.py::test_deviation_is_accepted_asked_again_or_told",
+    "of event streams": "provider/test_deviations.py::test_each_deviation_is_accepted_retried_or_reported_as_listed",
     "words for an overflow": "provider/test_context_overflow.py::test_overflow_is_recognized_by_its",
     "think tags": "provider/test_think_tags.py::test_think_tags_are_found_wherever_the_text",
     "files that git ignores": "tools/test_find.py::test_excludes_of_the_user_and_of_the_clone_apply",
@@ -47,7 +47,7 @@ ELSEWHERE = {
     "emoji of unsure width": "terminal/test_capabilities.py::test_status_has_no_emoji_whose_width",
     "certificates of a company": "provider/test_peer_tls.py::test_variable_of_certificates_makes",
     "a prompt that stays too long": "engine/test_compaction.py::test_second_refusal_as_too_long_ends",
-    "history over a compaction": "provider/test_history_validity.py::test_a_talk_told_shorter_is_valid_too",
+    "history over a compaction": "provider/test_history_validity.py::test_compacted_conversation_is_a_valid_request",
     "imports in instructions": "prompts/test_instructions.py::test_imports_that_go_round_are_named_and_each",
 }
 

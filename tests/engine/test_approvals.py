@@ -240,7 +240,7 @@ def test_every_call_that_ran_was_shown_and_approved_once(
     without_waiting(story)
 
 
-def test_silence_on_a_screen_is_a_no_and_a_late_yes_does_nothing() -> None:
+def test_question_shown_without_an_answer_times_out_as_a_denial() -> None:
     desk = Desk(1, 0)
 
     async def story() -> tuple[list[object], bool, float]:
@@ -272,7 +272,7 @@ def test_silence_on_a_screen_is_a_no_and_a_late_yes_does_nothing() -> None:
 
 
 @pytest.mark.parametrize("moved", [True, False])
-def test_a_yes_holds_only_for_what_the_path_led_to(moved: bool) -> None:
+def test_approval_applies_only_to_the_file_that_the_path_led_to_then(moved: bool) -> None:
     desk = Desk(1, 0)
 
     async def story() -> tuple[str, ...]:

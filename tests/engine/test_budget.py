@@ -86,7 +86,7 @@ def each_costs(dollars: float) -> ScriptedProvider:
     return ScriptedProvider(*[asks] * 50)
 
 
-def test_fifty_models_asked_at_once_spend_one_call_more_than_there_is_at_most() -> None:
+def test_fifty_concurrent_model_calls_exceed_the_budget_by_at_most_one_call() -> None:
     usage = Usage(fresh=3, output=100)
     model = ScriptedProvider(*[Reply("1", usage=usage)] * 50)
     store, budget = MemoryStore(), Budget(dollars=0.4)
@@ -133,9 +133,7 @@ def test_fifty_models_asked_at_once_spend_one_call_more_than_there_is_at_most() 
     )
 
 
-def test_a_turn_ends_when_its_money_is_used_up_and_continue_gives_it_as_much_again() -> (
-    None
-):
+def test_used_up_budget_ends_the_turn_and_continue_grants_the_same_amount_again() -> None:
     store, model = MemoryStore(), each_costs(STEP)
 
     async def main() -> list[View]:
@@ -154,7 +152,7 @@ def test_a_turn_ends_when_its_money_is_used_up_and_continue_gives_it_as_much_aga
     assert second.account.spent.dollars == pytest.approx(0.30)
 
 
-def test_a_budget_that_a_person_sets_holds_instead() -> None:
+def test_budget_set_by_the_user_replaces_the_configured_one() -> None:
     async def main() -> View:
         session = await opened(
             MemoryStore(), priced(each_costs(STEP), Budget(dollars=0.12))
@@ -166,7 +164,7 @@ def test_a_budget_that_a_person_sets_holds_instead() -> None:
     assert anyio.run(main).turn.spent.dollars == pytest.approx(0.25)
 
 
-def test_at_an_unknown_price_tokens_are_counted_and_money_is_not() -> None:
+def test_tokens_are_limited_instead_of_dollars_when_the_price_is_unknown() -> None:
     model = ScriptedProvider(
         *[Reply(calls=(WEATHER,), usage=Usage(fresh=60, cached=900, output=40))] * 9
     )
@@ -181,7 +179,7 @@ def test_at_an_unknown_price_tokens_are_counted_and_money_is_not() -> None:
     assert turn.reason.startswith("300 of 250 tokens are used, at an unknown price")
 
 
-def test_where_prices_are_known_tokens_are_not_counted() -> None:
+def test_token_limit_does_not_apply_when_prices_are_known() -> None:
     def free(model: str, usage: Usage) -> float | None:
         return 0.0
 
@@ -204,7 +202,7 @@ def test_where_prices_are_known_tokens_are_not_counted() -> None:
         (Budget(seconds=1.5), "2 of 2 seconds are used"),
     ],
 )
-def test_calls_and_time_end_a_turn_too(budget: Budget, reason: str) -> None:
+def test_call_limit_and_time_limit_end_a_turn(budget: Budget, reason: str) -> None:
     store, ticks = MemoryStore(), iter(range(1000))
 
     async def main() -> View:
@@ -226,13 +224,13 @@ def test_calls_and_time_end_a_turn_too(budget: Budget, reason: str) -> None:
          "may take 120, which is more than is left"),
     ],
 )  # fmt: skip
-def test_a_call_that_does_not_fit_is_told_with_enough_digits(
+def test_budget_shortfall_is_shown_with_enough_digits(
     budget: Budget, need: Estimate, said: str
 ) -> None:
     assert shortfall(BudgetUsed(), budget, need) == said
 
 
-def test_an_answer_that_ends_the_turn_has_not_run_out_of_anything() -> None:
+def test_final_answer_that_uses_up_the_budget_still_counts_as_answered() -> None:
     model = ScriptedProvider(Reply("All done.", usage=Usage(fresh=1000)))
 
     async def main() -> View:
@@ -243,7 +241,7 @@ def test_an_answer_that_ends_the_turn_has_not_run_out_of_anything() -> None:
     assert anyio.run(main).turn.outcome == "answered"
 
 
-def test_the_model_is_told_while_there_is_still_some_left() -> None:
+def test_model_is_warned_before_the_budget_is_used_up() -> None:
     model = each_costs(STEP)
 
     async def main() -> View:
@@ -274,7 +272,7 @@ def test_the_model_is_told_while_there_is_still_some_left() -> None:
         (ModelAsked(dollars=0.0, tokens=10), Remainder(0.5, "1 of 2 model calls")),
     ],
 )
-def test_reminder_counts_in_the_unit_of_the_nearest_limit(
+def test_budget_reminder_uses_the_unit_of_the_nearest_limit(
     asked: ModelAsked, left: Remainder
 ) -> None:
     view = fold([Entry(1, TurnStarted(0)), Entry(2, asked)])
@@ -292,7 +290,7 @@ def test_reminder_counts_in_the_unit_of_the_nearest_limit(
         (Budget(calls=3), None, False),
     ],
 )
-def test_limit_that_cannot_be_kept_is_refused(
+def test_dollar_limit_with_an_unknown_price_is_refused(
     budget: Budget, cost: float | None, refused: bool
 ) -> None:
     model = ScriptedProvider("Hello.")
@@ -321,7 +319,7 @@ def test_reservations_of_a_dead_process_stay_counted() -> None:
     assert budget_used(found).calls == 2
 
 
-def test_money_set_aside_for_a_summary_is_settled_in_the_journal() -> None:
+def test_reservation_for_a_summary_is_settled_in_the_journal() -> None:
     store = MemoryStore()
 
     async def main() -> View:
@@ -400,7 +398,7 @@ def added(several: Iterable[Spent]) -> Spent:
     return whole
 
 
-def test_a_turn_that_may_spend_nothing_hears_its_words_and_ends() -> None:
+def test_zero_budget_ends_the_turn_with_its_message_delivered() -> None:
     async def main() -> View:
         session = await opened(MemoryStore(), priced(each_costs(STEP), Budget(dollars=0.0)))
         await session.inbox.say("Go.")
@@ -414,7 +412,7 @@ def test_a_turn_that_may_spend_nothing_hears_its_words_and_ends() -> None:
 @pytest.mark.parametrize(
     "budget", [Budget(dollars=math.nan), Budget(dollars=math.inf), Budget(tokens=-1)]
 )
-def test_a_budget_that_is_none_is_refused(budget: Budget) -> None:
+def test_invalid_budget_is_refused(budget: Budget) -> None:
     async def main() -> None:
         session = await opened(MemoryStore(), world(ScriptedProvider()))
         await session.inbox.set_budget(budget)
@@ -437,7 +435,7 @@ class OverAWire:
             yield delta
 
 
-def test_a_model_asked_beside_the_talk_is_traced_like_any_other() -> None:
+def test_model_call_outside_the_conversation_is_traced() -> None:
     store = MemoryStore()
 
     async def main() -> None:
@@ -461,7 +459,7 @@ def at(*told: tuple[float, Event]) -> Turn:
     return fold([Entry(n, event, at=when) for n, (when, event) in enumerate(told, 1)]).turn
 
 
-def test_the_clock_of_a_turn_does_not_count_the_wait_for_the_user() -> None:
+def test_waiting_for_the_user_does_not_count_toward_the_time_limit() -> None:
     begun = (100.0, TurnStarted(0))
     asked, too = (
         (110.0, Judged("a", "ask")),
@@ -475,14 +473,14 @@ def test_the_clock_of_a_turn_does_not_count_the_wait_for_the_user() -> None:
     assert at(begun, (110.0, Judged("a", "allow"))).seconds(until=130.0) == 30.0
 
 
-def test_a_question_that_is_never_answered_stops_the_clock_until_its_call_ends() -> None:
+def test_unanswered_question_pauses_the_turn_clock_until_its_call_ends() -> None:
     begun, asked = (100.0, TurnStarted(0)), (110.0, Judged("a", "ask"))
     ended = (150.0, Ended("a", "refused", "Refused: nobody answered."))
 
     assert at(begun, asked, ended).seconds(until=155.0) == 15.0
 
 
-def test_a_turn_that_waits_for_the_user_keeps_within_its_seconds() -> None:
+def test_budget_seconds_of_an_ended_turn_exclude_the_wait_for_the_user() -> None:
     begun, asked, answered = (
         (100.0, TurnStarted(0)), (101.0, Judged("a", "ask")), (900.0, Answered("a", True)),
     )  # fmt: skip

@@ -64,7 +64,7 @@ def test_plausible_usage_is_charged_unchanged(told: Usage) -> None:
     assert plausible_usage(told, CALL) == told
 
 
-def test_an_agent_s_own_program_may_count_what_no_single_request_reads() -> None:
+def test_usage_of_an_agent_program_may_exceed_a_single_request() -> None:
     told = Usage(fresh=20_000_000, output=2_000_000)
 
     assert plausible_usage(told, CALL, by_agent=True) == told
@@ -82,7 +82,9 @@ def test_an_agent_s_own_program_may_count_what_no_single_request_reads() -> None
         (None, 0.002),
     ],
 )
-def test_a_cost_that_cannot_be_true_is_our_own(told: float | None, charged: float) -> None:
+def test_implausible_reported_cost_is_replaced_by_the_computed_one(
+    told: float | None, charged: float
+) -> None:
     assert charge(Done(cost=told), CALL, "x/y", a_dollar_for_a_million).cost == charged
 
 
@@ -92,7 +94,7 @@ def test_a_cost_that_cannot_be_true_is_our_own(told: float | None, charged: floa
     some.integers(1_000, 10**6),
     some.sampled_from([0, 8_192]),
 )
-def test_no_answer_is_charged_far_less_than_its_text(
+def test_charged_tokens_are_never_far_below_the_text_length(
     told: Usage, sent: int, heard: int, limit: int
 ) -> None:
     found = plausible_usage(told, MeasuredCall(sent, heard, limit=limit))
@@ -120,7 +122,7 @@ def spent_by(answer: Reply, budget: Budget) -> tuple[View, MemoryStore]:
 
 
 @pytest.mark.parametrize("usage", [Usage(), Usage(output=-1_000_000), Usage(BILLIONS)])
-def test_a_budget_stops_a_provider_that_does_not_say_what_it_used(usage: Usage) -> None:
+def test_budget_stops_a_provider_that_reports_no_usage(usage: Usage) -> None:
     answer = Reply(PAGE, calls=(WEATHER,), usage=usage)
 
     view, _ = spent_by(answer, Budget(dollars=10.0))
@@ -130,7 +132,7 @@ def test_a_budget_stops_a_provider_that_does_not_say_what_it_used(usage: Usage) 
     assert 0 < view.account.spent.dollars < 20
 
 
-def test_that_costs_are_estimated_is_said_once_and_shown_beside_them() -> None:
+def test_estimated_costs_are_announced_once_and_marked_with_a_tilde() -> None:
     view, store = spent_by(Reply(PAGE, calls=(WEATHER,), usage=Usage()), Budget(10.0))
 
     told = "".join(str(block) for block in screen_of(entries(store)).done)
@@ -140,7 +142,7 @@ def test_that_costs_are_estimated_is_said_once_and_shown_beside_them() -> None:
     assert "~$" in spent_row(view.account.spent)
 
 
-def test_that_nothing_is_estimated_is_not_said() -> None:
+def test_reported_costs_are_not_marked_as_estimated() -> None:
     usage = Usage(fresh=900, output=900)
 
     view, store = spent_by(Reply(PAGE, calls=(WEATHER,), usage=usage), Budget(10.0))
@@ -149,7 +151,7 @@ def test_that_nothing_is_estimated_is_not_said() -> None:
     assert "~" not in spent_row(view.account.spent)
 
 
-def test_an_answer_that_fails_after_its_words_is_charged_too() -> None:
+def test_answer_that_fails_after_streaming_text_is_charged() -> None:
     _, store = spent_by(Reply(PAGE.replace("word ", " " * 5), usage=Usage()), Budget(10.0))
 
     failed = [e.event for e in entries(store) if isinstance(e.event, ModelFailed)]

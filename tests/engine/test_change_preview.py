@@ -89,7 +89,7 @@ def failures(events: list[Event]) -> list[str]:
     return [e.text for e in events if isinstance(e, Ended) and e.outcome == "failed"]
 
 
-def test_a_question_holds_the_diff_that_the_call_makes_then(here: Path) -> None:
+def test_question_shows_the_diff_that_the_call_then_makes(here: Path) -> None:
     events = asked(place(here, [READ], [edit("two", "2")], "Done."), True)
 
     diff = ("changed", "@@ -1,2 +1,2 @@\n one\n-two\n+2")
@@ -99,7 +99,7 @@ def test_a_question_holds_the_diff_that_the_call_makes_then(here: Path) -> None:
     assert (here / "a").read_text() == "one\n2\n"
 
 
-def test_nothing_is_written_before_the_answer_nor_after_a_no(here: Path) -> None:
+def test_nothing_is_written_before_approval_or_after_a_denial(here: Path) -> None:
     script = [READ], [call("write_file", path="a", content="x\n")], "Pity."
 
     events = asked(place(here, *script))
@@ -117,7 +117,7 @@ def test_nothing_is_written_before_the_answer_nor_after_a_no(here: Path) -> None
         (call("write_file", path="a", content="x"), "a was not read in this session"),
     ],
 )
-def test_a_call_that_would_fail_fails_without_a_question(
+def test_call_that_would_fail_fails_without_a_question(
     here: Path, made: tuple[str, str], said: str
 ) -> None:
     events = asked(place(here, [made], "Then not."))
@@ -126,14 +126,14 @@ def test_a_call_that_would_fail_fails_without_a_question(
     assert not any(isinstance(event, Judged) for event in events)
 
 
-def test_text_that_is_not_there_fails_without_a_question(here: Path) -> None:
+def test_edit_of_missing_text_fails_without_a_question(here: Path) -> None:
     events = asked(place(here, [READ], [edit("three", "3")], "Then not."))
 
     assert len(failures(events)) == 1
     assert shown(events) == []
 
 
-def test_a_second_edit_of_a_file_is_shown_as_it_follows_the_first(here: Path) -> None:
+def test_second_edit_of_a_file_is_previewed_on_top_of_the_first(here: Path) -> None:
     script = [READ], [edit("two", "2"), edit("2", "II")], "Done."
 
     events = asked(place(here, *script), True, True)
@@ -145,7 +145,7 @@ def test_a_second_edit_of_a_file_is_shown_as_it_follows_the_first(here: Path) ->
     assert (here / "a").read_text() == "one\nII\n"
 
 
-def test_the_second_edit_fails_after_a_no_to_the_first_that_it_needs(here: Path) -> None:
+def test_edit_that_depends_on_a_denied_edit_fails(here: Path) -> None:
     script = [READ], [edit("two", "2"), edit("2", "II")], "Pity."
 
     events = asked(place(here, *script), False, True)
@@ -175,7 +175,7 @@ def test_approved_edit_does_not_overwrite_a_change_made_since_the_question(
     assert (here / "a").read_text() == "one\ntwo\nthree\n"
 
 
-def test_all_that_a_patch_does_is_shown(here: Path) -> None:
+def test_question_shows_every_file_change_of_a_patch(here: Path) -> None:
     patch = (
         "*** Begin Patch\n*** Delete File: a\n*** Add File: d/new\n+first\n*** End Patch\n"
     )
@@ -189,7 +189,7 @@ def test_all_that_a_patch_does_is_shown(here: Path) -> None:
     assert not (here / "d").exists()
 
 
-def test_a_tool_with_a_bug_fails_without_a_question(here: Path) -> None:
+def test_tool_that_raises_in_the_preview_fails_without_a_question(here: Path) -> None:
     @tool(Effect.CHANGE, path="path", dry_run=True)
     async def broken(path: str, *, files: object) -> Reply:
         """Divide."""
@@ -202,7 +202,7 @@ def test_a_tool_with_a_bug_fails_without_a_question(here: Path) -> None:
     assert failures(events) == ["ZeroDivisionError: integer division or modulo by zero"]
 
 
-def test_of_a_file_elsewhere_the_model_learns_nothing_before_a_yes(
+def test_file_outside_the_workspace_is_not_previewed_before_approval(
     here: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "secret").write_text("x")
@@ -212,7 +212,7 @@ def test_of_a_file_elsewhere_the_model_learns_nothing_before_a_yes(
         assert (failures(events), shown(events)) == ([], [[]])
 
 
-def test_a_tool_that_is_tried_first_reaches_files_alone() -> None:
+def test_tool_with_dry_run_may_use_files_only() -> None:
     async def both(path: str, *, files: object, commands: object) -> Reply:
         """Call both tools."""
         return Reply(f"{path} {files} {commands}")

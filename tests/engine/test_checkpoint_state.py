@@ -43,7 +43,7 @@ def saved(*events: Event) -> Checkpoints:
     ("seq", "made"),
     [(1, 3), (2, 3), (3, 3), (4, 5), (5, 5), (6, 8), (7, 8), (9, 10), (10, 10)],
 )
-def test_an_event_finds_the_checkpoint_of_its_time(seq: int, made: int) -> None:
+def test_each_event_maps_to_the_checkpoint_of_its_time(seq: int, made: int) -> None:
     found = saved(*STORY).at(seq)
 
     assert found is not None
@@ -55,13 +55,13 @@ def test_event_after_the_newest_checkpoint_has_no_checkpoint(seq: int) -> None:
     assert saved(*STORY).at(seq) is None
 
 
-def test_without_checkpoints_there_is_nothing_to_find() -> None:
+def test_session_without_checkpoints_finds_no_checkpoint() -> None:
     found = saved(Said("first"))
 
     assert (found.at(1), found.trees, found.seq) == (None, (), 0)
 
 
-def test_the_newest_is_what_was_last_known() -> None:
+def test_newest_checkpoint_is_the_last_recorded_state() -> None:
     found = saved(*STORY[:10])
 
     assert (found.newest, found.disturbed) == (Checkpoint(10, C), False)
@@ -85,7 +85,7 @@ def test_events_after_a_checkpoint_update_disturbed_and_doubtful(
     assert (found.disturbed, found.doubtful) == known
 
 
-def test_going_back_itself_is_undone_to_the_checkpoint_just_before() -> None:
+def test_rewind_is_undone_to_the_checkpoint_just_before_it() -> None:
     back = (Checkpointed(C), Rewound(6), FilesRestored(3, 11, 1), Checkpointed(A))
 
     found = saved(*STORY[:10], *back)
@@ -115,7 +115,7 @@ def test_checkpoints_of_another_directory_are_not_used() -> None:
     assert [point.text for point in found.points] == ["first", "second"]
 
 
-def test_in_a_directory_that_it_comes_back_to_it_knows_again_what_it_knew() -> None:
+def test_checkpoints_are_known_again_after_returning_to_their_directory() -> None:
     before = saved(SessionStarted("/w"), *STORY)
 
     found = saved(SessionStarted("/w"), *STORY, THERE, Checkpointed(A), BACK)
@@ -127,7 +127,7 @@ def test_in_a_directory_that_it_comes_back_to_it_knows_again_what_it_knew() -> N
     )
 
 
-def test_other_directories_beside_the_same_one_change_nothing() -> None:
+def test_additional_directories_do_not_change_the_checkpoints() -> None:
     more = SessionResumed(roots=("/more",))
 
     assert saved(SessionStarted("/w"), *STORY, more, BACK) == saved(

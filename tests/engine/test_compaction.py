@@ -164,16 +164,16 @@ def _tells_the_todos(request: Request) -> bool:
 
 
 @pytest.mark.parametrize("letters", [4.0, 3.0])
-def test_a_session_of_many_steps_never_outgrows_its_window(letters: float) -> None:
+def test_session_of_many_steps_never_exceeds_its_window(letters: float) -> None:
     check_a_long_session(120, letters)
 
 
 @pytest.mark.slow
-def test_a_session_of_two_thousand_steps_never_outgrows_its_window() -> None:
+def test_session_of_two_thousand_steps_never_exceeds_its_window() -> None:
     check_a_long_session(2_000, 4.0)
 
 
-def test_old_results_become_lines_before_anything_is_summed_up() -> None:
+def test_old_results_are_pruned_before_anything_is_summarized() -> None:
     model, store = (
         LongModel(lambda n: a_look(n) if n < 12 else Reply("Done.")),
         MemoryStore(),
@@ -188,7 +188,7 @@ def test_old_results_become_lines_before_anything_is_summed_up() -> None:
     assert f'look; history_search with call "{first.pruned[0][0]}"' in first.pruned[0][1]
 
 
-def test_between_two_times_that_results_are_left_out_what_is_sent_only_grows() -> None:
+def test_request_only_grows_at_its_end_between_two_prunings() -> None:
     model, store = (
         LongModel(lambda n: a_look(n) if n < 30 else Reply("Done.")),
         MemoryStore(),
@@ -212,7 +212,7 @@ def test_between_two_times_that_results_are_left_out_what_is_sent_only_grows() -
         (Reply("word " * 9_000), "the summary was longer than what it stands for"),
     ],
 )
-def test_where_no_summary_can_be_made_the_oldest_goes_and_that_is_said(
+def test_oldest_messages_are_dropped_with_a_notice_when_summaries_fail(
     summary: Reply | ProviderError, reason: str
 ) -> None:
     model = LongModel(lambda n: a_look(n) if n < 40 else Reply("Done."), lambda _: summary)
@@ -232,7 +232,7 @@ def test_where_no_summary_can_be_made_the_oldest_goes_and_that_is_said(
     assert max(map(size, model.asked)) <= WINDOW
 
 
-def test_words_longer_than_the_window_are_told_in_part_and_found_in_full() -> None:
+def test_message_longer_than_the_window_is_sent_in_part_and_found_by_search() -> None:
     said = f"Begin. {'filler ' * 8_000} {CONSTRAINT}"
     model = LongModel(
         lambda n: (
@@ -253,7 +253,7 @@ def test_words_longer_than_the_window_are_told_in_part_and_found_in_full() -> No
     assert "filler filler" in words(model.asked[1])
 
 
-def test_nothing_is_told_shorter_while_a_call_waits_for_a_person() -> None:
+def test_compaction_waits_for_the_answer_to_an_open_question() -> None:
     model = LongModel(
         lambda n: Reply(calls=((("ask_first"), '{"n": 1}'),)) if not n else Reply("Ok.")
     )
@@ -277,7 +277,7 @@ def test_nothing_is_told_shorter_while_a_call_waits_for_a_person() -> None:
     assert [c.reason for c in compactions(store)] == ["it was asked for"]
 
 
-def test_it_can_be_told_shorter_three_times_in_a_row() -> None:
+def test_conversation_can_be_compacted_three_times_in_a_row() -> None:
     model = LongModel(lambda n: a_look(n, 100) if n < 6 else Reply("Done."))
     store = MemoryStore()
 
@@ -299,7 +299,7 @@ def test_it_can_be_told_shorter_three_times_in_a_row() -> None:
     assert "do not lose: a" in words(model.summed[0])
 
 
-def test_with_nothing_said_there_is_nothing_to_tell_shorter() -> None:
+def test_empty_conversation_is_not_compacted() -> None:
     async def main() -> bool:
         session = await opened(MemoryStore(), world(LongModel(lambda _: Reply("Hello."))))
         return await session.compact()
@@ -307,7 +307,7 @@ def test_with_nothing_said_there_is_nothing_to_tell_shorter() -> None:
     assert anyio.run(main) is False
 
 
-def test_the_model_may_ask_for_it_itself() -> None:
+def test_model_can_request_a_compaction() -> None:
     asks = Reply(calls=(("compact", '{"focus": "the door code"}'),))
     answers = [*(a_look(n, 100) for n in range(6)), asks, Reply("Done.")]
     model, store = LongModel(lambda n: answers[n]), MemoryStore()
@@ -343,7 +343,7 @@ def test_second_refusal_as_too_long_ends_the_turn() -> None:
     assert len(model.asked) == 8
 
 
-def test_going_back_to_before_it_brings_the_whole_talk_back() -> None:
+def test_rewind_to_before_a_compaction_restores_all_messages() -> None:
     model, store = (
         LongModel(lambda n: a_look(n, 100) if n < 6 else Reply("Done.")),
         MemoryStore(),
@@ -375,7 +375,7 @@ def test_step_limit_reminder_is_repeated_after_a_summary() -> None:
     assert told[-1] == len(model.asked) - 1
 
 
-def test_a_summary_stopped_half_way_leaves_the_talk_as_it_was() -> None:
+def test_interrupted_summary_leaves_the_conversation_unchanged() -> None:
     model = LongModel(lambda n: a_look(n, 100) if n < 6 else Reply("Done."))
     store = MemoryStore()
 
@@ -399,7 +399,7 @@ def test_a_summary_stopped_half_way_leaves_the_talk_as_it_was() -> None:
     assert view == fold(entries(store))
 
 
-def test_switched_off_it_fails_where_the_window_ends() -> None:
+def test_full_window_fails_the_turn_when_compaction_is_switched_off() -> None:
     model = LongModel(lambda n: a_look(n, 6_000) if n < 40 else Reply("Done."))
     store = MemoryStore()
 
@@ -410,7 +410,7 @@ def test_switched_off_it_fails_where_the_window_ends() -> None:
     assert compactions(store) == []
 
 
-def test_words_said_where_the_window_is_full_are_heard_once_and_not_for_ever() -> None:
+def test_message_at_a_full_window_is_delivered_once_and_the_turn_fails() -> None:
     """A turn that ends before its message is delivered would begin again, and again."""
     model = LongModel(lambda n: a_look(n, 6_000) if n < 40 else Reply("Done."))
     store = MemoryStore()

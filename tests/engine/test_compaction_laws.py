@@ -201,14 +201,14 @@ UNHURRIED = [HealthCheck.too_slow]
 
 @settings(deadline=None, max_examples=15, suppress_health_check=UNHURRIED)
 @given(LIVES)
-def test_whatever_happens_around_it_the_talk_stays_whole(life: Life) -> None:
+def test_no_message_is_lost_whatever_happens_around_a_compaction(life: Life) -> None:
     check_a_life(life)
 
 
 @pytest.mark.slow
 @settings(deadline=None, max_examples=400, suppress_health_check=UNHURRIED)
 @given(LIVES)
-def test_whatever_happens_the_talk_stays_whole_in_many_lives(life: Life) -> None:
+def test_no_message_is_lost_around_a_compaction_in_many_random_sessions(life: Life) -> None:
     check_a_life(life)
 
 

@@ -43,7 +43,7 @@ def called(store: MemoryStore) -> list[ToolCall]:
     return [call for answer in answers for call in answer.message.calls]
 
 
-def test_a_call_by_way_of_another_is_one_of_the_tool_itself() -> None:
+def test_call_through_tool_call_is_recorded_as_a_call_of_the_deferred_tool() -> None:
     orders = list[str]()
 
     store, ended = told([BY_WAY], "Done.", orders=orders)
@@ -54,7 +54,7 @@ def test_a_call_by_way_of_another_is_one_of_the_tool_itself() -> None:
     assert (orders, [end.outcome for end in ended]) == (["taxi"], ["done"])
 
 
-def test_so_is_one_by_its_own_name() -> None:
+def test_deferred_tool_called_by_its_own_name_runs() -> None:
     orders = list[str]()
 
     told([BOOK], "Done.", orders=orders)
@@ -62,7 +62,7 @@ def test_so_is_one_by_its_own_name() -> None:
     assert orders == ["taxi"]
 
 
-def test_rules_are_asked_about_the_tool_itself() -> None:
+def test_permission_rules_apply_to_the_deferred_tool_itself() -> None:
     """A rule for `tool_call` does not cover it, and one for the tool does."""
     orders, store = list[str](), MemoryStore()
     rules = (*OPEN_HAND, parse("tool_call", "allow"), parse("book", "deny"))
@@ -77,7 +77,7 @@ def test_rules_are_asked_about_the_tool_itself() -> None:
     )
 
 
-def test_the_list_of_tools_is_the_same_before_and_after() -> None:
+def test_offered_tools_do_not_change_after_a_deferred_tool_was_found() -> None:
     provider = ScriptedProvider(
         [("tool_search", '{"query": "order"}')], [BY_WAY], [BOOK], "Done."
     )
@@ -132,7 +132,7 @@ def test_invalid_tool_call_fails_with_the_reason(arguments: str, said: str) -> N
         '{"name": "tool_call", "arguments": {"name": "book", "arguments": {"what": "taxi"}}}',
     ],
 )  # fmt: skip
-def test_a_model_that_calls_in_words_reaches_them_too(said: str) -> None:
+def test_model_with_text_calls_can_call_deferred_tools(said: str) -> None:
     orders, store = list[str](), MemoryStore()
     provider = TextProtocol(ScriptedProvider(said, "Done."))
 
@@ -142,7 +142,7 @@ def test_a_model_that_calls_in_words_reaches_them_too(said: str) -> None:
     assert [call.name for call in called(store)] == ["book"]
 
 
-def test_a_call_cut_off_is_never_made() -> None:
+def test_deferred_call_cut_off_by_the_output_limit_is_not_made() -> None:
     orders = list[str]()
     cut = Reply("So", calls=(BY_WAY,), stop="length")
 
@@ -151,7 +151,7 @@ def test_a_call_cut_off_is_never_made() -> None:
     assert (called(store), orders) == ([], [])
 
 
-def test_a_tool_that_is_none_is_told_the_deferred_ones_too() -> None:
+def test_unknown_tool_error_lists_deferred_tools() -> None:
     _, (ended,) = told([("buy", "{}")], "Sorry.")
 
     assert ended.text == (
@@ -159,7 +159,7 @@ def test_a_tool_that_is_none_is_told_the_deferred_ones_too() -> None:
     )
 
 
-def test_where_nothing_is_deferred_a_tool_of_that_name_is_somebody_s_own() -> None:
+def test_own_tool_named_tool_call_is_called_directly_without_deferred_tools() -> None:
     store = MemoryStore()
     given = world(ScriptedProvider([BY_WAY], "Sorry."))
 
@@ -168,7 +168,7 @@ def test_where_nothing_is_deferred_a_tool_of_that_name_is_somebody_s_own() -> No
     assert [call.name for call in called(store)] == ["tool_call"]
 
 
-def test_a_call_that_waited_for_a_person_goes_on_after_a_restart() -> None:
+def test_deferred_call_that_waits_for_approval_runs_after_a_restart() -> None:
     """The journal has it under the tool's own name, so it need not be found again."""
     orders, store = list[str](), MemoryStore()
     given = world(
@@ -199,7 +199,9 @@ def test_a_call_that_waited_for_a_person_goes_on_after_a_restart() -> None:
         ('{"name":"book","arguments":""}', "{}"),
     ],
 )
-def test_arguments_may_be_written_in_several_ways(written: str, arguments: str) -> None:
+def test_deferred_call_arguments_are_accepted_in_several_forms(
+    written: str, arguments: str
+) -> None:
     call = ToolCall("call-1", "tool_call", raw(written))
 
     assert unwrap_call(call, "book".__eq__) == ToolCall(

@@ -60,7 +60,7 @@ HALF = Reply("I look first.", (("weather", '{"city": "Oslo"}'),))
 
 
 @pytest.mark.parametrize("fault", [BUSY, RESET], ids=["overload", "reset"])
-def test_a_dropped_answer_is_recorded_and_never_sent(fault: ProviderError) -> None:
+def test_dropped_answer_is_recorded_and_never_sent(fault: ProviderError) -> None:
     provider, store = Breaking(HALF, fault, "Yes."), MemoryStore()
 
     view = run(store, world(patient(provider)), "Umbrella?")
@@ -75,7 +75,7 @@ def test_a_dropped_answer_is_recorded_and_never_sent(fault: ProviderError) -> No
     assert provider.heard[0].messages[:] == provider.heard[1].messages[:]
 
 
-def test_a_call_of_a_dropped_answer_never_runs() -> None:
+def test_call_in_a_dropped_answer_never_runs() -> None:
     orders: list[str] = []
     booking = Reply("", (("book", '{"what": "taxi"}'),))
     whole = [*deltas(booking, 0)][:-1]
@@ -107,7 +107,7 @@ def test_call_before_a_dropped_answer_runs_once() -> None:
     assert (view.turn.outcome, orders) == ("answered", ["taxi"])
 
 
-def test_the_usage_of_a_dropped_answer_is_estimated_and_counted() -> None:
+def test_usage_of_a_dropped_answer_is_estimated_and_charged() -> None:
     def price(model: str, usage: Usage) -> float:
         return usage.input * 1.0 + usage.output * 2.0
 
@@ -127,7 +127,7 @@ def test_the_usage_of_a_dropped_answer_is_estimated_and_counted() -> None:
     assert view.turn.reserved == ()
 
 
-def test_the_next_model_answers_when_the_first_breaks_off() -> None:
+def test_next_model_answers_when_the_first_keeps_breaking_off() -> None:
     first = FaultyProvider("I look", fault=BUSY, after=3, times=99)
     second = ScriptedProvider("Yes.")
     chain = Fallback([("a/one", lambda: patient(first)), ("b/two", lambda: second)])
@@ -141,7 +141,7 @@ def test_the_next_model_answers_when_the_first_breaks_off() -> None:
     assert all(each.dropped for each in drops)
 
 
-def test_a_budget_that_dropped_answers_used_up_ends_the_turn() -> None:
+def test_budget_used_up_by_dropped_answers_ends_the_turn() -> None:
     first = FaultyProvider("I look", fault=BUSY, after=3, times=99)
     policies = (stopping, within(Budget(dollars=2.5)), converse)
 
@@ -154,7 +154,7 @@ def test_a_budget_that_dropped_answers_used_up_ends_the_turn() -> None:
     assert (view.turn.outcome, len(first.heard)) == ("budget", 3)
 
 
-def test_an_answer_that_keeps_breaking_off_fails_the_turn() -> None:
+def test_answer_that_keeps_breaking_off_fails_the_turn() -> None:
     provider = FaultyProvider("I look", fault=RESET, after=3, times=99)
     store = MemoryStore()
 
@@ -165,7 +165,7 @@ def test_an_answer_that_keeps_breaking_off_fails_the_turn() -> None:
     assert [each.dropped for each in ends] == [True, True, True, False]
 
 
-def test_the_screen_marks_what_was_dropped() -> None:
+def test_dropped_answer_is_marked_on_the_screen() -> None:
     store = MemoryStore()
     run(store, world(patient(Breaking(HALF, BUSY, "Yes."))), "Umbrella?")
 
@@ -179,7 +179,7 @@ def test_the_screen_marks_what_was_dropped() -> None:
     assert said[0].mark == "dropped, the model is asked again: busy"
 
 
-def test_an_empty_answer_is_asked_for_again() -> None:
+def test_empty_answer_is_requested_again() -> None:
     provider, store = ScriptedProvider("", Reply(thinking="Hm"), "Yes."), MemoryStore()
 
     view = run(store, world(provider), "Umbrella?")
@@ -189,7 +189,7 @@ def test_an_empty_answer_is_asked_for_again() -> None:
     assert view.account.spent.answers == 3
 
 
-def test_a_call_outside_the_conversation_counts_what_was_dropped() -> None:
+def test_model_call_outside_the_conversation_charges_dropped_answers() -> None:
     async def use() -> tuple[str, float | None]:
         model = Model(patient(Breaking(HALF, RESET, "", "Yes.")), price=lambda *_: 1.0)
         collector = Collector(model)
@@ -199,7 +199,7 @@ def test_a_call_outside_the_conversation_counts_what_was_dropped() -> None:
     assert anyio.run(use) == ("Yes.", 3.0)
 
 
-def test_a_failed_call_outside_the_conversation_counts_what_had_come() -> None:
+def test_failed_model_call_outside_the_conversation_charges_what_was_received() -> None:
     class Dropping:
         async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
             yield TextDelta("I")

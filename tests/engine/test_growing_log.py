@@ -1,7 +1,7 @@
 from refold.values.growing import Log
 
 
-def test_two_that_go_on_from_the_same_place_do_not_see_each_other() -> None:
+def test_two_logs_extended_from_the_same_log_are_independent() -> None:
     start = Log("ab")
 
     one, other = start.plus("c"), start.plus("d")

@@ -94,7 +94,7 @@ def test_history_search_ignores_its_own_earlier_calls() -> None:
 
 
 @pytest.mark.parametrize("query", ["STRASSE", "straße", "ΟΔΟΣ", "οδος", "İstanbul"])
-def test_words_are_found_however_they_are_written(query: str) -> None:
+def test_history_search_ignores_case_and_unicode_variants(query: str) -> None:
     said = Said("İİİİ" * 200 + " at Straße, οδος, İstanbul " + "ßßßß" * 200)
 
     found = asked([said], query=query)
@@ -104,7 +104,7 @@ def test_words_are_found_however_they_are_written(query: str) -> None:
     assert len(found) < 600
 
 
-def test_the_answer_is_short_however_much_is_found() -> None:
+def test_history_search_result_is_short_however_many_hits_there_are() -> None:
     events = [Said(f"{n} needle " + "x" * 100_000) for n in range(60)]
 
     found = asked(events, query="needle", limit=50)
@@ -114,7 +114,7 @@ def test_the_answer_is_short_however_much_is_found() -> None:
     assert len(found) < 30_000
 
 
-def test_a_long_event_is_read_page_by_page() -> None:
+def test_long_event_is_read_page_by_page() -> None:
     said = "".join(f"{n:06} " for n in range(10_000))
 
     pages, offset = "", 0
@@ -129,7 +129,7 @@ def test_a_long_event_is_read_page_by_page() -> None:
     assert pages == f"[2] person:\n{said}"
 
 
-def test_secrets_stay_masked() -> None:
+def test_history_search_keeps_secrets_masked() -> None:
     found = asked([Said("It is hunter2-hunter2.")], secrets=["hunter2-hunter2"], event=2)
 
     assert found.startswith("[2] person:\nIt is ")
@@ -156,7 +156,7 @@ def test_history_search_rejects_invalid_arguments_with_the_reason(
 
 
 @pytest.mark.slow
-def test_ten_thousand_events_are_searched_in_no_time() -> None:
+def test_ten_thousand_events_are_searched_quickly() -> None:
     events = [e for n in range(5_000) for e in done(n, "look", "{}", f"detail-{n}. " * 20)]
     store = MemoryStore(*lines([BEGUN, *events]))
 

@@ -65,7 +65,7 @@ class Crash(BaseException):
     """The process dies."""
 
 
-def test_a_resumed_session_runs_no_hook_again_that_had_finished() -> None:
+def test_hook_that_finished_before_a_crash_does_not_run_again_after_resume() -> None:
     def dies(hook: Hook, about: Mapping[str, object]) -> HookAnswer:
         if hook.name == "h1":
             raise Crash
@@ -97,7 +97,7 @@ STRICT = {"allow": 0, "ask": 1, "deny": 2}
     ("verdict", "outcome", "asks"),
     list(product(VERDICTS, ("passed", "blocked", "failed"), (False, True))),
 )
-def test_no_hook_makes_a_decision_weaker(
+def test_no_hook_makes_a_permission_decision_weaker(
     verdict: Verdict, outcome: str, asks: bool
 ) -> None:
     ran = HookRan("PreToolUse", "h", outcome=outcome, asks=asks)  # pyright: ignore[reportArgumentType]
@@ -109,7 +109,7 @@ def test_no_hook_makes_a_decision_weaker(
     assert not asks or found.verdict != "allow"
 
 
-def test_a_changed_input_is_judged_as_if_the_model_had_said_it() -> None:
+def test_arguments_changed_by_a_hook_are_judged_as_if_the_model_had_sent_them() -> None:
     port = Port(lambda hook, about: HookAnswer(arguments={"what": "boat"}), "PreToolUse")
     store, orders = MemoryStore(), list[str]()
 
@@ -123,7 +123,7 @@ def test_a_changed_input_is_judged_as_if_the_model_had_said_it() -> None:
     assert '{"what": "boat"}' in asked[1].notes[0]
 
 
-def test_a_secret_in_a_changed_input_reaches_the_tool_and_not_the_journal() -> None:
+def test_secret_in_replaced_arguments_is_not_written_to_the_journal() -> None:
     port = Port(lambda hook, about: HookAnswer(arguments={"what": "boat"}), "PreToolUse")
     store, orders = MemoryStore(), list[str]()
 
@@ -139,7 +139,7 @@ def test_a_secret_in_a_changed_input_reaches_the_tool_and_not_the_journal() -> N
     assert all(b"taxi-secret" not in line for line in anyio.run(store.read))
 
 
-def test_a_new_secret_of_a_hook_reaches_the_tool_whole() -> None:
+def test_secret_added_by_a_hook_reaches_the_tool_unmasked() -> None:
     new = {"what": "boat-secret"}
     port = Port(lambda hook, about: HookAnswer(arguments=new), "PreToolUse")
     store, orders = MemoryStore(), list[str]()
@@ -156,7 +156,7 @@ def test_a_new_secret_of_a_hook_reaches_the_tool_whole() -> None:
     assert all(b"boat-secret" not in line for line in anyio.run(store.read))
 
 
-def test_a_hook_that_never_lets_the_turn_end_is_ended_by_the_step_limit() -> None:
+def test_stop_hook_that_always_blocks_is_ended_by_the_step_limit() -> None:
     port = Port(lambda hook, about: HookAnswer("blocked", "more"), "Stop")
 
     view = run(MemoryStore(), hooked(port, *["Done."] * 9), "Go.")
@@ -165,7 +165,7 @@ def test_a_hook_that_never_lets_the_turn_end_is_ended_by_the_step_limit() -> Non
     assert [about["stop_hook_active"] for _, about in port.heard][:2] == [False, True]
 
 
-def test_a_refused_message_never_reaches_the_model_and_its_reason_ends_the_turn() -> None:
+def test_message_blocked_by_a_hook_ends_the_turn_with_the_reason() -> None:
     provider = ScriptedProvider("Never.")
     port = Port(lambda hook, about: HookAnswer("blocked", "rude"), "UserPromptSubmit")
     given = replace(world(provider), hooks=port)
@@ -201,7 +201,7 @@ def test_context_added_by_hooks_is_in_the_next_request_once() -> None:
     ]
 
 
-def test_a_hook_can_stop_the_turn() -> None:
+def test_hook_can_stop_the_turn() -> None:
     port = Port(lambda hook, about: HookAnswer(reason="late", stop=True), "PostToolUse")
 
     view = run(MemoryStore(), hooked(port, [BOOK], "Never.", orders=[]), "Go.")
@@ -223,7 +223,7 @@ def test_a_hook_can_stop_the_turn() -> None:
         ([SessionStarted("/"), SessionResumed(), Imported("s")], ""),
     ],
 )
-def test_the_hooks_of_a_session_start_are_due_until_the_model_is_asked(
+def test_session_start_hooks_are_due_until_the_first_model_call(
     events: list[Event], source: str
 ) -> None:
     view = fold(Entry(seq, event) for seq, event in enumerate(events, start=1))

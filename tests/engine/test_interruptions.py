@@ -45,7 +45,7 @@ def endless(busy: anyio.Event) -> Tool:
     return wait
 
 
-def test_a_stop_while_a_tool_runs_ends_the_call_and_then_the_turn() -> None:
+def test_interrupt_while_a_tool_runs_ends_the_call_and_then_the_turn() -> None:
     store = MemoryStore()
 
     async def stop_it() -> str:
@@ -67,7 +67,7 @@ def test_a_stop_while_a_tool_runs_ends_the_call_and_then_the_turn() -> None:
     assert entries(store)[-1].event == TurnEnded("interrupted", "the person left")
 
 
-def test_an_interrupt_with_words_makes_them_the_next_turn() -> None:
+def test_message_sent_with_an_interrupt_starts_the_next_turn() -> None:
     async def redirect() -> tuple[str, tuple[str, ...]]:
         busy = anyio.Event()
         provider = ScriptedProvider([("wait", '{"what": "for ever"}')], "Right.")
@@ -88,7 +88,7 @@ def test_an_interrupt_with_words_makes_them_the_next_turn() -> None:
     assert heard == ("Do not wait.", CUT_SHORT)
 
 
-def test_a_program_cancels_rather_than_interrupts() -> None:
+def test_cancelling_a_turn_gives_the_outcome_cancelled_and_not_interrupted() -> None:
     async def cancel() -> str:
         busy = anyio.Event()
         provider = ScriptedProvider([("wait", '{"what": "for ever"}')])
@@ -104,7 +104,7 @@ def test_a_program_cancels_rather_than_interrupts() -> None:
     assert anyio.run(cancel) == "cancelled"
 
 
-def test_a_second_run_at_once_is_refused() -> None:
+def test_second_concurrent_run_is_refused() -> None:
     async def twice() -> str:
         busy = anyio.Event()
         provider = ScriptedProvider([("wait", '{"what": "for ever"}')])
@@ -124,7 +124,7 @@ def test_a_second_run_at_once_is_refused() -> None:
     )
 
 
-def test_words_said_while_a_tool_runs_are_heard_at_the_next_step() -> None:
+def test_message_sent_while_a_tool_runs_reaches_the_model_at_the_next_step() -> None:
     async def steer() -> str:
         session: list[Session] = []
 
@@ -160,7 +160,7 @@ class ActsAt:
                 await self.act()  # type: ignore[misc]
 
 
-def test_words_said_while_the_last_answer_streams_are_answered_in_the_same_turn() -> None:
+def test_message_sent_while_the_last_answer_streams_is_answered_in_the_same_turn() -> None:
     async def steer() -> str:
         provider = ActsAt(3, "Rain.", "Snow.")
         session = await opened(MemoryStore(), world(provider))
@@ -171,7 +171,7 @@ def test_words_said_while_the_last_answer_streams_are_answered_in_the_same_turn(
     assert anyio.run(steer) == "› Oslo?\n‹ Rain.\n› And Bergen?\n‹ Snow."
 
 
-def test_text_streamed_before_a_stop_is_kept_without_its_calls() -> None:
+def test_text_streamed_before_an_interrupt_is_kept_without_its_calls() -> None:
     store = MemoryStore()
 
     async def cut() -> str:
@@ -191,7 +191,7 @@ DELTAS = sum(2 + len(arguments) for _, arguments in SCRIPT[0]) + len(SCRIPT[1]) 
 
 @pytest.mark.parametrize("what", ["steer", "stop", "redirect"])
 @pytest.mark.parametrize("moment", range(1, DELTAS, 4))
-def test_whatever_comes_at_any_delta_the_turn_ends_and_the_history_is_valid(
+def test_turn_ends_with_a_valid_history_after_an_event_at_any_delta(
     what: str, moment: int
 ) -> None:
     async def interfere() -> tuple[str, list[Entry]]:
@@ -260,7 +260,9 @@ class Counted:
 
 
 @pytest.mark.parametrize("moment", range(1, 30))
-def test_a_turn_cancelled_at_any_moment_is_valid_and_can_be_finished(moment: int) -> None:
+def test_turn_cancelled_at_any_moment_has_a_valid_history_and_can_be_finished(
+    moment: int,
+) -> None:
     counted, orders = Counted(moment), list[str]()
 
     async def broken_off(given: World) -> None:
@@ -291,7 +293,7 @@ def suppress_full_disk() -> Generator[None]:
 
 
 @pytest.mark.parametrize("moment", range(1, 30))
-def test_a_disk_that_fails_once_is_an_error_and_the_session_goes_on_after_it(
+def test_session_continues_after_a_disk_error(
     moment: int,
 ) -> None:
     """The same process, the same session object; nothing done twice."""
@@ -322,7 +324,7 @@ def test_a_disk_that_fails_once_is_an_error_and_the_session_goes_on_after_it(
     assert len(started) <= 1
 
 
-def test_a_rule_of_the_session_does_not_outlive_a_deny() -> None:
+def test_bypass_mode_of_the_session_does_not_override_a_deny_rule() -> None:
     orders: list[str] = []
 
     async def grant() -> str:
@@ -339,7 +341,7 @@ def test_a_rule_of_the_session_does_not_outlive_a_deny() -> None:
     assert OPEN_HAND
 
 
-def test_a_model_call_that_a_crash_cut_off_counts_as_used_and_has_an_end() -> None:
+def test_model_call_cut_off_by_a_crash_is_charged_and_recorded_as_ended() -> None:
     left = list[bytes]()
     store = MemoryStore()
 

@@ -32,7 +32,7 @@ TREE = {"$defs": {"node": {"type": "object", "required": ["n"],
         ("[" * 100_000, "it is not JSON ("),
     ],
 )
-def test_schema_problem_names_the_place_in_the_answer(answer: str, problem: str) -> None:
+def test_schema_problem_names_the_path_in_the_answer(answer: str, problem: str) -> None:
     found = schema(**TREE).problem(answer)
 
     assert found.startswith(problem)
@@ -67,11 +67,11 @@ def test_invalid_schema_is_refused_early_or_reported_with_the_answer(
         assert "refers to what it does not hold" in found.problem("[1]")
 
 
-def test_the_value_is_that_of_the_only_fence() -> None:
+def test_value_is_read_from_the_only_code_fence() -> None:
     assert value_in("```json\n[1]\n```") == [1]
 
 
-def test_a_schema_of_endless_depth_is_refused() -> None:
+def test_schema_nested_too_deeply_is_refused() -> None:
     deep = b'{"allOf":[' * 5_000 + b"{}" + b"]}" * 5_000
 
     with pytest.raises(ValueError, match="too deep"):
@@ -96,12 +96,14 @@ def doubling(times: int) -> str:
         ('{"$ref": "#/x", "x": [5]}', "refers to something that is not a schema"),
     ],
 )
-def test_a_schema_of_code_cannot_hold_up_who_follows_it(written: str, why: str) -> None:
+def test_schema_from_model_code_with_unbounded_keywords_is_refused(
+    written: str, why: str
+) -> None:
     with pytest.raises(ValueError, match=why):
         Schema(Raw(written.encode()), bounded=True)
 
 
-def test_a_schema_of_code_is_followed_as_any_other() -> None:
+def test_schema_from_model_code_validates_like_any_other() -> None:
     named = '{"properties": {"pattern": {"type": "string"}}, "required": ["pattern"]}'
     bounded = Schema(Raw(named.encode()), bounded=True)
 

@@ -101,7 +101,7 @@ def placed(events: list[Event]) -> list[Entry]:
 
 
 @given(JOURNALS, some.integers(0, 30))
-def test_folding_in_two_pieces_is_folding_at_once(events: list[Event], cut: int) -> None:
+def test_folding_in_two_parts_equals_folding_at_once(events: list[Event], cut: int) -> None:
     entries = placed(events)
 
     assert fold(entries[cut:], start=fold(entries[:cut])) == fold(entries)
@@ -109,7 +109,7 @@ def test_folding_in_two_pieces_is_folding_at_once(events: list[Event], cut: int)
 
 @given(JOURNALS, TURNS)
 @example([], [news.TurnStarted(1), news.Imported("s"), news.TurnStarted(1)])
-def test_a_fold_hears_one_event_after_the_other(
+def test_fold_applies_one_event_after_another(
     before: list[Event], events: list[Event]
 ) -> None:
     start = fold(placed(before))
@@ -122,7 +122,9 @@ def test_a_fold_hears_one_event_after_the_other(
 
 
 @given(JOURNALS, some.integers(0, 30))
-def test_going_on_never_changes_an_earlier_view(events: list[Event], cut: int) -> None:
+def test_folding_further_events_never_changes_an_earlier_view(
+    events: list[Event], cut: int
+) -> None:
     entries = placed(events)
     early = fold(entries[:cut])
 
@@ -139,7 +141,7 @@ def alternating(message: Message, _: Pictures) -> list[EncodedPiece]:
 
 
 @given(some.lists(JOURNALS, max_size=3))
-def test_a_joined_request_is_what_encoding_everything_again_gives(
+def test_incrementally_encoded_request_equals_a_fresh_encoding(
     several: list[list[Event]],
 ) -> None:
     encoded, view, seq = Encoded(alternating), View(), 0
@@ -155,7 +157,7 @@ def test_a_joined_request_is_what_encoding_everything_again_gives(
         assert all(one != other for one, other in pairwise(roles))
 
 
-def test_every_kind_of_news_changes_the_view_or_is_kept_for_others() -> None:
+def test_every_kind_of_event_but_three_for_other_readers_changes_the_view() -> None:
     said = [news.Said("a"), news.TurnStarted(1), news.ModelAnswered(CALLS)]
     plan = news.Ended("c", "done", "", control=PlanReady("T", "1. Think."))
     asked = news.Judged("b", "ask")
@@ -209,7 +211,7 @@ LINES = some.sampled_from(
 
 
 @given(some.lists(LINES, max_size=7), some.booleans())
-def test_a_turn_comes_to_a_valid_end_whatever_the_model_says(
+def test_turn_ends_with_a_valid_outcome_for_any_model_output(
     script: list[Line], may_book: bool
 ) -> None:
     rules = world(ScriptedProvider()).rules if may_book else ()
@@ -244,7 +246,7 @@ class Endless:
 
 
 @pytest.mark.slow
-def test_a_step_costs_the_same_at_2000_as_at_10() -> None:
+def test_step_2000_costs_as_much_as_step_10() -> None:
     """Lines of our code run from one request to the next, counted, not timed."""
     provider = Endless(2001, traced=(1010, 2000))
     policies = tuple(p for p in POLICIES if p.__name__ != "step_limit")

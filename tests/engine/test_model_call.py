@@ -66,7 +66,7 @@ def asked_for_a_shape(provider: Provider, times: int = 3) -> World:
     return world(provider, policies=policies, schema=AGE)
 
 
-def test_an_answer_in_the_right_shape_ends_the_turn_and_is_told_as_data() -> None:
+def test_answer_that_matches_the_schema_ends_the_turn_as_structured_data() -> None:
     provider = ScriptedProvider('{"age": 40}')
 
     view = run(MemoryStore(), asked_for_a_shape(provider), "How old?")
@@ -76,7 +76,7 @@ def test_an_answer_in_the_right_shape_ends_the_turn_and_is_told_as_data() -> Non
     assert provider.heard[0].schema == AGE
 
 
-def test_an_answer_in_another_shape_goes_back_with_what_is_wrong() -> None:
+def test_answer_that_violates_the_schema_is_returned_with_the_problem() -> None:
     provider = ScriptedProvider(
         "About forty.", '{"age": "forty"}', '```json\n{"age": 40}\n```'
     )
@@ -91,7 +91,9 @@ def test_an_answer_in_another_shape_goes_back_with_what_is_wrong() -> None:
 
 
 @pytest.mark.parametrize("times", [0, 1, 3])
-def test_an_answer_is_corrected_so_many_times_and_no_more(times: int) -> None:
+def test_invalid_answer_is_returned_at_most_the_configured_number_of_times(
+    times: int,
+) -> None:
     provider = ScriptedProvider(*["Forty."] * 9)
 
     view = run(MemoryStore(), asked_for_a_shape(provider, times), "How old?")
@@ -102,7 +104,7 @@ def test_an_answer_is_corrected_so_many_times_and_no_more(times: int) -> None:
     assert result(view, "s", 0.0).structured is None
 
 
-def test_the_answer_of_a_finishing_call_has_to_have_the_shape_too() -> None:
+def test_answer_of_the_finish_tool_must_match_the_schema() -> None:
     wrong, right = (
         ("finish", '{"answer": "40"}'),
         ("finish", '{"answer": "{\\"age\\": 40}"}'),
@@ -116,7 +118,7 @@ def test_the_answer_of_a_finishing_call_has_to_have_the_shape_too() -> None:
     assert view.turn.steps == 2
 
 
-def test_an_answer_that_calls_is_no_final_answer_yet() -> None:
+def test_answer_with_calls_is_not_checked_against_the_schema() -> None:
     provider = ScriptedProvider(Reply("I look.", (WEATHER,)), '{"age": 40}')
 
     view = run(MemoryStore(), asked_for_a_shape(provider), "How old?")
@@ -124,7 +126,7 @@ def test_an_answer_that_calls_is_no_final_answer_yet() -> None:
     assert (view.turn.outcome, view.turn.steps) == ("answered", 2)
 
 
-def test_a_stop_while_a_corrected_answer_comes_is_heeded() -> None:
+def test_interrupt_during_a_corrected_answer_ends_the_turn() -> None:
     class Stopping:
         def __init__(self) -> None:
             self.asked = 0
@@ -148,7 +150,7 @@ def test_a_stop_while_a_corrected_answer_comes_is_heeded() -> None:
     assert anyio.run(story).turn.outcome == "interrupted"
 
 
-def test_why_it_was_rejected_is_recorded_with_its_policy() -> None:
+def test_rejected_answer_is_recorded_with_its_policy() -> None:
     store = MemoryStore()
 
     run(store, asked_for_a_shape(ScriptedProvider("Forty.", '{"age": 40}')), "How old?")
@@ -169,7 +171,7 @@ def test_request_carries_effort_and_max_output_of_the_world() -> None:
     assert (request.effort, request.max_output) == ("high", 7)
 
 
-def test_an_answer_is_priced_when_it_comes_and_never_again() -> None:
+def test_answer_is_priced_once_when_it_arrives() -> None:
     store = MemoryStore()
     lines = [
         Reply("One.", (WEATHER,), usage=Usage(fresh=10)),
@@ -213,7 +215,7 @@ def test_cost_and_model_reported_by_the_provider_take_precedence() -> None:
     assert [(m, s.cost) for m, s in view.account.by_model] == [("acme/two", 0.25)]
 
 
-def test_an_empty_answer_has_to_be_paid_for_like_any_other() -> None:
+def test_empty_answer_is_charged() -> None:
     class Thinking:
         async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
             yield ThinkingDelta("Hm.")
@@ -228,7 +230,7 @@ def test_an_empty_answer_has_to_be_paid_for_like_any_other() -> None:
 
 
 @pytest.mark.parametrize(("price", "cost"), [(0.0, 0.0), (2.0, None), (None, None)])
-def test_an_answer_that_was_stopped_costs_nobody_knows_what_unless_it_is_free(
+def test_cost_of_an_interrupted_answer_is_unknown_unless_the_model_is_free(
     price: float | None, cost: float | None
 ) -> None:
     class Slow:
@@ -247,7 +249,7 @@ def test_an_answer_that_was_stopped_costs_nobody_knows_what_unless_it_is_free(
     assert anyio.run(story).account.spent.cost == cost
 
 
-def test_who_really_answered_is_kept_where_it_is_another() -> None:
+def test_model_that_answered_is_recorded_if_it_differs_from_the_requested_one() -> None:
     class Routed:
         async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
             yield TextDelta("Hi.")
@@ -264,7 +266,7 @@ def test_who_really_answered_is_kept_where_it_is_another() -> None:
     assert found == ["", "deep-9"]
 
 
-def test_the_time_to_the_first_piece_is_told_of_a_response_that_came_in_pieces() -> None:
+def test_time_to_first_token_is_recorded_for_streamed_responses_only() -> None:
     def answered(*deltas: Delta) -> float | None:
         clock = Clock()
         draft = Draft(0, "m", lambda model, usage: None, clock=clock)
@@ -282,7 +284,7 @@ def test_the_time_to_the_first_piece_is_told_of_a_response_that_came_in_pieces()
     assert answered(TextDelta("Yes. It is.")) is None
 
 
-def test_a_refusal_says_why_where_the_provider_does() -> None:
+def test_refusal_gives_the_reason_if_the_provider_does() -> None:
     class Refusing:
         async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
             yield Done(stop="refused", why="cyber")
@@ -318,7 +320,7 @@ def test_request_that_may_fit_the_window_is_sent() -> None:
     assert view.turn.outcome == "answered"
 
 
-def test_another_model_with_a_larger_window_goes_on_with_the_same_words() -> None:
+def test_model_with_a_larger_window_continues_the_conversation() -> None:
     store = MemoryStore()
     run(store, in_a_window(ScriptedProvider(), 1000), "word " * 2_000)
 
@@ -336,7 +338,7 @@ async def camera() -> ToolReply:
     return ToolReply("Taken.", images=(ImageData(PNG, "image/png", "sky.png"),))
 
 
-def test_a_picture_of_a_person_and_one_of_a_tool_reach_the_model_with_their_bytes() -> None:
+def test_image_of_the_user_and_image_of_a_tool_reach_the_model_with_their_bytes() -> None:
     provider = ScriptedProvider([("camera", "{}")], "Blue.")
     given = world(provider, tools=(camera,))
     sketch = ImageData(b"GIF89a...", "image/gif", "sketch.gif")
@@ -359,7 +361,7 @@ def test_a_picture_of_a_person_and_one_of_a_tool_reach_the_model_with_their_byte
     assert view.conversation.images == tuple(p.blob for p in shown)
 
 
-def test_a_picture_whose_blob_is_gone_does_not_stop_the_session() -> None:
+def test_image_with_a_missing_blob_does_not_stop_the_session() -> None:
     provider, store = (
         ScriptedProvider([("camera", "{}")], "Blue.", "Still blue."),
         MemoryStore(),
@@ -377,7 +379,7 @@ def test_a_picture_whose_blob_is_gone_does_not_stop_the_session() -> None:
     ]
 
 
-def test_a_picture_is_read_once_a_turn_however_many_steps_it_has() -> None:
+def test_image_is_read_once_per_turn_for_any_number_of_steps() -> None:
     class Counting(MemoryBlobs):
         def __init__(self) -> None:
             super().__init__()
@@ -450,7 +452,7 @@ def traced(store: MemoryStore) -> list[tuple[bytes, bytes]]:
     return [(call.request, call.answer) for call in calls]
 
 
-def test_a_traced_call_can_be_read_again_byte_for_byte_also_one_that_failed() -> None:
+def test_traced_calls_are_read_byte_for_byte_including_a_failed_one() -> None:
     store, provider = MemoryStore(), OverAWire(2)
     given = world(provider, trace=Trace())
 
@@ -469,7 +471,9 @@ def test_a_traced_call_can_be_read_again_byte_for_byte_also_one_that_failed() ->
 
 
 @pytest.mark.parametrize("too", ["", "file system.md"])
-def test_traces_grow_with_what_is_new_and_not_with_the_whole_talk(too: str) -> None:
+def test_traces_grow_with_new_messages_and_not_with_the_whole_conversation(
+    too: str,
+) -> None:
     store = MemoryStore()
 
     turns(store, [OverAWire(too=too)], *(f"{n} " * 200 for n in range(40)))
@@ -482,7 +486,7 @@ def test_traces_grow_with_what_is_new_and_not_with_the_whole_talk(too: str) -> N
     assert sizes < 40 * 1000  # forty of some 600 bytes; whole ones would be 20 times that
 
 
-def test_of_many_addresses_only_the_last_ones_are_remembered() -> None:
+def test_trace_prefixes_are_remembered_for_the_last_addresses_only() -> None:
     store = MemoryStore()
     anew = [OverAWire(too=f"POST http://acme.test/{n}") for n in (*range(40), 39, 0)]
 
@@ -515,7 +519,7 @@ def test_trace_that_could_not_be_stored_is_stored_by_the_next_drain() -> None:
     ]
 
 
-def test_nothing_is_traced_where_nobody_asked() -> None:
+def test_nothing_is_traced_unless_requested() -> None:
     store = MemoryStore()
 
     run(store, world(OverAWire(), rules=OPEN_HAND), "Hello.")
@@ -524,7 +528,7 @@ def test_nothing_is_traced_where_nobody_asked() -> None:
     assert store.blobs.contents == {}
 
 
-def test_a_trace_of_an_answer_that_a_person_stopped_is_kept_too() -> None:
+def test_trace_of_an_interrupted_answer_is_stored() -> None:
     store = MemoryStore()
 
     class Slow:

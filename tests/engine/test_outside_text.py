@@ -73,7 +73,7 @@ def unanswered(*events: Event) -> bool:
         ((PAGE, ASKED, YES, PAGE), True),
     ],
 )
-def test_only_a_yes_to_its_question_or_a_message_answers_for_a_text(
+def test_only_approval_or_a_new_message_permits_changes_after_outside_text(
     events: Sequence[Event], expected: bool
 ) -> None:
     assert unanswered(*events) == expected
@@ -86,7 +86,9 @@ def cautious(*lines: Line, orders: list[str], **more: object) -> World:
 
 
 @pytest.mark.anyio
-async def test_a_change_waits_for_the_person_and_the_next_one_does_not() -> None:
+async def test_change_after_outside_text_asks_and_after_approval_the_next_does_not() -> (
+    None
+):
     orders, store = list[str](), MemoryStore()
     given = cautious([BOOK], [("fetch", "{}")], [BOOK], [BOOK], "Done.", orders=orders)
     session = await opened(store, given)
@@ -103,7 +105,7 @@ async def test_a_change_waits_for_the_person_and_the_next_one_does_not() -> None
 
 
 @pytest.mark.anyio
-async def test_after_a_no_the_next_change_asks_again() -> None:
+async def test_next_change_asks_again_after_a_denial() -> None:
     orders, store = list[str](), MemoryStore()
     given = cautious([("fetch", "{}")], [BOOK], [BOOK], "Done.", orders=orders)
     session = await opened(store, given)
@@ -118,7 +120,7 @@ async def test_after_a_no_the_next_change_asks_again() -> None:
 
 
 @pytest.mark.anyio
-async def test_without_a_person_the_change_is_refused() -> None:
+async def test_change_after_outside_text_is_refused_without_a_user() -> None:
     orders, store = list[str](), MemoryStore()
     lines: list[Line] = [[("fetch", "{}")], [BOOK], "Done."]
     session = await opened(store, cautious(*lines, orders=orders, attended=False))
@@ -135,7 +137,7 @@ async def test_without_a_person_the_change_is_refused() -> None:
 
 
 @pytest.mark.anyio
-async def test_without_the_setting_nothing_asks() -> None:
+async def test_change_after_outside_text_does_not_ask_when_the_setting_is_off() -> None:
     orders, store = list[str](), MemoryStore()
     lines: list[Line] = [[("fetch", "{}")], [BOOK], "Done."]
     session = await opened(store, cautious(*lines, orders=orders, facts=Facts))

@@ -56,7 +56,7 @@ def place(directory: Path, *script: Line) -> World:
         ([LONG_FILE, SHORT_FILE, READ, OTHER_FILE], ["done", "failed", "done", "done"]),
     ],
 )
-def test_overwrite_that_drops_most_of_an_unread_file_is_sent_back_once(
+def test_overwrite_of_an_unread_file_that_drops_most_of_it_fails_once(
     tmp_path: Path, script: list[Line], outcomes: list[str]
 ) -> None:
     store = MemoryStore()

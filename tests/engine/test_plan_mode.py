@@ -45,7 +45,7 @@ def texts(store: MemoryStore) -> Sequence[str]:
 
 
 @pytest.mark.parametrize("mode", ["default", "bypass", "accept-edits", "rules-only"])
-def test_in_plan_mode_nothing_is_done_whatever_was_allowed_before(mode: Mode) -> None:
+def test_plan_mode_denies_changes_that_were_allowed_before(mode: Mode) -> None:
     orders: list[str] = []
     store = MemoryStore()
 
@@ -68,7 +68,7 @@ def test_in_plan_mode_nothing_is_done_whatever_was_allowed_before(mode: Mode) ->
     assert [v.verdict for v in verdicts] == ["allow", "deny", "allow"]
 
 
-def test_an_approved_plan_is_carried_out_in_the_mode_from_before() -> None:
+def test_approved_plan_is_carried_out_in_the_previous_mode() -> None:
     orders: list[str] = []
 
     async def go() -> View:
@@ -90,7 +90,7 @@ def test_an_approved_plan_is_carried_out_in_the_mode_from_before() -> None:
     assert requests(view) == ()
 
 
-def test_a_plan_is_approved_as_edited_or_sent_back_and_the_model_hears_how() -> None:
+def test_plan_is_approved_as_edited_or_sent_back_and_the_model_is_notified() -> None:
     async def go() -> tuple[Sequence[str], View]:
         provider = ScriptedProvider([ENTER], [PLAN], [PLAN], "Done.")
         session = await opened(MemoryStore(), planning_world(provider, []))
@@ -113,7 +113,7 @@ def test_a_plan_is_approved_as_edited_or_sent_back_and_the_model_hears_how() -> 
     ]
 
 
-def test_a_plan_waits_through_a_restart() -> None:
+def test_plan_waits_for_approval_across_a_restart() -> None:
     store, orders = MemoryStore(), list[str]()
 
     async def go() -> View:
@@ -137,7 +137,7 @@ def test_a_plan_waits_through_a_restart() -> None:
     assert any(isinstance(e.event, PlanAnswered) for e in entries(store))
 
 
-def test_planning_is_said_once_a_turn_and_only_while_it_is_on() -> None:
+def test_plan_mode_instructions_are_sent_once_and_not_after_it_is_off() -> None:
     async def go() -> Sequence[str]:
         provider = ScriptedProvider([("weather", '{"city": "Oslo"}')], "Rain.", "Yes.")
         session = await opened(MemoryStore(), planning_world(provider, []))
@@ -155,7 +155,7 @@ def test_planning_is_said_once_a_turn_and_only_while_it_is_on() -> None:
 
 
 @pytest.mark.parametrize("mode", ["default", "bypass", "plan", "rules-only"])
-def test_questions_wait_for_a_person_in_every_mode_and_answers_reach_the_model(
+def test_questions_wait_for_the_user_in_every_mode_and_answers_reach_the_model(
     mode: Mode,
 ) -> None:
     store = MemoryStore()
@@ -177,7 +177,7 @@ def test_questions_wait_for_a_person_in_every_mode_and_answers_reach_the_model(
     assert texts(store) == ["Which?\n  red\nWhen?\n  (no answer)"]
 
 
-def test_with_nobody_there_a_question_is_refused_with_the_reason() -> None:
+def test_question_to_an_absent_user_is_refused_with_the_reason() -> None:
     store = MemoryStore()
 
     async def go() -> View:
@@ -232,7 +232,7 @@ class SlowToTake:
         return 0
 
 
-def test_plan_mode_holds_though_a_call_was_allowed_and_is_about_to_be_done() -> None:
+def test_plan_mode_denies_an_allowed_call_that_has_not_started() -> None:
     orders: list[str] = []
 
     async def go() -> View:
@@ -256,7 +256,7 @@ def test_plan_mode_holds_though_a_call_was_allowed_and_is_about_to_be_done() -> 
     assert ["in plan mode" in denied.reason for denied in view.turn.denials] == [True]
 
 
-def test_a_bypass_from_before_a_restart_does_not_come_back_with_a_plan() -> None:
+def test_bypass_mode_from_before_a_restart_is_not_restored_by_a_plan() -> None:
     store = MemoryStore()
 
     async def go() -> View:
@@ -273,7 +273,7 @@ def test_a_bypass_from_before_a_restart_does_not_come_back_with_a_plan() -> None
     assert anyio.run(go).rights.mode == "default"
 
 
-def test_who_left_plan_mode_keeps_the_mode_they_chose_when_the_plan_is_approved() -> None:
+def test_mode_chosen_after_leaving_plan_mode_is_kept_when_the_plan_is_approved() -> None:
     async def go() -> View:
         provider = ScriptedProvider([PLAN], "Done.")
         session = await opened(MemoryStore(), planning_world(provider, []))
@@ -287,7 +287,7 @@ def test_who_left_plan_mode_keeps_the_mode_they_chose_when_the_plan_is_approved(
     assert anyio.run(go).rights.mode == "rules-only"
 
 
-def test_a_plan_that_was_passed_over_can_be_approved_no_more() -> None:
+def test_plan_followed_by_a_new_message_can_no_longer_be_approved() -> None:
     async def go() -> tuple[bool, View]:
         provider = ScriptedProvider([PLAN], "Rain.")
         session = await opened(MemoryStore(), planning_world(provider, []))
@@ -302,7 +302,7 @@ def test_a_plan_that_was_passed_over_can_be_approved_no_more() -> None:
     assert [plan.state for plan in view.plans.made] == ["left"]
 
 
-def test_the_mode_of_the_settings_is_in_the_journal_for_who_takes_it_up() -> None:
+def test_mode_from_the_settings_is_recorded_and_applies_after_a_resume() -> None:
     store, orders = MemoryStore(), list[str]()
 
     async def go() -> View:

@@ -74,7 +74,7 @@ def swapped(one: str, other: str) -> Sequence[Policy]:
     ],
     ids=lambda given: given if isinstance(given, str) else "",
 )
-def test_the_first_wins_and_in_the_other_order_it_would_not(
+def test_first_policy_of_each_pair_decides_and_the_swapped_order_decides_otherwise(
     first: str, second: str, seen: View
 ) -> None:
     # An answer that was sent back once fits now, but for the pairs about the schema.
@@ -101,7 +101,7 @@ def test_the_first_wins_and_in_the_other_order_it_would_not(
         (80, 0, False, 50),
     ],
 )
-def test_step_limit_is_50_unless_a_person_looks_on_or_a_limit_is_set(
+def test_step_limit_is_50_unless_a_user_is_attending_or_a_limit_is_set(
     own: int, setting: int, watched: bool, last: int | None
 ) -> None:
     settings = replace(Settings(), limits=replace(LIMITS, steps=setting))

@@ -29,7 +29,7 @@ class Counted(Struct, frozen=True):
 made: list[str] = []
 
 
-def test_arguments_that_fit_are_converted_once() -> None:
+def test_valid_arguments_are_converted_once() -> None:
     @tool(Effect.LOOK)
     async def send(one: Counted, other: Counted, more: str = "") -> Reply:
         """Send both."""
@@ -42,7 +42,7 @@ def test_arguments_that_fit_are_converted_once() -> None:
     assert given == {"one": Counted("a"), "other": Counted("b")}
 
 
-def test_a_call_is_parsed_and_described_once_from_its_answer_to_its_end() -> None:
+def test_call_is_parsed_and_described_once_in_its_lifetime() -> None:
     described = list[str]()
 
     def named(arguments: Mapping[str, object]) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ def test_a_call_is_parsed_and_described_once_from_its_answer_to_its_end() -> Non
     assert described == ["named"]
 
 
-def test_another_call_of_the_same_id_is_parsed_anew() -> None:
+def test_another_call_with_the_same_id_is_parsed_again() -> None:
     @tool(Effect.LOOK)
     async def weather(city: str) -> Reply:
         """Say what the weather is."""
@@ -79,7 +79,7 @@ def test_another_call_of_the_same_id_is_parsed_anew() -> None:
     assert calls.prepare(call("Rome"), weather).arguments == {"city": "Rome"}
 
 
-def test_a_verdict_stands_while_all_that_it_rests_on_is_as_it_was() -> None:
+def test_cached_verdict_is_reused_while_its_inputs_are_unchanged() -> None:
     calls, facts = PreparedCalls(), Facts(roots=("/w",))
     first = calls.decide("call-1", LOOK, "default", (), facts)
 
@@ -87,7 +87,7 @@ def test_a_verdict_stands_while_all_that_it_rests_on_is_as_it_was() -> None:
     assert calls.decide("call-2", LOOK, "default", (), facts) is not first
 
 
-def test_a_verdict_falls_where_a_link_that_it_followed_leads_elsewhere() -> None:
+def test_cached_verdict_expires_when_a_followed_link_leads_elsewhere() -> None:
     links = {"/w/notes": "/w/notes"}
     calls = PreparedCalls()
     facts = Facts(roots=("/w",), follow=lambda path: links.get(path, path))
@@ -99,7 +99,7 @@ def test_a_verdict_falls_where_a_link_that_it_followed_leads_elsewhere() -> None
     assert (before.verdict, after.verdict) == ("allow", "ask")
 
 
-def test_a_verdict_falls_with_the_mode_and_with_a_rule() -> None:
+def test_cached_verdict_expires_when_the_mode_or_a_rule_changes() -> None:
     calls, facts = PreparedCalls(), Facts(roots=("/w",))
     no = (parse("bash(cat:*)", "deny"),)
 

@@ -28,7 +28,7 @@ async def rewrite() -> Reply:
     return Reply("Edited.", (Note("changed a.py"),))
 
 
-def test_a_person_sees_each_problem_that_the_model_is_told() -> None:
+def test_user_sees_each_problem_of_an_edit_that_the_model_sees() -> None:
     store = MemoryStore()
     rules = (parse("rewrite", "allow"),)
     provider = ScriptedProvider([("rewrite", "{}")], "Done.")

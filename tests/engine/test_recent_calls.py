@@ -24,7 +24,7 @@ def results(answers: tuple[CallGroup, ...]) -> list[str]:
     return [did.result for answer in answers for did in answer.calls]
 
 
-def test_a_turn_of_thousands_of_answers_holds_the_newest_few_hundred() -> None:
+def test_turn_of_thousands_of_calls_remembers_only_the_newest_hundreds() -> None:
     events = [TurnStarted(1), *(event for n in range(2_000) for event in step(n))]
 
     view = fold(Entry(seq, event) for seq, event in enumerate(events, start=1))

@@ -27,7 +27,7 @@ from tests.engine.worlds import talked
 PEM = "-----BEGIN PRIVATE KEY-----{}-----END PRIVATE KEY-----"
 
 
-def test_no_command_can_hide_behind_the_mask_of_a_key() -> None:
+def test_command_inside_a_private_key_block_is_not_masked() -> None:
     store = MemoryStore()
     hidden = PEM.format("; rm -rf ~; ")
 
@@ -40,7 +40,7 @@ def test_no_command_can_hide_behind_the_mask_of_a_key() -> None:
     assert "rm -rf ~" in bytes(view.conversation.calls[0].call.arguments).decode()
 
 
-def test_who_is_asked_sees_the_call_as_it_will_be_done() -> None:
+def test_question_shows_the_call_with_its_secrets_unmasked() -> None:
     async def asked() -> tuple[str, str]:
         secret = "sk-" + "c" * 30
         given = world(ScriptedProvider([("book", f'{{"what": "{secret}"}}')]), rules=())
@@ -56,7 +56,7 @@ def test_who_is_asked_sees_the_call_as_it_will_be_done() -> None:
     assert shown == f'{{"what":"sk-{"c" * 30}"}}'
 
 
-def test_a_key_that_is_a_word_of_ours_spoils_no_event() -> None:
+def test_secret_equal_to_a_role_name_does_not_corrupt_events() -> None:
     async def go() -> str:
         given = world(ScriptedProvider("Yes, assistant."))
         session = await opened(MemoryStore(), given, secrets=["assistant"])
@@ -66,7 +66,7 @@ def test_a_key_that_is_a_word_of_ours_spoils_no_event() -> None:
     assert anyio.run(go) == "› Hi\n‹ Yes, [secret]."
 
 
-def test_a_call_about_the_mask_itself_is_run() -> None:
+def test_call_with_the_mask_text_as_argument_runs() -> None:
     orders: list[str] = []
 
     run(
@@ -78,7 +78,7 @@ def test_a_call_about_the_mask_itself_is_run() -> None:
     assert orders == ["[secret]"]
 
 
-def test_a_refusal_without_a_word_ends_the_turn() -> None:
+def test_refusal_without_text_ends_the_turn() -> None:
     provider = ScriptedProvider(Line(stop="refused"), "Never asked.")
 
     view = run(MemoryStore(), world(provider), "Hi")
@@ -87,7 +87,7 @@ def test_a_refusal_without_a_word_ends_the_turn() -> None:
 
 
 @pytest.mark.slow
-def test_arguments_nested_without_end_are_told_to_the_model() -> None:
+def test_arguments_nested_too_deeply_are_reported_to_the_model() -> None:
     deep = '{"city": ' + "[" * 100_000 + "]" * 100_000 + "}"
 
     view = run(MemoryStore(), world(ScriptedProvider([("weather", deep)], "Oh.")), "Hi")
@@ -117,7 +117,9 @@ def test_call_stays_done_when_its_full_output_cannot_be_stored() -> None:
     assert "The full text could not be stored: no room" in end.text
 
 
-def test_a_path_that_leads_elsewhere_by_now_is_asked_about_again(tmp_path: Path) -> None:
+def test_path_that_leads_elsewhere_after_approval_is_asked_about_again(
+    tmp_path: Path,
+) -> None:
     inside, outside = tmp_path / "in", tmp_path / "out"
     for each in (inside / "sub", outside):
         each.mkdir(parents=True)
@@ -162,7 +164,7 @@ SCRIPT: list[object] = [[WEATHER, BOOK], "Take an umbrella."]
 
 @pytest.mark.parametrize("moment", range(2, recorded(SCRIPT)))
 @pytest.mark.parametrize("what", ["stop", "steer and stop"])
-def test_after_a_stop_at_any_event_the_model_is_asked_nothing_more(
+def test_model_is_not_asked_again_after_an_interrupt_at_any_event(
     what: str, moment: int
 ) -> None:
     store, provider = MemoryStore(), ScriptedProvider(*SCRIPT, "More.", "More.")  # type: ignore[arg-type]
@@ -198,7 +200,7 @@ def test_after_a_stop_at_any_event_the_model_is_asked_nothing_more(
     assert moment >= recorded(SCRIPT) - 1 or outcome == "interrupted" or not asked
 
 
-def test_two_that_continue_at_once_start_one_turn() -> None:
+def test_two_concurrent_continues_start_one_turn() -> None:
     store = MemoryStore()
 
     async def twice() -> None:
@@ -219,7 +221,7 @@ def test_two_that_continue_at_once_start_one_turn() -> None:
 @pytest.mark.parametrize(
     "command", [">f rm -rf x", "2>/dev/null rm -rf x", "{rm,-rf,x}", "echo a; >>f rm x"]
 )
-def test_a_deny_rule_sees_past_redirections_and_braces(command: str) -> None:
+def test_deny_rule_applies_behind_redirections_and_braces(command: str) -> None:
     touch = Access("bash", Effect.RUN, command)
 
     found = decide(touch, "bypass", [parse("bash(rm *)", "deny")], Facts())
@@ -227,7 +229,7 @@ def test_a_deny_rule_sees_past_redirections_and_braces(command: str) -> None:
     assert found.verdict == "deny"
 
 
-def test_an_answer_that_comes_while_those_beside_are_left_is_heard() -> None:
+def test_approval_given_while_background_work_stops_is_not_lost() -> None:
     orders, answered = list[str](), list[bool]()
     sessions = list[Session]()
 

@@ -76,20 +76,22 @@ def check_a_life(life: Life) -> None:
 
 @settings(deadline=None, max_examples=10, suppress_health_check=UNHURRIED)
 @given(LIVES)
-def test_unchanged_code_goes_the_same_way(life: Life) -> None:
+def test_unchanged_code_replays_without_divergence(life: Life) -> None:
     check_a_life(life)
 
 
 @pytest.mark.slow
 @settings(deadline=None, max_examples=200, suppress_health_check=UNHURRIED)
 @given(LIVES)
-def test_unchanged_code_goes_the_same_way_in_many_lives(life: Life) -> None:
+def test_unchanged_code_replays_without_divergence_in_many_random_sessions(
+    life: Life,
+) -> None:
     check_a_life(life)
 
 
 @settings(max_examples=20)
 @given(some.lists(LINES, max_size=7), some.booleans(), some.booleans())
-def test_whatever_the_model_says_it_goes_the_same_way(
+def test_any_model_output_replays_without_divergence(
     script: list[Line], may_book: bool, attended: bool
 ) -> None:
     store, rules = MemoryStore(), OPEN_HAND if may_book else ()
@@ -111,7 +113,7 @@ def worked(*script: Line, **more: object) -> list[Entry]:
 LOOKS: tuple[Line, ...] = ([WEATHER], [("weather", '{"city": "Rome"}')], "Done.")
 
 
-def test_no_model_is_asked_and_no_tool_runs() -> None:
+def test_replay_asks_no_model_and_runs_no_tool() -> None:
     orders: list[str] = []
     found = worked([BOOK, WEATHER], "Done.")
     provider = ScriptedProvider()
@@ -121,7 +123,7 @@ def test_no_model_is_asked_and_no_tool_runs() -> None:
     assert (provider.heard, orders) == ([], [])
 
 
-def test_another_step_limit_is_named_with_step_field_and_both_values() -> None:
+def test_changed_step_limit_is_reported_with_step_field_and_both_values() -> None:
     shorter = tuple(
         at_most(2, warn=0) if p.__name__ == "step_limit" else p for p in POLICIES
     )
@@ -136,7 +138,7 @@ def test_another_step_limit_is_named_with_step_field_and_both_values() -> None:
     )  # each is reported once; the next step is right again
 
 
-def test_other_rules_are_named_with_the_rule() -> None:
+def test_changed_permission_rules_are_reported_with_the_verdict() -> None:
     rules = (parse("book", "deny"),)
 
     found = replayed(worked([BOOK], "Done."), world(ScriptedProvider(), rules=rules))
@@ -144,7 +146,7 @@ def test_other_rules_are_named_with_the_rule() -> None:
     assert first(found) == (8, 1, "Judged", "verdict", "allow", "deny")
 
 
-def test_another_order_of_the_policies_is_named_with_the_policy() -> None:
+def test_changed_policy_order_is_reported_with_the_policy() -> None:
     def hasty(view: object) -> object:
         return stopping(view)  # type: ignore[arg-type]
 
@@ -173,7 +175,7 @@ def test_replay_with_other_prices_has_no_divergence() -> None:
     assert dear.divergences == ()  # prices are none of the loop's doing
 
 
-def test_a_tool_that_is_gone_is_no_start() -> None:
+def test_removed_tool_is_reported_as_a_divergence() -> None:
     found = replayed(worked([BOOK], "Done."), world(ScriptedProvider(), tools=(weather,)))
 
     seq, step, event, field, then, now = first(found)
@@ -182,7 +184,7 @@ def test_a_tool_that_is_gone_is_no_start() -> None:
     assert found.briefings == ((4, "removed tools: book"),)
 
 
-def test_calls_that_only_look_can_be_done_again() -> None:
+def test_replay_can_run_read_only_calls_again() -> None:
     orders: list[str] = []
 
     @tool(Effect.LOOK)
@@ -201,7 +203,7 @@ def test_calls_that_only_look_can_be_done_again() -> None:
     assert (recorded.divergences, orders) == ((), [])
 
 
-def test_code_that_asks_models_is_not_done_again() -> None:
+def test_replay_does_not_run_code_again_that_asks_models() -> None:
     @tool(Effect.LOOK)
     async def weather(city: str, *, repl: object) -> Reply:
         """Say what code finds out of the weather."""
@@ -220,7 +222,7 @@ def test_code_that_asks_models_is_not_done_again() -> None:
     assert replayed(entries(store), given_("sun"), again=True).divergences == ()
 
 
-def test_a_crash_on_the_way_goes_the_same_way() -> None:
+def test_session_with_a_crash_replays_without_divergence() -> None:
     store = MemoryStore()
     given_ = world(ScriptedProvider([BOOK], "Done."))
     run(store, given_, "Well?")
@@ -231,13 +233,13 @@ def test_a_crash_on_the_way_goes_the_same_way() -> None:
         assert replayed(entries(again), given_).divergences == (), kinds(again)
 
 
-def test_a_failed_model_and_a_stopped_one_go_the_same_way() -> None:
+def test_failed_model_call_replays_without_divergence() -> None:
     found = worked(ProviderError("down"))
 
     assert replayed(found, world(ScriptedProvider())).divergences == ()
 
 
-def test_a_summary_made_otherwise_is_named() -> None:
+def test_changed_summary_size_is_reported_as_a_divergence() -> None:
     store, model = MemoryStore(), Wild(("word " * 90,), "It went well. " * 9)  # type: ignore[arg-type]
     given_ = long_world(model, 12, window=1_000)  # type: ignore[arg-type]
 
@@ -261,7 +263,7 @@ def test_a_summary_made_otherwise_is_named() -> None:
     assert first(replayed(changed, wider))[2:4] == ("Compacted", "size_after")
 
 
-def test_a_fork_goes_the_same_way(tmp_path: Path) -> None:
+def test_forked_session_replays_without_divergence(tmp_path: Path) -> None:
     home, given_ = (
         JournalDirectory(tmp_path),
         world(ScriptedProvider([BOOK, WEATHER], "Done.")),

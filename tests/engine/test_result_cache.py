@@ -61,7 +61,9 @@ def ends(
 
 
 @pytest.mark.slow
-def test_the_same_call_has_the_stored_result_and_the_record_says_so(tmp_path: Path) -> None:
+def test_repeated_read_returns_the_cached_result_and_is_marked_as_cached(
+    tmp_path: Path,
+) -> None:
     first, second = ends(tmp_path, READ, READ)
 
     assert [first.cached, second.cached] == [False, True]
@@ -73,7 +75,7 @@ def test_the_same_call_has_the_stored_result_and_the_record_says_so(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_it_is_off_unless_asked_for(tmp_path: Path) -> None:
+def test_result_cache_is_off_by_default(tmp_path: Path) -> None:
     found = ends(tmp_path, READ, READ, settings={"result_cache": False})
 
     assert [each.cached for each in found] == [False, False]
@@ -94,7 +96,9 @@ def another_file(work: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("edit", [same_size_and_time, another_file])
-def test_an_edit_from_outside_is_seen_by_the_next_call(tmp_path: Path, edit: Edit) -> None:
+def test_edit_by_another_program_is_seen_by_the_next_read(
+    tmp_path: Path, edit: Edit
+) -> None:
     first, second = ends(tmp_path, READ, READ, edit=edit)
 
     assert [first.cached, second.cached] == [False, False]
@@ -102,7 +106,7 @@ def test_an_edit_from_outside_is_seen_by_the_next_call(tmp_path: Path, edit: Edi
 
 
 @pytest.mark.slow
-def test_a_file_that_is_gone_is_missing_and_one_that_is_back_is_known(
+def test_cached_result_is_not_used_for_a_deleted_file_but_again_once_restored(
     tmp_path: Path,
 ) -> None:
     remove = ("bash", {"command": "rm a.txt"})
@@ -117,7 +121,7 @@ def test_a_file_that_is_gone_is_missing_and_one_that_is_back_is_known(
 
 
 @pytest.mark.slow
-def test_an_own_edit_is_seen_and_other_arguments_are_another_call(tmp_path: Path) -> None:
+def test_own_edit_or_other_arguments_bypass_the_cached_result(tmp_path: Path) -> None:
     write = ("write_file", {"path": "a.txt", "content": "new\n"})
     found = ends(tmp_path, READ, write, READ, ("read_file", {"path": "a.txt", "first": 1}))
 
@@ -135,7 +139,7 @@ def test_an_own_edit_is_seen_and_other_arguments_are_another_call(tmp_path: Path
         ("glob", {"pattern": "*.txt"}),
     ],
 )
-def test_a_call_that_reads_a_folder_or_runs_a_command_is_never_reused(
+def test_result_of_a_folder_listing_or_command_is_never_reused(
     tmp_path: Path, call: tuple[str, dict[str, Any]]
 ) -> None:
     assert [each.cached for each in ends(tmp_path, call, call)] == [False, False]
@@ -149,7 +153,7 @@ def test_a_call_that_reads_a_folder_or_runs_a_command_is_never_reused(
         ("json_query", {"expression": "length(@)", "path": "a.json"}),
     ],
 )
-def test_a_search_of_one_file_is_reused_until_that_file_changes(
+def test_search_of_one_file_is_reused_until_that_file_changes(
     tmp_path: Path, call: tuple[str, dict[str, Any]]
 ) -> None:
     def edit(work: Path) -> None:
@@ -164,7 +168,7 @@ def test_a_search_of_one_file_is_reused_until_that_file_changes(
 
 
 @pytest.mark.slow
-def test_a_rule_that_denies_the_file_comes_before_the_cache(tmp_path: Path) -> None:
+def test_deny_rule_takes_precedence_over_the_result_cache(tmp_path: Path) -> None:
     denied: dict[str, object] = {"permissions.deny": ["read_file(a.txt)"]}
     (found,) = ends(tmp_path, READ, settings=denied)
 

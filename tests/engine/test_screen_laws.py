@@ -169,7 +169,7 @@ def check_against_the_journal(life: Life) -> None:
 
 @settings(deadline=None, max_examples=4, suppress_health_check=UNHURRIED)
 @given(SEEN, some.floats(0, 1))
-def test_whoever_joins_at_any_moment_comes_to_the_same_screen(
+def test_client_that_joins_at_any_moment_gets_the_same_screen(
     life: Life, moment: float
 ) -> None:
     check_who_joins(life, moment)
@@ -195,7 +195,7 @@ def printed(frames: Sequence[Frame], start: Screen) -> str:
 
 @settings(deadline=None, max_examples=4, suppress_health_check=UNHURRIED)
 @given(SEEN)
-def test_a_run_is_printed_alike_whether_its_words_came_in_pieces_or_whole(
+def test_streamed_run_is_printed_like_an_unstreamed_one(
     life: Life,
 ) -> None:
     check_pieces(life)
@@ -220,7 +220,7 @@ def without_thoughts(out: str) -> list[str]:
 
 @settings(deadline=None, max_examples=4, suppress_health_check=UNHURRIED)
 @given(SEEN, some.floats(0, 1))
-def test_who_comes_back_at_any_moment_is_told_all_that_comes_then(
+def test_client_that_reconnects_at_any_moment_gets_all_later_events(
     life: Life, moment: float
 ) -> None:
     check_who_comes_back(life, moment)
@@ -293,7 +293,7 @@ PIECES: some.SearchStrategy[Delta] = some.one_of(
     ]
 )
 @example([TextDelta("it is."), SIGNED, TextDelta("\n\n"), SIGNED, TextDelta("So ")])
-def test_however_an_answer_comes_in_pieces_it_is_printed_as_it_is_whole(
+def test_streamed_answer_is_printed_like_a_complete_one_for_any_pieces(
     pieces: list[Delta],
 ) -> None:
     draft = Draft(0, "m", lambda model, usage: None)
@@ -328,14 +328,14 @@ def test_however_an_answer_comes_in_pieces_it_is_printed_as_it_is_whole(
 @pytest.mark.slow
 @settings(deadline=None, max_examples=60, suppress_health_check=UNHURRIED)
 @given(SEEN, some.floats(0, 1))
-def test_all_of_that_holds_in_many_lives(life: Life, moment: float) -> None:
+def test_screen_laws_hold_in_many_random_sessions(life: Life, moment: float) -> None:
     check_against_the_journal(life)
     check_who_joins(life, moment)
     check_pieces(life)
     check_who_comes_back(life, moment)
 
 
-def test_words_that_were_masked_after_they_came_are_not_printed_twice() -> None:
+def test_text_masked_after_it_streamed_is_not_printed_twice() -> None:
     opening = (
         SessionStarted("/"),
         Said("Well?"),

@@ -35,7 +35,9 @@ WARNED = WRAP_UP.format(left=2)
         (0, False, []),
     ],
 )
-def test_each_can_be_switched_off(warn: int, summary: bool, notes: list[str]) -> None:
+def test_warning_and_summary_of_the_step_limit_can_be_switched_off(
+    warn: int, summary: bool, notes: list[str]
+) -> None:
     store, provider = MemoryStore(), ScriptedProvider(*looks(4), "So far.")
     policies = (at_most(4, warn, summary=summary), converse)
 
@@ -48,7 +50,9 @@ def test_each_can_be_switched_off(warn: int, summary: bool, notes: list[str]) ->
 
 
 @pytest.mark.parametrize("last", [looks(1)[0], ""])
-def test_a_call_instead_of_the_summary_or_nothing_is_the_step_limit_too(last: Line) -> None:
+def test_call_or_empty_answer_instead_of_the_summary_ends_at_the_step_limit(
+    last: Line,
+) -> None:
     provider = ScriptedProvider(*looks(4), last)
     policies = (at_most(4), converse)
 
@@ -58,7 +62,7 @@ def test_a_call_instead_of_the_summary_or_nothing_is_the_step_limit_too(last: Li
     assert view.turn.reason == "4 responses were allowed; continue the session for more"
 
 
-def test_a_summary_that_cannot_be_asked_for_is_a_failure() -> None:
+def test_failed_summary_request_at_the_step_limit_fails_the_turn() -> None:
     provider = ScriptedProvider(*looks(4), ProviderError("no network"))
 
     view = run(MemoryStore(), world(provider, policies=(at_most(4), converse)), "Go.")
@@ -67,7 +71,7 @@ def test_a_summary_that_cannot_be_asked_for_is_a_failure() -> None:
 
 
 @pytest.mark.parametrize("summary", [True, False])
-def test_the_last_answer_that_is_allowed_may_be_the_answer(summary: bool) -> None:
+def test_last_allowed_response_may_be_the_final_answer(summary: bool) -> None:
     provider = ScriptedProvider(*looks(3), "Rain.")
     policies = (at_most(4, summary=summary), converse)
 
@@ -76,7 +80,7 @@ def test_the_last_answer_that_is_allowed_may_be_the_answer(summary: bool) -> Non
     assert (view.turn.outcome, view.turn.answer) == ("answered", "Rain.")
 
 
-def test_an_answer_cut_off_at_the_limit_is_no_answer() -> None:
+def test_answer_cut_off_at_the_step_limit_is_not_a_final_answer() -> None:
     provider = ScriptedProvider(*looks(1), Said("Rai", stop="length"))
     policies = (at_most(2, summary=False), continue_cut_response(), converse)
 
@@ -103,7 +107,7 @@ class Interrupted:
     ("when", "outcomes"),
     [("now", ["step_limit", "answered"]), ("next", ["answered", "answered"])],
 )
-def test_words_said_during_the_last_answer_begin_the_next_turn(
+def test_message_sent_during_the_last_allowed_response_begins_the_next_turn(
     when: Literal["now", "next"], outcomes: list[str]
 ) -> None:
     store, sessions = MemoryStore(), list[Session]()

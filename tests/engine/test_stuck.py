@@ -268,7 +268,7 @@ CIRCLES: dict[str, tuple[Iterator[Step], int, str]] = {
 
 
 @pytest.mark.parametrize("circle", CIRCLES)
-def test_a_circle_is_nudged_and_then_stopped(circle: str) -> None:
+def test_repeated_calls_are_warned_about_and_then_stopped(circle: str) -> None:
     steps, after, rule = CIRCLES[circle]
     store = MemoryStore()
 
@@ -337,7 +337,7 @@ HONEST: dict[str, tuple[list[Step], list[str]]] = {
 
 
 @pytest.mark.parametrize("work", HONEST)
-def test_honest_work_is_let_alone(work: str) -> None:
+def test_repetitive_but_useful_work_is_not_stopped(work: str) -> None:
     steps, nudges = HONEST[work]
     store = MemoryStore()
 
@@ -365,7 +365,7 @@ SWITCHES = {
 
 
 @pytest.mark.parametrize("rule", SWITCHES)
-def test_each_rule_has_a_switch(rule: str) -> None:
+def test_each_stuck_rule_can_be_switched_off(rule: str) -> None:
     steps, after = SWITCHES[rule]
 
     with_it, without = turn(steps), turn(steps, rules={rule: 0})
@@ -380,7 +380,7 @@ def test_each_rule_has_a_switch(rule: str) -> None:
      ("repeated_errors", 1, 1), ("repeated_errors", 6, 6),
      ("repeated_searches", 1, 2), ("repeated_searches", 4, 8)],
 )  # fmt: skip
-def test_each_rule_counts_as_far_as_its_setting_says(
+def test_each_stuck_rule_stops_at_its_configured_count(
     rule: str, limit: int, after: int
 ) -> None:
     view = turn(SWITCHES[rule][0], rules={rule: limit})
@@ -399,7 +399,7 @@ def test_each_rule_counts_as_far_as_its_setting_says(
          "the web was searched 6 times in a row, and no page was read"),
     ],
 )  # fmt: skip
-def test_the_model_and_the_person_are_told_what_it_was_and_how_often(
+def test_stuck_warning_and_stop_reason_name_the_repetition_and_its_count(
     rule: str, nudge: str, reason: str
 ) -> None:
     store = MemoryStore()
@@ -411,7 +411,7 @@ def test_the_model_and_the_person_are_told_what_it_was_and_how_often(
     assert view.turn.reason == reason
 
 
-def test_searches_with_a_page_read_between_them_are_no_circle() -> None:
+def test_searches_with_a_page_read_between_them_are_not_stuck() -> None:
     search = [step("web_search", f"nothing for {n}", query=f"words {n}") for n in range(8)]
     read = [step("web_fetch", f"page {n}", url=f"https://a.example/{n}") for n in range(8)]
     pairs = zip(search[::2], search[1::2], read, strict=False)
@@ -421,7 +421,7 @@ def test_searches_with_a_page_read_between_them_are_no_circle() -> None:
     assert (view.turn.outcome, view.turn.steps) == ("answered", 13)
 
 
-def test_a_circle_in_a_talk_that_was_made_shorter_is_still_one() -> None:
+def test_repeated_calls_still_count_after_a_compaction() -> None:
     """The rules count calls, whether or not the model still sees them."""
     store = MemoryStore()
     turn([READ] * 3, store)
@@ -436,7 +436,7 @@ def test_a_circle_in_a_talk_that_was_made_shorter_is_still_one() -> None:
     assert repeated_calls(view) is not None
 
 
-def test_a_circle_is_told_of_once_whatever_comes_between() -> None:
+def test_stuck_warning_is_given_only_once_even_after_a_cut_off_answer() -> None:
     """An answer that was cut off is none that calls the same again."""
     store = MemoryStore()
     cut = Said("So ", stop="length")
@@ -452,7 +452,7 @@ def test_a_circle_is_told_of_once_whatever_comes_between() -> None:
     assert told(store) == ["repeated_calls", "continuation"]
 
 
-def test_who_goes_on_after_a_circle_begins_to_count_anew() -> None:
+def test_repetition_count_restarts_when_a_stuck_turn_is_continued() -> None:
     outcomes = Outcomes([*READ.calls] * 6)
     given = world(
         ScriptedProvider(*[READ.line] * 6, "Done."),
@@ -470,7 +470,7 @@ def test_who_goes_on_after_a_circle_begins_to_count_anew() -> None:
     assert anyio.run(go) == ["stuck", "answered"]
 
 
-def test_a_person_who_asks_for_it_again_gets_it_again() -> None:
+def test_repetition_count_restarts_after_a_message_of_the_user() -> None:
     """Words on the way make the same call a new one."""
     outcomes = Outcomes([c for s in [READ] * 6 for c in s.calls])
     provider = ScriptedProvider(*[s.line for s in [READ] * 6], "Done.")
@@ -505,7 +505,7 @@ def test_a_person_who_asks_for_it_again_gets_it_again() -> None:
 PAGE = (Path(__file__).parents[2] / "docs/loops.md").read_text(encoding="utf-8")
 
 
-def test_the_page_has_the_defaults_of_the_settings() -> None:
+def test_documented_limits_equal_the_defaults_of_the_settings() -> None:
     rows = dict(re.findall(r"^\| `limits\.(\w+)` \| (\w+) \|", PAGE, re.MULTILINE))
 
     limits = msgspec.to_builtins(Limits())
@@ -519,7 +519,7 @@ def test_the_page_has_the_defaults_of_the_settings() -> None:
     ["sleep 5; cat log", "make & wait", "watch -n1 ls", "tail -f log", "tail -n 20 -F log",
      "kubectl wait --for=x pod/a", "gh run watch 7", "ci status --wait", "curl --retry 5 host"],
 )  # fmt: skip
-def test_a_command_that_waits_is_no_circle(command: str) -> None:
+def test_repeated_waiting_command_is_not_stuck(command: str) -> None:
     view = turn([step("bash", "pending\n", command=command)] * 6)
 
     assert view.turn.outcome == "answered"
@@ -528,7 +528,7 @@ def test_a_command_that_waits_is_no_circle(command: str) -> None:
 @pytest.mark.parametrize(
     "command", ["ls sleeping", "tail -n 20 log", "cat --waiters x", "grep -f words log"]
 )
-def test_a_command_that_only_looks_like_waiting_may_be_one(command: str) -> None:
+def test_repeated_command_that_only_resembles_waiting_is_stuck(command: str) -> None:
     view = turn([step("bash", "pending\n", command=command)] * 6)
 
     assert view.turn.outcome == "stuck"

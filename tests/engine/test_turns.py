@@ -39,7 +39,7 @@ def last_words(provider: ScriptedProvider, request: int = -1) -> tuple[str, ...]
     return tuple(p.text for p in message.parts if isinstance(p, Text))
 
 
-def test_tools_are_called_and_their_answers_reach_the_model() -> None:
+def test_tools_are_called_and_their_results_reach_the_model() -> None:
     view = run(MemoryStore(), world(ScriptedProvider(*SCRIPT)), "Umbrella?")
 
     assert talked(view) == TOLD
@@ -53,7 +53,7 @@ def whole_run() -> list[bytes]:
 
 
 @pytest.mark.parametrize("kept", range(2, len(whole_run()) + 1))
-def test_a_turn_cut_off_after_any_event_is_finished_from_there(kept: int) -> None:
+def test_turn_cut_off_after_any_event_is_finished_after_a_restart(kept: int) -> None:
     """Stop dead after each event in turn. The rest is done, nothing twice."""
     store, orders = MemoryStore(*whole_run()[:kept]), list[str]()
     before = fold(entries(store))
@@ -69,7 +69,7 @@ def test_a_turn_cut_off_after_any_event_is_finished_from_there(kept: int) -> Non
     assert kinds(store).split().count("Started") == 2
 
 
-def test_a_change_that_a_crash_cut_off_is_not_repeated_but_a_look_is() -> None:
+def test_change_cut_off_by_a_crash_is_not_repeated_but_a_read_is() -> None:
     whole = whole_run()
     ended = kinds(MemoryStore(*whole)).split().index("Ended")
     store = MemoryStore(*whole[:ended])
@@ -82,7 +82,7 @@ def test_a_change_that_a_crash_cut_off_is_not_repeated_but_a_look_is() -> None:
     ]
 
 
-def test_results_in_any_order_enter_the_talk_together_in_call_order() -> None:
+def test_concurrent_results_are_sent_in_the_order_of_their_calls() -> None:
     first, store = anyio.Event(), MemoryStore()
 
     @tool(Effect.LOOK)
@@ -107,7 +107,7 @@ def test_results_in_any_order_enter_the_talk_together_in_call_order() -> None:
     assert talked(view).splitlines()[3:5] == ["· slow", "· fast"]
 
 
-def test_two_changes_to_one_file_go_one_after_the_other() -> None:
+def test_two_changes_to_one_file_run_one_after_the_other() -> None:
     log: list[str] = []
 
     @tool(Effect.CHANGE, path="path")
@@ -128,7 +128,7 @@ def test_two_changes_to_one_file_go_one_after_the_other() -> None:
     assert log == ["one begins", "one done", "two begins", "two done"]
 
 
-def test_the_model_is_warned_sums_up_and_the_turn_ends_at_the_step_limit() -> None:
+def test_turn_at_the_step_limit_ends_after_a_warning_and_a_summary() -> None:
     store = MemoryStore()
     script = [[("weather", f'{{"city": "{n}"}}')] for n in range(5)]
     provider = ScriptedProvider(*script, "Five cities done.")
@@ -145,7 +145,7 @@ def test_the_model_is_warned_sums_up_and_the_turn_ends_at_the_step_limit() -> No
     assert view.conversation.messages[-1].message.text == "Five cities done."
 
 
-def test_calls_made_where_none_were_asked_for_are_not_run() -> None:
+def test_calls_in_an_answer_that_must_have_none_are_not_run() -> None:
     script = [[("weather", f'{{"city": "{n}"}}')] for n in range(5)]
     stubborn = Line("All done.", calls=(BOOK,))
     orders: list[str] = []
@@ -155,7 +155,7 @@ def test_calls_made_where_none_were_asked_for_are_not_run() -> None:
     assert (view.turn.outcome, orders) == ("step_limit", [])
 
 
-def test_a_turn_goes_on_after_the_step_limit_without_new_words() -> None:
+def test_turn_continues_after_the_step_limit_without_a_new_message() -> None:
     script = [[("weather", f'{{"city": "{n}"}}')] for n in range(5)]
     provider = ScriptedProvider(*script, "Five done.", [WEATHER], "Six done.")
 
@@ -169,7 +169,7 @@ def test_a_turn_goes_on_after_the_step_limit_without_new_words() -> None:
     assert last_words(provider, 6) == (GO_ON,)
 
 
-def test_an_answer_cut_by_the_output_limit_goes_on_where_it_stopped() -> None:
+def test_answer_cut_by_the_output_limit_is_continued() -> None:
     provider = ScriptedProvider(
         Line("One, two,", stop="length"), Line(" three,", stop="length"), " four."
     )
@@ -184,7 +184,7 @@ def test_an_answer_cut_by_the_output_limit_goes_on_where_it_stopped() -> None:
     assert "".join(said) == "One, two, three, four."
 
 
-def test_an_answer_that_its_provider_paused_goes_on_without_a_word_about_limits() -> None:
+def test_answer_paused_by_the_provider_is_continued_without_a_limit_notice() -> None:
     paused = Line("I looked.", stop="length", paused=True)
     provider = ScriptedProvider(paused, paused, " It rains.")
 
@@ -194,7 +194,7 @@ def test_an_answer_that_its_provider_paused_goes_on_without_a_word_about_limits(
     assert view.turn.answer == "I looked.I looked. It rains."
 
 
-def test_an_answer_that_its_provider_paused_four_times_in_a_row_is_a_failure() -> None:
+def test_answer_paused_four_times_in_a_row_fails_the_turn() -> None:
     provider = ScriptedProvider(*[Line("", stop="length", paused=True)] * 4)
 
     view = run(MemoryStore(), world(provider), "Weather?")
@@ -203,7 +203,7 @@ def test_an_answer_that_its_provider_paused_four_times_in_a_row_is_a_failure() -
     assert (view.turn.outcome, view.turn.reason) == ("failed", reason)
 
 
-def test_a_call_cut_by_the_output_limit_is_never_run() -> None:
+def test_call_cut_by_the_output_limit_is_never_run() -> None:
     orders: list[str] = []
     cut = Line(calls=(BOOK,), stop="length")
     provider = ScriptedProvider(cut, "I will do less.")
@@ -214,7 +214,7 @@ def test_a_call_cut_by_the_output_limit_is_never_run() -> None:
     assert view.turn.outcome == "answered"
 
 
-def test_an_answer_cut_four_times_in_a_row_is_a_failure_that_says_so() -> None:
+def test_answer_cut_four_times_in_a_row_fails_the_turn_with_the_reason() -> None:
     provider = ScriptedProvider(*[Line("more", stop="length")] * 4)
 
     view = run(MemoryStore(), world(provider), "Count.")
@@ -223,7 +223,7 @@ def test_an_answer_cut_four_times_in_a_row_is_a_failure_that_says_so() -> None:
     assert (view.turn.outcome, view.turn.reason) == ("failed", reason)
 
 
-def test_a_model_that_goes_in_circles_is_nudged_and_then_stopped() -> None:
+def test_model_that_repeats_a_call_is_warned_and_then_stopped() -> None:
     provider = ScriptedProvider(*[[WEATHER]] * 4)
 
     view = run(MemoryStore(), world(provider), "Umbrella?")
@@ -232,7 +232,7 @@ def test_a_model_that_goes_in_circles_is_nudged_and_then_stopped() -> None:
     assert (view.turn.outcome, view.account.calls) == ("stuck", 4)
 
 
-def test_a_model_that_asks_only_for_what_is_refused_ends_denied() -> None:
+def test_model_that_only_makes_refused_calls_ends_as_denied() -> None:
     orders: list[str] = []
     script = [[("book", f'{{"what": "{n}"}}')] for n in range(3)]
     given = world(ScriptedProvider(*script), orders, rules=(), attended=False)
@@ -242,7 +242,7 @@ def test_a_model_that_asks_only_for_what_is_refused_ends_denied() -> None:
     assert (view.turn.outcome, orders) == ("denied", [])
 
 
-def test_a_model_that_cannot_be_asked_ends_the_turn_and_not_the_session() -> None:
+def test_failed_model_request_ends_the_turn_and_not_the_session() -> None:
     store = MemoryStore()
 
     failed = run(store, world(ScriptedProvider()), "Umbrella?")
@@ -251,7 +251,7 @@ def test_a_model_that_cannot_be_asked_ends_the_turn_and_not_the_session() -> Non
     assert (failed.turn.outcome, answered.turn.outcome) == ("failed", "answered")
 
 
-def test_an_empty_answer_is_asked_for_twice_more_and_is_a_failure_then() -> None:
+def test_empty_answer_is_requested_twice_more_and_then_fails_the_turn() -> None:
     provider = ScriptedProvider("", "", "", "Yes.")
 
     view = run(MemoryStore(), world(provider), "Umbrella?")
@@ -283,15 +283,13 @@ def test_an_empty_answer_is_asked_for_twice_more_and_is_a_failure_then() -> None
         (("weather", '{"town": "Oslo"}'), "there is no argument 'town'; 'city' is missing"),
     ],
 )
-def test_a_call_that_makes_no_sense_is_told_to_the_model(
-    call: tuple[str, str], told: str
-) -> None:
+def test_invalid_call_is_reported_to_the_model(call: tuple[str, str], told: str) -> None:
     view = run(MemoryStore(), world(ScriptedProvider([call], "Oh.")), "Umbrella?")
 
     assert talked(view).splitlines()[2].startswith(f"· failed: {told}")
 
 
-def test_a_tool_that_breaks_is_told_to_the_model_and_the_session_goes_on() -> None:
+def test_tool_exception_is_reported_to_the_model_and_the_turn_continues() -> None:
     @tool(Effect.LOOK)
     async def weather(city: str) -> Reply:
         """Break."""
@@ -305,7 +303,7 @@ def test_a_tool_that_breaks_is_told_to_the_model_and_the_session_goes_on() -> No
     ]  # fmt: skip
 
 
-def test_a_start_that_changes_something_is_kept_before_it_is_done() -> None:
+def test_start_of_a_change_is_written_to_the_journal_before_it_runs() -> None:
     store, seen = MemoryStore(), list[str]()
 
     @tool(Effect.RUN)
@@ -319,7 +317,7 @@ def test_a_start_that_changes_something_is_kept_before_it_is_done() -> None:
     assert seen == ["ModelAnswered", "Judged", "Started"]
 
 
-def test_a_question_stays_open_across_a_restart_and_the_first_verdict_wins() -> None:
+def test_question_stays_open_across_a_restart_and_its_first_answer_wins() -> None:
     store, orders = MemoryStore(), list[str]()
     asking = world(ScriptedProvider([WEATHER, BOOK]), orders, rules=())
     waiting = run(store, asking, "Taxi!")
@@ -339,7 +337,7 @@ def test_a_question_stays_open_across_a_restart_and_the_first_verdict_wins() -> 
     assert entries(store)[-1].event == TurnEnded("answered")
 
 
-def test_a_call_allowed_while_another_runs_joins_it_at_once() -> None:
+def test_call_approved_while_another_runs_starts_at_once() -> None:
     store, orders = MemoryStore(), list[str]()
 
     async def both() -> None:
@@ -380,7 +378,7 @@ def test_a_call_allowed_while_another_runs_joins_it_at_once() -> None:
     assert entries(store)[-1].event == TurnEnded("answered")
 
 
-def test_a_no_goes_to_the_model_with_its_reason_and_the_turn_goes_on() -> None:
+def test_denial_reaches_the_model_with_its_reason_and_the_turn_continues() -> None:
     async def refuse() -> str:
         given = world(ScriptedProvider([BOOK], "Then not."), rules=())
         session = await opened(MemoryStore(), given)
@@ -412,7 +410,7 @@ def test_grant_for_the_session_prevents_further_questions() -> None:
     assert orders == ["taxi", "bus"]
 
 
-def test_headless_what_would_ask_is_denied_and_says_why() -> None:
+def test_call_that_would_ask_is_denied_headless_with_the_reason() -> None:
     store = MemoryStore()
     given = world(ScriptedProvider([BOOK], "Pity."), rules=(), attended=False)
 
@@ -425,7 +423,7 @@ def test_headless_what_would_ask_is_denied_and_says_why() -> None:
     )
 
 
-def test_a_tool_can_end_the_turn_with_a_final_answer() -> None:
+def test_tool_can_end_the_turn_with_a_final_answer() -> None:
     @tool(Effect.SELF)
     async def finish(answer: str) -> Reply:
         """Say that the task is done."""
@@ -437,7 +435,7 @@ def test_a_tool_can_end_the_turn_with_a_final_answer() -> None:
     assert (view.turn.outcome, len(provider.heard)) == ("final", 1)
 
 
-def test_a_result_too_long_for_the_model_is_cut_in_the_middle_and_kept_whole() -> None:
+def test_long_result_is_cut_in_the_middle_and_stored_in_full() -> None:
     store = MemoryStore()
 
     @tool(Effect.LOOK)
@@ -455,7 +453,7 @@ def test_a_result_too_long_for_the_model_is_cut_in_the_middle_and_kept_whole() -
     assert store.blobs.contents[end.full_blob] == b"a" * 50 + b"b" * 50
 
 
-def test_truncated_output_is_not_called_the_whole() -> None:
+def test_truncated_output_is_not_described_as_complete() -> None:
     store = MemoryStore()
 
     @tool(Effect.LOOK)
@@ -473,7 +471,7 @@ def test_truncated_output_is_not_called_the_whole() -> None:
     assert "it printed 2,000,000,000 bytes in all" in end.text
 
 
-def test_text_that_is_no_utf8_does_not_stop_the_journal() -> None:
+def test_invalid_utf8_does_not_stop_the_journal() -> None:
     @tool(Effect.LOOK)
     async def weather(city: str) -> Reply:
         """Name a file that is not UTF-8."""
@@ -485,7 +483,7 @@ def test_text_that_is_no_utf8_does_not_stop_the_journal() -> None:
     assert talked(view).splitlines()[2:] == ["· caf\ufffd", "‹ Half an emoji: \ufffd."]
 
 
-def test_words_sent_twice_with_one_key_are_heard_once() -> None:
+def test_message_sent_twice_with_one_key_is_accepted_once() -> None:
     async def twice() -> list[bool]:
         session = await opened(MemoryStore(), world(ScriptedProvider()))
         return [await session.inbox.say("Hi", client_key="k") for _ in range(2)]
@@ -493,7 +491,7 @@ def test_words_sent_twice_with_one_key_are_heard_once() -> None:
     assert anyio.run(twice) == [True, False]
 
 
-def test_a_secret_is_neither_written_nor_folded() -> None:
+def test_secret_is_written_neither_to_the_journal_nor_to_the_view() -> None:
     async def told() -> tuple[bytes, str]:
         store = MemoryStore()
         given = world(ScriptedProvider("Noted."))
@@ -507,7 +505,7 @@ def test_a_secret_is_neither_written_nor_folded() -> None:
     assert shown == "› It is [secret], or [secret]\n‹ Noted."
 
 
-def test_a_call_with_a_secret_runs_as_it_was_made_but_is_not_repeated_later() -> None:
+def test_call_with_a_secret_runs_unmasked_but_is_not_repeated_after_a_crash() -> None:
     store, orders = MemoryStore(), list[str]()
     secret = "sk-" + "b" * 30
 
@@ -527,7 +525,7 @@ def test_a_call_with_a_secret_runs_as_it_was_made_but_is_not_repeated_later() ->
     )
 
 
-def test_a_rewind_takes_back_the_talk_but_not_the_account_and_can_be_undone() -> None:
+def test_rewind_restores_the_conversation_but_not_the_costs_and_can_be_undone() -> None:
     async def there_and_back() -> tuple[list[str], list[int]]:
         store = MemoryStore()
         provider = ScriptedProvider("One.", "Two.", "Three.")
@@ -550,13 +548,13 @@ def test_a_rewind_takes_back_the_talk_but_not_the_account_and_can_be_undone() ->
 
 
 @pytest.mark.parametrize("kept", range(len(whole_run()) + 1))
-def test_any_prefix_makes_a_request_that_a_strict_provider_takes(kept: int) -> None:
+def test_any_prefix_of_a_journal_gives_a_valid_request(kept: int) -> None:
     request = build_request(fold(entries(MemoryStore(*whole_run()[:kept]))))
 
     check_history(spoken.message for spoken in request.messages)
 
 
-def test_every_event_says_what_led_to_it() -> None:
+def test_every_event_records_its_cause() -> None:
     store = MemoryStore()
 
     run(store, world(ScriptedProvider([WEATHER], "Yes.")), "Umbrella?")
@@ -572,7 +570,7 @@ def test_every_event_says_what_led_to_it() -> None:
     }  # fmt: skip
 
 
-def test_a_tail_lost_at_a_lines_end_is_said_in_the_journal() -> None:
+def test_events_lost_at_the_end_of_the_journal_are_reported_in_it() -> None:
     store = MemoryStore()
     run(store, world(ScriptedProvider("Yes.")), "Umbrella?")
     told = len(store.lines)
@@ -589,7 +587,7 @@ def test_a_tail_lost_at_a_lines_end_is_said_in_the_journal() -> None:
     ]
 
 
-def test_a_session_in_which_everything_ran_unasked_asks_again_when_taken_up() -> None:
+def test_resumed_session_asks_again_although_it_was_in_bypass_mode() -> None:
     store, orders = MemoryStore(), list[str]()
 
     async def dare() -> None:
@@ -603,7 +601,7 @@ def test_a_session_in_which_everything_ran_unasked_asks_again_when_taken_up() ->
     assert orders == []
 
 
-def test_one_call_runs_in_the_task_of_its_turn_and_several_in_their_own() -> None:
+def test_single_call_runs_in_the_task_of_its_turn_and_several_in_their_own_tasks() -> None:
     tasks = list[int]()
 
     @tool(Effect.LOOK)

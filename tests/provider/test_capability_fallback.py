@@ -108,7 +108,7 @@ def refusal(wording: str, status: int = 400) -> Answer:
 
 
 @pytest.mark.parametrize(("wire", "thing", "wording"), REFUSALS)
-def test_refused_feature_is_left_out_once_and_for_all(
+def test_refused_feature_is_left_out_of_all_later_requests(
     wire: WireName, thing: str, wording: str
 ) -> None:
     found, (first, *later) = conversation(wire, refusal(wording), **WITH[thing])
@@ -122,7 +122,7 @@ def test_refused_feature_is_left_out_once_and_for_all(
 
 
 @pytest.mark.parametrize("wire", ["anthropic", "openai-responses", "openai-chat"])
-def test_the_most_is_asked_for_a_little_less_at_a_time(wire: WireName) -> None:
+def test_max_effort_that_is_refused_is_lowered_step_by_step(wire: WireName) -> None:
     no = refusal("effort: this value is not supported")
 
     found, bodies = conversation(wire, no, no, no, effort="max")
@@ -135,7 +135,7 @@ def test_the_most_is_asked_for_a_little_less_at_a_time(wire: WireName) -> None:
     assert asked_for == ["max", "xhigh", "high", "", ""]
 
 
-def test_a_claude_that_does_not_think_as_it_sees_fit_gets_a_budget_or_nothing() -> None:
+def test_claude_without_adaptive_thinking_gets_a_budget_then_no_thinking() -> None:
     adaptive = refusal("adaptive thinking is not supported on this model")
     thinking = refusal("'m-1' does not support thinking")
 
@@ -146,7 +146,7 @@ def test_a_claude_that_does_not_think_as_it_sees_fit_gets_a_budget_or_nothing() 
     assert told == ["adaptive", "enabled", None, None]
 
 
-def test_a_claude_with_less_room_is_asked_for_less() -> None:
+def test_claude_with_a_lower_output_limit_gets_smaller_max_tokens() -> None:
     no = refusal("max_tokens: 64000 > 32768, which is the maximum allowed for this model")
 
     _, bodies = conversation("anthropic", no, effort="high")
@@ -158,7 +158,7 @@ def test_a_claude_with_less_room_is_asked_for_less() -> None:
     ]
 
 
-def test_one_effort_that_is_refused_takes_no_other_with_it() -> None:
+def test_one_refused_effort_level_leaves_other_levels_in_use() -> None:
     no = refusal("reasoning_effort must be one of 'none' or 'high'")
     good = answer("openai-chat", Reply("Yes."))
 
@@ -172,7 +172,7 @@ def test_one_effort_that_is_refused_takes_no_other_with_it() -> None:
     assert told == ["low", None, "high", None]
 
 
-def test_a_gemini_that_has_no_pictures_in_results_has_them_beside() -> None:
+def test_gemini_that_refuses_images_in_results_gets_them_beside_the_results() -> None:
     no = refusal("`function_response.parts` is not supported for this model.")
     good = answer("gemini", Reply("Yes."))
     talk = request(
@@ -193,7 +193,7 @@ def test_a_gemini_that_has_no_pictures_in_results_has_them_beside() -> None:
 
 
 @pytest.mark.parametrize("wire", ["openai-chat", "ollama"])
-def test_a_server_that_breaks_over_a_picture_is_asked_without(wire: WireName) -> None:
+def test_server_error_500_about_an_image_is_retried_without_images(wire: WireName) -> None:
     broken = refusal("image input is not supported - you may need the mmproj", 500)
 
     found, bodies = conversation(wire, broken, pictures=PICTURES)
@@ -202,7 +202,7 @@ def test_a_server_that_breaks_over_a_picture_is_asked_without(wire: WireName) ->
     assert [DATA in body for body in bodies] == [True, False, False]
 
 
-def test_one_that_is_busy_with_pictures_is_not() -> None:
+def test_rate_limit_that_mentions_images_does_not_remove_them() -> None:
     busy = refusal("Rate limit reached on images per minute", 429)
 
     with pytest.raises(Overloaded, match="images per minute"):
@@ -210,12 +210,12 @@ def test_one_that_is_busy_with_pictures_is_not() -> None:
 
 
 @pytest.mark.parametrize("wire", ["anthropic", "openai-responses", "openai-chat", "gemini", "ollama"])  # fmt: skip
-def test_refusal_is_not_about_a_feature_that_was_not_sent(wire: WireName) -> None:
+def test_refusal_about_features_that_were_not_sent_is_raised(wire: WireName) -> None:
     with pytest.raises(Refused, match="image and effort and schema"):
         conversation(wire, refusal("no image and effort and schema of yours"))
 
 
-def test_a_refusal_inside_of_a_stream_is_heard_too() -> None:
+def test_refusal_inside_a_stream_is_recognized() -> None:
     error = {
         "error": {"message": "No endpoints found that support image input", "code": 404}
     }
@@ -226,7 +226,7 @@ def test_a_refusal_inside_of_a_stream_is_heard_too() -> None:
     assert (found, len(bodies)) == (["Yes.", "Yes."], 3)
 
 
-def test_refused_feature_counts_for_one_model_alone() -> None:
+def test_feature_refused_by_one_model_is_still_sent_to_another() -> None:
     no = refusal("'m-1' does not support image input.")
     good = answer("anthropic", Reply("Yes."))
 
@@ -239,7 +239,7 @@ def test_refused_feature_counts_for_one_model_alone() -> None:
     assert anyio.run(use) == [True, False, True]
 
 
-def test_a_notice_that_nothing_comes_yet_is_no_part_of_an_answer() -> None:
+def test_loading_notice_does_not_prevent_the_fallback_but_answer_text_does() -> None:
     """A model that is loading may still refuse; one that has said a word may not."""
 
     def found(first: Delta) -> list[Delta]:
@@ -266,7 +266,7 @@ def test_a_notice_that_nothing_comes_yet_is_no_part_of_an_answer() -> None:
         found(TextDelta("Y"))
 
 
-def test_a_concession_is_made_while_the_bytes_are_told_too() -> None:
+def test_capability_fallback_works_while_requests_are_traced() -> None:
     no, good = refusal("does not support image input."), answer("anthropic", Reply("Yes."))
     traced = asked(pictures={BLOB: PICTURES[BLOB]}, trace=True, tools=TOOLS)
 
@@ -296,7 +296,7 @@ ROW = (
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("model", ["claude-sonnet-5-5", "claude-sonnet-4-5"])
-def test_a_thought_that_another_account_has_signed_is_left_out_and_it_goes_on_thinking(
+def test_thinking_signed_by_another_account_is_left_out_and_thinking_stays_on(
     wording: str, model: str
 ) -> None:
     good = answer("anthropic", Reply("Yes."))
@@ -320,7 +320,7 @@ def test_a_thought_that_another_account_has_signed_is_left_out_and_it_goes_on_th
         assert thinks == ["enabled", None, "enabled"]
 
 
-def test_two_that_are_refused_the_same_at_once_give_up_one_thing_and_no_other() -> None:
+def test_concurrent_requests_with_the_same_refusal_drop_one_feature_only() -> None:
     concessions = CapabilityFallback[str]({"schema": "schema", "effort": "schema|effort"})
     both_asked = anyio.Event()
     asked: list[frozenset[str]] = []
@@ -369,7 +369,7 @@ WANTED = [
 
 
 @pytest.mark.parametrize(("wording", "before", "after"), WANTED)
-def test_server_that_wants_requests_otherwise_gets_them_so_from_then_on(
+def test_rejected_request_field_is_replaced_in_all_later_requests(
     wording: str, before: str, after: str
 ) -> None:
     good = answer("openai-chat", Reply("Yes."))

@@ -118,7 +118,7 @@ EVERYTHING: list[Delta | ProviderError] = [
 ]
 
 
-def test_an_answer_comes_again_with_all_that_was_in_it(file: Path) -> None:
+def test_replay_gives_back_every_part_of_a_recorded_answer(file: Path) -> None:
     told(recording(Fixed(EVERYTHING), file), ASK)
 
     assert told(Replaying(file), ASK) == [
@@ -132,7 +132,7 @@ def test_an_answer_comes_again_with_all_that_was_in_it(file: Path) -> None:
     ]
 
 
-def test_while_it_is_recorded_nothing_is_changed(file: Path) -> None:
+def test_recording_passes_the_answer_through_unchanged(file: Path) -> None:
     assert told(recording(Fixed(EVERYTHING), file), ASK) == EVERYTHING
 
 
@@ -147,7 +147,7 @@ def test_while_it_is_recorded_nothing_is_changed(file: Path) -> None:
         ProviderError("odd"),
     ],
 )
-def test_an_error_comes_again_after_what_came_before_it(
+def test_recorded_error_is_replayed_after_the_text_before_it(
     error: ProviderError, file: Path
 ) -> None:
     told_first: list[Delta | ProviderError] = [TextDelta("Ye"), error]
@@ -168,7 +168,7 @@ def test_an_error_comes_again_after_what_came_before_it(
     assert getattr(raised, "retry_after", None) == getattr(error, "retry_after", None)
 
 
-def test_the_file_is_its_owners_alone_and_never_written_over(file: Path) -> None:
+def test_cassette_is_readable_by_its_owner_only_and_never_overwritten(file: Path) -> None:
     told(recording(ScriptedProvider("Yes."), file), ASK)
     before = file.read_bytes()
 
@@ -179,12 +179,12 @@ def test_the_file_is_its_owners_alone_and_never_written_over(file: Path) -> None
     assert file.read_bytes() == before
 
 
-def test_a_file_that_cannot_be_made_is_told_at_once(tmp_path: Path) -> None:
+def test_cassette_that_cannot_be_created_is_an_error_at_once(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"cannot be made: .*No such file or directory"):
         recording(ScriptedProvider("Yes."), tmp_path / "nowhere" / "calls.jsonl")
 
 
-def test_a_call_tells_only_what_is_new(file: Path) -> None:
+def test_each_recorded_call_stores_only_what_is_new(file: Path) -> None:
     first = request(message("user", "Rain?"), system="Be brief.", tools=TOOLS, effort="low")
     talk = [*first.messages, *LONGER.messages[1:]]
     longer = replace(first, messages=type(first.messages)(talk), effort="max")
@@ -204,7 +204,7 @@ def test_a_call_tells_only_what_is_new(file: Path) -> None:
     }
 
 
-def test_the_file_grows_with_the_talk_and_not_with_its_square(file: Path) -> None:
+def test_cassette_grows_linearly_with_the_conversation(file: Path) -> None:
     talk, sizes = list[Message](), list[int]()
     provider = recording(ScriptedProvider(*["Yes."] * 40), file)
     for n in range(40):
@@ -216,7 +216,7 @@ def test_the_file_grows_with_the_talk_and_not_with_its_square(file: Path) -> Non
     assert max(steps) - min(steps) < 10
 
 
-def test_children_that_ask_in_turn_are_told_apart(file: Path) -> None:
+def test_interleaved_calls_of_two_sessions_are_recorded_separately(file: Path) -> None:
     one, other = (request(message("user", w), session=w) for w in ("one", "other"))
     longer = replace(one, messages=LONGER.messages)
     provider = recording(ScriptedProvider("a", "b", "c", "d"), file)
@@ -231,7 +231,7 @@ def test_children_that_ask_in_turn_are_told_apart(file: Path) -> None:
         told(Replaying(file), longer)
 
 
-def test_the_bytes_of_a_trace_pass_and_are_not_kept(file: Path) -> None:
+def test_traced_bytes_pass_through_and_are_not_recorded(file: Path) -> None:
     answers: list[Delta | ProviderError] = [
         RequestSent("POST x", b"secret"),
         ResponseBytes(b"secret"),
@@ -244,7 +244,7 @@ def test_the_bytes_of_a_trace_pass_and_are_not_kept(file: Path) -> None:
     assert told(Replaying(file), ASK) == [Done()]
 
 
-def test_a_picture_that_changed_under_its_name_is_another(file: Path) -> None:
+def test_image_with_changed_content_does_not_match_the_recording(file: Path) -> None:
     before, after = (replace(ASK, pictures={"abc": data}) for data in (b"1", b"2"))
     told(recording(ScriptedProvider("Yes.", "So."), file), before, after)
 
@@ -253,7 +253,7 @@ def test_a_picture_that_changed_under_its_name_is_another(file: Path) -> None:
         told(Replaying(file), before, before)
 
 
-def test_pictures_are_told_by_their_digest(file: Path) -> None:
+def test_images_are_recorded_by_their_digest(file: Path) -> None:
     shown = replace(ASK, pictures={"abc": b"the bytes"})
     told(recording(ScriptedProvider("Yes."), file), shown)
 
@@ -281,7 +281,7 @@ def test_pictures_are_told_by_their_digest(file: Path) -> None:
         (replace(ASK, session="s"), "session: recorded '', asked 's'"),
     ],
 )  # fmt: skip
-def test_a_miss_names_the_first_difference(
+def test_mismatched_request_names_the_first_difference(
     other: Request, difference: str, file: Path
 ) -> None:
     told(recording(ScriptedProvider("Yes."), file), ASK)
@@ -294,7 +294,7 @@ def test_a_miss_names_the_first_difference(
     assert words(told(replaying, ASK)) == "Yes."  # nothing was used up
 
 
-def test_long_values_are_cut_to_where_they_differ(file: Path) -> None:
+def test_long_values_in_a_mismatch_are_cut_to_where_they_differ(file: Path) -> None:
     start, end = "x" * 500, "z" * 500
     told(
         recording(ScriptedProvider("Yes."), file),
@@ -308,7 +308,7 @@ def test_long_values_are_cut_to_where_they_differ(file: Path) -> None:
     assert str(caught.value).endswith(f"recorded '…{x}A{z}…', asked '…{x}B{z}…'")
 
 
-def test_a_difference_in_a_later_call_is_named_by_its_number(file: Path) -> None:
+def test_mismatch_in_a_later_call_is_reported_with_its_number(file: Path) -> None:
     told(recording(ScriptedProvider("Yes.", "So."), file), ASK, LONGER)
     replaying = Replaying(file)
     told(replaying, ASK)
@@ -329,7 +329,7 @@ def test_more_calls_than_were_recorded_are_refused(file: Path) -> None:
         told(replaying, ASK)
 
 
-def test_order_is_part_of_it(file: Path) -> None:
+def test_calls_out_of_order_are_refused(file: Path) -> None:
     told(recording(ScriptedProvider("Yes.", "So."), file), ASK, LONGER)
 
     with pytest.raises(Refused, match=r"call 1: messages\[1\]"):
@@ -354,7 +354,7 @@ def test_concurrent_calls_may_be_replayed_in_any_order(file: Path) -> None:
         told(Replaying(file), later)
 
 
-def test_ignored_fields_may_differ_and_others_may_not(file: Path) -> None:
+def test_ignored_fields_may_differ_and_other_fields_may_not(file: Path) -> None:
     told(
         recording(ScriptedProvider("Yes."), file),
         replace(ASK, system="Monday", session="1"),
@@ -369,7 +369,9 @@ def test_ignored_fields_may_differ_and_others_may_not(file: Path) -> None:
         Replaying(file, frozenset({"day"}))
 
 
-def test_a_call_that_was_killed_says_so_and_those_before_it_are_there(file: Path) -> None:
+def test_call_cut_off_in_the_cassette_is_refused_and_earlier_calls_replay(
+    file: Path,
+) -> None:
     told(recording(ScriptedProvider("Yes.", "So."), file), ASK, LONGER)
     *whole, answered = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join(whole) + answered[:20])
@@ -380,7 +382,9 @@ def test_a_call_that_was_killed_says_so_and_those_before_it_are_there(file: Path
         told(replaying, LONGER)
 
 
-def test_a_file_cut_at_any_byte_replays_up_to_there(file: Path) -> None:
+def test_cassette_cut_at_any_byte_replays_the_complete_answers_before_the_cut(
+    file: Path,
+) -> None:
     told(recording(ScriptedProvider("Yes.", "So."), file), ASK, LONGER)
     whole = file.read_bytes()
     head = whole.index(b"\n") + 1
@@ -396,7 +400,7 @@ def test_a_file_cut_at_any_byte_replays_up_to_there(file: Path) -> None:
         assert all("cassette" in str(f) for f in found if isinstance(f, ProviderError))
 
 
-def test_an_answer_that_a_person_stopped_ends_there_again(file: Path) -> None:
+def test_answer_stopped_by_the_user_stops_at_the_same_point_in_replay(file: Path) -> None:
     async def stop() -> None:
         provider = recording(ScriptedProvider("Yes indeed."), file)
         async with aclosing(provider.stream(ASK)) as deltas:
@@ -416,7 +420,7 @@ def test_an_answer_that_a_person_stopped_ends_there_again(file: Path) -> None:
     assert found == [TextDelta("Y")]
 
 
-def test_who_reads_no_further_than_the_end_has_stopped_nothing(file: Path) -> None:
+def test_reader_that_stops_after_done_does_not_mark_the_call_as_stopped(file: Path) -> None:
     async def use() -> None:
         async with aclosing(recording(Fixed([Done()]), file).stream(ASK)) as deltas:
             async for _ in deltas:
@@ -443,7 +447,7 @@ def test_recording_closes_its_provider(file: Path) -> None:
     anyio.run(recording(ScriptedProvider("Yes."), file.with_name("x")).aclose)
 
 
-def test_a_cancelled_call_is_written_too(file: Path) -> None:
+def test_cancelled_call_is_recorded_as_stopped(file: Path) -> None:
     async def stop() -> None:
         with anyio.move_on_after(0.02):
             await heard(recording(FaultyProvider("Yes.", fault="hang", after=2), file), ASK)
@@ -455,7 +459,7 @@ def test_a_cancelled_call_is_written_too(file: Path) -> None:
     }  # fmt: skip
 
 
-def test_a_silent_end_stays_a_silent_end(file: Path) -> None:
+def test_answer_that_ended_without_done_replays_without_done(file: Path) -> None:
     told(recording(FaultyProvider("Yes.", fault="silence", after=2), file), ASK)
 
     assert told(Replaying(file), ASK) == [TextDelta("Ye")]
@@ -478,7 +482,7 @@ def test_a_silent_end_stays_a_silent_end(file: Path) -> None:
         ),
     ],
 )
-def test_file_that_is_no_cassette_is_refused_at_once(
+def test_file_that_is_not_a_cassette_is_refused_at_once(
     text: str, says: str, file: Path
 ) -> None:
     file.write_text(text)
@@ -488,7 +492,7 @@ def test_file_that_is_no_cassette_is_refused_at_once(
     assert str(file) in str(caught.value)
 
 
-def test_models_that_share_a_tape_are_one_recording(file: Path) -> None:
+def test_models_that_share_a_cassette_make_one_recording(file: Path) -> None:
     tape = CassetteWriter(file)
     one, other = (Recording(ScriptedProvider(w), tape) for w in ("Yes.", "So."))
     told(one, ASK)
@@ -497,12 +501,12 @@ def test_models_that_share_a_tape_are_one_recording(file: Path) -> None:
     assert words(told(Replaying(file), ASK, replace(LONGER, model="m-2"))) == "So."
 
 
-def test_a_missing_file_is_named(file: Path) -> None:
+def test_missing_cassette_is_named_in_the_error(file: Path) -> None:
     with pytest.raises(BadInput, match=r"calls\.jsonl cannot be read: No such"):
         Replaying(file)
 
 
-def test_a_file_that_vanished_is_told_and_not_made_anew(file: Path) -> None:
+def test_deleted_cassette_is_an_error_and_is_not_recreated(file: Path) -> None:
     provider = recording(ScriptedProvider("Yes."), file)
     os.unlink(file)
 
@@ -551,7 +555,7 @@ async def failed(provider: Provider, file: Path) -> str:
 @pytest.mark.parametrize(
     ("end", "what"), [(left_early, "left"), (cancelled, "cancelled"), (failed, "busy")]
 )
-def test_a_full_disk_hides_no_other_end_and_is_told_at_the_next_call(
+def test_full_disk_during_a_failed_call_is_reported_at_the_next_call(
     end: Callable[[Provider, Path], Awaitable[str]], what: str, file: Path
 ) -> None:
     inner = Fixed([TextDelta("Ye"), TextDelta("s"), Overloaded("busy")], [Done()])
@@ -567,7 +571,7 @@ def test_a_full_disk_hides_no_other_end_and_is_told_at_the_next_call(
 
 
 @full_disk
-def test_a_full_disk_is_told_at_once_where_nothing_else_is(file: Path) -> None:
+def test_full_disk_during_a_successful_call_is_reported_at_once(file: Path) -> None:
     async def use() -> None:
         async for _ in recording(ScriptedProvider("Yes."), file).stream(ASK):
             if not file.is_symlink():
@@ -578,7 +582,9 @@ def test_a_full_disk_is_told_at_once_where_nothing_else_is(file: Path) -> None:
 
 
 @full_disk
-def test_after_a_gap_nothing_is_written_and_what_came_before_replays(file: Path) -> None:
+def test_nothing_is_recorded_after_a_failed_write_and_earlier_calls_replay(
+    file: Path,
+) -> None:
     provider, aside = recording(ScriptedProvider("Yes.", "So."), file), file.with_name("x")
     told(provider, ASK)
     file.rename(aside)
@@ -592,7 +598,7 @@ def test_after_a_gap_nothing_is_written_and_what_came_before_replays(file: Path)
     assert words(told(Replaying(file), ASK)) == "Yes."
 
 
-def test_a_mask_sees_whole_texts_and_what_is_masked_matches_again(file: Path) -> None:
+def test_masked_secrets_match_again_even_when_split_over_two_deltas(file: Path) -> None:
     """A key that came in two pieces, and one inside the JSON of a call."""
 
     def mask(data: bytes) -> bytes:
@@ -653,7 +659,7 @@ def tidy(delta: Delta) -> Delta:
 
 
 @given(st.lists(st.tuples(REQUESTS, DELTAS, DONE), min_size=1, max_size=3))
-def test_whatever_was_asked_and_answered_comes_again(
+def test_any_recorded_requests_and_answers_are_replayed(
     calls: list[tuple[Request, list[Delta], Done]],
 ) -> None:
     with tempfile.TemporaryDirectory() as made:
@@ -671,7 +677,7 @@ def test_whatever_was_asked_and_answered_comes_again(
 
 
 @given(conversations(), conversations())
-def test_two_requests_match_just_when_they_are_equal(
+def test_two_requests_match_exactly_if_they_are_equal(
     one: list[Message], other: list[Message]
 ) -> None:
     with tempfile.TemporaryDirectory() as made:
@@ -717,7 +723,7 @@ def run(provider: Provider, home: Path) -> tuple[str, str, list[object]]:
     return anyio.run(use)
 
 
-def test_a_whole_session_is_replayed_to_the_same_view(file: Path, tmp_path: Path) -> None:
+def test_complete_session_is_replayed_to_the_same_view(file: Path, tmp_path: Path) -> None:
     (tmp_path / "1").mkdir()
     recorded = run(recording(ScriptedProvider(*SESSION), file), tmp_path / "1")
 
@@ -729,7 +735,7 @@ def test_a_whole_session_is_replayed_to_the_same_view(file: Path, tmp_path: Path
     assert replaying.calls_left == 0
 
 
-def test_a_session_that_goes_another_way_ends_with_the_difference(
+def test_session_that_differs_from_the_cassette_fails_with_the_difference(
     file: Path, tmp_path: Path
 ) -> None:
     run(recording(ScriptedProvider(*SESSION), file), tmp_path)
@@ -744,7 +750,9 @@ def test_a_session_that_goes_another_way_ends_with_the_difference(
     )
 
 
-def test_a_test_records_once_and_replays_from_then_on(file: Path) -> None:
+def test_cassette_helper_records_on_the_first_run_and_replays_afterwards(
+    file: Path,
+) -> None:
     def never() -> Provider:
         raise AssertionError("it was asked")
 

@@ -26,7 +26,7 @@ ANTHROPIC, OPENAI, GEMINI, CHAT = map(
 AZURE, OLLAMA = find("azure"), find("ollama")
 
 
-def test_a_model_is_named_with_its_provider_and_may_have_slashes_itself() -> None:
+def test_model_name_has_a_provider_prefix_and_may_contain_slashes() -> None:
     assert parse_model("ollama/qwen3:8b") == (OLLAMA, "qwen3:8b")
     assert parse_model("openai/meta/llama-4") == (OPENAI, "meta/llama-4")
     assert parse_model("Anthropic") == (ANTHROPIC, ANTHROPIC.model)
@@ -41,12 +41,14 @@ def test_a_model_is_named_with_its_provider_and_may_have_slashes_itself() -> Non
         ("ollama", "'ollama' names no model: write ollama/MODEL"),
     ],
 )
-def test_a_name_that_means_nothing_says_what_would(text: str, says: str) -> None:
+def test_unknown_provider_or_missing_model_is_refused_with_a_suggestion(
+    text: str, says: str
+) -> None:
     with pytest.raises(BadInput, match=says):
         parse_model(text)
 
 
-def test_a_provider_of_ones_own_is_a_value() -> None:
+def test_own_provider_is_found_by_its_name() -> None:
     mine = ProviderSpec("mine", "openai-chat", "Mine", "http://127.0.0.1:1/v1", model="m")
 
     assert parse_model("mine", (mine, *providers())) == (mine, "m")
@@ -64,7 +66,7 @@ def test_a_provider_of_ones_own_is_a_value() -> None:
         ("https://box/api/", "https://box/api"),
     ],
 )
-def test_ollama_host_is_read_as_ollama_reads_it(given: str, url: str) -> None:
+def test_ollama_host_variable_is_parsed_as_ollama_parses_it(given: str, url: str) -> None:
     assert address(OLLAMA, {"OLLAMA_HOST": given}) == url
 
 
@@ -78,7 +80,9 @@ def test_ollama_host_is_read_as_ollama_reads_it(given: str, url: str) -> None:
         ),
     ],
 )
-def test_an_address_is_whole_and_holds_no_password(url: str, said: str) -> None:
+def test_incomplete_provider_address_is_refused_without_showing_a_password(
+    url: str, said: str
+) -> None:
     with pytest.raises(BadInput, match=said) as caught:
         address(find("openai"), {"OPENAI_BASE_URL": url})
 
@@ -86,21 +90,21 @@ def test_an_address_is_whole_and_holds_no_password(url: str, said: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["nonsense://x", "http://", "http://a b", "http://x:port"])
-def test_an_address_that_is_none_is_quoted(url: str) -> None:
+def test_invalid_provider_address_is_quoted_in_the_error(url: str) -> None:
     with pytest.raises(BadInput, match=f"'{url.rstrip('/')}/*' is not a web address"):
         connect(ANTHROPIC, {"ANTHROPIC_BASE_URL": url})
 
 
-def test_a_missing_key_names_its_variable() -> None:
+def test_missing_key_error_names_its_variable() -> None:
     with pytest.raises(BadInput, match="no key for Anthropic: set ANTHROPIC_API_KEY"):
         connect(ANTHROPIC, {"ANTHROPIC_API_KEY": "  "})
 
 
-def test_a_server_of_ones_own_may_do_without_a_key() -> None:
+def test_own_server_at_another_address_needs_no_key() -> None:
     connect(OPENAI, {"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"})
 
 
-def test_a_key_with_a_line_break_inside_is_refused_and_not_shown() -> None:
+def test_key_with_a_line_break_is_refused_and_not_shown() -> None:
     with pytest.raises(BadInput, match="OPENAI_API_KEY holds a character") as caught:
         connect(OPENAI, {"OPENAI_API_KEY": "sk-abc\nsk-def"})
 
@@ -120,7 +124,7 @@ def test_a_key_with_a_line_break_inside_is_refused_and_not_shown() -> None:
     ],
     ids=["key", "token", "openai", "gemini", "google", "azure", "groq"],
 )
-def test_each_provider_gets_its_key_as_it_wants_it(
+def test_each_provider_gets_its_key_in_its_own_header(
     spec: ProviderSpec, environ: dict[str, str], header: tuple[str, str]
 ) -> None:
     async def use() -> dict[str, str]:
@@ -134,7 +138,7 @@ def test_each_provider_gets_its_key_as_it_wants_it(
     assert anyio.run(use)[header[0]] == header[1]
 
 
-def test_windows_of_known_families_are_known_and_others_are_not_guessed() -> None:
+def test_context_windows_of_known_model_families_are_listed_and_others_unknown() -> None:
     assert window_of(ANTHROPIC, "claude-sonnet-4-5-20250929") == 200_000
     assert window_of(ANTHROPIC, ANTHROPIC.model) == window_of(ANTHROPIC, "claude-opus-5-5")
     assert window_of(OPENAI, OPENAI.model) > 0
@@ -143,7 +147,7 @@ def test_windows_of_known_families_are_known_and_others_are_not_guessed() -> Non
 
 
 @pytest.mark.parametrize("spec", providers(), ids=lambda spec: spec.name)
-def test_every_provider_can_be_connected_and_asked(spec: ProviderSpec) -> None:
+def test_every_provider_can_be_connected_and_answers(spec: ProviderSpec) -> None:
     async def use() -> str:
         replies = [answer(spec.wire, Reply("Yes."))]
         shown = [Answer(b"{}")] if spec.wire == "ollama" else []
@@ -155,7 +159,7 @@ def test_every_provider_can_be_connected_and_asked(spec: ProviderSpec) -> None:
     assert anyio.run(use) == "Yes."
 
 
-def test_names_and_variables_of_providers_are_their_own() -> None:
+def test_provider_names_are_unique_and_each_has_its_own_variables() -> None:
     known = providers()
     names = [name for spec in known for name in (spec.name, *spec.aliases)]
 
@@ -172,11 +176,11 @@ def test_names_and_variables_of_providers_are_their_own() -> None:
         {"AZURE_OPENAI_ENDPOINT": "https://r.openai.azure.com/openai/v1"},
     ],
 )
-def test_azure_has_the_address_of_ones_own_resource(environ: dict[str, str]) -> None:
+def test_azure_address_comes_from_the_resource_of_the_user(environ: dict[str, str]) -> None:
     assert address(AZURE, environ) == "https://r.openai.azure.com/openai/v1"
 
 
-def test_azure_without_an_address_or_a_key_says_which_variable() -> None:
+def test_azure_without_an_address_or_key_names_the_missing_variable() -> None:
     with pytest.raises(BadInput, match="no default address: set AZURE_OPENAI_BASE_URL"):
         connect(AZURE, {"AZURE_OPENAI_API_KEY": "k"})
     with pytest.raises(BadInput, match="no key for Azure OpenAI: set AZURE_OPENAI_API_KEY"):
@@ -184,7 +188,7 @@ def test_azure_without_an_address_or_a_key_says_which_variable() -> None:
 
 
 @pytest.mark.parametrize("name", ["vllm", "lmstudio", "llama-cpp"])
-def test_a_server_on_this_machine_needs_no_key_and_takes_one(name: str) -> None:
+def test_local_server_needs_no_key_but_accepts_one(name: str) -> None:
     spec = find(name)
 
     connect(spec, {})
@@ -200,7 +204,7 @@ def test_a_server_on_this_machine_needs_no_key_and_takes_one(name: str) -> None:
         ("vllm", "max_tokens"),
     ],
 )
-def test_the_limit_of_an_answer_is_called_as_each_server_calls_it(
+def test_output_limit_field_has_the_name_that_each_server_uses(
     name: str, limit: str
 ) -> None:
     assert find(name).quirks.output_limit == limit

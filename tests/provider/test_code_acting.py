@@ -75,13 +75,11 @@ def code_of(*deltas: Delta) -> list[str]:
         ('```python title="a"\nx\n```', ["x"]),
     ],
 )
-def test_the_code_of_an_answer_is_its_blocks_of_python(
-    answer: str, code: list[str]
-) -> None:
+def test_code_of_an_answer_is_its_python_blocks(answer: str, code: list[str]) -> None:
     assert list(blocks(answer)) == code
 
 
-def test_a_block_that_an_answer_breaks_off_in_is_no_code() -> None:
+def test_unfinished_code_block_is_not_code() -> None:
     assert blocks("```python\nx = 1\n```\n```python\ndel", whole=False) == ("x = 1",)
 
 
@@ -96,7 +94,7 @@ def test_a_block_that_an_answer_breaks_off_in_is_no_code() -> None:
         ("words\n", ""),
     ],
 )
-def test_the_first_block_ends_with_the_line_that_closes_it(answer: str, first: str) -> None:
+def test_first_code_block_ends_at_its_closing_line(answer: str, first: str) -> None:
     assert through_first_block(answer) == first
 
 
@@ -123,7 +121,7 @@ def test_response_of_a_small_model_ends_with_its_first_block(
     assert inner.asked[0].stops == ("\n```\n",)
 
 
-def test_a_small_model_is_told_little_and_of_functions_only_the_names() -> None:
+def test_small_model_instructions_are_short_and_list_only_function_names() -> None:
     inner = ScriptedProvider("Done.")
 
     heard(inner, Request(said(user("Go.")), "Be brief.", TOOLS), small=True)
@@ -144,9 +142,7 @@ def test_a_small_model_is_told_little_and_of_functions_only_the_names() -> None:
         ),
     ],
 )
-def test_a_small_model_is_told_after_each_output_what_to_do(
-    failed: bool, next_: str
-) -> None:
+def test_small_model_gets_the_next_step_after_each_output(failed: bool, next_: str) -> None:
     call = ToolCall("call-0", "python", Raw(b'{"code":["x"]}'), wire="code")
     talk = said(
         user("Go."),
@@ -161,7 +157,7 @@ def test_a_small_model_is_told_after_each_output_what_to_do(
     assert told == f"<output>\n1\n</output>\n\n{next_}"
 
 
-def test_a_small_model_that_is_to_answer_in_words_may_write_fences() -> None:
+def test_small_model_that_must_answer_in_text_may_write_code_fences() -> None:
     answer = "It is:\n```python\nx\n```\nNo more."
     inner = ScriptedProvider(answer)
 
@@ -172,7 +168,7 @@ def test_a_small_model_that_is_to_answer_in_words_may_write_fences() -> None:
     assert inner.heard[0].stops == ()
 
 
-def test_all_blocks_are_one_call_and_their_text_stays() -> None:
+def test_all_code_blocks_become_one_call_and_the_text_is_kept() -> None:
     answer = "I look.\n```python\nx = 1\n```\n```python\nx\n```"
 
     deltas = heard(ScriptedProvider(answer), Request(said(user("Go.")), tools=TOOLS))
@@ -184,7 +180,7 @@ def test_all_blocks_are_one_call_and_their_text_stays() -> None:
 
 
 @pytest.mark.parametrize("stop", ["length", "refused"])
-def test_of_an_answer_that_was_cut_off_nothing_is_run(stop: str) -> None:
+def test_no_code_of_a_cut_off_answer_runs(stop: str) -> None:
     answer = Reply("```python\nx = 1\n```", stop=stop)  # pyright: ignore[reportArgumentType]
 
     deltas = heard(ScriptedProvider(answer), Request(said(user("Go.")), tools=TOOLS))
@@ -194,7 +190,7 @@ def test_of_an_answer_that_was_cut_off_nothing_is_run(stop: str) -> None:
     assert deltas[-1].stop == stop
 
 
-def test_a_model_that_is_to_answer_in_words_runs_nothing() -> None:
+def test_no_code_runs_when_calls_are_not_allowed() -> None:
     inner = ScriptedProvider("```python\nx = 1\n```")
 
     deltas = heard(inner, Request(said(user("Go.")), tools=TOOLS, tool_choice="none"))
@@ -203,7 +199,7 @@ def test_a_model_that_is_to_answer_in_words_runs_nothing() -> None:
     assert "Answer in words now" in inner.heard[0].messages[-1].message.text
 
 
-def test_the_model_reads_its_own_words_and_the_output_of_its_code() -> None:
+def test_model_reads_its_own_text_and_the_output_of_its_code() -> None:
     call = ToolCall("call-0", "python", Raw(b'{"code":["x"]}'), wire="code")
     native = ToolCall("call-1", "read_file", Raw(b'{"path":"a"}'))
     talk = said(
@@ -258,7 +254,7 @@ def test_code_acting_request_only_grows_at_its_end() -> None:
     assert second.messages[: len(first.messages)] == first.messages[:]
 
 
-def test_a_request_with_a_schema_leaves_the_model_words_for_code() -> None:
+def test_answer_schema_is_sent_in_the_system_prompt_so_that_code_stays_allowed() -> None:
     inner = ScriptedProvider("Done.")
 
     heard(inner, Request(said(user("Go.")), tools=TOOLS, schema=Raw(b'{"type":"object"}')))

@@ -69,7 +69,7 @@ def shown(part: Part) -> str:
             return "?"
 
 
-def test_a_mode_sends_these_messages() -> None:
+def test_each_context_mode_sends_its_messages() -> None:
     assert {mode: sent(mode) for mode in CONTEXTS} == snapshot(
         {
             "continue": [
@@ -107,7 +107,7 @@ Earlier, in short:
     )
 
 
-def test_a_format_sends_all_of_it_as_this_text() -> None:
+def test_each_format_sends_the_conversation_as_one_text() -> None:
     found = {pair: sent(*pair) for pair in product(CONTEXTS, FORMATS)}
 
     assert {len(each) for each in found.values()} == {1}
@@ -399,7 +399,7 @@ Created sum.txt, 1 line.]]></message>
     )
 
 
-def test_the_page_shows_what_is_sent() -> None:
+def test_documentation_page_shows_what_is_sent() -> None:
     text = PAGE.read_text().partition("### An example")[2].partition("\n## A command")[0]
     blocks = re.findall(r"^(`{3,})text\n(.*?)\n\1$", text, re.DOTALL | re.MULTILINE)
     as_text = {pair: sent(*pair)[0][1] for pair in product(CONTEXTS, FORMATS)}
@@ -410,7 +410,7 @@ def test_the_page_shows_what_is_sent() -> None:
     assert [block for _, block in blocks] == [as_text[pair] for pair in wanted]  # type: ignore[index]
 
 
-def test_a_single_message_and_its_images_are_sent_as_they_are() -> None:
+def test_single_message_and_its_images_are_sent_unchanged() -> None:
     image = Image("0" * 64, "image/png", "cat.png")
     alone = Log([StoredMessage(1, Message("user", (Text("Look."), image)))])
     later = alone.plus(TALK[1]).plus(StoredMessage(3, Message("user", (Text("And?"),))))
@@ -420,7 +420,7 @@ def test_a_single_message_and_its_images_are_sent_as_they_are() -> None:
     assert only.message.parts[1:] == (image,)
 
 
-def test_a_result_is_sent_with_its_call_in_every_window() -> None:
+def test_tool_result_is_sent_with_its_call_for_every_window_size() -> None:
     for window in range(1, 6):
         found = in_context(TALK, ConversationFormat("sliding", "", window), tools=True)
         roles = [each.message.role for each in found]
@@ -428,7 +428,7 @@ def test_a_result_is_sent_with_its_call_in_every_window() -> None:
         assert (roles[0], roles[-2:]) == ("user", ["assistant", "tool"]), window
 
 
-def test_a_model_without_tools_is_told_nothing_about_calls() -> None:
+def test_model_without_tools_gets_no_text_about_calls() -> None:
     (only,) = in_context(TALK[:3], ConversationFormat("continue", "plain", 2), tools=False)
 
     assert only.message.text.split("\n\n")[1:] == [
@@ -436,7 +436,7 @@ def test_a_model_without_tools_is_told_nothing_about_calls() -> None:
     ]  # fmt: skip
 
 
-def test_the_model_gets_this_and_the_session_keeps_all() -> None:
+def test_context_mode_changes_the_request_but_not_the_session() -> None:
     inner = ScriptedProvider("Done.")
     provider = InContext(inner, ConversationFormat("fresh", "", 0))
     request = Request(TALK, system="You are Refold.", model="m")

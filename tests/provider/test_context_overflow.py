@@ -65,11 +65,13 @@ def refusal(status: int, message: str, **more: str) -> ProviderError:
 
 @pytest.mark.parametrize("status", [400, 422, 500])
 @pytest.mark.parametrize("words", TOO_LONG)
-def test_overflow_is_recognized_by_its_words(words: str, status: int) -> None:
+def test_overflow_is_recognized_by_the_wording_of_the_error(
+    words: str, status: int
+) -> None:
     assert isinstance(refusal(status, words), TooLong)
 
 
-def test_overflow_is_recognized_in_what_a_gateway_quotes_of_its_source() -> None:
+def test_overflow_is_recognized_in_an_error_that_a_gateway_quotes() -> None:
     raw = json.dumps({"error": {"message": TOO_LONG[0], "code": 400}})
     error = {"message": "Provider returned error", "code": 400, "metadata": {"raw": raw}}
     found = failure(
@@ -81,19 +83,19 @@ def test_overflow_is_recognized_in_what_a_gateway_quotes_of_its_source() -> None
 
 
 @pytest.mark.parametrize("words", SOMETHING_ELSE)
-def test_overflow_is_not_seen_in_another_refusal(words: str) -> None:
+def test_other_refusals_are_not_recognized_as_overflow(words: str) -> None:
     assert type(refusal(400, words)) is BadRequest
 
 
 @pytest.mark.parametrize(
     "code", ["context_length_exceeded", "exceed_context_size_error", "request_too_large"]
 )
-def test_overflow_is_recognized_by_its_code(code: str) -> None:
+def test_overflow_is_recognized_by_the_error_code(code: str) -> None:
     assert isinstance(refusal(400, "no", code=code), TooLong)
     assert isinstance(refusal(400, "no", type=code), TooLong)
 
 
-def test_overflow_is_recognized_by_its_status() -> None:
+def test_overflow_is_recognized_by_the_http_status() -> None:
     assert isinstance(refusal(413, "no"), TooLong)
 
 
@@ -107,7 +109,7 @@ def test_overflow_is_recognized_by_its_status() -> None:
         ("Please try again in a moment.", None),
     ],
 )
-def test_wait_is_taken_from_the_words_of_a_rate_limit(
+def test_retry_wait_is_parsed_from_the_text_of_a_rate_limit(
     words: str, seconds: float | None
 ) -> None:
     error = refusal(429, words)
@@ -122,16 +124,14 @@ def test_overflow_is_recognized_in_a_stream() -> None:
     assert isinstance(stream_failure(PEER, told, "m"), TooLong)
 
 
-def test_request_larger_than_the_limit_of_a_minute_is_too_long() -> None:
+def test_request_larger_than_the_per_minute_limit_counts_as_too_long() -> None:
     words = "Request too large for model `m` on tokens per minute (TPM): Limit 6000"
 
     assert isinstance(refusal(429, words), TooLong)
     assert not isinstance(refusal(429, "Rate limit reached for model `m`"), TooLong)
 
 
-def test_unknown_refusal_of_a_request_that_has_grown_is_tried_once_after_a_compaction() -> (
-    None
-):
+def test_unknown_refusal_of_a_longer_request_is_retried_once_after_compaction() -> None:
     policies = (compact_when_full(CompactionShares()), converse)
     odd = BadRequest("P refused the request (400): no")
     once = ScriptedProvider([WEATHER], odd, "Rain.")
@@ -147,7 +147,7 @@ def test_unknown_refusal_of_a_request_that_has_grown_is_tried_once_after_a_compa
 
 
 @pytest.mark.parametrize("error", [BadRequest("no"), Refused("no")])
-def test_unknown_refusal_of_the_first_request_of_a_turn_ends_it(
+def test_unknown_refusal_of_the_first_request_ends_the_turn(
     error: ProviderError,
 ) -> None:
     provider = ScriptedProvider(error, "Rain.")

@@ -43,7 +43,7 @@ def results(view: View) -> list[ToolResult]:
 
 
 @pytest.mark.parametrize("row", deviations(), ids=lambda row: f"{row.wire}: {row.name}")
-def test_deviation_is_accepted_asked_again_or_told(row: Deviation) -> None:
+def test_each_deviation_is_accepted_retried_or_reported_as_listed(row: Deviation) -> None:
     orders: list[str] = []
     plain = [answer(row.wire, BOOKS)] if row.outcome == "asked again" else []
     last = answer(row.wire, Reply("Done."))
@@ -63,7 +63,7 @@ def test_deviation_is_accepted_asked_again_or_told(row: Deviation) -> None:
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_deviating_does_the_same_for_the_same_seed(wire: str) -> None:
+def test_deviating_server_behaves_the_same_for_the_same_seed(wire: str) -> None:
     def bodies(seed: int) -> list[object]:
         server = Deviating(wire, lambda _: BOOKS, seed=seed, rate=0.5, reset_every=5)  # type: ignore[arg-type]
         asked = ReceivedRequest("POST", "/", {}, b"")
@@ -73,7 +73,7 @@ def test_deviating_does_the_same_for_the_same_seed(wire: str) -> None:
     assert bodies(1) != bodies(2)
 
 
-def test_deviating_counts_what_it_did() -> None:
+def test_deviating_server_counts_its_deviations() -> None:
     busy = iter([True, False, False, False, False, False])
     server = Deviating(
         "openai-chat",

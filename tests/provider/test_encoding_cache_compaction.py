@@ -40,7 +40,9 @@ def looked(calls: int) -> View:
 
 @pytest.mark.parametrize("keep", [0, 1, 3, 9])
 @pytest.mark.parametrize("again", [False, True])
-def test_it_is_encoded_as_if_nothing_was_known_of_it(keep: int, again: bool) -> None:
+def test_cached_encoding_after_compaction_equals_a_fresh_encoding(
+    keep: int, again: bool
+) -> None:
     view, warm = looked(9), Encoded(encode)
     warm.join(view.conversation.messages)
     for kind in ("prune", "full") if again else ("prune",):
@@ -55,7 +57,7 @@ def test_it_is_encoded_as_if_nothing_was_known_of_it(keep: int, again: bool) -> 
         )
 
 
-def test_going_back_to_before_it_is_encoded_anew_too() -> None:
+def test_cached_encoding_after_undoing_a_compaction_equals_a_fresh_one() -> None:
     before, warm = looked(9), Encoded(encode)
     after = fold(
         [Entry(before.seq + 1, Compacted("prune", "", prunable(before, 3)))], before
@@ -84,5 +86,5 @@ def test_messages_before_the_first_pruned_one_are_not_encoded_again() -> None:
     assert len(seen) == len(view.conversation.messages) - 2 - 2 * 4
 
 
-def test_a_talk_with_nothing_that_could_go_is_left_alone() -> None:
+def test_conversation_with_nothing_to_prune_is_not_compacted() -> None:
     assert compact_when_full(CompactionShares())(looked(3)) is None

@@ -55,7 +55,7 @@ def done(found: list[Delta]) -> Done:
     return found[-1]
 
 
-def test_while_the_first_answers_nobody_else_is_made_or_named() -> None:
+def test_second_model_is_not_created_while_the_first_answers() -> None:
     def never() -> Provider:
         raise AssertionError("it was made")
 
@@ -67,7 +67,9 @@ def test_while_the_first_answers_nobody_else_is_made_or_named() -> None:
 
 
 @pytest.mark.parametrize("fault", [Overloaded("busy"), Unreachable("busy")])
-def test_when_it_is_down_the_next_is_asked_under_its_own_name(fault: ProviderError) -> None:
+def test_next_model_is_asked_under_its_own_name_when_the_first_is_down(
+    fault: ProviderError,
+) -> None:
     first, second = FaultyProvider("No.", fault=fault), ScriptedProvider("Yes.")
 
     found = told(chain(first, second))
@@ -79,7 +81,7 @@ def test_when_it_is_down_the_next_is_asked_under_its_own_name(fault: ProviderErr
     assert first.heard[0].messages is second.heard[0].messages
 
 
-def test_only_the_first_slash_of_a_name_parts() -> None:
+def test_only_the_first_slash_separates_provider_and_model() -> None:
     third = ScriptedProvider("Yes.")
     down = [FaultyProvider("", fault=Unreachable("gone")) for _ in range(2)]
 
@@ -92,7 +94,7 @@ def test_only_the_first_slash_of_a_name_parts() -> None:
 @pytest.mark.parametrize(
     "fault", [Refused("no"), TooLong("too long"), ProviderError("odd")]
 )
-def test_a_refusal_is_an_answer_and_nobody_else_is_asked(fault: ProviderError) -> None:
+def test_refusal_of_a_request_does_not_cause_a_fallback(fault: ProviderError) -> None:
     second = ScriptedProvider("Yes.")
 
     with pytest.raises(type(fault), match=f"^{fault}$"):
@@ -101,7 +103,7 @@ def test_a_refusal_is_an_answer_and_nobody_else_is_asked(fault: ProviderError) -
     assert second.heard == []
 
 
-def test_a_refusal_of_the_next_says_why_it_was_asked() -> None:
+def test_refusal_by_the_next_model_says_why_that_model_was_asked() -> None:
     first = FaultyProvider("No.", fault=Overloaded("busy"))
     second = FaultyProvider("No.", fault=TooLong("too long"))
 
@@ -126,7 +128,7 @@ def test_fallback_drops_a_response_that_failed_in_the_middle(
     assert len(second.heard) == 1
 
 
-def test_fallback_leaves_the_last_response_to_the_one_who_asked() -> None:
+def test_failed_response_of_the_last_model_is_raised_and_not_dropped() -> None:
     first = FaultyProvider("Yes", fault=Unreachable("gone"))
     second = FaultyProvider("Yes", fault=Unreachable("gone, too"), after=1)
     found: list[Delta] = []
@@ -141,14 +143,14 @@ def test_fallback_leaves_the_last_response_to_the_one_who_asked() -> None:
     assert not any(isinstance(delta, Dropped) for delta in found)
 
 
-def test_the_bytes_of_a_trace_are_not_something_shown() -> None:
+def test_traced_bytes_do_not_prevent_a_fallback() -> None:
     found = told(chain(_Traced(Unreachable("gone")), ScriptedProvider("Yes.")))
 
     assert found[:2] == [RequestSent("POST http://x", b"{}"), ResponseBytes(b"<html>")]
     assert words(found) == "Yes."
 
 
-def test_when_all_fail_one_error_names_each_and_why() -> None:
+def test_error_after_all_models_failed_names_each_with_its_reason() -> None:
     with pytest.raises(Overloaded) as caught:
         told(
             chain(
@@ -165,7 +167,7 @@ def test_when_all_fail_one_error_names_each_and_why() -> None:
     assert caught.value.retry_after == 4
 
 
-def test_one_that_has_no_key_is_passed_over_with_a_word() -> None:
+def test_model_without_a_key_is_skipped_with_a_notice() -> None:
     def keyless() -> Provider:
         raise BadInput("set ACME_API_KEY")
 
@@ -176,7 +178,7 @@ def test_one_that_has_no_key_is_passed_over_with_a_word() -> None:
     assert done(found).by == SECOND
 
 
-def test_a_chain_in_which_nobody_has_a_key_refuses() -> None:
+def test_chain_in_which_no_model_has_a_key_is_refused() -> None:
     def keyless() -> Provider:
         raise BadInput("no key")
 
@@ -184,12 +186,12 @@ def test_a_chain_in_which_nobody_has_a_key_refuses() -> None:
         told(Fallback([(FIRST, keyless)]))
 
 
-def test_a_chain_without_models_is_no_chain() -> None:
+def test_chain_without_models_is_refused() -> None:
     with pytest.raises(BadInput, match="at least one"):
         Fallback([])
 
 
-def test_one_that_is_down_rests_and_is_then_asked_first_again() -> None:
+def test_failed_model_is_skipped_for_a_while_and_then_asked_first_again() -> None:
     clock = Clock(1000.0)
     first = FaultyProvider("Back.", fault=Unreachable("gone"))
     second = ScriptedProvider("One.", "Two.", "Three.")
@@ -207,7 +209,7 @@ def test_one_that_is_down_rests_and_is_then_asked_first_again() -> None:
     assert not any(isinstance(d, Retrying) for d in meanwhile)
 
 
-def test_it_rests_for_as_long_as_it_asked() -> None:
+def test_failed_model_is_skipped_for_as_long_as_it_asked_to_wait() -> None:
     clock = Clock()
     first = FaultyProvider("Back.", fault=Overloaded("busy", retry_after=100))
     both = chain(first, ScriptedProvider("One.", "Two."), clock=clock)
@@ -221,7 +223,7 @@ def test_it_rests_for_as_long_as_it_asked() -> None:
     assert said == ["One.", "Two.", "Back."]
 
 
-def test_one_that_rests_is_asked_all_the_same_when_the_others_fail() -> None:
+def test_skipped_model_is_asked_anyway_when_all_others_fail() -> None:
     first = FaultyProvider("Back.", fault=Unreachable("gone"))
     second = FaultyProvider("Other.", fault=Unreachable("gone too"), times=2)
     both = chain(first, second)
@@ -231,7 +233,7 @@ def test_one_that_rests_is_asked_all_the_same_when_the_others_fail() -> None:
     assert words(told(both)) == "Back."
 
 
-def test_one_that_recovered_does_not_rest_any_more() -> None:
+def test_model_that_answered_again_is_no_longer_skipped() -> None:
     clock = Clock()
     first = FaultyProvider("Back.", fault=Overloaded("busy", retry_after=100))
     second = FaultyProvider("Other.", fault=Unreachable("gone"))
@@ -246,7 +248,7 @@ def test_one_that_recovered_does_not_rest_any_more() -> None:
     assert said == ["Back.", "Back."]
 
 
-def test_the_patience_of_a_link_is_its_own_and_is_spent_once() -> None:
+def test_failing_model_uses_up_its_retries_once_and_is_then_skipped() -> None:
     clock = Clock()
     inner = FaultyProvider("No.", fault=Overloaded("busy"), times=99)
     patient = RetryingProvider(
@@ -280,7 +282,7 @@ def test_fallback_closes_the_providers_that_it_made() -> None:
     assert closed == ["first"]
 
 
-def test_a_cancelled_answer_leaves_nothing_behind() -> None:
+def test_cancelled_answer_does_not_mark_the_model_as_failed() -> None:
     async def use() -> str:
         hanging = FaultyProvider("Back.", fault="hang")
         both = chain(hanging, ScriptedProvider("Other."))
@@ -291,7 +293,7 @@ def test_a_cancelled_answer_leaves_nothing_behind() -> None:
     assert anyio.run(use) == "Back."
 
 
-def test_over_real_wires_the_other_provider_gets_the_same_talk() -> None:
+def test_fallback_provider_gets_the_same_conversation_over_http() -> None:
     talk = (
         message("user", "Rain?"),
         message("assistant", "Where?"),

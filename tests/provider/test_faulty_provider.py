@@ -15,7 +15,7 @@ def told(provider: FaultyProvider) -> list[Delta]:
     return anyio.run(heard, provider)
 
 
-def test_it_raises_after_so_many_deltas_and_then_behaves() -> None:
+def test_faulty_provider_raises_after_the_given_deltas_and_then_works() -> None:
     provider = FaultyProvider("abc", fault=Overloaded("busy"), after=2)
 
     with pytest.raises(Overloaded):
@@ -23,11 +23,11 @@ def test_it_raises_after_so_many_deltas_and_then_behaves() -> None:
     assert words(told(provider)) == "abc"
 
 
-def test_it_can_end_without_done() -> None:
+def test_faulty_provider_can_end_without_done() -> None:
     assert told(FaultyProvider("abc", fault="silence", after=1)) == [TextDelta("a")]
 
 
-def test_it_can_say_nothing_more_for_ever() -> None:
+def test_faulty_provider_can_hang_after_the_given_deltas() -> None:
     async def use() -> bool:
         with anyio.move_on_after(0.02) as scope:
             await heard(FaultyProvider("abc", fault="hang", after=1))
@@ -36,13 +36,13 @@ def test_it_can_say_nothing_more_for_ever() -> None:
     assert anyio.run(use)
 
 
-def test_it_can_give_every_call_the_same_id() -> None:
+def test_faulty_provider_can_give_every_call_the_same_id() -> None:
     found = told(FaultyProvider(CALLS, fault="same ids"))
 
     assert [d.id for d in found if isinstance(d, CallDelta) and d.id] == ["theirs"] * 2
 
 
-def test_it_can_break_arguments_off_and_end_well_all_the_same() -> None:
+def test_faulty_provider_can_cut_off_arguments_and_still_end_with_done() -> None:
     found = told(FaultyProvider(CALLS, fault="garbled"))
 
     assert "".join(d.arguments for d in found if isinstance(d, CallDelta)) == '{{"to":1'

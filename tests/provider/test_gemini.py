@@ -58,11 +58,11 @@ def called(name: str, n: int = 0, **more: Any) -> dict[str, Any]:
 DONE = Done(Usage(fresh=40, cached=60, output=12, reasoning=7), "end", "g")
 
 
-def test_tokens_of_thought_are_part_of_the_output_and_cached_ones_of_the_input() -> None:
+def test_gemini_thinking_tokens_count_as_output_and_cached_tokens_as_input() -> None:
     assert stream(chunk({"text": "Yes."})) == [TextDelta("Yes."), DONE]
 
 
-def test_two_calls_of_one_function_without_ids_stay_two() -> None:
+def test_gemini_calls_of_one_function_without_ids_stay_separate() -> None:
     found = stream(chunk(called("look", 1), called("look", 2)), chunk(called("look", 1)))
 
     assert found[:-1] == [
@@ -74,13 +74,13 @@ def test_two_calls_of_one_function_without_ids_stay_two() -> None:
     assert found[-1].stop == "calls"
 
 
-def test_a_call_without_arguments_has_an_empty_object() -> None:
+def test_gemini_call_without_arguments_gets_an_empty_object() -> None:
     assert stream(chunk({"functionCall": {"name": "look"}}))[0] == CallDelta(
         0, "{}", "", "look"
     )
 
 
-def test_ids_and_signatures_stay_with_the_call_they_came_on() -> None:
+def test_gemini_ids_and_signatures_stay_with_their_calls() -> None:
     first = {**called("look", 1, id="a"), "thoughtSignature": "c2ln"}
 
     found = stream(chunk(first, called("book", 2, id="b")))
@@ -91,7 +91,7 @@ def test_ids_and_signatures_stay_with_the_call_they_came_on() -> None:
     ]  # fmt: skip
 
 
-def test_every_part_goes_back_with_its_own_signature_through_the_engine() -> None:
+def test_every_gemini_part_is_sent_back_with_its_own_signature() -> None:
     parts = [
         [{"text": "Clouds?", "thought": True}],
         [{"text": "Let me "}, {"text": "look."}],
@@ -121,7 +121,7 @@ def test_every_part_goes_back_with_its_own_signature_through_the_engine() -> Non
     )
 
 
-def test_a_thought_that_is_signed_goes_back_one_that_is_not_stays_here() -> None:
+def test_only_signed_gemini_thoughts_are_sent_back() -> None:
     signed = {"text": "Clouds?", "thought": True, "thoughtSignature": "c2ln"}
     open_thought = {"text": "Rain?", "thought": True}
 
@@ -130,7 +130,7 @@ def test_a_thought_that_is_signed_goes_back_one_that_is_not_stays_here() -> None
     assert _contents(found)[1]["parts"] == [signed, {"text": "Yes."}]
 
 
-def test_a_signature_at_the_end_of_words_is_a_part_of_its_own() -> None:
+def test_gemini_signature_after_text_is_sent_back_as_a_separate_part() -> None:
     last = {"text": "", "thoughtSignature": "c2ln"}
 
     found = stream(chunk({"text": "Yes."}), chunk(last))
@@ -142,7 +142,7 @@ def test_a_signature_at_the_end_of_words_is_a_part_of_its_own() -> None:
     assert _contents(draft(found))[1]["parts"] == [{"text": "Yes."}, last]
 
 
-def test_arguments_with_half_a_character_or_a_huge_number_are_still_arguments() -> None:
+def test_gemini_arguments_with_a_lone_surrogate_or_a_huge_number_are_kept() -> None:
     body = rb'{"functionCall":{"name":"look","args":{"a":"\ud83c","b":123456789012345678901234567890}}}'
     whole = b'data: {"candidates":[{"content":{"parts":[%s]},"finishReason":"STOP"}]}\n\n'
 
@@ -165,7 +165,7 @@ def test_arguments_with_half_a_character_or_a_huge_number_are_still_arguments() 
         ("BRAND_NEW", "end"),
     ],
 )
-def test_every_end_has_its_name(finish: str, stop: str) -> None:
+def test_every_gemini_finish_reason_maps_to_a_stop_reason(finish: str, stop: str) -> None:
     found = stream(chunk({"text": "Ye"}), finish=finish)[-1]
 
     assert isinstance(found, Done)
@@ -182,14 +182,14 @@ def test_every_end_has_its_name(finish: str, stop: str) -> None:
         ("OTHER", Overloaded, "does not say why"),
     ],
 )
-def test_an_end_that_leaves_no_answer_is_an_error_that_says_why(
+def test_gemini_finish_reason_without_an_answer_is_an_error_with_the_reason(
     finish: str, kind: type[ProviderError], says: str
 ) -> None:
     with pytest.raises(kind, match=f"{says}.*{finish}.*in its words"):
         stream(chunk({"text": "Ye"}), finish=finish, finishMessage="in its words")
 
 
-def test_a_prompt_that_is_blocked_is_a_refusal() -> None:
+def test_blocked_gemini_prompt_is_a_refusal_with_the_reason() -> None:
     feedback = {"blockReason": "SAFETY", "blockReasonMessage": "Not that."}
 
     plain = raw({"promptFeedback": {"blockReason": "SAFETY"}, "usageMetadata": COUNTS})
@@ -200,25 +200,25 @@ def test_a_prompt_that_is_blocked_is_a_refusal() -> None:
     assert explained == [msgspec.structs.replace(refused, why="Not that.")]
 
 
-def test_a_refusal_says_why_in_the_providers_words() -> None:
+def test_gemini_refusal_gives_the_reason_of_the_provider() -> None:
     found = stream(chunk({"text": "Ye"}), finish="SPII", finishMessage="A number of yours.")
 
     assert isinstance(found[-1], Done)
     assert (found[-1].stop, found[-1].why) == ("refused", "A number of yours.")
 
 
-def test_a_stream_that_closes_before_a_reason_is_no_answer() -> None:
+def test_gemini_stream_that_closes_without_a_finish_reason_is_an_error() -> None:
     with pytest.raises(ProviderError, match="broke off before its end"):
         raw(chunk({"text": "Ye"}))
 
 
-def test_a_reason_that_comes_with_every_chunk_ends_nothing_before_the_close() -> None:
+def test_finish_reason_repeated_in_every_chunk_does_not_end_the_stream_early() -> None:
     found = stream(chunk({"text": "A"}, finishReason="STOP"), chunk({"text": "B"}))
 
     assert words(found) == "AB"
 
 
-def test_an_error_in_the_middle_of_a_stream_is_one() -> None:
+def test_gemini_error_in_the_middle_of_a_stream_is_raised() -> None:
     with pytest.raises(Overloaded, match="overloaded"):
         raw(chunk({"text": "Ye"}), {"error": {"code": 503, "message": "overloaded"}})
 
@@ -235,7 +235,9 @@ def failing(answered: Answer) -> ProviderError:
 
 
 @pytest.mark.parametrize("listed", [False, True])
-def test_googles_errors_are_what_they_are_elsewhere(listed: bool) -> None:
+def test_gemini_errors_have_the_same_types_as_those_of_other_providers(
+    listed: bool,
+) -> None:
     def error(status: int, *what: Any) -> ProviderError:
         body = refusal(status, *what)
         return failing(Answer(b"[%s]" % body if listed else body, status))
@@ -254,7 +256,7 @@ def test_googles_errors_are_what_they_are_elsewhere(listed: bool) -> None:
     assert isinstance(full, TooLong)
 
 
-def test_a_google_key_is_never_quoted() -> None:
+def test_google_key_in_an_error_is_masked() -> None:
     body = refusal(400, "bad AIzaSyA-0123456789abcdefghijklmnopqrstuv", "INVALID_ARGUMENT")
 
     assert "AIza" not in str(failing(Answer(body, 400)))
@@ -269,7 +271,7 @@ def test_a_google_key_is_never_quoted() -> None:
         ("a b\n?é", "/v1beta/models/a%20b%0A%3F%C3%A9:streamGenerateContent?alt=sse"),
     ],
 )
-def test_the_model_is_part_of_the_path(model: str, where: str) -> None:
+def test_gemini_request_path_contains_the_model(model: str, where: str) -> None:
     assert path(model) == where
 
 
@@ -283,7 +285,7 @@ def test_the_model_is_part_of_the_path(model: str, where: str) -> None:
         ("gemma-4-31b-it", False, False),
     ],
 )
-def test_older_models_are_not_asked_for_what_they_do_not_know(
+def test_older_gemini_models_are_not_asked_for_unsupported_features(
     model: str, thinks: bool, stands_in: bool
 ) -> None:
     calls = (ToolCall(f"call-{n}", "look", Raw(b"{}"), "toolu_1") for n in (1, 2))
@@ -297,7 +299,7 @@ def test_older_models_are_not_asked_for_what_they_do_not_know(
     assert signed == [MISSING_SIGNATURE if stands_in else None, None]
 
 
-def test_signatures_that_are_refused_are_left_out_once_and_for_all() -> None:
+def test_refused_signatures_are_left_out_of_all_later_requests() -> None:
     body = refusal(400, "Corrupted thought signature.", "INVALID_ARGUMENT")
     good = answer("gemini", Reply("Yes."))
 
@@ -316,7 +318,7 @@ def test_signatures_that_are_refused_are_left_out_once_and_for_all() -> None:
     assert ['"id":"g-1"' in b for b in later] == [True, True]
 
 
-def test_a_model_that_cannot_think_is_asked_without() -> None:
+def test_gemini_model_that_cannot_think_is_asked_without_thinking() -> None:
     body = refusal(400, "Thinking is not enabled for this model", "INVALID_ARGUMENT")
     good = answer("gemini", Reply("Yes."))
 

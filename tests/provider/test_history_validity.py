@@ -172,7 +172,9 @@ def told_shorter(draw: st.DrawFn) -> list[Message]:
 @pytest.mark.parametrize("wire", WIRES)
 @settings(deadline=None, max_examples=20)
 @given(talk=told_shorter())
-def test_a_talk_told_shorter_is_valid_too(wire: WireName, talk: Sequence[Message]) -> None:
+def test_compacted_conversation_is_a_valid_request(
+    wire: WireName, talk: Sequence[Message]
+) -> None:
     asked = request(*talk, pictures=PICTURES)
 
     assert complaint(wire, body(wire, asked)) == ""
@@ -182,7 +184,7 @@ def test_a_talk_told_shorter_is_valid_too(wire: WireName, talk: Sequence[Message
 @pytest.mark.parametrize("wire", WIRES)
 @settings(deadline=None, max_examples=300)
 @given(talk=told_shorter())
-def test_any_talk_told_shorter_is_valid_too(
+def test_any_compacted_conversation_is_a_valid_request(
     wire: WireName, talk: Sequence[Message]
 ) -> None:
     asked = request(*talk, pictures=PICTURES)
@@ -194,7 +196,7 @@ def test_any_talk_told_shorter_is_valid_too(
 @pytest.mark.parametrize("wire", WIRES)
 @settings(deadline=None, max_examples=300)
 @given(talk=conversations(), system=ANYTHING)
-def test_any_conversation_is_valid(
+def test_any_conversation_is_a_valid_request(
     wire: WireName, talk: Sequence[Message], system: str
 ) -> None:
     asked = request(*talk, system=system, pictures=PICTURES)
@@ -205,7 +207,7 @@ def test_any_conversation_is_valid(
 @pytest.mark.parametrize("wire", WIRES)
 @settings(deadline=None, max_examples=15)
 @given(talk=conversations(), system=ANYTHING)
-def test_any_small_conversation_is_valid(
+def test_any_small_conversation_is_a_valid_request(
     wire: WireName, talk: Sequence[Message], system: str
 ) -> None:
     asked = request(*talk, system=system, pictures=PICTURES)
@@ -234,7 +236,9 @@ def test_a_growing_conversation_is_accepted_at_every_step(wire: WireName) -> Non
         (*CONVERSATION[:2], CONVERSATION[4]),
     ],
 )
-def test_the_strict_servers_do_refuse(wire: WireName, wrong: tuple[Message, ...]) -> None:
+def test_strict_servers_refuse_invalid_requests(
+    wire: WireName, wrong: tuple[Message, ...]
+) -> None:
     assert complaint(wire, body(wire, request(*wrong))) != ""
 
 
@@ -260,7 +264,7 @@ PICTURE: dict[WireName, tuple[str, dict[str, object]]] = {
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_the_strict_servers_refuse_a_picture_where_it_may_not_stand(wire: WireName) -> None:
+def test_strict_servers_refuse_an_image_where_it_is_not_allowed(wire: WireName) -> None:
     call = message("assistant", ToolCall("call-1", "look", Raw(b"{}")))
     result = message("tool", ToolResult("call-1", "clouds"))
     good = body(wire, request(message("user", "?"), call, result))
@@ -284,7 +288,7 @@ SEALS = {
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_data_of_one_wire_goes_to_no_other(wire: WireName) -> None:
+def test_opaque_data_of_one_wire_is_not_sent_on_another(wire: WireName) -> None:
     sent = json.dumps(body(wire, request(*CONVERSATION)))
 
     found = {other: all(seal in sent for seal in SEALS[other]) for other in WIRES}

@@ -87,7 +87,7 @@ def test_openai_gets_the_servers_as_tools() -> None:
     ]  # fmt: skip
 
 
-def test_the_header_of_the_beta_is_sent_only_with_servers() -> None:
+def test_mcp_beta_header_is_sent_only_with_servers() -> None:
     async def use() -> list[str]:
         good = answer("anthropic", Reply("Yes."))
         async with asking("anthropic", good, good) as (provider, server):
@@ -99,7 +99,7 @@ def test_the_header_of_the_beta_is_sent_only_with_servers() -> None:
 
 
 @pytest.mark.parametrize("wire", HOSTS)
-def test_a_provider_that_only_speaks_the_protocol_of_one_is_told_of_no_server(
+def test_provider_that_hosts_no_mcp_servers_is_sent_none(
     wire: WireName,
 ) -> None:
     other = replace(spec_of(wire), hosts_mcp=False)
@@ -126,7 +126,7 @@ def hosted(found: list[Delta]) -> list[HostedCall | HostedResult]:
 @pytest.mark.parametrize(("wire", "id_", "kept"), [
     ("anthropic", "mcptoolu_1", KEPT_USE), ("openai-responses", "mcp_1", KEPT_CALL),
 ])  # fmt: skip
-def test_a_call_of_the_provider_is_told_with_its_result_and_kept_as_it_came(
+def test_hosted_mcp_call_is_reported_with_its_result_and_stored_unchanged(
     wire: WireName, id_: str, kept: bytes
 ) -> None:
     found = told(wire, ANSWERS[wire])
@@ -142,7 +142,7 @@ def test_a_call_of_the_provider_is_told_with_its_result_and_kept_as_it_came(
 
 
 @pytest.mark.parametrize("wire", HOSTS)
-def test_a_provider_that_was_asked_to_connect_to_no_server_can_claim_no_call(
+def test_hosted_call_in_an_answer_without_configured_servers_is_ignored(
     wire: WireName,
 ) -> None:
     found = said(wire, ANSWERS[wire])
@@ -151,13 +151,13 @@ def test_a_provider_that_was_asked_to_connect_to_no_server_can_claim_no_call(
     assert [each for each in found if isinstance(each, ThinkingDelta)] == []
 
 
-def test_a_list_of_tools_is_kept_so_that_it_need_not_be_fetched_again() -> None:
+def test_hosted_tool_list_is_stored_so_that_it_need_not_be_fetched_again() -> None:
     found = told("openai-responses", openai_answer())
 
     assert ThinkingDelta("", "openai-responses", Raw(KEPT_LIST)) in found
 
 
-def test_a_server_that_lists_no_tools_is_told_as_a_failed_call() -> None:
+def test_hosted_server_that_lists_no_tools_is_reported_as_a_failed_call() -> None:
     failed: dict[str, Any] = {**LISTED, "tools": [], "error": "401 Unauthorized"}
     body = ANSWERS["openai-responses"].body
     assert isinstance(body, bytes)
@@ -176,7 +176,7 @@ def test_a_server_that_lists_no_tools_is_told_as_a_failed_call() -> None:
     {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": "broken"}]},
     "broken",
 ])  # fmt: skip
-def test_a_call_that_failed_at_openai_says_why(error: Any) -> None:
+def test_failed_hosted_call_at_openai_gives_the_reason(error: Any) -> None:
     call = {**CALL, "output": None, "error": error, "status": "failed"}
 
     found = hosted(told("openai-responses", openai_answer(call=call)))
@@ -185,7 +185,7 @@ def test_a_call_that_failed_at_openai_says_why(error: Any) -> None:
     assert (found[1].text, found[1].failed) == ("broken", True)
 
 
-def test_a_call_that_failed_at_anthropic_says_why() -> None:
+def test_failed_hosted_call_at_anthropic_gives_the_reason() -> None:
     failed = {**RESULT, "is_error": True, "content": "broken"}
 
     found = hosted(told("anthropic", anthropic_answer(result=failed)))
@@ -194,7 +194,7 @@ def test_a_call_that_failed_at_anthropic_says_why() -> None:
     assert (found[1].text, found[1].failed) == ("broken", True)
 
 
-def test_an_answer_that_pauses_between_calls_is_not_the_end() -> None:
+def test_answer_paused_between_hosted_calls_is_marked_as_paused() -> None:
     found = told("anthropic", anthropic_answer("", stop="pause_turn"))
 
     assert isinstance(found[-1], Done)
@@ -204,7 +204,7 @@ def test_an_answer_that_pauses_between_calls_is_not_the_end() -> None:
 @pytest.mark.parametrize(("wire", "where", "items"), [
     ("anthropic", "messages", [USE, RESULT]), ("openai-responses", "input", [LISTED, CALL]),
 ])  # fmt: skip
-def test_calls_go_back_as_they_came_while_their_server_is_named(
+def test_hosted_calls_are_sent_back_unchanged_while_their_server_is_configured(
     wire: WireName, where: str, items: list[dict[str, Any]]
 ) -> None:
     body = sent(wire, replace(BACK, hosted=(DOCS,)))[where]
@@ -215,7 +215,7 @@ def test_calls_go_back_as_they_came_while_their_server_is_named(
 
 
 @pytest.mark.parametrize("wire", HOSTS)
-def test_calls_of_a_server_that_is_not_named_any_more_go_back_as_words(
+def test_hosted_calls_of_a_removed_server_are_sent_back_as_text(
     wire: WireName,
 ) -> None:
     body = sent(wire, replace(BACK, hosted=(PLAIN,)))
@@ -228,7 +228,9 @@ def test_calls_of_a_server_that_is_not_named_any_more_go_back_as_words(
 
 
 @pytest.mark.parametrize("wire", ["openai-chat", "gemini", "ollama"])
-def test_other_wires_send_neither_servers_nor_what_was_kept(wire: WireName) -> None:
+def test_other_wires_send_neither_hosted_servers_nor_their_stored_calls(
+    wire: WireName,
+) -> None:
     text = msgspec.json.encode(sent(wire, replace(BACK, hosted=(DOCS,)))).decode()
 
     assert "docs.example" not in text
@@ -236,7 +238,7 @@ def test_other_wires_send_neither_servers_nor_what_was_kept(wire: WireName) -> N
 
 
 @pytest.mark.parametrize("wire", HOSTS)
-def test_a_provider_that_refuses_the_servers_is_asked_without_them_and_the_user_is_told(
+def test_refused_mcp_servers_are_left_out_and_the_user_is_notified(
     wire: WireName,
 ) -> None:
     refused = Answer(
@@ -259,11 +261,11 @@ def test_a_provider_that_refuses_the_servers_is_asked_without_them_and_the_user_
     assert "Connection error while communicating with MCP server docs" in told.reason
 
 
-def test_nothing_prints_the_token_of_a_server() -> None:
+def test_token_of_a_hosted_server_is_not_in_its_repr() -> None:
     assert "t0ken" not in repr(request(message("user", "?"), hosted=(DOCS,)))
 
 
-def test_an_answer_with_calls_of_the_provider_without_end_is_ended() -> None:
+def test_answer_with_too_many_hosted_calls_is_an_error() -> None:
     draft = Draft(0, "m", lambda model, usage: None)
     for number in range(MAX_HOSTED_CALLS):
         draft.add(HostedCall(str(number), "mcp__docs__search"))

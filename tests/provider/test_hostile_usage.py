@@ -17,7 +17,9 @@ COUNTS = st.integers(-(10**30), 10**30)
 
 
 @given(COUNTS, COUNTS, COUNTS, COUNTS, COUNTS)
-def test_no_usage_lowers_a_sum(a: int, b: int, c: int, d: int, e: int) -> None:
+def test_negative_or_invalid_usage_never_lowers_the_sum(
+    a: int, b: int, c: int, d: int, e: int
+) -> None:
     before = Usage(1, 2, 3, 4, 5)
 
     after = before + Usage(a, b, c, d, e)
@@ -29,7 +31,7 @@ def test_no_usage_lowers_a_sum(a: int, b: int, c: int, d: int, e: int) -> None:
 
 @pytest.mark.parametrize("told", [b'"many"', b"[1]", b"true", b"1e400", b"NaN", b"-5"])
 @pytest.mark.parametrize("wire", WIRES)
-def test_counts_that_are_no_numbers_cost_no_answer(wire: WireName, told: bytes) -> None:
+def test_invalid_token_counts_do_not_lose_the_answer(wire: WireName, told: bytes) -> None:
     """They count as not reported; the engine decides what is charged then."""
     good = answer(wire, Reply("Rain.", usage=Usage(fresh=4_321, output=1_234)))
     assert isinstance(good.body, bytes)
@@ -43,7 +45,7 @@ def test_counts_that_are_no_numbers_cost_no_answer(wire: WireName, told: bytes) 
     assert found[-1].usage.output <= 1  # what Anthropic says at the start of an answer
 
 
-def test_counts_in_no_object_cost_no_answer() -> None:
+def test_token_counts_that_are_not_an_object_do_not_lose_the_answer() -> None:
     good = answer("openai-chat", Reply("Rain.", usage=Usage(fresh=4_321, output=1_234)))
     assert isinstance(good.body, bytes)
     odd = re.sub(rb'"usage":\{.*\}(?=\}\n\n)', b'"usage":"none"', good.body)

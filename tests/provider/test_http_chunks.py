@@ -71,13 +71,13 @@ TOGETHER = b"".join(b"%02d" % n for n in range(20))
         ((HEAD + b"2" * 70_000,), ["broke off in the middle of its answer"]),
     ],
 )
-def test_chunks_that_came_together_are_one(
+def test_chunks_that_arrive_together_are_read_together(
     pieces: tuple[bytes, ...], heard: list[bytes | str]
 ) -> None:
     assert read(*pieces) == heard
 
 
-def test_an_end_that_was_not_read_is_not_that_of_the_next_answer() -> None:
+def test_unread_end_of_a_response_does_not_end_the_next_one() -> None:
     stream: Any = Received(HEAD + CHUNKS + END, HEAD + b"2\r\nhi\r\n" + END)
 
     async def use() -> list[bytes]:
@@ -92,7 +92,7 @@ def test_an_end_that_was_not_read_is_not_that_of_the_next_answer() -> None:
     assert anyio.run(use) == [TOGETHER, b"hi"]
 
 
-def test_chunks_may_be_cut_anywhere() -> None:
+def test_chunks_may_be_cut_at_any_byte() -> None:
     whole = HEAD + CHUNKS + b"A\r\n\r\n23456789\r\n" + END
 
     for at in range(len(HEAD), len(whole)):
@@ -110,7 +110,7 @@ def test_chunks_may_be_cut_anywhere() -> None:
         (HEAD.replace(b"OK\r\n", b"OK\r\nConnection: close\r\n"), b""),
     ],
 )
-def test_nothing_more_is_asked_where_the_connection_is_said_to_end(
+def test_connection_announced_as_closing_is_not_used_again(
     head: bytes, behind: bytes
 ) -> None:
     stream: Any = Received(head + CHUNKS + END + behind)
@@ -125,7 +125,7 @@ def test_nothing_more_is_asked_where_the_connection_is_said_to_end(
     assert anyio.run(use) is False
 
 
-def test_a_chunk_for_each_word_makes_no_event_of_each(
+def test_chunk_for_each_word_does_not_cause_an_event_for_each(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = 0

@@ -50,7 +50,7 @@ def test_connection_is_kept_for_the_next_request() -> None:
     assert connections(here, here, keep=0) == 2
 
 
-def test_kept_connection_to_an_address_that_is_not_permitted_now_is_not_used() -> None:
+def test_kept_connection_to_an_address_no_longer_permitted_is_not_used() -> None:
     moved = permits("127.0.0.2")
 
     with pytest.raises(Unconnected, match="connection refused"):
@@ -69,21 +69,21 @@ def read(answer: Answer, bounds: Bounds) -> bytes:
     return anyio.run(run)
 
 
-def test_answer_is_bounded_by_what_it_unpacks_to() -> None:
+def test_unpacked_size_of_an_answer_is_limited() -> None:
     packed = gzip.compress(bytes(3 << 20))
 
     with pytest.raises(Broken, match="sent more than 2 MB as one answer"):
         read(Answer(packed, headers={"content-encoding": "gzip"}), SMALL)
 
 
-def test_answer_that_trickles_is_left_at_its_bound() -> None:
+def test_answer_that_trickles_is_cut_off_at_the_time_limit() -> None:
     trickle = Answer((b"x", *[Pause(0.02), b"x"] * 500))
 
     with pytest.raises(Broken, match=r"did not complete its response within 0\.1 s"):
         read(trickle, Bounds(whole=0.1))
 
 
-def test_refused_address_is_refused_also_where_a_proxy_leads_there() -> None:
+def test_refused_address_is_refused_also_through_a_proxy() -> None:
     async def metadata(host: str, port: int) -> Sequence[str]:
         await anyio.lowlevel.checkpoint()
         return ["169.254.169.254"]
@@ -95,7 +95,7 @@ def test_refused_address_is_refused_also_where_a_proxy_leads_there() -> None:
         anyio.run(HttpClient(PROXY).open, HttpRequest(server_address("http://a.b")), judge)
 
 
-def test_name_that_only_the_proxy_knows_is_left_to_the_proxy() -> None:
+def test_name_that_only_the_proxy_can_resolve_is_left_to_the_proxy() -> None:
     async def unknown(where: WebAddress) -> Sequence[str]:
         await anyio.lowlevel.checkpoint()
         raise OSError("no such name")
@@ -107,7 +107,7 @@ def test_name_that_only_the_proxy_knows_is_left_to_the_proxy() -> None:
         anyio.run(HttpClient({}).addresses, where, unknown)
 
 
-def test_challenges_of_two_headers_are_both_read() -> None:
+def test_authentication_challenges_in_two_headers_are_both_read() -> None:
     raw = b"HTTP/1.1 401 No\r\nwww-authenticate: Basic\r\nwww-authenticate: Bearer\r\n\r\n"
 
     async def run() -> str:

@@ -32,13 +32,13 @@ def sent(target: str, headers: tuple[tuple[str, str], ...], body: bytes | None) 
     return stream.data
 
 
-def test_a_body_is_sent_with_its_length() -> None:
+def test_request_body_is_sent_with_its_length() -> None:
     assert sent("/v1/chat", (("host", "here:80"), ("x-a", "b c")), b"{}") == (
         b"POST /v1/chat HTTP/1.1\r\nhost: here:80\r\nx-a: b c\r\ncontent-length: 2\r\n\r\n{}"
     )
 
 
-def test_without_a_body_it_is_a_get() -> None:
+def test_request_without_a_body_is_a_get() -> None:
     assert sent("/", (("host", "here"),), None) == b"GET / HTTP/1.1\r\nhost: here\r\n\r\n"
 
 
@@ -55,14 +55,14 @@ def test_without_a_body_it_is_a_get() -> None:
         ("/", ("x", "ä")),
     ],
 )
-def test_header_that_would_start_another_request_is_not_sent(
+def test_header_that_would_inject_another_request_is_not_sent(
     target: str, header: tuple[str, str]
 ) -> None:
     with pytest.raises(BadInput, match="does not allow"):
         sent(target, (("host", "here"), header), b"{}")
 
 
-def test_h11_is_not_loaded_before_a_request_was_sent() -> None:
+def test_h11_is_imported_only_when_a_request_is_sent() -> None:
     code = "import sys, refold.provider.openai_chat; print('h11' in sys.modules)"
 
     done = subprocess.run(

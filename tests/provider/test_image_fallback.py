@@ -75,7 +75,7 @@ def test_refused_image_is_left_out_and_later_ones_are_sent(
     assert "refused the image one.png, described in words instead" in notices[0]
 
 
-def test_each_new_image_is_tried_and_accepted_ones_are_not_suspected() -> None:
+def test_each_new_image_is_tried_and_accepted_images_are_not_removed() -> None:
     no, good = refusal(WORDINGS[0]), answer("openai-chat", Reply("Yes."))
 
     sent, notices = images_sent(
@@ -105,7 +105,7 @@ def test_many_new_images_are_left_out_together() -> None:
     assert "refused the images two.png, three.png" in notices[0]
 
 
-def test_model_that_refuses_two_images_and_took_none_gets_none() -> None:
+def test_model_that_refuses_two_images_and_accepted_none_gets_no_more_images() -> None:
     no, good = refusal(WORDINGS[0]), answer("openai-chat", Reply("Yes."))
 
     sent, _ = images_sent(
@@ -119,14 +119,14 @@ def test_model_that_refuses_two_images_and_took_none_gets_none() -> None:
     assert sent == [{"one"}, set(), {"two"}, set(), set()]
 
 
-def test_refusal_that_stays_without_images_is_raised() -> None:
+def test_refusal_that_persists_without_images_is_raised() -> None:
     no = refusal(WORDINGS[0])
 
     with pytest.raises(Refused, match="Could not process image"):
         images_sent("openai-chat", [no, no, no], asked("one"))
 
 
-def test_oldest_images_are_left_out_of_a_request_with_too_many_bytes() -> None:
+def test_oldest_images_are_left_out_of_a_request_above_the_size_limit() -> None:
     good = answer("openai-chat", Reply("Yes."))
     large = asked("one", "two", "three")
     pictures = {name: BYTES[name] + bytes(9_000_000) for name in NAMES[:3]}

@@ -55,7 +55,7 @@ def of(call: dict[str, Any], arguments: str) -> tuple[str, Any]:
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_each_wire_tells_it_as_it_was_made(wire: WireName) -> None:
+def test_each_wire_sends_an_indirect_call_as_the_model_made_it(wire: WireName) -> None:
     body = sent(wire, request(*TALK, tools=TOOLS))
 
     assert WHERE[wire](body) == ("tool_call", MADE)
@@ -63,7 +63,7 @@ def test_each_wire_tells_it_as_it_was_made(wire: WireName) -> None:
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_one_by_a_name_that_no_list_holds_is_valid_too(wire: WireName) -> None:
+def test_direct_call_of_a_tool_that_is_not_listed_is_sent_validly(wire: WireName) -> None:
     """As where a model called the tool directly, having read of it."""
     direct = ToolCall("call-1", "notebook_edit", CALL.arguments)
 
@@ -73,13 +73,13 @@ def test_one_by_a_name_that_no_list_holds_is_valid_too(wire: WireName) -> None:
     assert complaint(wire, body) == ""
 
 
-def test_the_signature_of_a_call_stays_on_it() -> None:
+def test_indirect_call_keeps_its_signature() -> None:
     body = sent("gemini", request(*TALK, tools=TOOLS))
 
     assert body["contents"][1]["parts"][0]["thoughtSignature"] == "Y2FsbA=="
 
 
-def test_results_carry_the_name_that_was_called() -> None:
+def test_results_carry_the_tool_name_that_the_model_called() -> None:
     asked = request(*TALK, tools=TOOLS)
 
     response = sent("gemini", asked)["contents"][2]["parts"][0]["functionResponse"]
@@ -87,7 +87,7 @@ def test_results_carry_the_name_that_was_called() -> None:
     assert sent("ollama", asked)["messages"][2]["tool_name"] == "tool_call"
 
 
-def test_in_words_it_is_told_as_it_was_made() -> None:
+def test_text_protocol_sends_an_indirect_call_as_the_model_made_it() -> None:
     plain = RequestRenderer().plain(request(*TALK, tools=TOOLS))
 
     assert plain.messages[1].message.text == (

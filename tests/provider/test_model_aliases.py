@@ -45,13 +45,13 @@ def models(home: Path, *keys: str, settings: Settings | None = None) -> Models:
         ("ollama/opus", ("ANTHROPIC_API_KEY",), "ollama/opus"),
     ],
 )
-def test_a_short_name_means_the_newest_model_of_a_provider_with_a_key(
+def test_short_name_selects_the_newest_model_of_a_provider_with_a_key(
     home: Path, name: str, keys: tuple[str, ...], meant: str
 ) -> None:
     assert models(home, *keys).full(name) == meant
 
 
-def test_a_model_that_only_the_provider_lists_may_be_the_newest() -> None:
+def test_newest_model_may_be_one_that_only_the_provider_lists() -> None:
     listed = ("claude-opus-9-1", "claude-opus-10", "claude-sonnet-11")
 
     assert newest_model("opus", "anthropic", listed) == "claude-opus-10"
@@ -68,21 +68,21 @@ def test_a_model_that_only_the_provider_lists_may_be_the_newest() -> None:
         ("gemini/x", "gemini/x"),
     ],
 )
-def test_another_name_of_a_backend_means_the_same_everywhere(
+def test_alias_of_a_backend_is_accepted_everywhere(
     home: Path, name: str, meant: str
 ) -> None:
     assert models(home).full(name) == meant
     assert full_name(name.partition("/")[0]) == meant.partition("/")[0]
 
 
-def test_an_own_provider_wins_over_another_name_of_a_built_in_one(home: Path) -> None:
+def test_own_provider_takes_precedence_over_an_alias_of_a_builtin_one(home: Path) -> None:
     own = {"claude": Provider(wire="openai-chat", base_url="http://127.0.0.1:1/v1")}
 
     assert models(home, settings=Settings(providers=own)).full("claude/x") == "claude/x"
 
 
 @pytest.mark.parametrize("name", ["ollama", "ollama-api"])
-def test_a_server_named_without_a_model_uses_the_first_that_it_lists(
+def test_server_named_without_a_model_uses_the_first_model_it_lists(
     home: Path, name: str
 ) -> None:
     listed = {"/api/tags": {"models": [{"name": "nomic-embed"}, {"name": "codellama"}]}}
@@ -94,19 +94,19 @@ def test_a_server_named_without_a_model_uses_the_first_that_it_lists(
         assert server.asked == ["GET /api/tags"]
 
 
-def test_a_server_that_lists_no_model_is_named_with_its_address(home: Path) -> None:
+def test_server_that_lists_no_model_is_named_with_its_address(home: Path) -> None:
     with list_server({}) as server:
         own = {"vllm": Provider(base_url=server.url)}
         with pytest.raises(BadInput, match=f"vLLM at {server.url} lists none: start it"):
             models(home, settings=Settings(providers=own)).full("vllm")
 
 
-def test_a_missing_key_names_the_command_line_of_the_same_maker() -> None:
+def test_missing_key_error_suggests_the_command_line_of_the_same_vendor() -> None:
     with pytest.raises(BadInput, match="such as gemini-cli, its command line"):
         catalog.connect(catalog.GEMINI_SPEC, {})
 
 
-def test_all_families_of_a_provider_with_a_key_are_offered(home: Path) -> None:
+def test_all_model_families_of_a_provider_with_a_key_are_offered(home: Path) -> None:
     assert models(home, "ANTHROPIC_API_KEY").names() == (
         "anthropic/claude-sonnet-5-5",
         "anthropic/claude-opus-5-5",

@@ -41,7 +41,7 @@ def figures(
         ({}, {}, (), 1_050_000),
     ],
 )
-def test_a_window_is_what_was_set_then_what_was_told_then_what_is_known(
+def test_window_comes_from_settings_then_the_provider_then_the_builtin_list(
     own: dict[str, Override],
     windows: dict[str, int],
     told: tuple[ListedModel, ...],
@@ -53,7 +53,7 @@ def test_a_window_is_what_was_set_then_what_was_told_then_what_is_known(
     assert figures(tmp_path, own, windows).window(OPENAI, MODEL) == window
 
 
-def test_a_price_that_was_told_goes_before_the_list_and_one_that_was_set_before_both(
+def test_price_comes_from_settings_then_the_provider_then_the_builtin_list(
     tmp_path: Path,
 ) -> None:
     listed = figures(tmp_path).rates(OPENAI, MODEL)
@@ -68,7 +68,7 @@ def test_a_price_that_was_told_goes_before_the_list_and_one_that_was_set_before_
     assert (own.first.input, own.first.output) == (1.0, 2.0)
 
 
-def test_figures_of_another_address_do_not_count(tmp_path: Path) -> None:
+def test_figures_learned_from_another_address_are_ignored(tmp_path: Path) -> None:
     store_list(
         tmp_path, "vllm", StoredModelList(0.0, "http://here:1", (ListedModel("m", 333),))
     )
@@ -77,7 +77,7 @@ def test_figures_of_another_address_do_not_count(tmp_path: Path) -> None:
     assert figures(tmp_path, VLLM_BASE_URL="http://there:1").window(VLLM, "m") == 0
 
 
-def test_learned_figures_hold_at_once_and_the_next_time(tmp_path: Path) -> None:
+def test_learned_figures_apply_at_once_and_in_later_sessions(tmp_path: Path) -> None:
     first = figures(tmp_path)
     before = first.window(OLLAMA, "m")
 
@@ -98,7 +98,7 @@ def test_model_on_this_machine_costs_nothing(tmp_path: Path) -> None:
     assert figures(tmp_path).rates_here("m") == FREE_RATES
 
 
-def test_a_provider_nobody_knows_has_what_was_set_and_nothing_else(tmp_path: Path) -> None:
+def test_unknown_provider_has_only_figures_from_the_settings(tmp_path: Path) -> None:
     brought = PluginProvider("brought", lambda model, environ: ScriptedProvider())
     own = {"brought/*": Override(input=1.0, output=2.0)}
     found = figures(tmp_path, own, {"brought": 222})

@@ -34,7 +34,7 @@ def listed(
         return anyio.run(partial(list_models, spec, environ)), server
 
 
-def test_anthropic_s_list_goes_on_page_by_page() -> None:
+def test_anthropic_model_list_is_read_page_by_page() -> None:
     def model(name: str, **more: Any) -> dict[str, Any]:
         return {"type": "model", "id": name, "display_name": name, **more}
 
@@ -63,7 +63,7 @@ def test_anthropic_s_list_goes_on_page_by_page() -> None:
     assert "content-length" not in server.headers[0]
 
 
-def test_gemini_s_list_leaves_out_what_does_not_write_text() -> None:
+def test_gemini_model_list_leaves_out_models_that_do_not_write_text() -> None:
     def model(name: str, window: int, *ways: str) -> dict[str, Any]:
         return {
             "name": f"models/{name}",
@@ -96,7 +96,7 @@ def test_gemini_s_list_leaves_out_what_does_not_write_text() -> None:
     assert server.headers[0]["x-goog-api-key"] == KEY
 
 
-def test_openai_s_list_leaves_out_what_by_its_name_does_not_write_text() -> None:
+def test_openai_model_list_leaves_out_models_whose_names_are_not_of_text_models() -> None:
     names = (
         "gpt-6.1-sol", "o3-mini", "text-embedding-3-small", "whisper-1", "tts-1-hd",
         "gpt-realtime-2", "gpt-image-2", "gpt-audio", "omni-moderation-latest", "dall-e-3",
@@ -114,7 +114,7 @@ def test_openai_s_list_leaves_out_what_by_its_name_does_not_write_text() -> None
     assert server.headers[0]["authorization"] == f"Bearer {KEY}"
 
 
-def test_openrouter_tells_windows_and_prices_and_goes_on() -> None:
+def test_openrouter_model_list_has_windows_and_prices_and_is_read_page_by_page() -> None:
     text = {"output_modalities": ["text"]}
 
     def model(name: str, pricing: object, **more: Any) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def test_openrouter_tells_windows_and_prices_and_goes_on() -> None:
         ({"context_length": -1, "meta": None}, 0),
     ],
 )
-def test_each_relative_of_openai_tells_the_window_its_own_way(
+def test_each_openai_compatible_server_reports_the_window_in_its_own_field(
     model: dict[str, Any], window: int
 ) -> None:
     assert from_openai({"data": [{"id": "m", **model}]}).models == (
@@ -188,7 +188,7 @@ def test_model_that_cannot_chat_is_left_out(model: dict[str, Any]) -> None:
     assert from_openai({"data": [{"id": "m", **model}]}).models == ()
 
 
-def test_ollama_is_asked_for_each_model_s_window() -> None:
+def test_ollama_is_asked_for_the_window_of_each_model() -> None:
     found, server = listed(
         "ollama",
         {
@@ -205,7 +205,7 @@ def test_ollama_is_asked_for_each_model_s_window() -> None:
     assert len(server.asked) == 4
 
 
-def test_a_model_without_a_usable_name_is_left_out() -> None:
+def test_model_without_a_usable_name_is_left_out() -> None:
     odd = [{"id": ""}, {"id": None}, {"id": 3}, {}, "m", None, {"id": "x" * 201}]
 
     assert from_openai({"data": [*odd, {"id": "ok"}]}).models == (ListedModel("ok"),)
@@ -213,7 +213,7 @@ def test_a_model_without_a_usable_name_is_left_out() -> None:
     assert from_gemini({}).models == ()
 
 
-def test_a_list_that_never_ends_is_read_once() -> None:
+def test_model_list_that_repeats_a_page_is_read_once() -> None:
     page = {"data": [{"id": "m"}], "has_more": True, "last_id": "m"}
 
     found, server = listed(
@@ -238,21 +238,21 @@ def test_a_list_that_never_ends_is_read_once() -> None:
         b"[" * 9999,
     ],
 )
-def test_an_answer_that_is_no_list_is_an_error_that_names_the_address(page: bytes) -> None:
+def test_answer_that_is_not_a_model_list_is_an_error_with_the_address(page: bytes) -> None:
     with pytest.raises(
         Refused, match=r"at http://127.* /models with something other than a list"
     ):
         listed("openai", {"/models": page})
 
 
-def test_a_list_with_odd_things_in_it_is_none_of_ours() -> None:
+def test_model_list_with_invalid_values_is_refused() -> None:
     odd = {"models": [{"name": "models/m", "supportedGenerationMethods": 3}]}
 
     with pytest.raises(Refused, match="other than a list of models"):
         listed("gemini", {"/v1beta/models?pageSize=1000": odd})
 
 
-def test_a_refusal_says_what_was_wrong_and_never_the_key() -> None:
+def test_refused_model_list_request_names_the_key_variable_and_not_the_key() -> None:
     with pytest.raises(ProviderError, match="401") as told:
         listed("openai", {"/models": 401})
 
@@ -260,7 +260,7 @@ def test_a_refusal_says_what_was_wrong_and_never_the_key() -> None:
     assert KEY not in str(told.value)
 
 
-def test_nobody_there_is_unreachable() -> None:
+def test_model_list_of_a_server_that_does_not_answer_is_unreachable() -> None:
     with pytest.raises(Unreachable, match="OPENAI_BASE_URL"):
         anyio.run(
             partial(
@@ -271,7 +271,7 @@ def test_nobody_there_is_unreachable() -> None:
         )
 
 
-def test_without_a_key_nobody_is_asked() -> None:
+def test_model_list_is_not_requested_without_a_key() -> None:
     with pytest.raises(BadInput, match="set OPENAI_API_KEY"):
         anyio.run(partial(list_models, find("openai"), {}))
 
@@ -281,7 +281,7 @@ LIST = StoredModelList(
 )
 
 
-def test_a_list_is_kept_for_the_address_that_gave_it(tmp_path: Path) -> None:
+def test_model_list_is_stored_for_the_address_that_returned_it(tmp_path: Path) -> None:
     directory = tmp_path / "state" / "models"
 
     assert load_list(directory, "a/b", "http://x") is None
@@ -293,13 +293,15 @@ def test_a_list_is_kept_for_the_address_that_gave_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b'{"at": "x"}', b"\xff", b"[]"])
-def test_a_kept_list_that_cannot_be_read_is_none(tmp_path: Path, text: bytes) -> None:
+def test_stored_model_list_that_cannot_be_read_is_ignored(
+    tmp_path: Path, text: bytes
+) -> None:
     (tmp_path / "x.json").write_bytes(text)
 
     assert load_list(tmp_path, "x", "http://x") is None
 
 
-def test_where_nothing_can_be_kept_nothing_breaks(tmp_path: Path) -> None:
+def test_model_list_that_cannot_be_stored_causes_no_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
     store_list(tmp_path / "file", "x", LIST)
@@ -307,7 +309,7 @@ def test_where_nothing_can_be_kept_nothing_breaks(tmp_path: Path) -> None:
     assert load_list(tmp_path / "file", "x", "http://x") is None
 
 
-def test_a_settings_own_provider_is_listed_like_any_other() -> None:
+def test_provider_from_the_settings_is_listed_like_a_builtin_one() -> None:
     with list_server({"/v1/models": {"data": [{"id": "mine"}]}}) as server:
         spec = ProviderSpec("own", "openai-chat", "own", f"{server.url}/v1")
         found = anyio.run(partial(list_models, spec, {}))

@@ -69,7 +69,9 @@ def asked_of(server: list[ReceivedRequest]) -> list[tuple[str, bool]]:
 
 
 @pytest.mark.parametrize("window", [0, 4096])
-def test_a_model_that_takes_no_tools_is_spoken_to_in_words_at_once(window: int) -> None:
+def test_ollama_model_without_tool_support_is_sent_tools_as_text_at_once(
+    window: int,
+) -> None:
     asked = request(message("user", "A taxi, please."), tools=TOOLS)
 
     (first, second), server = told(CANNOT_CALL, asked, asked, window=window)
@@ -83,7 +85,9 @@ def test_a_model_that_takes_no_tools_is_spoken_to_in_words_at_once(window: int) 
     ]
 
 
-def test_also_where_it_may_not_call_at_first() -> None:
+def test_ollama_model_without_tool_support_gets_text_even_when_calls_are_forbidden() -> (
+    None
+):
     """Earlier calls are then sent as text, too."""
     _, server = told(CANNOT_CALL, replace(ASKED, tool_choice="none"), ASKED)
 
@@ -92,7 +96,7 @@ def test_also_where_it_may_not_call_at_first() -> None:
 
 
 @pytest.mark.parametrize("says", [MODEL, {**MODEL, "capabilities": []}, Answer(b"", 404)])
-def test_an_older_server_is_asked_with_tools_and_believed(
+def test_older_ollama_is_asked_with_tools_and_then_as_text_after_a_refusal(
     says: dict[str, Any] | Answer,
 ) -> None:
     (found,), server = told(says, ASKED)
@@ -101,7 +105,7 @@ def test_an_older_server_is_asked_with_tools_and_believed(
     assert (called(found), chats) == (["book"], [True, False])
 
 
-def test_it_is_believed_while_the_bytes_are_told_too() -> None:
+def test_ollama_model_without_tool_support_gets_text_also_while_traced() -> None:
     (found,), server = told(MODEL, replace(ASKED, trace=True))
 
     assert called(found) == ["book"]
@@ -110,7 +114,7 @@ def test_it_is_believed_while_the_bytes_are_told_too() -> None:
     ]
 
 
-def test_a_model_that_takes_tools_is_given_them() -> None:
+def test_ollama_model_with_tool_support_is_sent_tools() -> None:
     says = {**MODEL, "capabilities": ["completion", "tools"]}
 
     _, server = told(says, ASKED)
@@ -119,18 +123,18 @@ def test_a_model_that_takes_tools_is_given_them() -> None:
     assert b"[image cat.png, which cannot be shown here]" in server[1].body
 
 
-def test_where_no_tools_are_offered_none_are_missing() -> None:
+def test_ollama_model_gets_no_text_protocol_when_no_tools_are_offered() -> None:
     (found,), server = told(CANNOT_CALL, replace(ASKED, tools=()))
 
     assert words(found) == CALL
     assert json.loads(server[1].body)["messages"][0]["images"]
 
 
-def test_who_insists_on_tools_is_told_that_it_takes_none() -> None:
+def test_ollama_model_forced_to_native_tools_is_refused_without_tool_support() -> None:
     with pytest.raises(Refused, match="Ollama's 'm-1' does not support tools"):
         told(CANNOT_CALL, ASKED, tools="native")
 
 
-def test_a_list_of_nothing_says_nothing() -> None:
+def test_empty_capability_list_counts_as_unknown() -> None:
     assert model_of(b'{"capabilities":[]}').can("tools")
     assert not model_of(b'{"capabilities":["completion"]}').can("tools")

@@ -88,7 +88,7 @@ def keepers(said: Message) -> set[str]:
 @pytest.mark.parametrize("wire", ANSWERS)
 @pytest.mark.parametrize("maker", ["", "mine", "yours"])
 @pytest.mark.parametrize("other", ["", "mine", "yours"])
-def test_it_goes_back_to_its_maker_and_to_no_other_that_speaks_the_wire(
+def test_opaque_reasoning_is_sent_back_to_the_provider_that_made_it_only(
     wire: WireName, maker: str, other: str
 ) -> None:
     said = answered(wire, of(wire, maker))
@@ -103,7 +103,7 @@ def test_it_goes_back_to_its_maker_and_to_no_other_that_speaks_the_wire(
 
 
 @pytest.mark.parametrize("wire", ANSWERS)
-def test_it_is_kept_under_the_name_of_the_wire_for_the_one_it_was_made_for(
+def test_opaque_reasoning_is_stored_under_the_wire_and_the_own_provider_name(
     wire: WireName,
 ) -> None:
     """So that old journals stay valid, and wherever the address has been moved to."""
@@ -111,7 +111,7 @@ def test_it_is_kept_under_the_name_of_the_wire_for_the_one_it_was_made_for(
     assert keepers(answered(wire, of(wire, "mine"))) == {f"{wire}@mine"}
 
 
-def test_one_that_is_called_as_a_wire_is_no_maker_of_it() -> None:
+def test_own_provider_named_like_a_wire_does_not_own_the_reasoning_of_that_wire() -> None:
     named = of("openai-responses", "openai-responses")
 
     assert keepers(answered("openai-responses", named)) != {"openai-responses"}

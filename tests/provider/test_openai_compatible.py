@@ -73,7 +73,7 @@ def mistral_refuses(messages: list[dict[str, Any]]) -> str:
     return ""
 
 
-def test_mistral_gets_short_ids_and_no_words_right_after_a_result() -> None:
+def test_mistral_gets_short_ids_and_no_user_message_right_after_a_result() -> None:
     (messages,) = asked("mistral", CONVERSATION)
 
     assert mistral_refuses(messages) == ""
@@ -82,7 +82,7 @@ def test_mistral_gets_short_ids_and_no_words_right_after_a_result() -> None:
     ]  # fmt: skip
 
 
-def test_others_would_have_sent_mistral_what_it_refuses() -> None:
+def test_unadapted_request_would_be_refused_by_mistral() -> None:
     (messages,) = asked("groq", CONVERSATION)
 
     assert mistral_refuses(messages) != ""
@@ -90,13 +90,13 @@ def test_others_would_have_sent_mistral_what_it_refuses() -> None:
 
 @settings(deadline=None, max_examples=15)
 @given(talk=conversations())
-def test_any_conversation_is_valid_for_mistral(talk: Sequence[Message]) -> None:
+def test_any_conversation_is_a_valid_request_for_mistral(talk: Sequence[Message]) -> None:
     (messages,) = asked("mistral", talk)
 
     assert mistral_refuses(messages) == ""
 
 
-def test_mistral_is_shown_the_pictures_of_results_after_an_answer() -> None:
+def test_mistral_gets_images_of_results_after_an_assistant_message() -> None:
     calls = [ToolCall(f"call-{n}", "look", Raw(b"{}")) for n in (1, 2)]
     results = [ToolResult(call.id, "a cat", images=(CAT,)) for call in calls]
     talk = [
@@ -124,7 +124,7 @@ def test_mistral_request_only_grows_at_its_end() -> None:
         assert longer[: len(shorter)] == shorter
 
 
-def test_deepseek_gets_its_thinking_back_with_its_calls_and_no_one_elses() -> None:
+def test_deepseek_gets_its_own_reasoning_back_and_no_other_providers() -> None:
     def called(n: int, *thought: Thinking) -> list[Message]:
         call = ToolCall(f"call-{n}", "look", Raw(b"{}"))
         answered = message("assistant", *thought, call)
@@ -146,13 +146,13 @@ def test_deepseek_gets_its_thinking_back_with_its_calls_and_no_one_elses() -> No
 
 
 @pytest.mark.parametrize("name", ["openai-chat", "openrouter", "groq", "xai", "vllm"])
-def test_others_get_no_thinking_at_all(name: str) -> None:
+def test_other_compatible_servers_get_no_reasoning_back(name: str) -> None:
     talk = (message("user", "?"), message("assistant", Thinking("Hm."), "Yes."), message("user", "?"))  # fmt: skip
 
     assert "Hm." not in str(asked(name, talk))
 
 
-def test_mistrals_models_that_think_say_things_in_bits() -> None:
+def test_mistral_thinking_is_read_from_content_chunks() -> None:
     thinking = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}
     chunks = [
         {"choices": [{"delta": {"content": [bit]}}]}
@@ -178,7 +178,7 @@ SCHEMA = Raw(b'{"type":"object","properties":{"rain":{"type":"boolean"}}}')
         ("vllm", {"reasoning_effort": "max"}),
     ],
 )
-def test_each_server_is_told_of_effort_in_its_own_field(
+def test_each_server_gets_effort_in_its_own_field(
     name: str, effort: dict[str, Any]
 ) -> None:
     (body,) = bodies(name, CONVERSATION[:1], effort="max")
@@ -191,7 +191,7 @@ def test_each_server_is_told_of_effort_in_its_own_field(
     ("name", "told"),
     [("openrouter", True), ("xai", True), ("vllm", False), ("groq", False)],
 )
-def test_a_schema_goes_beside_tools_only_where_it_leaves_calls_alone(
+def test_schema_is_sent_with_tools_only_if_the_server_still_allows_calls(
     name: str, told: bool
 ) -> None:
     (beside,) = bodies(name, CONVERSATION[:1], schema=SCHEMA, tools=TOOLS)
@@ -239,7 +239,7 @@ def streamed(*deltas: dict[str, Any], **usage: Any) -> Answer:
         ({}, None),
     ],
 )  # fmt: skip
-def test_openrouter_tells_what_an_answer_cost(
+def test_openrouter_reports_the_cost_of_an_answer(
     usage: dict[str, Any], cost: float | None
 ) -> None:
     ((*_, done),), (body,) = served(
@@ -283,7 +283,7 @@ def drafted(found: list[Delta]) -> Message:
     return whole.message
 
 
-def test_openrouter_gets_its_reasoning_back_whole_and_nobody_else_does() -> None:
+def test_openrouter_gets_its_complete_reasoning_back_and_other_servers_do_not() -> None:
     call = {"index": 0, "id": "a", "function": {"name": "look", "arguments": "{}"}}
     thought = [
         {"reasoning": detail.get("text"), "reasoning_details": [detail]}
@@ -305,7 +305,7 @@ def test_openrouter_gets_its_reasoning_back_whole_and_nobody_else_does() -> None
     assert complaint("openai-chat", {"messages": again}) == ""
 
 
-def test_details_alone_are_heard_as_thinking_and_kept_by_nobody_else() -> None:
+def test_reasoning_details_are_read_as_thinking_and_not_stored_for_other_servers() -> None:
     spoken = streamed(*({"reasoning_details": [detail]} for detail in DETAILS))
 
     ((found,), _) = served(find("groq"), spoken)
@@ -313,7 +313,7 @@ def test_details_alone_are_heard_as_thinking_and_kept_by_nobody_else() -> None:
     assert found[:-1] == [ThinkingDelta("Clo"), ThinkingDelta("uds?")]
 
 
-def test_reasoning_that_is_refused_is_left_out_once_and_for_all() -> None:
+def test_refused_reasoning_is_left_out_of_all_later_requests() -> None:
     sealed = Thinking("", "openrouter", Raw(msgspec.json.encode(WHOLE)))
     answered = message("assistant", sealed, ToolCall("call-1", "look", Raw(b"{}")))
     no = Answer(b'{"error":{"message":"Invalid `signature` in `thinking` block"}}', 400)
@@ -332,7 +332,7 @@ def test_reasoning_that_is_refused_is_left_out_once_and_for_all() -> None:
 
 
 @pytest.mark.parametrize("data", [b"null", b"{}", b"[", b'"x"'])
-def test_reasoning_that_cannot_be_read_does_not_go_back(data: bytes) -> None:
+def test_unreadable_reasoning_is_not_sent_back(data: bytes) -> None:
     answered = message("assistant", Thinking("", "openrouter", Raw(data)), "Yes.")
 
     (sent,) = asked("openrouter", [message("user", "?"), answered, message("user", "?")])
@@ -368,7 +368,7 @@ ANSWER: dict[str, Any] = {
 JSON = {"content-type": "application/json"}
 
 
-def test_a_server_that_does_not_stream_says_the_same_at_once() -> None:
+def test_server_without_streaming_gives_the_same_deltas_at_once() -> None:
     body = msgspec.json.encode(ANSWER)
     cut = tuple(body[at : at + 9] for at in range(0, len(body), 9))
 
@@ -389,12 +389,12 @@ def test_a_server_that_does_not_stream_says_the_same_at_once() -> None:
     "body",
     [b"", b"{}", b'{"choices":[', b'{"choices":[]}', b'{"error":{"message":"broken"}}'],
 )
-def test_half_an_answer_at_once_is_none(body: bytes) -> None:
+def test_incomplete_answer_without_streaming_is_an_error(body: bytes) -> None:
     with pytest.raises(ProviderError):
         served(SILENT, Answer(body, headers=JSON))
 
 
-def test_words_that_come_at_once_are_whole() -> None:
+def test_emoji_in_an_answer_without_streaming_is_intact() -> None:
     said_at_once = {"choices": [{"finish_reason": "stop", "message": {"content": "abc🌧️."}}]}
 
     ((found,), _) = served(SILENT, Answer(msgspec.json.encode(said_at_once), headers=JSON))

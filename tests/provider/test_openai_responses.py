@@ -52,7 +52,7 @@ def text(words: str) -> dict[str, Any]:
     return event("output_text.delta", delta=words)
 
 
-def test_a_reasoning_item_is_kept_as_it_came_and_its_summary_is_thinking() -> None:
+def test_reasoning_item_is_stored_unchanged_and_its_summary_is_shown_as_thinking() -> None:
     summary = [event("reasoning_summary_part.added", summary_index=n) for n in (0, 1)]
     delta = event("reasoning_summary_text.delta", delta="Hm.")
 
@@ -68,13 +68,13 @@ def test_a_reasoning_item_is_kept_as_it_came_and_its_summary_is_thinking() -> No
     ]
 
 
-def test_reasoning_that_could_not_be_taken_back_is_only_shown() -> None:
+def test_reasoning_that_cannot_be_sent_back_is_only_shown() -> None:
     bare = {"id": "rs_1", "type": "reasoning", "summary": [{"text": "Hm."}]}
 
     assert stream(*item(0, bare))[:-1] == [ThinkingDelta("Hm.")]
 
 
-def test_open_models_think_aloud_and_are_told_it_again() -> None:
+def test_open_reasoning_is_shown_as_thinking_and_stored_to_be_sent_back() -> None:
     open_item = {
         "type": "reasoning",
         "content": [{"type": "reasoning_text", "text": "Hm."}],
@@ -88,7 +88,7 @@ def test_open_models_think_aloud_and_are_told_it_again() -> None:
     ]
 
 
-def test_calls_side_by_side_are_told_apart_by_their_place() -> None:
+def test_parallel_calls_are_distinguished_by_output_index() -> None:
     begun = [event("output_item.added", output_index=n, item=call(n)) for n in (1, 2)]
     pieces = [
         event("function_call_arguments.delta", output_index=n, delta=d)
@@ -111,7 +111,7 @@ def test_calls_side_by_side_are_told_apart_by_their_place() -> None:
     ]
 
 
-def test_servers_without_places_are_understood_by_the_ids_of_their_items() -> None:
+def test_items_without_output_index_are_distinguished_by_item_id() -> None:
     pieces = [
         event("output_item.added", item=call(1)),
         event("output_item.added", item=call(2)),
@@ -125,7 +125,7 @@ def test_servers_without_places_are_understood_by_the_ids_of_their_items() -> No
     assert found[2:-1] == [CallDelta(0, "{}"), CallDelta(1, '{"b":2}')]
 
 
-def test_items_that_come_only_whole_are_taken_whole() -> None:
+def test_items_that_arrive_without_deltas_are_read_from_their_done_event() -> None:
     part = {"type": "output_text", "text": "Yes."}
     said_whole = {"type": "message", "content": [part]}
     done = [
@@ -140,7 +140,7 @@ def test_items_that_come_only_whole_are_taken_whole() -> None:
     ]
 
 
-def test_an_answer_that_is_only_in_the_end_is_taken_from_there() -> None:
+def test_answer_that_is_only_in_the_final_event_is_read_from_there() -> None:
     output = [{"type": "message", "content": [{"text": "Yes."}]}, call(1, "{}")]
 
     found = stream(end=ended(status="completed", output=output))
@@ -149,7 +149,7 @@ def test_an_answer_that_is_only_in_the_end_is_taken_from_there() -> None:
     assert found[-1] == Done(Usage(), "calls", "g")
 
 
-def test_the_end_does_not_say_again_what_was_heard() -> None:
+def test_final_event_does_not_repeat_text_already_streamed() -> None:
     output = [{"type": "message", "content": [{"text": "Yes."}]}]
 
     assert words(stream(text("Yes."), end=ended(output=output))) == "Yes."
@@ -158,7 +158,7 @@ def test_the_end_does_not_say_again_what_was_heard() -> None:
 @pytest.mark.parametrize(
     ("reason", "stop"), [("max_output_tokens", "length"), ("content_filter", "refused")]
 )
-def test_an_incomplete_answer_says_why(reason: str, stop: str) -> None:
+def test_incomplete_answer_reports_the_reason(reason: str, stop: str) -> None:
     more = {"status": "incomplete", "incomplete_details": {"reason": reason}}
 
     found = stream(*item(0, call(0), text("Ye")), end=ended(**more))
@@ -167,13 +167,13 @@ def test_an_incomplete_answer_says_why(reason: str, stop: str) -> None:
     assert found[-1] == Done(Usage(), stop, "g", why=why)  # type: ignore[arg-type]
 
 
-def test_a_refusal_is_shown_and_named() -> None:
+def test_refusal_text_is_shown_and_the_stop_reason_is_refused() -> None:
     found = stream(event("refusal.delta", delta="I will not."))
 
     assert found == [TextDelta("I will not."), Done(Usage(), "refused", "g")]
 
 
-def test_commentary_and_the_final_answer_stay_apart_and_go_back_as_what_they_are() -> None:
+def test_commentary_and_final_answer_are_sent_back_with_their_phases() -> None:
     phases = ("commentary", "final_answer")
     spoken = [
         each
@@ -192,7 +192,7 @@ def test_commentary_and_the_final_answer_stay_apart_and_go_back_as_what_they_are
     ]
 
 
-def test_reasoning_goes_back_unchanged_through_the_engine() -> None:
+def test_reasoning_is_sent_back_unchanged_through_the_engine() -> None:
     found = draft(stream(*item(0, SEALED), *item(1, call(0, '{"a":1}'))))
 
     assert _input(found)[1:3] == [
@@ -206,7 +206,7 @@ def test_reasoning_goes_back_unchanged_through_the_engine() -> None:
     ]
 
 
-def test_reasoning_that_nothing_followed_does_not_go_back() -> None:
+def test_reasoning_without_a_following_item_is_not_sent_back() -> None:
     """An answer that was stopped or cut: the API requires its incomplete item."""
     alone = Thinking("", WIRE, Raw(_json(SEALED)))
 
@@ -227,7 +227,7 @@ def test_reasoning_that_nothing_followed_does_not_go_back() -> None:
     ],
 )
 @pytest.mark.parametrize("place", ["failed", "error", "nested"])
-def test_an_error_inside_a_stream_is_the_error_it_would_have_been(
+def test_error_inside_a_stream_has_the_type_of_its_http_status(
     error: dict[str, str], kind: str, place: str
 ) -> None:
     last = {
@@ -251,12 +251,12 @@ def test_an_error_inside_a_stream_is_the_error_it_would_have_been(
         None,
     ],
 )
-def test_an_answer_without_a_good_end_is_none(last: dict[str, Any] | None) -> None:
+def test_answer_without_a_valid_end_is_an_error(last: dict[str, Any] | None) -> None:
     with pytest.raises(ProviderError):
         stream(text("Hel"), end=last)
 
 
-def test_events_and_items_nobody_told_us_of_are_passed_over() -> None:
+def test_unknown_events_and_items_are_ignored() -> None:
     found = stream(
         event("brand_new", delta={"not": "text"}),
         event("audio.delta", delta="base64"),
@@ -312,28 +312,28 @@ def test_responses_api_leaves_out_a_refused_feature_for_good(thing: str) -> None
     assert less == [{**full, thing: False}] * 2
 
 
-def test_several_things_may_be_refused_one_after_another() -> None:
+def test_several_features_may_be_refused_one_after_another() -> None:
     found, bodies = refusing(*REFUSALS.values())
 
     assert (found, len(bodies)) == (["Yes.", "Yes."], 5)
 
 
-def test_a_refusal_of_anything_else_is_told_and_not_asked_again() -> None:
+def test_refusal_of_any_other_field_is_raised_and_not_retried() -> None:
     with pytest.raises(Refused, match="temperature"):
         refusing("Unsupported parameter: 'temperature'")
 
 
-def test_a_full_window_is_told_whatever_it_says() -> None:
+def test_full_window_is_raised_even_if_the_error_mentions_a_feature() -> None:
     with pytest.raises(TooLong):
         refusing("context_length_exceeded: ask for a shorter reasoning summary")
 
 
-def test_the_same_refusal_twice_is_told() -> None:
+def test_second_refusal_of_the_same_feature_is_raised() -> None:
     with pytest.raises(Refused, match="Encrypted"):
         refusing(REFUSALS["encrypted"], REFUSALS["encrypted"])
 
 
-def test_a_refusal_after_the_first_words_is_told() -> None:
+def test_refusal_after_streamed_text_is_raised() -> None:
     late = {"type": "error", "code": "invalid_prompt", "message": "no reasoning summary"}
 
     with pytest.raises(Refused, match="summary"):

@@ -30,7 +30,7 @@ def bomb(mebibytes: int) -> bytes:
     return start + again * (mebibytes - 1)
 
 
-def test_a_packed_answer_is_not_unpacked_without_end() -> None:
+def test_compressed_answer_is_limited_in_unpacked_size() -> None:
     packed = bomb(1_024)
 
     assert len(packed) < 2 * MIB
@@ -46,7 +46,7 @@ def fill(draft: Draft, piece: Delta) -> None:
 @pytest.mark.parametrize(
     "piece", [TextDelta(PIECE), ThinkingDelta(PIECE), CallDelta(0, PIECE, name="look")]
 )
-def test_an_answer_that_never_ends_is_ended(piece: Delta) -> None:
+def test_endless_answer_is_cut_off_and_charged(piece: Delta) -> None:
     draft = Draft(1, "x/y", lambda _, usage: usage.output / 1e6)
 
     with pytest.raises(ProviderError, match="more than 2,097,152 characters"):
@@ -67,7 +67,7 @@ class Endless:
             yield TextDelta(PIECE)
 
 
-def test_a_model_that_is_asked_beside_the_talk_may_not_talk_for_ever_either() -> None:
+def test_endless_answer_outside_the_conversation_is_cut_off() -> None:
     asked = Request(Log[StoredMessage]())
 
     with pytest.raises(ProviderError, match="more than 2,097,152 characters"):

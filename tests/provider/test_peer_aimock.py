@@ -123,7 +123,7 @@ def _asked(wire: WireName, url: str, asking: Request) -> list[Delta]:
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_words_are_read(wire: WireName, url: str) -> None:
+def test_text_is_read_from_each_wire(wire: WireName, url: str) -> None:
     found = ask(wire, url, "hello")
 
     assert words(found) == "Hello! ☂ How are you?"
@@ -132,7 +132,7 @@ def test_words_are_read(wire: WireName, url: str) -> None:
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_calls_are_read_and_their_results_understood(wire: WireName, url: str) -> None:
+def test_calls_are_read_and_their_results_are_understood(wire: WireName, url: str) -> None:
     found = ask(wire, url, "weather")
 
     pieces = [d for d in found if isinstance(d, CallDelta)]
@@ -149,7 +149,7 @@ def test_calls_are_read_and_their_results_understood(wire: WireName, url: str) -
 
 
 @pytest.mark.parametrize("wire", [w for w in WIRES if w != "ollama"])  # it misnames those
-def test_thinking_is_kept_apart(wire: WireName, url: str) -> None:
+def test_thinking_is_separated_from_the_answer(wire: WireName, url: str) -> None:
     found = ask(wire, url, "think")
 
     assert words(found) == "Yes."

@@ -38,7 +38,7 @@ def read_by_anthropic() -> list[dict[str, Any]]:
     return anyio.run(serve)
 
 
-def test_anthropics_client_reads_our_answer_as_we_mean_it() -> None:
+def test_anthropic_client_reads_our_hosted_mcp_mock_as_intended() -> None:
     use, result, text = read_by_anthropic()
 
     assert use == USE
@@ -46,7 +46,7 @@ def test_anthropics_client_reads_our_answer_as_we_mean_it() -> None:
     assert text["text"] == "Rain."
 
 
-def test_openais_client_reads_our_answer_as_we_mean_it() -> None:
+def test_openai_client_reads_our_hosted_mcp_mock_as_intended() -> None:
     openai: Any = pytest.importorskip("openai", reason=WHY.format("openai"))
 
     async def serve() -> list[Any]:

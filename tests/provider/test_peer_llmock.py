@@ -110,7 +110,7 @@ def clean(llmock: Any) -> None:
         pytest.param(lambda m: m.corrupt(after_chunks=0), id="corrupt"),
     ],
 )
-def test_temporary_failure_is_survived(
+def test_temporary_failure_is_retried_until_an_answer(
     llmock: Any, name: str, fault: Callable[[Any], object]
 ) -> None:
     llmock.reply("No rain.", times=None)
@@ -125,7 +125,7 @@ def test_temporary_failure_is_survived(
 
 @pytest.mark.parametrize("name", VENDORS)
 @pytest.mark.parametrize("kind", ["truncate", "disconnect", "corrupt"])
-def test_half_an_answer_is_dropped_and_asked_for_again(
+def test_incomplete_answer_is_dropped_and_requested_again(
     llmock: Any, name: str, kind: str
 ) -> None:
     llmock.reply("No rain at all, and none to come.", times=2)
@@ -139,7 +139,7 @@ def test_half_an_answer_is_dropped_and_asked_for_again(
 
 
 @pytest.mark.parametrize("name", VENDORS)
-def test_a_stream_that_stalls_is_given_up(llmock: Any, name: str) -> None:
+def test_stalled_stream_is_cut_off_at_each_attempt(llmock: Any, name: str) -> None:
     """Each attempt is dropped, and none has more than the beginning."""
     whole = "No rain at all, and none to come."
     llmock.stall(after_chunks=5, seconds=3, times=None).reply(whole, times=None)
@@ -165,7 +165,7 @@ def test_permanent_failure_is_not_retried(llmock: Any, name: str, status: int) -
 
 
 @pytest.mark.parametrize("name", VENDORS)
-def test_its_errors_are_what_they_are_out_there(llmock: Any, name: str) -> None:
+def test_overflow_auth_and_overload_errors_have_their_types(llmock: Any, name: str) -> None:
     async def use() -> list[type[ProviderError]]:
         provider = connect(find(name), environ(llmock))
         found: list[type[ProviderError]] = []
@@ -185,7 +185,9 @@ def test_its_errors_are_what_they_are_out_there(llmock: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", VENDORS)
-def test_calls_are_read_whole_or_broken(llmock: Any, name: str) -> None:
+def test_complete_calls_are_read_and_malformed_ones_do_not_crash(
+    llmock: Any, name: str
+) -> None:
     llmock.call_tool("look", {"where": "up"})
     (whole,) = asked(llmock, name)
     llmock.break_tool_call("malformed_arguments")
@@ -199,7 +201,7 @@ def test_calls_are_read_whole_or_broken(llmock: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", VENDORS)
-def test_a_first_word_that_does_not_come_is_given_up(llmock: Any, name: str) -> None:
+def test_missing_first_token_ends_at_the_idle_timeout(llmock: Any, name: str) -> None:
     llmock.slow_first_token(1, times=None).reply("No rain.")
 
     assert asked(llmock, name, idle=0.2) == [[]]
@@ -208,7 +210,7 @@ def test_a_first_word_that_does_not_come_is_given_up(llmock: Any, name: str) -> 
 
 
 @pytest.mark.parametrize("name", WIRES)
-def test_while_one_vendor_is_out_another_answers_and_is_not_kept_waiting(
+def test_outage_of_one_vendor_is_answered_by_another_without_repeated_waits(
     llmock: Any, name: str
 ) -> None:
     down = "gemini" if name == "anthropic" else "anthropic"

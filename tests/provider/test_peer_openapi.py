@@ -158,7 +158,7 @@ def test_request_matches_the_description_of_the_vendor(
     assert complaints(judges(wire), sent(wire, asked)) == []
 
 
-def test_the_pictures_are_really_in_what_was_judged() -> None:
+def test_images_are_contained_in_the_validated_requests() -> None:
     for wire in WIRES:
         assert sent(wire, REQUESTS["pictures"]).body.count(b"iVBORw0KGgo=") == 2
 
@@ -188,7 +188,7 @@ BROKEN: list[tuple[WireName, Break]] = [
 
 
 @pytest.mark.parametrize(("wire", "broken"), BROKEN)
-def test_the_judge_can_say_no(
+def test_validator_rejects_an_invalid_request(
     wire: WireName, broken: Break, judges: Callable[[WireName], str]
 ) -> None:
     asked = sent(wire, REQUESTS["a talk with tools"])

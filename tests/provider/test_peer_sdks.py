@@ -76,7 +76,7 @@ async def _serving(use: Any, *answers: Answer) -> Any:
         return await use(server)
 
 
-def test_anthropics_client_reads_what_our_wire_reads() -> None:
+def test_anthropic_client_reads_the_stream_as_our_wire_does() -> None:
     anthropic = pytest.importorskip("anthropic", reason="its SDK is not installed")
 
     async def use(server: WireServer) -> Found:
@@ -99,7 +99,7 @@ def test_anthropics_client_reads_what_our_wire_reads() -> None:
     assert anyio.run(_serving, use, answer("anthropic", REPLY)) == ours("anthropic")
 
 
-def test_openais_client_reads_what_our_wire_reads() -> None:
+def test_openai_client_reads_the_stream_as_our_wire_does() -> None:
     openai = pytest.importorskip("openai", reason="its SDK is not installed")
 
     async def use(server: WireServer) -> Found:
@@ -129,7 +129,7 @@ def test_openais_client_reads_what_our_wire_reads() -> None:
     assert anyio.run(_serving, use, answer("openai-chat", REPLY)) == ours("openai-chat")
 
 
-def test_openais_client_reads_items_as_our_wire_reads_them() -> None:
+def test_openai_client_reads_response_items_as_our_wire_does() -> None:
     openai = pytest.importorskip("openai", reason="its SDK is not installed")
 
     async def use(server: WireServer) -> Found:
@@ -153,7 +153,7 @@ def test_openais_client_reads_items_as_our_wire_reads_them() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_googles_client_reads_what_our_wire_reads() -> None:
+def test_google_client_reads_the_stream_as_our_wire_does() -> None:
     genai = pytest.importorskip("google.genai", reason="its SDK is not installed")
 
     async def use(server: WireServer) -> Found:
@@ -246,7 +246,7 @@ def test_anthropic_request_has_the_types_of_its_sdk(
 
 
 @pytest.mark.parametrize("talk", [CONVERSATION, TALK], ids=["words", "pictures"])
-def test_gemini_request_is_that_of_the_client_of_google(talk: Any) -> None:
+def test_gemini_request_equals_that_of_the_google_client(talk: Any) -> None:
     genai = pytest.importorskip("google.genai", reason="its SDK is not installed")
 
     asked = request(*talk, effort="max", tool_choice="none", model="gemini-3", **MORE)
@@ -298,7 +298,7 @@ def test_chat_request_has_the_types_of_the_sdk_of_openai(talk: Any, effort: str)
 
 
 @pytest.mark.parametrize(("told", "shown"), [(CONVERSATION, 0), (TALK, 2)])
-def test_ollama_request_is_that_of_its_client(told: Any, shown: int) -> None:
+def test_ollama_request_equals_that_of_its_client(told: Any, shown: int) -> None:
     types = pytest.importorskip("ollama._types", reason="its SDK is not installed")
 
     asked = request(*told, effort="max", tool_choice="none", **MORE)
@@ -319,7 +319,7 @@ def _images(types: Any, message: dict[str, Any]) -> Any:
     return found or None
 
 
-def test_ollamas_client_reads_what_our_wire_reads() -> None:
+def test_ollama_client_reads_the_stream_as_our_wire_does() -> None:
     ollama = pytest.importorskip("ollama", reason="its SDK is not installed")
 
     async def use(server: WireServer) -> Found:

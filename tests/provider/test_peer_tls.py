@@ -35,7 +35,7 @@ async def ask(certificate: Path, environ: dict[str, str]) -> tuple[list[str], in
         return found, server.connections
 
 
-def test_a_trusted_server_is_asked_over_one_connection(
+def test_trusted_server_gets_two_requests_over_one_connection(
     certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
@@ -43,7 +43,7 @@ def test_a_trusted_server_is_asked_over_one_connection(
     assert anyio.run(ask, certificate, {}) == (["One.", "Two."], 1)
 
 
-def test_a_server_nobody_vouches_for_is_not_asked(certificate: Path) -> None:
+def test_server_with_an_untrusted_certificate_is_refused(certificate: Path) -> None:
     with pytest.raises(Refused, match="its certificate is not trusted here") as raised:
         anyio.run(ask, certificate, {})
 
@@ -55,13 +55,13 @@ def test_a_server_nobody_vouches_for_is_not_asked(certificate: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"]
 )
-def test_variable_of_certificates_makes_a_server_trusted(
+def test_certificate_file_variable_makes_a_server_trusted(
     certificate: Path, name: str
 ) -> None:
     assert anyio.run(ask, certificate, {name: str(certificate)}) == (["One.", "Two."], 1)
 
 
-def test_directory_of_certificates_makes_a_server_trusted(
+def test_certificate_directory_variable_makes_a_server_trusted(
     certificate: Path, tmp_path: Path
 ) -> None:
     done = subprocess.run(
@@ -74,7 +74,7 @@ def test_directory_of_certificates_makes_a_server_trusted(
     assert found == (["One.", "Two."], 1)
 
 
-def test_named_certificates_replace_those_of_the_system(
+def test_named_certificates_replace_system_certificates(
     certificate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))  # OpenSSL's own default
@@ -93,7 +93,7 @@ def test_named_certificates_replace_those_of_the_system(
         ("NODE_EXTRA_CA_CERTS", "NODE_EXTRA_CA_CERTS names '{}', which is not a file"),
     ],
 )
-def test_missing_certificates_are_named_with_their_variable(
+def test_missing_certificate_file_is_named_with_its_variable(
     certificate: Path, tmp_path: Path, name: str, fault: str
 ) -> None:
     missing = str(tmp_path / "missing.pem")
@@ -109,7 +109,7 @@ def test_file_without_a_certificate_is_named(certificate: Path, tmp_path: Path) 
         anyio.run(ask, certificate, {"SSL_CERT_FILE": str(tmp_path / "empty.pem")})
 
 
-def test_a_proxy_carries_what_it_cannot_read(certificate: Path) -> None:
+def test_https_goes_through_a_proxy_by_connect(certificate: Path) -> None:
     async def use() -> tuple[list[str], list[str]]:
         async with http_proxy() as (url, asked):
             return await _by_way_of(url, certificate), asked

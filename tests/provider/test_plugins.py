@@ -54,7 +54,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "echoing", raising=False)
 
 
-def test_a_provider_of_a_package_answers_under_its_name(tmp_path: Path) -> None:
+def test_provider_from_a_package_answers_under_its_name(tmp_path: Path) -> None:
     async def said() -> str:
         async with Agent(model="echo/deep/model", directory=tmp_path).session() as session:
             return (await session.run("Hello.")).text
@@ -62,7 +62,7 @@ def test_a_provider_of_a_package_answers_under_its_name(tmp_path: Path) -> None:
     assert anyio.run(said) == "deep/model ! deep/model"
 
 
-def test_one_that_cannot_be_loaded_is_named_with_its_place() -> None:
+def test_provider_plugin_that_cannot_be_loaded_is_named_with_its_entry_point() -> None:
     with pytest.raises(
         BadInput,
         match=r"the provider 'broken' of echoing 1.0 \(echoing:nothing\) cannot be used: ",
@@ -70,7 +70,7 @@ def test_one_that_cannot_be_loaded_is_named_with_its_place() -> None:
         plugin_provider("broken")
 
 
-def test_a_provider_of_a_package_may_be_data_for_a_wire_of_ours(
+def test_provider_plugin_may_be_data_for_a_builtin_wire(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = list[str]()
@@ -89,7 +89,7 @@ def test_a_provider_of_a_package_may_be_data_for_a_wire_of_ours(
     assert (anyio.run(said), keys) == ("Hello.", ["Bearer sesame"])
 
 
-def test_without_its_key_the_error_names_the_provider_and_its_variable(
+def test_missing_key_of_a_plugin_provider_is_named_with_its_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GATEWAY_URL", "http://127.0.0.1:9/v1")
@@ -101,12 +101,12 @@ def test_without_its_key_the_error_names_the_provider_and_its_variable(
     assert anyio.run(said).startswith("there is no key for Our gateway: set GATEWAY_KEY, ")
 
 
-def test_plugin_that_is_no_provider_is_named() -> None:
+def test_plugin_that_is_not_a_provider_is_named() -> None:
     with pytest.raises(
         BadInput, match=r"'number' of echoing .*neither a function nor a ProviderSpec"
     ):
         plugin_provider("number")
 
 
-def test_a_name_that_no_package_has_is_nobody() -> None:
+def test_unknown_plugin_name_gives_none() -> None:
     assert plugin_provider("nobody") is None

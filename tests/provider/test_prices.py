@@ -44,7 +44,7 @@ def test_each_kind_of_token_is_priced_once() -> None:
     assert price("anthropic", "claude-sonnet-5-5", USAGE) == pytest.approx(dollars)
 
 
-def test_unknown_price_is_not_zero() -> None:
+def test_unknown_price_is_none_and_not_zero() -> None:
     assert price("openai", "gpt-99", USAGE) is None
     assert price("my-own", "claude-sonnet-5-5", USAGE) is None
     assert price("openrouter", "openrouter/auto", USAGE) is None
@@ -69,7 +69,7 @@ def test_unknown_price_is_not_zero() -> None:
         ("azure", "gpt-6.1-sol", "gpt-6.1-sol"),
     ],
 )
-def test_a_dated_name_costs_what_its_family_does(
+def test_dated_model_name_costs_what_its_family_costs(
     provider: str, dated: str, family: str
 ) -> None:
     assert rates(provider, dated) == rates(provider, family) is not None
@@ -89,11 +89,13 @@ def test_a_dated_name_costs_what_its_family_does(
         ("openrouter", "anthropic/claude-sonnet-4.5:nitro"),
     ],
 )
-def test_another_model_is_never_taken_for_a_known_one(provider: str, longer: str) -> None:
+def test_similar_model_name_is_not_priced_as_a_known_model(
+    provider: str, longer: str
+) -> None:
     assert rates(provider, longer) is None
 
 
-def test_the_dated_one_that_had_another_price_keeps_it() -> None:
+def test_dated_model_with_a_different_price_keeps_that_price() -> None:
     mini, old, new = (
         rates("openai", f"gpt-4o{rest}") for rest in ("-mini", "-2024-05-13", "")
     )
@@ -105,7 +107,7 @@ def test_the_dated_one_that_had_another_price_keeps_it() -> None:
     assert rates("openai", "gpt-4o-20240513") == old
 
 
-def test_above_a_step_every_token_has_the_higher_price() -> None:
+def test_all_tokens_above_a_price_tier_cost_its_higher_price() -> None:
     at = Usage(fresh=2000, cached=270_000, output=1)
     above = Usage(fresh=2001, cached=270_000, output=1)
 
@@ -117,7 +119,7 @@ def test_above_a_step_every_token_has_the_higher_price() -> None:
     )
 
 
-def test_a_cached_token_of_unknown_price_costs_as_much_as_a_fresh_one() -> None:
+def test_cached_token_of_unknown_price_costs_as_much_as_a_fresh_token() -> None:
     own = {"x/y": Override(input=3.0, output=5.0)}
 
     assert price("x", "y", Usage(cached=MILLION, cache_write=MILLION), own) == 6.0
@@ -130,7 +132,7 @@ def test_a_cached_token_of_unknown_price_costs_as_much_as_a_fresh_one() -> None:
         (datetime(2027, 1, 1, 0, 0, tzinfo=UTC), 1.5),
     ],
 )
-def test_a_price_holds_from_its_day_on(moment: datetime, dollars: float) -> None:
+def test_price_applies_from_its_start_date(moment: datetime, dollars: float) -> None:
     found = rates("gemini", "gemini-3.8-flash", now=moment.timestamp())
 
     assert found is not None
@@ -141,7 +143,7 @@ def test_a_price_holds_from_its_day_on(moment: datetime, dollars: float) -> None
     ("clock", "dollars"),
     [((0, 59), 0.15), ((1, 0), 0.3), ((4, 0), 0.15), ((9, 59), 0.3), ((10, 0), 0.15)],
 )
-def test_a_price_of_the_day_holds_at_its_hours(
+def test_time_of_day_price_applies_in_its_hours(
     clock: tuple[int, int], dollars: float
 ) -> None:
     moment = datetime(2026, 12, 1, *clock, tzinfo=UTC)
@@ -152,7 +154,7 @@ def test_a_price_of_the_day_holds_at_its_hours(
     assert found.first.input == dollars
 
 
-def test_hours_may_go_over_midnight() -> None:
+def test_time_of_day_price_may_cross_midnight() -> None:
     day, night = known_models.PriceTier(0, 2.0, 2.0), known_models.PriceTier(0, 1.0, 1.0)
     model = known_models.KnownModel(
         ("m",),
@@ -167,7 +169,7 @@ def test_hours_may_go_over_midnight() -> None:
     assert held == [(day,), (night,), (night,), (day,)]
 
 
-def test_price_setting_goes_before_the_list() -> None:
+def test_price_from_the_settings_takes_precedence_over_the_list() -> None:
     own = {
         "openai/gpt-6.1-sol": Override(input=1.0, output=2.0, cached=0.5),
         "openai/*": Override(input=7.0, output=7.0),
@@ -195,7 +197,7 @@ def test_price_setting_goes_before_the_list() -> None:
         (Override(cache_write=9.0), known_models.PriceTier(0, 2.0, 10.0, 0.1, 9.0)),
     ],
 )
-def test_a_price_that_was_not_set_stays_that_of_the_list(
+def test_price_missing_from_the_settings_comes_from_the_list(
     own: Override, step: known_models.PriceTier
 ) -> None:
     found = rates("openai", "gpt-6.1-sol", {"openai/gpt-6.1-sol": own})
@@ -203,12 +205,12 @@ def test_a_price_that_was_not_set_stays_that_of_the_list(
     assert found == prices.Rates((step,))
 
 
-def test_half_a_price_of_an_unknown_model_is_none() -> None:
+def test_incomplete_price_of_an_unknown_model_is_none() -> None:
     assert rates("x", "y", {"x/y": Override(input=3.0)}) is None
     assert rates("x", "y", {"x/y": Override(output=3.0)}) is None
 
 
-def test_price_of_the_provider_goes_before_the_list() -> None:
+def test_price_from_the_provider_takes_precedence_over_the_list() -> None:
     told = (known_models.PriceTier(0, 1.0, 1.0),)
 
     assert rates("openai", "gpt-6.1-sol", listed=told) == prices.Rates(told)
@@ -226,12 +228,12 @@ def test_price_of_the_provider_goes_before_the_list() -> None:
         '{"window": -1}',
     ],
 )
-def test_a_price_that_makes_no_sense_is_refused(text: str) -> None:
+def test_invalid_price_is_refused(text: str) -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.json.decode(text, type=Override)
 
 
-def test_no_number_is_no_price() -> None:
+def test_nan_and_infinite_prices_are_refused() -> None:
     for odd in (float("nan"), float("inf")):
         with pytest.raises(msgspec.ValidationError):
             msgspec.convert({"input": odd, "output": 1.0}, Override)
@@ -257,7 +259,7 @@ def test_local_model_costs_nothing() -> None:
         ("openai", "http://127.0.0.1:4000/v1", "gpt-6.1-sol", False),  # may pass it on
     ],
 )
-def test_a_server_of_one_s_own_sends_no_bill(
+def test_server_is_recognized_as_local_by_provider_address_and_model(
     name: str, address: str, model: str, here: bool
 ) -> None:
     assert is_on_this_machine(find(name), address, model) is here
@@ -340,7 +342,7 @@ GEMINI_USED = {
     ],
     ids=["anthropic", "openai-chat", "openai", "gemini"],
 )  # fmt: skip
-def test_counted_tokens_become_dollars(
+def test_token_counts_are_converted_to_dollars(
     name: str, model: str, events: list[dict[str, Any]], dollars: float
 ) -> None:
     spec = find(name)
@@ -417,7 +419,7 @@ def fresh_list() -> None:
 
 
 @pytest.mark.peer
-def test_the_list_is_what_the_script_writes() -> None:
+def test_committed_price_list_equals_the_output_of_the_script() -> None:
     fresh_list()
     from scripts.prices import TARGET, written
 
@@ -429,7 +431,9 @@ def test_the_list_is_what_the_script_writes() -> None:
 @pytest.mark.peer
 @settings(deadline=None, max_examples=500)
 @given(st.data())
-def test_any_usage_of_any_model_costs_what_genai_prices_says(data: st.DataObject) -> None:
+def test_any_usage_of_any_model_costs_the_same_as_in_genai_prices(
+    data: st.DataObject,
+) -> None:
     fresh_list()
     seller, name = data.draw(st.sampled_from(names()))
     usage = data.draw(USAGES)
@@ -441,7 +445,7 @@ def test_any_usage_of_any_model_costs_what_genai_prices_says(data: st.DataObject
 
 
 @pytest.mark.peer
-def test_every_name_of_the_list_costs_what_genai_prices_says() -> None:
+def test_every_name_of_the_list_costs_the_same_as_in_genai_prices() -> None:
     fresh_list()
     usages = (
         Usage(1, 2, 3, 4),
@@ -461,7 +465,7 @@ def test_every_name_of_the_list_costs_what_genai_prices_says() -> None:
 
 
 @pytest.mark.peer
-def test_a_date_after_a_name_never_leads_where_genai_prices_sees_another_model() -> None:
+def test_dated_name_is_never_priced_as_a_different_model_than_in_genai_prices() -> None:
     fresh_list()
 
     other = [

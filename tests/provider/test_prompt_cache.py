@@ -110,7 +110,7 @@ def share(requests: list[Counted]) -> float:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("wire", CACHED)
-def test_over_a_hundred_steps_nearly_all_that_repeats_is_read_from_cache(
+def test_nearly_all_repeated_tokens_are_read_from_cache_over_a_hundred_steps(
     wire: WireName, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Three steps before the limit it gets a reminder; after it, it may only answer in
@@ -164,7 +164,7 @@ def busy(n: int) -> Line:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("wire", CACHED)
-def test_between_two_times_that_it_is_told_shorter_a_talk_only_grows_at_its_end(
+def test_request_only_grows_at_its_end_between_two_compactions(
     wire: WireName, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Also with reminders of todos, of the budget and of the limit of steps."""
@@ -203,7 +203,7 @@ def test_between_two_times_that_it_is_told_shorter_a_talk_only_grows_at_its_end(
         assert reminder in whole
 
 
-def test_an_answer_with_many_calls_does_not_lose_what_was_kept(
+def test_answer_with_many_calls_does_not_lose_the_cache(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def many(n: int) -> Line:
@@ -229,7 +229,7 @@ def asked(model: CachingModel, wire: WireName, *words: str) -> Usage:
 
 
 @pytest.mark.parametrize("wire", CACHED)
-def test_the_mock_reads_what_was_sent_before_and_nothing_else(wire: WireName) -> None:
+def test_cache_mock_reads_exactly_the_prefix_sent_before(wire: WireName) -> None:
     model = CachingModel(wire, lambda n: Line("Yes."))
 
     first = asked(model, wire, "Rain?")
@@ -246,7 +246,7 @@ def test_the_mock_reads_what_was_sent_before_and_nothing_else(wire: WireName) ->
 
 
 @pytest.mark.parametrize("wire", CACHED)
-def test_the_mock_keeps_nothing_short(wire: WireName) -> None:
+def test_cache_mock_does_not_cache_short_prompts(wire: WireName) -> None:
     model = CachingModel(wire, lambda n: Line("Yes."))
 
     async def use() -> list[Usage]:
@@ -261,7 +261,7 @@ def test_the_mock_keeps_nothing_short(wire: WireName) -> None:
     assert [u.cached for u in anyio.run(use)] == [0, 0]
 
 
-def test_the_mock_looks_back_no_further_than_its_provider() -> None:
+def test_cache_mock_looks_back_no_further_than_the_real_provider() -> None:
     """Twenty blocks from the mark: one that was kept before them is not found."""
     model = CachingModel("anthropic", lambda n: Line("Yes."))
     words = [f"{n} " * 2000 for n in range(40)]
@@ -275,7 +275,7 @@ def test_the_mock_looks_back_no_further_than_its_provider() -> None:
 
 
 @pytest.mark.parametrize("wire", ["openai-responses", "openai-chat"])
-def test_another_session_has_a_cache_of_its_own(wire: WireName) -> None:
+def test_each_session_has_its_own_cache(wire: WireName) -> None:
     model, spec = CachingModel(wire, lambda n: Line("Yes.")), spec_of(wire)
     asking = request(message("user", "Rain? " * 2000))
 

@@ -82,7 +82,7 @@ MARKERS: dict[WireName, bytes] = {
         (307, Refused),
     ],
 )
-def test_every_status_has_its_error_and_its_words_are_quoted(
+def test_every_http_status_raises_its_error_and_quotes_the_reason(
     wire: WireName, status: int, kind: type[ProviderError]
 ) -> None:
     found = failing(wire, Answer(error("this is why"), status))
@@ -102,17 +102,17 @@ def test_every_status_has_its_error_and_its_words_are_quoted(
         "prompt too long; exceeded max context length by 4 tokens",
     ],
 )
-def test_a_full_window_is_known_by_each_ones_wording(wording: str) -> None:
+def test_full_window_is_recognized_by_the_wording_of_each_provider(wording: str) -> None:
     assert type(failing("anthropic", Answer(error(wording), 400))) is TooLong
 
 
-def test_openais_code_for_a_full_window_is_enough() -> None:
+def test_openai_error_code_for_a_full_window_is_recognized() -> None:
     body = error("no.", type="invalid_request_error", code="context_length_exceeded")
 
     assert type(failing("openai-chat", Answer(body, 400))) is TooLong
 
 
-def test_a_quota_that_is_used_up_is_not_asked_for_again() -> None:
+def test_exhausted_quota_is_not_retried() -> None:
     body = error(
         "You exceeded your quota", type="insufficient_quota", code="insufficient_quota"
     )
@@ -124,27 +124,27 @@ def test_a_quota_that_is_used_up_is_not_asked_for_again() -> None:
 
 
 @pytest.mark.parametrize("wire", [w for w in WIRES if w != "ollama"])
-def test_a_wrong_key_names_its_variable_and_not_the_key(wire: WireName) -> None:
+def test_wrong_key_error_names_the_variable_and_not_the_key(wire: WireName) -> None:
     found = failing(wire, Answer(error(f"invalid key {KEY} or sk-proj-OTHERSECRET"), 401))
 
     assert spec_of(wire).key_env in str(found)
     assert "OTHERSECRET" not in str(found)
 
 
-def test_a_key_echoed_inside_a_stream_is_masked_too() -> None:
+def test_key_echoed_inside_a_stream_is_masked() -> None:
     body = b"data: " + error(f"bad {KEY}", type="authentication_error") + b"\n\n"
 
     assert "[the key]" in str(failing("anthropic", Answer(body, headers=SSE)))
 
 
-def test_an_unknown_model_is_named() -> None:
+def test_unknown_model_is_named_in_the_error() -> None:
     found = failing("ollama", Answer(b'{"error":"model \\"m-1\\" not found"}', 404))
 
     assert "does not know the model 'm-1'" in str(found)
 
 
 @pytest.mark.parametrize("body", [b"", b" \n"])
-def test_an_empty_body_of_a_404_leaves_no_gap_in_the_sentence(body: bytes) -> None:
+def test_empty_404_body_leaves_no_gap_in_the_error_message(body: bytes) -> None:
     found = str(failing("ollama", Answer(body, 404)))
 
     assert "(404); check" in found
@@ -182,7 +182,7 @@ def refusing(spec: ProviderSpec, model: str, said: Answer) -> str:
 
 
 @pytest.mark.parametrize(("wire", "model", "status", "said", "meant"), UNKNOWN)
-def test_for_an_unknown_model_the_nearest_known_ones_are_named(
+def test_unknown_model_error_suggests_the_nearest_known_models(
     wire: WireName, model: str, status: int, said: str, meant: str
 ) -> None:
     spec = spec_of(wire)
@@ -196,14 +196,14 @@ def test_for_an_unknown_model_the_nearest_known_ones_are_named(
 
 
 @pytest.mark.parametrize("said", ELSEWHERE)
-def test_an_unknown_model_is_known_by_many_wordings(said: str) -> None:
+def test_unknown_model_is_recognized_by_many_wordings(said: str) -> None:
     found = refusing(find("deepseek"), "deepseek-chatt", Answer(error(said), 400))
 
     assert f"(400): {said}; did you mean deepseek-chat or " in found
 
 
 @pytest.mark.parametrize("code", ["model_not_found", "model_decommissioned"])
-def test_an_unknown_model_is_known_by_its_code(code: str) -> None:
+def test_unknown_model_is_recognized_by_its_error_code(code: str) -> None:
     said = Answer(error("No such luck", code=code), 400)
 
     found = refusing(find("groq"), "openai/gpt-oss-12b", said)
@@ -212,7 +212,7 @@ def test_an_unknown_model_is_known_by_its_code(code: str) -> None:
     assert "; did you mean openai/gpt-oss-120b or " in found
 
 
-def test_a_model_that_is_known_here_and_gone_there_is_not_offered_again() -> None:
+def test_known_model_that_the_server_lacks_is_not_suggested() -> None:
     gone = Answer(error("model: claude-3-opus-latest"), 404)
 
     _, _, offered = refusing(spec_of("anthropic"), "claude-3-opus-latest", gone).partition(
@@ -223,7 +223,7 @@ def test_a_model_that_is_known_here_and_gone_there_is_not_offered_again() -> Non
     assert "claude-3-opus-latest" not in offered
 
 
-def test_where_no_known_model_is_near_none_is_named() -> None:
+def test_no_model_is_suggested_when_none_is_near() -> None:
     unknown = Answer(error("model: m-1"), 404)
     own = replace(spec_of("anthropic"), name="mine", label="Mine")
 
@@ -243,7 +243,7 @@ def test_where_no_known_model_is_near_none_is_named() -> None:
         "Invalid model settings: temperature must be at most 1.",
     ],
 )
-def test_other_refusals_are_no_unknown_model(said: str) -> None:
+def test_other_refusals_are_not_reported_as_an_unknown_model(said: str) -> None:
     found = refusing(spec_of("anthropic"), "claude-sonet-5-5", Answer(error(said), 400))
 
     assert found == (
@@ -251,7 +251,7 @@ def test_other_refusals_are_no_unknown_model(said: str) -> None:
     )
 
 
-def test_a_404_that_is_a_web_page_names_the_address() -> None:
+def test_web_page_404_names_the_address() -> None:
     found = failing("anthropic", Answer(b"<html>nginx</html>", 404, HTML))
 
     assert "http://127.0.0.1" in str(found)
@@ -259,7 +259,7 @@ def test_a_404_that_is_a_web_page_names_the_address() -> None:
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_a_login_page_never_becomes_words(wire: WireName) -> None:
+def test_login_page_is_an_error_and_not_an_answer(wire: WireName) -> None:
     found = failing(wire, Answer(b"<html>please log in</html>", headers=HTML))
 
     assert type(found) is Refused
@@ -281,11 +281,13 @@ def test_a_login_page_never_becomes_words(wire: WireName) -> None:
     ],
     ids=str,
 )
-def test_garbage_is_an_error_worth_another_try(wire: WireName, garbage: Answer) -> None:
+def test_garbage_response_is_an_error_that_may_be_retried(
+    wire: WireName, garbage: Answer
+) -> None:
     assert type(failing(wire, garbage)) is Unreachable
 
 
-def test_a_whole_answer_that_was_packed_unasked_is_read() -> None:
+def test_complete_compressed_answer_is_read() -> None:
     whole = answer("anthropic", Reply("Yes."))
     assert isinstance(whole.body, bytes)
     packed = Answer(
@@ -295,7 +297,7 @@ def test_a_whole_answer_that_was_packed_unasked_is_read() -> None:
     assert words(said("anthropic", packed)) == "Yes."
 
 
-def test_a_body_without_a_response_is_named() -> None:
+def test_body_that_is_not_a_response_is_refused_with_its_content_type() -> None:
     plain = Answer(b'{"status":"ok"}', headers={"content-type": "application/json"})
 
     found = failing("openai-chat", plain)
@@ -308,7 +310,7 @@ def test_a_body_without_a_response_is_named() -> None:
 @pytest.mark.parametrize(
     "every", [pytest.param(1, marks=pytest.mark.slow), pytest.param(41)]
 )
-def test_an_answer_cut_before_its_end_marker_is_never_an_answer(
+def test_answer_cut_off_before_its_end_marker_is_an_error(
     wire: WireName, every: int
 ) -> None:
     whole = answer(wire, Reply("Hi", (("look", '{"a":1}'),)))
@@ -328,7 +330,7 @@ def test_an_answer_cut_before_its_end_marker_is_never_an_answer(
 
 
 @pytest.mark.parametrize("wire", MARKERS)
-def test_an_answer_cut_behind_its_end_marker_is_an_answer(wire: WireName) -> None:
+def test_answer_cut_off_after_its_end_marker_is_complete(wire: WireName) -> None:
     body = answer(wire, Reply("Hi", (("look", '{"a":1}'),))).body
     assert isinstance(body, bytes)
     end = body.index(b"\n\n", body.index(MARKERS[wire])) + 2
@@ -340,7 +342,7 @@ def test_an_answer_cut_behind_its_end_marker_is_an_answer(wire: WireName) -> Non
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_a_connection_that_breaks_after_the_last_word_takes_nothing_back(
+def test_connection_lost_after_the_last_event_keeps_the_answer(
     wire: WireName,
 ) -> None:
     whole = answer(wire, Reply("Yes."))
@@ -352,7 +354,7 @@ def test_a_connection_that_breaks_after_the_last_word_takes_nothing_back(
 
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("kept", [0, 1, 40])
-def test_silence_ends_by_itself_before_and_after_the_first_byte(
+def test_silence_ends_the_request_before_and_after_the_first_byte(
     wire: WireName, kept: int
 ) -> None:
     whole = answer(wire, Reply("Hello there"))
@@ -364,11 +366,11 @@ def test_silence_ends_by_itself_before_and_after_the_first_byte(
     assert "nothing for 0.05 s" in str(found)
 
 
-def test_a_server_that_never_answers_at_all_is_given_up() -> None:
+def test_server_that_never_answers_is_given_up_after_the_idle_timeout() -> None:
     assert "nothing for 0.05 s" in str(failing("ollama", Answer(before=9), idle=0.05))
 
 
-def test_signs_of_life_keep_a_silent_stream_open() -> None:
+def test_keep_alive_events_keep_a_silent_stream_open() -> None:
     whole = answer("anthropic", Reply("Yes."))
     assert isinstance(whole.body, bytes)
     slow = (b": hold on\n\n", Pause(0.06), b": hold on\n\n", Pause(0.06), whole.body)
@@ -380,7 +382,7 @@ def test_signs_of_life_keep_a_silent_stream_open() -> None:
 
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("when", ["before", "within"])
-def test_a_stop_ends_the_connection_at_once(wire: WireName, when: str) -> None:
+def test_cancelling_closes_the_connection_at_once(wire: WireName, when: str) -> None:
     whole = answer(wire, Reply("x" * 100))
     assert isinstance(whole.body, bytes)
     begun = Answer(whole.body[:500], headers=whole.headers, then="hang")
@@ -415,7 +417,7 @@ def test_steps_share_one_connection(wire: WireName) -> None:
 
 
 @pytest.mark.parametrize("said_so", [True, False])
-def test_a_connection_the_server_has_closed_is_not_used_again(said_so: bool) -> None:
+def test_connection_closed_by_the_server_is_not_used_again(said_so: bool) -> None:
     once = answer("anthropic", Reply("Yes."))
     assert isinstance(once.body, bytes)
     length = {**once.headers, "content-length": str(len(once.body))}
@@ -434,7 +436,7 @@ def test_a_connection_the_server_has_closed_is_not_used_again(said_so: bool) -> 
     assert anyio.run(use) == 2
 
 
-def test_one_provider_serves_one_event_loop_after_another() -> None:
+def test_one_provider_works_in_successive_event_loops() -> None:
     provider = connect(find("ollama"), {"OLLAMA_HOST": "127.0.0.1:1"})
     found = list[str]()
 
@@ -447,7 +449,7 @@ def test_one_provider_serves_one_event_loop_after_another() -> None:
     assert found == ["Unreachable"] * 2
 
 
-def test_a_refused_connection_says_where_and_what_to_check() -> None:
+def test_refused_connection_error_names_the_address_and_what_to_check() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -462,14 +464,14 @@ def test_a_refused_connection_says_where_and_what_to_check() -> None:
     )
 
 
-def test_an_unknown_host_is_named() -> None:
+def test_unknown_host_is_named_in_the_error() -> None:
     provider = connect(find("ollama"), {"OLLAMA_HOST": "http://no-such-host.invalid"})
 
     with pytest.raises(Unreachable, match=r"no-such-host\.invalid.*check OLLAMA_HOST"):
         anyio.run(heard, provider)
 
 
-def test_tls_to_a_server_without_it_says_so() -> None:
+def test_tls_to_a_server_without_tls_is_an_error_that_mentions_tls() -> None:
     async def use() -> str:
         async with wire_server(Answer(raw=b"HTTP/1.1 400 no TLS here\r\n\r\n")) as server:
             url = server.url.replace("http:", "https:")

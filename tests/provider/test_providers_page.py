@@ -32,7 +32,7 @@ def tokens(budgets: Mapping[str, int]) -> list[str]:
     return [f"{budgets[effort]:,}" for effort in EFFORTS]
 
 
-def test_every_effort_is_in_the_page_as_it_is_sent() -> None:
+def test_every_effort_level_is_documented_as_it_is_sent() -> None:
     assert rows("Effort") == {
         "Anthropic": words(efforts.ANTHROPIC_LEVELS),
         "Anthropic up to 4.5, tokens": tokens(efforts.ANTHROPIC_BUDGETS),
@@ -45,7 +45,7 @@ def test_every_effort_is_in_the_page_as_it_is_sent() -> None:
     }
 
 
-def test_every_quirk_is_in_the_page_with_its_default() -> None:
+def test_every_quirk_is_documented_with_its_default() -> None:
     told = {
         name.strip("`"): cells[0] for name, cells in rows("A server of your own").items()
     }
@@ -56,7 +56,7 @@ def test_every_quirk_is_in_the_page_with_its_default() -> None:
     }
 
 
-def test_every_kind_of_picture_is_in_the_page() -> None:
+def test_every_image_type_is_documented() -> None:
     told = {
         wire.strip("`"): set(cells[0].split(", "))
         for wire, cells in rows("What each is sent").items()
@@ -75,7 +75,7 @@ def test_every_kind_of_picture_is_in_the_page() -> None:
 
 
 @pytest.mark.parametrize("example", re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL))
-def test_its_examples_are_settings(example: str) -> None:
+def test_examples_of_the_page_are_valid_settings(example: str) -> None:
     written = tomllib.loads(example)
     if "project" in written:  # of another package, not of our settings
         assert list(written["project"]["entry-points"]) == [spec.PROVIDER_GROUP]

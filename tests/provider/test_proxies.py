@@ -36,7 +36,7 @@ P, Q = "http://p:1", "http://q:2"
         ("https://localhost:8", {"HTTPS_PROXY": P}, ""),
     ],
 )
-def test_proxy_is_the_one_of_the_environment_for_other_machines(
+def test_proxy_comes_from_the_environment_for_remote_addresses(
     url: str, environ: dict[str, str], proxy: str
 ) -> None:
     assert proxy_of(server_address(url), environ) == proxy
@@ -69,7 +69,7 @@ def test_no_proxy_exempts_names_networks_and_ports(
 @pytest.mark.parametrize(
     "value", ["socks4://me:secret@p:1", "ftp://p", "http://", "http://p:x"]
 )
-def test_proxy_that_cannot_be_used_is_one_sentence_without_its_password(value: str) -> None:
+def test_invalid_proxy_is_refused_without_showing_its_password(value: str) -> None:
     with pytest.raises(SetupFault, match="cannot be used: give an address that") as raised:
         proxy_of(server_address("https://api.x.com"), {"ALL_PROXY": value})
 
@@ -82,7 +82,7 @@ async def ask(base_url: str, environ: dict[str, str]) -> str:
         return words(await heard(provider))
 
 
-def test_http_proxy_reads_requests_that_have_no_tls() -> None:
+def test_http_proxy_reads_requests_without_tls() -> None:
     async def run() -> tuple[str, str, Mapping[str, str]]:
         async with wire_server(answer("anthropic", Reply("Hello."))) as server:
             proxy = server.url.replace("http://", "http://me:word@")
@@ -125,17 +125,17 @@ def test_socks_proxy_resolves_the_name_itself(scheme: str, user: str, login: byt
     assert in_socks(login, 0, scheme, user) == ("Hello.", ["model.example:80"])
 
 
-def test_socks_proxy_that_refuses_is_named_with_its_reason() -> None:
+def test_socks_proxy_that_refuses_is_named_with_the_reason() -> None:
     said, _asked = in_socks(b"", 4, "socks5", "")
 
     assert "the proxy 127.0.0.1 answered: host unreachable" in said
 
 
-def test_setting_that_no_retry_helps_is_refused() -> None:
+def test_proxy_setup_error_is_not_retried() -> None:
     with pytest.raises(Refused, match=r"the proxy 'ftp://p' cannot be used"):
         anyio.run(ask, "https://model.example", {"ALL_PROXY": "ftp://p"})
 
 
-def test_proxy_that_is_not_there_is_named() -> None:
+def test_unreachable_proxy_is_named() -> None:
     with pytest.raises(Unreachable, match=r"the proxy 127\.0\.0\.1 cannot be reached"):
         anyio.run(ask, "https://model.example", {"ALL_PROXY": "http://127.0.0.1:9"})

@@ -29,7 +29,7 @@ from tests.provider.wires import (
 ALL = request(*CONVERSATION, system="Be brief.", tools=TOOLS)
 
 
-def test_anthropic_gets_blocks_of_speakers_that_alternate() -> None:
+def test_anthropic_gets_alternating_roles_with_content_blocks() -> None:
     assert sent("anthropic", ALL) == snapshot(
         {
             "model": "m-1",
@@ -110,7 +110,7 @@ def test_anthropic_gets_blocks_of_speakers_that_alternate() -> None:
     )
 
 
-def test_openai_gets_a_message_for_each_result() -> None:
+def test_openai_gets_one_message_for_each_result() -> None:
     assert sent("openai-chat", ALL) == snapshot(
         {
             "model": "m-1",
@@ -166,7 +166,7 @@ def test_openai_gets_a_message_for_each_result() -> None:
     )
 
 
-def test_responses_gets_items_and_its_own_reasoning_back() -> None:
+def test_responses_api_gets_items_and_its_own_reasoning_back() -> None:
     assert sent("openai-responses", ALL) == snapshot(
         {
             "model": "m-1",
@@ -227,7 +227,7 @@ def test_responses_gets_items_and_its_own_reasoning_back() -> None:
     )
 
 
-def test_gemini_gets_parts_with_the_signatures_that_came_on_them() -> None:
+def test_gemini_gets_parts_with_their_signatures() -> None:
     assert sent("gemini", ALL) == snapshot(
         {
             "systemInstruction": {"parts": [{"text": "Be brief."}]},
@@ -298,7 +298,7 @@ def test_gemini_gets_parts_with_the_signatures_that_came_on_them() -> None:
     )
 
 
-def test_ollama_gets_its_window_and_arguments_as_objects() -> None:
+def test_ollama_gets_the_window_size_and_arguments_as_objects() -> None:
     assert sent("ollama", ALL) == snapshot(
         {
             "model": "m-1",
@@ -361,7 +361,7 @@ def test_ollama_gets_its_window_and_arguments_as_objects() -> None:
     )
 
 
-def test_a_model_that_may_not_call_keeps_its_tools_where_there_is_a_choice() -> None:
+def test_tools_stay_in_the_request_when_calls_are_forbidden_except_on_ollama() -> None:
     asked = request(CONVERSATION[0], tools=TOOLS, tool_choice="none")
 
     found = {wire: sent(wire, asked) for wire in WIRES}
@@ -373,7 +373,7 @@ def test_a_model_that_may_not_call_keeps_its_tools_where_there_is_a_choice() -> 
     assert [len(str(found[w]).split("Look out.")) for w in WIRES] == [2, 2, 2, 2, 1]
 
 
-def test_a_limit_of_output_has_another_name_on_each_wire() -> None:
+def test_output_limit_has_its_own_field_on_each_wire() -> None:
     found = {w: sent(w, request(CONVERSATION[0], max_output=99)) for w in WIRES}
 
     assert found["anthropic"]["max_tokens"] == 99
@@ -406,7 +406,7 @@ def test_request_body_only_ever_grows_at_its_end(
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_odd_text_is_made_fit_to_send(wire: WireName) -> None:
+def test_invalid_unicode_is_replaced_before_sending(wire: WireName) -> None:
     odd = request(
         message("user", "half \ud83d", " \n", "nul \0"),
         message("assistant", "", ToolCall("call-1", "an odd/name", Raw(b'{"a":"\\ud83d\\u0000"}'))),
@@ -427,7 +427,7 @@ def test_odd_text_is_made_fit_to_send(wire: WireName) -> None:
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"[1]", b"null", b'"x"', b"\xff", b"[" * 9999])
-def test_arguments_that_are_no_object_go_back_as_one_that_says_so(raw: bytes) -> None:
+def test_arguments_that_are_not_an_object_are_sent_as_a_marked_object(raw: bytes) -> None:
     call = message("assistant", ToolCall("call-1", "look", Raw(raw)))
 
     (piece,) = message_to_wire(call)
@@ -436,7 +436,7 @@ def test_arguments_that_are_no_object_go_back_as_one_that_says_so(raw: bytes) ->
     assert (b"not_a_json_object" in piece.body) == bool(raw)
 
 
-def test_a_nul_hidden_in_arguments_is_found() -> None:
+def test_nul_escaped_in_arguments_is_replaced() -> None:
     call = message("assistant", ToolCall("call-1", "look", Raw(b'{"a":"x\\u0000"}')))
 
     (piece,) = message_to_wire(call)
@@ -444,7 +444,7 @@ def test_a_nul_hidden_in_arguments_is_found() -> None:
     assert '"input":{"a":"x�"}' in piece.body.decode()
 
 
-def test_thinking_is_never_the_last_block() -> None:
+def test_thinking_is_never_the_last_block_of_a_message() -> None:
     thought = Thinking("Hm.", "anthropic", Raw(b'{"signature":"s"}'))
 
     found = [*message_to_wire(message("assistant", "Well.", thought))]
@@ -453,7 +453,7 @@ def test_thinking_is_never_the_last_block() -> None:
     assert [*message_to_wire(message("assistant", thought))] == []
 
 
-def test_the_cache_is_told_by_the_request_not_inside_the_talk() -> None:
+def test_cache_marks_are_set_in_the_request_and_not_in_encoded_messages() -> None:
     joined = Encoded(message_to_wire).join(ALL.messages)
 
     assert b"cache_control" not in joined
@@ -461,7 +461,7 @@ def test_the_cache_is_told_by_the_request_not_inside_the_talk() -> None:
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_two_sessions_on_one_provider_never_hear_each_other(wire: WireName) -> None:
+def test_two_sessions_on_one_provider_do_not_mix_messages(wire: WireName) -> None:
     ours = request(message("user", "ours"), message("assistant", "A"), message("user", "?"))
     other = request(
         message("user", "other"), message("assistant", "A"), message("user", "?")

@@ -59,7 +59,7 @@ def test_trace_shows_what_was_sent_and_received(wire: WireName, size: int) -> No
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_nothing_that_lets_one_in_is_told(wire: WireName) -> None:
+def test_traced_request_and_response_hold_no_credentials(wire: WireName) -> None:
     found, request_heard, _ = traced(wire, answer(wire, REPLY), ASKED)
 
     told = [
@@ -77,14 +77,14 @@ def test_nothing_that_lets_one_in_is_told(wire: WireName) -> None:
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_nothing_is_told_where_nobody_asked(wire: WireName) -> None:
+def test_nothing_is_traced_unless_requested(wire: WireName) -> None:
     found, _, _ = traced(wire, answer(wire, REPLY), request(*CONVERSATION))
 
     assert not any(isinstance(delta, RequestSent | ResponseBytes) for delta in found)
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_the_rest_is_the_same_whether_it_is_told_or_not(wire: WireName) -> None:
+def test_tracing_does_not_change_the_other_deltas(wire: WireName) -> None:
     served = answer(wire, REPLY)
 
     found, _, _ = traced(wire, served, ASKED)
@@ -98,7 +98,7 @@ def test_the_rest_is_the_same_whether_it_is_told_or_not(wire: WireName) -> None:
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_request_that_could_not_be_sent_is_traced_and_refused(wire: WireName) -> None:
+def test_request_that_cannot_be_sent_is_traced_and_refused(wire: WireName) -> None:
     spec, found = spec_of(wire), list[Delta]()
 
     async def use() -> None:
@@ -114,7 +114,7 @@ def test_request_that_could_not_be_sent_is_traced_and_refused(wire: WireName) ->
     assert [type(delta) for delta in found] == [RequestSent]
 
 
-def test_an_answer_that_breaks_off_is_told_as_far_as_it_came() -> None:
+def test_answer_that_breaks_off_is_traced_up_to_there() -> None:
     whole = answer("anthropic", REPLY)
     assert isinstance(whole.body, bytes)
     half, found = whole.body[:300], list[Delta]()
@@ -134,7 +134,7 @@ def test_an_answer_that_breaks_off_is_told_as_far_as_it_came() -> None:
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_a_refusal_is_told_as_it_came(wire: WireName) -> None:
+def test_refusal_body_is_traced_unchanged(wire: WireName) -> None:
     refusal, found = (
         b'{"error": {"message":  "no \xe2\x98\x82", "type": "x"}}',
         list[Delta](),

@@ -56,7 +56,7 @@ ALL = request(
 DATA = b64encode(PICTURES[BLOB]).decode()
 
 
-def test_anthropic_is_shown_pictures_and_thinks_as_hard_as_it_can() -> None:
+def test_anthropic_request_has_images_and_maximum_thinking() -> None:
     assert sent("anthropic", ALL) == snapshot(
         {
             "model": "m-1",
@@ -153,7 +153,7 @@ def test_anthropic_is_shown_pictures_and_thinks_as_hard_as_it_can() -> None:
     )
 
 
-def test_responses_is_shown_pictures_and_thinks_as_hard_as_it_can() -> None:
+def test_responses_request_has_images_and_maximum_effort() -> None:
     assert sent("openai-responses", ALL) == snapshot(
         {
             "model": "m-1",
@@ -245,7 +245,7 @@ def test_responses_is_shown_pictures_and_thinks_as_hard_as_it_can() -> None:
     )
 
 
-def test_a_chat_server_is_shown_pictures_of_results_after_them_all() -> None:
+def test_chat_request_has_images_of_results_after_all_results() -> None:
     assert sent("openai-chat", ALL) == snapshot(
         {
             "model": "m-1",
@@ -322,7 +322,7 @@ def test_a_chat_server_is_shown_pictures_of_results_after_them_all() -> None:
     )
 
 
-def test_gemini_is_shown_pictures_inside_of_results() -> None:
+def test_gemini_request_has_images_inside_results() -> None:
     assert sent("gemini", ALL) == snapshot(
         {
             "tools": [
@@ -405,7 +405,7 @@ def test_gemini_is_shown_pictures_inside_of_results() -> None:
     )
 
 
-def test_ollama_is_shown_pictures_and_may_think() -> None:
+def test_ollama_request_has_images_and_thinking_on() -> None:
     assert sent("ollama", ALL) == snapshot(
         {
             "model": "m-1",
@@ -457,7 +457,7 @@ def test_ollama_is_shown_pictures_and_may_think() -> None:
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_a_strict_server_takes_all_of_it(wire: WireName) -> None:
+def test_strict_server_accepts_images_and_options(wire: WireName) -> None:
     assert complaint(wire, sent(wire, ALL)) == ""
 
 
@@ -465,7 +465,7 @@ def test_a_strict_server_takes_all_of_it(wire: WireName) -> None:
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_a_picture_alone_is_a_message(wire: WireName) -> None:
+def test_image_without_text_is_a_message(wire: WireName) -> None:
     found = sent(wire, request(message("user", CAT), pictures=PICTURES))
 
     assert DATA in str(found)
@@ -501,9 +501,7 @@ def test_image_that_cannot_be_shown_is_described(
     ("model", "nested"),
     [("gemini-2.5-pro", False), ("gemini-3.8-flash", True), ("gemma-4-31b-it", False)],
 )
-def test_an_older_gemini_is_shown_pictures_beside_the_results(
-    model: str, nested: bool
-) -> None:
+def test_older_gemini_gets_images_beside_the_results(model: str, nested: bool) -> None:
     body = sent("gemini", request(*SHOWN[:3], pictures=PICTURES, model=model))
 
     kinds = [list(part)[-1] for part in body["contents"][2]["parts"]]
@@ -529,7 +527,7 @@ def thinking(model: str, effort: str, **more: Any) -> dict[str, Any]:
     }
 
 
-def test_a_model_that_wants_a_budget_gets_one_with_room_for_an_answer() -> None:
+def test_claude_with_budget_thinking_gets_a_budget_with_room_for_the_answer() -> None:
     def told(room: int, budget: int) -> dict[str, Any]:
         enabled = {"type": "enabled", "budget_tokens": budget}
         return {"max_tokens": room, "thinking": enabled}
@@ -545,7 +543,7 @@ def test_a_model_that_wants_a_budget_gets_one_with_room_for_an_answer() -> None:
 
 
 @pytest.mark.parametrize("effort", ["low", "medium", "high", "max"])
-def test_a_newer_model_thinks_as_it_sees_fit(effort: str) -> None:
+def test_newer_claude_thinks_adaptively_with_effort(effort: str) -> None:
     much = effort in ("high", "max")
 
     assert thinking("claude-sonnet-5-5", effort) == {
@@ -569,11 +567,13 @@ def test_a_newer_model_thinks_as_it_sees_fit(effort: str) -> None:
         ("one-of-a-relative", "adaptive"),
     ],
 )
-def test_each_generation_is_asked_its_own_way(model: str, told: str) -> None:
+def test_each_claude_generation_gets_its_own_kind_of_thinking(
+    model: str, told: str
+) -> None:
     assert thinking(model, "low")["thinking"]["type"] == told
 
 
-def test_a_row_of_calls_that_began_without_a_thought_goes_on_without_one() -> None:
+def test_calls_that_began_without_thinking_continue_without_thinking() -> None:
     """Effort was raised in the middle of it, or another provider began it."""
     thought = Thinking("Hm.", "anthropic", Raw(b'{"signature":"s"}'))
     sealed = Thinking("Hm.", "openai-responses", Raw(b'{"type":"reasoning"}'))
@@ -615,7 +615,7 @@ def test_a_row_of_calls_that_began_without_a_thought_goes_on_without_one() -> No
         ("gemini-2.5-pro", "", {}),
     ],
 )
-def test_gemini_is_told_a_level_or_a_budget(
+def test_gemini_gets_a_thinking_level_or_a_budget(
     model: str, effort: str, told: dict[str, Any]
 ) -> None:
     body = sent("gemini", request(SHOWN[0], model=model, effort=effort))
@@ -657,7 +657,7 @@ def test_each_wire_sends_the_temperature_or_leaves_it_to_the_provider(
 
 
 @pytest.mark.parametrize("model", ["gemini-2.0-flash", "gemma-4-31b-it"])
-def test_a_gemini_that_cannot_think_is_not_asked_to(model: str) -> None:
+def test_gemini_model_that_cannot_think_gets_no_thinking_options(model: str) -> None:
     body = sent("gemini", request(SHOWN[0], model=model, effort="max"))
 
     assert "generationConfig" not in body
@@ -683,7 +683,7 @@ OLLAMA_SAYS = {
         ("a maximum", "new", ["low", None, None, "max"]),
     ],
 )
-def test_ollama_is_told_what_the_model_knows(
+def test_ollama_think_option_follows_the_model_capabilities(
     says: str, model: str, told: list[Any]
 ) -> None:
     found = [
@@ -694,14 +694,14 @@ def test_ollama_is_told_what_the_model_knows(
     assert [body.get("think") for body in found] == told
 
 
-def test_an_ollama_model_that_sees_nothing_is_told_of_pictures() -> None:
+def test_ollama_model_without_vision_gets_descriptions_of_images() -> None:
     body = sent("ollama", ALL, {"capabilities": ["completion", "tools"]})
 
     assert DATA not in str(body)
     assert str(body).count("[image cat.png, which cannot be shown here]") == 3
 
 
-def test_a_window_of_ones_own_goes_before_what_ollama_says() -> None:
+def test_window_from_the_settings_takes_precedence_over_what_ollama_reports() -> None:
     spec = spec_of("ollama")
 
     async def use() -> list[Any]:
@@ -716,7 +716,7 @@ def test_a_window_of_ones_own_goes_before_what_ollama_says() -> None:
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_nobody_who_says_nothing_of_effort_sends_any(wire: WireName) -> None:
+def test_request_without_effort_has_no_thinking_options(wire: WireName) -> None:
     body = sent(wire, request(SHOWN[0]))
 
     words = str(body)
@@ -728,7 +728,9 @@ def test_nobody_who_says_nothing_of_effort_sends_any(wire: WireName) -> None:
 
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("tools", ["none", "auto", "shut"])
-def test_a_schema_is_sent_where_it_leaves_calls_alone(wire: WireName, tools: str) -> None:
+def test_schema_is_left_out_on_wires_where_it_would_prevent_calls(
+    wire: WireName, tools: str
+) -> None:
     choice = "none" if tools == "shut" else "auto"
     offered = () if tools == "none" else TOOLS
     asked = request(SHOWN[0], schema=SCHEMA, tools=offered, tool_choice=choice)
@@ -743,7 +745,7 @@ def test_a_schema_is_sent_where_it_leaves_calls_alone(wire: WireName, tools: str
     ("model", "tools", "told"),
     [("gemini-2.5-pro", TOOLS, False), ("gemini-2.5-pro", (), True), ("gemini-3", TOOLS, True)],
 )  # fmt: skip
-def test_an_older_gemini_has_either_tools_or_a_schema(
+def test_older_gemini_gets_either_tools_or_a_schema(
     model: str, tools: Any, told: bool
 ) -> None:
     body = sent("gemini", request(SHOWN[0], schema=SCHEMA, tools=tools, model=model))
@@ -754,13 +756,13 @@ def test_an_older_gemini_has_either_tools_or_a_schema(
 # A key to the cache
 
 
-def test_a_key_to_the_cache_is_never_too_long() -> None:
+def test_prompt_cache_key_is_cut_to_its_maximum_length() -> None:
     body = sent("openai-responses", request(SHOWN[0], session="s" * 99))
 
     assert body["prompt_cache_key"] == "s" * 64
 
 
-def test_anthropic_gets_no_more_marks_than_it_takes() -> None:
+def test_anthropic_request_has_at_most_four_cache_marks() -> None:
     marks = str(sent("anthropic", ALL)).count("'cache_control'")
     system = request(*SHOWN, system="Be brief.", tools=TOOLS)
 
@@ -768,7 +770,7 @@ def test_anthropic_gets_no_more_marks_than_it_takes() -> None:
     assert str(sent("anthropic", system)).count("'cache_control'") == 4
 
 
-def test_text_beside_a_picture_keeps_its_place() -> None:
+def test_text_before_and_after_an_image_keeps_its_order() -> None:
     talk = message("user", Text("one"), CAT, Text("two"))
 
     content = sent("openai-chat", request(talk, pictures=PICTURES))["messages"][0][

@@ -28,7 +28,9 @@ SOURCE = Path(__file__).parents[2] / "src" / "refold"
         ("::ffff:8.8.8.8", "public"), ("64:ff9b::808:808", "public"),
     ],
 )  # fmt: skip
-def test_the_kind_of_an_address_is_where_it_leads(address: str, kind: AddressKind) -> None:
+def test_addresses_are_classified_as_public_private_loopback_or_reserved(
+    address: str, kind: AddressKind
+) -> None:
     assert address_kind(address) == kind
 
 
@@ -62,7 +64,7 @@ BY_USER, BY_OTHERS = True, False
         ),
     ],
 )
-def test_every_address_of_an_answer_is_judged(
+def test_every_resolved_address_is_checked(
     host: str, answer: Sequence[str], named: bool, words: str
 ) -> None:
     async def resolve(asked: str, port: int) -> Sequence[str]:
@@ -79,7 +81,7 @@ def test_every_address_of_an_answer_is_judged(
     assert (words in said) if words else not said
 
 
-def test_of_several_addresses_the_first_that_answers_is_used_and_no_name() -> None:
+def test_first_address_that_answers_is_used_without_resolving_again() -> None:
     async def run() -> bytes:
         heard = b""
         async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
@@ -102,7 +104,7 @@ def test_of_several_addresses_the_first_that_answers_is_used_and_no_name() -> No
     assert anyio.run(run) == b"here"
 
 
-def test_when_no_address_answers_the_failure_is_raised() -> None:
+def test_failure_is_raised_when_no_address_answers() -> None:
     async def run() -> None:
         await dial(
             WebAddress("http", "x", 9, "/"), {}, addresses=("127.0.0.2", "127.0.0.3")
@@ -129,7 +131,7 @@ _MAY = {
 }
 
 
-def test_no_other_module_opens_a_connection() -> None:
+def test_only_the_listed_modules_open_connections() -> None:
     opening = {name for path in SOURCE.rglob("*.py") for name in _opening(path)}
 
     assert opening == set(_MAY)

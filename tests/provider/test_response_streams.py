@@ -67,7 +67,7 @@ def block(
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_every_wire_tells_the_same_answer(wire: WireName) -> None:
+def test_every_wire_gives_the_same_deltas_for_the_same_answer(wire: WireName) -> None:
     found = said(wire, answer(wire, FULL))
 
     thought = "".join(d.text for d in found if isinstance(d, ThinkingDelta))
@@ -84,7 +84,7 @@ def test_every_wire_tells_the_same_answer(wire: WireName) -> None:
 
 
 @pytest.mark.parametrize("wire", ["anthropic", "openai-responses", "openai-chat"])
-def test_tokens_from_the_cache_and_of_thought_are_kept_apart(wire: WireName) -> None:
+def test_cached_and_reasoning_tokens_are_counted_separately(wire: WireName) -> None:
     found = said(wire, answer(wire, FULL))
 
     assert isinstance(found[-1], Done)
@@ -93,7 +93,9 @@ def test_tokens_from_the_cache_and_of_thought_are_kept_apart(wire: WireName) -> 
 
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.slow), 7])
-def test_it_does_not_matter_where_the_bytes_are_cut(wire: WireName, size: int) -> None:
+def test_answer_does_not_depend_on_where_its_bytes_are_cut(
+    wire: WireName, size: int
+) -> None:
     whole = answer(wire, FULL)
     assert isinstance(whole.body, bytes)
     crlf = whole.body.replace(b"\n", b"\r\n")
@@ -103,7 +105,7 @@ def test_it_does_not_matter_where_the_bytes_are_cut(wire: WireName, size: int) -
     assert join_deltas(said(wire, Answer(cut, headers=whole.headers))) == expected
 
 
-def test_the_texts_of_one_read_are_one_delta() -> None:
+def test_text_events_of_one_read_become_one_delta() -> None:
     whole = answer("openai-chat", Reply("Let me look. " * 5))
 
     found = said("openai-chat", whole)
@@ -111,7 +113,7 @@ def test_the_texts_of_one_read_are_one_delta() -> None:
     assert [d.text for d in found if isinstance(d, TextDelta)] == ["Let me look. " * 5]
 
 
-def test_a_thinking_block_closes_with_its_signature() -> None:
+def test_anthropic_thinking_block_ends_with_its_signature() -> None:
     found = anthropic(
         *block(
             0,
@@ -129,7 +131,7 @@ def test_a_thinking_block_closes_with_its_signature() -> None:
     ]
 
 
-def test_a_call_without_arguments_has_an_empty_object() -> None:
+def test_anthropic_call_without_arguments_gets_an_empty_object() -> None:
     found = anthropic(
         *block(0, {"type": "tool_use", "id": "t", "name": "look", "input": {}})
     )
@@ -141,13 +143,13 @@ def test_a_call_without_arguments_has_an_empty_object() -> None:
     ]
 
 
-def test_arguments_that_all_come_with_the_start_are_taken() -> None:
+def test_arguments_given_in_the_start_event_are_used() -> None:
     start = {"type": "tool_use", "id": "t", "name": "look", "input": {"a": 1}}
 
     assert anthropic(*block(0, start))[1] == CallDelta(0, '{"a":1}')
 
 
-def test_events_blocks_and_deltas_nobody_told_us_of_are_passed_over() -> None:
+def test_unknown_events_blocks_and_deltas_are_ignored() -> None:
     found = anthropic(
         {"type": "ping"},
         {"type": "brand_new", "delta": "not even an object"},
@@ -160,7 +162,7 @@ def test_events_blocks_and_deltas_nobody_told_us_of_are_passed_over() -> None:
     assert found[:-1] == [TextDelta("A")]
 
 
-def test_a_call_that_is_still_open_at_the_end_is_no_answer() -> None:
+def test_call_still_open_at_the_end_of_the_stream_is_an_error() -> None:
     with pytest.raises(ProviderError, match="in the middle of a call"):
         anthropic(*block(0, {"type": "tool_use", "id": "t", "name": "look"})[:-1])
 
@@ -173,7 +175,9 @@ def test_a_call_that_is_still_open_at_the_end_is_no_answer() -> None:
         (None, ""),
     ],
 )  # fmt: skip
-def test_anthropics_refusal_says_why(details: dict[str, Any] | None, why: str) -> None:
+def test_anthropic_refusal_gives_the_reason(
+    details: dict[str, Any] | None, why: str
+) -> None:
     delta = {"stop_reason": "refusal", "stop_details": details}
 
     found = anthropic({"type": "message_delta", "delta": delta})
@@ -181,7 +185,7 @@ def test_anthropics_refusal_says_why(details: dict[str, Any] | None, why: str) -
     assert found == [Done(Usage(fresh=5, output=2), "refused", "c", why=why)]
 
 
-def test_a_filter_in_the_way_says_so() -> None:
+def test_content_filter_stop_is_a_refusal_with_the_reason() -> None:
     found = openai(choice(content="Ye"), finish="content_filter")
 
     assert found[-1] == Done(Usage(), "refused", why="content_filter")
@@ -191,7 +195,7 @@ def test_a_filter_in_the_way_says_so() -> None:
     ("kind", "error"),
     [("overloaded_error", "Overloaded"), ("invalid_request_error", "BadRequest")],
 )
-def test_an_error_after_a_good_beginning_is_the_error_it_would_have_been(
+def test_anthropic_error_in_a_stream_has_the_type_of_its_http_status(
     kind: str, error: str
 ) -> None:
     with pytest.raises(ProviderError, match="say so") as caught:
@@ -211,26 +215,26 @@ def test_an_error_after_a_good_beginning_is_the_error_it_would_have_been(
         ("just words", "Overloaded"),
     ],
 )
-def test_an_error_inside_a_stream_of_chunks_is_one(error: Any, kind: str) -> None:
+def test_openai_error_inside_a_stream_is_raised(error: Any, kind: str) -> None:
     with pytest.raises(ProviderError) as caught:
         openai(choice(content="Hel"), {"error": error})
 
     assert type(caught.value).__name__ == kind
 
 
-def test_an_error_of_a_stream_may_stand_outside_of_its_field() -> None:
+def test_error_fields_at_the_top_level_of_a_chunk_are_raised() -> None:
     too_long = "This model's maximum context length is 8192 tokens"
 
     with pytest.raises(TooLong, match="8192 tokens"):
         openai({"object": "error", "message": too_long, "type": "BadRequest", "code": 400})
 
 
-def test_ollamas_error_line_is_an_error() -> None:
+def test_ollama_error_line_is_raised() -> None:
     with pytest.raises(ProviderError, match="llama runner has stopped"):
         ollama({"error": "llama runner has stopped"})
 
 
-def test_servers_that_number_every_call_0_are_told_apart_by_ids() -> None:
+def test_calls_that_all_have_index_0_are_distinguished_by_id() -> None:
     found = openai(
         choice(tool_calls=[{"index": 0, "id": "a", "function": {"name": "x", "arguments": "{}"}}]),
         choice(tool_calls=[{"index": 0, "id": "b", "function": {"name": "y", "arguments": "{}"}}]),
@@ -243,7 +247,7 @@ def test_servers_that_number_every_call_0_are_told_apart_by_ids() -> None:
     ]
 
 
-def test_two_calls_under_one_id_stay_two() -> None:
+def test_two_calls_with_the_same_id_stay_separate() -> None:
     calls = [
         {"index": n, "id": "same", "function": {"name": "x", "arguments": f'{{"n":{n}}}'}}
         for n in range(2)
@@ -257,7 +261,7 @@ def test_two_calls_under_one_id_stay_two() -> None:
     ]
 
 
-def test_servers_that_repeat_id_and_name_in_every_piece_mean_one_call() -> None:
+def test_call_id_and_name_repeated_in_every_chunk_mean_one_call() -> None:
     pieces = [
         choice(
             tool_calls=[{"index": 0, "id": "a", "function": {"name": "x", "arguments": p}}]
@@ -268,7 +272,7 @@ def test_servers_that_repeat_id_and_name_in_every_piece_mean_one_call() -> None:
     assert openai(*pieces)[:-1] == [CallDelta(0, '{"a"', "a", "x"), CallDelta(0, ":1}")]
 
 
-def test_calls_without_an_index_are_counted_by_us() -> None:
+def test_calls_without_an_index_are_numbered_in_order() -> None:
     calls = [{"id": i, "function": {"name": "x", "arguments": "{}"}} for i in ("a", "b")]
 
     assert openai(choice(tool_calls=calls))[:-1] == [
@@ -277,21 +281,21 @@ def test_calls_without_an_index_are_counted_by_us() -> None:
     ]
 
 
-def test_an_answer_without_done_at_its_end_counts_if_it_gave_a_reason() -> None:
+def test_stream_without_done_marker_is_complete_if_it_had_a_finish_reason() -> None:
     assert openai(choice(content="Yes."), done=False) == [
         TextDelta("Yes."),
         Done(Usage(), "end"),
     ]
 
 
-def test_a_refusal_is_shown_and_named() -> None:
+def test_refusal_text_is_shown_and_the_stop_reason_is_refused() -> None:
     assert openai(choice(refusal="I will not.")) == [
         TextDelta("I will not."),
         Done(Usage(), "refused"),
     ]
 
 
-def test_both_names_of_reasoning_are_thinking() -> None:
+def test_both_field_names_of_reasoning_are_read_as_thinking() -> None:
     found = openai(
         choice(reasoning_content="A"), choice(reasoning="B"), choice(content=None)
     )
@@ -299,7 +303,7 @@ def test_both_names_of_reasoning_are_thinking() -> None:
     assert found[:-1] == [ThinkingDelta("A"), ThinkingDelta("B")]
 
 
-def test_ollamas_calls_come_whole_and_are_counted_by_us() -> None:
+def test_ollama_calls_are_complete_and_numbered_in_order() -> None:
     call = {"function": {"name": "look", "arguments": {"a": 1}}}
     as_text = {"id": "i", "function": {"name": "look", "arguments": '{"a":2}'}}
 
@@ -316,7 +320,7 @@ def test_ollamas_calls_come_whole_and_are_counted_by_us() -> None:
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_an_emoji_cut_in_two_deltas_is_put_together(wire: WireName) -> None:
+def test_emoji_split_over_two_deltas_is_joined(wire: WireName) -> None:
     whole = answer(wire, Reply("abc🌧️."))
     assert isinstance(whole.body, bytes)
     # As a server that counts in UTF-16 would escape and cut it.
@@ -345,7 +349,7 @@ def _cut_in_half(wire: WireName, body: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("event", [b"{", b"\xff", b"[]", b'{"type":3}'])
-def test_an_event_that_cannot_be_read_ends_the_answer(event: bytes) -> None:
+def test_unreadable_event_ends_the_answer_with_an_error(event: bytes) -> None:
     with pytest.raises(Unreachable, match="cannot be read"):
         said("anthropic", Answer(b"data: " + event + b"\n\n", headers=SSE))
 
@@ -358,7 +362,7 @@ def test_data_over_several_lines_is_one_event() -> None:
     assert words(said("openai-chat", Answer(lines + b"\n" + end, headers=SSE))) == "Yes."
 
 
-def test_ollama_is_asked_for_the_window_its_author_set() -> None:
+def test_ollama_is_asked_with_the_window_of_its_modelfile() -> None:
     from refold.provider.ollama import model_of
 
     info = {"llama.context_length": 131072}

@@ -51,7 +51,7 @@ def told(provider: Provider) -> list[Delta]:
     return anyio.run(heard, provider)
 
 
-def test_a_provider_that_recovers_answers_as_if_nothing_had_been() -> None:
+def test_provider_that_recovers_answers_after_retry_notices_and_backoff() -> None:
     waits = Waits()
     inner = FaultyProvider("Yes", fault=Overloaded("busy"), times=3)
 
@@ -64,7 +64,7 @@ def test_a_provider_that_recovers_answers_as_if_nothing_had_been() -> None:
     assert waits.waited == [1.0, 2.0, 4.0]
 
 
-def test_the_last_error_comes_out_when_it_does_not_recover() -> None:
+def test_last_error_is_raised_when_retries_are_exhausted() -> None:
     inner = FaultyProvider("Yes", fault=Unreachable("gone"), times=9)
 
     with pytest.raises(Unreachable, match="gone"):
@@ -106,7 +106,7 @@ def test_retry_drops_a_response_that_failed_in_the_middle(
     assert (words(found[3:]), found[-1]) == (words(whole), whole[-1])
 
 
-def test_retry_ends_where_the_provider_has_called_a_tool_itself() -> None:
+def test_retry_stops_once_the_provider_has_called_a_tool_itself() -> None:
     class Hosting:
         heard = 0
 
@@ -139,14 +139,14 @@ def test_retry_after_an_overload_makes_ten_attempts_and_counts_them() -> None:
     assert waits.waited == [4.0, 8.0, 16.0, 32.0, 60.0, 60.0, 60.0, 60.0, 60.0]
 
 
-def test_retry_counts_overloads_and_other_failures_apart() -> None:
+def test_retry_limits_overloads_and_other_failures_separately() -> None:
     faults = [Overloaded("busy", overload=True)] * 9 + [Unreachable("reset")] * 3
     script = ScriptedProvider(*faults, "Yes")
 
     assert words(told(patient(script))) == "Yes"
 
 
-def test_retry_waits_for_an_overload_without_end_where_the_caller_has_a_limit() -> None:
+def test_retry_waits_for_an_overload_without_limit_if_the_caller_has_one() -> None:
     inner = FaultyProvider("Yes", fault=Overloaded("busy", overload=True), times=40)
     provider = RetryingProvider(inner, Backoff(endless=True), sleep=Waits())
 
@@ -165,7 +165,7 @@ def test_retry_waits_a_little_longer_than_the_provider_asks() -> None:
     assert waits.waited == [7.5, 8.0]
 
 
-def test_a_rate_limit_without_a_time_is_waited_for_up_to_a_minute() -> None:
+def test_rate_limit_without_a_time_waits_with_growing_backoff() -> None:
     longest, shortest = Waits(), Waits()
     for waits, dice in ((longest, 1.0), (shortest, 0.0)):
         fault = Overloaded("rate limit reached", limited=True)
@@ -177,7 +177,7 @@ def test_a_rate_limit_without_a_time_is_waited_for_up_to_a_minute() -> None:
     assert shortest.waited == [4.0, 8.0, 16.0]
 
 
-def test_a_rate_limit_with_a_time_waits_as_long_as_it_says() -> None:
+def test_rate_limit_with_a_time_waits_that_time_and_a_little_more() -> None:
     waits = Waits()
     fault = Overloaded("rate limit reached", retry_after=3, limited=True)
 
@@ -194,12 +194,12 @@ def test_only_the_status_429_is_a_rate_limit() -> None:
     assert limited == {429: True, 503: False, 529: False}
 
 
-def test_no_wait_is_so_short_that_all_tries_are_gone_at_once() -> None:
+def test_retry_wait_has_a_minimum_and_a_maximum() -> None:
     assert Backoff().wait(0, wanted_seconds=0, dice=0.0) == 0.1
     assert Backoff().wait(9, wanted_seconds=0, dice=1.0) == 60.0
 
 
-def test_an_hour_is_not_waited_but_told() -> None:
+def test_requested_wait_of_an_hour_is_raised_and_not_waited() -> None:
     waits = Waits()
     inner = FaultyProvider("Yes", fault=Overloaded("busy", retry_after=3600))
 
@@ -209,7 +209,7 @@ def test_an_hour_is_not_waited_but_told() -> None:
     assert (waits.waited, caught.value.retry_after) == ([], 3600)
 
 
-def test_a_wait_can_be_cancelled_at_once() -> None:
+def test_retry_wait_can_be_cancelled_at_once() -> None:
     async def use() -> float:
         inner = FaultyProvider("Yes", fault=Overloaded("busy", retry_after=50))
         start = anyio.current_time()
@@ -220,13 +220,13 @@ def test_a_wait_can_be_cancelled_at_once() -> None:
     assert anyio.run(use) < 1.0
 
 
-def test_a_silent_end_or_a_hang_is_for_others_to_notice() -> None:
+def test_response_without_done_is_not_retried() -> None:
     found = told(patient(FaultyProvider("Yes", fault="silence", after=2)))
 
     assert found == [TextDelta("Y"), TextDelta("e")]
 
 
-def test_a_busy_server_is_asked_the_very_same_thing_again() -> None:
+def test_busy_server_is_sent_the_identical_request_again() -> None:
     waits = Waits()
 
     async def use() -> tuple[str, set[bytes], int]:
@@ -242,7 +242,7 @@ def test_a_busy_server_is_asked_the_very_same_thing_again() -> None:
     assert waits.waited == [3.0, 8.0, 16.0]
 
 
-def test_an_error_event_before_the_first_word_is_asked_again() -> None:
+def test_error_event_before_the_first_text_is_retried() -> None:
     whole = answer("anthropic", Reply("Hello wor"))
     assert isinstance(whole.body, bytes)
     start = whole.body[: whole.body.index(b"event: content_block")]
@@ -279,7 +279,7 @@ def test_retry_after_is_seconds_or_a_date(
     assert retry_after(headers, now=60.0) == seconds
 
 
-def test_it_is_asked_again_too_while_the_bytes_are_told() -> None:
+def test_busy_server_is_retried_also_while_requests_are_traced() -> None:
     async def use() -> list[Delta]:
         good = answer("anthropic", Reply("Yes."))
         async with asking("anthropic", BUSY, good) as (provider, _):
@@ -297,7 +297,7 @@ def test_it_is_asked_again_too_while_the_bytes_are_told() -> None:
     ]
 
 
-def test_retrying_provider_closes_the_one_inside() -> None:
+def test_retrying_provider_closes_the_inner_provider() -> None:
     class Closing(FaultyProvider):
         closed = False
 

@@ -18,7 +18,7 @@ ASK = Request(Log[StoredMessage]().plus(StoredMessage(0, Message("user", (Text("
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("time", ["", ', "pause": 0.001', ', "pace": 0.001'])
-async def test_pieces_come_whole_and_in_order_whatever_their_time(
+async def test_script_answers_are_complete_and_in_order_for_any_delay(
     tmp_path: Path, time: str
 ) -> None:
     file = tmp_path / "answers.jsonl"
@@ -38,7 +38,7 @@ async def said_by(script: Script) -> str:
 
 
 @pytest.mark.anyio
-async def test_a_line_with_an_error_fails_after_its_text(tmp_path: Path) -> None:
+async def test_script_line_with_an_error_fails_after_its_text(tmp_path: Path) -> None:
     file = tmp_path / "answers.jsonl"
     file.write_text(
         '{"text": "Wa", "error": {"kind": "Overloaded", "words": "busy", "retry_after": 2}}'
@@ -52,7 +52,7 @@ async def test_a_line_with_an_error_fails_after_its_text(tmp_path: Path) -> None
 
 
 @pytest.mark.anyio
-async def test_a_cassette_is_a_script_whatever_is_asked(tmp_path: Path) -> None:
+async def test_cassette_is_usable_as_a_script_for_any_request(tmp_path: Path) -> None:
     file = tmp_path / "calls.jsonl"
     recording = Recording(ScriptedProvider("Rain.", "Sun."), CassetteWriter(file))
     for asked in (ASK, replace(ASK, system="Be brief.")):
@@ -65,7 +65,7 @@ async def test_a_cassette_is_a_script_whatever_is_asked(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_response_of_a_cassette_may_be_written_by_hand(tmp_path: Path) -> None:
+async def test_cassette_response_may_be_written_by_hand(tmp_path: Path) -> None:
     file = tmp_path / "calls.jsonl"
     recording = Recording(ScriptedProvider("Rain."), CassetteWriter(file))
     assert [delta async for delta in recording.stream(ASK)]

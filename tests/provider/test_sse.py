@@ -20,7 +20,7 @@ EVENTS = [b"one", b"two\nthree\n", b" spaced"]
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
-def test_events_are_the_same_for_every_line_end_and_cut(end: bytes, size: int) -> None:
+def test_sse_events_are_the_same_for_every_line_end_and_cut(end: bytes, size: int) -> None:
     stream = STREAM.replace(b"\n", end)
     chunks = [stream[at : at + size] for at in range(0, len(stream), size)]
 
@@ -28,7 +28,9 @@ def test_events_are_the_same_for_every_line_end_and_cut(end: bytes, size: int) -
 
 
 @given(st.lists(st.sampled_from([b"a", b"\r", b"\n", b"\r\n", b"", b"data: x"])), st.data())
-def test_cutting_changes_nothing(parts: list[bytes], data: st.DataObject) -> None:
+def test_sse_events_do_not_depend_on_where_bytes_are_cut(
+    parts: list[bytes], data: st.DataObject
+) -> None:
     whole = b"".join(parts)
     cut = data.draw(st.integers(0, len(whole)))
 
@@ -36,7 +38,7 @@ def test_cutting_changes_nothing(parts: list[bytes], data: st.DataObject) -> Non
         assert all_of(splitter(), whole) == all_of(splitter(), whole[:cut], whole[cut:])
 
 
-def test_a_line_at_the_end_needs_no_line_end() -> None:
+def test_last_line_needs_no_line_end() -> None:
     assert all_of(Lines(), b'{"a":1}\n{"b"', b":2}") == [b'{"a":1}', b'{"b":2}']
 
 
@@ -50,7 +52,7 @@ def test_a_line_at_the_end_needs_no_line_end() -> None:
         (b"data: \n", []),
     ],
 )
-def test_a_last_event_without_its_empty_line_counts_if_it_is_whole(
+def test_last_event_without_an_empty_line_counts_if_its_data_is_complete(
     sent: bytes, events: list[bytes]
 ) -> None:
     splitter = Events()

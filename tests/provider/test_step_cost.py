@@ -79,7 +79,7 @@ def looks(spec: ProviderSpec, steps: int) -> int:
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
-def test_a_step_looks_at_as_much_of_a_long_talk_as_of_a_short_one(
+def test_step_reads_as_many_messages_in_a_long_conversation_as_in_a_short_one(
     spec: ProviderSpec,
 ) -> None:
     assert 0 < looks(spec, 1_000) <= looks(spec, 10)
@@ -110,7 +110,7 @@ def test_fold_sees_each_message_once() -> None:
     assert shown == [0, 1, 2, 3]
 
 
-def test_a_talk_that_went_back_or_is_another_one_is_followed_from_its_beginning() -> None:
+def test_rewound_or_replaced_conversation_is_folded_from_its_beginning() -> None:
     joined, _ = followed()
     said, other = talk("abcd"), talk("efgh")
 
@@ -130,7 +130,7 @@ def test_a_talk_that_went_back_or_is_another_one_is_followed_from_its_beginning(
     ]
 
 
-def test_mistral_is_told_the_same_after_going_back_as_before() -> None:
+def test_mistral_request_after_a_rewind_equals_a_fresh_one() -> None:
     """What stands between a result and a person's words is not put in twice, nor lost."""
     said = [*working(1), message("user", "And?"), message("assistant", "Yes."), message("user", "Good.")]  # fmt: skip
     spoken = [StoredMessage(n, m) for n, m in enumerate(said, start=1)]
@@ -154,7 +154,7 @@ def test_mistral_is_told_the_same_after_going_back_as_before() -> None:
     ("encoded", "held"),
     [((), []), ((b"",), []), ((b"1", b""), [1]), ((b"", b"1,2"), [1, 2]), ((b"1", b"2,3"), [1, 2, 3])],
 )  # fmt: skip
-def test_encoded_messages_are_the_last_field_of_a_body(
+def test_encoded_messages_are_the_last_field_of_a_request_body(
     fields: dict[str, object], encoded: tuple[bytes, ...], held: list[int]
 ) -> None:
     body = body_with(fields, "items", *encoded)

@@ -91,7 +91,7 @@ def first_words(wire: WireName, body: dict[str, Any]) -> tuple[str, list[str]]:
 
 
 @pytest.mark.parametrize(("wire", "status", "said"), REFUSALS)
-def test_a_model_without_system_messages_is_told_by_who_speaks_first(
+def test_model_without_system_role_gets_the_system_text_in_the_first_user_message(
     wire: WireName, status: int, said: dict[str, Any]
 ) -> None:
     asked = request(*CONVERSATION, system=f"{SYSTEM}\n", tools=TOOLS)
@@ -110,7 +110,9 @@ def test_a_model_without_system_messages_is_told_by_who_speaks_first(
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_a_talk_that_no_person_began_begins_with_it(wire: WireName) -> None:
+def test_conversation_that_begins_with_an_assistant_gets_a_user_message_first(
+    wire: WireName,
+) -> None:
     asked = request(message("assistant", "I am back."), message("user", "?"), system=SYSTEM)
 
     _, (_, body) = conversation(wire, refusal(wire), strict(wire), asked=[asked])
@@ -119,7 +121,7 @@ def test_a_talk_that_no_person_began_begins_with_it(wire: WireName) -> None:
     assert len(talk(wire, body)) == 3
 
 
-def test_pictures_of_the_first_message_are_still_shown() -> None:
+def test_images_of_the_first_message_are_sent_after_the_system_text() -> None:
     asked = request(message("user", "?", CAT), system=SYSTEM, pictures=PICTURES)
 
     _, (_, body) = conversation(
@@ -155,7 +157,7 @@ def flat(wire: WireName, body: dict[str, Any]) -> list[Any]:
     return body["messages"]
 
 
-def test_another_system_text_is_told_from_then_on() -> None:
+def test_changed_system_text_is_sent_in_the_first_message_from_then_on() -> None:
     asked = [request(*CONVERSATION[:1], system=text) for text in ("One.", "Two.", "")]
     good = answer("openai-chat", Reply("Yes."))
 
@@ -179,12 +181,12 @@ def test_first_message_with_system_text_stays_the_same_object() -> None:
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_without_a_system_text_the_refusal_is_told(wire: WireName) -> None:
+def test_system_role_refusal_without_a_system_text_is_raised(wire: WireName) -> None:
     with pytest.raises(Refused, match=r"System role|Developer instruction"):
         conversation(wire, refusal(wire), asked=[request(*CONVERSATION[:1])])
 
 
-def test_one_that_only_wants_turns_to_be_taken_keeps_its_system_message() -> None:
+def test_refusal_about_alternating_roles_keeps_the_system_message() -> None:
     no = {"message": "After the optional system message, conversation roles must alternate"}
 
     with pytest.raises(Refused, match="optional system message"):
@@ -216,7 +218,7 @@ def gemma(heard: ReceivedRequest) -> Answer:
     )
 
 
-def test_one_with_neither_tools_nor_system_messages_can_be_used_all_the_same() -> None:
+def test_model_with_neither_tools_nor_system_role_still_makes_calls() -> None:
     asked = request(*CONVERSATION, system=SYSTEM, tools=TOOLS)
 
     async def use() -> tuple[str, list[dict[str, Any]]]:

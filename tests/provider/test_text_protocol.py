@@ -92,7 +92,7 @@ class TestAsNeeded(ProviderContract):
         yield CallProtocolSelector(ScriptedProvider(*replies))
 
 
-def test_a_call_in_words_is_a_call() -> None:
+def test_tool_call_written_as_text_is_made() -> None:
     inner = ScriptedProvider(Reply(f"At once.\n{TAGGED}", thinking="Hm."))
 
     (found,) = ask(TextProtocol(inner))
@@ -103,14 +103,14 @@ def test_a_call_in_words_is_a_call() -> None:
     assert "- book(to?: any): Book a taxi." in inner.heard[0].system
 
 
-def test_words_are_words() -> None:
+def test_plain_text_stays_text() -> None:
     (found,) = ask(TextProtocol(ScriptedProvider("There are none {now}.")))
 
     assert (words(found), calls(found), stop(found)) == ("There are none {now}.", [], "end")
 
 
 @pytest.mark.parametrize("why", ["length", "refused"])
-def test_an_answer_that_was_cut_off_calls_nothing(why: str) -> None:
+def test_cut_off_answer_calls_nothing(why: str) -> None:
     cut = Reply(TAGGED, stop="length" if why == "length" else "refused")
 
     (found,) = ask(TextProtocol(ScriptedProvider(cut)))
@@ -118,7 +118,7 @@ def test_an_answer_that_was_cut_off_calls_nothing(why: str) -> None:
     assert (words(found), calls(found), stop(found)) == (TAGGED, [], why)
 
 
-def test_where_no_calls_are_wanted_none_is_heard() -> None:
+def test_text_call_stays_text_when_calls_are_not_allowed() -> None:
     asked = request(message("user", "So?"), tools=TOOLS, tool_choice="none")
 
     (found,) = ask(TextProtocol(ScriptedProvider(TAGGED)), asked)
@@ -150,7 +150,7 @@ class Saying:
 
 
 @pytest.mark.parametrize("make", [TextProtocol, CallProtocolSelector])
-def test_a_stream_that_breaks_off_calls_nothing(
+def test_stream_that_breaks_off_calls_nothing(
     make: type[TextProtocol] | type[CallProtocolSelector],
 ) -> None:
     assert calls(until_it_breaks(make(Breaking(f"{TAGGED}\n")))) == []
@@ -170,7 +170,7 @@ def until_it_breaks(provider: Provider) -> list[Delta]:
     return anyio.run(use)
 
 
-def test_calls_that_a_server_heard_by_itself_are_not_confused_with_ours() -> None:
+def test_native_and_text_calls_of_one_answer_are_numbered_separately() -> None:
     both = Reply(TAGGED, calls=(("look", "{}"),))
 
     (found,) = ask(TextProtocol(ScriptedProvider(both)))
@@ -179,7 +179,7 @@ def test_calls_that_a_server_heard_by_itself_are_not_confused_with_ours() -> Non
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_every_wire_can_be_spoken_to_in_words(wire: WireName) -> None:
+def test_every_wire_works_with_the_text_protocol(wire: WireName) -> None:
     async def use() -> list[Delta]:
         async with asking(wire, answer(wire, Reply(f"So.\n{TAGGED}"))) as (provider, _):
             asked = request(*CONVERSATION, tools=TOOLS)
@@ -219,7 +219,7 @@ OTHER = (
 
 
 @pytest.mark.parametrize("said", NO_TOOLS)
-def test_a_refusal_of_tools_is_asked_again_in_words(said: str) -> None:
+def test_refusal_of_tools_is_retried_with_the_text_protocol(said: str) -> None:
     inner = ScriptedProvider(Refused(said), TAGGED, "Done.")
     provider = CallProtocolSelector(inner)
 
@@ -235,7 +235,7 @@ def test_a_refusal_of_tools_is_asked_again_in_words(said: str) -> None:
 
 
 @pytest.mark.parametrize("error", [*map(Refused, OTHER), TooLong(NO_TOOLS[0])])
-def test_another_refusal_is_told(error: ProviderError) -> None:
+def test_refusal_for_another_reason_is_raised(error: ProviderError) -> None:
     with pytest.raises(type(error), match=str(error).split(" ")[0]):
         ask(CallProtocolSelector(ScriptedProvider(error)))
 
@@ -283,7 +283,7 @@ def test_text_call_model_is_forgotten_after_a_month(
     assert "m-1" not in nowhere
 
 
-def test_a_server_that_says_broken_is_not_asked_the_same_three_times() -> None:
+def test_server_error_500_about_tools_is_retried_with_the_text_protocol() -> None:
     inner = ScriptedProvider(Overloaded("500: tools param requires --jinja flag"), TAGGED)
 
     (found,) = ask(RetryingProvider(CallProtocolSelector(inner), Backoff(retries=0)))
@@ -291,7 +291,7 @@ def test_a_server_that_says_broken_is_not_asked_the_same_three_times() -> None:
     assert calls(found) == BOOKED
 
 
-def test_a_refusal_without_tools_to_leave_out_is_told() -> None:
+def test_refusal_of_tools_in_a_request_without_tools_is_raised() -> None:
     with pytest.raises(Refused):
         ask(
             CallProtocolSelector(ScriptedProvider(Refused(NO_TOOLS[0]))),
@@ -306,7 +306,9 @@ WRITTEN = (
 
 
 @pytest.mark.parametrize("written", WRITTEN)
-def test_a_model_that_writes_a_call_is_understood_from_then_on(written: str) -> None:
+def test_model_that_writes_a_call_as_text_uses_the_text_protocol_from_then_on(
+    written: str,
+) -> None:
     inner = ScriptedProvider(written, "Done.")
     provider = CallProtocolSelector(inner)
 
@@ -323,7 +325,7 @@ def test_a_model_that_writes_a_call_is_understood_from_then_on(written: str) -> 
 
 
 @pytest.mark.parametrize("make", [TextProtocol, CallProtocolSelector])
-def test_several_calls_are_made_in_their_order(
+def test_several_text_calls_are_made_in_order(
     make: type[TextProtocol] | type[CallProtocolSelector],
 ) -> None:
     look = '{"name": "look", "arguments": {}}'
@@ -360,7 +362,7 @@ LEFT_ALONE: tuple[Line, ...] = (
 
 
 @pytest.mark.parametrize("line", LEFT_ALONE)
-def test_partial_call_is_text(line: Line) -> None:
+def test_partial_text_call_stays_text(line: Line) -> None:
     inner = ScriptedProvider(line, "Done.")
 
     first, _ = ask(CallProtocolSelector(inner), ASKED, ASKED)
@@ -370,7 +372,7 @@ def test_partial_call_is_text(line: Line) -> None:
     assert [asked.tools for asked in inner.heard] == [TOOLS, TOOLS]
 
 
-def test_a_model_that_can_call_and_also_writes_a_call_calls_once() -> None:
+def test_text_call_beside_a_native_call_is_not_made() -> None:
     inner = ScriptedProvider(Reply(TAGGED, calls=(("book", "{}"),)))
 
     (found,) = ask(CallProtocolSelector(inner))
@@ -378,7 +380,7 @@ def test_a_model_that_can_call_and_also_writes_a_call_calls_once() -> None:
     assert (words(found), calls(found), notices(found)) == (TAGGED, [("book", "{}")], [])
 
 
-def test_a_model_that_has_called_in_its_own_way_only_quotes() -> None:
+def test_text_call_of_a_model_that_called_natively_stays_text() -> None:
     other = request(message("user", "So?"), tools=TOOLS, model="m-2")
     inner = ScriptedProvider([("look", "{}")], TAGGED, TAGGED)
 
@@ -397,12 +399,12 @@ def test_text_after_a_native_call_is_text() -> None:
     assert (words(found), calls(found)) == (TAGGED, [("look", "{}")])
 
 
-def test_a_refusal_in_the_middle_of_an_answer_is_told() -> None:
+def test_refusal_of_tools_in_the_middle_of_an_answer_is_raised() -> None:
     with pytest.raises(Refused):
         ask(CallProtocolSelector(Breaking("I am", error=Refused(NO_TOOLS[0]))))
 
 
-def test_only_the_model_that_showed_the_need_is_spoken_to_in_words() -> None:
+def test_only_the_model_that_wrote_a_text_call_uses_the_text_protocol() -> None:
     inner = ScriptedProvider(TAGGED, TAGGED, "Done.", "Done.")
     other = request(message("user", "So?"), tools=TOOLS, model="m-2")
 
@@ -416,13 +418,13 @@ def test_only_the_model_that_showed_the_need_is_spoken_to_in_words() -> None:
     ]
 
 
-def test_where_answers_show_nothing_they_are_left_alone() -> None:
+def test_text_calls_stay_text_when_detection_is_off() -> None:
     (found,) = ask(CallProtocolSelector(ScriptedProvider(TAGGED), from_responses=False))
 
     assert (words(found), calls(found)) == (TAGGED, [])
 
 
-def test_words_of_a_watched_model_are_not_held_back() -> None:
+def test_text_streams_without_delay_while_calls_are_detected() -> None:
     for said in ("Wait, I think { so } it", f"So:\n{TAGGED}", "So:\n<tool_call>{"):
         assert words(until_it_breaks(CallProtocolSelector(Breaking(said)))) == said
 
@@ -443,7 +445,7 @@ BEGINNINGS = (
 
 
 @pytest.mark.parametrize("begun", BEGINNINGS)
-def test_json_that_is_no_call_is_not_held_back_to_its_end(begun: str) -> None:
+def test_json_that_is_not_a_call_streams_before_its_end(begun: str) -> None:
     at_once = words(until_it_breaks(CallProtocolSelector(Breaking(begun))))
     in_pieces = words(until_it_breaks(CallProtocolSelector(Breaking(*begun))))
 
@@ -465,7 +467,7 @@ ASKED_FOR = (
 
 @pytest.mark.parametrize("make", [TextProtocol, CallProtocolSelector])
 @pytest.mark.parametrize(("schema", "said"), ASKED_FOR)
-def test_json_that_a_person_asked_for_comes_as_it_is(
+def test_json_answer_that_matches_the_schema_is_not_taken_as_a_call(
     schema: bytes, said: str, make: type[TextProtocol] | type[CallProtocolSelector]
 ) -> None:
     asked = replace(ASKED, schema=Raw(schema))
@@ -478,7 +480,7 @@ def test_json_that_a_person_asked_for_comes_as_it_is(
 
 @pytest.mark.parametrize("make", [TextProtocol, CallProtocolSelector])
 @pytest.mark.parametrize("said", [CALL, TAGGED, f"```json\n{CALL}\n```"])
-def test_a_call_that_is_not_what_was_asked_for_is_one(
+def test_json_call_that_does_not_match_the_schema_is_a_call(
     said: str, make: type[TextProtocol] | type[CallProtocolSelector]
 ) -> None:
     (found,) = ask(make(ScriptedProvider(said)), replace(ASKED, schema=Raw(TO)))
@@ -488,7 +490,7 @@ def test_a_call_that_is_not_what_was_asked_for_is_one(
 
 @pytest.mark.parametrize("make", [TextProtocol, CallProtocolSelector])
 @pytest.mark.parametrize("schema", [b'"none"', b'{"$ref":"#/so"}'])
-def test_a_schema_that_cannot_be_followed_stops_no_call(
+def test_invalid_schema_does_not_prevent_a_call(
     schema: bytes, make: type[TextProtocol] | type[CallProtocolSelector]
 ) -> None:
     (found,) = ask(make(ScriptedProvider(CALL)), replace(ASKED, schema=Raw(schema)))
@@ -507,11 +509,13 @@ def test_a_schema_that_cannot_be_followed_stops_no_call(
         ("vllm", "gemma3", False),
     ],
 )
-def test_of_some_models_it_is_known(provider: str, model: str, needs: bool) -> None:
+def test_models_known_to_need_the_text_protocol_are_recognized(
+    provider: str, model: str, needs: bool
+) -> None:
     assert needs_text(provider, model) is needs
 
 
-def test_a_person_s_choice_goes_before_what_is_known() -> None:
+def test_tools_setting_takes_precedence_over_the_list_of_text_models() -> None:
     inner = ScriptedProvider()
 
     def called(model: str, tools: Tools = "auto") -> str:
@@ -537,12 +541,12 @@ def test_a_person_s_choice_goes_before_what_is_known() -> None:
         ("gemma3", [], "native"),
     ],
 )
-def test_a_person_may_say_of_each_model_that_it_calls_in_words(
+def test_text_tools_setting_selects_models_by_pattern(
     model: str, patterns: list[str], found: Tools
 ) -> None:
     assert choose_protocol(model, "native", patterns) == found
 
 
 @pytest.mark.parametrize("tools", ["auto", "native", "text"])
-def test_other_models_call_as_all_of_their_provider_s_do(tools: Tools) -> None:
+def test_models_that_match_no_pattern_follow_the_provider_setting(tools: Tools) -> None:
     assert choose_protocol("qwen3", tools, ["gemma*"]) == tools

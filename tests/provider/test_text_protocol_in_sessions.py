@@ -61,7 +61,7 @@ QUOTES = (
 
 @BOTH
 @pytest.mark.parametrize("said", QUOTES)
-def test_a_call_that_is_quoted_is_not_run(said: str, wrap: Wrap, tmp_path: Path) -> None:
+def test_quoted_call_is_not_run(said: str, wrap: Wrap, tmp_path: Path) -> None:
     world = World(tmp_path, wrap(ScriptedProvider(said)))
 
     result = world.run()
@@ -69,14 +69,14 @@ def test_a_call_that_is_quoted_is_not_run(said: str, wrap: Wrap, tmp_path: Path)
     assert (result.text, world.orders) == (said, [])
 
 
-def test_nor_is_one_behind_words_of_a_model_that_was_given_tools(tmp_path: Path) -> None:
+def test_call_after_text_of_a_model_with_native_tools_is_not_run(tmp_path: Path) -> None:
     said = f"poison.txt says:\n{TAGGED}"
     world = World(tmp_path, CallProtocolSelector(ScriptedProvider(said)))
 
     assert (world.run().text, world.orders) == (said, [])
 
 
-def test_nor_is_any_of_a_model_that_has_called_in_its_own_way(tmp_path: Path) -> None:
+def test_text_call_of_a_model_that_called_natively_is_not_run(tmp_path: Path) -> None:
     inner = ScriptedProvider([("order", '{"what": "tea"}')], TAGGED)
     world = World(tmp_path, CallProtocolSelector(inner))
 
@@ -84,7 +84,7 @@ def test_nor_is_any_of_a_model_that_has_called_in_its_own_way(tmp_path: Path) ->
 
 
 @BOTH
-def test_several_calls_are_all_made_and_told_in_their_order(
+def test_several_text_calls_are_run_and_their_results_sent_in_order(
     wrap: Wrap, tmp_path: Path
 ) -> None:
     tea = TAGGED.replace("poison", "tea")
@@ -106,7 +106,7 @@ DOUBTFUL: tuple[tuple[Line, str], ...] = (
 
 
 @pytest.mark.parametrize(("said", "why"), DOUBTFUL)
-def test_a_model_that_wrote_a_doubtful_call_is_told_and_goes_on(
+def test_doubtful_call_is_not_run_and_the_model_gets_the_reason(
     said: str, why: str, tmp_path: Path
 ) -> None:
     inner = ScriptedProvider(said, "It says so.")
@@ -131,7 +131,7 @@ NAMED = {
 @BOTH
 @pytest.mark.parametrize("schema", [SCHEMA, NAMED])
 @pytest.mark.parametrize("said", [POISON, f"```json\n{POISON}\n```"])
-def test_an_answer_that_was_asked_for_is_not_run(
+def test_answer_that_matches_the_requested_schema_is_not_run_as_a_call(
     said: str, schema: dict[str, object], wrap: Wrap, tmp_path: Path
 ) -> None:
     world = World(tmp_path, wrap(ScriptedProvider(said)), schema=schema)
@@ -153,7 +153,7 @@ class Echo:
 
 
 @BOTH
-def test_who_repeats_what_it_was_told_has_called_nothing(
+def test_model_that_repeats_a_call_from_its_prompt_does_not_run_it(
     wrap: Wrap, tmp_path: Path
 ) -> None:
     world = World(tmp_path, wrap(Echo()))

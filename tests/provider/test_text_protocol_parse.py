@@ -113,7 +113,7 @@ ONE_CALL = {
 
 
 @pytest.mark.parametrize("written", ONE_CALL.values(), ids=ONE_CALL)
-def test_a_call_is_heard_however_it_is_written(written: str) -> None:
+def test_call_is_parsed_in_every_known_notation(written: str) -> None:
     words, calls = heard(written)
 
     assert calls == MADE
@@ -129,14 +129,16 @@ FENCED = {name: w for name, w in ONE_CALL.items() if w.startswith(("```json", "`
 
 
 @pytest.mark.parametrize("written", BEHIND_WORDS.values(), ids=BEHIND_WORDS)
-def test_words_before_a_call_stay_words(written: str) -> None:
+def test_text_before_a_call_stays_text(written: str) -> None:
     words, calls = heard(f"Let me look.\n\n{written}")
 
     assert (words.rstrip(), calls) == ("Let me look.", MADE)
 
 
 @pytest.mark.parametrize("written", FENCED.values(), ids=FENCED)
-def test_a_fence_behind_words_may_show_a_file_and_its_maker_is_told(written: str) -> None:
+def test_fenced_call_after_text_is_not_made_and_the_model_gets_the_reason(
+    written: str,
+) -> None:
     answer = f"Let me look.\n\n{written}"
 
     assert heard(answer) == (answer, [])
@@ -144,12 +146,12 @@ def test_a_fence_behind_words_may_show_a_file_and_its_maker_is_told(written: str
 
 
 @pytest.mark.parametrize("written", ONE_CALL.values(), ids=ONE_CALL)
-def test_a_call_in_an_answer_that_was_cut_off_is_words(written: str) -> None:
+def test_call_in_a_cut_off_answer_stays_text(written: str) -> None:
     assert heard(written, whole=False) == (written, [])
 
 
 @pytest.mark.parametrize("written", ONE_CALL.values(), ids=ONE_CALL)
-def test_half_a_call_is_none(written: str) -> None:
+def test_partial_call_is_not_made(written: str) -> None:
     for length in range(1, len(written)):
         words, calls = heard(written[:length])
         assert calls in ([], MADE)
@@ -171,12 +173,14 @@ HALVES = {
 
 
 @pytest.mark.parametrize(("written", "name"), HALVES.values(), ids=HALVES)
-def test_the_maker_of_half_a_call_is_told(written: str, name: str) -> None:
+def test_partial_call_is_reported_to_the_model_as_broken_off(
+    written: str, name: str
+) -> None:
     assert heard(written) == (written, [])
     assert whys(written) == [(name, BROKEN_OFF_REASON)]
 
 
-def test_before_half_a_call_nothing_is_made() -> None:
+def test_calls_before_a_partial_call_are_not_made() -> None:
     written = f'{TAG}\n<tool_call>\n{{"name": "no'
 
     assert heard(written) == (written, [])
@@ -265,34 +269,34 @@ DOUBTFUL = {
 
 
 @pytest.mark.parametrize("written", DOUBTFUL.values(), ids=DOUBTFUL)
-def test_quoted_call_is_not_made_and_the_model_is_told(written: str) -> None:
+def test_quoted_call_is_not_made_and_the_model_gets_the_reason(written: str) -> None:
     assert heard(written) == (written, [])
     assert heard(list(written)) == (written, [])
     assert heard(written, native=True) == (written, [])
     assert whys(written) == [("read_file", QUOTED_REASON)]
 
 
-def test_of_calls_with_a_word_between_none_is_made() -> None:
+def test_calls_with_text_between_them_are_not_made() -> None:
     between = f"{TAG}\nAnd now:\n{TAG}"
 
     assert heard(between) == (between, [])
     assert whys(between) == [("read_file", QUOTED_REASON)] * 2
 
 
-def test_calls_that_follow_one_out_of_place_are_not_made_either() -> None:
+def test_calls_that_follow_a_misplaced_call_are_not_made() -> None:
     written = f"So: {TAG}\n{TAG}"
 
     assert heard(written) == (written, [])
     assert whys(written) == [("read_file", QUOTED_REASON)] * 2
 
 
-def test_after_a_quote_a_call_is_one() -> None:
+def test_call_after_a_quoted_call_is_made() -> None:
     for quoted in (f"> {TAG}\n\n", f"So:\n```\n{TAG}\n```\n", f"    {TAG}\n\nSo:\n"):
         assert heard(quoted + TAG) == (quoted, MADE)
     assert heard(f"So:\n```\n{TAG}\n```\nSo:\n   {TAG}")[1] == MADE
 
 
-def test_several_calls_are_heard_in_their_order() -> None:
+def test_several_calls_are_parsed_in_order() -> None:
     tagged = f"<tool_call>{BARE}</tool_call>\n<tool_call>{BARE}</tool_call>"
     note = '{"name": "note", "arguments": {"text": 1}}'
 
@@ -303,19 +307,17 @@ def test_several_calls_are_heard_in_their_order() -> None:
     assert heard(f"```json\n[{BARE}, {note}]\n```")[1] == [*MADE, ("note", '{"text": 1}')]
 
 
-def test_a_closing_tag_alone_says_call_too() -> None:
+def test_closing_tag_alone_marks_a_call() -> None:
     assert heard(f"So:\n{BARE}\n</tool_call>\n") == ("So:\n", MADE)
 
 
-def test_json_that_nobody_can_read_is_a_value_error() -> None:
+def test_invalid_json_raises_a_value_error() -> None:
     for text in ("[" * 100_000 + "]" * 100_000, "[NaN]", "", "[1 2]", '{"a": 9e}'):
         with pytest.raises(ValueError):  # noqa: PT011  # whichever: it is caught as that
             parse_json(text)
 
 
-def test_of_an_unknown_tool_it_is_a_call_if_a_tag_says_so_or_nothing_else_was_said() -> (
-    None
-):
+def test_unknown_tool_is_called_if_tagged_or_if_the_answer_has_no_other_text() -> None:
     unknown = '{"name": "mkdir", "arguments": {"path": "a"}}'
     found: Calls = [("mkdir", '{"path": "a"}')]
 
@@ -334,7 +336,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("body", BROKEN.values(), ids=BROKEN)
-def test_a_tag_with_broken_json_is_a_call_that_cannot_be_run(body: str) -> None:
+def test_tag_with_broken_json_is_a_call_with_invalid_arguments(body: str) -> None:
     words, calls = heard(f"<tool_call>{body}</tool_call>")
 
     ((name, arguments),) = calls
@@ -350,7 +352,7 @@ def test_text_after_a_broken_call_is_not_lost() -> None:
     assert whys(written) == [("note", QUOTED_REASON)]
 
 
-def test_a_model_that_makes_up_results_is_not_listened_to() -> None:
+def test_text_after_a_made_up_result_is_ignored() -> None:
     made_up = "<tool_result>\nall is well\n</tool_result>\nAll is well.\n"
 
     words, calls = heard(f"<tool_call>{BARE}</tool_call>\n{made_up}{BARE}")
@@ -358,14 +360,14 @@ def test_a_model_that_makes_up_results_is_not_listened_to() -> None:
     assert (words.strip(), calls) == ("", MADE)
 
 
-def test_results_made_up_in_an_answer_that_was_cut_off_are_words() -> None:
+def test_made_up_result_in_a_cut_off_answer_stays_text() -> None:
     written = f"{TAG}\n<tool_result>\nall is well\n"
 
     assert heard(written) == ("", MADE)
     assert heard(written, whole=False) == (written, [])
 
 
-def test_arguments_may_hold_what_ends_a_call() -> None:
+def test_arguments_may_contain_the_end_marker_of_a_call() -> None:
     text = '</tool_call> ``` </function> {{{ \\ " \n'
     body = json.dumps({"name": "note", "arguments": {"text": text}})
 
@@ -374,7 +376,7 @@ def test_arguments_may_hold_what_ends_a_call() -> None:
         assert json.loads(arguments) == {"text": text}
 
 
-def test_arguments_in_tags_are_read_as_what_the_tool_wants() -> None:
+def test_arguments_in_tags_are_converted_to_the_types_of_the_tool() -> None:
     written = (
         "<function=read_file><parameter=path>7</function>\n</parameter>"
         "<parameter=first>7</parameter></function>"
@@ -384,13 +386,13 @@ def test_arguments_in_tags_are_read_as_what_the_tool_wants() -> None:
     assert json.loads(arguments) == {"path": "7</function>", "first": 7}
 
 
-def test_line_breaks_in_a_text_are_taken_for_what_they_mean() -> None:
+def test_raw_line_breaks_in_json_arguments_are_accepted() -> None:
     ((_, arguments),) = heard('{"name": "note", "arguments": {"text": "a\n\tb"}}')[1]
 
     assert json.loads(arguments) == {"text": "a\n\tb"}
 
 
-def test_words_go_out_at_once() -> None:
+def test_text_streams_as_soon_as_it_cannot_be_a_call() -> None:
     reading = StreamParser(TOOLS)
 
     def said(text: str) -> str:
@@ -405,7 +407,7 @@ def test_words_go_out_at_once() -> None:
     assert said(" 2") == " 2"
 
 
-def test_the_parser_knows_whether_there_is_anything_but_calls() -> None:
+def test_parser_reports_whether_an_answer_has_text_besides_calls() -> None:
     def said(answer: str) -> tuple[bool, int]:
         reading = StreamParser(TOOLS, native=True)
         list(reading.feed(answer))
@@ -418,7 +420,7 @@ def test_the_parser_knows_whether_there_is_anything_but_calls() -> None:
     assert said('{"name": "mkdir", "arguments": {"path": "a"}}') == (True, 0)
 
 
-def test_a_call_fits_a_tool_if_it_has_what_that_needs_and_nothing_unknown() -> None:
+def test_call_fits_a_tool_if_it_has_all_required_and_no_unknown_arguments() -> None:
     tools = {tool.name: tool for tool in TOOLS}
 
     def fitting(arguments: str, name: str = "read_file") -> bool:
@@ -476,7 +478,7 @@ CUTS = st.lists(st.integers(0, 400))
 
 @settings(deadline=None, max_examples=25)
 @given(answer=ANSWERS, cuts=CUTS, native=st.booleans(), whole=st.booleans())
-def test_it_is_the_same_however_it_is_cut(
+def test_parsed_calls_do_not_depend_on_where_the_answer_is_cut(
     answer: str, cuts: list[int], native: bool, whole: bool
 ) -> None:
     same_however_it_is_cut(answer, cuts, native, whole)
@@ -485,7 +487,7 @@ def test_it_is_the_same_however_it_is_cut(
 @pytest.mark.slow
 @settings(deadline=None, max_examples=1500)
 @given(answer=ANSWERS, cuts=CUTS, native=st.booleans(), whole=st.booleans())
-def test_it_is_always_the_same_however_it_is_cut(
+def test_parsed_calls_of_any_answer_do_not_depend_on_where_it_is_cut(
     answer: str, cuts: list[int], native: bool, whole: bool
 ) -> None:
     same_however_it_is_cut(answer, cuts, native, whole)
@@ -503,14 +505,14 @@ def same_however_it_is_cut(answer: str, cuts: list[int], native: bool, whole: bo
 
 @settings(deadline=None, max_examples=40)
 @given(answer=ANSWERS)
-def test_nothing_is_said_twice_or_made_up(answer: str) -> None:
+def test_parser_repeats_and_invents_no_text(answer: str) -> None:
     nothing_twice(answer)
 
 
 @pytest.mark.slow
 @settings(deadline=None, max_examples=1500)
 @given(answer=ANSWERS)
-def test_nothing_is_ever_said_twice_or_made_up(answer: str) -> None:
+def test_parser_repeats_and_invents_no_text_for_any_answer(answer: str) -> None:
     nothing_twice(answer)
 
 
@@ -554,7 +556,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("answer", HOSTILE.values(), ids=HOSTILE)
-def test_a_hostile_answer_is_read_to_its_end(answer: str) -> None:
+def test_hostile_answer_is_parsed_to_its_end(answer: str) -> None:
     words, calls = heard(answer)
 
     assert words == answer if not calls else len(words) < len(answer)
@@ -563,6 +565,6 @@ def test_a_hostile_answer_is_read_to_its_end(answer: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("answer", HOSTILE.values(), ids=HOSTILE)
-def test_a_hostile_answer_takes_time_only_by_its_length(answer: str) -> None:
+def test_hostile_answer_is_parsed_in_linear_time(answer: str) -> None:
     """Four times as much, in single characters: by the square it would take minutes."""
     assert heard(list(answer * 4)) != ("", [])

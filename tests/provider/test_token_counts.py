@@ -12,7 +12,7 @@ from refold.values.usage import Usage
     ("told", "tokens"),
     [(7, 7), (0, 0), (-7, 0), (None, 0), (True, 0), ("7", 0), (7.0, 0), ([7], 0)],
 )
-def test_value_that_is_no_count_counts_as_none(told: Any, tokens: int) -> None:
+def test_invalid_token_count_counts_as_zero(told: Any, tokens: int) -> None:
     assert count(told) == tokens
 
 
@@ -28,7 +28,7 @@ def test_cached_tokens_are_part_of_the_input() -> None:
     ("details", "hits", "cached"),
     [({"cached_tokens": 20}, 30, 20), ({}, 30, 30), (None, 30, 30), (None, None, 0)],
 )
-def test_hits_beside_the_details_are_told_where_the_details_are_silent(
+def test_cache_hits_outside_the_details_are_used_when_the_details_have_none(
     details: dict[str, Any] | None, hits: int | None, cached: int
 ) -> None:
     found = openai_usage(100, None, details, None, hits)
@@ -36,7 +36,7 @@ def test_hits_beside_the_details_are_told_where_the_details_are_silent(
     assert found == Usage(fresh=100 - cached, cached=cached)
 
 
-def test_more_from_a_cache_than_was_read_leaves_nothing_fresh() -> None:
+def test_cached_count_above_the_input_leaves_no_fresh_tokens() -> None:
     found = openai_usage(10, 1, {"cached_tokens": 25}, {})
 
     assert found == Usage(fresh=0, cached=25, output=1)

@@ -91,7 +91,7 @@ def test_refused_tool_is_left_out_and_named_in_the_response(
 
 
 @pytest.mark.parametrize("wording", OTHERS)
-def test_refusal_that_names_no_tool_of_the_request_costs_none(wording: str) -> None:
+def test_refusal_that_names_no_tool_of_the_request_removes_no_tool(wording: str) -> None:
     body = {"error": {"message": wording, "type": "invalid_request_error"}}
 
     async def use() -> list[list[str]]:
@@ -105,7 +105,7 @@ def test_refusal_that_names_no_tool_of_the_request_costs_none(wording: str) -> N
     assert anyio.run(use) == [list(NAMES)]
 
 
-def test_provider_that_refuses_one_tool_after_the_other_is_given_up() -> None:
+def test_provider_that_refuses_one_tool_after_another_is_given_up() -> None:
     many = tuple(ToolSpec(f"mcp__s__t{n}", "", ANY) for n in range(40))
     no = refusal({"error": {"message": "tools.0.custom.strict: not permitted"}})
 

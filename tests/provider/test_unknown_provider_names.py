@@ -23,5 +23,7 @@ NAMES = [
         ("", "there is no provider ''; refold models --all lists them"),
     ],
 )
-def test_the_nearest_are_named_or_where_all_of_them_are(name: str, says: str) -> None:
+def test_unknown_provider_error_suggests_the_nearest_names_or_where_to_find_them(
+    name: str, says: str
+) -> None:
     assert str(no_provider(name, NAMES)) == says

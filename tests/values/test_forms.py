@@ -64,21 +64,21 @@ def test_typed_text_becomes_a_value(
         (FormField("x", "text", format="date-time"), "2023-02-28", "give a date and time, YYYY-MM-DD HH:MM"),
     ],
 )  # fmt: skip
-def test_text_that_does_not_fit_is_refused_with_a_reason(
+def test_invalid_typed_text_is_refused_with_a_reason(
     field: FormField, typed: str, why: str
 ) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(why)}$"):
         parse_field(field, typed)
 
 
-def test_moment_without_an_offset_gets_that_of_this_machine() -> None:
+def test_typed_moment_without_an_offset_gets_the_local_offset() -> None:
     value = parse_field(FormField("x", "text", format="date-time"), "2024-02-29 10:00")
 
     assert str(value).startswith("2024-02-29T10:00:00")
     assert str(value)[19] in "+-"
 
 
-def test_values_of_other_clients_are_checked_as_typed_ones() -> None:
+def test_values_from_other_clients_are_checked_like_typed_values() -> None:
     form = Form("shop", "?", (TEXT, FormField("y", "boolean", required=True)))
 
     assert problems_in(form, {"x": "abc", "y": True}) == {}
@@ -92,14 +92,14 @@ def test_values_of_other_clients_are_checked_as_typed_ones() -> None:
     )
 
 
-def test_values_are_shown_by_their_names() -> None:
+def test_form_values_are_displayed_by_their_labels() -> None:
     assert shown_value(CHOICES, ["r", "b"]) == "Red, Blue"
     assert shown_value(FormField("x", "boolean"), False) == "no"
     assert field_hint(FormField("x", "text", low=0)) == ""
     assert field_hint(FormField("x", "number", high=1.5)) == "a number, 1.5 or less"
 
 
-def test_schema_for_other_clients_says_the_same() -> None:
+def test_form_schema_for_other_clients_has_the_same_rules() -> None:
     form = Form(
         "shop", "?", (WHOLE, FormField("y", "boolean", default=False, required=True))
     )

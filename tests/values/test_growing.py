@@ -3,7 +3,7 @@
 from refold.values.growing import Log
 
 
-def test_backwards_a_log_shows_what_it_holds_and_nothing_that_others_added() -> None:
+def test_reversed_log_shows_its_own_items_only() -> None:
     short = Log[int]((1, 2))
     long = short.plus(3)
 

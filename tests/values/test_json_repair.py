@@ -35,7 +35,7 @@ OBJECTS = st.dictionaries(st.text(), VALUES, max_size=4)
         ('{"a": "}{"}', {"a": "}{"}),
     ],
 )
-def test_json_repair_gives_what_was_meant(written: str, meant: object) -> None:
+def test_json_repair_restores_the_intended_value(written: str, meant: object) -> None:
     repaired = repair_object(written)
 
     assert repaired is not None
@@ -51,16 +51,16 @@ def test_json_repair_gives_what_was_meant(written: str, meant: object) -> None:
         '{"a": 1}{"a": 2}', '{"a": 1}{}',
     ],
 )  # fmt: skip
-def test_json_repair_never_guesses(written: str) -> None:
+def test_json_repair_does_not_guess(written: str) -> None:
     assert repair_object(written) is None
 
 
-def test_json_repair_keeps_keys_that_come_twice() -> None:
+def test_json_repair_keeps_duplicate_keys() -> None:
     assert repair_object('{"a": 1, "a": 2,}') == b'{"a":1,"a":2}'
 
 
 @given(OBJECTS)
-def test_json_repair_changes_no_object_that_is_whole(value: dict[str, object]) -> None:
+def test_json_repair_does_not_change_valid_objects(value: dict[str, object]) -> None:
     for text in (json.dumps(value), json.dumps(json.dumps(value))):
         repaired = repair_object(text)
         assert repaired is not None
@@ -68,7 +68,7 @@ def test_json_repair_changes_no_object_that_is_whole(value: dict[str, object]) -
 
 
 @given(OBJECTS.filter(bool), st.data())
-def test_json_repair_completes_nothing_that_is_cut(
+def test_json_repair_does_not_complete_truncated_objects(
     value: dict[str, object], data: st.DataObject
 ) -> None:
     text = json.dumps(value)

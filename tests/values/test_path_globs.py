@@ -46,7 +46,7 @@ def by_the_book(pattern: str, path: str, *, across: bool) -> bool:
     some.text(some.sampled_from("ab/"), max_size=12),
     some.booleans(),
 )
-def test_a_pattern_matches_as_if_every_choice_were_tried(
+def test_pattern_matches_like_an_exhaustive_search(
     pattern: str, path: str, across: bool
 ) -> None:
     assert matches(pattern, path, across=across) is by_the_book(
@@ -55,7 +55,7 @@ def test_a_pattern_matches_as_if_every_choice_were_tried(
 
 
 @given(some.text(some.sampled_from("ab/*?[]{}\\!^-é\n"), min_size=1, max_size=8))
-def test_a_name_taken_literally_matches_itself_alone(name: str) -> None:
+def test_escaped_name_matches_itself_only(name: str) -> None:
     pattern = escape_pattern(name)
 
     assert matches(pattern, name)
@@ -79,7 +79,7 @@ def test_a_name_taken_literally_matches_itself_alone(name: str) -> None:
         ("[&&|~^]", "&|~^", "a"),
     ],
 )
-def test_a_class_is_one_character_of_a_name(pattern: str, yes: str, no: str) -> None:
+def test_character_class_matches_one_character(pattern: str, yes: str, no: str) -> None:
     assert [c for c in yes + no if matches(pattern, c)] == list(yes)
 
 
@@ -98,7 +98,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("across", [False, True])
 @pytest.mark.parametrize("pattern", HOSTILE)
-def test_no_pattern_takes_more_than_a_bounded_time(pattern: str, across: bool) -> None:
+def test_matching_time_is_bounded_for_every_pattern(pattern: str, across: bool) -> None:
     for path in ("a" * 255, "/".join(["a" * 60] * 15), "a/" * 500):
         assert not matches(pattern, path, across=across)
 
@@ -106,12 +106,12 @@ def test_no_pattern_takes_more_than_a_bounded_time(pattern: str, across: bool) -
 @pytest.mark.parametrize(
     "pattern", ["[", "[a", "[!]", "[[:no:]]", "[b-a]", "a\\", "x" * 5000]
 )
-def test_a_pattern_that_makes_no_sense_is_an_error(pattern: str) -> None:
+def test_invalid_pattern_is_an_error(pattern: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         regex(pattern)
 
 
 @pytest.mark.parametrize("pattern", ["**", "**/**", "**/**/**", "**/*", "**/**/*"])
 @pytest.mark.parametrize("path", ["a", "a.txt", "a/b", "a/b/c.txt"])
-def test_stars_across_folders_match_every_file(pattern: str, path: str) -> None:
+def test_double_star_pattern_matches_every_file(pattern: str, path: str) -> None:
     assert matches(pattern, path, across=True)

@@ -17,7 +17,7 @@ from refold.values.live import (
     st.text("aé😀\n", max_size=20),
     st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20))),
 )
-def test_pieces_that_come_again_give_the_text_once(
+def test_pieces_received_twice_give_the_text_once(
     text: str, again: list[tuple[int, int]]
 ) -> None:
     """`again`: from where to where a piece reaches that is sent after a reconnect."""
@@ -29,7 +29,7 @@ def test_pieces_that_come_again_give_the_text_once(
     assert seen == text
 
 
-def test_a_piece_ends_where_the_next_one_begins() -> None:
+def test_piece_ends_where_the_next_one_begins() -> None:
     first = Piece(5, 0, "a😀")
 
     assert first.end == 2
@@ -37,7 +37,7 @@ def test_a_piece_ends_where_the_next_one_begins() -> None:
     assert first.after(7) == ""
 
 
-def test_two_calls_and_the_two_texts_of_a_response_are_four_speakers() -> None:
+def test_each_call_and_the_two_texts_of_a_response_have_separate_stream_keys() -> None:
     news = (TextCame("a"), ThinkingCame("a"), Progress("1", "a"), Progress("2", "a"))
 
     assert len({stream_key(live) for live in news}) == 4

@@ -23,7 +23,7 @@ from refold.values.namespaces import reports_no_namespaces
         "cannot clone: Operation not permitted\nError: cannot re-exec process",  # podman
     ],
 )
-def test_a_program_that_could_make_no_namespace_is_recognized(text: str) -> None:
+def test_failure_to_create_namespaces_is_recognized(text: str) -> None:
     assert reports_no_namespaces(text)
 
 
@@ -40,5 +40,5 @@ def test_a_program_that_could_make_no_namespace_is_recognized(text: str) -> None
         "Error: creating runtime static files directory: mkdir /home/a/.local: read-only file system",
     ],
 )
-def test_another_failure_is_not(text: str) -> None:
+def test_other_failures_are_not_taken_as_missing_namespaces(text: str) -> None:
     assert not reports_no_namespaces(text)

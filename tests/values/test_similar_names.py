@@ -15,9 +15,9 @@ NAMES = ("model", "openai", "openai-chat", "claude-code", "coro", "tools", "tree
         ("hooks", []), ("trace", []), ("x", []), ("", []),
     ],
 )  # fmt: skip
-def test_the_nearest_are_found_and_others_are_not(typed: str, found: list[str]) -> None:
+def test_only_similar_names_are_suggested(typed: str, found: list[str]) -> None:
     assert similar(typed, NAMES) == found
 
 
-def test_at_most_so_many_and_the_nearest_first() -> None:
+def test_suggestions_are_limited_in_number_and_the_nearest_comes_first() -> None:
     assert similar("tool", ["tools", "spool", "tool-"]) == ["tool-", "tools"]

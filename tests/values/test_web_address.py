@@ -19,7 +19,7 @@ from refold.values.web_address import is_local_name, is_private, join_address, w
         ("https://example.org/a//b/", "https://example.org/a//b/"),
     ],
 )
-def test_an_address_is_read_as_it_is_asked_for(url: str, read: str) -> None:
+def test_web_address_is_parsed_and_normalized(url: str, read: str) -> None:
     assert str(web_address(url)) == read
 
 
@@ -37,7 +37,7 @@ def test_invalid_web_address_is_refused(url: str) -> None:
         web_address(url)
 
 
-def test_a_redirect_may_be_relative() -> None:
+def test_redirect_address_may_be_relative() -> None:
     base = web_address("https://example.org/a/b?c")
 
     found = [str(join_address(base, to)) for to in ("d", "/e", "//other.example/f", "?g")]
@@ -60,7 +60,7 @@ def test_a_redirect_may_be_relative() -> None:
         "64:ff9b::7f00:1", "2002:7f00:1::", "fec0::1", "::7f00:1",
     ],
 )  # fmt: skip
-def test_these_addresses_are_private(address: str) -> None:
+def test_private_addresses_are_recognized(address: str) -> None:
     assert is_private(address)
 
 
@@ -75,11 +75,11 @@ def test_these_addresses_are_private(address: str) -> None:
         "example.org",
     ],
 )
-def test_these_are_not(address: str) -> None:
+def test_public_addresses_are_not_private(address: str) -> None:
     assert not is_private(address)
 
 
-def test_a_name_that_says_so_is_local_without_a_look_up() -> None:
+def test_local_host_names_are_recognized_without_a_lookup() -> None:
     names = (
         "localhost",
         "a.localhost",

@@ -46,7 +46,7 @@ def words(found: list[Delta]) -> str:
         ("kind if kind=y", None),
     ],
 )
-def test_a_place_says_where_something_stands_and_what_else_must_be_so(
+def test_json_path_finds_a_value_by_keys_indexes_and_conditions(
     text: str, found: object
 ) -> None:
     line = {"a": {"b": [2, 3], "c": True}, "kind": "x", "none": None, "n": 1.5}
@@ -60,7 +60,7 @@ def test_bad_json_path_is_refused_with_an_example(text: str) -> None:
         json_path(text)
 
 
-def test_lines_of_json_are_told_piece_by_piece_and_the_rest_is_kept_for_the_end() -> None:
+def test_json_lines_stream_text_and_thinking_and_give_the_cost_at_the_end() -> None:
     found, reading = read(
         LINES,
         b'{"type":"text","say":"Hel"}\n{"thought":"hm","type":"text",',
@@ -72,23 +72,23 @@ def test_lines_of_json_are_told_piece_by_piece_and_the_rest_is_kept_for_the_end(
     assert reading.to_done() == Done(cost=0.5, by_agent=True)
 
 
-def test_an_answer_that_came_in_no_pieces_is_taken_whole() -> None:
+def test_json_answer_without_pieces_is_taken_from_the_final_line() -> None:
     assert read(LINES, b'{"all":"Hello"}\n{"end":1}\n')[0] == [TextDelta("Hello")]
 
 
-def test_lines_without_json_are_skipped_and_remembered() -> None:
+def test_output_lines_that_are_not_json_are_skipped_and_recorded() -> None:
     found, reading = read(LINES, b'warning: x\n[1]\n{"type":"text","say":"Hi"}\n')
 
     assert (words(found), reading.strange) == ("Hi", "warning: x")
 
 
-def test_an_emoji_that_was_cut_in_two_costs_no_line() -> None:
+def test_emoji_cut_in_two_does_not_lose_its_json_line() -> None:
     found, reading = read(LINES, b'{"type":"text","say":"a\\ud83d"}\n')
 
     assert (words(found), reading.strange) == ("a\ufffd", "")
 
 
-def test_an_error_is_remembered_in_the_words_of_the_program() -> None:
+def test_error_from_the_program_is_recorded_in_its_own_words() -> None:
     assert read(LINES, b'{"error":["no","luck"]}\n')[1].trouble == '["no","luck"]'
 
 
@@ -103,7 +103,7 @@ def test_an_error_is_remembered_in_the_words_of_the_program() -> None:
         ("[]", None),
     ],
 )
-def test_tokens_are_counted_as_ours_where_cached_ones_are_in_their_input(
+def test_cached_tokens_are_subtracted_from_an_input_count_that_includes_them(
     line: str, usage: Usage | None
 ) -> None:
     counts = Counts(
@@ -128,7 +128,7 @@ def test_tokens_are_counted_as_ours_where_cached_ones_are_in_their_input(
         ('{"t":20}', None),
     ],
 )
-def test_of_all_tokens_those_that_were_not_read_were_put_out(
+def test_output_tokens_are_computed_from_the_total_when_not_reported(
     line: str, usage: Usage | None
 ) -> None:
     counts = Counts(
@@ -144,7 +144,7 @@ def test_of_all_tokens_those_that_were_not_read_were_put_out(
     assert token_usage(json.loads(line), counts) == usage
 
 
-def test_tokens_can_stand_in_words_on_standard_error() -> None:
+def test_token_counts_are_read_from_text_on_standard_error() -> None:
     output = ProgramOutput(
         printed=(("fresh", r"^read:\s+([\d,]+)"), ("output", r"^said: (\d+)"))
     )
@@ -154,14 +154,14 @@ def test_tokens_can_stand_in_words_on_standard_error() -> None:
     assert done == Done(Usage(fresh=1024, output=7), by_agent=True)
 
 
-def test_plain_text_loses_what_only_a_terminal_understands() -> None:
+def test_terminal_control_sequences_are_removed_from_plain_text() -> None:
     raw = b"\n\n  \x1b[1mBold\x1b[0m\r\n\x1b]0;title\x07 two\x08 \x1b]8;;x\x1b\\link\n\n"
 
     assert words(read(ProgramOutput(), raw)[0]) == "Bold\n two link"
 
 
 @given(st.data())
-def test_plain_text_reads_the_same_however_it_was_cut(data: st.DataObject) -> None:
+def test_plain_text_reads_the_same_however_its_bytes_are_cut(data: st.DataObject) -> None:
     raw = " \n☂ one\x1b[31mred\x1b[0m\n\n\x1b]0;t\x1b\\two ☂\n ".encode()
     cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=8)))
     pieces = [raw[a:b] for a, b in zip([0, *cuts], [*cuts, len(raw)], strict=True)]

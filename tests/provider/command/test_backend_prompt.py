@@ -362,13 +362,15 @@ Assistant: done
 
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("context", CONTEXTS)
-def test_each_mode_in_each_format_is_told_so(context: Context, form: Format) -> None:
+def test_each_context_mode_and_format_renders_the_expected_prompt(
+    context: Context, form: Format
+) -> None:
     told = format_transcript(transcript(TALK, context, 1, "You are Refold."), form)
 
     assert told == TOLD[context, form]
 
 
-def test_a_summary_gives_a_line_to_each_message_that_is_not_told_whole() -> None:
+def test_summarize_mode_shows_each_earlier_message_as_one_line() -> None:
     long = talk(("user", "one\ntwo " + "x" * 200), ("assistant", "yes"), ("user", "and?"))
 
     told = transcript(long, "summarize", 1)
@@ -382,7 +384,7 @@ def test_a_summary_gives_a_line_to_each_message_that_is_not_told_whole() -> None
     )
 
 
-def test_the_newest_words_are_all_that_were_said_since_the_last_answer() -> None:
+def test_fresh_mode_sends_all_user_messages_since_the_last_answer() -> None:
     two = talk(("user", "a"), ("assistant", "b"), ("user", "c"), ("user", "d"))
 
     assert transcript(two, "fresh", 1)[1:] == (
@@ -391,7 +393,7 @@ def test_the_newest_words_are_all_that_were_said_since_the_last_answer() -> None
     )
 
 
-def test_a_result_is_never_told_without_the_answer_that_called_for_it() -> None:
+def test_sliding_window_never_splits_a_tool_result_from_its_call() -> None:
     turn = talk(
         ("user", "go"),
         ("assistant", "call 1"),
@@ -439,7 +441,7 @@ def test_images_and_calls_are_described_in_the_prompt() -> None:
     )
 
 
-def test_a_prompt_begins_with_what_is_asked_for_and_never_with_what_was_said() -> None:
+def test_prompt_begins_with_instructions_and_never_with_a_users_message() -> None:
     slash = transcript(talk(("user", "/exit")), "fresh", 1)
 
     assert [
@@ -471,7 +473,7 @@ TALKS = st.lists(st.tuples(ROLES, NASTY), min_size=1, max_size=5)
 
 @settings(max_examples=50)
 @given(TALKS, NASTY, st.sampled_from(CONTEXTS), st.sampled_from(FORMATS), st.integers(1, 9))
-def test_no_message_can_pass_for_another(
+def test_message_text_cannot_forge_another_message_in_the_prompt(
     said: list[tuple[Role, str]], system: str, context: Context, form: Format, window: int
 ) -> None:
     told = transcript(talk(*said), context, window, system)
@@ -483,7 +485,7 @@ def test_no_message_can_pass_for_another(
 
 @settings(max_examples=50)
 @given(TALKS, st.sampled_from(CONTEXTS), st.integers(1, 9))
-def test_the_newest_words_are_always_told_whole(
+def test_newest_messages_are_in_the_prompt_complete_in_every_mode(
     said: list[tuple[Role, str]], context: Context, window: int
 ) -> None:
     whole = (*said, ("user", "the newest: ☂"), ("assistant", "c"), ("tool", "r"))
@@ -506,7 +508,7 @@ STEPS = st.lists(
 
 @settings(max_examples=50)
 @given(STEPS, NASTY, st.sampled_from(CONTEXTS), st.sampled_from(FORMATS))
-def test_a_talk_that_grew_and_was_taken_back_is_told_like_any_other(
+def test_prompt_of_a_rewound_conversation_equals_one_rendered_from_scratch(
     steps: list[tuple[int, list[tuple[Role, str]]]],
     system: str,
     context: Context,
@@ -524,7 +526,7 @@ def test_a_talk_that_grew_and_was_taken_back_is_told_like_any_other(
         assert prompts.prompt(Log(spoken), system) == told
 
 
-def test_a_talk_that_ends_alike_is_another_all_the_same() -> None:
+def test_cached_prompt_is_not_reused_for_a_conversation_with_another_beginning() -> None:
     prompts, one, other = (
         Prompts(ConversationFormat()),
         talk(("user", "a")),
@@ -538,7 +540,7 @@ def test_a_talk_that_ends_alike_is_another_all_the_same() -> None:
     assert told.endswith("User: b\n\nAssistant: c")
 
 
-def test_two_talks_can_have_the_same_prompts() -> None:
+def test_cached_prompts_of_two_conversations_do_not_mix() -> None:
     prompts, one, other = (
         Prompts(ConversationFormat()),
         talk(("user", "a")),
@@ -554,7 +556,7 @@ def test_two_talks_can_have_the_same_prompts() -> None:
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_step_writes_only_what_is_new_in_it(form: Format) -> None:
+def test_each_step_renders_only_new_messages(form: Format) -> None:
     class Counted(tuple[Part, ...]):
         __slots__ = ()
 

@@ -56,11 +56,11 @@ def test_ollama_is_asked_for_its_model(tmp_path: Path) -> None:
     )
 
 
-def test_a_model_that_is_not_named_is_left_to_the_program(tmp_path: Path) -> None:
+def test_program_without_a_model_name_gets_no_model_argument(tmp_path: Path) -> None:
     assert "--model" not in line("codex-cli", "", tmp_path)
 
 
-def test_ollama_output_is_read_with_its_counts(tmp_path: Path) -> None:
+def test_ollama_output_gives_text_and_token_counts(tmp_path: Path) -> None:
     program = shell(
         tmp_path,
         "printf 'pulling\\033[K\\n' >&2; printf 'Hello!\\n\\n'; cat >&2 <<'END'\n"
@@ -90,7 +90,9 @@ def test_ollama_output_is_read_with_its_counts(tmp_path: Path) -> None:
         ("", None),
     ],
 )
-def test_they_are_named_like_models(text: str, found: tuple[str, str] | None) -> None:
+def test_command_line_backends_are_selected_by_model_names(
+    text: str, found: tuple[str, str] | None
+) -> None:
     answer = parse_name(text)
 
     assert (answer and (answer[0].name, answer[1])) == found
@@ -103,25 +105,25 @@ def test_ollama_needs_a_model() -> None:
         parse_name("ollama-cli")
 
 
-def test_a_flag_cannot_pass_for_a_model() -> None:
+def test_model_name_that_begins_with_a_dash_is_refused() -> None:
     with pytest.raises(BadInput, match="a model's name cannot begin with -"):
         parse_name("ollama-cli/--experimental")
 
 
-def test_an_unknown_one_names_the_nearest() -> None:
+def test_unknown_command_line_error_suggests_the_nearest_name() -> None:
     with pytest.raises(
         BadInput, match="no command line 'claude'; did you mean claude-code"
     ):
         find("claude")
 
 
-def test_one_whose_own_tools_cannot_be_switched_off_is_refused() -> None:
+def test_program_with_tools_that_cannot_be_switched_off_is_refused() -> None:
     with pytest.raises(BadInput, match=r"coro uses tools of its own .* read-only sandbox"):
         connect(find("coro"), "", environ={})
 
 
 @pytest.mark.parametrize("spec", [s for s in builtin_specs() if s.tools != "on"])
-def test_one_that_is_not_installed_says_how_to_get_it(spec: object) -> None:
+def test_missing_program_error_says_how_to_install_it(spec: object) -> None:
     assert spec in builtin_specs()
     name = getattr(spec, "name", "")
 
@@ -131,12 +133,12 @@ def test_one_that_is_not_installed_says_how_to_get_it(spec: object) -> None:
     assert str(raised.value).endswith(f"is not installed here: {find(name).install}")
 
 
-def test_each_that_is_run_says_what_switches_its_tools_off() -> None:
+def test_each_builtin_backend_but_coro_documents_how_its_tools_are_switched_off() -> None:
     assert [s.name for s in builtin_specs() if not s.tools_off_by] == ["coro"]
     assert find("coro").tools == "on"
 
 
-def test_gemini_thinking_is_counted_from_the_total() -> None:
+def test_gemini_cli_thinking_tokens_are_computed_from_the_total() -> None:
     line = msgspec.json.decode(
         b'{"type":"result","status":"success","stats":{"total_tokens":150,'
         b'"input_tokens":100,"output_tokens":9,"cached":30,"input":70,"tool_calls":0}}'
@@ -157,11 +159,13 @@ def test_gemini_thinking_is_counted_from_the_total() -> None:
         ("[::1]", 0, "[::1]"),
     ],
 )
-def test_ollama_is_told_of_a_server_of_ones_own(host: str, port: int, address: str) -> None:
+def test_host_and_port_options_set_the_server_address_of_ollama(
+    host: str, port: int, address: str
+) -> None:
     assert own_server("Ollama-CLI/qwen3", host, port) == {"OLLAMA_HOST": address}
 
 
-def test_a_program_that_finds_its_server_itself_takes_no_address() -> None:
+def test_host_option_is_refused_for_a_program_that_chooses_its_own_server() -> None:
     with pytest.raises(BadInput, match="Codex asks servers of its own choice: --host"):
         own_server("codex-cli", "box", 0)
     with pytest.raises(
@@ -170,5 +174,5 @@ def test_a_program_that_finds_its_server_itself_takes_no_address() -> None:
         own_server("command/mine", "box", 0)
 
 
-def test_the_address_of_what_is_no_program_is_not_ours_to_set() -> None:
+def test_host_option_of_a_model_that_is_not_a_program_is_left_to_its_provider() -> None:
     assert own_server("ollama/qwen3", "box", 0) is None

@@ -122,7 +122,7 @@ def test_program_output_streams_with_usage_and_cost(tmp_path: Path) -> None:
     ]
 
 
-def test_the_prompt_goes_in_by_stdin_and_system_and_model_by_their_slots(
+def test_prompt_goes_to_stdin_and_model_effort_and_system_text_fill_their_slots(
     tmp_path: Path,
 ) -> None:
     program = shell(tmp_path, 'echo "$1|$2|$(cat "$3")|$4"; cat')
@@ -142,7 +142,7 @@ def test_the_prompt_goes_in_by_stdin_and_system_and_model_by_their_slots(
     assert said.endswith("\n\nUser: Hello?")
 
 
-def test_a_prompt_in_a_slot_is_one_argument_and_stdin_is_closed(tmp_path: Path) -> None:
+def test_prompt_slot_is_filled_as_one_argument_and_stdin_is_closed(tmp_path: Path) -> None:
     program = shell(tmp_path, 'cat; echo "$#"; echo "$1"; cat "$2"')
     found = spec(program, "{prompt}", "{prompt_file}", stdin=False)
 
@@ -152,7 +152,7 @@ def test_a_prompt_in_a_slot_is_one_argument_and_stdin_is_closed(tmp_path: Path) 
     assert said.count("User: a $(touch x) 'b' {model}") == 2
 
 
-def test_a_system_text_without_a_slot_stands_at_the_top_of_the_prompt(
+def test_system_text_without_a_slot_comes_first_in_the_prompt(
     tmp_path: Path,
 ) -> None:
     said = words(ask(connected(spec(shell(tmp_path, "cat"))), request("Hi", system="Be.")))
@@ -160,7 +160,7 @@ def test_a_system_text_without_a_slot_stands_at_the_top_of_the_prompt(
     assert said.endswith("before it.\n\nBe.\n\nUser: Hi")
 
 
-def test_the_talk_is_told_as_the_settings_want_it(tmp_path: Path) -> None:
+def test_prompt_follows_the_context_mode_and_format_of_the_settings(tmp_path: Path) -> None:
     found = spec(
         shell(tmp_path, "cat"), conversation=ConversationFormat("fresh", "json", 3)
     )
@@ -171,7 +171,9 @@ def test_the_talk_is_told_as_the_settings_want_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [100_000, 1_000_000])
-def test_a_long_prompt_goes_by_stdin_and_by_file(tmp_path: Path, size: int) -> None:
+def test_long_prompt_reaches_the_program_by_stdin_and_by_file(
+    tmp_path: Path, size: int
+) -> None:
     program = shell(tmp_path, 'wc -c < "$1"; wc -c')
     found = spec(program, "{prompt_file}")
 
@@ -181,7 +183,7 @@ def test_a_long_prompt_goes_by_stdin_and_by_file(tmp_path: Path, size: int) -> N
     assert int(counts[0]) > size
 
 
-def test_a_prompt_too_long_for_a_command_line_says_what_to_do(tmp_path: Path) -> None:
+def test_prompt_too_long_for_a_command_line_is_refused_with_advice(tmp_path: Path) -> None:
     found = spec(shell(tmp_path, 'echo "$1"'), "{prompt}", stdin=False)
 
     with pytest.raises(
@@ -190,7 +192,7 @@ def test_a_prompt_too_long_for_a_command_line_says_what_to_do(tmp_path: Path) ->
         ask(connected(found), request("x" * 140_000))
 
 
-def test_it_runs_in_an_empty_directory_and_leaves_nothing_behind(
+def test_program_runs_in_an_empty_directory_and_leaves_no_temporary_files(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "tmp").mkdir()
@@ -206,7 +208,7 @@ def test_it_runs_in_an_empty_directory_and_leaves_nothing_behind(
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_where_somebody_has_put_something_it_does_not_run(
+def test_program_does_not_run_in_its_usual_directory_if_that_is_not_empty(
     tmp_path: Path, home: Path
 ) -> None:
     empty = home / "refold/empty"
@@ -219,7 +221,9 @@ def test_where_somebody_has_put_something_it_does_not_run(
     assert not said.startswith(str(home))
 
 
-def test_it_sees_the_environment_but_nobody_elses_keys(tmp_path: Path) -> None:
+def test_program_gets_the_environment_without_keys_of_other_programs(
+    tmp_path: Path,
+) -> None:
     program = shell(
         tmp_path, 'echo "$SEEN|$OPENAI_API_KEY|$GEMINI_API_KEY|$NESTED|$TERM|$FOR"'
     )
@@ -235,7 +239,7 @@ def test_it_sees_the_environment_but_nobody_elses_keys(tmp_path: Path) -> None:
     assert words(ask(connected(found, "m", **given))) == "1|o|||dumb|m"
 
 
-def test_it_sees_no_secret_that_is_not_its_own(tmp_path: Path) -> None:
+def test_program_gets_no_secret_but_its_own_key(tmp_path: Path) -> None:
     program = shell(tmp_path, 'echo "$ACME_KEY|$MINE|$CODEX_API_KEY|$ANTHROPIC_API_KEY"')
     given = {"ACME_KEY": "a", "MINE": "m", "CODEX_API_KEY": "c", "ANTHROPIC_API_KEY": "k"}
 
@@ -245,7 +249,7 @@ def test_it_sees_no_secret_that_is_not_its_own(tmp_path: Path) -> None:
     assert words(ask(provider)) == "|m||"
 
 
-def test_the_variables_with_keys_of_command_lines_can_be_told() -> None:
+def test_key_names_lists_the_key_variables_of_all_command_lines() -> None:
     own = {"mine": ProgramSettings(keys=("MY_KEY",)), "other": ProgramSettings()}
 
     assert key_names(own) - key_names({}) == {"MY_KEY"}
@@ -271,7 +275,7 @@ def test_traced_request_shows_bytes_sent_and_received(tmp_path: Path) -> None:
     ]
 
 
-def test_a_traced_command_line_names_slots_so_that_each_run_has_the_same(
+def test_traced_command_line_shows_slot_names_and_is_the_same_on_each_run(
     tmp_path: Path,
 ) -> None:
     program = shell(tmp_path, "printf Hi")
@@ -293,7 +297,7 @@ def test_a_traced_command_line_names_slots_so_that_each_run_has_the_same(
     assert sent(more)[0].body.startswith(sent(told)[0].body)
 
 
-def test_a_long_talk_is_not_written_where_others_would_wait_for_it(tmp_path: Path) -> None:
+def test_long_prompt_is_rendered_outside_the_event_loop_thread(tmp_path: Path) -> None:
     class Noting(tuple[Part, ...]):
         __slots__ = ()
 
@@ -394,7 +398,7 @@ def test_a_long_talk_is_not_written_where_others_would_wait_for_it(tmp_path: Pat
         ),
     ],
 )  # fmt: skip
-def test_a_failure_is_one_clear_sentence(
+def test_each_kind_of_program_failure_raises_a_one_sentence_error(
     tmp_path: Path, body: str, kind: type[ProviderError], sentence: str
 ) -> None:
     found = spec(shell(tmp_path, body), login="say fake login")
@@ -433,7 +437,7 @@ def test_a_failure_is_one_clear_sentence(
         (lines({"end": 1}), Unreachable, "Fake ended without an answer"),
     ],
 )
-def test_lines_that_are_no_answer_are_one_clear_sentence(
+def test_json_output_without_an_answer_raises_a_one_sentence_error(
     tmp_path: Path, body: str, kind: type[ProviderError], sentence: str
 ) -> None:
     with pytest.raises(ProviderError) as raised:
@@ -442,7 +446,7 @@ def test_lines_that_are_no_answer_are_one_clear_sentence(
     assert (type(raised.value), str(raised.value)) == (kind, sentence)
 
 
-def test_the_end_of_what_stands_on_stderr_is_quoted_and_keys_are_not(
+def test_error_quotes_the_end_of_stderr_with_keys_masked(
     tmp_path: Path,
 ) -> None:
     key = "sk-ant-api03-" + "a" * 20
@@ -460,7 +464,7 @@ def test_the_end_of_what_stands_on_stderr_is_quoted_and_keys_are_not(
 
 
 @pytest.mark.parametrize("output", [ProgramOutput(), JSONL], ids=["text", "jsonl"])
-def test_a_program_that_prints_for_ever_is_ended(
+def test_program_that_prints_without_end_is_killed(
     tmp_path: Path, output: ProgramOutput
 ) -> None:
     program = shell(tmp_path, "tr '\\0' x < /dev/zero")
@@ -471,7 +475,7 @@ def test_a_program_that_prints_for_ever_is_ended(
     assert alive(str(program)) == []
 
 
-def test_silence_ends_it_and_its_children(tmp_path: Path) -> None:
+def test_silent_program_is_killed_with_its_children(tmp_path: Path) -> None:
     program = shell(
         tmp_path, f"echo working >&2\nsleep 61 & sh -c 'sleep 61; : {tmp_path}'"
     )
@@ -482,7 +486,7 @@ def test_silence_ends_it_and_its_children(tmp_path: Path) -> None:
     assert alive(str(tmp_path)) == []
 
 
-def test_words_on_stderr_are_a_sign_of_life(tmp_path: Path) -> None:
+def test_output_on_stderr_resets_the_silence_timeout(tmp_path: Path) -> None:
     program = shell(
         tmp_path, "for n in 1 2 3 4 5; do echo $n >&2; sleep 0.02; done; echo Hello"
     )
@@ -490,7 +494,7 @@ def test_words_on_stderr_are_a_sign_of_life(tmp_path: Path) -> None:
     assert words(ask(connected(spec(program), timeouts=ProgramTimeouts(0.09)))) == "Hello"
 
 
-def test_who_stops_listening_leaves_no_process_behind(tmp_path: Path) -> None:
+def test_closing_the_stream_kills_the_program_and_its_children(tmp_path: Path) -> None:
     program = shell(tmp_path, f"echo Hello\nsh -c 'sleep 62; : {tmp_path}'")
 
     async def inside() -> list[int]:
@@ -502,7 +506,7 @@ def test_who_stops_listening_leaves_no_process_behind(tmp_path: Path) -> None:
     assert anyio.run(inside) == []
 
 
-def test_one_that_ignores_the_request_to_end_is_killed(tmp_path: Path) -> None:
+def test_cancelled_program_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     program = shell(tmp_path, "trap '' TERM; echo Hello; while :; do sleep 0.01; done")
 
     async def inside() -> list[int]:
@@ -516,7 +520,7 @@ def test_one_that_ignores_the_request_to_end_is_killed(tmp_path: Path) -> None:
     assert anyio.run(inside) == []
 
 
-def test_one_that_has_said_all_and_stays_is_ended(tmp_path: Path) -> None:
+def test_program_that_stays_running_after_its_last_line_is_killed(tmp_path: Path) -> None:
     program = shell(tmp_path, lines({"say": "Hi"}, {"end": 1}) + "\nexec sleep 63")
 
     provider = connected(spec(program, output=JSONL), timeouts=ProgramTimeouts(5.0, 0.02))
@@ -524,7 +528,9 @@ def test_one_that_has_said_all_and_stays_is_ended(tmp_path: Path) -> None:
     assert ask(provider) == [TextDelta("Hi"), Done(by_agent=True)]
 
 
-def test_one_that_went_away_since_is_named_with_how_to_get_it(tmp_path: Path) -> None:
+def test_program_removed_after_connecting_is_reported_with_how_to_install_it(
+    tmp_path: Path,
+) -> None:
     program = shell(tmp_path, "echo Hi")
     provider = connected(spec(program, install="get it from example.com"))
     program.unlink()
@@ -533,7 +539,7 @@ def test_one_that_went_away_since_is_named_with_how_to_get_it(tmp_path: Path) ->
         ask(provider)
 
 
-def test_one_that_cannot_be_started_is_named(tmp_path: Path) -> None:
+def test_program_that_cannot_be_executed_is_named_in_the_error(tmp_path: Path) -> None:
     program = tmp_path / "agent"
     program.write_bytes(b"\x7fELF no program at all")
     program.chmod(0o755)
@@ -542,7 +548,9 @@ def test_one_that_cannot_be_started_is_named(tmp_path: Path) -> None:
         ask(connected(spec(program)))
 
 
-def test_a_stopped_program_can_be_ended_too(tmp_path: Path) -> None:
+def test_program_stopped_by_sigstop_is_killed_when_the_stream_closes(
+    tmp_path: Path,
+) -> None:
     program = shell(tmp_path, f"echo $$; kill -STOP $$; : {tmp_path}")
 
     async def inside() -> bool:
@@ -558,7 +566,7 @@ def test_a_stopped_program_can_be_ended_too(tmp_path: Path) -> None:
     assert anyio.run(inside)
 
 
-def test_without_a_home_of_refold_programs_run_in_the_cache(
+def test_programs_run_in_the_cache_directory_without_refold_home(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("REFOLD_HOME")

@@ -40,7 +40,7 @@ def mine(**given: Any) -> CommandSpec:
     )
 
 
-def test_one_line_is_enough_for_a_program_that_reads_and_prints_words(
+def test_one_line_of_settings_is_enough_for_a_program_that_reads_and_prints_text(
     tmp_path: Path,
 ) -> None:
     shell(tmp_path, 'echo "$1:"; tail -n 1', "llm")
@@ -60,7 +60,9 @@ def test_one_line_is_enough_for_a_program_that_reads_and_prints_words(
     assert words(ask(provider, request("Hi"))) == "gpt/4:\nUser: Hi"
 
 
-def test_lines_of_json_are_read_by_the_places_that_are_named(tmp_path: Path) -> None:
+def test_json_lines_output_is_parsed_with_the_json_paths_of_the_settings(
+    tmp_path: Path,
+) -> None:
     program = shell(
         tmp_path,
         lines(
@@ -89,7 +91,7 @@ def test_lines_of_json_are_read_by_the_places_that_are_named(tmp_path: Path) -> 
     ]
 
 
-def test_to_read_settings_loads_nothing_of_what_they_mean() -> None:
+def test_reading_settings_does_not_import_the_providers() -> None:
     code = """
 import sys
 import refold.config.settings
@@ -106,7 +108,7 @@ print(sorted(name for name in {*sys.modules} - light if name.startswith("refold.
 
 
 @pytest.mark.parametrize("block", re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL))
-def test_every_example_of_the_documentation_makes_sense(block: str) -> None:
+def test_every_example_of_the_documentation_is_valid(block: str) -> None:
     found = settings(block)
 
     assert all(spec.tools == "none" for spec in found)
@@ -143,14 +145,14 @@ def test_every_key_and_slot_is_documented() -> None:
         ({"window": 0}, "window = 0 is not a number of messages"),
     ],
 )
-def test_settings_that_make_no_sense_say_what_to_change(
+def test_invalid_command_settings_are_refused_with_what_to_change(
     given: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(BadInput, match=sentence.replace("{", r"\{").replace("}", r"\}")):
         mine(**given)
 
 
-def test_a_name_that_could_not_be_asked_for_is_refused() -> None:
+def test_command_name_with_invalid_characters_is_refused() -> None:
     with pytest.raises(BadInput, match="a name has letters, digits"):
         from_settings("a/b", ProgramSettings(command=("p",), tools="none"))
 
@@ -165,19 +167,19 @@ def test_a_name_that_could_not_be_asked_for_is_refused() -> None:
         ("command/mine", "'command/mine' names no model: write command/mine/MODEL"),
     ],
 )
-def test_a_name_that_is_not_there_or_lacks_its_model_says_so(
+def test_unknown_command_name_or_missing_model_is_refused_with_the_reason(
     name: str, sentence: str
 ) -> None:
     with pytest.raises(BadInput, match=re.escape(sentence)):
         parse_name(name, (mine(command=("prog", "{model}")),))
 
 
-def test_without_any_the_settings_are_explained() -> None:
+def test_command_model_without_command_settings_is_refused_with_an_example() -> None:
     with pytest.raises(BadInput, match=r'\[commands.x\] command = \["prog", …\]'):
         parse_name("command/x")
 
 
-def test_the_model_of_the_settings_is_taken_where_none_is_named() -> None:
+def test_default_model_of_the_command_settings_is_used_when_none_is_named() -> None:
     found = mine(command=("prog", "{model}"), model="small")
 
     assert parse_name("command/MINE", (found,)) == (found, "small")

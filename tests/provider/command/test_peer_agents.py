@@ -229,7 +229,7 @@ def left(home: Path) -> list[str]:
 
 
 @each
-def test_words_usage_system_and_model_go_through_the_program(agent: Agent) -> None:
+def test_text_usage_system_prompt_and_model_pass_through_the_program(agent: Agent) -> None:
     asked = request("What is it? ☂", system="You are REFOLD-7.", effort="high")
     reply = said(agent, "It is rain. ☂ \\ <b>", usage=Usage(70, 30, 0, 9, 4))
 
@@ -256,7 +256,9 @@ def test_words_usage_system_and_model_go_through_the_program(agent: Agent) -> No
 
 
 @each
-def test_each_question_tells_the_whole_talk_and_nothing_is_kept(agent: Agent) -> None:
+def test_each_request_sends_the_conversation_and_the_program_keeps_no_memory(
+    agent: Agent,
+) -> None:
     async def use(provider: CommandLine, server: WireServer) -> list[str]:
         first = await heard(provider, request("My name is Zoë."))
         await heard(provider, request("My name is Zoë.", words(first), "Who am I?"))
@@ -271,7 +273,7 @@ def test_each_question_tells_the_whole_talk_and_nothing_is_kept(agent: Agent) ->
 
 
 @each
-def test_a_call_in_words_comes_through_as_words(agent: Agent) -> None:
+def test_tool_call_written_as_text_passes_through_unchanged(agent: Agent) -> None:
     call = '<tool_call>\n{"name": "bash", "arguments": {"command": "ls \\"a b\\""}}\n</tool_call>'
 
     found = against(agent, asking(request("List it.")), said(agent, call))
@@ -288,7 +290,7 @@ def calls(agent: Agent, canaries: list[Path]) -> list[Answer]:
 
 
 @each
-def test_its_own_tools_are_off(agent: Agent, home: Path) -> None:
+def test_tools_of_the_program_are_switched_off(agent: Agent, home: Path) -> None:
     empty = home / "refold/empty"
     canaries = [home / "canary", empty / "canary"]
     answers = calls(agent, canaries)
@@ -307,7 +309,7 @@ def test_its_own_tools_are_off(agent: Agent, home: Path) -> None:
 
 
 @each
-def test_with_its_tools_on_the_same_calls_would_make_the_file(
+def test_same_calls_write_the_file_when_the_tools_of_the_program_are_on(
     agent: Agent, home: Path
 ) -> None:
     canary = home / "canary"
@@ -334,7 +336,9 @@ def test_with_its_tools_on_the_same_calls_would_make_the_file(
 
 
 @each
-def test_files_that_the_talk_mentions_are_not_read(agent: Agent, home: Path) -> None:
+def test_files_mentioned_in_the_conversation_are_not_read_by_the_program(
+    agent: Agent, home: Path
+) -> None:
     (home / "secret.txt").write_text("XYZZY-1")
     asked = request(f"Look at @{home}/secret.txt, @~/secret.txt and @../../../secret.txt")
 
@@ -346,7 +350,7 @@ def test_files_that_the_talk_mentions_are_not_read(agent: Agent, home: Path) -> 
 
 
 @each
-def test_memories_above_its_directory_are_not_told(agent: Agent, home: Path) -> None:
+def test_memory_files_in_parent_directories_are_not_sent(agent: Agent, home: Path) -> None:
     files = ["AGENTS.md", "CLAUDE.md", "GEMINI.md", ".claude/CLAUDE.md"]
     files += ["refold/AGENTS.md", "refold/GEMINI.md", "refold/CLAUDE.md"]
     for name in files:
@@ -368,7 +372,7 @@ def stuck(agent: Agent) -> Answer:
 
 
 @each
-def test_a_stop_in_the_middle_leaves_no_process(agent: Agent, home: Path) -> None:
+def test_cancelling_a_response_leaves_no_process_running(agent: Agent, home: Path) -> None:
     async def use(provider: CommandLine, server: WireServer) -> list[str]:
         with anyio.CancelScope() as scope:
             async with anyio.create_task_group() as group:
@@ -387,7 +391,9 @@ def test_a_stop_in_the_middle_leaves_no_process(agent: Agent, home: Path) -> Non
 
 
 @each
-def test_a_service_that_falls_silent_is_not_waited_for(agent: Agent, home: Path) -> None:
+def test_service_that_falls_silent_ends_the_request_after_the_idle_timeout(
+    agent: Agent, home: Path
+) -> None:
     patient = replace(agent.spec, idle=0.0)
 
     with pytest.raises(Unreachable, match="printed nothing for 4 seconds"):
@@ -397,7 +403,7 @@ def test_a_service_that_falls_silent_is_not_waited_for(agent: Agent, home: Path)
 
 
 @each
-def test_a_wrong_key_is_told_with_what_to_do(agent: Agent) -> None:
+def test_wrong_key_error_says_how_to_log_in(agent: Agent) -> None:
     error = {"type": "authentication_error", "code": 401, "message": "invalid x-api-key"}
     error["status"] = "UNAUTHENTICATED"
     refusal = Answer(
@@ -413,7 +419,7 @@ def test_a_wrong_key_is_told_with_what_to_do(agent: Agent) -> None:
 
 # Codex asks without a key where the address is not its own.
 @pytest.mark.parametrize("agent", _params(without="codex-cli"))
-def test_one_that_is_not_logged_in_is_told_with_what_to_do(agent: Agent) -> None:
+def test_missing_login_error_says_how_to_log_in(agent: Agent) -> None:
     keyless = replace(agent.spec, unset=("GEMINI_API_KEY",))
 
     with pytest.raises(Refused) as raised:

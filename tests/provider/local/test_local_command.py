@@ -17,7 +17,7 @@ def run(*arguments: str) -> int:
     return local.run(parser.parse_args(arguments))
 
 
-def test_a_model_comes_with_figures_and_where_it_came_from(
+def test_install_prints_the_size_the_source_and_how_to_use_the_model(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "mine.gguf").write_bytes(BYTES)
@@ -35,12 +35,12 @@ def test_a_model_comes_with_figures_and_where_it_came_from(
     assert "is already installed" in capfd.readouterr().out
 
 
-def test_a_model_that_cannot_be_had_leaves_a_sentence(tmp_path: Path) -> None:
+def test_failed_model_install_is_refused_with_advice(tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match=r"could not be fetched.*--from FILE"):
         local.install(MODEL, ModelDirectory(tmp_path), "http://127.0.0.1:9/x")
 
 
-def test_status_says_what_is_here_and_what_is_not(
+def test_status_lists_installed_missing_and_partly_downloaded_models(
     capfd: pytest.CaptureFixture[str], home: Path
 ) -> None:
     models = home / "refold" / "models"
@@ -64,6 +64,6 @@ def test_missing_model_cannot_be_removed(capfd: pytest.CaptureFixture[str]) -> N
     assert "is not installed" in capfd.readouterr().out
 
 
-def test_an_unknown_model_is_named() -> None:
+def test_unknown_model_is_named_in_the_error() -> None:
     with pytest.raises(BadInput, match="'gpt'"):
         run("install", "--model", "gpt")

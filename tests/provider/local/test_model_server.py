@@ -72,7 +72,7 @@ def ended(pid: int, within: float = 10.0) -> bool:
 
 
 @pytest.mark.slow
-def test_all_sessions_share_the_server_that_the_first_one_started(place: Path) -> None:
+def test_all_sessions_share_one_model_server(place: Path) -> None:
     first, second = server(place), server(place)
     assert not second.running
 
@@ -85,7 +85,7 @@ def test_all_sessions_share_the_server_that_the_first_one_started(place: Path) -
 
 
 @pytest.mark.slow
-def test_sessions_that_need_it_at_once_wait_for_one_that_loads(place: Path) -> None:
+def test_sessions_that_start_together_wait_for_one_model_server(place: Path) -> None:
     found: list[Address] = []
 
     async def at_once() -> None:
@@ -106,7 +106,7 @@ def test_sessions_that_need_it_at_once_wait_for_one_that_loads(place: Path) -> N
 
 
 @pytest.mark.slow
-def test_only_its_user_can_read_where_it_serves_and_with_which_key(place: Path) -> None:
+def test_model_server_files_are_readable_by_their_owner_only(place: Path) -> None:
     used(server(place))
 
     modes = {
@@ -119,7 +119,7 @@ def test_only_its_user_can_read_where_it_serves_and_with_which_key(place: Path) 
 
 
 @pytest.mark.slow
-def test_it_knows_what_to_serve_and_none_of_our_keys(place: Path) -> None:
+def test_model_server_environment_holds_no_api_keys(place: Path) -> None:
     environ = {"HOME": "/h", "PATH": os.environ["PATH"], "OPENAI_API_KEY": "sk-secret"}
     if path := os.environ.get("PYTHONPATH"):
         environ["PYTHONPATH"] = path
@@ -138,7 +138,7 @@ def test_it_knows_what_to_serve_and_none_of_our_keys(place: Path) -> None:
 
 
 @pytest.mark.slow
-def test_it_ends_some_time_after_the_last_use(place: Path) -> None:
+def test_model_server_exits_some_time_after_its_last_use(place: Path) -> None:
     used(server(place, keep=0.5))
     (found,) = running(place)
 
@@ -148,7 +148,7 @@ def test_it_ends_some_time_after_the_last_use(place: Path) -> None:
 
 
 @pytest.mark.slow
-def test_it_does_not_end_while_it_is_used_however_long_that_takes(place: Path) -> None:
+def test_model_server_does_not_exit_while_in_use(place: Path) -> None:
     async def long() -> bool:
         async with server(place, keep=0.1).lease():
             (found,) = running(place)
@@ -159,7 +159,7 @@ def test_it_does_not_end_while_it_is_used_however_long_that_takes(place: Path) -
 
 
 @pytest.mark.slow
-def test_it_ends_when_its_files_are_removed(place: Path) -> None:
+def test_model_server_exits_when_its_files_are_removed(place: Path) -> None:
     used(server(place))
     (found,) = running(place)
 
@@ -169,7 +169,7 @@ def test_it_ends_when_its_files_are_removed(place: Path) -> None:
 
 
 @pytest.mark.slow
-def test_one_that_was_killed_is_started_again_with_another_key(place: Path) -> None:
+def test_killed_model_server_is_restarted_with_another_key(place: Path) -> None:
     first = used(server(place))
     (found,) = running(place)
     os.kill(found.record.pid, signal.SIGKILL)
@@ -183,7 +183,7 @@ def test_one_that_was_killed_is_started_again_with_another_key(place: Path) -> N
 
 
 @pytest.mark.slow
-def test_another_file_under_the_same_name_gets_a_server_of_its_own(place: Path) -> None:
+def test_changed_model_file_gets_a_new_server(place: Path) -> None:
     first = used(server(place))
     (place / "model.gguf").write_bytes(b"a newer model")
 
@@ -194,7 +194,7 @@ def test_another_file_under_the_same_name_gets_a_server_of_its_own(place: Path) 
 
 
 @pytest.mark.slow
-def test_stopping_ends_it_at_once_also_while_it_is_used(place: Path) -> None:
+def test_stopping_kills_a_model_server_that_is_in_use(place: Path) -> None:
     async def use() -> None:
         async with server(place).lease():
             (found,) = running(place)
@@ -207,7 +207,7 @@ def test_stopping_ends_it_at_once_also_while_it_is_used(place: Path) -> None:
 
 
 @pytest.mark.slow
-def test_who_does_not_want_to_wait_leaves_nothing_behind(place: Path) -> None:
+def test_cancelled_wait_for_a_loading_model_server_kills_it(place: Path) -> None:
     async def impatient() -> None:
         waits = server(place, "silent")
         async with anyio.create_task_group() as group:
@@ -228,7 +228,9 @@ def test_who_does_not_want_to_wait_leaves_nothing_behind(place: Path) -> None:
 
 
 @pytest.mark.slow
-def test_one_that_dies_while_loading_is_told_in_its_own_words(place: Path) -> None:
+def test_model_server_that_fails_while_loading_is_reported_with_its_output(
+    place: Path,
+) -> None:
     served = server(place, "fail")
 
     with pytest.raises(Refused, match="load_model: failed to load model") as found:
@@ -238,7 +240,7 @@ def test_one_that_dies_while_loading_is_told_in_its_own_words(place: Path) -> No
     assert not served.running
 
 
-def test_a_program_that_is_not_there_is_told(place: Path) -> None:
+def test_missing_model_server_program_is_named_in_the_error(place: Path) -> None:
     served = SharedServer(
         place / "model.gguf", place / "local", command=("/no/such/program",)
     )
@@ -248,7 +250,7 @@ def test_a_program_that_is_not_there_is_told(place: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_prefix_is_read_once_and_restored_by_each_later_server(place: Path) -> None:
+def test_prompt_prefix_is_computed_once_and_restored_by_later_servers(place: Path) -> None:
     used(server(place), "You are brief.")
     read = log(place)[1:]
     stop(running(place)[0])
@@ -273,7 +275,7 @@ def test_a_prefix_is_read_once_and_restored_by_each_later_server(place: Path) ->
 
 
 @pytest.mark.slow
-def test_a_saved_prefix_that_cannot_be_restored_is_removed_and_costs_only_time(
+def test_saved_prefix_that_cannot_be_restored_is_removed_and_the_server_starts(
     place: Path,
 ) -> None:
     used(server(place, "forgets"), "You are brief.")
@@ -295,5 +297,5 @@ def test_a_saved_prefix_that_cannot_be_restored_is_removed_and_costs_only_time(
         (ServerFacts(recorded=False, in_use=True), "its record is gone"),
     ],
 )
-def test_server_ends_for_each_reason(seen: ServerFacts, reason: str) -> None:
+def test_model_server_exits_for_each_reason(seen: ServerFacts, reason: str) -> None:
     assert reason_to_end(seen, keep=60.0) == reason

@@ -46,6 +46,6 @@ def test_speed_is_what_the_server_measured_for_a_short_text() -> None:
 
 
 @pytest.mark.parametrize("answer", [Answer(b"{}"), Answer(b"no", status=500)])
-def test_server_that_does_not_measure_is_one_sentence(answer: Answer) -> None:
+def test_server_without_speed_measurements_is_an_error(answer: Answer) -> None:
     with pytest.raises(Unreachable, match="its speed cannot be measured: "):
         measure(answer)

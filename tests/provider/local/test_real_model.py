@@ -59,14 +59,16 @@ def serving() -> list[ServerStatus]:
     return list(running_servers(paths(os.environ).state / "local", time.time()))
 
 
-def test_it_makes_a_file(model: LocalModel, tmp_path: Path) -> None:
+def test_real_model_creates_a_file(model: LocalModel, tmp_path: Path) -> None:
     found = do(model, "Create a file hello.txt with the text hello.", tmp_path)
 
     assert (tmp_path / "hello.txt").read_text().strip() == "hello"
     assert found["outcome"] == "final"
 
 
-def test_it_reads_a_number_and_tells_it(model: LocalModel, tmp_path: Path) -> None:
+def test_real_model_reads_a_number_from_a_file_and_answers_with_it(
+    model: LocalModel, tmp_path: Path
+) -> None:
     (tmp_path / "number.txt").write_text("4217\n")
 
     found = do(model, "Read number.txt and tell me the number in it.", tmp_path)
@@ -75,7 +77,7 @@ def test_it_reads_a_number_and_tells_it(model: LocalModel, tmp_path: Path) -> No
     assert (tmp_path / "number.txt").read_text() == "4217\n"
 
 
-def test_sessions_that_begin_together_do_not_read_the_prompt_again(
+def test_sessions_that_start_together_compute_the_prompt_prefix_once(
     model: LocalModel, tmp_path: Path
 ) -> None:
     def begun(name: str) -> subprocess.Popen[str]:
@@ -98,7 +100,9 @@ def test_sessions_that_begin_together_do_not_read_the_prompt_again(
     assert [each["cached"] > each["fresh"] for each in used] == [True] * 4, used
 
 
-def test_its_server_ends_soon_after_it(model: LocalModel, tmp_path: Path) -> None:
+def test_model_server_exits_soon_after_the_session(
+    model: LocalModel, tmp_path: Path
+) -> None:
     do(model, "Say hello.", tmp_path)
 
     last = time.monotonic() + 15  # without anything in the background it waits one second

@@ -40,7 +40,7 @@ def written(directory: Path) -> int:
     return size
 
 
-def test_a_task_in_parts_is_done_though_it_is_longer_than_the_window(
+def test_task_longer_than_the_window_is_completed_with_compaction(
     tmp_path: Path,
 ) -> None:
     if not is_runtime_installed():

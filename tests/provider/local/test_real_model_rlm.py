@@ -83,7 +83,9 @@ def asked(name: str, folder: Path, way: str) -> dict[str, Any]:
         (LARGER, "--flat", "flat"),
     ],
 )
-def test_it_comes_to_an_end(folder: Path, model: str, flag: str, way: str) -> None:
+def test_rlm_run_with_a_small_model_completes(
+    folder: Path, model: str, flag: str, way: str
+) -> None:
     found = asked(model, folder, flag)
 
     assert found["route"]["way"] == way
@@ -92,7 +94,7 @@ def test_it_comes_to_an_end(folder: Path, model: str, flag: str, way: str) -> No
     assert found["text"].strip() or found["reason"]
 
 
-def test_a_larger_one_finds_a_needle_by_code(folder: Path) -> None:
+def test_larger_model_finds_a_needle_by_code(folder: Path) -> None:
     found = asked(LARGER, folder, "--rlm")
 
     assert "Quartz-77" in found["text"], found

@@ -36,7 +36,9 @@ def _there() -> None:
 
 
 @pytest.mark.parametrize("calls", ["text", "auto"])
-def test_it_does_a_task(calls: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_real_model_with_text_calls_completes_a_task(
+    calls: Tools, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("REFOLD_MODELS", str(SHELF.directory))
     task = next(task for task in TASKS if task.name == "create")
 

@@ -73,7 +73,7 @@ def called(asked: Request, answer: str) -> tuple[str, Any]:
     return name, msgspec.json.decode(arguments)
 
 
-def test_the_tools_are_told_one_a_line() -> None:
+def test_small_model_system_prompt_lists_one_tool_per_line() -> None:
     found = plain_request(request(message("user", "Look up.")))
 
     assert found.tools == ()
@@ -88,7 +88,7 @@ Tools:
 """)
 
 
-def test_calls_and_results_are_told_in_plain_words() -> None:
+def test_small_model_reads_calls_as_json_and_results_as_plain_text() -> None:
     asked = request(
         message("user", "Look up."),
         call("1"),
@@ -137,7 +137,7 @@ def test_small_model_request_only_grows_at_its_end() -> None:
         assert plain_request(after).system == plain_request(before).system
 
 
-def test_where_nothing_can_be_called_an_answer_is_told_as_its_words() -> None:
+def test_answers_are_sent_as_plain_text_when_there_are_no_tools() -> None:
     talk = (message("user", "Go."), message("assistant", "```python\nx\n```"))
 
     assert told(request(*talk, tools=())) == [
@@ -146,27 +146,27 @@ def test_where_nothing_can_be_called_an_answer_is_told_as_its_words() -> None:
     ]
 
 
-def test_line_numbers_are_told_so_that_they_are_not_read_as_digits() -> None:
+def test_line_numbers_are_sent_with_colons_so_that_they_are_not_read_as_digits() -> None:
     asked = request(call("1", "read_file"), result("1", "1\t4217\n2\tx\ty\n(2 lines)"))
 
     assert told(asked)[1][1].startswith("Result:\n1: 4217\n2: x\ty\n(2 lines)\n")
 
 
-def test_a_long_result_is_cut_in_its_middle() -> None:
+def test_long_result_is_cut_in_the_middle() -> None:
     asked = request(call("1"), result("1", "a" * 5000 + "b" * 5000))
 
     text = told(asked)[1][1]
     assert "a" * 2000 + "\n[6,000 characters are not shown]\n" + "b" * 2000 in text
 
 
-def test_a_call_is_heard_as_it_comes() -> None:
+def test_json_answer_of_a_small_model_is_parsed_as_a_call() -> None:
     answer = '{"tool": "look", "arguments": {"where": "a \\"} b"}}'
 
     assert called(request(), answer) == ("look", {"where": 'a "} b'})
 
 
 @pytest.mark.parametrize("gap", ["", " ", "\n    "])
-def test_a_call_is_heard_however_it_is_spaced(gap: str) -> None:
+def test_small_model_call_is_parsed_with_any_whitespace(gap: str) -> None:
     pieces = [
         "{",
         '"tool"',
@@ -183,7 +183,7 @@ def test_a_call_is_heard_however_it_is_spaced(gap: str) -> None:
     assert called(request(), gap.join(pieces)) == ("look", {"where": "}"})
 
 
-def test_finishing_is_the_answer_s_words_where_it_is_no_tool() -> None:
+def test_finish_call_becomes_answer_text_unless_finish_is_a_tool() -> None:
     answer = '{"tool": "finish", "arguments": {"answer": "It is \\u2602."}}'
 
     assert read(request(), answer) == [TextDelta("It is ☂.")]
@@ -191,7 +191,7 @@ def test_finishing_is_the_answer_s_words_where_it_is_no_tool() -> None:
     assert called(own, answer) == ("finish", {"answer": "It is ☂."})
 
 
-def test_where_no_calls_are_wanted_only_the_answer_is_left() -> None:
+def test_small_model_is_offered_only_finish_when_calls_are_not_allowed() -> None:
     asked = request(tools=(LOOK, finish.spec), tool_choice="none")
 
     assert offered(asked) == ["finish"]
@@ -199,17 +199,17 @@ def test_where_no_calls_are_wanted_only_the_answer_is_left() -> None:
     assert read(asked, answer) == [TextDelta("So far: nothing.")]
 
 
-def test_words_that_are_no_call_stay_words() -> None:
+def test_text_that_is_not_a_call_stays_text() -> None:
     assert read(request(), "I cannot.") == [TextDelta("I cannot.")]
 
 
-def test_an_answer_cut_off_in_its_words_keeps_them() -> None:
+def test_finish_call_that_is_cut_off_keeps_its_text() -> None:
     assert read(request(), '{"tool": "finish", "arguments": {"answer": "It i') == [
         TextDelta('{"answer": "It i')
     ]
 
 
-def test_next_step_comes_last_behind_a_note_about_files() -> None:
+def test_next_step_instruction_follows_the_note_about_files() -> None:
     note, again = (
         "After that call:\n\na.txt (1 line):\nup",
         message("user", "<reminder>Hurry.</reminder>"),
@@ -241,7 +241,7 @@ def test_next_step_comes_last_behind_a_note_about_files() -> None:
         ("finish", ""),
     ],
 )
-def test_the_end_that_is_written_as_a_command_is_the_end(command: str, answer: str) -> None:
+def test_finish_written_as_a_shell_command_ends_the_turn(command: str, answer: str) -> None:
     written = f'{{"tool": "look", "arguments": {{"where": "{command}"}}}}'
 
     assert read(request(), written) == [TextDelta(answer)]
@@ -250,25 +250,25 @@ def test_the_end_that_is_written_as_a_command_is_the_end(command: str, answer: s
 @pytest.mark.parametrize(
     "command", ["finish.sh now and then and again", "finishing", "echo finish(3)", "up"]
 )
-def test_a_command_that_is_no_end_is_a_call(command: str) -> None:
+def test_shell_command_that_does_not_finish_stays_a_call(command: str) -> None:
     written = f'{{"tool": "look", "arguments": {{"where": "{command}"}}}}'
 
     assert called(request(), written) == ("look", {"where": command})
 
 
-def test_a_request_without_tools_asks_for_words() -> None:
+def test_small_model_request_without_tools_has_no_call_schema() -> None:
     asked = request(message("user", "Hello."), tools=())
 
     assert call_schema(asked) is None
     assert plain_request(asked) == asked
 
 
-def test_every_tool_is_offered_and_a_way_to_end() -> None:
+def test_every_tool_is_offered_along_with_finish() -> None:
     assert offered(request()) == ["look", "finish"]
     assert offered(request(tools=(LOOK, finish.spec))) == ["look", "finish"]
 
 
-def test_a_call_made_twice_with_the_same_result_leaves_only_the_end() -> None:
+def test_call_repeated_with_the_same_result_leaves_only_finish() -> None:
     twice = (call("1"), result("1", "a"), call("2"), result("2", "a"))
     tools = (LOOK, finish.spec, TOOLS[0])
 
@@ -276,13 +276,13 @@ def test_a_call_made_twice_with_the_same_result_leaves_only_the_end() -> None:
     assert offered(request(*twice, message("user", "Go on."), tools=tools)) == ["finish"]
 
 
-def test_a_call_that_was_not_made_a_second_time_leaves_only_the_end() -> None:
+def test_call_whose_repetition_was_rejected_leaves_only_finish() -> None:
     twice = (call("1"), result("1", "a"), call("2"), result("2", "Not done.", failed=True))
 
     assert offered(request(*twice, tools=(LOOK, finish.spec, TOOLS[0]))) == ["finish"]
 
 
-def test_a_call_that_failed_twice_alike_leaves_the_other_tools() -> None:
+def test_call_that_failed_twice_alike_is_left_out_of_the_offered_tools() -> None:
     twice = (
         *(call("1"), result("1", "a", failed=True)),
         *(call("2"), result("2", "a", failed=True)),
@@ -293,7 +293,7 @@ def test_a_call_that_failed_twice_alike_leaves_the_other_tools() -> None:
     assert found == ["finish", "read_file"]
 
 
-def test_calls_that_differ_or_come_to_something_else_are_no_circle() -> None:
+def test_calls_with_different_arguments_or_results_do_not_count_as_repeated() -> None:
     once = (call("1"), result("1", "a"))
     other = call("2", arguments=b'{"where":"down"}')
 
@@ -310,7 +310,7 @@ def test_small_model_prompt_stays_small() -> None:
     assert [tool.name for tool in TOOLS] == list(SMALL_TOOLS)
 
 
-def test_a_short_tool_takes_what_the_whole_one_takes() -> None:
+def test_short_tool_descriptions_have_the_arguments_of_the_full_tools() -> None:
     whole = {tool.name: tool for tool in (*builtin(), finish)}
     for spec in TOOLS:
         parameters = msgspec.json.decode(spec.parameters)
@@ -320,7 +320,7 @@ def test_a_short_tool_takes_what_the_whole_one_takes() -> None:
         )
 
 
-def test_a_tool_that_only_big_models_can_use_is_left_out() -> None:
+def test_tool_without_a_short_description_is_left_out_for_small_models() -> None:
     assert small_tool(LOOK) is None
 
 
