@@ -87,7 +87,7 @@ def quoted(path: object, lines: str = "1") -> Evidence:
     return Evidence(path=str(path), lines=lines, quote=LINE)
 
 
-def test_calls_of_a_subagent_count_as_evidence(place: Path) -> None:
+def test_calls_of_a_subagent_are_evidence(place: Path) -> None:
     (place / "a.py").write_text(LINE)
     journal = place / "s" / "children" / "child-1" / "children" / "child-2"
     journal.mkdir(parents=True)
@@ -116,7 +116,7 @@ def test_calls_of_a_subagent_count_as_evidence(place: Path) -> None:
     assert (half.state, "child-1/child-2/call-1" in half.reason) == ("unknown", True)
 
 
-def test_the_report_of_a_child_is_no_evidence(place: Path) -> None:
+def test_the_report_of_a_subagent_is_not_evidence(place: Path) -> None:
     report = "child-1 is done.\n\nAll 40 tests pass"
     told = SessionRecord(
         made(*called("call-0", "task", prompt="Test."), Ended("call-0", "done", report))
@@ -127,7 +127,7 @@ def test_the_report_of_a_child_is_no_evidence(place: Path) -> None:
     assert found.state == "unknown"
 
 
-def test_an_answer_of_a_leaf_model_is_no_evidence(place: Path) -> None:
+def test_an_answer_of_a_leaf_model_is_not_evidence(place: Path) -> None:
     answer = "the author was born in Oslo in 1901"
     told = made(
         *called("call-0", "python", code="print(lm('Where?')); print(open('a').read())"),
@@ -143,7 +143,7 @@ def test_an_answer_of_a_leaf_model_is_no_evidence(place: Path) -> None:
     assert checked(place, [SessionRecord(told)], read_by_code).state == "supported"
 
 
-def test_a_file_that_code_named_and_that_is_not_there_is_called_gone(place: Path) -> None:
+def test_a_missing_file_that_code_named_is_unknown_with_that_reason(place: Path) -> None:
     told = made(
         SessionStarted(str(place)),
         *called("call-0", "python", code="print(open('nowhere.py').read())"),
@@ -158,7 +158,7 @@ def test_a_file_that_code_named_and_that_is_not_there_is_called_gone(place: Path
     assert found.reason.endswith("there is no such file now")
 
 
-def test_a_call_that_has_not_ended_says_nothing(place: Path) -> None:
+def test_an_unfinished_call_is_not_evidence(place: Path) -> None:
     begun = SessionRecord(made(*called("call-0", "bash", command="make")))
     cut_off = SessionRecord(
         made(
@@ -172,7 +172,7 @@ def test_a_call_that_has_not_ended_says_nothing(place: Path) -> None:
         assert found.state == "unknown"
 
 
-def test_a_refused_call_is_no_call(place: Path) -> None:
+def test_a_claim_that_a_refused_call_ran_is_contradicted(place: Path) -> None:
     told = SessionRecord(
         made(
             *called("call-0", "bash", command="make"),
@@ -186,7 +186,7 @@ def test_a_refused_call_is_no_call(place: Path) -> None:
     )
 
 
-def test_output_that_was_cut_is_read_from_its_blob(place: Path) -> None:
+def test_shortened_output_is_checked_in_its_blob(place: Path) -> None:
     text = "begins\n[… 900 of 1000 characters are left out here. …]\nends"
     told = made(*ran("call-0", "make", text, whole="b" * 64))
     evidence = Evidence(call="make", quote="in the middle of it")
@@ -197,7 +197,7 @@ def test_output_that_was_cut_is_read_from_its_blob(place: Path) -> None:
     assert checked(place, [SessionRecord(told)], evidence).state == "unknown"
 
 
-def test_code_leaves_no_trace_so_the_file_must_be_what_it_was(place: Path) -> None:
+def test_a_quote_of_a_file_read_by_code_needs_the_unchanged_file(place: Path) -> None:
     (place / "data.txt").write_text(f"{LINE}\nand more of it on the second\n")
     code = called("call-0", "python", code="print(len(open('data.txt').read()))")
     later = made(
@@ -222,7 +222,7 @@ def test_code_leaves_no_trace_so_the_file_must_be_what_it_was(place: Path) -> No
     assert checked(place, [SessionRecord(other)], quoted("data.txt")).state == "unknown"
 
 
-def test_a_call_that_code_made_reads_for_it(place: Path) -> None:
+def test_a_read_file_call_made_by_code_is_evidence(place: Path) -> None:
     (place / "a.py").write_text(LINE)
     call = ToolCall("call-0.1", "read_file", Raw(b'{"path": "a.py"}'))
     *_, end = read("call-0.1", place / "a.py", LINE)
@@ -233,7 +233,7 @@ def test_a_call_that_code_made_reads_for_it(place: Path) -> None:
     assert checked(place, [SessionRecord(told)], quoted("a.py")).state == "supported"
 
 
-def test_a_file_that_was_never_read_is_not_even_opened(place: Path) -> None:
+def test_a_file_that_the_session_never_read_is_not_opened(place: Path) -> None:
     class Locked(DiskFiles):
         def read(self, real: Real, at_most: int = 0) -> bytes:
             raise AssertionError(real)
@@ -245,7 +245,7 @@ def test_a_file_that_was_never_read_is_not_even_opened(place: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link", "huge", "binary", "directory", "unread"])
-def test_a_path_that_is_no_plain_file_any_more_is_not_read(place: Path, kind: str) -> None:
+def test_a_path_that_is_no_longer_a_plain_file_is_not_read(place: Path, kind: str) -> None:
     path = place / "a.py"
     told = SessionRecord(made(SessionStarted(str(place)), *read("call-0", path, LINE)))
     files = DiskFiles(place)
@@ -272,7 +272,7 @@ def test_a_path_that_is_no_plain_file_any_more_is_not_read(place: Path, kind: st
 
 
 @pytest.mark.parametrize("path", ["\0", "~/a.py", "", "../" * 5000, "a\ud800", "x" * 5000])
-def test_a_path_that_is_none_is_told(place: Path, path: str) -> None:
+def test_an_invalid_path_gives_the_verdict_unknown(place: Path, path: str) -> None:
     told = SessionRecord(
         made(SessionStarted(str(place)), *read("call-0", place / "a.py", LINE))
     )
@@ -280,7 +280,7 @@ def test_a_path_that_is_none_is_told(place: Path, path: str) -> None:
     assert checked(place, [told], quoted(path)).state == "unknown"
 
 
-def test_a_quote_that_occurs_everywhere_within_words_ends(place: Path) -> None:
+def test_the_search_for_a_very_repetitive_quote_ends_in_time(place: Path) -> None:
     text = "a" * 2_000_000
     (place / "a.py").write_text(text)
     told = SessionRecord(
@@ -294,7 +294,7 @@ def test_a_quote_that_occurs_everywhere_within_words_ends(place: Path) -> None:
     assert time.monotonic() - began < 40
 
 
-def test_an_answer_of_any_shape_is_read() -> None:
+def test_claims_are_found_in_answers_of_any_shape() -> None:
     deep = '{"a":' * 600 + '{"evidence": []}' + "}" * 600
     wide = json.dumps([{"claim": str(n), "evidence": "x"} for n in range(50)])
     fenced = 'Two:\n```json\n{"name": "one", "evidence": []}\n```\nand\n{"risk": "two", "evidence": null}'
@@ -313,7 +313,7 @@ def test_an_answer_of_any_shape_is_read() -> None:
     assert in_answer('{"claims": [{"claim": "without"}]}') == ()
 
 
-def test_a_claim_in_the_same_words_is_the_claim_mended() -> None:
+def test_a_repeated_claim_replaces_the_earlier_one() -> None:
     from refold.journal.events.kinds import TurnStarted
     from refold.values.control import Claimed
 
@@ -337,18 +337,18 @@ def test_a_claim_in_the_same_words_is_the_claim_mended() -> None:
         ("The token is passed to login", ""), ("The name is checked", ""),
     ],
 )  # fmt: skip
-def test_only_plain_words_of_success_are_held_against_an_exit_code(
+def test_only_plain_success_claims_are_compared_with_an_exit_code(
     claim: str, meant: str
 ) -> None:
     assert says(claim) == meant
 
 
-def test_no_path_can_be_meant_by_half_a_character(place: Path) -> None:
+def test_a_path_with_an_unpaired_surrogate_is_refused(place: Path) -> None:
     with pytest.raises(ToolFailed):
         CurrentFiles(DiskFiles(place)).real("a\ud800", (str(place),))
 
 
-def test_a_quote_does_not_reach_across_lines_that_were_not_shown() -> None:
+def test_a_quote_does_not_match_across_lines_that_were_not_shown() -> None:
     shown = passage_of_rows([(1, "one and two"), (2, "three"), (7, "four and five")])
 
     assert shown.places("two three") == [(1, 2)]

@@ -178,7 +178,9 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Past:
 
 
 @pytest.mark.parametrize("case", [*TRUE, *OPEN, *LIES], ids=lambda case: case.name)
-def test_the_verdict_on_an_answer_follows_its_evidence(case: Case, past: Past) -> None:
+def test_each_answer_gets_the_verdict_that_its_evidence_gives(
+    case: Case, past: Past
+) -> None:
     told = {"claim": case.claim, "evidence": case.evidence}
     answer = json.dumps({"findings": [told]}).replace("ABSOLUTE", str(past.directory))
 
@@ -189,7 +191,7 @@ def test_the_verdict_on_an_answer_follows_its_evidence(case: Case, past: Past) -
 
 @settings(max_examples=50)
 @given(data=st.data())
-def test_a_quote_cut_from_what_was_read_is_borne_out_at_its_lines(
+def test_a_quote_of_a_read_file_is_supported_at_its_lines(
     past: Past, data: st.DataObject
 ) -> None:
     rows = APP.replace("md5", "sha256").split("\n")[:-1]
@@ -212,7 +214,9 @@ def test_a_quote_cut_from_what_was_read_is_borne_out_at_its_lines(
 
 @settings(max_examples=50)
 @given(data=st.data())
-def test_a_quote_with_one_letter_changed_never_is(past: Past, data: st.DataObject) -> None:
+def test_a_quote_with_one_letter_changed_is_never_supported(
+    past: Past, data: st.DataObject
+) -> None:
     rows = [row.strip() for row in APP.replace("md5", "sha256").split("\n") if row.strip()]
     quote = data.draw(st.sampled_from(rows))
     at = data.draw(st.integers(0, len(quote) - 1))

@@ -39,7 +39,7 @@ def verdict(
         "sh -c 'pytest -q; true'",
     ],
 )
-def test_an_exit_code_of_nought_that_may_be_of_another_program_is_no_success(
+def test_exit_code_0_of_a_line_that_hides_failures_supports_no_success(
     command: str,
 ) -> None:
     def said(printed: str, quote: str) -> State:
@@ -54,7 +54,7 @@ def test_an_exit_code_of_nought_that_may_be_of_another_program_is_no_success(
     "command",
     ['echo "x && pytest -q && y"', "echo 'x && pytest -q && y'", "true # && pytest -q"],
 )
-def test_a_command_that_only_stands_in_the_words_of_another_was_not_run(
+def test_a_command_quoted_inside_another_command_does_not_count_as_run(
     command: str,
 ) -> None:
     found = verdict(command, "x && pytest -q && y", 0, "pytest -q", "all tests pass", "")
@@ -62,7 +62,7 @@ def test_a_command_that_only_stands_in_the_words_of_another_was_not_run(
     assert found == "unknown"
 
 
-def test_each_command_of_a_plain_chain_was_run() -> None:
+def test_each_command_of_a_plain_chain_counts_as_run() -> None:
     command = 'cd src && grep -rn "a && b" . && pytest -q 2>&1'
 
     for call in ("pytest -q 2>&1", 'grep -rn "a && b" .'):
@@ -73,7 +73,7 @@ def test_each_command_of_a_plain_chain_was_run() -> None:
     "claim",
     ["12 passed, 0 failed", "the whole suite is OK", "the shop works", "3 runs, no errors"],
 )
-def test_success_in_other_words_is_not_borne_out_by_a_failure(claim: str) -> None:
+def test_a_success_claim_in_any_words_is_not_supported_by_a_failed_run(claim: str) -> None:
     found = verdict(
         "pytest -q", "1 failed, 12 passed, 0 failed", 1, "pytest -q", claim, "12 passed"
     )
@@ -81,7 +81,7 @@ def test_success_in_other_words_is_not_borne_out_by_a_failure(claim: str) -> Non
     assert found in ("unknown", "contradicted")
 
 
-def test_an_unreadable_claim_beside_a_valid_one_is_not_left_out() -> None:
+def test_an_unreadable_claim_next_to_a_valid_one_is_reported_too() -> None:
     good = '{"claim": "a", "evidence": "x.py: some words", "required": "true"}'
     found = in_answer(f'{good} and {{"claim": "b", "evidence": {{"call": "pytest",}}}}')
 

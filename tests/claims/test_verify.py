@@ -49,7 +49,7 @@ LOOKS = {"calls": [{"tool": "read_file", "arguments": {"path": "a.py"}}]}
 HOLDS = {"quote": "return user in KNOWN", "path": "a.py", "lines": "2"}
 
 
-def test_each_claim_is_told_with_its_verdict_and_why(
+def test_verify_prints_each_claim_with_its_verdict_and_reason(
     answering: Answering, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answering(GOOD, WRONG, BARE)
@@ -84,7 +84,7 @@ def test_each_claim_is_told_with_its_verdict_and_why(
         ((WRONG,), (), 5),
     ],
 )
-def test_the_exit_code_says_whether_to_rely_on_it(
+def test_the_exit_code_of_verify_follows_its_verdicts(
     answering: Answering,
     claims: tuple[Mapping[str, object], ...],
     flags: tuple[str, ...],
@@ -95,7 +95,7 @@ def test_the_exit_code_says_whether_to_rely_on_it(
     assert main(["verify", *flags]) == code
 
 
-def test_a_program_reads_one_document(
+def test_verify_json_prints_one_document_and_leaves_the_journal_unchanged(
     answering: Answering, capsys: pytest.CaptureFixture[str]
 ) -> None:
     past = answering(GOOD, BARE)
@@ -114,7 +114,7 @@ def test_a_program_reads_one_document(
     assert (past.path / "events.jsonl").read_bytes() == before
 
 
-def test_a_turn_that_there_is_not_is_told(
+def test_verify_of_a_missing_turn_fails_with_an_error(
     answering: Answering, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answering(GOOD)
@@ -141,7 +141,7 @@ def test_escape_sequences_of_a_claim_do_not_reach_the_terminal(
     assert len(out.splitlines()) == 4
 
 
-def test_nothing_of_a_file_that_may_not_be_read_is_told(
+def test_a_claim_about_a_file_that_a_rule_denies_is_unknown(
     answering: Answering, home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answering(GOOD)
@@ -175,7 +175,7 @@ def test_nothing_of_a_file_that_may_not_be_read_is_told(
         ((WRONG, GOOD), (LOOKS, says({"id": "1", "verdict": "supported", **HOLDS}, {"id": "2", "verdict": "supported", **HOLDS})), 5, ["contradicted", "supported"]),
     ],
 )  # fmt: skip
-def test_a_second_look_is_not_believed_either(
+def test_verdicts_of_the_second_check_need_evidence_too(
     answering: Answering,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -205,7 +205,7 @@ def test_a_second_look_is_not_believed_either(
     assert {told["deep"]["session"]} - {""} == made
 
 
-def test_a_second_look_that_takes_too_long_supports_nothing(
+def test_a_second_check_that_times_out_supports_no_claim(
     answering: Answering, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answering(GOOD)
@@ -254,7 +254,7 @@ def test_a_task_fails_when_a_required_claim_is_contradicted(
     ]
 
 
-def test_a_second_look_lifts_nothing_that_has_changed(
+def test_a_second_check_does_not_support_a_stale_claim(
     answering: Answering, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answering(GOOD)
@@ -288,7 +288,7 @@ def _cut(file: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [_changed, _rewritten, _cut])
-def test_the_journal_of_a_child_that_is_not_as_it_was_is_told(
+def test_verify_reports_a_damaged_journal_of_a_subagent(
     tmp_path: Path,
     home: Path,
     capsys: pytest.CaptureFixture[str],
@@ -310,7 +310,7 @@ def test_the_journal_of_a_child_that_is_not_as_it_was_is_told(
     assert "child-1/events.jsonl" in capsys.readouterr().err
 
 
-def test_the_session_of_the_second_look_is_not_the_newest_of_the_directory(
+def test_the_session_of_a_second_check_is_not_the_newest_of_its_directory(
     answering: Answering, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     past = answering(GOOD)

@@ -119,7 +119,7 @@ def assert_nothing_was_done_twice(events: list[dict[str, Any]], workspace: Path)
     ("syscall", "first"),
     [(syscall, n) for syscall in KILLS for n in range(1, SHARES.get(syscall, 1) + 1)],
 )
-def test_killed_at_any_call_it_goes_on_from_what_it_told(
+def test_an_agent_killed_at_any_system_call_resumes_from_acknowledged_events(
     syscall: str, first: int, places: Iterator[Path], refold: Refold
 ) -> None:
     hits = 0
@@ -138,7 +138,7 @@ def test_killed_at_any_call_it_goes_on_from_what_it_told(
 @pytest.mark.parametrize("lasting", ["", "+"], ids=["once", "for good"])
 @pytest.mark.parametrize("error", ["ENOSPC", "EIO"])
 @pytest.mark.parametrize("syscall", FAULTS)
-def test_a_disk_that_fails_is_said_clearly_and_the_session_goes_on_later(
+def test_a_failing_disk_ends_with_a_clear_error_and_a_resumable_session(
     syscall: str, error: str, lasting: str, places: Iterator[Path], refold: Refold
 ) -> None:
     step = FAULTS[syscall]
@@ -159,7 +159,7 @@ def test_a_disk_that_fails_is_said_clearly_and_the_session_goes_on_later(
     assert not run.struck
 
 
-def test_the_second_of_two_is_told_who_holds_the_session(
+def test_a_second_process_gets_an_error_with_the_process_that_uses_the_session(
     places: Iterator[Path], refold: Refold
 ) -> None:
     workspace = next(places)
@@ -190,7 +190,7 @@ def test_the_second_of_two_is_told_who_holds_the_session(
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_command_that_ran_when_it_was_struck_is_in_doubt_and_not_repeated(
+def test_a_command_that_ran_during_a_kill_is_not_repeated_on_resume(
     number: signal.Signals, places: Iterator[Path], refold: Refold
 ) -> None:
     workspace = next(places)

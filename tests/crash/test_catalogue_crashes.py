@@ -34,7 +34,9 @@ def sessions(root: Path) -> JournalDirectory:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("at", [0, 1, 37, 200, COUNT - 1])
-def test_after_a_kill_the_next_list_is_right(tmp_path: Path, at: int) -> None:
+def test_the_session_list_is_correct_after_a_kill_during_indexing(
+    tmp_path: Path, at: int
+) -> None:
     home = sessions(tmp_path / "data" / "sessions")
 
     for more in (at, 25):  # struck once, and again by the way

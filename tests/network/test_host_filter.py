@@ -12,7 +12,7 @@ from tests.network.filtered import LoopbackServer, filtered
 SITE = {"site.example": ["127.0.0.1"]}
 
 
-def test_the_head_of_a_request_is_bounded() -> None:
+def test_a_request_with_a_too_large_head_is_refused() -> None:
     long = b"GET http://site.example/ HTTP/1.1\r\nX: " + b"x" * (MAX_HEAD_BYTES + 1)
     many = (
         b"GET http://site.example/ HTTP/1.1\r\n" + b"X: y\r\n" * (MAX_HEADERS + 1) + b"\r\n"
@@ -24,7 +24,7 @@ def test_the_head_of_a_request_is_bounded() -> None:
         assert door.attempts() == ()
 
 
-def test_a_connection_that_says_nothing_ends() -> None:
+def test_an_idle_tunnel_is_closed() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     with (
@@ -38,14 +38,14 @@ def test_a_connection_that_says_nothing_ends() -> None:
     assert answer == b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 
-def test_the_places_that_are_remembered_are_bounded() -> None:
+def test_the_number_of_recorded_attempts_is_limited() -> None:
     with filtered(ReachableHosts(())) as door:
         for port in range(1, 120):
             assert door.status(b"CONNECT site.example:%d HTTP/1.1\r\n\r\n" % port) == 403
         assert len(door.attempts()) == 100
 
 
-def test_a_proxy_of_the_environment_is_gone_through() -> None:
+def test_the_host_filter_connects_through_the_proxy_of_the_environment() -> None:
     site = LoopbackServer("site")
     target = f"site.example:{site.port}"
 

@@ -126,9 +126,7 @@ def test_git_fetches_with_the_preset_github(
     assert reached(done) == {"github.com"}
 
 
-def test_a_preset_is_not_enough_for_another_registry(
-    ws: Walled, doubles: Registries
-) -> None:
+def test_the_preset_npm_does_not_permit_pypi(ws: Walled, doubles: Registries) -> None:
     doubles.add_wheel()
     install = (
         "python3 -m pip install --isolated --disable-pip-version-check "

@@ -43,7 +43,9 @@ WRITTEN = some.lists(
 
 @pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "plan"])
 @pytest.mark.parametrize("access", CHANGES)
-def test_a_change_asks_though_a_rule_allows_it(access: Access, mode: Mode) -> None:
+def test_after_outside_text_a_change_asks_although_a_rule_allows_it(
+    access: Access, mode: Mode
+) -> None:
     allowed = rules(allow=["*"])
 
     found = decide(access, mode, allowed, AFTER)
@@ -58,11 +60,13 @@ def test_a_change_asks_though_a_rule_allows_it(access: Access, mode: Mode) -> No
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("access", READS)
-def test_a_read_only_call_is_decided_as_before(access: Access, mode: Mode) -> None:
+def test_after_outside_text_a_read_only_call_is_decided_unchanged(
+    access: Access, mode: Mode
+) -> None:
     assert decide(access, mode, (), AFTER) == decide(access, mode, (), BEFORE)
 
 
-def test_code_that_no_sandbox_keeps_from_writing_asks() -> None:
+def test_after_outside_text_code_without_a_sandbox_asks() -> None:
     code = Access("python", Effect.LOOK)
     bare = replace(AFTER, sandboxed=False)
 
@@ -70,7 +74,7 @@ def test_code_that_no_sandbox_keeps_from_writing_asks() -> None:
     assert not decide(code, "bypass", (), AFTER).outside
 
 
-def test_an_ask_rule_and_a_protected_file_keep_their_own_reason() -> None:
+def test_after_outside_text_ask_rules_and_protected_files_keep_their_reason() -> None:
     change = on("write_file", Effect.CHANGE, "a.py")
     hook = on("write_file", Effect.CHANGE, ".git/hooks/pre-commit")
 
@@ -78,7 +82,7 @@ def test_an_ask_rule_and_a_protected_file_keep_their_own_reason() -> None:
     assert decide(hook, "bypass", (), AFTER) == decide(hook, "bypass", (), BEFORE)
 
 
-def test_no_rule_that_could_be_offered_would_end_it() -> None:
+def test_after_outside_text_offered_rules_do_not_stop_the_questions() -> None:
     command = bash("make test")
     written = offers(command, AFTER)
 
@@ -87,7 +91,7 @@ def test_no_rule_that_could_be_offered_would_end_it() -> None:
 
 
 @given(some.sampled_from([*CHANGES, *READS]), some.sampled_from(MODES), WRITTEN)
-def test_nothing_becomes_less_strict(
+def test_outside_text_never_makes_a_decision_less_strict(
     access: Access, mode: Mode, written: list[Rule]
 ) -> None:
     before = decide(access, mode, written, BEFORE)

@@ -55,7 +55,7 @@ def workspace(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
-def test_a_known_attack_has_no_effect_and_an_everyday_line_is_not_asked_about(
+def test_a_known_attack_has_no_effect_and_an_everyday_line_runs_without_asking(
     case: dict[str, Any], workspace: Path
 ) -> None:
     prepare(case, workspace)

@@ -33,7 +33,7 @@ MODES: tuple[Mode, ...] = ("default", "accept-edits", "rules-only", "bypass")
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("mode", MODES)
-def test_a_catastrophe_is_asked_about_in_every_mode(mode: Mode, command: str) -> None:
+def test_a_catastrophic_command_asks_in_every_mode(mode: Mode, command: str) -> None:
     found = judged(command, mode, allow=["*"])
 
     assert (found.verdict, found.once, found.rule) == ("ask", True, "")
@@ -55,7 +55,7 @@ def test_a_catastrophe_is_asked_about_in_every_mode(mode: Mode, command: str) ->
         "git commit -c HEAD", "f() { echo a | cat; }; f", "ls .git/hooks", "cat .git/config",
     ],
 )  # fmt: skip
-def test_daily_work_is_no_catastrophe(command: str) -> None:
+def test_everyday_commands_are_allowed_in_mode_bypass(command: str) -> None:
     assert judged(command, "bypass").verdict == "allow"
 
 
@@ -80,7 +80,7 @@ def test_daily_work_is_no_catastrophe(command: str) -> None:
     ],
 )
 @pytest.mark.parametrize("mode", MODES)
-def test_a_protected_file_in_a_command_is_asked_about_and_then_open(
+def test_a_command_with_a_protected_file_asks_and_a_yes_makes_it_writable(
     mode: Mode, command: str, opened: str
 ) -> None:
     found = judged(command, mode, allow=["*"])
@@ -103,7 +103,7 @@ def test_git_commands_that_run_other_programs_ask_in_every_mode(command: str) ->
     assert (found.verdict, found.once) == ("ask", True)
 
 
-def test_git_alone_may_write_its_own_settings() -> None:
+def test_a_git_command_may_write_git_settings_and_a_mixed_script_may_not() -> None:
     asked = judged("git checkout -b x").confines
     alone = judged("git checkout -b x", "bypass").confines
     beside = judged("git checkout -b x && python x.py", "bypass").confines
@@ -122,7 +122,7 @@ def test_git_alone_may_write_its_own_settings() -> None:
         ("git rebase -i main && python x.py", "default", False),
     ],
 )  # fmt: skip
-def test_the_question_of_an_edited_rebase_names_the_list_of_what_it_will_run(
+def test_a_rebase_that_asks_about_its_steps_may_write_its_step_list(
     command: str, mode: Mode, *, named: bool
 ) -> None:
     opened = judged(command, mode).confines.opened
@@ -153,7 +153,7 @@ def test_the_question_of_an_edited_rebase_names_the_list_of_what_it_will_run(
         ("write_file", "ws-evil-notes.md", "ask", "allow"),
     ],
 )
-def test_tools_ask_about_protected_files_whatever_is_allowed(
+def test_tools_ask_about_protected_files_despite_allow_rules(
     tool: str, path: str, default: str, edits: str
 ) -> None:
     facts = place()
@@ -169,7 +169,7 @@ def test_tools_ask_about_protected_files_whatever_is_allowed(
     )
 
 
-def test_a_search_does_not_show_what_reading_would_ask_about() -> None:
+def test_a_search_leaves_out_files_that_reading_would_ask_about() -> None:
     given, facts = rules(deny=["read(secret/)"], ask=["read(notes.md)"]), place()
 
     found = [
@@ -195,7 +195,7 @@ def test_a_search_does_not_show_what_reading_would_ask_about() -> None:
         ("grep .env README.md", "allow"), ("ls -a", "allow"),
     ],
 )  # fmt: skip
-def test_a_file_that_may_not_be_read_may_not_be_read_by_a_command(
+def test_a_read_deny_rule_also_denies_commands_that_read_the_file(
     command: str, verdict: str
 ) -> None:
     facts = place(links={"/ws/notes": "/ws/.env"})
@@ -205,7 +205,7 @@ def test_a_file_that_may_not_be_read_may_not_be_read_by_a_command(
     assert found.verdict == verdict
 
 
-def test_a_folder_that_may_not_be_changed_may_not_be_written_to_by_a_command() -> None:
+def test_an_edit_deny_rule_also_denies_commands_that_write_to_the_folder() -> None:
     given = rules(deny=["edit(kept/**)"])
 
     found = [

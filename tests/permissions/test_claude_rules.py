@@ -11,7 +11,7 @@ from refold.values.modes import Verdict
 from tests.permissions.places import bash, on_file, place
 
 
-def test_a_settings_file_is_carried_over() -> None:
+def test_permissions_of_a_claude_code_settings_file_are_converted() -> None:
     found = convert_rules({
         "allow": ["Bash(npm run test:*)", "Bash(git diff *)", "Read(//etc/hosts)", "Edit(/docs/**)",
                   "mcp__github__list", "mcp__github", "WebSearch"],
@@ -45,7 +45,7 @@ def test_a_settings_file_is_carried_over() -> None:
         ("allow", "Bash(", ""),
     ],
 )
-def test_rules_that_cannot_be_converted_are_left_out_or_widened_and_named(
+def test_rules_that_cannot_be_converted_are_omitted_or_widened_and_reported(
     verdict: Verdict, written: str, became: str
 ) -> None:
     found = convert_rules({verdict: [written]})
@@ -67,11 +67,13 @@ def test_rules_that_cannot_be_converted_are_left_out_or_widened_and_named(
          "a settings file cannot switch to bypass: start with --permission-mode bypass"),
     ],
 )  # fmt: skip
-def test_invalid_settings_are_named(settings: Mapping[str, object], left: str) -> None:
+def test_invalid_claude_code_settings_are_reported(
+    settings: Mapping[str, object], left: str
+) -> None:
     assert convert_rules(settings) == ImportedRules(left=(left,))
 
 
-def test_carried_rules_do_what_they_did() -> None:
+def test_converted_rules_give_the_same_verdicts() -> None:
     facts = place()
     found = convert_rules(
         {"allow": ["Bash(npm run test:*)", "Edit(/docs/**)"], "deny": ["Read(.env)"]}

@@ -17,17 +17,17 @@ FIFTY = yaml.safe_load(
 )
 
 
-def test_the_working_day_has_sixty_commands() -> None:
+def test_the_table_of_harmless_commands_has_sixty_entries() -> None:
     assert len(set(COMMANDS)) == 60
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_harmless_command_runs_unasked_in_mode_sandbox(command: str) -> None:
+def test_a_harmless_command_runs_without_asking_in_mode_sandbox(command: str) -> None:
     assert judged(command, "sandbox").verdict == "allow"
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_harmless_command_runs_unasked_or_offers_a_rule(command: str) -> None:
+def test_a_harmless_command_runs_without_asking_or_offers_a_rule(command: str) -> None:
     decision = judged(command)
     offered = [(rule,) for rule in offers(bash(command), place())]
     together = rule_set(bash(command), place())
@@ -39,7 +39,7 @@ def test_a_harmless_command_runs_unasked_or_offers_a_rule(command: str) -> None:
         assert not rules_ or judged(command, allow=allowed).verdict == "allow"
 
 
-def test_of_fifty_commands_that_change_something_45_offer_a_rule_or_more() -> None:
+def test_at_least_45_of_fifty_changing_commands_offer_a_rule() -> None:
     offered = [
         command
         for command in FIFTY
@@ -72,7 +72,9 @@ def test_an_offered_rule_lets_its_command_run(command: str) -> None:
         "for f in a b; do (cat $f); done", "(cat <<END\nx\nEND\n)", "if ls; then (ls); fi && ls",
     ],
 )  # fmt: skip
-def test_groups_and_choices_of_read_only_commands_run_unasked(command: str) -> None:
+def test_read_only_commands_in_groups_and_conditionals_run_without_asking(
+    command: str,
+) -> None:
     assert judged(command).verdict == "allow"
 
 
@@ -90,14 +92,14 @@ def test_groups_and_choices_of_read_only_commands_run_unasked(command: str) -> N
         "if ls; then ls; fi > f", "(" * 30 + "ls" + ")" * 30,
     ],
 )  # fmt: skip
-def test_a_group_hides_nothing(command: str) -> None:
+def test_a_changing_command_inside_a_group_or_conditional_asks(command: str) -> None:
     assert judged(command).verdict == "ask"
 
 
 @pytest.mark.parametrize(
     "command", ["(ls; rm x)", "if ls; then rm x; fi", "if rm x; then ls; fi", "( (rm x) )"]
 )
-def test_a_deny_rule_holds_in_groups_and_choices(command: str) -> None:
+def test_a_deny_rule_applies_inside_groups_and_conditionals(command: str) -> None:
     assert judged(command, "bypass", deny=["rm *"]).verdict == "deny"
 
 
@@ -105,11 +107,11 @@ def test_a_deny_rule_holds_in_groups_and_choices(command: str) -> None:
     "command",
     ["git diff --output=.git/refs/heads/main", "git log --outp x", "git diff --o*"],
 )
-def test_git_that_reads_may_not_write_over_history(command: str) -> None:
+def test_a_read_only_git_command_with_an_output_file_asks(command: str) -> None:
     assert judged(command, "sandbox").verdict == "ask"
 
 
-def test_one_rule_for_two_commands_covers_no_third() -> None:
+def test_an_offered_rule_for_two_commands_allows_no_other_command() -> None:
     (rule,) = offers(bash("ruff check . && ruff format ."), place())
 
     for more in ("ruff check . && rm x", "ruff check . > f", "(ruff check .; sh x)"):

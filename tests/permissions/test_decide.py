@@ -47,7 +47,7 @@ FAR_EDIT = on_file("write_file", "../elsewhere/b.txt", FACTS)
     ],
     ids=lambda value: value.tool if isinstance(value, Access) else "",
 )
-def test_without_rules_the_mode_and_what_a_call_can_do_decide(
+def test_without_rules_the_mode_and_the_effect_of_a_call_decide(
     touch: Access, expected: str
 ) -> None:
     found = [decide(touch, mode, (), FACTS).verdict for mode in MODES]
@@ -59,7 +59,7 @@ def test_without_rules_the_mode_and_what_a_call_can_do_decide(
     ("sandboxed", "expected"),
     [(True, "allow allow allow allow ask allow"), (False, "ask ask ask deny ask allow")],
 )
-def test_code_only_looks_where_walls_hold_it(sandboxed: bool, expected: str) -> None:
+def test_code_counts_as_read_only_only_in_a_sandbox(sandboxed: bool, expected: str) -> None:
     facts = replace(FACTS, sandboxed=sandboxed)
     found = [decide(CODE, mode, (), facts).verdict for mode in MODES]
 
@@ -70,7 +70,9 @@ def test_code_only_looks_where_walls_hold_it(sandboxed: bool, expected: str) -> 
 
 @pytest.mark.parametrize("mode", [m for m in MODES if m != "plan"])
 @pytest.mark.parametrize("touch", [LOOK, EDIT, RUN, SELF, FAR_LOOK], ids=lambda t: t.tool)
-def test_a_deny_rule_is_final_and_an_ask_rule_comes_next(touch: Access, mode: Mode) -> None:
+def test_a_deny_rule_precedes_ask_rules_and_an_ask_rule_precedes_allow_rules(
+    touch: Access, mode: Mode
+) -> None:
     denied = decide(touch, mode, rules(allow=["*"], ask=["*"], deny=["*"]), FACTS)
     asked = decide(touch, mode, rules(allow=["*"], ask=["*"]), FACTS)
 
@@ -84,7 +86,7 @@ def test_a_deny_rule_is_final_and_an_ask_rule_comes_next(touch: Access, mode: Mo
 
 
 @pytest.mark.parametrize("touch", [EDIT, RUN, OTHER, FAR_EDIT], ids=lambda t: t.tool)
-def test_in_mode_plan_no_rule_lets_anything_be_changed(touch: Access) -> None:
+def test_in_mode_plan_no_rule_allows_a_change(touch: Access) -> None:
     """It is not even asked about: plan mode is left by `exit_plan_mode`."""
     found = [
         decide(touch, "plan", rules(**{"allow": ["*"], **more}), FACTS)
@@ -143,7 +145,7 @@ def test_a_path_outside_is_allowed_only_by_a_rule_that_names_it(rule: str) -> No
     assert found == ["ask", "allow"]
 
 
-def test_every_file_of_a_call_has_to_be_allowed_and_none_denied() -> None:
+def test_a_call_is_allowed_only_if_all_its_files_are_and_denied_if_one_is() -> None:
     files = tuple(Target(n, f"/ws/{n}") for n in ("src/a", "docs/b"))
     touch = Access("apply_patch", Effect.CHANGE, files=files)
 
@@ -155,7 +157,7 @@ def test_every_file_of_a_call_has_to_be_allowed_and_none_denied() -> None:
 
 
 @pytest.mark.parametrize("written", ["./kept/key", "src/../kept/key", "/ws/kept/key", "in"])
-def test_a_file_is_judged_by_what_it_is_however_its_name_is_written(written: str) -> None:
+def test_file_rules_apply_to_the_real_path_in_every_spelling(written: str) -> None:
     facts = place(links={"/ws/in": "/ws/kept/key"})
     touch = on_file("write_file", written, facts)
 
@@ -214,7 +216,7 @@ def strictness(
 
 
 @given(TOUCHES, st.sampled_from(MODES), RULES, WRITTEN, st.integers(0, 5))
-def test_one_more_deny_rule_never_lets_more_through(
+def test_one_more_deny_rule_never_makes_a_decision_less_strict(
     touch: Access, mode: Mode, given: list[Rule], written: str, at: int
 ) -> None:
     more = [*given[:at], parse(written, "deny"), *given[at:]]
@@ -223,7 +225,7 @@ def test_one_more_deny_rule_never_lets_more_through(
 
 
 @given(TOUCHES, st.sampled_from(MODES), RULES, WRITTEN)
-def test_one_more_ask_rule_never_lets_more_through(
+def test_one_more_ask_rule_never_makes_a_decision_less_strict(
     touch: Access, mode: Mode, given: list[Rule], written: str
 ) -> None:
     more = [*given, parse(written, "ask")]
@@ -232,7 +234,7 @@ def test_one_more_ask_rule_never_lets_more_through(
 
 
 @given(TOUCHES, st.sampled_from(MODES), RULES, WRITTEN)
-def test_one_more_allow_rule_never_makes_anything_stricter(
+def test_one_more_allow_rule_never_makes_a_decision_stricter(
     touch: Access, mode: Mode, given: list[Rule], written: str
 ) -> None:
     more = [*given, parse(written, "allow")]
@@ -241,7 +243,7 @@ def test_one_more_allow_rule_never_makes_anything_stricter(
 
 
 @given(TOUCHES, st.sampled_from(MODES), RULES, st.integers())
-def test_the_order_in_which_rules_are_written_decides_nothing(
+def test_the_order_of_rules_does_not_change_a_decision(
     touch: Access, mode: Mode, given: list[Rule], seed: int
 ) -> None:
     other = list(given)
@@ -251,7 +253,7 @@ def test_the_order_in_which_rules_are_written_decides_nothing(
 
 
 @given(LINES, st.sampled_from([";", "&&", "||", "|", "\n"]), LINES, RULES)
-def test_one_more_part_never_weakens_a_decision(
+def test_one_more_command_in_a_script_never_weakens_its_decision(
     command: str, operator: str, more: str, given: list[Rule]
 ) -> None:
     assume(not read_script(command).broken)  # else what follows may end an open quote
@@ -282,7 +284,9 @@ def test_quotes_around_a_word_never_weaken_a_decision(
 
 
 @given(COMMANDS, st.sampled_from(["  ", "\t", " \t "]), RULES)
-def test_blanks_change_nothing(command: str, blanks: str, given: list[Rule]) -> None:
+def test_additional_blanks_do_not_change_a_decision(
+    command: str, blanks: str, given: list[Rule]
+) -> None:
     spaced = bash(command.replace(" ", blanks) + blanks)
 
     for mode in MODES:
@@ -296,7 +300,7 @@ OPERATORS = st.sampled_from(
 
 
 @given(COMMANDS, OPERATORS, st.integers(0, 30), RULES)
-def test_no_sign_of_the_shell_is_covered_by_an_allow_rule(
+def test_no_allow_rule_for_a_command_covers_inserted_shell_operators(
     command: str, operator: str, at: int, given: list[Rule]
 ) -> None:
     """Not even by `bash(*)`. Only a rule for the tool as a whole covers it."""
@@ -307,7 +311,7 @@ def test_no_sign_of_the_shell_is_covered_by_an_allow_rule(
 
 
 @given(COMMANDS, COMMANDS)
-def test_a_rule_without_a_star_at_its_end_covers_no_further_words(
+def test_an_allow_rule_without_a_final_star_covers_no_more_arguments(
     command: str, more: str
 ) -> None:
     given = rules(allow=[f"bash({command})"])
@@ -315,7 +319,7 @@ def test_a_rule_without_a_star_at_its_end_covers_no_further_words(
     assert decide(bash(f"{command} {more}"), "rules-only", given, FACTS).verdict == "ask"
 
 
-def test_a_look_that_is_asked_about_in_rules_only_is_told_why() -> None:
+def test_a_question_about_a_read_only_command_in_rules_only_gives_its_reason() -> None:
     found = decide(bash("ls"), "rules-only", (), FACTS)
 
     assert (found.verdict, found.reason) == (
@@ -325,7 +329,7 @@ def test_a_look_that_is_asked_about_in_rules_only_is_told_why() -> None:
 
 
 @pytest.mark.parametrize("name", ["AGENTS.md", "sub/CLAUDE.md", ".pre-commit-config.yaml"])
-def test_allowed_edits_leave_out_files_that_steer_agents_and_tools(
+def test_accept_edits_asks_about_files_that_instruct_agents_and_tools(
     name: str,
 ) -> None:
     facts = place(links={"/ws/notes.md": f"/ws/{name}"})
@@ -364,7 +368,7 @@ def test_a_settings_file_of_another_agent_is_asked_about_in_every_mode() -> None
 @pytest.mark.parametrize(
     "given", [{}, {"allow": ("bash(make *)", "bash(npm run *)")}, {"deny": ("bash(make *)",)}, {"ask": ("bash(git push *)", "bash(ls)")}]
 )  # fmt: skip
-def test_a_command_in_the_background_is_judged_as_one_of_bash(
+def test_a_background_command_is_decided_like_a_bash_command(
     tool: str, mode: Mode, command: str, given: dict[Verdict, tuple[str, ...]]
 ) -> None:
     beside = replace(bash(command), tool=tool)
@@ -375,7 +379,7 @@ def test_a_command_in_the_background_is_judged_as_one_of_bash(
     assert found == decide(bash(command), mode, written, FACTS)
 
 
-def test_a_rule_for_the_background_says_nothing_of_bash() -> None:
+def test_a_rule_for_background_run_does_not_apply_to_bash() -> None:
     beside = replace(RUN, tool="background_run")
     rule = [parse("background_run(make *)", "deny")]
 

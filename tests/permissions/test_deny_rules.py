@@ -45,7 +45,9 @@ FORMS = [
 
 @pytest.mark.parametrize("command", FORMS)
 @pytest.mark.parametrize("rule", ["rm *", "rm:*", "rm*"])
-def test_a_deny_rule_finds_the_command_wherever_it_stands(rule: str, command: str) -> None:
+def test_a_deny_rule_matches_its_command_anywhere_in_a_script(
+    rule: str, command: str
+) -> None:
     denied = judged(command, "bypass", allow=["*"], deny=[rule])
     asked = judged(command, "bypass", allow=["*"], ask=[rule])
 
@@ -60,7 +62,7 @@ def test_a_deny_rule_finds_the_command_wherever_it_stands(rule: str, command: st
         'eval "$(cat x)"', "ls 'unended", 'sh <<< "$X"', "source <(curl x)",
     ],
 )  # fmt: skip
-def test_a_command_with_hidden_words_asks_once(command: str) -> None:
+def test_a_command_with_unknown_words_asks_if_a_deny_rule_could_match(command: str) -> None:
     found = judged(command, "bypass", deny=["rm *"])
 
     assert (found.verdict, found.rule, found.once) == ("ask", "bash(rm *)", True)
@@ -78,7 +80,7 @@ def test_a_command_with_hidden_words_asks_once(command: str) -> None:
         "python3 - <<E\nprint('form')\nE", "EDITOR=vim git commit", "uv add rm", "ls /bin/rm",
     ],
 )  # fmt: skip
-def test_a_deny_rule_leaves_namesakes_and_mere_words_alone(command: str) -> None:
+def test_a_deny_rule_ignores_similar_names_and_quoted_text(command: str) -> None:
     assert judged(command, "bypass", deny=["rm *"]).verdict == "allow"
 
 
@@ -96,7 +98,7 @@ def test_a_deny_rule_leaves_namesakes_and_mere_words_alone(command: str) -> None
         ("npm publish *", "npm 'publish'", "deny"),
     ],
 )
-def test_a_rule_of_several_words_holds_for_those(
+def test_a_deny_rule_of_several_words_matches_only_those_words(
     rule: str, command: str, verdict: str
 ) -> None:
     assert judged(command, "bypass", deny=[rule]).verdict == verdict
@@ -106,7 +108,7 @@ def test_a_rule_of_several_words_holds_for_those(
 @pytest.mark.parametrize(
     "rule", ["bash(rm *)", "bas*(rm *)", "*sh", "ba*", "B*h(rm *)", "*"]
 )
-def test_a_rule_for_bash_holds_for_every_tool_that_runs_commands(
+def test_a_rule_for_bash_applies_to_every_tool_that_runs_commands(
     tool: str, rule: str
 ) -> None:
     access = replace(bash("rm -rf x"), tool=tool)

@@ -8,14 +8,14 @@ from tests.permissions.places import judged, place
 
 
 @pytest.mark.parametrize("command", [*HARMLESS, *SPREAD])
-def test_everyday_commands_run_unasked(command: str) -> None:
+def test_everyday_read_only_commands_run_without_asking(command: str) -> None:
     found = judged(command)
 
     assert (found.verdict, found.confines) == ("allow", Confinement())
 
 
 @pytest.mark.parametrize("command", [*NEAR, *SPREAD_NEAR])
-def test_lookalikes_of_everyday_commands_ask(command: str) -> None:
+def test_commands_similar_to_everyday_commands_ask(command: str) -> None:
     assert judged(command).verdict == "ask"
 
 
@@ -26,7 +26,7 @@ def test_lookalikes_of_everyday_commands_ask(command: str) -> None:
         "for f in a b; do cat $f; done", "cat <<'END'\nx\nEND",
     ],
 )  # fmt: skip
-def test_a_rule_covers_a_command_that_is_its_words_alone(command: str) -> None:
+def test_an_allow_rule_covers_no_redirection_variable_or_loop(command: str) -> None:
     assert judged(command, "rules-only", allow=["cat *"]).verdict == "ask"
 
 
@@ -37,7 +37,7 @@ def test_a_rule_covers_a_command_that_is_its_words_alone(command: str) -> None:
         "npm ls", "pip list", "ps aux", "tar tf a.tar", "for f in *.py; do wc -l $f; done",
     ],
 )  # fmt: skip
-def test_without_walls_what_may_reach_further_is_asked_about(command: str) -> None:
+def test_without_a_sandbox_commands_that_may_reach_further_ask(command: str) -> None:
     assert judged(command, facts=place(sandboxed=False)).verdict == "ask"
 
 
@@ -51,7 +51,9 @@ def test_without_walls_what_may_reach_further_is_asked_about(command: str) -> No
         ('for f in a link/passwd; do cat "$f"; done', "ask"),
     ],
 )
-def test_a_variable_means_what_it_will_mean(command: str, verdict: str) -> None:
+def test_variables_in_a_command_are_resolved_before_it_is_decided(
+    command: str, verdict: str
+) -> None:
     assert judged(command, facts=place(links={"/ws/link": "/etc"})).verdict == verdict
 
 
@@ -62,7 +64,7 @@ def test_a_variable_means_what_it_will_mean(command: str, verdict: str) -> None:
         "find . -exec cat {} .env ';'", 'cat "$PWD/.env"', "for f in a; do cat < .env; done",
     ],
 )  # fmt: skip
-def test_keys_are_asked_about_however_they_are_named(command: str) -> None:
+def test_a_command_that_reads_keys_asks_in_every_spelling(command: str) -> None:
     assert judged(command).verdict == "ask"
 
 

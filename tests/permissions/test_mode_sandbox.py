@@ -32,7 +32,7 @@ from tests.permissions.places import bash, judged, on_file, place, rules
         "./load postgres://me:pw@localhost/db",
     ],
 )  # fmt: skip
-def test_commands_that_the_sandbox_confines_run_unasked(command: str) -> None:
+def test_commands_that_the_sandbox_confines_run_without_asking(command: str) -> None:
     found = judged(command, "sandbox")
 
     assert (found.verdict, found.rule) == ("allow", "")
@@ -134,14 +134,14 @@ def test_commands_that_leave_the_sandbox_or_cannot_be_undone_ask(
     assert reason in found.reason
 
 
-def test_an_address_is_no_file_where_paths_are_followed_on_the_disk(tmp_path: Path) -> None:
+def test_a_url_in_a_command_is_not_treated_as_a_file(tmp_path: Path) -> None:
     facts = Facts((str(tmp_path),), sandboxed=True, follow=DiskFiles(tmp_path).real)
     command = "for n in 1 2; do curl -sf http://127.0.0.1:8000/ && break; done"
 
     assert judged(command, "sandbox", facts=facts).verdict == "allow"
 
 
-def test_the_network_asks() -> None:
+def test_in_mode_sandbox_a_command_with_the_network_asks() -> None:
     found = decide(bash("pip install x", network=True), "sandbox", (), place())
 
     assert found.verdict == "ask"
@@ -157,7 +157,7 @@ def test_the_network_asks() -> None:
         ("sudo make", "ask"),
     ],
 )
-def test_rules_protected_files_and_catastrophes_come_first(
+def test_in_mode_sandbox_rules_protected_files_and_catastrophes_come_first(
     command: str, verdict: str
 ) -> None:
     found = judged(command, "sandbox", deny=["make test"], ask=["make deploy"])
@@ -165,7 +165,7 @@ def test_rules_protected_files_and_catastrophes_come_first(
     assert found.verdict == verdict
 
 
-def test_a_read_only_command_writes_nothing_and_an_allowed_one_reads_the_disk() -> None:
+def test_in_mode_sandbox_an_allow_rule_lifts_the_confinement_of_reads() -> None:
     looks = judged("wc -l < notes.txt", "sandbox")
     allowed = judged("make test", "sandbox", allow=["make *"])
 
@@ -183,7 +183,7 @@ def test_without_a_sandbox_commands_ask_and_edits_do_not() -> None:
 
 
 @pytest.mark.parametrize("path", ["../x", "AGENTS.md", ".env", ".git/hooks/pre-commit"])
-def test_edits_that_accept_edits_would_ask_about_ask_here_too(path: str) -> None:
+def test_in_mode_sandbox_edits_ask_as_in_accept_edits(path: str) -> None:
     facts = place()
 
     found = decide(on_file("write_file", path, facts), "sandbox", (), facts)
@@ -191,7 +191,7 @@ def test_edits_that_accept_edits_would_ask_about_ask_here_too(path: str) -> None
     assert found.verdict == "ask"
 
 
-def test_a_deny_rule_that_may_be_hidden_asks() -> None:
+def test_in_mode_sandbox_a_command_that_a_deny_rule_may_match_asks() -> None:
     found = decide(bash("x=rm; $x f"), "sandbox", rules(deny=["bash(rm *)"]), place())
 
     assert found.verdict != "allow"
@@ -207,7 +207,9 @@ def test_a_deny_rule_that_may_be_hidden_asks() -> None:
         ("make", "allow"),
     ],
 )
-def test_git_that_would_record_a_hidden_file_asks(command: str, verdict: str) -> None:
+def test_a_git_command_that_would_commit_a_hidden_file_asks(
+    command: str, verdict: str
+) -> None:
     facts = replace(place(), tracked_keys=lambda: "/ws/.env")
 
     found = judged(command, "sandbox", facts=facts)

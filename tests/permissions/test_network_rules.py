@@ -66,7 +66,7 @@ def judge(
         ("cat a.example", ()),
     ],
 )  # fmt: skip
-def test_network_question_names_the_hosts_that_a_command_is_known_to_want(
+def test_network_question_names_the_hosts_found_in_the_command(
     command: str, hosts: tuple[str, ...]
 ) -> None:
     facts = here(
@@ -81,7 +81,7 @@ def test_network_question_names_the_hosts_that_a_command_is_known_to_want(
     assert decision.reason.endswith(f"; it would reach {words}")
 
 
-def test_network_question_names_the_hosts_of_the_call() -> None:
+def test_network_question_names_the_hosts_given_in_the_call() -> None:
     decision = judge(fetch("make deploy", "api.example.org", "*.cdn.example:8443"))
 
     assert decision.confines.hosts == ReachableHosts(
@@ -101,7 +101,7 @@ def test_an_allowed_command_without_a_scheme_asks_for_a_host_that_no_rule_names(
     assert denied.verdict == "deny"
 
 
-def test_a_refused_host_of_an_ask_rule_is_not_said_to_be_denied() -> None:
+def test_a_host_refused_by_an_ask_rule_is_reported_as_asked_and_not_denied() -> None:
     hosts = judge(
         fetch("make deploy"), "ask net(pay.example)", "bash", "net(*.example)"
     ).confines.hosts
@@ -113,7 +113,7 @@ def test_a_refused_host_of_an_ask_rule_is_not_said_to_be_denied() -> None:
     assert hosts.within(None).refusal("pay.example", 443) == "asked"
 
 
-def test_every_host_is_a_choice_of_its_own() -> None:
+def test_a_call_can_ask_for_every_host() -> None:
     decision = judge(fetch("make deploy", "all"))
 
     assert decision.verdict == "ask"
@@ -121,7 +121,7 @@ def test_every_host_is_a_choice_of_its_own() -> None:
     assert decision.reason.endswith("; it would reach every host")
 
 
-def test_a_rule_for_a_command_means_every_host_until_a_rule_names_one() -> None:
+def test_an_allowed_command_reaches_every_host_until_a_net_rule_exists() -> None:
     install = fetch("pip install x")
     before = judge(install, "bash(pip install *)")
     after = judge(install, "bash(pip install *)", "net(preset:pypi)")
@@ -141,7 +141,7 @@ def test_net_all_means_every_host() -> None:
     assert (decision.verdict, decision.confines.hosts) == ("allow", None)
 
 
-def test_mode_sandbox_runs_what_reaches_only_hosts_of_rules() -> None:
+def test_mode_sandbox_allows_a_command_that_reaches_only_hosts_of_rules() -> None:
     install = fetch("pip install x")
 
     assert judge(install, mode="sandbox").verdict == "ask"
@@ -168,7 +168,7 @@ def test_a_denied_host_is_refused_in_every_mode(mode: Mode) -> None:
     assert unnamed.confines.hosts.refusal("bad.example", 443) == "denied"
 
 
-def test_an_ask_rule_for_a_host_asks_and_is_not_reached_unnamed() -> None:
+def test_a_host_of_an_ask_rule_asks_if_named_and_is_refused_otherwise() -> None:
     ask = "ask net(pay.example)"
 
     named = judge(fetch("curl https://pay.example/"), ask, "bash", "net(all)")
@@ -180,7 +180,7 @@ def test_an_ask_rule_for_a_host_asks_and_is_not_reached_unnamed() -> None:
     assert unnamed.confines.hosts.refusal("pay.example", 443)
 
 
-def test_without_a_filter_hosts_are_not_promised() -> None:
+def test_without_a_host_filter_a_question_names_no_hosts() -> None:
     decision = judge(fetch("curl https://api.example.org/"), facts=place())
 
     assert decision.confines.hosts is None
@@ -197,7 +197,7 @@ def test_a_network_rule_that_names_no_host_is_refused(text: str) -> None:
         parse(text, "allow")
 
 
-def test_the_examples_of_a_network_rule_are_tried() -> None:
+def test_the_examples_of_a_network_rule_are_checked() -> None:
     match = ("a.example.org", "b.example.org:80")
     check_examples(
         parse(
@@ -209,7 +209,7 @@ def test_the_examples_of_a_network_rule_are_tried() -> None:
         check_examples(parse("net(*.example.org)", "allow", match=("example.org",)))
 
 
-def test_the_rules_that_are_offered_name_the_hosts() -> None:
+def test_offered_rules_include_net_rules_for_the_hosts() -> None:
     install = fetch("pip install x", "other.example")
     offered = with_hosts(("bash(pip install *)",), install, here())
 
@@ -218,7 +218,7 @@ def test_the_rules_that_are_offered_name_the_hosts() -> None:
     assert with_hosts(("bash(make *)",), fetch("make", "all"), here()) == ("bash(make *)",)
 
 
-def test_a_private_host_of_a_rule_is_reached_where_every_host_but_some_is() -> None:
+def test_a_private_host_of_a_rule_is_reached_beside_net_all() -> None:
     written = ("bash", "net(all)", "net(private:wiki.example)", "deny net(bad.example)")
 
     hosts = judge(fetch("make deploy"), *written).confines.hosts
@@ -230,7 +230,7 @@ def test_a_private_host_of_a_rule_is_reached_where_every_host_but_some_is() -> N
 
 
 @pytest.mark.parametrize("wide", ["net(all)", "bash(make *)"])
-def test_an_ask_rule_for_a_host_holds_where_every_host_is_allowed(wide: str) -> None:
+def test_an_ask_rule_for_a_host_applies_where_every_host_is_allowed(wide: str) -> None:
     decision = judge(fetch("make deploy"), "ask net(pay.example)", "bash(make *)", wide)
 
     assert decision.verdict == "allow"
@@ -244,7 +244,7 @@ def test_an_ask_rule_for_a_host_holds_where_every_host_is_allowed(wide: str) -> 
     [("net(*.pay.example)", "https://api.pay.example/"), ("net(pay.example)", "https://api.pay.example/"),
      ("net(pay.example)", "https://pay.example:8443/")],
 )  # fmt: skip
-def test_a_yes_reaches_the_host_that_an_ask_rule_asked_about(rule: str, url: str) -> None:
+def test_an_approved_command_reaches_the_host_of_the_ask_rule(rule: str, url: str) -> None:
     decision = judge(fetch(f"curl {url}"), f"ask {rule}", "net(a.example)")
 
     assert decision.verdict == "ask"
@@ -254,7 +254,7 @@ def test_a_yes_reaches_the_host_that_an_ask_rule_asked_about(rule: str, url: str
 
 
 @pytest.mark.parametrize("command", ["curl http://all/", "git fetch"])
-def test_a_url_of_a_host_called_all_asks_for_no_other_host(command: str) -> None:
+def test_a_url_with_the_host_name_all_does_not_ask_for_every_host(command: str) -> None:
     facts = here(git_urls=lambda: ["http://all/a.git"])
 
     assert judge(fetch(command), facts=facts).confines.hosts is not None
@@ -269,7 +269,7 @@ def test_a_url_with_a_password_names_its_host_and_not_the_password() -> None:
     assert "s3cret" not in decision.reason
 
 
-def test_a_denied_host_stays_denied_where_a_setting_gives_every_host() -> None:
+def test_a_denied_host_stays_denied_where_a_setting_allows_every_host() -> None:
     """`sandbox.network` gives the network to a command that did not ask for it."""
     made = Access("bash", Effect.RUN, "make deploy")
 
@@ -323,7 +323,7 @@ def test_a_question_does_not_offer_a_network_that_no_known_host_needs(command: s
     assert (found.verdict, found.confines.network) == ("ask", False)
 
 
-def test_a_needed_network_changes_no_verdict() -> None:
+def test_a_command_known_to_need_the_network_keeps_its_verdict() -> None:
     access = Access("bash", Effect.RUN, "pip install x")
 
     assert judge(access, mode="sandbox").confines.network is False

@@ -13,7 +13,7 @@ from tests.permissions.places import bash, judged, place, rules
 
 
 @pytest.mark.parametrize("command", LOOKS)
-def test_read_only_commands_run_unasked_and_can_write_nothing(command: str) -> None:
+def test_read_only_commands_run_without_asking_and_cannot_write(command: str) -> None:
     assert judged(command) == Decision(
         "allow", reason="every part of it is read-only, inside the workspace"
     )
@@ -25,14 +25,14 @@ def test_commands_that_may_do_more_than_read_ask(command: str) -> None:
 
 
 @pytest.mark.parametrize("command", ACTS)
-def test_in_mode_plan_it_is_denied_at_once(command: str) -> None:
+def test_in_mode_plan_a_changing_command_is_denied_without_asking(command: str) -> None:
     found = judged(command, "plan", allow=["*"], ask=["touch *"])
 
     assert (found.verdict, found.confines.writes) == ("deny", False)
 
 
 @pytest.mark.parametrize("command", LOOKS)
-def test_in_mode_plan_looking_goes_on(command: str) -> None:
+def test_in_mode_plan_read_only_commands_are_allowed(command: str) -> None:
     assert judged(command, "plan").verdict == "allow"
 
 
@@ -42,7 +42,7 @@ def test_mode_rules_only_asks_about_read_only_commands(command: str) -> None:
 
 
 @pytest.mark.parametrize("command", [c for c in LOOKS if c.startswith("git ")])
-def test_without_a_sandbox_git_is_asked_about(command: str) -> None:
+def test_without_a_sandbox_read_only_git_commands_ask(command: str) -> None:
     """Such a command may run programs that the repository's settings name."""
     assert judged(command, facts=place(sandboxed=False)).verdict == "ask"
 
@@ -50,13 +50,13 @@ def test_without_a_sandbox_git_is_asked_about(command: str) -> None:
 @pytest.mark.parametrize(
     "command", ["cat link", "cat ./link", "cd folder && cat x", "ls folder/"]
 )
-def test_a_link_that_leads_outside_is_outside(command: str) -> None:
+def test_a_command_that_reads_outside_through_a_link_asks(command: str) -> None:
     links = {"/ws/link": "/etc/shadow", "/ws/folder": "/srv"}
 
     assert judged(command, facts=place(links=links)).verdict == "ask"
 
 
-def test_after_a_link_both_ways_of_going_back_are_thought_of() -> None:
+def test_dotdot_after_a_link_is_resolved_by_name_and_by_disk() -> None:
     """bash goes back by names, the programs it runs by the disk."""
     facts = place(links={"/ws/a/link": "/ws/b/c/d"})
 
@@ -73,7 +73,7 @@ def test_after_a_link_both_ways_of_going_back_are_thought_of() -> None:
     assert found == ["allow", "allow", "allow", "ask"]
 
 
-def test_a_command_in_a_folder_outside_looks_outside() -> None:
+def test_a_read_only_command_in_a_folder_outside_asks() -> None:
     found = [
         decide(bash("ls", cwd=cwd), "default", (), place()).verdict
         for cwd in ("", "/ws/src", "src", "/", "..")
@@ -95,7 +95,7 @@ def test_a_command_that_needs_the_network_is_not_read_only() -> None:
     )
 
 
-def test_a_file_that_a_rule_frees_may_be_read_by_a_command_too() -> None:
+def test_a_file_that_a_read_rule_allows_may_be_read_by_a_command() -> None:
     given = rules(allow=["read(/etc/hosts)"])
 
     found = [
@@ -107,7 +107,7 @@ def test_a_file_that_a_rule_frees_may_be_read_by_a_command_too() -> None:
 
 
 @pytest.mark.parametrize("mode", get_args(Mode))
-def test_looking_can_write_nothing_whoever_allowed_it(mode: Mode) -> None:
+def test_a_read_only_command_cannot_write_in_any_mode_or_under_any_rule(mode: Mode) -> None:
     found = judged("git status", mode, allow=["git status"])
 
     assert (found.verdict, found.confines) == ("allow", Confinement())

@@ -63,7 +63,7 @@ def workspace(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_unasked_commands_write_nothing_connect_nowhere_and_run_no_other_program(
+def test_commands_allowed_as_read_only_neither_write_nor_connect_under_strace(
     workspace: Path, seed: int
 ) -> None:
     facts = Facts(
@@ -83,7 +83,7 @@ def test_unasked_commands_write_nothing_connect_nowhere_and_run_no_other_program
     assert broken == []
 
 
-def test_the_oracle_sees_what_is_done(workspace: Path) -> None:
+def test_the_strace_oracle_reports_writes_connections_and_programs(workspace: Path) -> None:
     lines = [
         "touch PWNED",
         "mv f h",

@@ -32,7 +32,7 @@ PROGRAMS = (
 
 
 @given(COMMANDS, MODES, RULES, RULES, st.sampled_from(["; x", " && x y", " | x", "; rm z"]))
-def test_a_further_command_never_weakens_a_decision(
+def test_an_appended_command_never_weakens_a_decision(
     command: str, mode: Mode, allow: list[str], deny: list[str], more: str
 ) -> None:
     allow = [*allow, command]
@@ -58,7 +58,7 @@ def test_quotes_and_blanks_never_weaken_a_decision(
 
 
 @given(COMMANDS, MODES, RULES, st.lists(st.sampled_from(PATTERNS), min_size=1, max_size=3))
-def test_without_a_deny_rule_no_decision_is_stricter(
+def test_removing_a_deny_rule_never_makes_a_decision_stricter(
     command: str, mode: Mode, allow: list[str], deny: list[str]
 ) -> None:
     before = judged(command, mode, allow=allow, deny=deny)

@@ -24,7 +24,9 @@ FACTS = Facts(("/ws",))
         ("uv run pytest tests", "uv run pytest *"),
     ],
 )
-def test_the_program_and_its_subcommand_come_first(command: str, useful: str) -> None:
+def test_the_first_offered_rule_names_the_program_and_its_subcommand(
+    command: str, useful: str
+) -> None:
     found = offers(bash(command), FACTS)
 
     assert found[0] == f"bash({useful})"
@@ -44,7 +46,9 @@ def test_the_program_and_its_subcommand_come_first(command: str, useful: str) ->
         "pytestx -q", "git -c core.pager=x commit",
     ],
 )  # fmt: skip
-def test_of_other_programs_at_most_the_call_itself_is_offered(command: str) -> None:
+def test_for_unknown_programs_only_the_exact_call_is_offered_as_a_rule(
+    command: str,
+) -> None:
     found = offers(bash(command), FACTS)
 
     assert not [rule for rule in found if rule.endswith("*)")]
@@ -80,7 +84,7 @@ def test_a_command_that_no_rule_can_cover_has_no_offer(command: str) -> None:
         ("wc -l $(git ls-files)", ("bash(wc -l $(git ls-files))",)),
     ],
 )  # fmt: skip
-def test_a_rule_has_the_files_and_variables_of_the_command(
+def test_an_offered_rule_has_the_files_and_variables_of_the_command(
     command: str, wanted: tuple[str, ...]
 ) -> None:
     assert offers(bash(command), place()) == wanted
@@ -100,7 +104,9 @@ def test_a_rule_has_the_files_and_variables_of_the_command(
         ("cd src > f", "cd src > f && cat ../x"),
     ],
 )  # fmt: skip
-def test_a_rule_covers_no_other_file_or_variable(rule: str, command: str) -> None:
+def test_an_allow_rule_with_a_file_or_variable_covers_no_other(
+    rule: str, command: str
+) -> None:
     facts = place(links={"/ws/l": "/etc/x"})
 
     assert judged(command, facts=facts, allow=[rule]).verdict == "ask"
@@ -134,7 +140,7 @@ def test_a_deny_rule_that_repeats_a_script_denies_it() -> None:
         assert found.verdict == "deny", command
 
 
-def test_a_deny_rule_with_a_file_is_about_output_to_that_file() -> None:
+def test_a_deny_rule_with_a_redirection_denies_output_to_that_file() -> None:
     for command, verdict in (
         ("ls > f", "deny"), ("ls -l >> f", "deny"), ("sh -c 'ls > f'", "deny"), ("ls", "allow"),
         ("ls > g", "allow"),
@@ -142,7 +148,7 @@ def test_a_deny_rule_with_a_file_is_about_output_to_that_file() -> None:
         assert judged(command, "bypass", deny=["ls > f"]).verdict == verdict, command
 
 
-def test_a_script_that_reads_what_is_not_known_reads_the_workspace_only() -> None:
+def test_an_allowed_script_with_unknown_inputs_reads_only_the_workspace() -> None:
     for command in ("wc -l $(cat names)", "cat < $(cat name)", "sort f < $x; ls"):
         assert judged(command, allow=[command]).confines.narrow
         assert offers(bash(command), place(sandboxed=False)) == ()
@@ -180,15 +186,17 @@ def test_no_offered_rule_lets_a_second_command_or_a_redirection_pass(
         ("/etc/x", ["write_file(/etc/x)"]),
     ],
 )
-def test_an_edit_offers_its_folder_below_the_workspace(path: str, found: list[str]) -> None:
+def test_an_edit_offers_a_rule_for_its_folder_in_the_workspace(
+    path: str, found: list[str]
+) -> None:
     assert list(offers(on_file("write_file", path, place()), place())) == found
 
 
-def test_reading_elsewhere_offers_no_folder() -> None:
+def test_reading_outside_the_workspace_offers_no_folder_rule() -> None:
     assert len(offers(on_file("read_file", "/etc/a/x", place()), place())) == 1
 
 
-def test_a_folder_rule_does_not_cover_what_is_protected_in_it() -> None:
+def test_an_offered_folder_rule_does_not_cover_protected_files_in_it() -> None:
     (folder, _) = offers(on_file("write_file", "src/a.py", place()), place())
 
     for path in ("src/.env", "src/.git/config", "src/AGENTS.md"):
@@ -198,7 +206,7 @@ def test_a_folder_rule_does_not_cover_what_is_protected_in_it() -> None:
 
 
 @pytest.mark.parametrize("join", ["; ", " && "])
-def test_a_rule_for_going_elsewhere_allows_nothing_there(join: str) -> None:
+def test_an_allow_rule_for_cd_allows_no_read_in_that_folder(join: str) -> None:
     for command in (f"cd /etc{join}cat passwd", f"LANG=C cd src{join}cat ../x"):
         first = command.partition(join)[0]
 

@@ -39,7 +39,7 @@ def denies(rule: str, tool: str, path: str) -> bool:
         ("Edit(src/**)", "Edit(src/**)"),
     ],
 )
-def test_a_rule_reads_back_as_it_was_written(written: str, kept: str) -> None:
+def test_a_parsed_rule_prints_as_its_normalized_text(written: str, kept: str) -> None:
     assert str(parse(written, "allow")) == kept
 
 
@@ -47,7 +47,7 @@ def test_a_rule_reads_back_as_it_was_written(written: str, kept: str) -> None:
     "text",
     ["", "()", "bash()", "bash( )", "bash(x", "bash x", "two words(x)", "(x)", "b a"],
 )
-def test_an_invalid_rule_is_quoted_with_an_example(text: str) -> None:
+def test_the_error_for_an_invalid_rule_quotes_it_with_an_example(text: str) -> None:
     with pytest.raises(BadInput) as caught:
         parse(text, "deny")
 
@@ -97,7 +97,7 @@ def test_an_invalid_rule_is_quoted_with_an_example(text: str) -> None:
         ("*", "a\nb", True),
     ],
 )
-def test_a_path_pattern_knows_folders_from_names(
+def test_a_path_pattern_matches_folders_and_names_separately(
     pattern: str, path: str, expected: bool
 ) -> None:
     assert allows(f"write_file({pattern})", "write_file", path) is expected
@@ -117,11 +117,11 @@ def test_a_path_pattern_knows_folders_from_names(
         ("secret/**", "secret"),
     ],
 )
-def test_a_rule_that_forbids_is_read_widely(pattern: str, path: str) -> None:
+def test_a_deny_rule_matches_more_spellings_of_a_path(pattern: str, path: str) -> None:
     assert denies(f"write_file({pattern})", "write_file", path)
 
 
-def test_a_rule_that_names_a_link_forbids_what_it_leads_to() -> None:
+def test_a_deny_rule_for_a_link_also_denies_its_target() -> None:
     facts = place(links={"/ws/link": "/ws/vault"})
     given = rules(deny=["edit(link/**)"])
 
@@ -136,20 +136,20 @@ LOOKS = ("read_file", "grep", "glob", "list_files", "tree")
 
 
 @pytest.mark.parametrize("rule", [*EDITS, "edit", "Edit", "Write", "MultiEdit"])
-def test_a_rule_for_one_tool_that_changes_files_holds_for_all(rule: str) -> None:
+def test_a_rule_for_one_editing_tool_applies_to_all_editing_tools(rule: str) -> None:
     assert all(denies(f"{rule}(src/**)", tool, "src/a") for tool in EDITS)
     assert all(allows(f"{rule}(src/**)", tool, "src/a") for tool in EDITS)
     assert not any(denies(f"{rule}(src/**)", tool, "src/a") for tool in LOOKS)
 
 
 @pytest.mark.parametrize("rule", ["read_file", "read", "Read"])
-def test_a_rule_for_reading_holds_for_every_look_at_a_file(rule: str) -> None:
+def test_a_read_rule_applies_to_every_tool_that_reads_files(rule: str) -> None:
     assert all(denies(f"{rule}(src/**)", tool, "src/a") for tool in LOOKS)
     assert all(allows(f"{rule}(/etc/*)", tool, "/etc/hosts") for tool in LOOKS)
     assert not any(denies(f"{rule}(src/**)", tool, "src/a") for tool in EDITS)
 
 
-def test_a_rule_for_one_search_says_nothing_about_another() -> None:
+def test_a_rule_for_grep_does_not_apply_to_glob() -> None:
     assert denies("grep(src/**)", "grep", "src/a")
     assert not denies("grep(src/**)", "glob", "src/a")
 
@@ -165,7 +165,7 @@ def test_a_rule_for_one_search_says_nothing_about_another() -> None:
         ("Bash", "mcp__x__bash", "ask"),
     ],
 )
-def test_a_server_is_named_as_a_whole_or_by_its_tools(
+def test_an_mcp_rule_names_a_server_or_one_of_its_tools(
     rule: str, tool: str, expected: str
 ) -> None:
     touch = Access(tool, Effect.RUN)
@@ -199,7 +199,7 @@ def test_a_server_is_named_as_a_whole_or_by_its_tools(
         ("echo 'a*'", "echo abc", False),
     ],
 )
-def test_a_command_pattern_goes_word_by_word(
+def test_a_command_pattern_matches_word_by_word(
     pattern: str, command: str, expected: bool
 ) -> None:
     found = judged(command, "rules-only", allow=[pattern])
@@ -222,7 +222,9 @@ def test_a_command_pattern_goes_word_by_word(
         ("read_file(src\\)", "it ends with a backslash"),
     ],
 )
-def test_a_pattern_that_would_match_nothing_meant_is_refused(text: str, why: str) -> None:
+def test_a_rule_pattern_that_cannot_match_as_intended_is_refused(
+    text: str, why: str
+) -> None:
     for verdict in ("allow", "ask", "deny"):
         with pytest.raises(BadInput, match=re.escape(why)):
             parse(text, verdict)
@@ -239,7 +241,7 @@ def test_a_pattern_that_would_match_nothing_meant_is_refused(text: str, why: str
         "read_file({a})",
     ],
 )
-def test_braces_and_brackets_that_are_text_are_no_pattern(text: str) -> None:
+def test_literal_braces_and_brackets_in_a_rule_are_accepted(text: str) -> None:
     assert str(parse(text, "allow")) == text
 
 
@@ -257,7 +259,9 @@ def test_braces_and_brackets_that_are_text_are_no_pattern(text: str) -> None:
         ("*.[ck]ey", "a/b/x.key"),
     ],
 )
-def test_a_deny_rule_with_a_class_protects_what_it_names(pattern: str, path: str) -> None:
+def test_a_deny_rule_with_a_character_class_matches_its_files(
+    pattern: str, path: str
+) -> None:
     assert denies(f"read_file({pattern})", "read_file", path)
 
 
@@ -346,7 +350,7 @@ def test_the_narrowest_rule_covers_its_own_file_and_no_other(path: str, other: s
         ("bash", "deny", ("anything",), ()),
     ],
 )
-def test_a_rule_keeps_to_its_examples(
+def test_the_examples_of_a_rule_are_checked_against_it(
     written: str, verdict: Verdict, match: tuple[str, ...], not_match: tuple[str, ...]
 ) -> None:
     found = parse(written, verdict, "user", match=match, not_match=not_match)

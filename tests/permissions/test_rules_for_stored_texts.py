@@ -23,7 +23,7 @@ EOF
         "Use `foo` and $HOME\n\n- one\n- (two)", 'say "hello"', "a\nEnd\nb", "# not a comment",
     ],
 )  # fmt: skip
-def test_a_message_in_a_heredoc_is_the_message_of_a_commit(body: str) -> None:
+def test_a_commit_with_its_message_in_a_heredoc_matches_git_commit_rules(body: str) -> None:
     command = COMMIT.format(body=body)
 
     assert offers(bash(command), place())[0] == "bash(git commit *)"
@@ -83,7 +83,7 @@ def test_a_rule_for_commits_covers_no_other_command_in_a_heredoc(command: str) -
         "source .venv/bin/activate x && pytest",
     ],
 )  # fmt: skip
-def test_a_text_that_could_be_any_program_gets_no_rule(command: str) -> None:
+def test_a_heredoc_that_could_be_any_program_is_offered_no_rule(command: str) -> None:
     assert rule_set(bash(command), place()) == ()
     assert not [r for r in offers(bash(command), place()) if r != f"bash({command})"]
 
@@ -119,7 +119,7 @@ def test_a_text_that_could_be_any_program_gets_no_rule(command: str) -> None:
         ("MYPYPATH=/x mypy *", "MYPYPATH=/x mypy"),
     ],
 )  # fmt: skip
-def test_an_offered_rule_covers_nothing_similar(rule: str, command: str) -> None:
+def test_an_offered_rule_does_not_cover_similar_commands(rule: str, command: str) -> None:
     facts = place(links={"/ws/l": "/etc/x"})
 
     assert judged(command, facts=facts, allow=[rule]).verdict == "ask"
@@ -170,7 +170,7 @@ LINES = st.sampled_from(
 
 
 @given(st.lists(LINES, max_size=6).map("\n".join), st.sampled_from(["'EOF'", "EOF"]))
-def test_an_inserted_text_is_what_bash_inserts(body: str, end: str) -> None:
+def test_the_parsed_text_of_a_heredoc_equals_that_of_bash(body: str, end: str) -> None:
     script = f"""printf %s "<$(cat <<{end}\n{body}\nEOF\n)>\""""
 
     parts = parse_plain(script)

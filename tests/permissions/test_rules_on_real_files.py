@@ -46,7 +46,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", [*NAMES, "absolute"])
-def test_a_deny_rule_holds_however_the_model_writes_the_name(
+def test_a_deny_rule_applies_to_every_spelling_of_a_path(
     workspace: Path, name: str
 ) -> None:
     path = str(workspace / "secret/key") if name == "absolute" else name
@@ -61,7 +61,7 @@ def test_a_deny_rule_holds_however_the_model_writes_the_name(
 
 
 @pytest.mark.parametrize("name", ["src/../secret/key", "src/../../outside.txt"])
-def test_an_allow_rule_does_not_follow_a_name_out_of_its_folder(
+def test_an_allow_rule_does_not_cover_paths_that_lead_out_of_its_folder(
     workspace: Path, name: str
 ) -> None:
     result, _ = used(
@@ -71,7 +71,7 @@ def test_an_allow_rule_does_not_follow_a_name_out_of_its_folder(
     assert len(result.denials) == 1
 
 
-def test_an_allow_rule_holds_for_the_file_by_any_of_its_names(workspace: Path) -> None:
+def test_an_allow_rule_applies_to_a_file_by_any_of_its_paths(workspace: Path) -> None:
     allow = ["write_file(secret/*)"]
 
     done = [
@@ -98,7 +98,9 @@ def test_a_path_outside_is_asked_about_with_its_real_name(
     assert (workspace.parent / "outside.txt").read_text() == "not yours\n"
 
 
-def test_a_path_left_out_is_the_workspace_and_runs_unasked(workspace: Path) -> None:
+def test_an_omitted_path_means_the_workspace_and_runs_without_asking(
+    workspace: Path,
+) -> None:
     result, told = used(workspace, "list_files", ".")
     arguments = ScriptedProvider([("list_files", "{}")], "Done.")
     without = Agent(provider=arguments, directory=workspace).run("Go.")
@@ -111,7 +113,7 @@ def test_a_path_left_out_is_the_workspace_and_runs_unasked(workspace: Path) -> N
 
 
 @pytest.mark.parametrize("path", ["", "a\0b", "\ud800"])
-def test_an_impossible_path_is_a_failed_call_and_ends_nothing(
+def test_an_invalid_path_fails_the_call_and_the_turn_continues(
     workspace: Path, path: str
 ) -> None:
     arguments = msgspec.json.encode({"path": path.replace("\ud800", "@")}).decode()

@@ -17,20 +17,20 @@ def verdict(case: Case, mode: Mode, *, sandboxed: bool = True) -> str:
 
 
 @pytest.mark.parametrize("case", [*SMUGGLED, *HARMLESS], ids=what)
-def test_an_allow_rule_lets_through_what_was_meant_and_nothing_beside(case: Case) -> None:
+def test_an_allow_rule_allows_only_the_intended_command_lines(case: Case) -> None:
     assert verdict(case, case.mode, sandboxed=False) == case.verdict
 
 
 @pytest.mark.parametrize("case", SMUGGLED, ids=what)
-def test_nor_does_it_where_only_rules_count(case: Case) -> None:
+def test_misleading_command_lines_ask_in_mode_rules_only(case: Case) -> None:
     assert verdict(case, "rules-only") == "ask"
 
 
 @pytest.mark.parametrize("case", EDITS, ids=what)
-def test_accepting_edits_is_not_accepting_commands(case: Case) -> None:
+def test_mode_accept_edits_does_not_allow_other_commands(case: Case) -> None:
     assert verdict(case, "accept-edits") == case.verdict
 
 
 @pytest.mark.parametrize("case", DENIED, ids=what)
-def test_a_deny_rule_sees_through_disguises(case: Case) -> None:
+def test_a_deny_rule_matches_disguised_commands(case: Case) -> None:
     assert verdict(case, "bypass") == case.verdict

@@ -73,11 +73,11 @@ def test_an_allow_rule_covers_exactly_its_host(rule: str, url: str, expected: st
         ("no address", "deny"),  # it may be any
     ],
 )
-def test_a_deny_rule_covers_what_is_below_its_host_too(url: str, expected: str) -> None:
+def test_a_deny_rule_for_a_host_covers_its_subdomains(url: str, expected: str) -> None:
     assert verdict(url, deny="web_fetch(domain:example.org)", mode="bypass") == expected
 
 
-def test_a_deny_rule_for_a_path_is_not_got_round_by_dots() -> None:
+def test_a_deny_rule_for_a_url_path_applies_to_paths_with_dots() -> None:
     rule = "web_fetch(https://example.org/admin*)"
 
     for path in ("admin", "ADMIN", "x/../admin", "./admin/a", "x/%2e%2e/admin"):
@@ -99,7 +99,7 @@ def test_private_addresses_are_refused_in_every_mode(url: str, mode: Mode) -> No
     assert verdict(url, mode=mode, allow="web_fetch(domain:[!x]ocalhost)") == "deny"
 
 
-def test_a_name_that_leads_to_a_private_address_is_refused_like_one() -> None:
+def test_a_name_that_resolves_to_a_private_address_is_refused() -> None:
     url = "https://intranet.example/"
 
     assert verdict(url, private=True, mode="bypass") == "deny"
@@ -110,7 +110,7 @@ def test_a_name_that_leads_to_a_private_address_is_refused_like_one() -> None:
     assert verdict(url, private=True, allow="web_fetch(domain:intranet.example)") == "deny"
 
 
-def test_a_rule_for_a_private_host_covers_that_name_wherever_it_leads() -> None:
+def test_a_private_host_rule_covers_its_name_at_any_address() -> None:
     url, rule = "https://intranet.example/", "web_fetch(private:intranet.example)"
 
     assert verdict(url, private=True, allow=rule) == "allow"
@@ -127,7 +127,7 @@ def test_a_rule_for_private_hosts_names_one_host(host: str) -> None:
         parse(f"web_fetch(private:{host})", "allow")
 
 
-def test_a_rule_that_names_a_private_host_permits_it_and_no_other() -> None:
+def test_an_allow_rule_for_localhost_permits_no_other_private_host() -> None:
     rule = "web_fetch(domain:localhost)"
 
     assert verdict("http://localhost:3000/a", allow=rule) == "allow"
@@ -136,13 +136,13 @@ def test_a_rule_that_names_a_private_host_permits_it_and_no_other() -> None:
     assert verdict("http://localhost/", allow=rule, deny="web_fetch") == "deny"
 
 
-def test_the_offered_rule_names_the_host() -> None:
+def test_the_offered_web_fetch_rule_names_the_host() -> None:
     access = Access("web_fetch", Effect.NET, "https://Docs.example.org/a?b=c*")
 
     assert offers(access, FACTS) == ("web_fetch(domain:docs.example.org)",)
 
 
-def test_the_examples_of_a_rule_are_addresses() -> None:
+def test_the_examples_of_a_web_fetch_rule_are_urls() -> None:
     good = ("https://example.org/a", "https://example.org/")
     text = "web_fetch(domain:example.org)"
 
@@ -158,7 +158,7 @@ def test_the_examples_of_a_rule_are_addresses() -> None:
         "https://example.org/x/..//%61dmin/a",
     ],
 )  # fmt: skip
-def test_a_deny_rule_holds_however_the_path_is_spelled(url: str) -> None:
+def test_a_deny_rule_for_a_url_path_applies_in_every_spelling(url: str) -> None:
     rule = "web_fetch(https://example.org/admin*)"
 
     assert verdict(url, deny=rule, mode="bypass") == "deny"
@@ -168,7 +168,7 @@ def test_a_deny_rule_holds_however_the_path_is_spelled(url: str) -> None:
 @pytest.mark.parametrize(
     "host", ["bücher.example", "a.BÜCHER.example", "xn--bcher-kva.example"]
 )
-def test_a_rule_may_name_a_host_in_letters_that_are_not_ascii(host: str) -> None:
+def test_a_deny_rule_may_name_a_host_with_non_ascii_letters(host: str) -> None:
     denied = verdict(
         f"https://{host}/", deny="web_fetch(domain:bücher.example)", mode="bypass"
     )

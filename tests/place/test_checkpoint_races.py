@@ -67,7 +67,7 @@ def saved(kept: Checkpoints, root: Path) -> str:
 @pytest.mark.skipif(sys.platform != "linux", reason="it is exchanged by a call of Linux")
 @pytest.mark.parametrize("pause", [0.0, 0.0005, 0.005])
 @pytest.mark.parametrize(("one", "other"), [("here", "away"), ("one", "link")])
-def test_no_content_from_elsewhere_is_saved_while_a_sibling_flips(
+def test_a_checkpoint_saves_no_file_outside_while_a_directory_and_a_link_swap(
     root: Path, one: str, other: str, pause: float
 ) -> None:
     (root.parent / "secret").write_bytes(SECRET)
@@ -86,7 +86,7 @@ def test_no_content_from_elsewhere_is_saved_while_a_sibling_flips(
     assert found == []
 
 
-def test_a_way_that_rested_is_trusted_and_one_that_changed_is_not(root: Path) -> None:
+def test_a_parent_directory_is_doubtful_only_after_a_recent_change(root: Path) -> None:
     for directory in (root, root / "here", root / "here/deep"):
         while True:  # until its last change is longer ago than its clock is coarse
             ways = ParentDirectories(str(root), str(root), ["here/deep/f1", "one"])
@@ -96,7 +96,7 @@ def test_a_way_that_rested_is_trusted_and_one_that_changed_is_not(root: Path) ->
         assert "here/deep/f1" in ways.doubtful()
 
 
-def test_files_read_again_are_saved_with_their_modes(root: Path) -> None:
+def test_files_are_saved_in_a_checkpoint_with_their_modes(root: Path) -> None:
     (root / "here/run").write_text("#!/bin/sh\n")
     (root / "here/run").chmod(0o755)
     listed = saved(checkpoints(root), root)
@@ -107,7 +107,7 @@ def test_files_read_again_are_saved_with_their_modes(root: Path) -> None:
     assert modes["away"] == modes["link"] == "120000"
 
 
-def test_all_that_is_kept_is_for_its_owner_alone(root: Path) -> None:
+def test_all_files_of_checkpoints_are_accessible_only_to_their_owner(root: Path) -> None:
     kept = checkpoints(root)
     kept.dirty()
     anyio.run(kept.take)

@@ -31,7 +31,7 @@ def back(kept: Checkpoints, to: SnapshotTaken) -> int:
     return anyio.run(kept.restore, taken(kept).trees, to.trees)
 
 
-def test_files_that_commands_made_changed_and_deleted_come_back(root: Path) -> None:
+def test_restore_undoes_files_that_commands_created_changed_and_deleted(root: Path) -> None:
     (root / "changed.txt").write_text("one\n")
     (root / "deep/er").mkdir(parents=True)
     (root / "deep/er/gone.txt").write_text("gone\n")
@@ -53,7 +53,7 @@ def test_files_that_commands_made_changed_and_deleted_come_back(root: Path) -> N
     assert (count, files(root), (root / "made").exists()) == (3, then, False)
 
 
-def test_odd_files_are_kept_byte_by_byte(root: Path) -> None:
+def test_restore_returns_unusual_files_byte_for_byte(root: Path) -> None:
     (root / ".gitattributes").write_text(
         "* text eol=lf ident filter=x\n*.u working-tree-encoding=UTF-16\n"
     )
@@ -78,7 +78,7 @@ def test_odd_files_are_kept_byte_by_byte(root: Path) -> None:
     assert (count, files(root), before.left_out) == (len(then), then, ())
 
 
-def test_restore_swaps_a_directory_for_the_former_file_and_back(root: Path) -> None:
+def test_restore_replaces_a_directory_by_the_former_file_and_back(root: Path) -> None:
     (root / "a").write_text("file")
     (root / "b").mkdir()
     (root / "b/in").write_text("in")
@@ -103,7 +103,9 @@ def test_restore_swaps_a_directory_for_the_former_file_and_back(root: Path) -> N
     assert (was, files(root)) == (then, after)
 
 
-def test_an_edit_of_the_same_size_in_the_same_second_is_seen(root: Path) -> None:
+def test_a_snapshot_includes_an_edit_of_the_same_size_in_the_same_second(
+    root: Path,
+) -> None:
     kept, seen = checkpoints(root), list[str]()
     for word in ("aaa", "bbb", "ccc", "ddd", "eee"):
         (root / "a").write_text(word)
@@ -112,7 +114,9 @@ def test_an_edit_of_the_same_size_in_the_same_second_is_seen(root: Path) -> None
     assert len(set(seen)) == 5
 
 
-def test_a_rewrite_with_the_old_time_is_seen(root: Path) -> None:
+def test_a_snapshot_includes_a_replaced_file_with_the_same_modification_time(
+    root: Path,
+) -> None:
     (root / "a").write_text("aaa")
     os.utime(root / "a", (1e9, 1e9))
     kept = checkpoints(root)
@@ -133,7 +137,7 @@ def test_unchanged_files_give_the_same_snapshot_in_every_session(root: Path) -> 
 
 
 @pytest.mark.parametrize("inside", [True, False], ids=["in a repository", "in none"])
-def test_ignored_files_are_neither_kept_nor_touched(
+def test_ignored_files_are_neither_saved_nor_restored(
     root: Path, inside: bool, home: Path
 ) -> None:
     if inside:
@@ -177,7 +181,9 @@ def test_a_tracked_file_is_saved_although_it_is_ignored(root: Path) -> None:
     assert (root / "forced.log").read_text() == "one"
 
 
-def test_the_rules_of_a_repository_around_hold_and_its_files_stay_out(root: Path) -> None:
+def test_a_workspace_in_a_repository_uses_its_ignore_rules_and_not_its_files(
+    root: Path,
+) -> None:
     repository(root)
     (root / ".gitignore").write_text("*.log\n")
     inner = root / "sub/here"
@@ -196,7 +202,7 @@ def test_the_rules_of_a_repository_around_hold_and_its_files_stay_out(root: Path
     assert ((inner / "a").read_text(), (inner / "x.log").read_text()) == ("a", "log")
 
 
-def test_a_repository_around_that_ignores_the_folder_says_nothing_of_it(root: Path) -> None:
+def test_a_workspace_ignored_by_its_parent_repository_is_still_saved(root: Path) -> None:
     repository(root)
     (root / ".gitignore").write_text("*\n")
     inner = root / "project"
@@ -211,7 +217,7 @@ def test_a_repository_around_that_ignores_the_folder_says_nothing_of_it(root: Pa
 
 
 @pytest.mark.parametrize("state", ["plain", "merge", "rebase"])
-def test_the_person_s_git_is_the_same_afterwards_to_the_byte(
+def test_checkpoint_and_restore_leave_the_git_directory_of_the_user_unchanged(
     root: Path, state: str
 ) -> None:
     repository(root)
@@ -243,7 +249,7 @@ def test_the_person_s_git_is_the_same_afterwards_to_the_byte(
     assert git(root, "--no-optional-locks", "status") == status
 
 
-def test_a_repository_inside_has_a_snapshot_of_its_own(root: Path) -> None:
+def test_a_nested_repository_has_a_separate_snapshot(root: Path) -> None:
     repository(root)
     inner = repository(root / "vendor/inner")
     (inner / "a").write_text("a")
@@ -260,7 +266,9 @@ def test_a_repository_inside_has_a_snapshot_of_its_own(root: Path) -> None:
     assert files(root) == then
 
 
-def test_a_repository_that_came_later_is_named_and_left_alone(root: Path) -> None:
+def test_restore_reports_a_repository_created_later_and_leaves_it_unchanged(
+    root: Path,
+) -> None:
     (root / "a").write_text("a")
     kept = checkpoints(root)
     before = taken(kept)
@@ -274,7 +282,9 @@ def test_a_repository_that_came_later_is_named_and_left_alone(root: Path) -> Non
 
 
 @pytest.mark.parametrize("how", ["the repository", "all of it"])
-def test_the_files_of_a_repository_that_was_deleted_come_back(root: Path, how: str) -> None:
+def test_restore_recreates_the_files_of_a_deleted_nested_repository(
+    root: Path, how: str
+) -> None:
     inner = repository(root / "inner")
     (inner / "a").write_text("a")
     kept = checkpoints(root)
@@ -288,7 +298,9 @@ def test_the_files_of_a_repository_that_was_deleted_come_back(root: Path, how: s
     assert files(root) == then
 
 
-def test_more_roots_are_kept_each_once(root: Path, tmp_path: Path) -> None:
+def test_overlapping_roots_are_saved_and_restored_once_each(
+    root: Path, tmp_path: Path
+) -> None:
     (root / "inside").mkdir()
     (root / "inside/a").write_text("a")
     other = tmp_path / "other"
@@ -309,7 +321,7 @@ def test_more_roots_are_kept_each_once(root: Path, tmp_path: Path) -> None:
     assert ((root / "inside/a").read_text(), (other / "b").read_text()) == ("a", "b")
 
 
-def test_files_that_cannot_be_saved_are_named_and_the_rest_is_saved(root: Path) -> None:
+def test_files_that_cannot_be_saved_are_listed_and_all_others_are_saved(root: Path) -> None:
     with (root / "large").open("wb") as file:
         file.truncate(33 * 1024 * 1024)
     (root / ".GIT").mkdir()
@@ -330,7 +342,7 @@ def test_files_that_cannot_be_saved_are_named_and_the_rest_is_saved(root: Path) 
     )
 
 
-def test_a_file_that_grew_too_large_stands_in_nobody_s_way_silently(root: Path) -> None:
+def test_restore_fails_with_the_path_of_a_file_that_grew_too_large(root: Path) -> None:
     (root / "a").write_text("small")
     kept = checkpoints(root)
     before = taken(kept)
@@ -345,7 +357,9 @@ def test_a_file_that_grew_too_large_stands_in_nobody_s_way_silently(root: Path) 
     assert (root / "a").stat().st_size == 33 * 1024 * 1024
 
 
-def test_a_file_changed_since_is_named_and_nothing_is_done(root: Path) -> None:
+def test_restore_names_a_file_changed_since_the_snapshot_and_changes_nothing(
+    root: Path,
+) -> None:
     (root / "a").write_text("a")
     (root / "b").write_text("b")
     kept = checkpoints(root)
@@ -361,7 +375,7 @@ def test_a_file_changed_since_is_named_and_nothing_is_done(root: Path) -> None:
     assert ((root / "a").read_text(), (root / "b").read_text()) == ("agent", "person")
 
 
-def test_a_file_that_was_never_saved_is_not_overwritten(root: Path) -> None:
+def test_restore_does_not_overwrite_a_file_that_is_in_no_snapshot(root: Path) -> None:
     (root / "a.log").write_text("kept")
     kept = checkpoints(root)
     before = taken(kept)
@@ -376,7 +390,9 @@ def test_a_file_that_was_never_saved_is_not_overwritten(root: Path) -> None:
     assert (root / "a.log").read_text() == "ignored and precious"
 
 
-def test_a_link_in_the_way_leads_nowhere(root: Path, tmp_path: Path) -> None:
+def test_restore_writes_nothing_through_a_link_that_replaced_a_directory(
+    root: Path, tmp_path: Path
+) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "a").write_text("mine")
@@ -395,7 +411,7 @@ def test_a_link_in_the_way_leads_nowhere(root: Path, tmp_path: Path) -> None:
     assert (outside / "a").read_text() == "mine"
 
 
-def test_half_a_restoring_can_be_done_again(root: Path) -> None:
+def test_an_interrupted_restore_can_be_repeated(root: Path) -> None:
     for name in ("a", "b", "c"):
         (root / name).write_text(name)
     kept = checkpoints(root)
@@ -425,7 +441,7 @@ def test_restore_keeps_the_mode_of_a_file(root: Path) -> None:
     assert ((root / "a").stat().st_mode & 0o777, (root / "a").read_text()) == (0o600, "a")
 
 
-def test_snapshots_are_nobody_else_s_to_read(root: Path) -> None:
+def test_stored_snapshots_are_readable_only_by_their_owner(root: Path) -> None:
     (root / "a").write_text("a")
     taken(checkpoints(root))
 
@@ -434,7 +450,7 @@ def test_snapshots_are_nobody_else_s_to_read(root: Path) -> None:
     assert [p.stat().st_mode & 0o077 for p in (store, *store.iterdir())] == [0, 0]
 
 
-def test_our_own_directories_are_not_taken_down(root: Path) -> None:
+def test_a_snapshot_leaves_out_the_data_directory_of_refold(root: Path) -> None:
     (root / "a").write_text("a")
     kept = Checkpoints([root], root / "[my] data/checkpoints", os.environ, "one")
 
@@ -444,7 +460,9 @@ def test_our_own_directories_are_not_taken_down(root: Path) -> None:
     assert first == again
 
 
-def test_without_git_it_is_said_loudly(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_git_checkpoints_show_a_notice_and_fail(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("refold.place.snapshot_repository.os.access", lambda *_: False)
     kept = checkpoints(root)
 
@@ -455,7 +473,9 @@ def test_without_git_it_is_said_loudly(root: Path, monkeypatch: pytest.MonkeyPat
         anyio.run(kept.take)
 
 
-def test_a_git_of_the_workspace_is_not_run(root: Path, tmp_path: Path) -> None:
+def test_checkpoints_do_not_run_a_git_program_of_the_workspace(
+    root: Path, tmp_path: Path
+) -> None:
     (root / "bin").mkdir()
     (root / "bin/git").write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
     (root / "bin/git").chmod(0o755)
@@ -467,7 +487,7 @@ def test_a_git_of_the_workspace_is_not_run(root: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-def test_no_program_of_the_repository_s_configuration_is_run(
+def test_checkpoints_run_no_program_of_the_git_configuration(
     root: Path, tmp_path: Path
 ) -> None:
     repository(root)
@@ -495,7 +515,7 @@ def test_no_program_of_the_repository_s_configuration_is_run(
 @pytest.mark.parametrize(
     "said", ["cannot write: No space left on device", "write error. Out of diskspace"]
 )
-def test_a_full_disk_is_said_and_the_next_snapshot_is_whole(
+def test_a_snapshot_on_a_full_disk_fails_and_the_next_one_is_complete(
     root: Path, tmp_path: Path, said: str
 ) -> None:
     (root / "a").write_text("a")
@@ -536,7 +556,7 @@ def test_one_checkpoint_is_reused_for_a_short_time(root: Path) -> None:
     assert (dirty[0], dirty[2], dirty[1] not in (first, late)) == (True, False, True)
 
 
-def test_two_sessions_look_at_one_workspace_at_once(root: Path) -> None:
+def test_concurrent_snapshots_of_two_sessions_are_equal(root: Path) -> None:
     for n in range(50):
         (root / f"{n}").write_text(f"{n}")
     one, two = checkpoints(root), checkpoints(root, session="two")
@@ -551,7 +571,7 @@ def test_two_sessions_look_at_one_workspace_at_once(root: Path) -> None:
     assert first == second
 
 
-def test_a_snapshot_of_another_place_is_not_unpacked_here(
+def test_a_snapshot_of_another_directory_is_not_restored(
     root: Path, tmp_path: Path
 ) -> None:
     (root / "a").write_text("a")
@@ -563,7 +583,7 @@ def test_a_snapshot_of_another_place_is_not_unpacked_here(
         back(kept, before)
 
 
-def test_the_whole_machine_is_not_looked_at() -> None:
+def test_a_workspace_that_is_the_root_of_the_disk_has_no_checkpoints() -> None:
     kept = Checkpoints(["/"], Path("/nowhere/checkpoints"), os.environ, "one")
 
     kept.begin()
@@ -573,7 +593,7 @@ def test_the_whole_machine_is_not_looked_at() -> None:
         anyio.run(kept.take)
 
 
-def test_a_repository_that_ignores_and_is_ignored_is_left_alone(root: Path) -> None:
+def test_a_nested_repository_that_git_ignores_is_not_saved(root: Path) -> None:
     repository(root)
     (root / ".gitignore").write_text("cache/\n")
     inner = repository(root / "cache/inner")
@@ -583,7 +603,7 @@ def test_a_repository_that_ignores_and_is_ignored_is_left_alone(root: Path) -> N
     assert [each for each, _ in taken(kept).trees] == [str(root)]
 
 
-def test_of_many_repositories_inside_those_that_are_left_out_are_named(root: Path) -> None:
+def test_nested_repositories_beyond_the_limit_are_listed_as_left_out(root: Path) -> None:
     for n in range(10):
         (repository(root / f"r{n}") / "a").write_text("a")
 
@@ -606,7 +626,7 @@ def test_old_half_written_packs_are_removed(root: Path) -> None:
     assert [each.name for each in packs.iterdir()] == ["tmp_pack_new"]
 
 
-def test_a_patch_has_the_lines_of_each_file_that_came_changed_or_went(root: Path) -> None:
+def test_a_patch_has_the_lines_of_created_changed_and_deleted_files(root: Path) -> None:
     (root / "changed.py").write_text("def f():\n    return 1\n")
     (root / "gone.txt").write_text("gone\n")
     (root / "same").write_text("same\n")

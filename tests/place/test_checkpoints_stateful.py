@@ -153,7 +153,7 @@ anyio.run(kept.restore, now.trees, to)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [0.0, 0.01, 0.02, 0.04, 0.08, 0.16])
-def test_killed_at_any_time_it_can_be_done_again(tmp_path: Path, after: float) -> None:
+def test_a_killed_restore_can_be_repeated(tmp_path: Path, after: float) -> None:
     root = tmp_path / "work"
     root.mkdir()
     for n in range(300):
@@ -185,7 +185,7 @@ def test_killed_at_any_time_it_can_be_done_again(tmp_path: Path, after: float) -
 
 
 @pytest.mark.slow
-def test_a_killed_look_is_in_nobody_s_way(tmp_path: Path) -> None:
+def test_a_killed_snapshot_does_not_block_the_next_one(tmp_path: Path) -> None:
     root = tmp_path / "work"
     root.mkdir()
     for n in range(3000):

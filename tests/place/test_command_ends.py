@@ -76,7 +76,7 @@ async def beat(beats: list[float]) -> None:
         "os._exit(0)\nos.execvpe(\"sleep\", [\"sleep\", \"1000\"], {})'; echo done",
     ],
 )  # fmt: skip
-def test_background_processes_are_ended_and_not_waited_for(
+def test_background_processes_of_a_command_are_killed_when_it_ends(
     ws: Walled, command: str
 ) -> None:
     began = time.monotonic()
@@ -99,7 +99,9 @@ def test_background_processes_are_ended_and_not_waited_for(
         "sleep 1001 & kill -STOP $!; wait",
     ],
 )
-def test_over_its_time_all_of_it_is_ended(ws: Walled, command: str) -> None:
+def test_all_processes_of_a_command_are_killed_at_its_timeout(
+    ws: Walled, command: str
+) -> None:
     began = time.monotonic()
 
     found = ws.run(command.replace("1001", str(LONG)), seconds=0.2)
@@ -119,7 +121,7 @@ def test_over_its_time_all_of_it_is_ended(ws: Walled, command: str) -> None:
     ],
 )  # fmt: skip
 @pytest.mark.slow
-def test_a_command_that_waits_for_input_ends(ws: Walled, command: str) -> None:
+def test_a_command_that_reads_input_ends_or_times_out(ws: Walled, command: str) -> None:
     found = ws.run(command, seconds=5)
 
     assert found.code is not None or found.timed_out
@@ -129,7 +131,9 @@ def test_a_command_that_waits_for_input_ends(ws: Walled, command: str) -> None:
 @pytest.mark.parametrize(
     "command", [":(){ :|:& };:", ":(){ :|:& };:; sleep 100", FORKS.format(2000)]
 )
-def test_a_crowd_of_processes_is_ended_and_told(ws: Walled, command: str) -> None:
+def test_a_command_over_the_process_limit_is_stopped_with_a_reason(
+    ws: Walled, command: str
+) -> None:
     began, beats, ended = time.monotonic(), list[float](), list[Finished]()
 
     async def use() -> None:
@@ -147,14 +151,14 @@ def test_a_crowd_of_processes_is_ended_and_told(ws: Walled, command: str) -> Non
     assert max(b - a for a, b in pairwise(beats)) < 10  # it was never held up for long
 
 
-def test_some_processes_are_fine(ws: Walled) -> None:
+def test_a_command_below_the_process_limit_succeeds(ws: Walled) -> None:
     found = ws.run("for i in $(seq 30); do sleep 0.3 & done; wait; echo done")
 
     assert (found.code, found.text, found.stopped) == (0, "done\n", "")
 
 
 @pytest.mark.slow
-def test_too_much_memory_is_ended_and_told(ws: Walled) -> None:
+def test_a_command_over_the_memory_limit_is_stopped_with_a_reason(ws: Walled) -> None:
     alone = ws.run("python3 -c 'x = b\"x\" * 400_000_000; import time; time.sleep(9)'")
     together = ws.run(
         "for i in 1 2 3; do python3 -c 'import time; x = b\"x\" * 150_000_000; time.sleep(9)' & "
@@ -164,13 +168,15 @@ def test_too_much_memory_is_ended_and_told(ws: Walled) -> None:
     assert alone.stopped == together.stopped == "it used more than 300 MB of memory"
 
 
-def test_no_core_is_left(ws: Walled) -> None:
+def test_a_crashed_command_leaves_no_core_file(ws: Walled) -> None:
     assert ws.run("ulimit -c; kill -SEGV $$").text == "0\n"
     assert os.listdir(ws.root) == []
 
 
 @pytest.mark.slow
-def test_five_gigabytes_of_output_are_counted_and_hold_nobody_up(ws: Walled) -> None:
+def test_five_gigabytes_of_output_are_counted_and_do_not_block_the_event_loop(
+    ws: Walled,
+) -> None:
     many, heard, beats = 5_000_000_000, list[str](), list[float]()
     ended = list[Finished]()
 
@@ -195,7 +201,7 @@ def test_five_gigabytes_of_output_are_counted_and_hold_nobody_up(ws: Walled) -> 
     assert max(b - a for a, b in pairwise(beats)) < 10  # it was never held up for long
 
 
-def test_output_is_told_at_most_so_often_and_the_last_of_it_always(ws: Walled) -> None:
+def test_output_is_published_in_few_pieces_and_completely(ws: Walled) -> None:
     heard = list[str]()
 
     found = ws.run("for i in $(seq 2000); do echo $i; done", on_output=heard.append)
@@ -204,7 +210,7 @@ def test_output_is_told_at_most_so_often_and_the_last_of_it_always(ws: Walled) -
     assert len(heard) < 40
 
 
-def test_a_full_disk_ends_with_an_error(ws: Walled) -> None:
+def test_a_command_that_writes_to_a_full_disk_gets_an_error(ws: Walled) -> None:
     found = ws.run(
         "ulimit -f 100; head -c 10000000 /dev/zero > big; echo $?; echo x > /dev/full"
     )
@@ -237,7 +243,7 @@ anyio.run(main)
 @pytest.mark.slow
 @pytest.mark.parametrize("profile", ["workspace", "off"])
 @pytest.mark.parametrize("order", [signal.SIGKILL, signal.SIGTERM])
-def test_processes_of_a_killed_refold_end_soon(
+def test_processes_of_a_killed_refold_are_killed(
     tmp_path: Path, profile: str, order: signal.Signals, nobody_is_left: str
 ) -> None:
     if profile == "workspace":
@@ -297,7 +303,7 @@ SURVIVES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", SURVIVES)
-def test_no_command_outlives_who_was_killed(
+def test_a_command_that_resists_signals_ends_with_a_killed_refold(
     tmp_path: Path, how: str, nobody_is_left: str
 ) -> None:
     needs_bubblewrap()
@@ -319,7 +325,7 @@ def test_no_command_outlives_who_was_killed(
     assert sleepers(1002) == []
 
 
-def test_those_whose_owner_lives_are_no_strays(ws: Walled) -> None:
+def test_reap_strays_spares_processes_of_a_running_refold(ws: Walled) -> None:
     found = list[Finished]()
 
     async def use() -> None:
@@ -338,7 +344,7 @@ def test_those_whose_owner_lives_are_no_strays(ws: Walled) -> None:
     assert found[0].text == "done\n"
 
 
-def test_a_cancelled_command_leaves_nothing(ws: Walled) -> None:
+def test_a_cancelled_command_leaves_no_process(ws: Walled) -> None:
     async def use() -> None:
         with anyio.move_on_after(0.3):
             await ws.commands.run(
@@ -351,7 +357,7 @@ def test_a_cancelled_command_leaves_nothing(ws: Walled) -> None:
 
 
 @pytest.mark.slow
-def test_memory_in_a_disk_counts_too(tmp_path: Path) -> None:
+def test_files_in_shared_memory_count_toward_the_memory_limit(tmp_path: Path) -> None:
     needs_bubblewrap()
     with walled(tmp_path / "ws", limits=LIMITS) as ws:
         found = ws.run("head -c 400000000 /dev/zero > /dev/shm/x; sleep 9")

@@ -79,7 +79,7 @@ NEW = {"user": 0x10000000, "mounts": 0x20000, "pids": 0x20000000, "net": 0x40000
 
 @pytest.mark.parametrize("kind", NEW)
 @pytest.mark.parametrize("more", [0, 0x10000000])
-def test_a_command_makes_no_namespaces(room: Walled, kind: str, more: int) -> None:
+def test_a_command_cannot_create_namespaces(room: Walled, kind: str, more: int) -> None:
     flags = NEW[kind] | more
     found = told(
         room, f"print(call('unshare', {flags}))", f"print(call('clone', {flags} | 17, 0))"
@@ -93,7 +93,9 @@ def test_a_command_makes_no_namespaces(room: Walled, kind: str, more: int) -> No
     ["mount", "umount2", "pivot_root", "setns", "open_tree", "move_mount", "fsopen",
      "fsconfig", "fsmount", "fspick", "mount_setattr", "open_tree_attr"],
 )  # fmt: skip
-def test_a_command_mounts_nothing(wide: Walled, room: Walled, name: str) -> None:
+def test_a_command_cannot_call_mount_functions(
+    wide: Walled, room: Walled, name: str
+) -> None:
     """Also where it could: a descriptor of another program may lead into a namespace."""
     line = f"print(call('{name}', 99, b'.', 0, 0, 0))"
 
@@ -101,7 +103,7 @@ def test_a_command_mounts_nothing(wide: Walled, room: Walled, name: str) -> None
     assert told(wide, "call('unshare', 0x10020000)", line) != "EPERM"
 
 
-def test_flags_in_memory_make_no_namespaces_and_threads_go_on(room: Walled) -> None:
+def test_clone3_creates_no_namespaces_and_threads_still_work(room: Walled) -> None:
     threads = "import threading; t = threading.Thread(target=print, args=('a thread',))"
 
     found = told(
@@ -127,7 +129,7 @@ def test_flags_in_memory_make_no_namespaces_and_threads_go_on(room: Walled) -> N
         "print(old(26, 16, 1, 0)) if os.uname().machine == 'x86_64' else print('EPERM')",
     ],
 )
-def test_a_command_does_not_control_the_first_process(
+def test_a_command_cannot_control_the_first_process_of_its_sandbox(
     room: Walled, wide: Walled, line: str, *, namespaces: bool
 ) -> None:
     """It would clear the signal that ends it with refold, and keep running."""
@@ -139,7 +141,7 @@ def test_a_command_does_not_control_the_first_process(
     ["/proc/1/mem", "/proc/1/task/1/mem", "/proc/self/root/proc/1/mem",
      "/proc/self/task/../../1/mem", "/proc/self/cwd/../../../../../../proc/1/mem"],
 )  # fmt: skip
-def test_the_memory_of_the_first_process_is_covered(
+def test_a_command_cannot_open_the_memory_of_the_first_process(
     room: Walled, wide: Walled, path: str
 ) -> None:
     line = f"os.read(os.open({path!r}, os.O_RDWR), 1)"
@@ -149,7 +151,7 @@ def test_the_memory_of_the_first_process_is_covered(
     assert "Error" in told(wide, nested, "call('umount2', b'/proc/1/task', 2)", line)
 
 
-def test_a_command_traces_its_own_processes(room: Walled) -> None:
+def test_a_command_can_trace_its_own_processes(room: Walled) -> None:
     found = told(
         room,
         "child = os.fork()",
@@ -184,7 +186,7 @@ def test_a_command_traces_its_own_processes(room: Walled) -> None:
         ("bwrap", "bwrap --ro-bind / / true 2>&1 | grep -ci namespace", "1"),
     ],
 )
-def test_programs_of_developers_in_the_sandbox(
+def test_programs_of_developers_work_in_the_sandbox(
     room: Walled, program: str, line: str, told: str
 ) -> None:
     if not shutil.which(program):
@@ -197,7 +199,9 @@ def test_programs_of_developers_in_the_sandbox(
 @pytest.mark.parametrize(
     "line", ["unshare -Um true", "unshare -rm true", "bwrap --ro-bind / / true"]
 )
-def test_a_setting_lets_commands_make_namespaces(wide: Walled, line: str) -> None:
+def test_the_setting_user_namespaces_lets_commands_create_namespaces(
+    wide: Walled, line: str
+) -> None:
     if not shutil.which(line.split()[0]):
         pytest.skip(f"{line.split()[0]} is not installed here (optional)")
     if os.geteuid() == 0 and "U" not in line:
@@ -235,7 +239,7 @@ SETS_A_BIT = {
     [0o6711, *(pytest.param(mode, marks=pytest.mark.slow) for mode in (0o4755, 0o2755))],
 )
 @pytest.mark.parametrize("how", SETS_A_BIT)
-def test_a_command_gives_no_file_the_rights_of_the_user(
+def test_a_command_cannot_set_the_setuid_bit_of_a_file(
     room: Walled, how: str, mode: int
 ) -> None:
     if how.startswith("the older") and os.uname().machine != "x86_64":
@@ -267,9 +271,7 @@ def with_bits(folder: Path, but: Path | None) -> list[str]:
         "os.chmod(os.path.abspath('d'), 0o2775)",
     ],
 )  # fmt: skip
-def test_a_directory_gets_a_setgid_bit_as_shared_repositories_need(
-    room: Walled, line: str
-) -> None:
+def test_a_command_can_set_the_setgid_bit_of_a_directory(room: Walled, line: str) -> None:
     if not socket_guard.is_permitted():
         pytest.skip("this machine lets nobody answer for a call")
     (room.root / "d").mkdir()
@@ -279,7 +281,7 @@ def test_a_directory_gets_a_setgid_bit_as_shared_repositories_need(
     assert (room.root / "d").stat().st_mode & 0o7777 == 0o2775
 
 
-def test_a_shared_repository_is_made(room: Walled) -> None:
+def test_a_command_can_create_a_shared_git_repository(room: Walled) -> None:
     if not socket_guard.is_permitted():
         pytest.skip("this machine lets nobody answer for a call")
     found = room.run("git init -q --shared=group shared && git -C shared status --short")
@@ -288,7 +290,7 @@ def test_a_shared_repository_is_made(room: Walled) -> None:
     assert (room.root / "shared/.git/objects").stat().st_mode & stat.S_ISGID
 
 
-def test_no_directory_outside_gets_a_setgid_bit(room: Walled) -> None:
+def test_a_command_cannot_set_the_setgid_bit_of_a_directory_outside(room: Walled) -> None:
     outside = room.root.parent / "outside"
     outside.mkdir(mode=0o755)
 
@@ -298,7 +300,9 @@ def test_no_directory_outside_gets_a_setgid_bit(room: Walled) -> None:
     assert outside.stat().st_mode & 0o7777 == 0o755
 
 
-def test_a_file_that_takes_the_place_of_a_directory_gets_no_bit(room: Walled) -> None:
+def test_a_file_swapped_with_a_directory_during_chmod_gets_no_setgid_bit(
+    room: Walled,
+) -> None:
     """What was checked is what gets the mode, however fast names are exchanged."""
     (room.root / "d").mkdir()
     (room.root / "f").touch()

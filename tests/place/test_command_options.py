@@ -21,7 +21,9 @@ def run(place: Walled, command: str, given: CommandExtras) -> Finished:
 
 
 @pytest.mark.parametrize("profile", ["workspace", "off"])
-def test_a_socket_as_input_is_read_and_written(tmp_path: Path, profile: str) -> None:
+def test_a_command_reads_and_writes_a_socket_given_as_its_input(
+    tmp_path: Path, profile: str
+) -> None:
     if profile == "workspace":
         needs_bubblewrap()
     ours, theirs = socket.socketpair()
@@ -38,12 +40,12 @@ def test_a_socket_as_input_is_read_and_written(tmp_path: Path, profile: str) -> 
         assert ours.recv(100) == b"answer\n"
 
 
-def test_without_one_the_input_is_empty(tmp_path: Path) -> None:
+def test_a_command_without_a_given_input_reads_empty_input(tmp_path: Path) -> None:
     with walled(tmp_path / "ws", profile="off") as place:
         assert run(place, "cat; echo end", CommandExtras()).text == "end\n"
 
 
-def test_limits_of_its_own_stand_for_those_of_all(tmp_path: Path) -> None:
+def test_limits_of_a_command_replace_the_limits_of_all_commands(tmp_path: Path) -> None:
     with walled(tmp_path / "ws", profile="off", limits=Limits(processes=500)) as place:
         forks = "for n in 1 2 3 4 5 6 7 8; do sleep 20 & done; wait"
 

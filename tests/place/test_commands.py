@@ -50,17 +50,21 @@ def left_behind(mark: str) -> list[str]:
     return found
 
 
-def test_both_streams_come_in_their_order_with_the_code(tmp_path: Path) -> None:
+def test_stdout_and_stderr_are_returned_in_order_with_the_exit_code(tmp_path: Path) -> None:
     found = run("echo one; echo two >&2; echo three; pwd; exit 3", tmp_path)
 
     assert found == Finished(3, f"one\ntwo\nthree\n{tmp_path}\n".encode())
 
 
-def test_a_command_ended_by_a_signal_has_the_code_shells_give(tmp_path: Path) -> None:
+def test_a_command_killed_by_a_signal_has_exit_code_128_plus_the_signal(
+    tmp_path: Path,
+) -> None:
     assert run("kill -9 $$").code == 128 + signal.SIGKILL
 
 
-def test_output_is_heard_while_it_comes_and_letters_are_whole(tmp_path: Path) -> None:
+def test_output_is_published_while_the_command_runs_without_split_characters(
+    tmp_path: Path,
+) -> None:
     heard = list[str]()
     os.mkfifo(tmp_path / "go")
 
@@ -81,15 +85,15 @@ def test_output_is_heard_while_it_comes_and_letters_are_whole(tmp_path: Path) ->
     assert ("".join(heard), heard[0], found.text) == ("one☂�", "one", "one☂�")
 
 
-def test_a_command_that_reads_stdin_gets_nothing_and_ends() -> None:
+def test_a_command_that_reads_stdin_gets_an_empty_input() -> None:
     assert run("cat; read x; echo $?") == Finished(0, b"1\n")
 
 
-def test_no_terminal_can_be_had() -> None:
+def test_a_command_has_no_controlling_terminal() -> None:
     assert run("echo hello >/dev/tty").code == 1
 
 
-def test_a_command_has_a_session_and_a_process_group_of_its_own() -> None:
+def test_a_command_leads_a_new_session_and_process_group() -> None:
     number, group, session = run(
         "echo $$; cut -d' ' -f5,6 --output-delimiter='\n' /proc/$$/stat"
     ).text.split()
@@ -103,7 +107,7 @@ def test_a_stopped_command_receives_sigterm() -> None:
     assert (found.text, found.timed_out) == ("bye\n", True)
 
 
-def test_git_does_not_wait_for_a_message(tmp_path: Path) -> None:
+def test_git_commit_without_a_message_fails_and_opens_no_editor(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
 
     found = run(
@@ -116,7 +120,7 @@ def test_git_does_not_wait_for_a_message(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_editor_without_a_terminal_is_ended_in_time(tmp_path: Path) -> None:
+def test_an_editor_without_a_terminal_is_killed_at_the_timeout(tmp_path: Path) -> None:
     if not ShellCommands().has("vi"):
         pytest.skip("there is no vi")
 
@@ -136,7 +140,7 @@ def test_an_editor_without_a_terminal_is_ended_in_time(tmp_path: Path) -> None:
         "yes >/dev/null",
     ],
 )
-def test_a_command_over_its_time_is_ended_with_all_its_children(command: str) -> None:
+def test_a_command_over_its_timeout_is_killed_with_all_its_children(command: str) -> None:
     found = run(f"echo begun; {command}", seconds=0.1)
 
     assert (found.code, found.timed_out) == (None, True)
@@ -160,15 +164,15 @@ def test_a_command_that_ignores_sigterm_is_killed(command: str) -> None:
         "sleep 1000 >/dev/null 2>&1 & disown; echo done",
     ],
 )
-def test_a_background_process_does_not_hold_the_call(command: str) -> None:
+def test_a_command_returns_although_a_background_process_runs(command: str) -> None:
     assert run(command) == Finished(0, b"done\n")
 
 
-def test_the_last_words_of_a_background_child_are_heard() -> None:
+def test_output_of_a_background_child_at_the_end_is_returned() -> None:
     assert run("echo one > >(cat)") == Finished(0, b"one\n")
 
 
-def test_cancelled_wherever_it_waits_nothing_is_left(tmp_path: Path) -> None:
+def test_a_command_cancelled_at_any_await_leaves_no_process(tmp_path: Path) -> None:
     async def use() -> None:
         async def work() -> None:
             await ShellCommands().run(
@@ -181,7 +185,7 @@ def test_cancelled_wherever_it_waits_nothing_is_left(tmp_path: Path) -> None:
     anyio.run(use)
 
 
-def test_a_cancelled_command_is_ended(tmp_path: Path) -> None:
+def test_a_cancelled_command_is_killed(tmp_path: Path) -> None:
     async def use() -> bool:
         with anyio.CancelScope() as scope:
             await ShellCommands().run(
@@ -193,7 +197,7 @@ def test_a_cancelled_command_is_ended(tmp_path: Path) -> None:
     assert anyio.run(use)
 
 
-def test_commands_run_beside_each_other(tmp_path: Path) -> None:
+def test_two_commands_run_concurrently(tmp_path: Path) -> None:
     """Each waits until the other has begun: one after the other they would hang."""
     os.mkfifo(tmp_path / "meeting")
 
@@ -213,7 +217,7 @@ def test_commands_run_beside_each_other(tmp_path: Path) -> None:
     assert sorted(f.text for f in anyio.run(use)) == ["", "hello\n"]
 
 
-def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
+def test_commands_leave_no_descriptor_open(tmp_path: Path) -> None:
     run("true")
     before = len(os.listdir("/proc/self/fd"))
 
@@ -226,21 +230,23 @@ def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("command", "cwd"), [("true", "/no/\nsuch"), ("a\0b", "/")])
-def test_a_command_that_cannot_start_fails_with_one_line(command: str, cwd: str) -> None:
+def test_a_command_that_cannot_start_fails_with_a_one_line_error(
+    command: str, cwd: str
+) -> None:
     with pytest.raises(ToolFailed) as failure:
         run(command, cwd)
 
     assert str(failure.value).isprintable()
 
 
-def test_ten_megabytes_are_kept_whole() -> None:
+def test_ten_megabytes_of_output_are_returned_completely() -> None:
     found = run("head -c 10000000 /dev/zero | tr '\\0' x")
 
     assert (found.dropped, len(found.text)) == (0, 10_000_000)
 
 
 @pytest.mark.slow
-def test_of_endless_output_the_ends_are_kept_and_the_rest_is_counted() -> None:
+def test_of_long_output_both_ends_are_returned_and_dropped_bytes_are_counted() -> None:
     found = run("echo first; head -c 67108864 /dev/zero | tr '\\0' x; echo last")
 
     assert len(found.start) + len(found.end) + found.dropped == 67108864 + 11
@@ -249,7 +255,7 @@ def test_of_endless_output_the_ends_are_kept_and_the_rest_is_counted() -> None:
     assert found.text.endswith("xxxlast\n")
 
 
-def test_of_long_output_that_is_no_text_little_is_kept_as_text() -> None:
+def test_long_binary_output_is_shortened_as_text() -> None:
     """In memory each byte would be four: a text that takes much is what this must not be."""
     found = run("echo first; head -c 3000000 /dev/urandom; echo; echo last")
 
@@ -262,7 +268,7 @@ def test_of_long_output_that_is_no_text_little_is_kept_as_text() -> None:
     assert len(text) < 70_000
 
 
-def test_long_output_with_a_few_bytes_that_are_no_text_is_kept_whole() -> None:
+def test_long_output_with_few_invalid_bytes_is_returned_completely() -> None:
     found = run("head -c 1500000 /dev/zero | tr '\\0' x; printf '\\xff'; echo last")
 
     text, whole = found.read()
@@ -271,7 +277,7 @@ def test_long_output_with_a_few_bytes_that_are_no_text_is_kept_whole() -> None:
     assert text.endswith("x\ufffdlast\n")
 
 
-def test_the_middle_that_is_dropped_is_counted_to_the_byte() -> None:
+def test_dropped_bytes_between_both_ends_are_counted_exactly() -> None:
     printed = Printed(each_end=4)
     for piece in (b"ab", b"cdef", b"g", b"hijklmnop", b"q"):
         printed.add(piece)
@@ -279,7 +285,7 @@ def test_the_middle_that_is_dropped_is_counted_to_the_byte() -> None:
     assert (printed.start, printed.dropped, printed.end) == (b"abcd", 9, b"nopq")
 
 
-def test_nothing_is_left_of_what_is_forgotten() -> None:
+def test_cleared_output_leaves_no_bytes() -> None:
     printed = Printed(each_end=4)
     printed.add(b"abcdefghijkl")
     printed.clear()
@@ -288,7 +294,7 @@ def test_nothing_is_left_of_what_is_forgotten() -> None:
     assert printed.since(0) == (b"m", 0, b"", 1)
 
 
-def test_kept_output_can_be_shortened() -> None:
+def test_stored_output_can_be_shortened() -> None:
     whole, cut = Printed(each_end=8), Printed(each_end=4)
     for printed in (whole, cut):
         printed.add(b"abcdefghijkl")
@@ -301,7 +307,7 @@ def test_kept_output_can_be_shortened() -> None:
     assert cut.since(0) == (b"abc", 9, b"mno", 15)
 
 
-def test_a_command_that_is_let_go_of_goes_on_to_its_end(tmp_path: Path) -> None:
+def test_a_handed_over_command_runs_to_its_end(tmp_path: Path) -> None:
     async def test() -> None:
         handover, printed = Handover(), Printed()
         started = anyio.Event()
@@ -351,7 +357,9 @@ def test_a_handover_requested_before_a_command_starts_takes_effect(tmp_path: Pat
     assert whole == Finished(0, b"one\n")
 
 
-def test_a_command_that_was_let_go_of_ends_when_that_is_cancelled(tmp_path: Path) -> None:
+def test_a_handed_over_command_is_killed_when_its_continuation_is_cancelled(
+    tmp_path: Path,
+) -> None:
     async def test() -> None:
         handover, started = Handover(), anyio.Event()
         found = list[Finished]()
@@ -382,7 +390,7 @@ def test_a_command_that_was_let_go_of_ends_when_that_is_cancelled(tmp_path: Path
     anyio.run(test)
 
 
-def test_a_command_that_can_be_let_go_of_is_ended_wherever_it_is_cancelled(
+def test_a_command_with_a_handover_is_killed_when_cancelled_at_any_await(
     tmp_path: Path,
 ) -> None:
     async def run() -> Finished:
@@ -397,7 +405,7 @@ def test_a_command_that_can_be_let_go_of_is_ended_wherever_it_is_cancelled(
     assert anyio.run(run) == Finished(0, b"one\n")
 
 
-def test_no_key_of_ours_gets_into_a_command(
+def test_a_command_gets_no_key_from_the_environment(
     canary: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", canary)
@@ -410,7 +418,7 @@ def test_no_key_of_ours_gets_into_a_command(
     assert "PATH=" in found.text
 
 
-def test_nothing_of_ours_makes_bash_read_a_file_first(
+def test_bash_reads_no_startup_file_from_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "evil").write_text("echo evil\n")
@@ -420,7 +428,7 @@ def test_nothing_of_ours_makes_bash_read_a_file_first(
     assert run("echo good") == Finished(0, b"good\n")
 
 
-def test_a_command_sees_nothing_of_how_its_limits_were_set() -> None:
+def test_a_command_sees_no_trace_of_how_its_limits_were_set() -> None:
     limits = "ulimit -c; cat /proc/self/oom_score_adj"
     state = "echo $0 $# $- ${BASH_ENV-none}; cd /proc/$$/fd; echo *; echo $?"
 
@@ -438,7 +446,7 @@ def test_a_command_sees_nothing_of_how_its_limits_were_set() -> None:
         ("SHELLOPTS", "nounset", "500 none - nounset"),
     ],
 )
-def test_the_limits_are_set_whatever_bash_is_told_at_its_start(
+def test_limits_are_set_under_any_startup_option_of_bash(
     name: str, value: str, shown: str
 ) -> None:
     option = shown.split()[-1]
@@ -455,7 +463,7 @@ def test_the_limits_are_set_whatever_bash_is_told_at_its_start(
 
 
 @pytest.mark.parametrize("name", ["first", "it's"])
-def test_a_file_that_bash_is_to_read_is_left_for_what_the_command_starts(
+def test_a_given_bash_env_applies_to_shells_that_the_command_starts(
     tmp_path: Path, name: str
 ) -> None:
     (tmp_path / name).write_text("echo read\n")
@@ -491,7 +499,7 @@ def test_the_environment_keeps_build_variables_and_disables_prompts() -> None:
     assert found["GIT_TERMINAL_PROMPT"] == "0"
 
 
-def test_the_path_is_there_even_where_ours_has_none() -> None:
+def test_a_command_has_a_path_although_the_environment_has_none() -> None:
     async def use() -> Finished:
         return await ShellCommands({}).run(
             "ls / >/dev/null && echo yes", cwd="/", seconds=LONG

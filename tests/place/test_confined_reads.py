@@ -44,7 +44,9 @@ def looking(place: Walled, command: str, *seen: Path) -> Finished:
         "cat /proc/1/root{home}/notes", "head -c 99 < link", "cd dir && cat *", "diff -N dir .",
     ],
 )  # fmt: skip
-def test_nothing_of_a_home_is_read_by_name_or_by_link(apart: Walled, command: str) -> None:
+def test_a_read_only_command_reads_no_file_of_the_home_by_name_or_link(
+    apart: Walled, command: str
+) -> None:
     home = apart.root.parent
     (apart.root / "link").symlink_to(home / "notes")
     (apart.root / "dir").symlink_to(home / "other")
@@ -53,18 +55,20 @@ def test_nothing_of_a_home_is_read_by_name_or_by_link(apart: Walled, command: st
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="others cannot read it anyway")
-def test_the_secrets_of_the_system_are_not_read(apart: Walled) -> None:
+def test_a_read_only_command_cannot_read_etc_shadow(apart: Walled) -> None:
     assert looking(apart, "cat /etc/shadow").text == ""
     assert "root" in looking(apart, "cat /etc/passwd").text
 
 
-def test_a_file_that_a_rule_allows_and_the_command_names_is_read(apart: Walled) -> None:
+def test_a_read_only_command_reads_a_file_that_a_rule_allows(apart: Walled) -> None:
     notes = apart.root.parent / "notes"
 
     assert looking(apart, f"cat {notes}", notes).text == "S3CRET"
 
 
-def test_the_workspace_and_ordinary_programs_are_there(apart: Walled) -> None:
+def test_a_read_only_command_reads_the_workspace_and_runs_ordinary_programs(
+    apart: Walled,
+) -> None:
     (apart.root / "a.py").write_text("print(6 * 7)")
     git(apart.root, "init", "-q")
 
@@ -75,7 +79,7 @@ def test_the_workspace_and_ordinary_programs_are_there(apart: Walled) -> None:
     assert found.text == "42\n?? a.py\n/usr/bin/env\n1\n"
 
 
-def test_no_socket_of_another_program_is_reached(apart: Walled) -> None:
+def test_a_read_only_command_reaches_no_socket_of_another_program(apart: Walled) -> None:
     """Plain, renamed after it was bound, and linked."""
     home = apart.root.parent
     ask = "import socket,sys\nfor p in sys.argv[1:]:\n"
@@ -101,7 +105,7 @@ def test_no_socket_of_another_program_is_reached(apart: Walled) -> None:
         ("core.hooksPath", "hooks"),
     ],
 )
-def test_git_of_a_looking_command_starts_nothing_that_the_repository_names(
+def test_read_only_git_runs_no_program_that_the_repository_names(
     apart: Walled, key: str, value: str
 ) -> None:
     root = apart.root
@@ -134,7 +138,7 @@ def test_git_of_a_looking_command_starts_nothing_that_the_repository_names(
         '[core]\n\tbare = false\n[DIFF "x"] textconv = "echo RAN >&2; cat"\n',
     ],
 )
-def test_git_of_a_looking_command_reads_no_setting_that_names_a_program(
+def test_read_only_git_ignores_settings_that_name_a_program(
     apart: Walled, settings: str
 ) -> None:
     root = apart.root
@@ -160,7 +164,9 @@ def test_git_of_a_looking_command_reads_no_setting_that_names_a_program(
     assert " M f" in found.text
 
 
-def test_git_goes_on_in_a_repository_that_tracks_a_file_with_keys(apart: Walled) -> None:
+def test_read_only_git_works_in_a_repository_that_tracks_a_file_with_keys(
+    apart: Walled,
+) -> None:
     root = apart.root
     git(root, "init", "-q")
     for name in (".env", "f"):

@@ -26,7 +26,7 @@ class FakeDisk:
         return self._left.pop(0) if len(self._left) > 1 else self._left[0]
 
 
-def test_a_disk_that_gets_full_is_told_by_its_path(
+def test_a_disk_that_gets_full_is_reported_by_its_path(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     FakeDisk(monkeypatch, 900 * MIB, 900 * MIB, 65 * MIB, 64 * MIB)
@@ -39,7 +39,7 @@ def test_a_disk_that_gets_full_is_told_by_its_path(
     )
 
 
-def test_a_disk_that_is_full_before_ends_no_command(
+def test_a_disk_that_was_full_before_the_command_stops_no_command(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     FakeDisk(monkeypatch, 10 * MIB)
@@ -47,7 +47,7 @@ def test_a_disk_that_is_full_before_ends_no_command(
     assert Disks([str(tmp_path)]).full_disk() == ""
 
 
-def test_a_disk_is_measured_once_and_a_missing_path_never(
+def test_each_disk_is_measured_once_and_a_missing_path_is_skipped(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     FakeDisk(monkeypatch, 900 * MIB, 900 * MIB, 64 * MIB, 10_000 * MIB)
@@ -59,7 +59,7 @@ def test_a_disk_is_measured_once_and_a_missing_path_never(
     assert disks.full_disk() == ""
 
 
-def test_a_disk_that_is_nearly_full_is_looked_at_more_often(
+def test_a_nearly_full_disk_is_checked_more_often(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     FakeDisk(monkeypatch, 900 * MIB)
@@ -88,7 +88,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["in the workspace", "on another disk"])
-def test_a_command_that_fills_a_disk_is_ended_before_it_is_full(
+def test_a_command_that_fills_a_disk_is_killed_before_the_disk_is_full(
     small_disk: Path, tmp_path: Path, where: str
 ) -> None:
     cwd = small_disk if where == "in the workspace" else tmp_path

@@ -80,7 +80,7 @@ UNSAVED = (
 )
 
 
-def test_a_named_file_is_read_as_the_editor_has_it(opened: Opened) -> None:
+def test_a_file_that_the_call_names_is_read_with_its_unsaved_text(opened: Opened) -> None:
     opened.typed("typed\n")
     files = opened.call()
     assert (files.read(opened.real), files.remarks()) == (b"typed\n", (UNSAVED,))
@@ -100,7 +100,7 @@ def test_a_file_that_the_call_does_not_name_is_read_from_the_disk(opened: Opened
         (b"a\nb\n", "a\nb"),  # without the last one
     ],
 )
-def test_text_that_differs_in_its_line_ends_alone_is_saved(
+def test_editor_text_that_differs_only_in_line_ends_counts_as_saved(
     tmp_path: Path, content: bytes, said: str
 ) -> None:
     opened = Opened(Path(os.path.realpath(tmp_path)), content)
@@ -124,7 +124,9 @@ def test_a_file_that_is_not_plain_text_is_read_from_the_disk(
     assert (opened.call().read(opened.real), opened.texts.opened) == (content, [])
 
 
-def test_an_error_of_the_editor_leaves_the_disk_and_a_remark(opened: Opened) -> None:
+def test_after_an_error_of_the_editor_the_disk_is_used_with_a_remark(
+    opened: Opened,
+) -> None:
     opened.texts.broken = "no such buffer"
     files = opened.call()
     files.write(opened.real, b"new\n", expect=digest(b"saved\n"))
@@ -135,7 +137,9 @@ def test_an_error_of_the_editor_leaves_the_disk_and_a_remark(opened: Opened) -> 
     )
 
 
-def test_an_empty_answer_is_not_taken_for_the_text_of_a_file(opened: Opened) -> None:
+def test_an_empty_answer_of_the_editor_does_not_replace_the_saved_text(
+    opened: Opened,
+) -> None:
     class Mute(Texts):
         def read(self, real: str) -> str:
             return ""
@@ -154,7 +158,7 @@ def test_a_change_of_unsaved_text_is_made_by_the_editor(opened: Opened) -> None:
     assert (opened.texts.written, opened.file.read_bytes()) == (["new\n"], b"new\n")
 
 
-def test_text_that_was_typed_in_the_meantime_is_not_replaced(opened: Opened) -> None:
+def test_text_typed_in_the_editor_since_the_read_is_not_overwritten(opened: Opened) -> None:
     opened.typed("typed since\n")
     with pytest.raises(ToolFailed, match=r"^a\.txt changed in the meantime\. Nothing"):
         opened.call().write(opened.real, b"new\n", expect=digest(b"saved\n"))
@@ -169,19 +173,21 @@ def test_unsaved_text_is_not_replaced_on_the_disk(opened: Opened) -> None:
     assert opened.file.read_bytes() == b"saved\n"
 
 
-def test_an_editor_that_only_reads_leaves_saved_files_to_the_disk(opened: Opened) -> None:
+def test_with_a_read_only_editor_saved_files_are_written_to_the_disk(
+    opened: Opened,
+) -> None:
     opened.texts.writes = False
     opened.call().write(opened.real, b"new\n", expect=digest(b"saved\n"))
     assert (opened.texts.written, opened.file.read_bytes()) == ([], b"new\n")
 
 
-def test_a_new_file_gets_its_text_by_the_editor(opened: Opened) -> None:
+def test_the_editor_writes_the_text_of_a_new_file(opened: Opened) -> None:
     files, real = opened.call("deep/b.txt"), Real(str(opened.root / "deep/b.txt"))
     files.write(real, b"new\n", expect="")
     assert (opened.texts.written, Path(real).read_bytes()) == (["new\n"], b"new\n")
 
 
-def test_a_new_file_is_not_made_where_the_editor_has_other_text_for_it(
+def test_a_new_file_is_refused_if_the_editor_has_unsaved_text_for_its_path(
     opened: Opened,
 ) -> None:
     files, real = opened.call("b.txt"), Real(str(opened.root / "b.txt"))
@@ -191,7 +197,7 @@ def test_a_new_file_is_not_made_where_the_editor_has_other_text_for_it(
     assert not Path(real).exists()
 
 
-def test_an_editor_that_saves_other_text_is_told_of(opened: Opened) -> None:
+def test_an_editor_that_saves_other_text_is_reported(opened: Opened) -> None:
     class Formats(Texts):
         def write(self, real: str, text: str) -> None:
             super().write(real, text.upper())
@@ -234,7 +240,7 @@ def test_unsaved_text_is_saved_before_a_checkpoint(opened: Opened) -> None:
     assert anyio.run(files.save_first) is False
 
 
-def test_text_that_the_editor_does_not_save_is_missing_in_a_checkpoint(
+def test_unsaved_text_that_the_editor_does_not_save_is_reported_before_a_checkpoint(
     opened: Opened,
 ) -> None:
     opened.typed("typed\n")
@@ -246,14 +252,16 @@ def test_text_that_the_editor_does_not_save_is_missing_in_a_checkpoint(
     )
 
 
-def test_a_file_with_two_names_is_not_written_by_the_editor(opened: Opened) -> None:
+def test_a_file_with_two_hard_links_is_not_written_by_the_editor(opened: Opened) -> None:
     os.link(opened.file, opened.root / "hard")
     with pytest.raises(ToolFailed, match="hard links"):
         opened.call().write(opened.real, b"new\n", expect=digest(b"saved\n"))
     assert opened.texts.written == []
 
 
-def test_a_folder_that_became_a_link_keeps_the_editor_away(opened: Opened) -> None:
+def test_a_file_in_a_folder_that_became_a_link_is_refused_without_the_editor(
+    opened: Opened,
+) -> None:
     inside, elsewhere = opened.root / "in", opened.root / "elsewhere"
     for folder in (inside, elsewhere):
         folder.mkdir()
@@ -268,7 +276,7 @@ def test_a_folder_that_became_a_link_keeps_the_editor_away(opened: Opened) -> No
     assert (opened.texts.opened, opened.texts.written) == ([], [])
 
 
-def test_a_folder_that_becomes_a_link_after_the_look_keeps_the_editor_away(
+def test_a_folder_that_becomes_a_link_during_a_read_is_read_from_the_disk(
     opened: Opened,
 ) -> None:
     inside = opened.root / "in"
@@ -301,7 +309,7 @@ def test_unsaved_text_is_read_while_a_command_runs(busy: Opened) -> None:
     assert busy.call().read(busy.real) == b"typed\n"
 
 
-def test_a_change_goes_to_the_disk_while_a_command_runs(busy: Opened) -> None:
+def test_a_change_is_written_to_the_disk_while_a_command_runs(busy: Opened) -> None:
     files = busy.call()
     files.write(busy.real, b"new\n", expect=digest(b"saved\n"))
     assert (busy.texts.written, busy.file.read_bytes()) == ([], b"new\n")
@@ -322,7 +330,7 @@ def test_unsaved_text_is_not_changed_while_a_command_runs(busy: Opened) -> None:
     assert (busy.texts.written, busy.file.read_bytes()) == ([], b"saved\n")
 
 
-def test_text_is_not_believed_if_a_folder_moved_while_the_editor_was_asked(
+def test_editor_text_is_discarded_if_a_folder_changed_during_the_request(
     busy: Opened,
 ) -> None:
     class Moves(Texts):
@@ -343,7 +351,9 @@ def test_a_large_file_is_read_from_the_disk(tmp_path: Path) -> None:
     assert len(opened.call().read(opened.real)) == 1_000_001
 
 
-def test_text_typed_since_the_model_read_a_file_is_a_change(opened: Opened) -> None:
+def test_text_typed_since_the_model_read_a_file_is_reported_as_a_change(
+    opened: Opened,
+) -> None:
     known = {str(opened.file): digest(b"saved\n")}
     before = find_changes(known, opened.files)
     opened.typed("typed\n")
@@ -351,7 +361,7 @@ def test_text_typed_since_the_model_read_a_file_is_a_change(opened: Opened) -> N
     assert (before, after) == ((), ((str(opened.file), "changed"),))
 
 
-def test_our_change_in_an_unsaved_buffer_is_no_change_of_another(
+def test_a_write_of_refold_in_an_unsaved_buffer_is_not_reported_as_a_change(
     opened: Opened,
 ) -> None:
     opened.texts.keeps = True

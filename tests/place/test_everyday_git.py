@@ -92,7 +92,7 @@ FLOWS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("narrow", [True, False], ids=["mode sandbox", "allowed"])
 @pytest.mark.parametrize("name", FLOWS)
-def test_everyday_work_is_done_and_nothing_of_it_is_undone(
+def test_everyday_git_commands_succeed_and_none_of_their_changes_is_undone(
     place: Walled, name: str, *, narrow: bool
 ) -> None:
     flow = FLOWS[name]
@@ -107,7 +107,7 @@ def test_everyday_work_is_done_and_nothing_of_it_is_undone(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, flow in FLOWS.items() if flow.opened])
-def test_without_a_yes_git_runs_nothing_new(place: Walled, name: str) -> None:
+def test_unapproved_git_commands_add_no_setting_or_hook(place: Walled, name: str) -> None:
     before = git(place.root, "config", "--local", "--list")
 
     run(place, FLOWS[name].command, narrow=True)
@@ -119,7 +119,7 @@ def test_without_a_yes_git_runs_nothing_new(place: Walled, name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.peer
 @pytest.mark.parametrize("narrow", [True, False], ids=["mode sandbox", "allowed"])
-def test_npm_install_sets_up_husky_after_a_yes(place: Walled, *, narrow: bool) -> None:
+def test_approved_npm_install_sets_up_husky_hooks(place: Walled, *, narrow: bool) -> None:
     if shutil.which("npm") is None:
         pytest.skip("npm is not installed here")
     (place.root / "husky.js").write_text(
@@ -150,7 +150,7 @@ def test_npm_install_sets_up_husky_after_a_yes(place: Walled, *, narrow: bool) -
 
 
 @pytest.mark.parametrize("elsewhere", ["../../..", "../../../..", "../../../lib"])
-def test_a_submodule_whose_checkout_is_elsewhere_is_moved(
+def test_the_config_of_a_submodule_with_a_checkout_elsewhere_is_quarantined(
     place: Walled, elsewhere: str
 ) -> None:
     done = run(
@@ -164,7 +164,9 @@ def test_a_submodule_whose_checkout_is_elsewhere_is_moved(
     ]
 
 
-def test_a_submodule_that_a_script_added_comes_back_from_quarantine(place: Walled) -> None:
+def test_a_submodule_that_a_script_added_can_be_restored_from_quarantine(
+    place: Walled,
+) -> None:
     """The question about the script named no file of git's."""
     done = run(place, f"{PERSON} submodule --quiet add ./lib sub")
     (change,) = done.guarded.undone

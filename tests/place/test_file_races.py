@@ -54,7 +54,7 @@ def everything(files: DiskFiles, real: Real) -> list[Callable[[], object]]:
 
 
 @pytest.mark.parametrize("swapped", ["d", "d/e", "d/e/f"])
-def test_a_name_that_became_a_link_after_it_was_judged_leads_nowhere(
+def test_a_path_that_became_a_link_after_its_check_is_refused(
     files: DiskFiles, inside: Path, out: Path, swapped: str
 ) -> None:
     """The link may stand at any depth, and at the end."""
@@ -75,7 +75,7 @@ def test_a_name_that_became_a_link_after_it_was_judged_leads_nowhere(
     assert tree(out) == before
 
 
-def test_the_root_itself_may_become_a_link(
+def test_a_path_is_refused_after_the_workspace_became_a_link(
     files: DiskFiles, inside: Path, out: Path
 ) -> None:
     (inside / "f").write_bytes(b"mine")
@@ -91,7 +91,9 @@ def test_the_root_itself_may_become_a_link(
     assert tree(out) == {"f": b"secret"}
 
 
-def test_a_root_that_went_away_is_not_made_again(files: DiskFiles, inside: Path) -> None:
+def test_a_write_does_not_recreate_a_removed_workspace(
+    files: DiskFiles, inside: Path
+) -> None:
     inside.rmdir()
 
     with pytest.raises(ToolFailed, match="Cannot write d/f: there is no such file"):
@@ -101,7 +103,7 @@ def test_a_root_that_went_away_is_not_made_again(files: DiskFiles, inside: Path)
 
 
 @pytest.mark.parametrize("path", ["pkg/new", "pkg/sub/deep", "dangling", "up/out/x"])
-def test_a_path_that_leads_outside_is_refused_to_a_call_judged_inside(
+def test_a_path_that_leads_outside_is_refused_to_a_call_allowed_inside(
     files: DiskFiles, inside: Path, out: Path, path: str
 ) -> None:
     (inside / "pkg").symlink_to(out)
@@ -118,7 +120,7 @@ def test_a_path_that_leads_outside_is_refused_to_a_call_judged_inside(
     assert tree(out) == {}
 
 
-def test_a_call_reaches_only_what_was_judged(
+def test_a_call_reaches_only_the_paths_that_were_allowed(
     files: DiskFiles, inside: Path, out: Path
 ) -> None:
     allowed = files.only([str(inside / "a"), str(out / "b")])
@@ -131,7 +133,7 @@ def test_a_call_reaches_only_what_was_judged(
     assert files.only([]).real("c/d") == str(inside / "c/d")
 
 
-def test_a_path_outside_the_only_readable_folder_is_named(
+def test_the_error_for_a_path_outside_the_workspace_names_the_path(
     files: DiskFiles, inside: Path
 ) -> None:
     with pytest.raises(ToolFailed, match=f"leads to .*/out/x, outside of {inside}") as said:
@@ -155,7 +157,7 @@ def test_a_path_outside_the_only_readable_folder_is_named(
         "WS/../../WS/f",
     ],
 )
-def test_a_path_that_only_looks_inside_is_outside(
+def test_a_path_outside_with_a_misleading_spelling_counts_as_outside(
     files: DiskFiles, inside: Path, path: str
 ) -> None:
     (inside / "link").symlink_to(".")
@@ -175,7 +177,9 @@ def test_a_path_that_only_looks_inside_is_outside(
         "a/./b//c",
     ],
 )
-def test_odd_but_legal_names_inside_work(files: DiskFiles, inside: Path, path: str) -> None:
+def test_unusual_valid_paths_inside_can_be_written_and_read(
+    files: DiskFiles, inside: Path, path: str
+) -> None:
     alias = inside.parent / "alias"
     alias.symlink_to(inside)
     path = path.format(inside=inside, alias=alias)
@@ -198,7 +202,7 @@ def test_links_that_stay_inside_are_followed(files: DiskFiles, inside: Path) -> 
     "path",
     ["a" * 256, "b/" + "ä" * 128, "x/" * 3000 + "y", "a" * 5000, "d/" * 2040 + "e" * 200],
 )
-def test_a_name_that_is_too_long_is_refused_and_leaves_nothing(
+def test_a_write_with_a_too_long_name_is_refused_and_creates_nothing(
     files: DiskFiles, inside: Path, path: str
 ) -> None:
     with pytest.raises(ToolFailed, match="the name is too long"):
@@ -215,13 +219,13 @@ def test_a_deep_path_is_written_and_read(files: DiskFiles) -> None:
     assert files.read(files.real(path)) == b"x"
 
 
-def test_a_name_as_long_as_names_can_be_is_written(files: DiskFiles, inside: Path) -> None:
+def test_a_name_of_255_bytes_can_be_written(files: DiskFiles, inside: Path) -> None:
     files.write(files.real("n" * 255), b"x", expect=NOTHING)
 
     assert os.listdir(inside) == ["n" * 255]
 
 
-def test_a_folder_that_may_only_be_passed_through_is_passed_through(
+def test_files_below_an_unlistable_folder_can_be_read_and_written(
     files: DiskFiles, inside: Path
 ) -> None:
     (inside / "dark/deep").mkdir(parents=True)
@@ -237,7 +241,9 @@ def test_a_folder_that_may_only_be_passed_through_is_passed_through(
 
 @pytest.mark.parametrize("flags", [FOLDER_FLAGS, os.O_RDONLY])
 @pytest.mark.parametrize("path", ["..", "a/../..", "/etc", "a/../a"])
-def test_a_way_out_is_no_way(inside: Path, opening: Opening, path: str, flags: int) -> None:
+def test_a_path_that_leaves_its_folder_cannot_be_opened(
+    inside: Path, opening: Opening, path: str, flags: int
+) -> None:
     (inside / "a").mkdir()
     top = os.open(inside, FOLDER_FLAGS)
     try:
@@ -247,7 +253,7 @@ def test_a_way_out_is_no_way(inside: Path, opening: Opening, path: str, flags: i
         os.close(top)
 
 
-def test_magic_links_are_links(opening: Opening) -> None:
+def test_magic_links_of_proc_are_not_followed(opening: Opening) -> None:
     top = os.open("/proc/self", FOLDER_FLAGS)
     try:
         for name in ("root", "cwd", "root/etc", "fd/0", "exe"):
@@ -258,7 +264,7 @@ def test_magic_links_are_links(opening: Opening) -> None:
         os.close(top)
 
 
-def test_no_descriptor_is_left_open(files: DiskFiles, inside: Path) -> None:
+def test_file_operations_leave_no_descriptor_open(files: DiskFiles, inside: Path) -> None:
     (inside / "link").symlink_to("/")
 
     def use() -> None:
@@ -276,7 +282,7 @@ def test_no_descriptor_is_left_open(files: DiskFiles, inside: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) == len(before)
 
 
-def test_our_own_process_is_not_to_be_read(files: DiskFiles) -> None:
+def test_files_of_the_own_process_in_proc_are_refused(files: DiskFiles) -> None:
     for path in (
         "/proc/self/environ",
         "/proc/thread-self/environ",
@@ -286,7 +292,7 @@ def test_our_own_process_is_not_to_be_read(files: DiskFiles) -> None:
             files.read(files.real(path))
 
 
-def test_a_forbidden_file_is_neither_read_nor_listed(
+def test_a_file_that_a_rule_denies_is_neither_read_nor_listed(
     inside: Path, opening: Opening
 ) -> None:
     (inside / ".env").write_bytes(b"K=s3cret")
@@ -304,7 +310,7 @@ def test_a_forbidden_file_is_neither_read_nor_listed(
     assert [item.name for item in files.items(files.real("."))] == ["a", "notes.txt"]
 
 
-def test_a_path_is_walked_where_openat2_is_forbidden(tmp_path: Path) -> None:
+def test_a_file_can_be_opened_with_and_without_openat2(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"x")
     top = os.open(tmp_path, FOLDER_FLAGS)
     try:
@@ -365,7 +371,9 @@ def raced(files: DiskFiles, inside: Path, out: Path, times: int) -> int:
     return done
 
 
-def test_a_race_is_never_won(files: DiskFiles, inside: Path, out: Path) -> None:
+def test_no_race_of_links_writes_outside_the_workspace(
+    files: DiskFiles, inside: Path, out: Path
+) -> None:
     rounds, done = 0, 0
     while not done and rounds < 20:  # on a busy machine a round may write nothing at all
         rounds, done = rounds + 1, raced(files, inside, out, 300)
@@ -375,7 +383,9 @@ def test_a_race_is_never_won(files: DiskFiles, inside: Path, out: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_long_race_is_never_won(files: DiskFiles, inside: Path, out: Path) -> None:
+def test_no_long_race_of_links_writes_outside_the_workspace(
+    files: DiskFiles, inside: Path, out: Path
+) -> None:
     done = raced(files, inside, out, 20_000)
 
     assert tree(out) == {}

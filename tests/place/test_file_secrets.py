@@ -68,7 +68,7 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(tmp_path)
 
 
-def test_a_file_that_is_written_as_it_was_shown_keeps_its_values(folder: Folder) -> None:
+def test_write_file_with_masked_text_keeps_the_secret_values(folder: Folder) -> None:
     folder.call(write_file, path="a.py", content=shown(TEXT).replace("b = 2", "b = 3"))
 
     assert (folder.root / "a.py").read_text() == TEXT.replace("b = 2", "b = 3")
@@ -76,7 +76,7 @@ def test_a_file_that_is_written_as_it_was_shown_keeps_its_values(folder: Folder)
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_values_come_back_in_any_encoding_and_with_any_line_end(
+def test_write_file_keeps_secret_values_in_every_encoding_and_line_end(
     folder: Folder, encoding: str, end: str
 ) -> None:
     file, text = folder.root / "a.py", f"é = 1\nKEY = {TOKEN}\nb = 2\n"
@@ -96,7 +96,9 @@ def test_values_come_back_in_any_encoding_and_with_any_line_end(
         ("a = 1\nKEY", "a = 2\nKEY"),
     ],
 )
-def test_an_edit_finds_and_keeps_a_value(folder: Folder, old: str, new: str) -> None:
+def test_edit_file_finds_a_secret_by_its_mask_and_keeps_its_value(
+    folder: Folder, old: str, new: str
+) -> None:
     mask = shown(TOKEN)
 
     said = folder.call(edit_file, path="a.py", old=old.format(mask), new=new.format(mask))
@@ -106,13 +108,15 @@ def test_an_edit_finds_and_keeps_a_value(folder: Folder, old: str, new: str) -> 
     assert (folder.root / "a.py").read_text() == expected
 
 
-def test_an_edit_can_remove_a_value(folder: Folder) -> None:
+def test_edit_file_can_remove_a_secret_value(folder: Folder) -> None:
     folder.call(edit_file, path="a.py", old=shown(TOKEN), new="<from the environment>")
 
     assert TOKEN not in (folder.root / "a.py").read_text()
 
 
-def test_several_edits_keep_a_value_and_none_changes_its_line(folder: Folder) -> None:
+def test_multi_edit_keeps_a_secret_value_and_refuses_to_change_its_line(
+    folder: Folder,
+) -> None:
     mask = shown(TOKEN)
     edits = [
         {"old": "a = 1", "new": "a = 2"},
@@ -139,7 +143,7 @@ def converted(edits: Sequence[dict[str, str]]) -> object:
     return multi_edit.parse(raw)["edits"]
 
 
-def test_a_patch_finds_and_keeps_values_of_several_lines(folder: Folder) -> None:
+def test_apply_patch_keeps_secret_values_of_several_lines(folder: Folder) -> None:
     lines = shown(TEXT).splitlines()
     patch = "\n".join(
         ["*** Begin Patch", "*** Update File: a.py", "@@", f" {lines[0]}", f" {lines[1]}",
@@ -150,7 +154,9 @@ def test_a_patch_finds_and_keeps_values_of_several_lines(folder: Folder) -> None
     assert (folder.root / "a.py").read_text() == TEXT.replace("b = 2", "c = 3\nb = 2")
 
 
-def test_a_notebook_keeps_the_value_of_a_cell(folder: Folder) -> None:
+def test_a_notebook_edit_keeps_a_secret_in_its_cell_and_refuses_it_in_another(
+    folder: Folder,
+) -> None:
     import json
 
     def cell(source: Sequence[str]) -> dict[str, object]:
@@ -221,7 +227,9 @@ def uploaded(folder: Folder, content: bytes) -> str:
 
 
 @pytest.mark.parametrize("attempt", REFUSED.values(), ids=REFUSED.keys())
-def test_a_mask_is_refused(folder: Folder, attempt: Callable[[Folder], str]) -> None:
+def test_text_with_a_mask_that_stands_for_no_value_there_is_refused(
+    folder: Folder, attempt: Callable[[Folder], str]
+) -> None:
     said = attempt(folder)
 
     assert "stands for" in said
@@ -229,7 +237,7 @@ def test_a_mask_is_refused(folder: Folder, attempt: Callable[[Folder], str]) -> 
     assert (folder.root / "a.py").read_text() == TEXT
 
 
-def test_text_that_only_looks_like_a_mask_stays_where_it_was(folder: Folder) -> None:
+def test_text_of_a_file_that_looks_like_a_mask_is_written_unchanged(folder: Folder) -> None:
     text = "const [secret] = useState()\ntag [secret:3f2a]\nx = 1\n"
     (folder.root / "b.js").write_text(text)
 
@@ -238,7 +246,7 @@ def test_text_that_only_looks_like_a_mask_stays_where_it_was(folder: Folder) -> 
     assert (folder.root / "b.js").read_text() == text.replace("x = 1", "x = 2")
 
 
-def test_a_journal_of_an_earlier_version_has_masks_without_tags(folder: Folder) -> None:
+def test_masks_without_tags_of_earlier_versions_keep_secret_values(folder: Folder) -> None:
     plain = re.sub(MASK_PATTERN, "[secret]", shown(TEXT))
 
     folder.call(write_file, path="a.py", content=plain.replace("b = 2", "b = 3"))
@@ -246,7 +254,7 @@ def test_a_journal_of_an_earlier_version_has_masks_without_tags(folder: Folder) 
     assert (folder.root / "a.py").read_text() == TEXT.replace("b = 2", "b = 3")
 
 
-def test_two_values_that_look_alike_are_not_exchanged() -> None:
+def test_an_ambiguous_mask_for_two_secret_values_is_refused() -> None:
     """Two lines that differ in nothing but values with the same tag: neither is put back."""
     text = f"KEY={TOKEN}\nKEY={OTHER}\n"
     alike = Redactor((), lambda: b"k")
@@ -258,7 +266,9 @@ def test_two_values_that_look_alike_are_not_exchanged() -> None:
 
 
 @given(some.text(some.sampled_from('ab "=\n\t\\é'), max_size=5), some.data())
-def test_the_pieces_of_a_text_are_what_is_masked(begin: str, data: some.DataObject) -> None:
+def test_the_pieces_of_a_text_join_to_the_text_and_to_its_masked_form(
+    begin: str, data: some.DataObject
+) -> None:
     words = some.sampled_from((*VALUES, *"ab \n=", "-----", "ghp_", "[secret]"))
     text = begin + "".join(data.draw(some.lists(words, max_size=8)))
 
@@ -274,7 +284,7 @@ LINES = some.sampled_from(
 
 
 @given(some.lists(LINES, max_size=6), some.lists(LINES, max_size=4), some.data())
-def test_whatever_is_written_no_mask_lands_and_no_value_leaves_its_line(
+def test_no_write_stores_a_mask_or_moves_a_secret_value_to_another_line(
     mine: list[str], others: list[str], data: some.DataObject
 ) -> None:
     """Lines are kept, removed, exchanged, and taken from another file, and then cut."""

@@ -37,9 +37,7 @@ def test_a_written_file_is_read_back_and_its_parents_are_created(files: DiskFile
     assert files.read(files.real("deep/er/a.txt")) == b"one"
 
 
-def test_nothing_but_the_file_is_left_after_a_write(
-    files: DiskFiles, tmp_path: Path
-) -> None:
+def test_a_write_leaves_no_temporary_file(files: DiskFiles, tmp_path: Path) -> None:
     files.write(files.real("a"), b"one", expect=NOTHING)
     files.write(files.real("a"), b"two", expect=digest(b"one"))
 
@@ -47,7 +45,7 @@ def test_nothing_but_the_file_is_left_after_a_write(
     assert (tmp_path / "a").stat().st_nlink == 1
 
 
-def test_the_mode_is_kept(files: DiskFiles, tmp_path: Path) -> None:
+def test_a_write_keeps_the_mode_of_the_file(files: DiskFiles, tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_bytes(b"one")
     (tmp_path / "run.sh").chmod(0o750)
 
@@ -76,7 +74,7 @@ def test_a_file_changed_in_the_meantime_is_not_overwritten(
     assert [p.read_bytes() for p in tmp_path.iterdir()] == ([there] if there else [])
 
 
-def test_of_many_who_make_the_same_file_one_does(files: DiskFiles) -> None:
+def test_of_concurrent_writers_of_a_new_file_exactly_one_succeeds(files: DiskFiles) -> None:
     made = list[bytes]()
 
     def make(name: str, content: bytes, start: threading.Barrier) -> None:
@@ -99,7 +97,9 @@ def test_of_many_who_make_the_same_file_one_does(files: DiskFiles) -> None:
         made.clear()
 
 
-def test_a_link_stays_and_its_target_is_written(files: DiskFiles, tmp_path: Path) -> None:
+def test_a_write_to_a_link_changes_its_target_and_keeps_the_link(
+    files: DiskFiles, tmp_path: Path
+) -> None:
     (tmp_path / "target").write_bytes(b"one")
     (tmp_path / "link").symlink_to("target")
 
@@ -109,7 +109,9 @@ def test_a_link_stays_and_its_target_is_written(files: DiskFiles, tmp_path: Path
     assert (tmp_path / "target").read_bytes() == b"two"
 
 
-def test_a_file_with_two_names_is_not_written(files: DiskFiles, tmp_path: Path) -> None:
+def test_a_file_with_two_hard_links_is_not_written(
+    files: DiskFiles, tmp_path: Path
+) -> None:
     (tmp_path / "one").write_bytes(b"x")
     os.link(tmp_path / "one", tmp_path / "two")
 
@@ -141,12 +143,12 @@ def test_a_large_file_is_refused_with_its_limit(files: DiskFiles, tmp_path: Path
         files.read(files.real("big"), at_most=2**20)
 
 
-def test_a_file_that_does_not_tell_its_size_is_read(files: DiskFiles) -> None:
+def test_a_file_of_proc_without_a_size_is_read(files: DiskFiles) -> None:
     assert b"MemTotal" in files.read(files.real("/proc/meminfo"))
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_name_is_told_in_letters_one_can_see(files: DiskFiles, name: str) -> None:
+def test_an_error_shows_a_hostile_file_name_escaped(files: DiskFiles, name: str) -> None:
     with pytest.raises(ToolFailed) as failure:
         files.read(files.real(name))
 
@@ -155,7 +157,7 @@ def test_a_hostile_name_is_told_in_letters_one_can_see(files: DiskFiles, name: s
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_file_is_found_by_the_name_it_was_shown_with(
+def test_a_file_is_found_by_its_displayed_name(
     files: DiskFiles, tmp_path: Path, name: str
 ) -> None:
     (tmp_path / name).write_bytes(b"found")
@@ -164,7 +166,7 @@ def test_a_file_is_found_by_the_name_it_was_shown_with(
     assert [item.name for item in files.items(files.real("."))] == [name]
 
 
-def test_a_plain_letter_cannot_hide_behind_an_escape(
+def test_an_escape_for_a_plain_character_names_no_file(
     files: DiskFiles, tmp_path: Path
 ) -> None:
     (tmp_path / ".env").write_bytes(b"secret")
@@ -176,7 +178,7 @@ def test_a_plain_letter_cannot_hide_behind_an_escape(
 @given(
     st.text(st.characters(codec="utf-8") | st.sampled_from("\n\x1b\x7f\u202e\udc80\udcff"))
 )
-def test_escaping_can_be_taken_back(name: str) -> None:
+def test_unescape_name_reverses_escape_name(name: str) -> None:
     assert escape_name(name).isprintable()
     if "\\" not in name:
         assert unescape_name(escape_name(name)) == name
@@ -192,13 +194,15 @@ def test_an_impossible_path_is_refused_with_a_reason(files: DiskFiles, path: str
     ("path", "called"),
     [("a/../b", "b"), (".", "."), ("{root}/a", "a"), ("/etc/hosts", "/etc/hosts")],
 )
-def test_a_path_is_called_what_people_would_call_it(
+def test_the_displayed_name_of_a_path_is_its_usual_spelling(
     files: DiskFiles, tmp_path: Path, path: str, called: str
 ) -> None:
     assert files.display_name(files.real(path.format(root=tmp_path))) == called
 
 
-def test_outside_is_where_the_links_lead(tmp_path: Path) -> None:
+def test_outside_returns_the_link_target_of_a_path_outside_the_workspace(
+    tmp_path: Path,
+) -> None:
     workspace, other, away = (tmp_path / name for name in ("root", "other", "root-2"))
     for directory in (workspace, other, away):
         directory.mkdir()
@@ -229,7 +233,7 @@ def test_a_path_with_a_shell_tilde_is_refused(files: DiskFiles, path: str) -> No
         files.real(path)
 
 
-def test_a_file_with_a_shell_s_name_is_found_as_it_is_called(
+def test_a_file_whose_name_is_shell_syntax_is_found_by_that_name(
     files: DiskFiles, tmp_path: Path
 ) -> None:
     for name in ("~/x", "$HOME/x", "~backup", "-rf", "file:/x", "CON"):
@@ -243,7 +247,7 @@ def test_a_file_with_a_shell_s_name_is_found_as_it_is_called(
     assert sorted(os.listdir(tmp_path)) == ["$HOME", "-rf", "CON", "file:", "~", "~backup"]
 
 
-def test_links_in_a_circle_are_refused_in_words(files: DiskFiles, tmp_path: Path) -> None:
+def test_a_loop_of_links_is_refused_with_a_reason(files: DiskFiles, tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
 
@@ -251,7 +255,7 @@ def test_links_in_a_circle_are_refused_in_words(files: DiskFiles, tmp_path: Path
         files.read(files.real("a"))
 
 
-def test_a_directory_is_listed_with_links_as_links(
+def test_a_listing_shows_files_directories_links_and_others_by_kind(
     files: DiskFiles, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_bytes(b"123")
@@ -277,7 +281,7 @@ def test_a_write_that_the_system_refuses_gives_its_reason(
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_directory_that_may_not_be_written_is_named(
+def test_the_error_for_a_directory_without_write_permission_names_the_path(
     files: DiskFiles, tmp_path: Path
 ) -> None:
     (tmp_path / "closed").mkdir(mode=0o555)
@@ -288,14 +292,18 @@ def test_a_directory_that_may_not_be_written_is_named(
         files.write(files.real("closed/a"), b"x", expect=NOTHING)
 
 
-def test_a_file_in_the_way_is_told(files: DiskFiles, tmp_path: Path) -> None:
+def test_a_write_below_a_file_is_refused_with_a_reason(
+    files: DiskFiles, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_bytes(b"")
 
     with pytest.raises(ToolFailed, match="Cannot write file/below: a part of the path"):
         files.write(files.real("file/below"), b"x", expect=NOTHING)
 
 
-def test_while_the_name_changes_under_it_nothing_outside_is_touched(tmp_path: Path) -> None:
+def test_a_file_swapped_with_a_link_during_reads_reveals_nothing_outside(
+    tmp_path: Path,
+) -> None:
     """Another thread swaps the file for a link that leads out, as fast as it can."""
     outside, inside = tmp_path / "outside", tmp_path / "inside"
     outside.mkdir()

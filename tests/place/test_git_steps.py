@@ -63,7 +63,7 @@ STEPS = ".git/rebase-merge/git-rebase-todo"
 @pytest.mark.parametrize(
     "line", [EXEC, f" \t{EXEC}", EXEC.replace("exec", "x"), f"{EXEC}\r"]
 )
-def test_a_planted_line_in_the_rebase_of_the_user_does_not_run(
+def test_a_line_planted_in_the_rebase_of_the_user_is_removed_and_not_run(
     place: Walled, line: str
 ) -> None:
     stop_at_conflict(place.root)
@@ -114,7 +114,7 @@ PLANTS = {
 
 
 @pytest.mark.parametrize("how", PLANTS)
-def test_planted_steps_are_moved_away(place: Walled, how: str) -> None:
+def test_planted_steps_of_git_are_quarantined(place: Walled, how: str) -> None:
     command, moved = PLANTS[how]
 
     done = place.run(command)
@@ -122,7 +122,7 @@ def test_planted_steps_are_moved_away(place: Walled, how: str) -> None:
     assert (done.code, changed(done.guarded, place.root)) == (0, moved)
 
 
-def test_a_command_rebases_over_a_conflict_by_itself(place: Walled) -> None:
+def test_a_command_can_continue_its_rebase_after_conflicts(place: Walled) -> None:
     stopped = place.run("git rebase main")
     ended = place.run(
         "echo both > file; git add file; GIT_EDITOR=true git rebase --continue; "
@@ -134,7 +134,7 @@ def test_a_command_rebases_over_a_conflict_by_itself(place: Walled) -> None:
     assert git(place.root, "log", "--format=%s", "main..").split() == ["four", "three"]
 
 
-def test_a_rebase_that_was_asked_about_keeps_its_programs(place: Walled) -> None:
+def test_an_approved_rebase_keeps_its_exec_steps(place: Walled) -> None:
     stopped = approved(place, "git rebase --exec 'touch ran' main")
     ended = place.run(
         "echo both > file; git add file; GIT_EDITOR=true git rebase --continue"
@@ -145,7 +145,7 @@ def test_a_rebase_that_was_asked_about_keeps_its_programs(place: Walled) -> None
     assert (ended.guarded.undone, (place.root / "ran").exists()) == ((), True)
 
 
-def test_a_rebase_in_a_worktree_that_was_asked_about_keeps_its_programs(
+def test_an_approved_rebase_in_a_worktree_keeps_its_exec_steps(
     place: Walled,
 ) -> None:
     git(place.root, "checkout", "-q", "main")
@@ -157,7 +157,7 @@ def test_a_rebase_in_a_worktree_that_was_asked_about_keeps_its_programs(
     assert len(done.accepted) == 1
 
 
-def test_a_rebase_that_was_not_asked_about_leaves_no_programs(place: Walled) -> None:
+def test_exec_steps_of_an_unapproved_rebase_are_quarantined(place: Walled) -> None:
     stopped = place.run("git rebase --exec 'touch ran' main")
 
     assert changed(stopped.guarded, place.root) == [(STEPS, "moved")]

@@ -79,7 +79,7 @@ FILES = st.lists(LINES, max_size=8).map("\n".join)
 
 @pytest.mark.slow
 @given(first=FILES, second=FILES)
-def test_settings_are_what_git_says_they_are(
+def test_every_setting_that_git_lists_is_read(
     tmp_path_factory: pytest.TempPathFactory, first: str, second: str
 ) -> None:
     folder = tmp_path_factory.mktemp("git")
@@ -103,7 +103,7 @@ def test_settings_are_what_git_says_they_are(
         ("[a]\nx", None),
     ],
 )
-def test_a_value_is_parsed_as_git_does(text: str, value: str | None) -> None:
+def test_a_setting_value_is_parsed_as_git_parses_it(text: str, value: str | None) -> None:
     assert list(parse_settings(text)) == [Setting("a", "", "x", value)]
 
 
@@ -140,7 +140,7 @@ def place(tmp_path: Path) -> Iterator[Walled]:
         yield found
 
 
-def test_all_that_settings_name_is_found(place: Walled) -> None:
+def test_all_paths_that_git_settings_name_are_guarded(place: Walled) -> None:
     root = str(place.root)
     found = Guards([root]).paths()
 
@@ -159,7 +159,7 @@ NAMED = (
 
 @pytest.mark.parametrize("name", NAMED)
 @pytest.mark.parametrize("how", ["a command", "nothing holds"])
-def test_a_command_cannot_change_what_a_setting_names(
+def test_a_command_cannot_change_a_path_that_a_git_setting_names(
     place: Walled, name: str, how: str
 ) -> None:
     path = place.root / name
@@ -177,7 +177,7 @@ def test_a_command_cannot_change_what_a_setting_names(
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_a_change_of_what_a_setting_names_is_accepted_with_a_yes(
+def test_an_approved_change_of_a_path_that_a_git_setting_names_is_accepted(
     place: Walled, name: str
 ) -> None:
     path = place.root / name
@@ -191,7 +191,7 @@ def test_a_change_of_what_a_setting_names_is_accepted_with_a_yes(
     assert path.read_text() == "[user]\n"
 
 
-def test_a_link_on_the_way_is_not_exchanged(place: Walled) -> None:
+def test_a_replaced_link_on_the_path_of_a_git_setting_is_restored(place: Walled) -> None:
     (place.root / "t").symlink_to("tools")
     git(place.root, "config", "filter.y.clean", "t/clean.sh")
     watch, allowed = place.sandbox.watch, AllowedPaths()
@@ -206,7 +206,7 @@ def test_a_link_on_the_way_is_not_exchanged(place: Walled) -> None:
     assert (place.root / "t/clean.sh").read_text() == HOOK
 
 
-def test_the_settings_of_the_user_count(tmp_path: Path) -> None:
+def test_paths_that_git_settings_of_the_user_name_are_guarded(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     config = tmp_path / "home/.gitconfig"
     config.write_text("[core]\n\thooksPath = .githooks\n[include]\n\tpath = ~/more\n")
@@ -221,7 +221,7 @@ def test_the_settings_of_the_user_count(tmp_path: Path) -> None:
     assert sorted(found.targets) == [str(root / ".githooks"), str(root / "page.sh")]
 
 
-def test_a_workspace_inside_a_repository_has_its_hooks(tmp_path: Path) -> None:
+def test_hooks_of_the_enclosing_repository_are_guarded(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
     git(tmp_path, "config", "core.hooksPath", "web/.husky/_")
     (tmp_path / "web/.husky/_").mkdir(parents=True)
@@ -248,7 +248,7 @@ def test_existing_hooks_that_a_new_git_setting_names_are_not_moved(
     assert git(place.root, "config", "core.hooksPath") == ".husky/_\n"
 
 
-def test_a_new_worktree_has_the_hooks_of_the_first(place: Walled) -> None:
+def test_git_worktree_add_succeeds_and_keeps_the_hooks(place: Walled) -> None:
     git(place.root, "add", ".")
     git(place.root, "-c", "core.hooksPath=/dev/null", "commit", "-qm", "one")
 
@@ -258,7 +258,9 @@ def test_a_new_worktree_has_the_hooks_of_the_first(place: Walled) -> None:
     assert (place.root / "wt/.husky/_/pre-commit").read_text() == HOOK
 
 
-def test_file_tools_are_asked_about_what_a_setting_names(place: Walled) -> None:
+def test_path_named_by_git_returns_each_path_that_a_git_setting_names(
+    place: Walled,
+) -> None:
     watch, root = place.sandbox.watch, place.root
 
     named = [name for name in NAMED if watch.path_named_by_git([str(root / name)])]

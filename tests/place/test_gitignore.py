@@ -52,7 +52,7 @@ def plant(directory: Path, ignore: str) -> None:
 
 @pytest.mark.slow  # git is a program
 @pytest.mark.parametrize("ignore", FILES)
-def test_the_walk_lists_what_git_lists(ignore: str, tmp_path: Path) -> None:
+def test_the_walk_lists_the_same_files_as_git(ignore: str, tmp_path: Path) -> None:
     plant(tmp_path, ignore)
     command = ["git", "-C", str(tmp_path), "-c", "core.excludesFile=/dev/null", "ls-files",
                "-z", "--others", "--exclude-standard"]  # fmt: skip
@@ -66,13 +66,15 @@ def test_the_walk_lists_what_git_lists(ignore: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pattern", [*HOSTILE, "[" * 2000, "x" * 100_000, "!" + HOSTILE[0]])
-def test_no_line_makes_an_ignore_file_slow(pattern: str) -> None:
+def test_no_pattern_makes_matching_an_ignore_file_slow(pattern: str) -> None:
     lines = read_lines("\n".join([pattern] * 20))
 
     assert not is_ignored(lines, "a" * 200 + ".txt", directory=False)
 
 
-def test_all_in_an_ignored_directory_is_ignored_and_can_be_listed(tmp_path: Path) -> None:
+def test_files_in_an_ignored_directory_are_ignored_and_can_be_listed(
+    tmp_path: Path,
+) -> None:
     plant(tmp_path, "x/\n")
 
     inside = directory_ignores(str(tmp_path / "x" / "y"))

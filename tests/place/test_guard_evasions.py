@@ -44,7 +44,7 @@ def filtered(root: Path) -> None:
         "\ufeff{}",
     ],
 )
-def test_a_setting_that_is_hidden_from_us_is_not_shown_to_git(
+def test_a_git_setting_in_unusual_syntax_starts_no_program_in_read_only_git(
     ws: Walled, line: str
 ) -> None:
     filtered(ws.root)
@@ -73,7 +73,7 @@ def test_a_setting_that_is_hidden_from_us_is_not_shown_to_git(
         '[diff "x"]\n\tcommand = x',
     ],
 )
-def test_a_setting_by_which_something_runs_is_known_however_it_is_written(
+def test_a_git_setting_that_runs_a_program_is_recognized_in_any_spelling(
     tmp_path: Path, text: str
 ) -> None:
     (tmp_path / "config").write_text(text)
@@ -83,7 +83,7 @@ def test_a_setting_by_which_something_runs_is_known_however_it_is_written(
 
 
 @pytest.mark.parametrize("end", [" ", "\t", " \r\n", "\0", "\0x"])
-def test_the_repository_that_a_file_names_is_the_one_that_git_takes(
+def test_a_gitdir_file_is_resolved_to_the_repository_that_git_uses(
     ws: Walled, end: str
 ) -> None:
     """Blanks belong to the name, and what comes after a zero does not."""
@@ -101,7 +101,9 @@ def test_the_repository_that_a_file_names_is_the_one_that_git_takes(
 
 
 @pytest.mark.parametrize("name", ["a\rb", "a\nb", "a b\\040", "ü\udcff", "\u2028", "a\tb"])
-def test_odd_names_are_guarded_as_all_others(ws: Walled, name: str) -> None:
+def test_guarded_files_in_unusually_named_directories_stay_unchanged(
+    ws: Walled, name: str
+) -> None:
     guard = ws.root / name / ".vscode/tasks.json"
     guard.parent.mkdir(parents=True)
     guard.write_text("as it was")
@@ -126,7 +128,7 @@ def test_odd_names_are_guarded_as_all_others(ws: Walled, name: str) -> None:
         ),
     ],
 )
-def test_files_made_by_a_command_do_not_hide_a_guarded_path_from_the_next(
+def test_many_new_files_do_not_hide_a_guarded_path_from_the_next_command(
     ws: Walled, first: str
 ) -> None:
     repository = ws.root / REPOSITORY
@@ -153,7 +155,7 @@ def test_files_made_by_a_command_do_not_hide_a_guarded_path_from_the_next(
         ("rm -r d", "sleep 0.5; mkdir -p d/.vscode"),
     ],
 )
-def test_a_guarded_path_made_by_a_concurrent_command_cannot_be_brought_back(
+def test_a_guarded_path_created_by_a_concurrent_command_is_removed(
     ws: Walled, end: str, again: str
 ) -> None:
     """Two commands at a time: the second finds what the first made, and undoes it."""
@@ -177,7 +179,9 @@ def test_a_guarded_path_made_by_a_concurrent_command_cannot_be_brought_back(
     assert not (ws.root / "d/.vscode").exists()
 
 
-def test_a_path_opened_for_one_command_is_closed_to_the_next(ws: Walled) -> None:
+def test_a_guarded_path_approved_for_one_command_is_guarded_for_the_next(
+    ws: Walled,
+) -> None:
     ws.run("true", opened=(ws.root / ".git/config",))
 
     ws.run("git init -q; git config core.fsmonitor x")
@@ -185,7 +189,7 @@ def test_a_path_opened_for_one_command_is_closed_to_the_next(ws: Walled) -> None
     assert not (ws.root / ".git/config").exists()
 
 
-def test_a_command_that_could_not_be_built_counts_no_longer(
+def test_guards_work_after_a_command_that_could_not_start(
     ws: Walled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ws.run("true")
@@ -200,7 +204,7 @@ def test_a_command_that_could_not_be_built_counts_no_longer(
     assert (ws.root / ".env").read_text() == "as it was"
 
 
-def test_no_library_of_the_workspace_is_loaded_outside(
+def test_bubblewrap_loads_no_library_of_the_workspace(
     ws: Walled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that cannot be loaded fails loudly."""
@@ -213,7 +217,7 @@ def test_no_library_of_the_workspace_is_loaded_outside(
     assert ws.run("echo $LD_LIBRARY_PATH").text == f"{ws.root}\n"
 
 
-def test_a_link_of_a_denied_name_holds_up_no_command(tmp_path: Path) -> None:
+def test_commands_run_although_links_with_denied_names_exist(tmp_path: Path) -> None:
     """Each of them failed: the path to cover was not found where it should be."""
     needs_bubblewrap()
     (tmp_path / "out").mkdir()

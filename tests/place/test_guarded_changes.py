@@ -111,7 +111,7 @@ def repository(directory: str) -> str:
         "os.rename('.git', 'g'); os.rename('g', '.git'); os.rename('.git/config', 'c')",
     ],
 )
-def test_a_guarded_change_is_undone_to_the_byte(
+def test_a_change_of_guarded_files_is_undone_byte_for_byte(
     place: Walled, code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a command does it that nothing holds."""
@@ -129,7 +129,7 @@ def test_a_guarded_change_is_undone_to_the_byte(
 
 
 @pytest.mark.parametrize("place", [False, True], ids=["filter", "no filter"], indirect=True)
-def test_no_command_changes_what_is_mounted_from_a_namespace_of_its_own(
+def test_a_command_in_its_own_namespace_cannot_change_guarded_files(
     place: Walled,
 ) -> None:
     """Also where it may make one: then what it changed is put back."""
@@ -172,7 +172,7 @@ def test_no_command_changes_what_is_mounted_from_a_namespace_of_its_own(
         (f"{repository('.git/modules/a')}; ln -s .git/modules/a d", "true"),
     ],
 )  # fmt: skip
-def test_no_repository_of_commands_makes_git_run_a_program(
+def test_a_repository_created_by_commands_makes_git_run_no_program(
     place: Walled, commands: tuple[str, str]
 ) -> None:
     said = programs(place.root)
@@ -183,7 +183,9 @@ def test_no_repository_of_commands_makes_git_run_a_program(
     assert programs(place.root) == said
 
 
-def test_a_background_command_is_compared_when_another_ends(place: Walled) -> None:
+def test_guarded_changes_of_a_running_command_are_undone_when_another_ends(
+    place: Walled,
+) -> None:
     watch = place.sandbox.watch
     first, second = AllowedPaths(), AllowedPaths(named=("/nowhere",))
     watch.begin(first)
@@ -198,7 +200,7 @@ def test_a_background_command_is_compared_when_another_ends(place: Walled) -> No
     assert watch.end(first).undone == ()
 
 
-def test_changes_by_the_user_between_commands_stay(place: Walled) -> None:
+def test_guarded_changes_of_the_user_between_commands_stay(place: Walled) -> None:
     place.run("true")
     git(place.root, "config", "core.pager", "less")
     (place.root / ".vscode/settings.json").write_text("{}")
@@ -211,7 +213,7 @@ def test_changes_by_the_user_between_commands_stay(place: Walled) -> None:
     assert git(place.root, "config", "core.pager") == "less\n"
 
 
-def test_a_change_by_the_user_during_a_command_is_kept_and_can_be_restored(
+def test_a_guarded_change_of_the_user_during_a_command_can_be_restored(
     place: Walled, tmp_path: Path
 ) -> None:
     from refold.place.quarantine import Quarantine
@@ -230,7 +232,9 @@ def test_a_change_by_the_user_during_a_command_is_kept_and_can_be_restored(
     assert git(place.root, "config", "core.pager") == "less\n"
 
 
-def test_a_change_that_the_user_saw_named_is_accepted_and_recorded(place: Walled) -> None:
+def test_an_approved_change_of_a_guarded_file_is_accepted_and_recorded(
+    place: Walled,
+) -> None:
     config = place.root / ".git/config"
 
     done = place.run("git config core.pager less", opened=(config,))
@@ -248,7 +252,7 @@ def test_a_change_that_the_user_saw_named_is_accepted_and_recorded(place: Walled
         ("echo x > .git/hooks/pre-commit", False),
     ],
 )
-def test_git_that_nobody_was_asked_about_may_only_write_what_runs_nothing(
+def test_unapproved_git_may_write_only_settings_that_run_no_program(
     place: Walled, command: str, stays: bool
 ) -> None:
     before = programs(place.root), (place.root / ".git/config").read_bytes()
@@ -268,7 +272,9 @@ def test_git_that_nobody_was_asked_about_may_only_write_what_runs_nothing(
     assert ((place.root / ".git/config").read_bytes() != before[1]) == stays
 
 
-def test_two_watches_do_not_undo_what_the_other_allowed_or_restored(tmp_path: Path) -> None:
+def test_two_watches_do_not_undo_changes_that_the_other_allowed_or_restored(
+    tmp_path: Path,
+) -> None:
     """Two conversations in one workspace, or two processes."""
     (tmp_path / "ws").mkdir()
     env, envrc = tmp_path / "ws/.env", tmp_path / "ws/.envrc"
@@ -330,7 +336,7 @@ BEGIN = "allowed = AllowedPaths(); watch.begin(allowed)\n"
         (BEGIN + "watch.end(allowed)\nopen('.envrc', 'w')", []),
     ],
 )  # fmt: skip
-def test_changes_before_a_kill_are_undone_at_the_next_start(
+def test_guarded_changes_before_a_kill_are_undone_at_the_next_start(
     tmp_path: Path, script: str, undone: list[str]
 ) -> None:
     (tmp_path / "ws").mkdir()
@@ -344,7 +350,7 @@ def test_changes_before_a_kill_are_undone_at_the_next_start(
     assert undo_after_kill(workspace) == []
 
 
-def test_a_plant_undone_after_a_kill_is_not_put_back_by_another_refold(
+def test_a_planted_file_undone_after_a_kill_is_not_restored_by_another_refold(
     tmp_path: Path,
 ) -> None:
     """It had begun a command when the plant was still there, and takes it for the user's."""
@@ -361,7 +367,7 @@ def test_a_plant_undone_after_a_kill_is_not_put_back_by_another_refold(
     assert not (tmp_path / "ws/.envrc").exists()
 
 
-def test_changes_by_the_user_after_a_kill_stay(tmp_path: Path) -> None:
+def test_guarded_changes_of_the_user_after_a_kill_stay(tmp_path: Path) -> None:
     (tmp_path / "ws").mkdir()
     workspace = killed(tmp_path, BEGIN)
     (state,) = (tmp_path / "states").glob("*.running")
@@ -372,7 +378,9 @@ def test_changes_by_the_user_after_a_kill_stay(tmp_path: Path) -> None:
     assert (tmp_path / "ws/.envrc").read_text() == "of the user"
 
 
-def test_a_killed_refold_of_another_workspace_is_left_to_that(tmp_path: Path) -> None:
+def test_changes_of_a_killed_refold_are_undone_only_in_its_own_workspace(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "ws").mkdir()
     workspace = killed(tmp_path, BEGIN + "open('.envrc', 'w')")
     elsewhere = GuardedWorkspace(
@@ -383,7 +391,7 @@ def test_a_killed_refold_of_another_workspace_is_left_to_that(tmp_path: Path) ->
     assert [one.path for one in undo_after_kill(workspace)] == [str(tmp_path / "ws/.envrc")]
 
 
-def test_a_stored_state_is_for_the_user_alone_and_goes_with_the_session(
+def test_a_stored_guard_state_is_private_and_deleted_with_its_session(
     place: Walled, tmp_path: Path
 ) -> None:
     modes: list[int] = []
@@ -411,7 +419,7 @@ FLOWS = {
 
 
 @pytest.mark.parametrize("flow", FLOWS)
-def test_everyday_commands_work_and_nothing_of_theirs_is_undone(
+def test_everyday_commands_succeed_and_none_of_their_changes_is_undone(
     place: Walled, flow: str
 ) -> None:
     git(place.root, "commit", "-qm", "one", "--allow-empty")
@@ -424,7 +432,7 @@ def test_everyday_commands_work_and_nothing_of_theirs_is_undone(
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_plant_that_flickers_is_never_left(place: Walled) -> None:
+def test_a_rapidly_replaced_git_config_is_always_restored(place: Walled) -> None:
     """A command exchanges a settings file until it is killed: a thousand times."""
     watch, config = place.sandbox.watch, place.root / ".git/config"
     before, evil = config.read_bytes(), RUNS.encode()
@@ -448,7 +456,7 @@ def held(place: Walled) -> list[str]:
     ]
 
 
-def test_a_change_of_the_user_in_a_guarded_directory_stays_and_is_told_once(
+def test_a_change_of_the_user_in_a_guarded_directory_stays_and_is_reported_once(
     place: Walled,
 ) -> None:
     watch, tasks = place.sandbox.watch, place.root / ".vscode/tasks.json"
@@ -479,7 +487,7 @@ def test_a_change_of_the_user_in_a_guarded_directory_stays_and_is_told_once(
         "write('other-name', 'x')",
     ],
 )
-def test_a_possible_change_beside_held_directories_is_undone(
+def test_a_guarded_change_outside_of_mounted_directories_is_undone(
     place: Walled, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (place.root / ".vscode/linked.json").write_text("as it was")
@@ -498,7 +506,9 @@ def test_a_possible_change_beside_held_directories_is_undone(
     assert (place.root / ".vscode/linked.json").read_text() == "as it was"
 
 
-def test_a_directory_is_held_only_if_every_command_since_held_it(place: Walled) -> None:
+def test_a_change_is_undone_if_one_command_ran_without_that_directory_mounted(
+    place: Walled,
+) -> None:
     watch, tasks = place.sandbox.watch, place.root / ".vscode/tasks.json"
     first, second = AllowedPaths(), AllowedPaths(named=("/nowhere",))
     watch.begin(first)
@@ -515,7 +525,7 @@ def test_a_directory_is_held_only_if_every_command_since_held_it(place: Walled) 
 
 
 @pytest.mark.parametrize("namespaces", [False, True], ids=["filter", "no filter"])
-def test_only_a_command_with_the_filter_holds_guarded_directories(
+def test_changes_of_others_stay_only_if_commands_cannot_create_namespaces(
     tmp_path: Path, *, namespaces: bool
 ) -> None:
     needs_bubblewrap()
@@ -543,7 +553,7 @@ def test_only_a_command_with_the_filter_holds_guarded_directories(
     )
 
 
-def test_a_killed_refold_leaves_word_of_what_was_held(tmp_path: Path) -> None:
+def test_after_a_kill_changes_in_mounted_directories_stay(tmp_path: Path) -> None:
     (tmp_path / "ws/.idea").mkdir(parents=True)
     idea = str(tmp_path / "ws/.idea")
     script = (
@@ -556,7 +566,7 @@ def test_a_killed_refold_leaves_word_of_what_was_held(tmp_path: Path) -> None:
     assert (tmp_path / "ws/.idea/x").exists()
 
 
-def test_the_notice_names_one_command_that_takes_the_change_back(
+def test_the_notice_of_an_undone_change_names_the_command_that_restores_it(
     place: Walled, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from refold.cli import main

@@ -29,7 +29,7 @@ from refold.values.path_names import KEYS_REASON, guard_reason, is_steering
         ".gemini/settings.json", ".codex/config.toml", ".idea/x.xml", ".config/mise/config.toml",
     ],
 )  # fmt: skip
-def test_a_name_that_opens_a_door_is_guarded(path: str) -> None:
+def test_a_dangerous_file_name_is_guarded(path: str) -> None:
     assert guard_reason(path.split("/"))
 
 
@@ -42,7 +42,7 @@ def test_a_name_that_opens_a_door_is_guarded(path: str) -> None:
         ".pre-commit-config.yaml", "lefthook.yml", ".cargo/registry", "..", "a/. /b", "mise.py",
     ],
 )  # fmt: skip
-def test_an_ordinary_name_is_not(path: str) -> None:
+def test_an_ordinary_file_name_is_not_guarded(path: str) -> None:
     assert guard_reason(path.split("/")) == ""
 
 
@@ -55,12 +55,12 @@ def test_an_ordinary_name_is_not(path: str) -> None:
         "AGENTS.md ", "CLAUDE\u2024md",
     ],
 )  # fmt: skip
-def test_a_name_that_tells_agents_or_tools_what_to_do_steers(path: str) -> None:
+def test_a_file_name_of_instructions_for_agents_or_tools_is_steering(path: str) -> None:
     assert is_steering(path.split("/"))
 
 
 @pytest.mark.parametrize("path", ["README.md", ".github/workflows/ci.yml", "src/agents.py"])
-def test_an_ordinary_name_steers_nobody(path: str) -> None:
+def test_an_ordinary_file_name_is_not_steering(path: str) -> None:
     assert not is_steering(path.split("/"))
 
 
@@ -68,7 +68,7 @@ def names(guards: Guards, root: Path) -> list[str]:
     return sorted(os.path.relpath(path, root) for path in guards.paths().paths)
 
 
-def test_guarded_paths_are_found_anew_each_time(tmp_path: Path) -> None:
+def test_each_search_finds_the_guarded_paths_of_that_moment(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path / "a/b")], check=True)
     (tmp_path / "node_modules/x/.vscode").mkdir(parents=True)
     packages = tmp_path / "py/lib/python3/site-packages"
@@ -91,7 +91,7 @@ def test_guarded_paths_are_found_anew_each_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_nearest_of_very_many_directories_are_looked_through(tmp_path: Path) -> None:
+def test_among_very_many_directories_the_nearest_are_searched(tmp_path: Path) -> None:
     for number in range(5100):
         (tmp_path / "deep" / str(number)).mkdir(parents=True)
     (tmp_path / ".env").touch()
@@ -119,7 +119,7 @@ def test_directories_beyond_the_first_search_never_count_as_new(tmp_path: Path) 
     assert again == ["many/new/.idea"]
 
 
-def test_version_control_of_others_is_guarded(tmp_path: Path) -> None:
+def test_settings_of_other_version_control_systems_are_guarded(tmp_path: Path) -> None:
     for name in (
         ".hg/hgrc",
         ".jj/repo/config.toml",
@@ -159,7 +159,7 @@ def test_version_control_of_others_is_guarded(tmp_path: Path) -> None:
         ("fsmonitor = evil\n", False),
     ],
 )  # fmt: skip
-def test_settings_of_git_are_harmless_if_nothing_runs_by_them(
+def test_git_settings_are_harmless_only_if_they_run_no_program(
     config: str, is_harmless: bool, tmp_path: Path
 ) -> None:
     (tmp_path / "config").write_text(config)
@@ -170,15 +170,17 @@ def test_settings_of_git_are_harmless_if_nothing_runs_by_them(
 @pytest.mark.parametrize(
     "path", [".claude/.env", ".vscode/.env.local", ".refold/id_rsa", ".git/.netrc", ".env"]
 )
-def test_keys_are_keys_wherever_they_lie_so_that_nobody_reads_them(path: str) -> None:
+def test_key_files_are_guarded_as_keys_in_every_directory(path: str) -> None:
     assert guard_reason(path.split("/")) == KEYS_REASON
 
 
-def test_files_beside_keys_are_guarded_for_their_own_reason() -> None:
+def test_a_guarded_file_that_is_not_a_key_has_another_reason() -> None:
     assert guard_reason([".claude", "settings.json"]) not in ("", KEYS_REASON)
 
 
-def test_the_target_of_a_link_to_packages_is_found_once_it_exists(tmp_path: Path) -> None:
+def test_guarded_paths_behind_a_dangling_link_are_found_once_its_target_exists(
+    tmp_path: Path,
+) -> None:
     """No directory that was looked at changes by it."""
     (tmp_path / "node_modules").mkdir()
     (tmp_path / "link").symlink_to("node_modules/late")
@@ -200,7 +202,7 @@ def test_the_target_of_a_link_to_packages_is_found_once_it_exists(tmp_path: Path
         ("rebase-merge/message", False), ("info/exclude", False), ("index", False),
     ],
 )  # fmt: skip
-def test_a_file_by_which_git_runs_a_program_is_known_in_a_repository_of_any_name(
+def test_files_that_make_git_run_programs_are_found_in_any_repository(
     tmp_path: Path, name: str, *, decides: bool
 ) -> None:
     subprocess.run(["git", "init", "-q", "--bare", tmp_path / "d"], check=True)

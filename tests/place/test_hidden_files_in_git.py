@@ -57,7 +57,9 @@ def run(place: Walled, command: str, *, narrow: bool) -> Finished:
 
 
 @pytest.mark.parametrize("narrow", [False, True], ids=["read-only", "in mode sandbox"])
-def test_git_shows_neither_a_stand_in_nor_a_change(place: Walled, narrow: bool) -> None:
+def test_git_shows_a_hidden_file_neither_as_empty_nor_as_changed(
+    place: Walled, narrow: bool
+) -> None:
     (place.root / "plain").write_text("changed\n")
 
     said = run(place, "; ".join(LOOKS), narrow=narrow).text
@@ -73,7 +75,7 @@ def test_git_shows_neither_a_stand_in_nor_a_change(place: Walled, narrow: bool) 
     "command",
     ["git add -A", "git commit -qam two", "git stash", "git add -A && git commit -qm two"],
 )
-def test_a_program_that_nobody_allowed_records_no_stand_in(
+def test_an_unapproved_program_commits_no_change_of_a_hidden_file(
     place: Walled, command: str
 ) -> None:
     (place.root / "plain").write_text("changed\n")
@@ -88,7 +90,7 @@ def test_a_program_that_nobody_allowed_records_no_stand_in(
     assert git(place.root, "stash", "list") == ""
 
 
-def test_an_index_that_is_not_understood_is_hidden(place: Walled) -> None:
+def test_an_index_with_an_unknown_format_is_hidden_from_commands(place: Walled) -> None:
     git(place.root, "update-index", "--split-index")
 
     said = run(place, "git diff; git status", narrow=False).text
@@ -97,7 +99,7 @@ def test_an_index_that_is_not_understood_is_hidden(place: Walled) -> None:
     assert "index file corrupt" in said
 
 
-def test_a_repository_that_has_no_hidden_file_keeps_its_index(tmp_path: Path) -> None:
+def test_commits_work_in_a_repository_without_tracked_hidden_files(tmp_path: Path) -> None:
     needs_bubblewrap()
     with walled(tmp_path / "ws") as place:
         git(place.root, "init", "-q")
@@ -114,7 +116,7 @@ def test_a_repository_that_has_no_hidden_file_keeps_its_index(tmp_path: Path) ->
 
 @pytest.mark.parametrize("version", ["2", "3", "4"])
 @pytest.mark.parametrize("hashing", ["sha1", "sha256"])
-def test_git_reads_the_copy_of_every_kind_of_index(
+def test_git_reads_the_copied_index_in_every_format(
     tmp_path: Path, version: str, hashing: str
 ) -> None:
     git(tmp_path, "init", "-q", f"--object-format={hashing}")
@@ -149,7 +151,7 @@ def test_git_reads_the_copy_of_every_kind_of_index(
 
 
 @pytest.mark.parametrize("end", [0, 11, -1])
-def test_a_damaged_index_is_not_understood(tmp_path: Path, end: int) -> None:
+def test_a_damaged_index_raises_value_error(tmp_path: Path, end: int) -> None:
     git(tmp_path, "init", "-q")
     (tmp_path / ".env").write_text(SECRET)
     git(tmp_path, "add", "-f", ".")

@@ -44,7 +44,7 @@ def tree(directory: Path) -> dict[str, str]:
 BEFORE = {"a": "a before", "b": "b before", "c": "c before"}
 
 
-def test_files_are_changed_made_and_removed_together(
+def test_put_all_changes_creates_and_removes_files_together(
     files: DiskFiles, tmp_path: Path
 ) -> None:
     files.put_all(
@@ -60,7 +60,7 @@ def test_files_are_changed_made_and_removed_together(
     }  # fmt: skip
 
 
-def test_a_file_is_removed_as_it_was_expected_or_not_at_all(
+def test_a_file_is_removed_only_with_its_expected_content(
     files: DiskFiles, tmp_path: Path
 ) -> None:
     with pytest.raises(ToolFailed, match="a changed in the meantime"):
@@ -70,7 +70,9 @@ def test_a_file_is_removed_as_it_was_expected_or_not_at_all(
     assert tree(tmp_path) == {"a": "a before", "c": "c before"}
 
 
-def test_nothing_is_left_to_remove_where_nothing_was_expected(files: DiskFiles) -> None:
+def test_removing_a_missing_file_fails_only_if_content_was_expected(
+    files: DiskFiles,
+) -> None:
     files.remove(files.real("nothing"), expect=NOTHING)
 
     with pytest.raises(ToolFailed, match="went away"):
@@ -150,7 +152,7 @@ def test_writes_before_a_disk_error_are_rolled_back(
     assert (tmp_path / "a").stat().st_nlink == 1
 
 
-def test_without_links_it_is_taken_back_too(
+def test_writes_are_rolled_back_without_hard_links_too(
     files: DiskFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_links(*_: object, **__: object) -> None:
@@ -169,7 +171,7 @@ def test_without_links_it_is_taken_back_too(
     assert tree(tmp_path) == {"a": "x", "c": "y", "d": "n"}
 
 
-def test_a_change_that_cannot_be_rolled_back_is_named_and_kept(
+def test_a_write_that_cannot_be_rolled_back_is_named_with_its_backup(
     files: DiskFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another program writes to `a` between our change of it and the failure."""
@@ -200,7 +202,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_a_new_file_takes_the_mode_of_another_or_what_is_wished(
+def test_a_written_file_gets_the_mode_of_another_file_or_the_executable_bit(
     files: DiskFiles, tmp_path: Path
 ) -> None:
     (tmp_path / "a").chmod(0o700)
@@ -222,9 +224,7 @@ def test_a_new_file_takes_the_mode_of_another_or_what_is_wished(
     ]  # fmt: skip
 
 
-def test_nobody_else_s_rights_pass_to_what_was_written_here(
-    files: DiskFiles, tmp_path: Path
-) -> None:
+def test_a_write_drops_the_setuid_and_setgid_bits(files: DiskFiles, tmp_path: Path) -> None:
     (tmp_path / "a").chmod(0o6755)
 
     files.put_all([put(files, "a", b"x")])
@@ -232,7 +232,7 @@ def test_nobody_else_s_rights_pass_to_what_was_written_here(
     assert mode(tmp_path / "a") == 0o755
 
 
-def test_a_name_among_several_of_a_file_can_be_removed_but_not_written(
+def test_a_hard_link_can_be_removed_and_not_written(
     files: DiskFiles, tmp_path: Path
 ) -> None:
     os.link(tmp_path / "a", tmp_path / "a2")
@@ -244,7 +244,7 @@ def test_a_name_among_several_of_a_file_can_be_removed_but_not_written(
     assert tree(tmp_path) == {"a2": "a before", "b": "b before", "c": "c before"}
 
 
-def test_many_files_need_few_descriptors(files: DiskFiles, tmp_path: Path) -> None:
+def test_writing_many_files_needs_few_descriptors(files: DiskFiles, tmp_path: Path) -> None:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -54,7 +54,7 @@ def named(site: LoopbackServer) -> ReachableHosts:
     return ReachableHosts((f"localhost:{site.port}",))
 
 
-def test_a_named_host_is_reached_and_stands_in_the_result(
+def test_a_named_host_is_reached_and_recorded_in_the_result(
     ws: Walled, site: LoopbackServer
 ) -> None:
     found = run(ws, f"curl -sS http://localhost:{site.port}/x", named(site))
@@ -63,7 +63,7 @@ def test_a_named_host_is_reached_and_stands_in_the_result(
     assert found.attempts == (HostAttempt("localhost", site.port),)
 
 
-def test_another_host_is_refused_and_stands_in_the_result(
+def test_an_unnamed_host_is_refused_and_recorded_in_the_result(
     ws: Walled, site: LoopbackServer
 ) -> None:
     found = run(ws, "curl -sS https://other.example/", named(site))
@@ -101,7 +101,7 @@ TRICKS = {
 
 
 @pytest.mark.parametrize("command", TRICKS.values(), ids=TRICKS)
-def test_a_program_cannot_talk_the_filter_into_another_host(
+def test_no_request_makes_the_filter_connect_to_an_unnamed_host(
     ws: Walled, site: LoopbackServer, command: str
 ) -> None:
     moved = LoopbackServer("moved", location=f"http://localhost:{site.port}/")
@@ -113,7 +113,7 @@ def test_a_program_cannot_talk_the_filter_into_another_host(
     assert not site.received
 
 
-def test_a_server_in_the_command_is_reached_past_the_filter(ws: Walled) -> None:
+def test_a_server_that_the_command_starts_is_reached_without_the_filter(ws: Walled) -> None:
     serve = "python3 -m http.server 8123 >log 2>&1 & "
     ask = "curl -sS --retry 20 --retry-connrefused --retry-delay 1 http://127.0.0.1:8123/ | head -1"
 
@@ -123,7 +123,7 @@ def test_a_server_in_the_command_is_reached_past_the_filter(ws: Walled) -> None:
     assert found.attempts == ()
 
 
-def test_the_output_of_a_command_with_hosts_is_whole_also_when_it_is_ended(
+def test_a_timed_out_command_with_hosts_has_all_its_output_and_attempts(
     ws: Walled, site: LoopbackServer
 ) -> None:
     ask = f"curl -sS http://localhost:{site.port}/; sleep 30"
@@ -134,7 +134,7 @@ def test_the_output_of_a_command_with_hosts_is_whole_also_when_it_is_ended(
     assert found.attempts == (HostAttempt("localhost", site.port),)
 
 
-def test_a_deny_rule_holds_for_a_command_with_every_host(
+def test_a_denied_host_is_refused_to_a_command_with_every_host(
     tmp_path: Path, site: LoopbackServer
 ) -> None:
     needs_bubblewrap()
@@ -245,7 +245,7 @@ def _address() -> str:
             return "127.0.0.2"
 
 
-def test_two_commands_at_a_time_have_hosts_of_their_own(
+def test_concurrent_commands_reach_only_their_own_named_hosts(
     ws: Walled, site: LoopbackServer
 ) -> None:
     ask = f"curl -s -o /dev/null -w %{{http_code}} http://localhost:{site.port}/"
@@ -266,7 +266,7 @@ def test_two_commands_at_a_time_have_hosts_of_their_own(
     assert texts == {"named": "200", "other": "403"}
 
 
-def test_the_filter_leaves_no_process_and_no_descriptor(
+def test_the_host_filter_leaves_no_process_and_no_descriptor(
     ws: Walled, site: LoopbackServer
 ) -> None:
     ask = f"curl -sS http://localhost:{site.port}/"
@@ -288,7 +288,7 @@ def _children() -> int:
     return len(done.stdout.split())
 
 
-def test_the_setting_for_every_host_keeps_what_the_rules_of_a_call_deny(
+def test_a_host_that_a_call_denies_is_refused_under_network_for_every_host(
     tmp_path: Path, site: LoopbackServer
 ) -> None:
     """An agent has deny rules that the settings of the workspace do not have."""

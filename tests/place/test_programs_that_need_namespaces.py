@@ -108,7 +108,7 @@ def result(room: Walled, command: str) -> tuple[bool, str]:
 
 
 @pytest.mark.parametrize("what", NEED)
-def test_a_program_that_needs_namespaces_has_them_or_the_result_names_the_setting(
+def test_a_program_that_needs_namespaces_works_or_the_result_names_the_setting(
     room: Walled, what: str
 ) -> None:
     needs(NEED[what])
@@ -121,7 +121,7 @@ def test_a_program_that_needs_namespaces_has_them_or_the_result_names_the_settin
     assert (succeeded, NAMESPACES_REFUSED in text) == (works, not works), text
 
 
-def test_a_failure_in_a_pipe_names_the_setting(room: Walled) -> None:
+def test_a_namespace_failure_in_a_pipe_names_the_setting(room: Walled) -> None:
     needs("unshare")
 
     succeeded, text = result(room, "unshare -Um true 2>&1 | cat; true")
@@ -133,7 +133,9 @@ def test_a_failure_in_a_pipe_names_the_setting(room: Walled) -> None:
 
 
 @pytest.mark.parametrize("what", FAIL_ANYWAY)
-def test_another_failure_does_not_name_the_setting(room: Walled, what: str) -> None:
+def test_a_failure_without_namespaces_does_not_name_the_setting(
+    room: Walled, what: str
+) -> None:
     needs(FAIL_ANYWAY[what])
 
     succeeded, text = result(room, FAIL_ANYWAY[what])
@@ -142,7 +144,7 @@ def test_another_failure_does_not_name_the_setting(room: Walled, what: str) -> N
 
 
 @pytest.mark.parametrize("what", WORK)
-def test_programs_of_developers_need_no_namespaces(room: Walled, what: str) -> None:
+def test_programs_of_developers_work_without_namespaces(room: Walled, what: str) -> None:
     command, words = WORK[what]
     needs(command)
 

@@ -19,7 +19,7 @@ from tests.place.walled import LONG, Walled, needs_bubblewrap, walled
 REFUSED = "Read-only file system"
 
 
-def test_the_workspace_and_tmp_can_be_written_and_nothing_else(
+def test_a_command_can_write_only_the_workspace_and_tmp(
     ws: Walled, tmp_path: Path, home: Path
 ) -> None:
     paths = ["/etc/x", "/usr/x", "/var/lib/x", "/dev/x", f"{home}/x", f"{home}/.bashrc"]
@@ -63,7 +63,7 @@ def test_commands_run_in_a_workspace_that_is_mounted_read_only(tmp_path: Path) -
     assert REFUSED in done.stdout
 
 
-def test_a_command_that_only_looks_changes_no_file(ws: Walled) -> None:
+def test_a_read_only_command_changes_no_file(ws: Walled) -> None:
     (ws.root / "a").write_text("as it was")
 
     found = ws.run(
@@ -76,7 +76,7 @@ def test_a_command_that_only_looks_changes_no_file(ws: Walled) -> None:
     assert sorted(os.listdir(ws.root)) == ["a"]
 
 
-def test_a_command_that_only_looks_leaves_nothing_for_those_after_it(ws: Walled) -> None:
+def test_a_read_only_command_leaves_no_files_in_tmp_for_later_commands(ws: Walled) -> None:
     ws.run("echo kept > /tmp/kept")
 
     found = ws.run(
@@ -99,7 +99,7 @@ def test_a_command_that_only_looks_leaves_nothing_for_those_after_it(ws: Walled)
         "ln -sfn /tmp {}",
     ],
 )  # fmt: skip
-def test_guarded_files_stay_as_they_are(ws: Walled, attempt: str) -> None:
+def test_a_command_cannot_change_guarded_files(ws: Walled, attempt: str) -> None:
     names = [".git/config", ".git/hooks/pre-commit", ".env", ".vscode/tasks.json",
              ".mcp.json", "sub/.env", "sub/.git/config"]  # fmt: skip
     for name in names:
@@ -111,7 +111,9 @@ def test_guarded_files_stay_as_they_are(ws: Walled, attempt: str) -> None:
     assert [(ws.root / name).read_text() for name in names] == ["as it was"] * len(names)
 
 
-def test_guarded_files_that_come_up_are_moved_away_and_told(ws: Walled) -> None:
+def test_guarded_files_that_a_command_creates_are_quarantined_and_reported(
+    ws: Walled,
+) -> None:
     names = [".env", ".vscode/tasks.json", "deep/er/.mcp.json", ".gitmodules", ".bashrc"]
     made = "; ".join(f"mkdir -p $(dirname {name}); echo x > {name}" for name in names)
 
@@ -131,7 +133,7 @@ def test_guarded_files_that_come_up_are_moved_away_and_told(ws: Walled) -> None:
     assert [goal.read_text() for goal in goals] == ["x\n"]
 
 
-def test_guarded_files_that_a_person_approved_can_be_written(ws: Walled) -> None:
+def test_guarded_files_that_the_user_approved_can_be_written(ws: Walled) -> None:
     (ws.root / ".vscode").mkdir()
     (ws.root / ".vscode/tasks.json").write_text("old")
     opened = (ws.root / ".env", ws.root / ".vscode/tasks.json")
@@ -143,7 +145,7 @@ def test_guarded_files_that_a_person_approved_can_be_written(ws: Walled) -> None
     assert (ws.root / ".vscode/tasks.json").read_text() == "new\n"
 
 
-def test_a_link_in_place_of_a_guarded_file_is_put_back(ws: Walled) -> None:
+def test_a_link_with_a_guarded_name_is_restored(ws: Walled) -> None:
     (ws.root / "real").write_text("as it was")
     (ws.root / ".env").symlink_to("real")
 
@@ -153,7 +155,7 @@ def test_a_link_in_place_of_a_guarded_file_is_put_back(ws: Walled) -> None:
     assert (ws.root / "real").read_text() == "as it was"
 
 
-def test_new_repositories_work_and_run_nothing_of_the_commands(ws: Walled) -> None:
+def test_new_repositories_work_and_planted_git_hooks_are_quarantined(ws: Walled) -> None:
     git = "git -c user.name=a -c user.email=a@b"
     found = ws.run(
         f"{git} init -q sub && cd sub && touch f && {git} add f && {git} commit -qm m && "
@@ -179,7 +181,7 @@ def test_the_network_is_off_until_it_is_allowed(ws: Walled) -> None:
     assert on.text == "reached\n"
 
 
-def test_servers_inside_are_reached_from_inside(ws: Walled) -> None:
+def test_a_command_reaches_its_own_server_on_loopback(ws: Walled) -> None:
     found = ws.run(
         "python3 -c \"import socket as s; a=s.create_server(('127.0.0.1',0)); "
         "b=s.create_connection(a.getsockname()); a.accept()[0].send(b'hello'); print(b.recv(9))\""
@@ -196,7 +198,7 @@ CONNECT = (
 
 @pytest.mark.parametrize("network", [False, True])
 @pytest.mark.parametrize("place", ["tmp", "home", "abstract"])
-def test_doors_of_other_programs_are_shut(
+def test_a_command_cannot_connect_to_sockets_of_other_programs(
     ws: Walled, home: Path, tmp_path: Path, place: str, network: bool
 ) -> None:
     path = {"tmp": str(tmp_path / "s"), "home": str(home / "s"), "abstract": f"\0{home}"}[
@@ -220,7 +222,7 @@ def test_keys_are_hidden_unless_the_network_is_allowed(ws: Walled, home: Path) -
     assert ws.run(look, network=True).text == "s3cret" * 4
 
 
-def test_our_own_files_and_what_a_rule_forbids_are_never_read(
+def test_a_command_cannot_read_data_of_refold_or_files_that_a_rule_denies(
     tmp_path: Path, home: Path
 ) -> None:
     needs_bubblewrap()
@@ -242,7 +244,7 @@ def test_our_own_files_and_what_a_rule_forbids_are_never_read(
     assert moved.splitlines()[-1] == "1"
 
 
-def test_commands_run_in_the_home_though_it_holds_our_own_repositories(home: Path) -> None:
+def test_commands_run_in_a_home_that_contains_checkpoints_of_refold(home: Path) -> None:
     needs_bubblewrap()
     own = home / ".local/share/refold"
     checkpoints = own / "checkpoints/1f"
@@ -280,7 +282,7 @@ def test_an_unreadable_path_outside_the_workspace_cannot_be_opened(
     assert all("s3cret" not in text for text in found)
 
 
-def test_a_folder_that_nobody_may_read_may_hold_what_is_guarded_besides(
+def test_commands_run_with_a_denied_folder_that_contains_guarded_files(
     tmp_path: Path,
 ) -> None:
     needs_bubblewrap()
@@ -300,7 +302,7 @@ def test_a_folder_that_nobody_may_read_may_hold_what_is_guarded_besides(
     assert unread[0].read_text() == "s3cret"
 
 
-def test_a_workspace_that_is_a_home_keeps_its_keys(home: Path) -> None:
+def test_keys_in_a_workspace_that_is_the_home_are_hidden_and_unchanged(home: Path) -> None:
     needs_bubblewrap()
     (home / ".ssh").mkdir()
     (home / ".ssh/id").write_text("s3cret")
@@ -315,7 +317,7 @@ def test_a_workspace_that_is_a_home_keeps_its_keys(home: Path) -> None:
     assert (home / "plain").read_text() == "y\n"
 
 
-def test_other_processes_are_neither_seen_nor_ended(ws: Walled) -> None:
+def test_a_command_can_neither_see_nor_kill_other_processes(ws: Walled) -> None:
     with subprocess.Popen(["sleep", "1000"]) as other:
         try:
             found = ws.run(
@@ -341,7 +343,7 @@ def test_other_processes_are_neither_seen_nor_ended(ws: Walled) -> None:
         "chmod 777 /etc", "chown 0 /usr", "modprobe loop", "date -s 12:00",
     ],
 )  # fmt: skip
-def test_resources_of_the_machine_are_out_of_reach(ws: Walled, attempt: str) -> None:
+def test_a_command_cannot_reach_resources_of_the_machine(ws: Walled, attempt: str) -> None:
     # As the user `nobody`, a command may create a namespace: it leads nowhere.
     if os.geteuid() and attempt.startswith("unshare"):
         pytest.skip("a user space of one's own is allowed to those who are not root")
@@ -356,7 +358,7 @@ def private_directories() -> set[str]:
     return {n for n in names if n.startswith("refold-sandbox-") and ours in n}
 
 
-def test_tmp_is_private_shared_by_commands_and_gone_in_the_end(tmp_path: Path) -> None:
+def test_tmp_is_private_shared_by_commands_and_removed_at_the_end(tmp_path: Path) -> None:
     needs_bubblewrap()
     before = private_directories()
     with walled(tmp_path / "ws") as ws:
@@ -369,7 +371,7 @@ def test_tmp_is_private_shared_by_commands_and_gone_in_the_end(tmp_path: Path) -
     assert not (during - before) & set(os.listdir("/tmp"))
 
 
-def test_private_directories_of_those_that_died_are_removed(tmp_path: Path) -> None:
+def test_private_directories_of_dead_processes_are_removed(tmp_path: Path) -> None:
     space = os.stat("/proc/self/ns/pid").st_ino
     stray, elsewhere = (
         Path(tempfile.gettempdir(), f"refold-sandbox-{space}.{2**22 + 1}.1.x")
@@ -384,7 +386,7 @@ def test_private_directories_of_those_that_died_are_removed(tmp_path: Path) -> N
     elsewhere.rmdir()
 
 
-def test_a_linked_worktree_can_be_committed_to(tmp_path: Path) -> None:
+def test_a_command_can_commit_in_a_linked_worktree(tmp_path: Path) -> None:
     needs_bubblewrap()
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(tmp_path / "main")]
     (tmp_path / "main").mkdir()
@@ -434,7 +436,7 @@ def test_read_only_git_works_in_a_linked_worktree_and_starts_no_program(
     assert not mark.exists()
 
 
-def test_a_profile_that_only_reads_and_more_that_can_be_written(
+def test_the_read_only_profile_refuses_writes_and_writable_paths_permit_them(
     tmp_path: Path, home: Path
 ) -> None:
     needs_bubblewrap()
@@ -449,7 +451,7 @@ def test_a_profile_that_only_reads_and_more_that_can_be_written(
     assert (home / "cache/b").exists()
 
 
-def test_programs_in_the_workspace_are_not_found_by_commands_that_look(
+def test_a_read_only_command_finds_no_programs_of_the_workspace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needs_bubblewrap()
@@ -467,19 +469,19 @@ def test_programs_in_the_workspace_are_not_found_by_commands_that_look(
     assert working.text == "planted\n"
 
 
-def test_no_key_of_ours_gets_in(ws: Walled, canary: str) -> None:
+def test_a_sandboxed_command_sees_no_key_of_refold(ws: Walled, canary: str) -> None:
     found = ws.run("env; cat /proc/*/environ; set")
 
     assert canary not in found.text
 
 
-def test_the_end_of_a_sandbox_that_is_not_there_any_more_is_told(ws: Walled) -> None:
+def test_a_command_runs_after_its_sandbox_was_closed(ws: Walled) -> None:
     ws.sandbox.close()
 
     assert ws.run("echo a > /tmp/a; cat /tmp/a").text == "a\n"
 
 
-def test_commands_run_beside_each_other_in_one_sandbox(ws: Walled) -> None:
+def test_commands_run_concurrently_in_one_sandbox(ws: Walled) -> None:
     found = list[str]()
 
     async def use() -> None:
@@ -502,7 +504,7 @@ def test_commands_run_beside_each_other_in_one_sandbox(ws: Walled) -> None:
     assert sorted(found) == [f"{number}\n" for number in range(8)]
 
 
-def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
+def test_sandboxed_commands_leave_no_descriptor_open(tmp_path: Path) -> None:
     needs_bubblewrap()
     with walled(tmp_path / "ws") as ws:
         ws.run("true")

@@ -58,7 +58,7 @@ def told(ws: Walled, command: str, *, writes: bool = False) -> Told:
 
 
 @pytest.mark.parametrize("writes", [False, True])
-def test_the_next_command_runs_in_the_sandbox_that_stands(ws: Walled, writes: bool) -> None:
+def test_the_next_command_runs_in_the_prepared_sandbox(ws: Walled, writes: bool) -> None:
     first = told(ws, "echo one", writes=writes)
     wait(ws)
 
@@ -97,7 +97,7 @@ def test_commands_that_hide_files_share_the_prepared_sandbox(ws: Walled) -> None
     assert told(ws, "true").ahead
 
 
-def test_only_one_of_two_commands_gets_it_and_they_leave_only_one(ws: Walled) -> None:
+def test_only_one_of_two_concurrent_commands_gets_the_prepared_sandbox(ws: Walled) -> None:
     expected(ws)
     ordered, found = time.monotonic_ns(), list[Finished]()
 
@@ -118,7 +118,7 @@ def test_only_one_of_two_commands_gets_it_and_they_leave_only_one(ws: Walled) ->
     assert len(waiting(ws)) == 1
 
 
-def test_a_command_that_was_ended_leaves_none(ws: Walled) -> None:
+def test_a_timed_out_command_leaves_no_prepared_sandbox(ws: Walled) -> None:
     async def use() -> Finished:
         return await ws.commands.run("sleep 9", cwd=str(ws.root), seconds=0.05)
 
@@ -126,7 +126,7 @@ def test_a_command_that_was_ended_leaves_none(ws: Walled) -> None:
     assert ours(ws.root) == []
 
 
-def test_a_command_that_may_write_does_not_run_where_one_may_not(ws: Walled) -> None:
+def test_a_writing_command_does_not_use_a_prepared_read_only_sandbox(ws: Walled) -> None:
     expected(ws, writes=False)
 
     found = told(ws, "echo a > a; cat a", writes=True)
@@ -134,7 +134,9 @@ def test_a_command_that_may_write_does_not_run_where_one_may_not(ws: Walled) -> 
     assert (found.ahead, found.text) == (False, "a\n")
 
 
-def test_a_command_without_the_network_does_not_run_where_one_has_it(ws: Walled) -> None:
+def test_an_offline_command_does_not_use_a_prepared_sandbox_with_network(
+    ws: Walled,
+) -> None:
     ws.run("true", network=True)
     wait(ws)
 
@@ -155,7 +157,7 @@ def test_a_prepared_sandbox_looks_like_a_fresh_one(ws: Walled) -> None:
     assert other.text == one.text
 
 
-def test_a_command_with_variables_of_its_own_gets_a_sandbox_of_its_own(ws: Walled) -> None:
+def test_a_command_with_extra_variables_gets_a_new_sandbox(ws: Walled) -> None:
     expected(ws)
     ordered = time.monotonic_ns()
 
@@ -181,7 +183,7 @@ def test_a_command_with_variables_of_its_own_gets_a_sandbox_of_its_own(ws: Walle
     ],
     ids=["quoted", "here", "newlines", "long", "no text"],
 )
-def test_the_command_is_taken_as_it_was_given(ws: Walled, command: str) -> None:
+def test_a_prepared_sandbox_runs_the_exact_command(ws: Walled, command: str) -> None:
     one = told(ws, command)
     wait(ws)
 
@@ -192,7 +194,7 @@ def test_the_command_is_taken_as_it_was_given(ws: Walled, command: str) -> None:
     assert other.text == one.text
 
 
-def test_a_command_that_is_too_long_is_refused_as_without(ws: Walled) -> None:
+def test_a_prepared_sandbox_refuses_a_command_that_is_too_long(ws: Walled) -> None:
     expected(ws)
 
     with pytest.raises(ToolFailed, match="Argument list too long"):
@@ -232,7 +234,7 @@ def a_renamed_folder(root: Path) -> None:
 @pytest.mark.parametrize(
     "change", [a_new_file_with_keys, another_file_with_keys, a_renamed_folder]
 )
-def test_a_path_that_became_unreadable_is_not_read(
+def test_a_path_that_became_unreadable_is_hidden_from_the_next_command(
     ws: Walled, change: Callable[[Path], None]
 ) -> None:
     (ws.root / "sub").mkdir()
@@ -246,7 +248,9 @@ def test_a_path_that_became_unreadable_is_not_read(
     assert "key" not in re.sub("holds? keys", "", found.text)
 
 
-def test_a_path_that_became_guarded_is_not_written(ws: Walled) -> None:
+def test_a_path_that_became_guarded_cannot_be_written_by_the_next_command(
+    ws: Walled,
+) -> None:
     config = ws.root / ".git/config"
     config.parent.mkdir()
     config.write_text("old")
@@ -261,7 +265,7 @@ def test_a_path_that_became_guarded_is_not_written(ws: Walled) -> None:
     assert config.read_text() == "as it was"
 
 
-def test_a_workspace_that_was_replaced_is_the_new_one(ws: Walled) -> None:
+def test_the_next_command_runs_in_a_replaced_workspace(ws: Walled) -> None:
     (ws.root / "a").write_text("old")
     expected(ws)
 
@@ -273,7 +277,9 @@ def test_a_workspace_that_was_replaced_is_the_new_one(ws: Walled) -> None:
     assert (found.ahead, found.text) == (False, "new")
 
 
-def test_a_path_that_a_new_rule_denies_is_hidden(tmp_path: Path) -> None:
+def test_a_path_that_a_new_rule_denies_is_hidden_from_the_next_command(
+    tmp_path: Path,
+) -> None:
     denied = list[str]()
     needs_bubblewrap()
     with walled(tmp_path / "ws", unread=lambda: denied) as ws:
@@ -287,7 +293,7 @@ def test_a_path_that_a_new_rule_denies_is_hidden(tmp_path: Path) -> None:
     assert "secret" not in found.text
 
 
-def test_a_file_that_only_got_another_content_does_not_matter(ws: Walled) -> None:
+def test_changed_file_content_does_not_invalidate_a_prepared_sandbox(ws: Walled) -> None:
     (ws.root / "a").write_text("old")
     expected(ws)
     (ws.root / "a").write_text("new")
@@ -318,7 +324,7 @@ def test_a_prepared_sandbox_ends_at_the_timeout_of_its_command(ws: Walled) -> No
     assert ours(ws.root) == []
 
 
-def test_the_end_of_the_session_ends_one_that_nobody_took(ws: Walled) -> None:
+def test_closing_commands_ends_an_unused_prepared_sandbox(ws: Walled) -> None:
     expected(ws)
 
     ws.commands.close()
@@ -327,7 +333,7 @@ def test_the_end_of_the_session_ends_one_that_nobody_took(ws: Walled) -> None:
 
 
 @pytest.mark.parametrize("after", [0, 0.002, 0.005])
-def test_the_end_of_the_session_ends_one_that_is_being_set_up(
+def test_closing_commands_ends_a_sandbox_under_preparation(
     ws: Walled, after: float
 ) -> None:
     ws.run("true", writes=False)
@@ -353,7 +359,7 @@ def test_a_prepared_sandbox_ends_with_a_command_that_cannot_start(ws: Walled) ->
         time.sleep(0.001)
 
 
-def test_nothing_is_set_up_after_the_end_of_the_session(ws: Walled) -> None:
+def test_closed_commands_prepare_no_sandbox(ws: Walled) -> None:
     ws.commands.close()
 
     ws.run("true", writes=False)
@@ -362,7 +368,7 @@ def test_nothing_is_set_up_after_the_end_of_the_session(ws: Walled) -> None:
     assert ours(ws.root) == []
 
 
-def test_the_end_of_a_session_ends_one_that_was_set_up_for_it(tmp_path: Path) -> None:
+def test_the_end_of_a_session_ends_its_prepared_sandbox(tmp_path: Path) -> None:
     needs_bubblewrap()
     call = [("bash", '{"command": "true"}')]
     folder = tmp_path / "ws"
@@ -382,7 +388,7 @@ def test_the_end_of_a_session_ends_one_that_was_set_up_for_it(tmp_path: Path) ->
     assert ours(folder) == []
 
 
-def test_a_prepared_sandbox_that_waited_too_long_is_ended_and_not_used(ws: Walled) -> None:
+def test_a_prepared_sandbox_that_timed_out_is_not_used(ws: Walled) -> None:
     order = SpawnRequest("", str(ws.root), Confinement(), {"PATH": "/usr/bin:/bin"})
     cwd, limits = str(ws.root), ws.commands.limits
     ahead = SandboxAhead(
@@ -397,7 +403,7 @@ def test_a_prepared_sandbox_that_waited_too_long_is_ended_and_not_used(ws: Walle
     assert (taken, ours(ws.root)) == (None, [])
 
 
-def test_a_program_that_is_talked_to_gets_a_sandbox_of_its_own(ws: Walled) -> None:
+def test_a_command_with_piped_input_gets_a_new_sandbox(ws: Walled) -> None:
     expected(ws)
     reading, writing = os.pipe()
     os.write(writing, b"said\n")

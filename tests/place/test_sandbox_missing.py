@@ -31,7 +31,7 @@ def needs_landlock() -> None:
         pytest.skip("this kernel has no Landlock that knows TCP")
 
 
-def test_bubblewrap_that_does_not_work_is_told_aloud(tmp_path: Path) -> None:
+def test_a_notice_reports_bubblewrap_that_does_not_work(tmp_path: Path) -> None:
     found = find_sandbox(
         without_bubblewrap(tmp_path), SandboxConfig(roots=(str(tmp_path / "ws"),))
     )
@@ -42,7 +42,7 @@ def test_bubblewrap_that_does_not_work_is_told_aloud(tmp_path: Path) -> None:
     assert "Install bubblewrap" in found.notice
 
 
-def test_a_trial_that_was_begun_is_waited_for_and_not_made_again(tmp_path: Path) -> None:
+def test_bubblewrap_is_tried_only_once(tmp_path: Path) -> None:
     environ = without_bubblewrap(tmp_path)
     tried = tmp_path / "tried"
     program = tmp_path / "tools" / "bwrap"
@@ -56,7 +56,7 @@ def test_a_trial_that_was_begun_is_waited_for_and_not_made_again(tmp_path: Path)
     assert tried.read_text() == "once\n"
 
 
-def test_bubblewrap_that_is_not_there_is_told_aloud(tmp_path: Path) -> None:
+def test_a_notice_reports_missing_bubblewrap(tmp_path: Path) -> None:
     found = find_sandbox(
         {"PATH": str(tmp_path)}, SandboxConfig(roots=(str(tmp_path / "ws"),))
     )
@@ -64,21 +64,23 @@ def test_bubblewrap_that_is_not_there_is_told_aloud(tmp_path: Path) -> None:
     assert "bubblewrap (bwrap) is not installed" in found.notice
 
 
-def test_a_sandbox_that_was_switched_off_is_told_too(tmp_path: Path) -> None:
+def test_a_notice_reports_a_disabled_sandbox(tmp_path: Path) -> None:
     found = find_sandbox(os.environ, SandboxConfig(roots=(str(tmp_path),), profile="off"))
 
     assert (found.kind, found.confines) == ("off", False)
     assert "The sandbox is off" in found.notice
 
 
-def test_a_sandbox_that_works_says_nothing(tmp_path: Path) -> None:
+def test_a_working_sandbox_has_no_notice(tmp_path: Path) -> None:
     needs_bubblewrap()
     found = find_sandbox(os.environ, SandboxConfig(roots=(str(tmp_path / "ws"),)))
 
     assert (found.kind, found.confines, found.notice) == ("bubblewrap", True, "")
 
 
-def test_bubblewrap_that_goes_while_a_session_runs_is_told_as_gone(tmp_path: Path) -> None:
+def test_a_command_fails_if_bubblewrap_was_removed_during_the_session(
+    tmp_path: Path,
+) -> None:
     needs_bubblewrap()
     (tmp_path / "tools").mkdir()
     own = tmp_path / "tools/bwrap"
@@ -92,7 +94,9 @@ def test_bubblewrap_that_goes_while_a_session_runs_is_told_as_gone(tmp_path: Pat
             ws.run("echo gone")
 
 
-def test_landlock_alone_keeps_writing_inside(tmp_path: Path, home: Path) -> None:
+def test_landlock_alone_confines_writes_to_the_workspace(
+    tmp_path: Path, home: Path
+) -> None:
     needs_landlock()
     with walled(tmp_path / "ws", without_bubblewrap(tmp_path)) as ws:
         found = ws.run(
@@ -107,7 +111,7 @@ def test_landlock_alone_keeps_writing_inside(tmp_path: Path, home: Path) -> None
     assert not (home / "x").exists()
 
 
-def test_landlock_alone_keeps_what_only_looks_from_changing(tmp_path: Path) -> None:
+def test_landlock_alone_prevents_writes_of_read_only_commands(tmp_path: Path) -> None:
     needs_landlock()
     with walled(tmp_path / "ws", without_bubblewrap(tmp_path)) as ws:
         (ws.root / "a").write_text("as it was")
@@ -117,7 +121,7 @@ def test_landlock_alone_keeps_what_only_looks_from_changing(tmp_path: Path) -> N
         assert (ws.root / "a").read_text() == "as it was"
 
 
-def test_landlock_alone_keeps_from_tcp_and_from_other_processes(tmp_path: Path) -> None:
+def test_landlock_alone_blocks_tcp_and_signals_to_other_processes(tmp_path: Path) -> None:
     needs_landlock()
     with (
         walled(tmp_path / "ws", without_bubblewrap(tmp_path)) as ws,
@@ -134,7 +138,7 @@ def test_landlock_alone_keeps_from_tcp_and_from_other_processes(tmp_path: Path) 
     assert alive or landlock.landlock_version() < 6
 
 
-def test_landlock_alone_takes_away_what_came_up(tmp_path: Path) -> None:
+def test_guarded_files_created_under_landlock_alone_are_quarantined(tmp_path: Path) -> None:
     needs_landlock()
     with walled(tmp_path / "ws", without_bubblewrap(tmp_path)) as ws:
         found = ws.run("echo x > .env; touch kept")
@@ -143,7 +147,7 @@ def test_landlock_alone_takes_away_what_came_up(tmp_path: Path) -> None:
         assert os.listdir(ws.root) == ["kept"]
 
 
-def test_the_profile_for_a_mac_says_what_the_walls_say() -> None:
+def test_the_seatbelt_profile_contains_all_sandbox_rules() -> None:
     found = seatbelt.profile(
         SandboxRules(
             private="/p", cwd="/w", covered=("/home/me/.ssh",), unread=('/w/odd"name',),
@@ -195,7 +199,7 @@ with walled(Path(sys.argv[1]) / "ws") as ws:
 
 
 @pytest.mark.slow
-def test_guards_hold_for_a_user_who_is_not_root(tmp_path: Path) -> None:
+def test_guarded_paths_are_protected_for_a_user_other_than_root(tmp_path: Path) -> None:
     if os.geteuid():
         pytest.skip("only root can become nobody")
     here = Path(__file__).parents[2]
@@ -218,7 +222,7 @@ def test_guards_hold_for_a_user_who_is_not_root(tmp_path: Path) -> None:
     ], done.stderr  # fmt: skip
 
 
-def test_a_workspace_in_the_root_of_all_files_is_possible() -> None:
+def test_a_sandboxed_command_runs_with_the_root_directory_as_workspace() -> None:
     needs_bubblewrap()
     found = Walled(
         Path("/"), find_sandbox(os.environ, SandboxConfig(roots=("/",))), Limits()
@@ -232,7 +236,7 @@ def test_a_workspace_in_the_root_of_all_files_is_possible() -> None:
     assert int(said.text.splitlines()[-1]) < 10
 
 
-def test_a_sandbox_whose_commands_make_namespaces_says_so() -> None:
+def test_a_notice_reports_a_sandbox_that_permits_namespaces() -> None:
     needs_bubblewrap()
     config = SandboxConfig(roots=("/",), user_namespaces=True)
 

@@ -74,7 +74,7 @@ def beside_a_flipper(place: Walled, name: str, command: str, pause: float) -> li
 @pytest.mark.slow
 @pytest.mark.parametrize("pause", [0.0, 0.002, 0.01])
 @pytest.mark.parametrize("name", ["a", "deep/er/a"])
-def test_no_command_writes_outside_while_another_flips_a_directory_with_a_link(
+def test_no_command_writes_outside_while_another_swaps_a_directory_and_a_link(
     place: Walled, name: str, pause: float
 ) -> None:
     victim = place.root.parent / "victim"
@@ -86,7 +86,9 @@ def test_no_command_writes_outside_while_another_flips_a_directory_with_a_link(
 
 
 @pytest.mark.slow
-def test_a_guard_that_was_there_before_holds_while_another_flips(place: Walled) -> None:
+def test_an_existing_guarded_file_stays_unchanged_while_another_command_swaps_links(
+    place: Walled,
+) -> None:
     guard = place.root / "a/.vscode/tasks.json"
     guard.parent.mkdir(parents=True)
     guard.write_text("as it was")
@@ -113,7 +115,7 @@ def other_repository(at: Path) -> Path:
         "mkdir -p x; ln -s {git}/.. x/.vscode",
     ],
 )
-def test_nothing_of_another_repository_is_moved(tmp_path: Path, command: str) -> None:
+def test_no_file_of_another_repository_is_quarantined(tmp_path: Path, command: str) -> None:
     needs_bubblewrap()
     git = other_repository(tmp_path / "other")
     before = (git / "config").read_text()
@@ -152,7 +154,7 @@ def forged(root: Path, git: str, files: dict[str, str]) -> None:
                            "g/worktrees/e/commondir": "../.."}),
     ],
 )  # fmt: skip
-def test_files_of_the_workspace_alone_open_no_directory(
+def test_forged_worktree_files_make_no_outside_directory_writable(
     tmp_path: Path, git: str, files: dict[str, str]
 ) -> None:
     needs_bubblewrap()
@@ -170,7 +172,7 @@ def test_files_of_the_workspace_alone_open_no_directory(
     assert not (victim / ".git/x").exists()
 
 
-def test_a_repository_that_lists_another_tree_opens_nothing(tmp_path: Path) -> None:
+def test_a_worktree_record_of_another_directory_opens_no_repository(tmp_path: Path) -> None:
     """A link in the workspace that leads to the record of a foreign worktree."""
     victim = other_repository(tmp_path / "victim")
     record = victim / "worktrees/theirs"
@@ -187,7 +189,7 @@ def test_a_repository_that_lists_another_tree_opens_nothing(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", [".git", ".git/commondir", "sub/.git", ".git/config"])
-def test_a_pipe_in_place_of_a_file_of_git_is_not_waited_for(
+def test_a_named_pipe_instead_of_a_git_file_does_not_block_commands(
     tmp_path: Path, name: str
 ) -> None:
     needs_bubblewrap()

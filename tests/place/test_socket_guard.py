@@ -44,7 +44,7 @@ for path in sys.argv[1:]:
 @pytest.mark.parametrize(
     "how", ["plain", "renamed", "linked", "elsewhere", "swapped", "symbolic"]
 )
-def test_no_socket_of_another_program_is_reached(
+def test_a_command_reaches_no_socket_of_another_program(
     apart: Walled, how: str, *, network: bool
 ) -> None:
     home = apart.root.parent
@@ -75,7 +75,7 @@ def test_no_socket_of_another_program_is_reached(
     assert len(found.text.splitlines()) == 2
 
 
-def test_a_socket_made_while_a_command_runs_is_not_reached(apart: Walled) -> None:
+def test_a_socket_created_while_a_command_runs_is_not_reached(apart: Walled) -> None:
     late = apart.root.parent / "late"
     with socket.socket(socket.AF_UNIX) as server:
 
@@ -96,7 +96,7 @@ def test_a_socket_made_while_a_command_runs_is_not_reached(apart: Walled) -> Non
     assert found.text == "Permission denied\n"
 
 
-def test_a_datagram_needs_no_connection_and_is_not_sent(apart: Walled) -> None:
+def test_a_datagram_to_a_socket_of_another_program_is_not_sent(apart: Walled) -> None:
     goal = str(apart.root.parent / "log")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
         server.bind(goal)
@@ -109,9 +109,7 @@ def test_a_datagram_needs_no_connection_and_is_not_sent(apart: Walled) -> None:
 
 
 @pytest.mark.parametrize("network", [False, True])
-def test_a_command_reaches_what_it_listens_on_itself(
-    apart: Walled, *, network: bool
-) -> None:
+def test_a_command_reaches_sockets_that_it_created(apart: Walled, *, network: bool) -> None:
     (apart.root / "own.py").write_text("""
 import os, socket, subprocess, sys, threading
 for path in ("here", "/tmp/there", os.path.abspath("whole"), "sub/../here2"):
@@ -143,7 +141,7 @@ import os; os._exit(0)
     assert apart.run("timeout 20 python3 wait.py").text == "went on\n"
 
 
-def test_programs_that_talk_among_themselves_work(apart: Walled) -> None:
+def test_processes_of_a_command_can_communicate_by_sockets(apart: Walled) -> None:
     (apart.root / "managed.py").write_text("""
 import multiprocessing as m
 if __name__ == "__main__":
@@ -159,7 +157,7 @@ if __name__ == "__main__":
     assert apart.run(f'python3 managed.py; python3 -c "{server}"').text == "True\ntcp\n"
 
 
-def test_an_older_way_into_the_kernel_makes_no_sockets(apart: Walled) -> None:
+def test_io_uring_is_unavailable_to_commands(apart: Walled) -> None:
     """`io_uring` connects without a system call that could be checked."""
     look = "import ctypes; l=ctypes.CDLL(None, use_errno=True); "
     look += "print(l.syscall(425, 4, ctypes.create_string_buffer(200)), ctypes.get_errno())"
@@ -167,7 +165,7 @@ def test_an_older_way_into_the_kernel_makes_no_sockets(apart: Walled) -> None:
     assert apart.run(f'python3 -c "{look}"').text == "-1 38\n"
 
 
-def test_nothing_of_ours_is_left_when_commands_have_ended(apart: Walled) -> None:
+def test_ended_commands_leave_no_descriptor_and_no_guard_thread(apart: Walled) -> None:
     apart.run("true")
     apart.commands.close()  # from here on no sandbox of a next command holds any
     before = len(os.listdir("/proc/self/fd"))
@@ -179,7 +177,7 @@ def test_nothing_of_ours_is_left_when_commands_have_ended(apart: Walled) -> None
     assert not [t for t in threading.enumerate() if t.name == "refold-socket-guard"]
 
 
-def test_an_older_way_into_the_kernel_does_not_connect_a_socket_of_the_newer(
+def test_a_32_bit_system_call_does_not_connect_a_socket(
     apart: Walled,
 ) -> None:
     """The call of 32 bits takes any descriptor, whichever call made it."""
@@ -217,7 +215,7 @@ print("reached" if connect(asking.fileno(), low + 999, len(address)) == 0 else "
         ("socketpair(s.AF_UNIX, s.SOCK_RAW)[0]", False),
     ],
 )
-def test_nothing_that_is_a_datagram_under_another_name_is_sent(
+def test_no_datagram_reaches_another_program_by_any_socket_type(
     apart: Walled, made: str, *, refused: bool
 ) -> None:
     goal = apart.root.parent / "log"
@@ -236,7 +234,9 @@ def test_nothing_that_is_a_datagram_under_another_name_is_sent(
 
 
 @pytest.mark.parametrize("network", [False, True])
-def test_a_pair_for_datagrams_keeps_messages_apart(apart: Walled, *, network: bool) -> None:
+def test_a_datagram_socketpair_preserves_message_boundaries(
+    apart: Walled, *, network: bool
+) -> None:
     """Container engines, and what starts other programs, begin with one."""
     (apart.root / "pair.py").write_text(
         "import fcntl, os, socket as s\n"
@@ -251,7 +251,7 @@ def test_a_pair_for_datagrams_keeps_messages_apart(apart: Walled, *, network: bo
     assert found.text == "b'one' b'two' False False\n"
 
 
-def test_a_command_uses_no_keyring_and_sees_a_kernel_without_any(apart: Walled) -> None:
+def test_keyring_calls_fail_as_on_a_kernel_without_keyrings(apart: Walled) -> None:
     """Container engines work without one, but not where it is forbidden."""
     (apart.root / "keys.py").write_text(
         "import ctypes, errno, os\n"
@@ -279,7 +279,7 @@ def test_socketpair_with_an_unwritable_result_fails(
     assert set(found.text.split()) <= {"-1", "EFAULT", "EIO", "True"}
 
 
-def test_the_name_of_a_process_does_not_say_whose_descriptors_are_meant(
+def test_a_forged_process_name_does_not_redirect_the_socket_guard(
     apart: Walled,
 ) -> None:
     """A name may hold the end of a line; then it could end connections of ours."""
@@ -319,7 +319,7 @@ made.connect("here"); print("went on")
 
 
 @pytest.mark.parametrize("how", ["renamed", "linked", "late"])
-def test_a_socket_of_another_program_in_the_workspace_is_not_reached_either(
+def test_a_socket_of_another_program_in_the_workspace_is_not_reached(
     apart: Walled, how: str
 ) -> None:
     plain, goal = apart.root / "plain", apart.root / how
@@ -341,7 +341,7 @@ def test_a_socket_of_another_program_in_the_workspace_is_not_reached_either(
 
 
 @pytest.mark.parametrize("writes", [False, True])
-def test_keys_that_the_kernel_keeps_are_neither_read_nor_left(
+def test_a_command_can_neither_add_nor_find_kernel_keys(
     apart: Walled, *, writes: bool
 ) -> None:
     add, search = {"x86_64": (248, 250), "aarch64": (217, 219)}[os.uname().machine]
@@ -394,7 +394,7 @@ else:
         ("by a child", "run/db"), ("without waiting", "run/db"),
     ],
 )  # fmt: skip
-def test_a_socket_of_another_network_is_not_reached(
+def test_a_socket_of_another_network_namespace_is_not_reached(
     apart: Walled, kind: str, goal: str
 ) -> None:
     """A container shares a directory of the workspace, and has a network of its own."""
@@ -421,7 +421,9 @@ def test_a_socket_of_another_network_is_not_reached(
     assert found.strip() == nowhere
 
 
-def test_the_network_opens_sockets_of_containers_in_the_workspace(apart: Walled) -> None:
+def test_with_the_network_a_command_reaches_sockets_of_containers_in_the_workspace(
+    apart: Walled,
+) -> None:
     """That is what an allowed network is for: a database that runs in a container."""
     words = ["bwrap", "--dev-bind", "/", "/", "--unshare-net", "--die-with-parent"]
     words += [sys.executable, "-c", LISTENER, str(apart.root / "db"), "SOCK_STREAM"]
@@ -436,7 +438,7 @@ def test_the_network_opens_sockets_of_containers_in_the_workspace(apart: Walled)
     assert found == "reached\n"
 
 
-def test_a_socket_of_an_ended_command_is_as_if_nobody_listened(apart: Walled) -> None:
+def test_a_socket_of_an_exited_command_refuses_connections(apart: Walled) -> None:
     """Programs that find one take its place."""
     apart.run("python3 -c \"import socket; socket.socket(socket.AF_UNIX).bind('old')\"")
 
@@ -509,7 +511,9 @@ def test_socket_guard_is_not_blocked_by_changed_flags(apart: Walled, rounds: int
         "fcntl.fcntl(a.fileno(), fcntl.F_SETFL, 0); signal.alarm(1); a.connect(('127.0.0.1', port))",
     ],
 )
-def test_the_end_of_a_command_waits_for_no_connection(apart: Walled, line: str) -> None:
+def test_the_end_of_a_command_does_not_wait_for_a_pending_connection(
+    apart: Walled, line: str
+) -> None:
     names = "import fcntl, os, signal, socket, threading, time"
     (apart.root / "waits.py").write_text(
         f"{names}, sys\nport = int(sys.argv[1])\na = socket.socket()\n{line}\n"

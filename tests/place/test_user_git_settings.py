@@ -88,7 +88,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
     home.close()
 
 
-def test_a_commit_of_mode_sandbox_has_the_author_of_the_user(home: Home) -> None:
+def test_a_commit_in_mode_sandbox_has_the_author_of_the_user(home: Home) -> None:
     (home.directory / ".gitconfig").write_text(SETTINGS, "utf-8")
     (home.root / "a").write_text("1\n")
 
@@ -100,7 +100,9 @@ def test_a_commit_of_mode_sandbox_has_the_author_of_the_user(home: Home) -> None
     assert printed == f"{name} <ada@example.org> {name}"
 
 
-def test_settings_with_programs_files_or_secrets_are_not_passed_on(home: Home) -> None:
+def test_git_settings_with_programs_files_or_secrets_are_hidden_from_commands(
+    home: Home,
+) -> None:
     (home.directory / ".gitconfig").write_text(SETTINGS, "utf-8")
 
     for writes in (True, False):
@@ -113,7 +115,7 @@ def test_settings_with_programs_files_or_secrets_are_not_passed_on(home: Home) -
             assert word not in listed.replace("quotepath", ""), word
 
 
-def test_settings_that_are_included_for_the_repository_count(home: Home) -> None:
+def test_included_git_settings_for_the_repository_apply(home: Home) -> None:
     (home.directory / ".gitconfig").write_text(SETTINGS, "utf-8")
     (home.directory / "work.gitconfig").write_text("[user]\n\temail = ada@work.example\n")
     (home.directory / "elsewhere.gitconfig").write_text(
@@ -125,14 +127,14 @@ def test_settings_that_are_included_for_the_repository_count(home: Home) -> None
     assert home.run("git config user.email") == "a@work.example"
 
 
-def test_settings_of_the_repository_win(home: Home) -> None:
+def test_git_settings_of_the_repository_override_those_of_the_user(home: Home) -> None:
     (home.directory / ".gitconfig").write_text(SETTINGS, "utf-8")
     git(home.root, "config", "user.email", "ada@project.example")
 
     assert home.run("git config user.email") == "ada@project.example"
 
 
-def test_files_that_the_user_ignores_everywhere_are_not_added(home: Home) -> None:
+def test_the_global_ignore_file_of_the_user_applies_to_commands(home: Home) -> None:
     (home.directory / ".gitconfig").write_text("[core]\n\texcludesfile = ~/ignored\n")
     (home.directory / "ignored").write_text("*.swp\n")
     (home.root / "a.swp").write_text("1\n")
@@ -141,7 +143,7 @@ def test_files_that_the_user_ignores_everywhere_are_not_added(home: Home) -> Non
     assert home.run("git status --porcelain", writes=False) == ""
 
 
-def test_settings_cannot_be_changed_for_a_next_command(home: Home) -> None:
+def test_a_command_cannot_change_git_settings_for_the_next_command(home: Home) -> None:
     (home.directory / ".gitconfig").write_text(SETTINGS, "utf-8")
 
     home.run("git config --global core.pager 'touch PWNED'; echo '[core]' >> ~/.gitconfig")
@@ -151,11 +153,11 @@ def test_settings_cannot_be_changed_for_a_next_command(home: Home) -> None:
     assert (home.directory / ".gitconfig").read_text("utf-8") == SETTINGS
 
 
-def test_without_settings_nothing_is_shown(home: Home) -> None:
+def test_without_git_settings_of_the_user_a_command_sees_none(home: Home) -> None:
     assert home.run("git config --global --list 2>/dev/null; ls -A ~ | grep git") == ""
 
 
-def test_settings_of_the_other_file_count(home: Home) -> None:
+def test_git_settings_in_the_config_directory_apply_too(home: Home) -> None:
     (home.directory / ".config" / "git").mkdir(parents=True)
     (home.directory / ".config" / "git" / "config").write_text("[user]\n\tname = Ada\n")
     (home.directory / ".gitconfig").write_text("[user]\n\temail = ada@example.org\n")
@@ -166,7 +168,7 @@ def test_settings_of_the_other_file_count(home: Home) -> None:
 @pytest.mark.parametrize(
     "text", ["[user\n", '[user]\n\tname = "a\\nb"\n', "[include]\n\tpath = x\n"]
 )
-def test_settings_that_cannot_be_read_stop_no_command(home: Home, text: str) -> None:
+def test_unreadable_git_settings_of_the_user_stop_no_command(home: Home, text: str) -> None:
     (home.directory / ".gitconfig").write_text(text)
 
     assert home.run("git status --porcelain") == ""

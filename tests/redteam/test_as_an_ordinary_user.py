@@ -48,7 +48,7 @@ def test_every_attack_fails_for_an_ordinary_user() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_programs_that_need_namespaces_as_an_ordinary_user() -> None:
+def test_tests_of_programs_that_need_namespaces_pass_for_an_ordinary_user() -> None:
     done = as_nobody("-m", "peer", "tests/place/test_programs_that_need_namespaces.py")
 
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]

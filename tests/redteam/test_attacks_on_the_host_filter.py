@@ -62,13 +62,13 @@ def test_a_denied_address_is_refused_in_every_spelling(spelling: str) -> None:
     "host",
     ['a"(net)', "a%2f.example", "010.0.0.1", "a" * 254, "1.2.3.4.5", "x..y"],
 )
-def test_a_name_that_no_host_has_is_not_asked_for_or_remembered(host: str) -> None:
+def test_an_invalid_host_name_is_refused_and_not_recorded(host: str) -> None:
     with filtered(ReachableHosts(("a.example",)), {}) as door:
         assert door.status(f"GET http://{host}/ HTTP/1.1\r\n\r\n".encode()) == 400
         assert door.attempts() == ()
 
 
-def test_a_reached_host_is_remembered_after_many_refused_ones() -> None:
+def test_a_reached_host_is_recorded_after_many_refused_ones() -> None:
     site = LoopbackServer("site")
     place = f"localhost:{site.port}"
     with filtered(ReachableHosts((place,))) as door:
@@ -92,7 +92,7 @@ def test_a_program_that_resets_its_tunnels_can_open_new_ones() -> None:
                     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
 
 
-def test_a_server_that_resets_a_connection_ends_no_other() -> None:
+def test_a_server_that_resets_connections_does_not_break_others() -> None:
     site = LoopbackServer("site")
     with server(resets=True) as port:
         hosts = ReachableHosts((f"localhost:{port}", f"localhost:{site.port}"))

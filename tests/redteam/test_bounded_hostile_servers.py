@@ -78,7 +78,7 @@ class Outcome(Struct):
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_hostile_server_is_bounded_and_named(tmp_path: Path, attack: str) -> None:
+def test_a_hostile_mcp_server_is_limited_and_reported(tmp_path: Path, attack: str) -> None:
     outcome = attacked(tmp_path, attack)
 
     sentence = ATTACKS[attack]

@@ -105,7 +105,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
 @pytest.mark.parametrize("mode", ["default", "sandbox"])
-def test_changed_instructions_are_not_sent_before_the_user_saw_them(
+def test_changed_instructions_are_not_sent_before_the_user_accepts_them(
     folder: Folder, change: Callable[[Path], object], mode: str
 ) -> None:
     change(folder.root)
@@ -118,7 +118,7 @@ def test_changed_instructions_are_not_sent_before_the_user_saw_them(
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
-def test_changed_instructions_are_shown_and_sent_once_they_are_accepted(
+def test_trust_add_shows_changed_instructions_and_they_are_sent_afterwards(
     folder: Folder, change: Callable[[Path], object]
 ) -> None:
     change(folder.root)
@@ -132,7 +132,7 @@ def test_changed_instructions_are_shown_and_sent_once_they_are_accepted(
     assert "since you trusted" not in told
 
 
-def test_instructions_that_the_user_declined_are_neither_sent_nor_asked_about_again(
+def test_declined_instructions_are_neither_sent_nor_asked_about_again(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from refold.client.folder_trust import find_changed_texts
@@ -157,7 +157,7 @@ def test_instructions_that_the_user_declined_are_neither_sent_nor_asked_about_ag
     assert len(find_changed_texts(folder.root, places, folders)) == 1
 
 
-def test_a_change_back_to_what_is_trusted_is_no_change(folder: Folder) -> None:
+def test_instructions_changed_back_to_the_trusted_text_are_sent(folder: Folder) -> None:
     before = (folder.root / "AGENTS.md").read_text()
     appended("AGENTS.md")(folder.root)
     folder.sent()
@@ -169,7 +169,9 @@ def test_a_change_back_to_what_is_trusted_is_no_change(folder: Folder) -> None:
     assert "since you trusted" not in said
 
 
-def test_a_damaged_record_of_versions_sends_nothing_of_the_folder(folder: Folder) -> None:
+def test_with_a_damaged_record_of_trusted_texts_no_instructions_are_sent(
+    folder: Folder,
+) -> None:
     for file in (paths(os.environ).data / "trusted_texts").glob("*.json"):
         file.write_text("{")
 
@@ -179,7 +181,7 @@ def test_a_damaged_record_of_versions_sends_nothing_of_the_folder(folder: Folder
     assert "is damaged" in said
 
 
-def test_a_folder_that_is_trusted_anew_is_trusted_as_it_is(folder: Folder) -> None:
+def test_trusting_a_folder_again_trusts_its_current_instructions(folder: Folder) -> None:
     appended("AGENTS.md")(folder.root)
     assert folder.run("trust", "remove", str(folder.root))[0] == 0
     assert folder.run("trust", "add", "--yes")[0] == 0
@@ -247,7 +249,7 @@ def whole(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> Folder:
 
 
 @pytest.mark.parametrize("name", USES)
-def test_a_changed_text_of_any_kind_is_used_as_it_was_trusted(
+def test_the_trusted_version_of_every_kind_of_changed_text_is_used(
     whole: Folder, name: str
 ) -> None:
     text, words, calls = USES[name]
@@ -262,7 +264,7 @@ def test_a_changed_text_of_any_kind_is_used_as_it_was_trusted(
 
 
 @pytest.mark.parametrize("name", USES)
-def test_a_changed_text_of_any_kind_is_used_once_it_was_shown(
+def test_every_kind_of_changed_text_is_used_after_trust_add_showed_it(
     whole: Folder, name: str
 ) -> None:
     _, words, calls = USES[name]
@@ -276,7 +278,7 @@ def test_a_changed_text_of_any_kind_is_used_once_it_was_shown(
     assert "since you trusted" not in said
 
 
-def test_a_new_skill_of_a_trusted_folder_is_left_out_until_it_was_shown(
+def test_a_new_skill_of_a_trusted_folder_is_left_out_until_trust_add(
     whole: Folder,
 ) -> None:
     skill = whole.root / ".claude/skills/evil/SKILL.md"
@@ -291,7 +293,7 @@ def test_a_new_skill_of_a_trusted_folder_is_left_out_until_it_was_shown(
     assert "POISON" in whole.sent()[0]
 
 
-def test_trust_for_one_start_uses_the_files_as_they_are_and_names_those_that_changed(
+def test_trust_for_one_start_uses_changed_files_and_reports_them(
     whole: Folder,
 ) -> None:
     appended("AGENTS.md")(whole.root)
@@ -328,7 +330,7 @@ async def allow(question: Question) -> bool:
 
 
 @pytest.mark.parametrize("name", ["AGENTS.md", "style.md", ".claude/skills/greet/SKILL.md"])
-def test_a_change_that_the_user_approved_in_a_question_needs_no_other_question(
+def test_a_change_of_instructions_that_the_user_approved_stays_trusted(
     whole: Folder, name: str
 ) -> None:
     text = (whole.root / name).read_text() + "Use few words.\n"

@@ -35,7 +35,7 @@ def ran(work: Path, *arguments: str) -> bytes:
 
 
 @pytest.mark.parametrize("way", ["as it is", "forked", "imported and exported again"])
-def test_an_export_holds_no_secret_of_python_variables(
+def test_no_export_contains_secrets_of_python_variables(
     tmp_path: Path, home: Path, way: str
 ) -> None:
     work = tmp_path / "work"
@@ -68,7 +68,7 @@ def test_an_export_holds_no_secret_of_python_variables(
     assert all(b"settings.ini" in whole for whole in exports.values())
 
 
-def test_a_session_that_is_resumed_has_its_python_variables(
+def test_a_resumed_session_has_the_secrets_in_its_python_variables(
     tmp_path: Path, home: Path
 ) -> None:
     work = tmp_path / "work"

@@ -82,12 +82,14 @@ def harm(house: House, attack: Attack, mode: str) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
-def test_no_attack_with_files_does_harm(house: House, attack: Attack, mode: str) -> None:
+def test_no_attack_with_file_tools_does_harm(
+    house: House, attack: Attack, mode: str
+) -> None:
     assert harm(house, attack, mode) == []
 
 
 @pytest.mark.slow
-def test_a_patch_that_reaches_outside_is_not_carried_out_in_part(house: House) -> None:
+def test_a_patch_that_reaches_outside_changes_no_file(house: House) -> None:
     attack = Attack(name="", plants={"a": "a\n"}, calls=[read("a"), patch("../other/n")])
 
     assert harm(house, attack, "sandbox") == []
@@ -95,7 +97,7 @@ def test_a_patch_that_reaches_outside_is_not_carried_out_in_part(house: House) -
 
 
 @pytest.mark.slow
-def test_the_house_notices_what_a_write_outside_would_do(house: House) -> None:
+def test_the_harm_check_reports_a_write_outside(house: House) -> None:
     attack = Attack(name="", calls=[write("../other/new.txt")])
 
     assert harm(house, attack, "bypass") == [f"changed: {house.other / 'new.txt'}"]

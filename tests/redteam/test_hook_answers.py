@@ -28,7 +28,7 @@ MISREAD: Mapping[str, str] = {
 
 @pytest.mark.parametrize("on", GUARD_EVENTS)
 @pytest.mark.parametrize("name", MISREAD)
-def test_a_no_that_is_not_read_as_one_refuses(name: str, on: HookEvent) -> None:
+def test_a_hook_answer_that_is_a_malformed_refusal_blocks(name: str, on: HookEvent) -> None:
     assert of_program(Hook(on, command="x"), 0, MISREAD[name], "").outcome == "blocked"
 
 
@@ -36,7 +36,7 @@ def test_a_no_that_is_not_read_as_one_refuses(name: str, on: HookEvent) -> None:
 @pytest.mark.parametrize(
     "printed", ["", "checked 3 files", "{}", '{"continue": true}', 'a\n{"x": 1}']
 )
-def test_a_hook_without_an_objection_passes(printed: str, on: HookEvent) -> None:
+def test_a_hook_answer_without_a_refusal_passes(printed: str, on: HookEvent) -> None:
     found = of_program(Hook(on, command="x"), 0, printed, "")
 
     assert (found.outcome, found.stop) == ("passed", False)

@@ -46,7 +46,7 @@ def form(schema: object) -> object:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NO_FORMS)
-def test_form_that_makes_no_sense_is_small_and_sends_nothing(name: str) -> None:
+def test_an_invalid_mcp_form_is_shown_short_and_sends_no_values(name: str) -> None:
     user = User(accept())
 
     assert elicit(user, form(NO_FORMS[name])) == ("accept", {}, "")
@@ -54,7 +54,7 @@ def test_form_that_makes_no_sense_is_small_and_sends_nothing(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_option_with_invisible_characters_cannot_be_accepted() -> None:
+def test_a_form_option_with_invisible_characters_cannot_be_accepted() -> None:
     option = "red\u202e\x1b[2J"
     user = User(accept(a=option), DECLINE)
 
@@ -67,7 +67,7 @@ def test_option_with_invisible_characters_cannot_be_accepted() -> None:
 
 
 @pytest.mark.slow
-def test_default_that_is_not_shown_as_a_whole_is_not_sent() -> None:
+def test_a_form_default_that_is_not_shown_completely_is_not_sent() -> None:
     user = User(accept())
 
     answer = elicit(user, form({"properties": {"a": {"default": "short" + "x" * 5_000}}}))
@@ -78,7 +78,7 @@ def test_default_that_is_not_shown_as_a_whole_is_not_sent() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(90)
 @pytest.mark.parametrize(("answer", "asked"), [(DECLINE, 3), (accept(), 20)])
-def test_server_that_asks_again_and_again_is_not_put_to_the_user(
+def test_questions_of_an_mcp_server_are_limited_in_number(
     tmp_path: Path, answer: str, asked: int
 ) -> None:
     talk = Talk(Place(tmp_path), "elicit-endless", answer, lines=())
@@ -87,7 +87,7 @@ def test_server_that_asks_again_and_again_is_not_put_to_the_user(
     assert len(talk.replies) == 30
 
 
-def test_a_rule_sees_all_arguments_however_long_they_are() -> None:
+def test_a_deny_rule_matches_long_arguments_of_an_mcp_call() -> None:
     async def call(*_: object) -> Reply:
         return Reply("")
 

@@ -51,7 +51,7 @@ def shown(text: str) -> str:
 
 
 @pytest.mark.parametrize("name", DRESSES)
-def test_a_private_key_is_masked_however_it_is_shown(name: str) -> None:
+def test_a_private_key_is_masked_in_every_format(name: str) -> None:
     found = shown(f"before\n{DRESSES[name]}\nafter")
 
     assert not [line for line in _LINES if line in found], found
@@ -59,7 +59,7 @@ def test_a_private_key_is_masked_however_it_is_shown(name: str) -> None:
     assert found.endswith("after")
 
 
-def test_a_key_has_one_tag_however_it_is_shown() -> None:
+def test_a_private_key_has_the_same_tag_in_every_format() -> None:
     ways = (
         text
         for name, text in DRESSES.items()
@@ -70,5 +70,5 @@ def test_a_key_has_one_tag_however_it_is_shown() -> None:
 
 
 @pytest.mark.parametrize("text", HIDDEN)
-def test_nothing_but_a_key_hides_behind_the_mask_of_one(text: str) -> None:
+def test_text_between_key_markers_that_is_not_a_key_is_not_masked(text: str) -> None:
     assert text in shown(f"{_BEGIN}\n{text}\n{_END}")

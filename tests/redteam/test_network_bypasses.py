@@ -73,7 +73,7 @@ def test_a_named_host_is_reached_by_a_tunnel_and_by_plain_http(
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_a_public_name_that_leads_inside_is_not_connected_to(
+def test_a_public_name_that_resolves_to_a_private_address_is_refused(
     door: Filtered, inside: LoopbackServer, name: str
 ) -> None:
     assert door.status(connect(f"{name}:{inside.port}")) == 403
@@ -139,7 +139,7 @@ CONNECTS = {
 
 
 @pytest.mark.parametrize("target", CONNECTS.values(), ids=CONNECTS)
-def test_a_tunnel_leads_only_to_what_a_rule_names(
+def test_a_tunnel_to_an_unnamed_target_is_refused(
     door: Filtered, good: LoopbackServer, inside: LoopbackServer, target: str
 ) -> None:
     asked = connect(target.format(inside.port, good.port))
@@ -180,7 +180,7 @@ REQUESTS = {
 
 
 @pytest.mark.parametrize("request_text", REQUESTS.values(), ids=REQUESTS)
-def test_a_request_that_can_be_read_in_two_ways_is_refused(
+def test_an_ambiguous_http_request_is_refused(
     door: Filtered, good: LoopbackServer, inside: LoopbackServer, request_text: str
 ) -> None:
     sent = request_text.format(inside.port, good.port).encode("latin-1")
@@ -191,7 +191,7 @@ def test_a_request_that_can_be_read_in_two_ways_is_refused(
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-def test_a_second_request_on_a_connection_is_not_passed_on(
+def test_a_second_request_on_a_connection_is_not_forwarded(
     door: Filtered, good: LoopbackServer, inside: LoopbackServer, *, at_once: bool
 ) -> None:
     first = (
@@ -206,7 +206,7 @@ def test_a_second_request_on_a_connection_is_not_passed_on(
     assert not inside.received
 
 
-def test_a_request_hidden_behind_a_body_is_not_passed_on(
+def test_a_request_hidden_behind_a_body_is_not_forwarded(
     door: Filtered, good: LoopbackServer
 ) -> None:
     head = f"POST http://site.example:{good.port}/ HTTP/1.1\r\nContent-Length: 5\r\n\r\n"
@@ -217,7 +217,7 @@ def test_a_request_hidden_behind_a_body_is_not_passed_on(
     assert good.received[0].endswith(b"\r\n\r\nhello")
 
 
-def test_the_second_answer_of_a_name_server_does_not_count(
+def test_a_host_is_connected_at_its_first_resolved_address(
     good: LoopbackServer, inside: LoopbackServer
 ) -> None:
     """The address that was judged is the one that is connected to: the name is asked for once."""
@@ -237,7 +237,7 @@ def test_the_second_answer_of_a_name_server_does_not_count(
     assert answers == [["127.0.0.2"]]
 
 
-def test_words_for_the_proxy_alone_do_not_reach_the_server(
+def test_proxy_headers_are_not_forwarded_to_the_server(
     door: Filtered, good: LoopbackServer
 ) -> None:
     words = "Proxy-Authorization: Basic c2VjcmV0\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n"
@@ -247,7 +247,9 @@ def test_words_for_the_proxy_alone_do_not_reach_the_server(
     assert b"h2c" not in good.received[0]
 
 
-def test_every_public_host_does_not_mean_this_machine(inside: LoopbackServer) -> None:
+def test_every_public_host_does_not_include_loopback_addresses(
+    inside: LoopbackServer,
+) -> None:
     with filtered(ReachableHosts(("*:*",)), NAMES) as door:
         for host in ("127.0.0.1", "localhost", "2130706433", "loops.example", "[::1]"):
             assert door.status(connect(f"{host}:{inside.port}")) in (400, 403)

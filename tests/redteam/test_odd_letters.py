@@ -26,16 +26,14 @@ PLAIN = (
 
 
 @pytest.mark.parametrize(("command", "words"), COMMANDS)
-def test_a_question_points_out_what_looks_like_another_name(
-    command: str, words: str
-) -> None:
+def test_a_question_points_out_lookalike_characters(command: str, words: str) -> None:
     found = decide(Access("bash", Effect.RUN, command), "default", [], FACTS)
 
     assert found.verdict == "ask"
     assert words in found.reason.partition("look closely: ")[2]
 
 
-def test_a_question_names_the_host_of_a_page_and_the_letter_of_a_file() -> None:
+def test_a_question_names_a_lookalike_host_and_the_letter_of_a_file_name() -> None:
     page = Access("web_fetch", Effect.NET, "https://\u0430pple.com/")
 
     assert "xn--pple-43d.com" in decide(page, "default", [], FACTS).reason
@@ -44,7 +42,9 @@ def test_a_question_names_the_host_of_a_page_and_the_letter_of_a_file() -> None:
 
 
 @pytest.mark.parametrize("command", PLAIN)
-def test_a_question_about_words_of_one_alphabet_is_as_before(command: str) -> None:
+def test_a_question_about_words_of_one_alphabet_has_no_lookalike_warning(
+    command: str,
+) -> None:
     found = decide(Access("bash", Effect.RUN, command), "default", [], FACTS)
 
     assert "look closely" not in found.reason

@@ -41,7 +41,9 @@ _OPEN = {"sandbox.profile": "off"}
         ),
     ],
 )
-def test_the_house_notices_harm(house: House, command: str, harm: str) -> None:
+def test_the_harm_check_reports_every_kind_of_harm(
+    house: House, command: str, harm: str
+) -> None:
     script = Attack(
         name="", plants={"go": command}, calls=["bash go"], settings=_OPEN, reached=["made"]
     )
@@ -51,7 +53,7 @@ def test_the_house_notices_harm(house: House, command: str, harm: str) -> None:
     assert any(each.startswith(harm) for each in found), found
 
 
-def test_sixty_attacks_have_names_of_their_own() -> None:
+def test_at_least_sixty_attacks_have_unique_names() -> None:
     assert len(ALL) >= 60
     assert len({attack.name for attack in ALL}) == len(ALL)
 
@@ -67,7 +69,7 @@ def in_turn() -> Iterator[ParameterSet]:
 
 
 @pytest.mark.parametrize("attack", [*in_turn()])
-def test_no_attack_does_harm(house: House, attack: Attack) -> None:
+def test_no_repository_attack_does_harm(house: House, attack: Attack) -> None:
     found = house.attack(attack)
 
     assert found.harm == (), found.heard
@@ -75,7 +77,9 @@ def test_no_attack_does_harm(house: House, attack: Attack) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("attack", ALL, ids=lambda attack: attack.name)
-def test_no_attack_does_harm_in_mode_sandbox(house: House, attack: Attack) -> None:
+def test_no_repository_attack_does_harm_in_mode_sandbox(
+    house: House, attack: Attack
+) -> None:
     """There, programs of the repository may run and write in it; they reach nothing else."""
     found = house.attack(replace(attack, mode="sandbox"))
 

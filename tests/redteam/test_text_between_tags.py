@@ -33,7 +33,9 @@ WAYS: Mapping[str, Callable[[str], str]] = {
 
 @pytest.mark.parametrize("tag", WAYS)
 @pytest.mark.parametrize("name", TEXTS)
-def test_a_text_between_tags_closes_none_and_hides_nothing(name: str, tag: str) -> None:
+def test_text_between_tags_cannot_close_its_tag_or_hide_characters(
+    name: str, tag: str
+) -> None:
     text = TEXTS[name].replace("{tag}", tag).replace("{TAG}", tag.upper())
     whole = WAYS[tag](text)
     inside = whole.partition(f"<{tag}")[2].removesuffix(f"</{tag}>").lower()
@@ -48,5 +50,5 @@ def test_a_text_between_tags_closes_none_and_hides_nothing(name: str, tag: str) 
 @pytest.mark.parametrize(
     "text", ["👩‍👩‍👧 naïve → <b>x</b> a < b", "می‌خواهم", "```\nif a</b:\n```"]
 )
-def test_a_text_without_marks_stays_as_it_is(text: str) -> None:
+def test_text_without_tags_between_tags_stays_unchanged(text: str) -> None:
     assert between_tags(text, "mail", "child") == text

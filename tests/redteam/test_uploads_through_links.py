@@ -24,7 +24,9 @@ LINKS: Mapping[str, str] = {
 
 
 @pytest.mark.parametrize("name", LINKS)
-async def test_an_upload_beside_a_file_follows_no_link(tmp_path: Path, name: str) -> None:
+async def test_an_upload_under_a_new_name_follows_no_link(
+    tmp_path: Path, name: str
+) -> None:
     root = tmp_path / "ws"
     for folder in (
         root / ".git/hooks",
@@ -45,7 +47,7 @@ async def test_an_upload_beside_a_file_follows_no_link(tmp_path: Path, name: str
     assert not (root / LINKS[name]).exists()
 
 
-async def test_a_program_cannot_upload_to_a_protected_file_either(tmp_path: Path) -> None:
+async def test_a_program_cannot_upload_to_a_protected_file(tmp_path: Path) -> None:
     agent = Agent(provider=ScriptedProvider("Done."), directory=tmp_path)
     async with agent.session() as session:
         with pytest.raises(Protected, match="is protected"):

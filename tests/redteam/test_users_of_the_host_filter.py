@@ -120,7 +120,9 @@ def ends(events: Sequence[Any]) -> list[Ended]:
 
 
 @pytest.mark.parametrize("tool", ["bash", "background_run"])
-def test_command_reaches_the_hosts_that_its_question_names(place: Place, tool: str) -> None:
+def test_a_command_reaches_only_the_hosts_that_its_question_names(
+    place: Place, tool: str
+) -> None:
     """The loop hides the hosts in a variable: nothing but the call names one."""
     events = place.run([called(tool, command=place.fetch, hosts=[place.good])], "Done.")
 
@@ -130,7 +132,7 @@ def test_command_reaches_the_hosts_that_its_question_names(place: Place, tool: s
     place.check(texts[-1])
 
 
-def test_command_of_a_subagent_reaches_the_hosts_of_rules(place: Place) -> None:
+def test_a_command_of_a_subagent_reaches_only_the_hosts_of_rules(place: Place) -> None:
     fetch = called("bash", command=place.fetch, network=True)
     events = place.run(
         [give("task")], "Done.", allow=["bash", f"net({place.good})"],
@@ -143,7 +145,7 @@ def test_command_of_a_subagent_reaches_the_hosts_of_rules(place: Place) -> None:
     assert ends(events)
 
 
-def test_program_of_an_mcp_server_reaches_its_hosts(place: Place) -> None:
+def test_an_mcp_server_reaches_only_its_configured_hosts(place: Place) -> None:
     (place.work / "server.py").write_text(SERVER)
     server = {
         "command": sys.executable, "args": [str(place.work / "server.py")],
@@ -164,7 +166,7 @@ def test_program_of_an_mcp_server_reaches_its_hosts(place: Place) -> None:
     assert "reached" not in second.text
 
 
-def test_hook_reaches_its_hosts(place: Place) -> None:
+def test_a_hook_reaches_only_its_configured_hosts(place: Place) -> None:
     hook = {"command": f"{place.fetch}; echo", "hosts": [place.good]}
     hooks = {"UserPromptSubmit": [{"hooks": [hook]}]}
     (place.home / "hooks.json").write_text(json.dumps({"hooks": hooks}))

@@ -22,7 +22,7 @@ INSIDE = (
 
 @pytest.mark.parametrize("rule", ["", "web_fetch", "web_fetch(domain:*)"])
 @pytest.mark.parametrize("url", INSIDE)
-def test_no_address_inside_is_read_in_any_mode_without_a_rule_for_it(
+def test_web_fetch_denies_private_addresses_without_a_rule_for_them(
     url: str, rule: str
 ) -> None:
     rules = [parse(rule, "allow")] if rule else []
@@ -32,7 +32,7 @@ def test_no_address_inside_is_read_in_any_mode_without_a_rule_for_it(
     assert found.verdict == "deny"
 
 
-def test_a_rule_for_a_name_inside_permits_it() -> None:
+def test_an_allow_rule_for_a_private_host_name_permits_web_fetch() -> None:
     rules = [parse("web_fetch(domain:wiki.internal)", "allow")]
 
     found = decide(

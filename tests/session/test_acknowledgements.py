@@ -35,7 +35,7 @@ async def sent(watch: Subscription) -> list[object]:
     return [f.item.event if isinstance(f.item, Entry) else f.item for f in found]
 
 
-def test_acknowledgement_is_published_when_it_is_kept() -> None:
+def test_an_acknowledgement_is_published_after_its_sync_to_disk() -> None:
     async def story() -> None:
         disk = SlowDisk()
         record = Recorder(disk)
@@ -61,7 +61,7 @@ def test_acknowledgement_is_published_when_it_is_kept() -> None:
     anyio.run(story)
 
 
-def test_events_that_acknowledge_nothing_are_published_when_written() -> None:
+def test_events_that_are_no_acknowledgement_are_published_when_written() -> None:
     async def story() -> None:
         record = Recorder(SlowDisk())
         watch = record.hub.watch()
@@ -71,7 +71,7 @@ def test_events_that_acknowledge_nothing_are_published_when_written() -> None:
     anyio.run(story)
 
 
-def test_without_durability_nothing_waits_for_the_disk() -> None:
+def test_without_durability_acknowledgements_are_published_before_the_sync() -> None:
     async def story() -> None:
         record = Recorder(SlowDisk(), durable=False)
         watch = record.hub.watch()
@@ -81,7 +81,7 @@ def test_without_durability_nothing_waits_for_the_disk() -> None:
     anyio.run(story)
 
 
-def test_acknowledgement_that_could_not_be_kept_is_published_after_the_next_sync() -> None:
+def test_an_acknowledgement_with_a_failed_sync_is_published_after_the_next_sync() -> None:
     async def story() -> None:
         disk = SlowDisk()
         record = Recorder(disk)

@@ -58,7 +58,7 @@ async def opened(*said: str, aide: Model | None = None) -> Session:
     return await Session.open(Recorder(MemoryStore()), lambda _: given)
 
 
-def test_a_turn_that_is_to_begin_waits_until_the_talk_was_told_shorter() -> None:
+def test_a_turn_starts_only_after_a_running_compaction() -> None:
     async def story() -> tuple[bool, View]:
         slow = Slow()
         session = await opened("One. " * 40, "Two.", "Three.", aide=Model(slow))
@@ -93,7 +93,7 @@ def test_the_agent_is_not_changed_while_a_turn_runs() -> None:
     anyio.run(story)
 
 
-def test_a_session_says_whether_it_may_be_remembered() -> None:
+def test_start_and_resume_events_record_whether_memory_is_off() -> None:
     async def began(*remember: bool) -> list[bool]:
         store = MemoryStore()
         for each in remember:
@@ -114,11 +114,13 @@ def test_a_session_says_whether_it_may_be_remembered() -> None:
     assert anyio.run(began, True, False, True) == [False, True, False]
 
 
-def test_there_is_nothing_to_go_back_to_before_anything_was_said() -> None:
+def test_a_session_without_messages_has_no_rewind_points() -> None:
     assert steps(View(), None) == ()
 
 
-def test_a_session_in_which_nothing_was_said_is_not_the_newest(tmp_path: Path) -> None:
+def test_a_session_without_messages_is_not_the_newest_of_its_directory(
+    tmp_path: Path,
+) -> None:
     home = JournalDirectory(tmp_path / "sessions")
 
     async def begin(id_: str, words: str) -> None:
@@ -141,7 +143,7 @@ def test_a_session_in_which_nothing_was_said_is_not_the_newest(tmp_path: Path) -
     assert found.id == first
 
 
-def test_where_only_silent_sessions_are_the_newest_of_them_is_taken(tmp_path: Path) -> None:
+def test_the_newest_session_has_no_messages_only_if_none_has_any(tmp_path: Path) -> None:
     home = JournalDirectory(tmp_path / "sessions")
 
     async def begin(id_: str) -> None:
@@ -160,7 +162,7 @@ def test_where_only_silent_sessions_are_the_newest_of_them_is_taken(tmp_path: Pa
     assert found.id == silent
 
 
-def test_an_agent_that_is_no_more_is_replaced_by_main_and_that_is_said(
+def test_a_removed_agent_is_replaced_by_main_with_a_notice(
     tmp_path: Path,
 ) -> None:
     environ = {"REFOLD_HOME": str(tmp_path / "home"), "HOME": str(tmp_path)}
@@ -187,7 +189,7 @@ def test_an_agent_that_is_no_more_is_replaced_by_main_and_that_is_said(
     assert GONE_TEXT.format(agent="wizard") in notices
 
 
-def test_late_report_of_a_child_begins_no_turn() -> None:
+def test_a_late_report_of_a_subagent_starts_no_turn() -> None:
     told = [Said("Go."), TurnStarted(1), Delivered((1,)), Said("Found it.", "child-1")]
     events = [*told, TurnEnded("budget", "over")]
     report = [Entry(seq, event) for seq, event in enumerate(events, start=1)]
@@ -197,7 +199,7 @@ def test_late_report_of_a_child_begins_no_turn() -> None:
     assert turn_start(fold(person)) == TurnStarted(6)
 
 
-def test_a_wake_that_may_begin_no_turn_is_none_to_stop() -> None:
+def test_wakes_beyond_the_limit_cannot_be_interrupted() -> None:
     async def main(wakes: int) -> bool:
         async with await opened() as session:
             await session.record(*[Said("ready", "background-1", wakes=True)] * wakes)

@@ -44,7 +44,7 @@ def entries(store: MemoryStore) -> list[Entry]:
     return [entry for entry, _ in codec.decode(store.lines)]
 
 
-def test_an_agent_is_recorded_once() -> None:
+def test_choosing_the_same_agent_twice_is_recorded_once() -> None:
     async def doing(inbox: Inbox, _: Recorder) -> None:
         assert await inbox.choose_agent("review")
         assert not await inbox.choose_agent("review")
@@ -55,7 +55,7 @@ def test_an_agent_is_recorded_once() -> None:
     assert view.session.agent == "review"
 
 
-def test_who_only_plans_begins_in_plan_mode() -> None:
+def test_choosing_the_plan_agent_enters_plan_mode() -> None:
     async def doing(inbox: Inbox, _: Recorder) -> None:
         await inbox.choose_agent("plan", mode="plan", then="main")
 
@@ -65,7 +65,7 @@ def test_who_only_plans_begins_in_plan_mode() -> None:
     assert (view.session.after_plan, view.rights.mode) == ("main", "plan")
 
 
-def test_who_comes_after_it_has_the_mode_that_was_before() -> None:
+def test_leaving_the_plan_agent_restores_the_previous_mode() -> None:
     async def doing(inbox: Inbox, _: Recorder) -> None:
         await inbox.set_mode("accept-edits")
         await inbox.choose_agent("plan", mode="plan", then="main")
@@ -77,7 +77,7 @@ def test_who_comes_after_it_has_the_mode_that_was_before() -> None:
     assert (view.session.agent, view.session.after_plan) == ("main", "")
 
 
-def test_plan_mode_that_a_person_chose_stays_with_another_agent() -> None:
+def test_plan_mode_set_by_the_user_stays_when_another_agent_is_chosen() -> None:
     async def doing(inbox: Inbox, _: Recorder) -> None:
         await inbox.set_mode("plan")
         await inbox.choose_agent("review")
@@ -85,7 +85,7 @@ def test_plan_mode_that_a_person_chose_stays_with_another_agent() -> None:
     assert made_by(doing)[0] == [ModeChanged("plan"), AgentChosen("review")]
 
 
-def test_an_approved_plan_is_carried_out_by_who_can() -> None:
+def test_an_approved_plan_switches_to_the_main_agent_and_leaves_plan_mode() -> None:
     async def doing(inbox: Inbox, record: Recorder) -> None:
         await inbox.choose_agent("plan", mode="plan", then="main")
         await record(Ended("call-0", "done", "", control=PlanReady("T", "Do it.")))
@@ -102,7 +102,7 @@ def test_an_approved_plan_is_carried_out_by_who_can() -> None:
     assert view.session.agent == "main"
 
 
-def test_a_door_names_an_agent_and_gets_its_mode_too() -> None:
+def test_choose_agent_by_name_also_sets_the_mode_of_the_agent() -> None:
     async def doing(inbox: Inbox, _: Recorder) -> None:
         assert (await choose_agent(inbox, Registry(), "Plan")).name == "plan"
 
@@ -111,7 +111,7 @@ def test_a_door_names_an_agent_and_gets_its_mode_too() -> None:
     assert events == [AgentChosen("plan", "main"), ModeChanged("plan")]
 
 
-def test_who_works_for_no_person_is_not_chosen() -> None:
+def test_an_agent_only_for_other_agents_cannot_be_chosen() -> None:
     async def doing(inbox: Inbox, _: Recorder) -> None:
         with pytest.raises(
             BadInput, match="the agent code can be used only for other agents"
@@ -121,7 +121,7 @@ def test_who_works_for_no_person_is_not_chosen() -> None:
     assert made_by(doing)[0] == []
 
 
-def test_a_plan_sent_back_stays_with_who_made_it() -> None:
+def test_a_rejected_plan_stays_with_the_plan_agent() -> None:
     async def doing(inbox: Inbox, record: Recorder) -> None:
         await inbox.choose_agent("plan", mode="plan", then="main")
         await record(Ended("call-0", "done", "", control=PlanReady("T", "Do it.")))

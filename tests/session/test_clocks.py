@@ -14,7 +14,7 @@ from refold.testing.providers import ScriptedProvider
 from refold.values.growing import Log
 
 
-def test_a_clock_that_goes_back_changes_times_and_not_the_order() -> None:
+def test_events_keep_their_order_when_the_clock_is_set_back() -> None:
     store, clock = MemoryStore(), Clock(1_000.0)
 
     async def say() -> None:
@@ -34,7 +34,7 @@ def test_a_clock_that_goes_back_changes_times_and_not_the_order() -> None:
     ]
 
 
-def test_waiting_for_a_busy_provider_takes_no_time_in_a_test() -> None:
+def test_a_retry_of_a_busy_provider_waits_on_the_injected_clock() -> None:
     clock = Clock()
     inner = ScriptedProvider(Overloaded("busy", retry_after=5.0), "")
 

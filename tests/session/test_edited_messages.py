@@ -70,7 +70,7 @@ def edited(*edits: tuple[int, str | None]) -> tuple[View, MemoryStore, list[Requ
     return anyio.run(main), store, model.heard
 
 
-def test_the_next_request_has_the_new_text_and_the_journal_the_old_one() -> None:
+def test_an_edited_message_is_new_in_the_next_request_and_old_in_the_journal() -> None:
     view, store, heard = edited((0, "Coat?"), (5, "No rain."))
 
     said = [spoken.message.text for spoken in heard[-1].messages]
@@ -84,21 +84,21 @@ def test_the_next_request_has_the_new_text_and_the_journal_the_old_one() -> None
     assert originals[0] == "Umbrella?"
 
 
-def test_an_answer_is_deleted_with_the_results_of_its_calls() -> None:
+def test_deleting_an_answer_also_deletes_the_results_of_its_calls() -> None:
     view, _, heard = edited((1, None))
 
     assert talked(view).splitlines()[:3] == ["› Umbrella?", "‹ Rain.", "› And now?"]
     assert heard[-1].messages[1].message.text == "Rain."
 
 
-def test_a_deleted_message_of_the_user_leaves_a_line_that_says_so() -> None:
+def test_a_deleted_user_message_is_replaced_by_a_note_of_the_deletion() -> None:
     view, _, heard = edited((3, None))
 
     assert heard[-1].messages[4].message.text == DELETED_NOTE
     assert [u.text for u in view.conversation.user_messages] == ["Umbrella?", "Thanks."]
 
 
-def test_an_edit_of_an_answer_with_calls_keeps_the_calls() -> None:
+def test_editing_the_text_of_an_answer_keeps_its_calls() -> None:
     view, _, _ = edited((4, "Twice more."))
 
     rows = talked(view).splitlines()
@@ -112,7 +112,7 @@ EDITS = st.lists(
 
 @settings(deadline=None, max_examples=40)
 @given(edits=EDITS)
-def test_whatever_is_edited_the_request_is_valid_and_a_resumed_session_agrees(
+def test_any_edits_give_a_valid_request_and_the_same_fold_on_resume(
     edits: Sequence[tuple[int, str | None]],
 ) -> None:
     store, given_, _ = a_talk("Fine.")
@@ -137,7 +137,7 @@ def test_whatever_is_edited_the_request_is_valid_and_a_resumed_session_agrees(
     assert fold(entries(store)).conversation == view.conversation
 
 
-def test_an_edit_can_be_undone() -> None:
+def test_a_message_edit_is_undone_by_a_rewind() -> None:
     store, given_, _ = a_talk()
 
     async def main() -> tuple[View, View]:
@@ -152,7 +152,7 @@ def test_an_edit_can_be_undone() -> None:
     assert after.conversation == before.conversation
 
 
-def test_nothing_is_edited_while_a_turn_runs() -> None:
+def test_messages_cannot_be_edited_while_a_turn_runs() -> None:
     store, given_, _ = a_talk()
 
     async def main() -> None:
@@ -165,7 +165,7 @@ def test_nothing_is_edited_while_a_turn_runs() -> None:
     anyio.run(main)
 
 
-def test_a_message_that_says_so_already_or_is_empty_is_not_recorded() -> None:
+def test_an_empty_or_unchanged_message_edit_is_not_recorded() -> None:
     store, given_, _ = a_talk()
 
     async def main() -> bool:
@@ -178,7 +178,7 @@ def test_a_message_that_says_so_already_or_is_empty_is_not_recorded() -> None:
     assert not [e for e in entries(store) if isinstance(e.event, MessageEdited)]
 
 
-def test_one_of_two_messages_that_came_as_one_is_exchanged() -> None:
+def test_one_of_two_messages_delivered_together_can_be_deleted() -> None:
     events = (Said("One."), Said("Two."), Delivered((1, 2)), MessageEdited(2, None))
 
     view = fold(Entry(n, event) for n, event in enumerate(events, start=1))

@@ -54,12 +54,12 @@ def without_what_is_new(found: object, stored: object) -> object:
             return found
 
 
-def test_there_is_one() -> None:
+def test_at_least_one_golden_journal_exists() -> None:
     assert JOURNALS
 
 
 @pytest.mark.parametrize("path", JOURNALS, ids=name)
-def test_it_folds_to_what_it_folded_to_when_it_was_recorded(path: Path) -> None:
+def test_a_golden_journal_folds_to_its_recorded_view(path: Path) -> None:
     stored = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
 
     view = fold(entry for entry, _ in codec.decode(lines(path)))
@@ -68,7 +68,7 @@ def test_it_folds_to_what_it_folded_to_when_it_was_recorded(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", JOURNALS, ids=name)
-def test_every_line_is_understood_and_nothing_of_it_is_lost(path: Path) -> None:
+def test_every_line_of_a_golden_journal_decodes_without_loss(path: Path) -> None:
     found = [entry.event for entry, _ in codec.decode(lines(path))]
     strange = [event.kind for event in found if isinstance(event, Unknown)]
     data = [json.loads(line)["data"] for line in lines(path)]
@@ -80,7 +80,7 @@ def test_every_line_is_understood_and_nothing_of_it_is_lost(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", JOURNALS, ids=name)
-def test_it_can_be_gone_on_with_at_its_end(path: Path) -> None:
+def test_a_golden_journal_gives_a_valid_next_request(path: Path) -> None:
     view = fold(entry for entry, _ in codec.decode(lines(path)))
 
     check_history(spoken.message for spoken in build_request(view).messages)
@@ -93,7 +93,7 @@ def test_it_can_be_gone_on_with_at_its_end(path: Path) -> None:
         ("RequestChecked", {"problems": ["a.txt is not there."], "ways": []}),
     ],
 )
-def test_an_event_that_was_removed_is_folded_as_nothing(kind: str, data: object) -> None:
+def test_a_removed_event_kind_does_not_change_the_view(kind: str, data: object) -> None:
     line, _ = codec.encode(Entry(1, Unknown(kind, Raw(encode(data)))), codec.Head())
 
     ((entry, _),) = codec.decode([line])

@@ -90,7 +90,9 @@ def send(hub: Hub, news: object, seq: int) -> int:
 
 
 @given(NEWS, st.integers(0, 30))
-def test_whoever_joins_late_sees_what_everybody_sees(news: list[object], late: int) -> None:
+def test_a_late_watcher_sees_the_same_as_an_early_one(
+    news: list[object], late: int
+) -> None:
     hub = Hub()
     first, seq, second = hub.watch(), 0, None
     for n, each in enumerate(news):
@@ -103,7 +105,7 @@ def test_whoever_joins_late_sees_what_everybody_sees(news: list[object], late: i
 
 
 @given(NEWS)
-def test_who_gathers_is_told_the_same_in_fewer_pieces(news: list[object]) -> None:
+def test_merged_frames_have_the_same_content_in_fewer_frames(news: list[object]) -> None:
     async def gathered(watch: Subscription) -> list[Frame]:
         return [frame async for frame in watch.merge_frames()]
 
@@ -179,7 +181,7 @@ def test_late_watcher_gets_missed_progress_before_new_frames() -> None:
         TurnEnded("failed"),
     ],
 )  # fmt: skip
-def test_who_joins_after_an_answer_is_told_nothing_of_how_it_came(end: Event) -> None:
+def test_a_watcher_after_an_answer_gets_no_deltas_of_that_answer(end: Event) -> None:
     hub = Hub()
     hub.publish_live(ThinkingCame("Hm"))
     hub.publish_live(TextCame("So"))
@@ -188,7 +190,7 @@ def test_who_joins_after_an_answer_is_told_nothing_of_how_it_came(end: Event) ->
     assert seen(hub.watch()) == []
 
 
-def test_of_each_child_the_newest_is_told_and_who_moved_last_comes_last() -> None:
+def test_a_late_watcher_gets_the_latest_progress_of_each_subagent_in_order() -> None:
     hub = Hub()
     for node, steps in (("child-1", 1), ("child-2", 1), ("child-1", 2)):
         hub.publish_live(ChildMoved(node, "explore", "", steps, 0, None, ""))
@@ -201,7 +203,7 @@ def test_of_each_child_the_newest_is_told_and_who_moved_last_comes_last() -> Non
     ]
 
 
-def test_one_that_is_too_slow_is_cut_off_and_the_others_are_not() -> None:
+def test_a_slow_watcher_is_cut_off_and_other_watchers_are_not() -> None:
     hub = Hub()
     slow, quick = hub.watch(limit=3), hub.watch()
 
@@ -213,7 +215,7 @@ def test_one_that_is_too_slow_is_cut_off_and_the_others_are_not() -> None:
     assert [frame.seq for frame in seen(quick)] == [1, 2, 3, 4, 5]
 
 
-def test_one_that_wants_every_event_misses_the_rest_of_an_answer_and_not_the_next() -> None:
+def test_a_slow_watcher_with_a_live_limit_misses_deltas_only_of_that_answer() -> None:
     async def main() -> list[object]:
         hub, found = Hub(), list[object]()
         watch = hub.watch(live=3)
@@ -253,7 +255,7 @@ def test_frames_a_watcher_filters_out_do_not_count_toward_its_limit() -> None:
     assert not watch.cut_off
 
 
-def test_one_that_keeps_up_is_not_cut_off_by_how_much_there_is() -> None:
+def test_a_watcher_that_keeps_up_is_never_cut_off() -> None:
     async def main() -> list[int]:
         hub = Hub()
         watch, found = hub.watch(limit=2), list[int]()
@@ -267,7 +269,7 @@ def test_one_that_keeps_up_is_not_cut_off_by_how_much_there_is() -> None:
     assert anyio.run(main) == list(range(1, 9))
 
 
-def test_a_watcher_that_left_is_told_nothing_and_costs_nothing() -> None:
+def test_a_closed_watcher_gets_no_frames_and_is_not_cut_off() -> None:
     async def main() -> tuple[bool, list[int]]:
         hub = Hub()
         watch, other = hub.watch(limit=1), hub.watch()

@@ -139,7 +139,9 @@ def resumed(home: JournalDirectory, id_: str, *words: str) -> tuple[View, list[s
 
 
 @pytest.mark.parametrize("kept", range(1, len(HOSTILE) + 1))
-def test_nothing_goes_on_whatever_the_last_event_was(tmp_path: Path, kept: int) -> None:
+def test_an_imported_session_resumes_no_work_after_any_last_event(
+    tmp_path: Path, kept: int
+) -> None:
     home = imported(tmp_path, HOSTILE[:kept])
 
     assert_at_rest(fold(entries_of(home.path(ID))))
@@ -149,7 +151,7 @@ def test_nothing_goes_on_whatever_the_last_event_was(tmp_path: Path, kept: int) 
     assert view.rights == Rights()
 
 
-def test_one_who_goes_on_is_heard_and_asked_as_in_any_session(tmp_path: Path) -> None:
+def test_a_new_message_in_an_imported_session_is_answered(tmp_path: Path) -> None:
     home = imported(tmp_path, HOSTILE)
 
     view, orders, asked = resumed(home, ID, "What did I say?")
@@ -159,7 +161,7 @@ def test_one_who_goes_on_is_heard_and_asked_as_in_any_session(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("at", [None, 5, 12, 18, len(HOSTILE), len(HOSTILE) + 1])
-def test_a_fork_of_any_part_of_it_is_history_too(tmp_path: Path, at: int | None) -> None:
+def test_a_fork_of_imported_events_resumes_no_work(tmp_path: Path, at: int | None) -> None:
     home = imported(tmp_path, HOSTILE, str(tmp_path))
 
     made = fork(home, ID, at, 600.0)
@@ -171,7 +173,7 @@ def test_a_fork_of_any_part_of_it_is_history_too(tmp_path: Path, at: int | None)
     assert resumed(home, made.id)[1:] == ([], 0)
 
 
-def test_a_fork_of_what_came_after_it_is_as_any_other(tmp_path: Path) -> None:
+def test_a_fork_after_an_import_is_an_ordinary_fork(tmp_path: Path) -> None:
     home = imported(tmp_path, HOSTILE)
     view, _, _ = resumed(home, ID, "Hello.")
 
@@ -182,7 +184,7 @@ def test_a_fork_of_what_came_after_it_is_as_any_other(tmp_path: Path) -> None:
     assert kinds.count(Imported) == 1
 
 
-def test_a_child_that_was_carried_is_read_and_no_new_one_stands_in_its_place(
+def test_a_new_subagent_does_not_reuse_the_name_of_an_imported_one(
     tmp_path: Path,
 ) -> None:
     one, two = JournalDirectory(tmp_path / "one"), JournalDirectory(tmp_path / "two")
@@ -199,7 +201,7 @@ def test_a_child_that_was_carried_is_read_and_no_new_one_stands_in_its_place(
     assert_at_rest(fold(entries_of(two.path(f"{ID}/child-1"))))
 
 
-def test_the_newest_session_of_a_directory_is_none_that_only_says_so(
+def test_an_imported_session_is_not_the_newest_of_its_original_directory(
     tmp_path: Path,
 ) -> None:
     """It says that it began there, and was imported elsewhere."""

@@ -40,13 +40,13 @@ async def looked_at() -> tuple[MemoryStore, Recorder]:
     return store, record
 
 
-async def test_look_folds_and_writes_nothing() -> None:
+async def test_look_folds_the_journal_without_lock_or_write() -> None:
     store, record = await looked_at()
 
     assert (record.view.session.id, record.has_lease, len(store.lines)) == ("s", False, 1)
 
 
-async def test_follow_publishes_what_others_have_written() -> None:
+async def test_follow_publishes_events_of_other_writers() -> None:
     store, record = await looked_at()
     seen = list[str]()
     record.hub.subscribe(lambda entry: seen.append(type(entry.event).__name__))
@@ -57,7 +57,9 @@ async def test_follow_publishes_what_others_have_written() -> None:
     assert not record.has_lease
 
 
-async def test_the_first_event_follows_what_others_wrote_and_the_opening() -> None:
+async def test_the_first_recorded_event_follows_events_of_others_and_an_opening_event() -> (
+    None
+):
     store, record = await looked_at()
     seen = list[str]()
     record.hub.subscribe(lambda entry: seen.append(type(entry.event).__name__))
@@ -69,7 +71,7 @@ async def test_the_first_event_follows_what_others_wrote_and_the_opening() -> No
     assert (record.view.session.name, record.has_lease, record.since) == ("two", True, 2)
 
 
-async def test_nothing_to_record_takes_no_lock() -> None:
+async def test_append_if_without_events_takes_no_lock() -> None:
     store, record = await looked_at()
     await written(store, Renamed("one"))
 
@@ -79,7 +81,7 @@ async def test_nothing_to_record_takes_no_lock() -> None:
     assert not record.has_lease
 
 
-async def test_who_closes_and_records_again_opens_it_once() -> None:
+async def test_recording_after_close_adds_no_second_opening_event() -> None:
     _, record = await looked_at()
     await record(Renamed("one"))
     await record.close()
@@ -88,7 +90,7 @@ async def test_who_closes_and_records_again_opens_it_once() -> None:
     assert await kinds(record) == ["SessionStarted", "Noted", "Renamed", "Renamed"]
 
 
-async def test_who_closes_and_was_followed_by_another_opens_it_again() -> None:
+async def test_recording_after_another_writer_adds_a_new_opening_event() -> None:
     store, record = await looked_at()
     await record(Renamed("one"))
     await record.close()

@@ -59,7 +59,7 @@ def work(tmp_path: Path) -> Work:
         ("schedule", {"prompt": "use {}", "when": "in 1h"}),
     ],
 )
-def test_a_mask_is_never_written_whichever_tool_is_asked(
+def test_no_tool_writes_a_mask_to_a_file(
     work: Work, tool: str, arguments: dict[str, str]
 ) -> None:
     async def main() -> list[str]:
@@ -76,7 +76,7 @@ def test_a_mask_is_never_written_whichever_tool_is_asked(
     assert work.file.read_text() == BEFORE
 
 
-def test_a_rewind_brings_back_the_value_that_was_in_the_file(work: Work) -> None:
+def test_a_rewind_restores_the_secret_value_of_a_file(work: Work) -> None:
     async def main() -> tuple[str, str]:
         mask = await work.mask()
         content = f"token = {mask}\nport = 2\n"

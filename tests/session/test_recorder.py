@@ -104,7 +104,7 @@ async def settle() -> None:
         await anyio.lowlevel.checkpoint()
 
 
-def test_message_is_acknowledged_to_watchers_and_speaker_when_it_is_kept() -> None:
+def test_a_message_is_acknowledged_to_sender_and_watchers_after_its_sync() -> None:
     async def main() -> list[tuple[int, bool]]:
         store = SlowStore()
         record = Recorder(store)
@@ -133,7 +133,7 @@ def test_message_is_acknowledged_to_watchers_and_speaker_when_it_is_kept() -> No
     assert anyio.run(main) == [(0, False), (0, False), (1, True)]
 
 
-def test_others_write_while_one_waits_for_the_disk() -> None:
+def test_an_event_is_written_while_another_waits_for_its_sync() -> None:
     async def main() -> list[str]:
         store = SlowStore()
         store.may_write.set()
@@ -150,7 +150,7 @@ def test_others_write_while_one_waits_for_the_disk() -> None:
 
 
 @pytest.mark.parametrize(("durable", "keeps"), [(True, 1), (False, 0)])
-def test_speed_can_be_bought_with_what_a_power_cut_leaves(
+def test_the_option_durable_decides_whether_a_message_is_synced(
     durable: bool, keeps: int
 ) -> None:
     async def main() -> int:
@@ -172,7 +172,7 @@ ASKED: tuple[Event, ...] = (
 )
 
 
-def test_of_two_answers_at_once_the_first_wins() -> None:
+def test_of_two_concurrent_answers_to_a_question_only_the_first_is_recorded() -> None:
     async def main() -> tuple[list[bool], list[Event]]:
         store = MemoryStore()
         record = Recorder(store)
@@ -193,7 +193,7 @@ def test_of_two_answers_at_once_the_first_wins() -> None:
     assert len(answered) == 1
 
 
-def test_words_sent_twice_with_one_key_are_said_once() -> None:
+def test_a_message_sent_twice_with_one_client_key_is_recorded_once() -> None:
     async def main() -> tuple[list[bool], list[str]]:
         store = MemoryStore()
         inbox = Inbox(Recorder(store))
@@ -204,7 +204,7 @@ def test_words_sent_twice_with_one_key_are_said_once() -> None:
 
 
 @pytest.mark.parametrize("half", [0, 1])
-def test_after_a_failed_write_the_session_knows_what_is_there_and_goes_on(
+def test_a_message_can_be_sent_again_after_a_failed_write(
     half: int,
 ) -> None:
     """A failed write may have written. Either way nothing is lost or said twice."""
@@ -227,7 +227,7 @@ def test_after_a_failed_write_the_session_knows_what_is_there_and_goes_on(
     assert fold(entries(store)) == view
 
 
-def test_failed_sync_is_not_acknowledged_and_the_lease_is_taken_again() -> None:
+def test_a_failed_sync_is_not_acknowledged_and_the_lease_is_acquired_again() -> None:
     async def main() -> tuple[int, list[str]]:
         store = BadDisk(keep=1)
         record = Recorder(store)
@@ -242,7 +242,7 @@ def test_failed_sync_is_not_acknowledged_and_the_lease_is_taken_again() -> None:
     assert anyio.run(main) == (2, ["One.", "Two."])
 
 
-def test_closing_gives_the_pen_back_and_the_next_word_takes_it_again() -> None:
+def test_close_releases_the_lease_and_the_next_event_acquires_it_again() -> None:
     async def main() -> tuple[int, int, list[int]]:
         store = BadDisk()
         record = Recorder(store)
@@ -255,7 +255,7 @@ def test_closing_gives_the_pen_back_and_the_next_word_takes_it_again() -> None:
     assert anyio.run(main) == (2, 2, [1, 2])
 
 
-def test_a_pen_that_was_given_back_can_be_taken_by_another(tmp_path: Path) -> None:
+def test_a_released_lease_can_be_acquired_by_another_recorder(tmp_path: Path) -> None:
     async def main() -> str:
         threads = Writers(threads=1)
         one, two = (Recorder(FileStore(tmp_path / "s", threads)) for _ in range(2))
@@ -274,7 +274,7 @@ def test_a_pen_that_was_given_back_can_be_taken_by_another(tmp_path: Path) -> No
     assert "process" in anyio.run(main)
 
 
-def test_a_recorder_that_lost_its_session_never_takes_it_back() -> None:
+def test_a_recorder_that_lost_its_lease_stays_fenced() -> None:
     """It was paused in another process while a second one continued, and wakes up."""
 
     async def main() -> tuple[list[str], list[Entry]]:
@@ -303,7 +303,7 @@ def test_a_recorder_that_lost_its_session_never_takes_it_back() -> None:
 
 
 @pytest.mark.parametrize("seq", [1, 2, 3])
-def test_a_damaged_journal_is_not_opened_and_says_where_it_is_damaged(seq: int) -> None:
+def test_opening_a_damaged_journal_fails_with_the_damaged_line(seq: int) -> None:
     async def main() -> tuple[int, list[bytes], list[bytes]]:
         store = MemoryStore()
         await Recorder(store)(START, Said("One."), Said("Two."))
@@ -321,7 +321,7 @@ def test_a_damaged_journal_is_not_opened_and_says_where_it_is_damaged(seq: int) 
     assert (line, after) == (seq, before)
 
 
-def test_a_tail_that_was_cut_at_a_line_s_end_is_noticed_and_recorded() -> None:
+def test_missing_lines_at_the_end_of_a_journal_are_detected_and_recorded() -> None:
     async def main() -> Event:
         store = MemoryStore()
         await Recorder(store)(START, Said("One."), Said("Two."))
@@ -334,7 +334,7 @@ def test_a_tail_that_was_cut_at_a_line_s_end_is_noticed_and_recorded() -> None:
     )
 
 
-def test_news_of_a_later_version_is_kept_as_it_came_and_means_nothing() -> None:
+def test_an_unknown_event_is_stored_unchanged_and_does_not_affect_the_view() -> None:
     later = Unknown("Teleported", Raw(b'{"to":[1,null,"\\u00e9"],"deep":{"a":1.50}}'))
 
     async def main() -> tuple[View, View, list[Entry]]:
@@ -354,7 +354,7 @@ def test_news_of_a_later_version_is_kept_as_it_came_and_means_nothing() -> None:
     assert [s.said.text for s in with_it.conversation.undelivered] == ["Hi."]
 
 
-def test_a_known_kind_that_does_not_fit_is_kept_like_an_unknown_one() -> None:
+def test_a_known_event_kind_with_invalid_data_is_decoded_as_unknown() -> None:
     line, head = codec.encode(Entry(1, Unknown("Said", Raw(b'{"loud":true}'))), Head())
 
     (found,) = codec.decode([line])

@@ -81,7 +81,7 @@ def test_secrets_are_masked_anywhere_in_the_text(secret: str, around: str) -> No
     st.sampled_from([KNOWN, *SHAPES]),
     st.lists(st.sampled_from("ab \n文\ud83d"), max_size=9),
 )
-def test_a_secret_in_one_piece_of_live_news_is_told_to_nobody(
+def test_a_secret_in_a_live_delta_is_masked_for_watchers(
     secret: str, around: list[str]
 ) -> None:
     record, text = Recorder(MemoryStore(), masks=Redactor([KNOWN])), "".join(around)
@@ -132,17 +132,17 @@ def test_a_known_secret_is_masked_in_events_and_blobs_alike(secret: str) -> None
     assert blob == b"blob [secret]\n[secret]\n[secret] end"
 
 
-def test_of_secrets_that_contain_each_other_nothing_remains() -> None:
+def test_overlapping_secrets_are_masked_completely() -> None:
     line = written(Said("a=hunter2-hunter2-more b=hunter2-hunter2"), KNOWN, f"{KNOWN}-more")
 
     assert '"a=[secret] b=[secret]"' in line
 
 
-def test_short_placeholders_are_no_secrets() -> None:
+def test_short_placeholder_keys_are_not_masked() -> None:
     assert "ollama/llama" in written(Said("ollama/llama EMPTY"), "ollama", "EMPTY", "")
 
 
-def test_a_key_that_is_no_text_breaks_nothing() -> None:
+def test_a_key_with_invalid_unicode_does_not_break_masking() -> None:
     assert "Hi" in written(Said("Hi"), "\udcff\udcfe-not-utf-8")
 
 
@@ -152,7 +152,7 @@ def call(arguments: bytes) -> ModelAnswered:
     )
 
 
-def test_a_call_is_made_as_the_model_said_it_and_kept_without_its_secret() -> None:
+def test_a_call_runs_with_its_secret_and_is_stored_masked() -> None:
     async def main() -> tuple[bytes, bytes, ToolCall | None]:
         store = MemoryStore()
         record = Recorder(store, masks=Redactor([KNOWN]))
@@ -171,14 +171,14 @@ def test_a_call_is_made_as_the_model_said_it_and_kept_without_its_secret() -> No
     assert after_a_restart is None
 
 
-def test_the_same_secret_gives_the_same_mask_so_a_masked_line_folds_the_same() -> None:
+def test_masking_a_masked_text_changes_nothing() -> None:
     masks = Redactor([KNOWN])
     once = masks.mask(b"a hunter2-hunter2 b")
 
     assert masks.mask(once) == once == b"a [secret] b"
 
 
-def test_a_blob_goes_by_the_name_of_what_is_kept() -> None:
+def test_a_blob_is_found_by_its_name_with_masked_content() -> None:
     async def main() -> bytes:
         store = MemoryStore()
         record = Recorder(store, masks=Redactor([KNOWN]))
@@ -191,7 +191,7 @@ def test_a_blob_goes_by_the_name_of_what_is_kept() -> None:
     assert anyio.run(main) == b"[secret]"
 
 
-def test_a_tag_tells_values_apart_and_is_the_same_wherever_one_value_occurs() -> None:
+def test_the_tag_of_a_mask_identifies_one_value_in_every_encoding() -> None:
     masks = Redactor(['correct horse "é"'], lambda: b"k" * 32)
     other = Redactor(['correct horse "é"'], lambda: b"j" * 32)
     value = 'correct horse "é"'
@@ -210,7 +210,7 @@ def test_a_tag_tells_values_apart_and_is_the_same_wherever_one_value_occurs() ->
     assert masks.mask_event(mask) == mask
 
 
-def test_the_key_of_the_tags_is_kept_and_private(tmp_path: Path) -> None:
+def test_the_mask_key_is_stored_with_private_permissions(tmp_path: Path) -> None:
     data = tmp_path / "data"
 
     keys = {read_mask_key(data), read_mask_key(data)}
@@ -220,7 +220,7 @@ def test_the_key_of_the_tags_is_kept_and_private(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["damaged", "a link", "no directory"])
-def test_a_key_that_cannot_be_read_is_one_for_this_process(
+def test_an_unreadable_mask_key_is_replaced_by_a_temporary_one(
     tmp_path: Path, what: str
 ) -> None:
     data = tmp_path / "data"

@@ -56,7 +56,7 @@ def kinds(entries: list[Entry]) -> list[type]:
     return [type(entry.event) for entry in entries]
 
 
-def test_resuming_with_the_same_settings_records_nothing() -> None:
+def test_resuming_with_the_same_settings_records_no_event() -> None:
     async def story() -> list[Entry]:
         store = await stored(STARTED, Said("Hi."), ModeChanged("plan"))
         return [*await resume(store), *await resume(store)]
@@ -74,7 +74,7 @@ def test_resuming_with_the_same_settings_records_nothing() -> None:
     ],
     ids=lambda event: type(event).__name__,
 )
-def test_resuming_is_recorded_first_where_something_ends_by_it(event: Event) -> None:
+def test_a_resume_that_ends_unfinished_work_is_recorded_first(event: Event) -> None:
     async def story() -> list[Entry]:
         return await resume(await stored(STARTED, event))
 
@@ -93,7 +93,7 @@ def test_resuming_is_recorded_first_where_something_ends_by_it(event: Event) -> 
     ],
     ids=["version", "directory", "roots", "hooks", "no_memory", "limits"],
 )
-def test_resuming_with_a_change_is_recorded_once(
+def test_resuming_with_changed_settings_is_recorded_once(
     opening: Opening, session_options: SessionOptions
 ) -> None:
     async def story() -> list[list[type]]:
@@ -111,7 +111,7 @@ def test_resuming_with_a_change_is_recorded_once(
     assert second == ([SessionResumed] if opening.version == "2" else [])
 
 
-def test_resuming_a_run_of_a_schedule_is_recorded() -> None:
+def test_resuming_a_scheduled_run_is_recorded() -> None:
     """It is a session of the user from then on."""
 
     async def story() -> list[Entry]:
@@ -120,7 +120,7 @@ def test_resuming_a_run_of_a_schedule_is_recorded() -> None:
     assert kinds(anyio.run(story)) == [SessionResumed]
 
 
-def test_plan_mode_that_came_from_bypass_is_resumed_with_an_event() -> None:
+def test_resuming_in_plan_mode_after_bypass_is_recorded_once() -> None:
     async def story() -> list[Entry]:
         store = await stored(STARTED, ModeChanged("bypass"), ModeChanged("plan"))
         return [*await resume(store), *await resume(store)]

@@ -114,7 +114,7 @@ async def three_turns(agent: Agent) -> None:
     )
 
 
-def test_the_files_and_the_talk_are_as_before_the_words(
+def test_rewind_restores_files_and_conversation_before_the_message(
     played: Callable[[Story], None],
 ) -> None:
     async def story(agent: Agent) -> None:
@@ -129,7 +129,7 @@ def test_the_files_and_the_talk_are_as_before_the_words(
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])
-def test_every_point_shows_the_files_as_they_were_there(
+def test_rewind_to_each_message_restores_the_files_of_that_time(
     played: Callable[[Story], None], which: int
 ) -> None:
     async def story(agent: Agent) -> None:
@@ -158,7 +158,7 @@ def test_rewind_keeps_changes_made_before_the_message(
     played(story)
 
 
-def test_looking_does_not_hide_what_somebody_changed(
+def test_rewind_detects_changes_of_other_programs_after_a_read_only_turn(
     played: Callable[[Story], None],
 ) -> None:
     async def story(agent: Agent) -> None:
@@ -172,7 +172,7 @@ def test_looking_does_not_hide_what_somebody_changed(
     played(story)
 
 
-def test_a_call_that_changed_nothing_does_not_confuse_what_was_when(
+def test_rewind_restores_the_right_files_after_a_call_without_changes(
     played: Callable[[Story], None],
 ) -> None:
     async def story(agent: Agent) -> None:
@@ -188,7 +188,7 @@ def test_a_call_that_changed_nothing_does_not_confuse_what_was_when(
 
 
 @pytest.mark.parametrize("what", ["both", "files", "conversation"])
-def test_going_back_is_undone_and_the_undoing_too(
+def test_a_rewind_and_its_undo_can_each_be_undone(
     played: Callable[[Story], None], what: Any
 ) -> None:
     async def story(agent: Agent) -> None:
@@ -207,7 +207,7 @@ def test_going_back_is_undone_and_the_undoing_too(
     played(story)
 
 
-def test_after_going_back_work_goes_on_and_each_point_stays_right(
+def test_rewind_points_stay_correct_after_a_rewind_and_more_turns(
     played: Callable[[Story], None],
 ) -> None:
     async def story(agent: Agent) -> None:
@@ -244,7 +244,7 @@ def test_rewind_refuses_to_overwrite_changes_of_other_programs(
     played(story)
 
 
-def test_forced_it_takes_that_back_too_and_can_be_undone(
+def test_a_forced_rewind_overwrites_changes_of_others_and_can_be_undone(
     played: Callable[[Story], None],
 ) -> None:
     async def story(agent: Agent) -> None:
@@ -274,7 +274,7 @@ def test_rewind_accepts_files_that_another_program_already_restored(
     played(story)
 
 
-def test_while_a_turn_is_under_way_nothing_goes_back(
+def test_rewind_is_refused_while_a_turn_runs(
     played: Callable[[Story], None],
 ) -> None:
     async def story(agent: Agent) -> None:
@@ -289,7 +289,7 @@ def test_while_a_turn_is_under_way_nothing_goes_back(
     played(story)
 
 
-def test_a_preview_changes_nothing_and_says_what_would(
+def test_a_rewind_preview_lists_the_changes_and_makes_none(
     played: Callable[[Story], None],
 ) -> None:
     async def story(agent: Agent) -> None:
@@ -311,7 +311,7 @@ def test_a_preview_changes_nothing_and_says_what_would(
     played(story)
 
 
-def test_the_points_are_listed_with_what_came_of_them(
+def test_rewind_points_are_listed_with_their_changed_files_and_status(
     played: Callable[[Story], None],
 ) -> None:
     async def story(agent: Agent) -> None:
@@ -336,7 +336,7 @@ def test_the_points_are_listed_with_what_came_of_them(
     played(story)
 
 
-def test_an_undone_going_back_leaves_nothing_taken_back(
+def test_undoing_a_rewind_restores_all_messages(
     played: Callable[[Story], None],
 ) -> None:
     async def story(agent: Agent) -> None:
@@ -351,7 +351,9 @@ def test_an_undone_going_back_leaves_nothing_taken_back(
     played(story)
 
 
-def test_the_report_says_how_to_undo_it(played: Callable[[Story], None]) -> None:
+def test_the_rewind_report_names_the_command_that_undoes_it(
+    played: Callable[[Story], None],
+) -> None:
     async def story(agent: Agent) -> None:
         await three_turns(agent)
 
@@ -364,7 +366,9 @@ def test_the_report_says_how_to_undo_it(played: Callable[[Story], None]) -> None
     played(story)
 
 
-def test_the_person_s_own_git_knows_nothing_of_it(played: Callable[[Story], None]) -> None:
+def test_rewind_leaves_the_git_status_of_the_user_unchanged(
+    played: Callable[[Story], None],
+) -> None:
     async def story(agent: Agent) -> None:
         repository(agent.root)
         agent.put("a", "zero")()
@@ -381,7 +385,7 @@ def test_the_person_s_own_git_knows_nothing_of_it(played: Callable[[Story], None
 
 
 @pytest.mark.parametrize("seq", [0, -1, 99])
-def test_an_event_that_is_not_there_is_refused(seq: int) -> None:
+def test_rewind_to_a_missing_event_is_refused(seq: int) -> None:
     view = made(SessionStarted("/w"), Said("hello"))
 
     with pytest.raises(
@@ -390,12 +394,12 @@ def test_an_event_that_is_not_there_is_refused(seq: int) -> None:
         plan(view, seq, "both")
 
 
-def test_before_anything_was_said_there_is_no_talk_to_go_back_to() -> None:
+def test_rewind_to_before_the_first_message_is_refused() -> None:
     with pytest.raises(BadInput, match="there was no message yet at event 1"):
         plan(made(SessionStarted("/w"), Said("hello")), 1, "conversation")
 
 
-def test_without_a_checkpoint_files_cannot_go_back_but_the_talk_can() -> None:
+def test_without_checkpoints_only_the_conversation_can_be_rewound() -> None:
     view = made(SessionStarted("/w"), Said("hello"))
 
     with pytest.raises(BadInput, match="this session has no checkpoint of files"):
@@ -403,7 +407,7 @@ def test_without_a_checkpoint_files_cannot_go_back_but_the_talk_can() -> None:
     assert plan(view, 2, "both").mark == 2
 
 
-def test_a_session_cut_off_in_its_work_does_not_call_that_somebody_else_s(
+def test_files_of_a_crashed_call_do_not_count_as_changed_by_others(
     played: Callable[[Story], None],
 ) -> None:
     async def story(agent: Agent) -> None:

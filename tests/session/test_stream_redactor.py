@@ -123,7 +123,7 @@ def masked(text: str) -> str:
 @example(pieces=[*SHAPES[7], *SHAPES[11]])
 @example(pieces=["AKIA" + "A1" * 8, "x"])
 @example(pieces=["eyJ" + "a" * 12 + "." + "eyJ" + SHAPES[11]])
-def test_however_a_text_is_cut_it_is_told_as_it_is_masked_whole(
+def test_streamed_pieces_join_to_the_masked_complete_text(
     live: Callable[[str], Live], pieces: list[str]
 ) -> None:
     whole, shown = masked("".join(pieces)), ""
@@ -136,9 +136,7 @@ def test_however_a_text_is_cut_it_is_told_as_it_is_masked_whole(
 
 
 @given(some.sampled_from(SECRETS), some.data())
-def test_of_a_secret_that_is_cut_in_two_nothing_is_told_before_its_end_came(
-    secret: str, data: some.DataObject
-) -> None:
+def test_no_part_of_a_split_secret_is_published(secret: str, data: some.DataObject) -> None:
     cut = data.draw(some.integers(1, len(secret) - 1))
 
     shown = words(told(map(TextCame, ["My key: ", secret[:cut]])))
@@ -150,7 +148,7 @@ def test_of_a_secret_that_is_cut_in_two_nothing_is_told_before_its_end_came(
 
 
 @given(in_pieces(texts()), some.integers(0, 9))
-def test_who_joins_late_hears_what_the_others_heard(pieces: list[str], join: int) -> None:
+def test_a_late_watcher_gets_the_same_masked_text(pieces: list[str], join: int) -> None:
     async def main() -> tuple[list[Live], list[Live]]:
         record = Recorder(MemoryStore(), masks=Redactor(KNOWN))
         first = record.hub.watch()
@@ -212,7 +210,7 @@ def test_held_text_is_published_when_the_session_closes() -> None:
     assert anyio.run(main) == [TextCame("so "), TextCame("sk-")]
 
 
-def test_each_speaker_waits_for_itself_and_what_a_model_says_keeps_its_order() -> None:
+def test_text_is_held_separately_per_source_and_model_output_stays_in_order() -> None:
     news = [
         TextCame("a sk-"),
         progress("b gh"),
@@ -234,13 +232,13 @@ def test_each_speaker_waits_for_itself_and_what_a_model_says_keeps_its_order() -
     ]
 
 
-def test_delta_of_a_subagent_is_not_held_again() -> None:
+def test_a_masked_delta_of_a_subagent_is_not_held_again() -> None:
     said = SubagentDelta("child-1", TextCame("sk-"))
 
     assert told([said]) == [said]
 
 
-def test_ordinary_words_wait_for_nothing() -> None:
+def test_ordinary_words_are_published_without_delay() -> None:
     pieces = ["The risk", "-adjusted", " task", "-force; ", "A", "n eye for", " 12.5 - 3"]
 
     shown = words(told(map(TextCame, pieces)))
@@ -255,7 +253,7 @@ def test_ordinary_words_wait_for_nothing() -> None:
     ]
 
 
-def test_a_secret_without_end_is_told_before_it_ends_and_nothing_of_it_later() -> None:
+def test_a_very_long_secret_is_published_as_one_mask_before_its_end() -> None:
     pieces = ["sk-", *["x1" * 50] * 400, " and more"]
 
     shown = words(told(map(TextCame, pieces)))
@@ -263,7 +261,7 @@ def test_a_secret_without_end_is_told_before_it_ends_and_nothing_of_it_later() -
     assert shown == [masked("".join(pieces)).removesuffix(" and more"), " and more"]
 
 
-def test_a_key_that_never_ends_is_let_go_at_last() -> None:
+def test_a_private_key_without_an_end_is_published_after_the_limit() -> None:
     pieces = ["-----BEGIN RSA PRIVATE KEY-----\n", *["MIIEowIB\n" * 100] * 30]
 
     shown = words(told(map(TextCame, pieces)))
@@ -272,7 +270,7 @@ def test_a_key_that_never_ends_is_let_go_at_last() -> None:
     assert "".join(pieces).startswith("".join(shown))
 
 
-def test_a_value_that_becomes_known_meanwhile_is_held_back_from_then_on() -> None:
+def test_a_secret_learned_during_a_stream_is_masked_from_then_on() -> None:
     async def main() -> list[Live]:
         masks = Redactor()
         record = Recorder(MemoryStore(), masks=masks)

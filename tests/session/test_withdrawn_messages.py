@@ -30,7 +30,7 @@ async def working(store: MemoryStore, model: ScriptedProvider) -> Session:
     return session
 
 
-def test_a_message_that_was_withdrawn_never_reaches_the_model() -> None:
+def test_a_withdrawn_message_never_reaches_the_model() -> None:
     store, model = MemoryStore(), ScriptedProvider("Done.")
 
     async def main() -> View:
@@ -46,7 +46,7 @@ def test_a_message_that_was_withdrawn_never_reaches_the_model() -> None:
     assert fold(entries(store)).conversation == view.conversation
 
 
-def test_only_what_waits_for_the_end_of_the_turn_can_be_withdrawn() -> None:
+def test_only_a_message_that_waits_for_the_end_of_the_turn_can_be_withdrawn() -> None:
     store, model = MemoryStore(), ScriptedProvider("Done.", "Sold.")
 
     async def main() -> None:
@@ -67,7 +67,7 @@ def test_only_what_waits_for_the_end_of_the_turn_can_be_withdrawn() -> None:
     assert len(found) == 1
 
 
-def test_in_a_turn_that_is_stopped_every_message_waits() -> None:
+def test_stopping_a_turn_queues_every_undelivered_user_message() -> None:
     events = (
         Said("Go."), TurnStarted(1), Delivered((1,)), Said("Faster.", when="now"),
         Said("", "child-1", "next"), Stopped("enough"),
@@ -82,5 +82,5 @@ def test_in_a_turn_that_is_stopped_every_message_waits() -> None:
     assert [each.said.text for each in after.message_queue] == ["Faster."]
 
 
-def test_between_two_turns_nothing_waits_for_an_end() -> None:
+def test_between_turns_the_message_queue_is_empty() -> None:
     assert fold([Entry(1, Said("Go.", when="next"))]).message_queue == ()

@@ -32,7 +32,7 @@ def fetched(certificate: Path, name: str) -> bytes:
     return anyio.run(run)
 
 
-def test_a_page_of_the_name_in_the_certificate_is_read(
+def test_a_page_of_the_host_in_the_certificate_is_read(
     certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
@@ -40,7 +40,7 @@ def test_a_page_of_the_name_in_the_certificate_is_read(
     assert fetched(certificate, "site.example") == b"Hello."
 
 
-def test_a_page_of_another_name_is_not_read(
+def test_a_page_of_a_host_that_is_not_in_the_certificate_is_refused(
     certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
@@ -49,6 +49,6 @@ def test_a_page_of_another_name_is_not_read(
         fetched(certificate, "other.example")
 
 
-def test_a_certificate_that_nobody_vouches_for_is_not_trusted(certificate: Path) -> None:
+def test_a_certificate_without_a_trusted_authority_is_refused(certificate: Path) -> None:
     with pytest.raises(ToolFailed, match="its certificate is not trusted here"):
         fetched(certificate, "site.example")

@@ -33,11 +33,11 @@ Sitemap: https://example.org/map
         ("/a-c-b", True),
     ],
 )
-def test_the_longest_rule_for_everybody_decides(path: str, allowed: bool) -> None:
+def test_the_longest_matching_robots_rule_decides(path: str, allowed: bool) -> None:
     assert parse_robots(TEXT, "refold").allows(path) is allowed
 
 
-def test_a_group_of_our_own_replaces_the_one_for_everybody() -> None:
+def test_a_robots_group_for_refold_replaces_the_general_group() -> None:
     text = TEXT + "\nUser-Agent: Refold\nDisallow: /only-this\n"
 
     found = parse_robots(text, "refold")
@@ -48,11 +48,11 @@ def test_a_group_of_our_own_replaces_the_one_for_everybody() -> None:
 @pytest.mark.parametrize(
     "text", ["", "Disallow: /", "User-agent: *", "<html>", "\0\0:\n:::"]
 )
-def test_without_a_rule_everything_is_allowed(text: str) -> None:
+def test_without_a_matching_robots_rule_every_path_is_allowed(text: str) -> None:
     assert parse_robots(text, "refold").allows("/a")
 
 
-def test_a_rule_full_of_stars_takes_no_time() -> None:
+def test_a_robots_rule_with_many_stars_is_matched_quickly() -> None:
     text = f"User-agent: *\nDisallow: /{'*a' * 2_000}b$\n"
 
     assert parse_robots(text, "refold").allows("/" + "a" * 4_000)

@@ -101,14 +101,14 @@ def test_a_page_is_read_from_the_address_that_was_resolved() -> None:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1", "169.254.169.254", "10.0.0.1"])
-def test_a_name_that_leads_to_a_private_address_is_not_connected_to(address: str) -> None:
+def test_a_host_that_resolves_to_a_private_address_is_not_connected(address: str) -> None:
     said, server = fetched(Answer(b"secret"), judge=only_public, addresses=[address])
 
     assert said == "Refused: it is private. Nothing was read from there."
     assert server.connections == 0
 
 
-def test_a_name_that_is_rebound_between_two_hops_is_judged_anew() -> None:
+def test_each_redirect_is_checked_with_a_new_name_resolution() -> None:
     seen = list[tuple[str, bool]]()
 
     def judge(url: str, private: bool) -> Decision:
@@ -137,7 +137,7 @@ def test_a_redirect_to_a_denied_address_is_not_followed(location: str) -> None:
     assert server.connections == 1
 
 
-def test_a_redirect_to_another_host_is_left_to_a_call_of_its_own() -> None:
+def test_a_redirect_to_another_host_is_reported_and_not_followed() -> None:
     said, _ = fetched(to("https://other.example/x"), judge=asks)
 
     assert said == (
@@ -146,7 +146,7 @@ def test_a_redirect_to_another_host_is_left_to_a_call_of_its_own() -> None:
     )
 
 
-def test_a_redirect_on_the_same_host_is_followed_with_the_approval_of_the_call() -> None:
+def test_a_redirect_on_the_same_host_is_followed_without_another_question() -> None:
     page, server = fetched(to("/b", 301), to("c", 308), Answer(b"There."), judge=asks)
 
     assert content(page) == b"There."
@@ -155,7 +155,7 @@ def test_a_redirect_on_the_same_host_is_followed_with_the_approval_of_the_call()
     assert [url.rpartition("/")[2] for url in page.redirects] == ["", "b"]
 
 
-def test_redirects_are_counted() -> None:
+def test_more_than_three_redirects_are_refused() -> None:
     said, server = fetched(lambda _: to("/again"))
 
     assert isinstance(said, str)
@@ -166,7 +166,7 @@ def test_redirects_are_counted() -> None:
 @pytest.mark.parametrize(
     "location", ["file:///etc/passwd", "gopher://x/", "", "http://a b/"]
 )
-def test_a_redirect_that_is_no_web_address_is_not_followed(location: str) -> None:
+def test_a_redirect_to_an_invalid_url_is_not_followed(location: str) -> None:
     said, server = fetched(to(location))
 
     assert isinstance(said, str)
@@ -174,7 +174,7 @@ def test_a_redirect_that_is_no_web_address_is_not_followed(location: str) -> Non
     assert server.connections == 1
 
 
-def test_a_page_longer_than_the_limit_is_cut() -> None:
+def test_a_page_longer_than_the_limit_is_truncated() -> None:
     page, _ = fetched(lambda _: Answer((b"x" * 700,) * 50_000, headers=PLAIN))
 
     assert isinstance(page, WebPage)
@@ -202,7 +202,7 @@ def test_compressed_page_is_unpacked_up_to_the_limit(encoding: str, kind: int) -
     assert (bomb.content, bomb.whole) == (bytes(1_000), False)
 
 
-def test_little_is_unpacked_at_once() -> None:
+def test_a_compressed_page_is_unpacked_in_small_chunks() -> None:
     bomb, unpacker = packed_zeros(31), Unpacker("gzip")
 
     tracemalloc.start()
@@ -240,7 +240,7 @@ def test_page_that_cannot_be_unpacked_is_an_error(
         Answer(b"x", then="hang"),
     ],
 )
-def test_a_server_that_takes_its_time_is_left_at_the_limit(answer: Answer) -> None:
+def test_a_slow_server_is_abandoned_at_the_time_limit(answer: Answer) -> None:
     found, _ = fetched(answer, limits=FetchLimits(seconds=0.1))
 
     assert isinstance(found, str)
@@ -258,14 +258,14 @@ def test_a_server_that_takes_its_time_is_left_at_the_limit(answer: Answer) -> No
         (Answer(raw=b"HTTP/1.1 200 OK\r\nx: " + b"y" * 400_000), "http://site.example sent something that is not HTTP"),
     ],
 )  # fmt: skip
-def test_a_failure_is_one_sentence(answer: Answer, said: str) -> None:
+def test_a_failed_fetch_gives_a_one_sentence_error(answer: Answer, said: str) -> None:
     found, _ = fetched(answer)
 
     assert isinstance(found, str)
     assert found.startswith(said), found
 
 
-def test_a_host_that_nobody_knows_is_named() -> None:
+def test_the_error_for_an_unknown_host_names_the_host() -> None:
     async def run() -> str:
         async def unknown(host: str, port: int) -> Sequence[str]:
             raise OSError("no such name")
@@ -280,7 +280,7 @@ def test_a_host_that_nobody_knows_is_named() -> None:
 FORBIDS = Answer(b"User-agent: *\nDisallow: /private", headers=PLAIN)
 
 
-def test_robots_txt_is_asked_for_once_and_kept_to() -> None:
+def test_robots_txt_is_requested_once_and_obeyed() -> None:
     async def run() -> tuple[list[str], str]:
         async with wire_server(FORBIDS, lambda _: Answer(b"Hello.")) as server:
             client = WebClient({}, resolve=named(*LOOPBACK))
@@ -304,7 +304,7 @@ def test_without_a_robots_txt_every_page_may_be_read(answer: Answer) -> None:
     assert content(page) == b"Hello."
 
 
-def test_a_page_that_a_redirect_leads_to_has_to_be_allowed_by_robots_txt() -> None:
+def test_a_redirect_to_a_page_that_robots_txt_forbids_is_refused() -> None:
     said, server = fetched(FORBIDS, to("/private/x"), obey_robots=True)
 
     assert isinstance(said, str)

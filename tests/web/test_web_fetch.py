@@ -89,7 +89,7 @@ LOCAL = {
 }
 
 
-def test_with_the_front_page_the_model_is_told_of_the_index_for_models(
+def test_a_fetch_of_the_front_page_mentions_an_existing_llms_txt(
     turn: Callable[..., Turn],
 ) -> None:
     index = Answer(b"# Site", headers={"content-type": "text/markdown; charset=utf-8"})
@@ -108,7 +108,7 @@ def test_with_the_front_page_the_model_is_told_of_the_index_for_models(
         Answer(b"<p>Hi.</p>", headers={"content-type": "text/html"}),
     ],
 )
-def test_a_site_without_an_index_for_models_is_read_as_before(
+def test_a_fetch_of_a_site_without_llms_txt_mentions_no_index(
     turn: Callable[..., Turn], index: Answer
 ) -> None:
     found = turn("http://localhost:PORT/", Answer(b"Hi.", headers=PLAIN), index, **LOCAL)
@@ -117,14 +117,14 @@ def test_a_site_without_an_index_for_models_is_read_as_before(
     assert "language models" not in found.read
 
 
-def test_unattended_a_host_without_a_rule_is_refused(turn: Callable[..., Turn]) -> None:
+def test_without_a_user_a_host_without_a_rule_is_refused(turn: Callable[..., Turn]) -> None:
     found = turn("http://site.example:PORT/", names={"site.example": "127.0.0.1"})
 
     assert "no rule allows web_fetch here" in found.read
     assert found.heard == []
 
 
-def test_bypass_does_not_reach_a_private_address_by_a_public_name(
+def test_mode_bypass_refuses_a_public_name_with_a_private_address(
     turn: Callable[..., Turn],
 ) -> None:
     found = turn(
@@ -155,7 +155,7 @@ def test_a_redirect_to_the_metadata_service_is_refused_in_mode_bypass(
     assert found.heard == ["/"]
 
 
-def test_a_long_page_is_cut_and_kept_whole(turn: Callable[..., Turn]) -> None:
+def test_a_long_page_is_shortened_and_stored_completely(turn: Callable[..., Turn]) -> None:
     found = turn(
         "http://site.example:PORT/",
         Answer(b"line of the page\n" * 5_000, headers=PLAIN),
@@ -188,7 +188,7 @@ def test_a_long_page_is_cut_and_kept_whole(turn: Callable[..., Turn]) -> None:
         ("private:site.example", "64:ff9b::7f00:1", "which is a reserved address"),
     ],
 )
-def test_no_rule_for_a_public_host_reaches_a_private_address(
+def test_no_rule_for_a_public_host_permits_a_private_address(
     turn: Callable[..., Turn], rule: str, addresses: str, words: str
 ) -> None:
     found = turn(

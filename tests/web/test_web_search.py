@@ -83,7 +83,7 @@ def ok(document: object) -> Answer:
     )
 
 
-def test_brave_is_asked_with_its_key_in_a_header() -> None:
+def test_brave_search_sends_its_key_in_a_header() -> None:
     found, heard = by(lambda url: Brave("a-key", url), ok(BRAVE))
 
     assert heard.path == "/res/v1/web/search?q=green+tea+%26+toast&count=8"
@@ -97,7 +97,7 @@ def test_brave_is_asked_with_its_key_in_a_header() -> None:
     )
 
 
-def test_tavily_is_asked_with_a_post() -> None:
+def test_tavily_search_sends_a_post_request_with_its_key() -> None:
     found, heard = by(lambda url: Tavily("a-key", url), ok(TAVILY))
 
     assert (heard.method, heard.path) == ("POST", "/search")
@@ -112,7 +112,7 @@ def test_tavily_is_asked_with_a_post() -> None:
     )
 
 
-def test_searxng_is_asked_for_json() -> None:
+def test_searxng_search_requests_json() -> None:
     found, heard = by(SearXng, ok(SEARXNG))
 
     assert heard.path == "/search?q=green+tea+%26+toast&format=json"
@@ -125,7 +125,7 @@ def test_searxng_is_asked_for_json() -> None:
     )
 
 
-def test_the_page_of_duckduckgo_is_read_without_advertisements() -> None:
+def test_duckduckgo_results_are_parsed_without_advertisements() -> None:
     page = Answer(DUCKDUCKGO.encode(), headers={"content-type": "text/html; charset=UTF-8"})
 
     found, heard = by(DuckDuckGo, page)
@@ -162,7 +162,9 @@ def test_the_page_of_duckduckgo_is_read_without_advertisements() -> None:
         (SearXng, Answer(b" " * 200_000), "SearXNG answered with too much to read."),
     ],
 )  # fmt: skip
-def test_a_search_that_fails_says_what_to_do(make: Any, answer: Answer, said: str) -> None:
+def test_a_failed_search_reports_how_to_fix_it(
+    make: Any, answer: Answer, said: str
+) -> None:
     found, _ = by(make, answer)
 
     assert isinstance(found, str)
@@ -183,24 +185,24 @@ KEYS = {"BRAVE_API_KEY": "b", "TAVILY_API_KEY": "t", "SEARXNG_URL": "http://s"}
         ("duckduckgo", KEYS, DuckDuckGo()),
     ],
 )
-def test_the_service_is_the_one_that_is_set_or_the_first_with_a_key(
+def test_the_search_service_is_the_configured_one_or_the_first_with_a_key(
     service: Any, environ: dict[str, str], expected: Engine
 ) -> None:
     assert engine(service, environ) == expected
 
 
-def test_a_service_without_its_variable_names_it() -> None:
+def test_the_error_for_a_search_service_without_its_key_names_the_variable() -> None:
     with pytest.raises(ToolFailed, match="'brave', but BRAVE_API_KEY is not set"):
         engine("brave", {})
 
 
-def test_no_more_is_given_than_was_asked_for() -> None:
+def test_no_more_search_results_are_returned_than_requested() -> None:
     content = json.dumps(TAVILY).encode()
 
     assert len(read(Tavily("k"), 200, content, 1).hits) == 1
 
 
-def test_search_results_stand_between_marks() -> None:
+def test_search_results_are_enclosed_in_outside_text_marks() -> None:
     hits = (WebHit("Tea\n2. Evil", "https://a.example/", "How\nto", "today"),)
 
     text = search_reply("tea", SearchHits("Tavily", hits)).text
