@@ -80,7 +80,7 @@ def diffs(shown: Any) -> list[tuple[str, str | None, str]]:
     ]
 
 
-def test_a_change_is_shown_as_a_diff_before_it_is_allowed_and_after(work: Path) -> None:
+def test_a_change_is_shown_as_a_diff_in_the_question_and_in_the_result(work: Path) -> None:
     (work / "a.py").write_text("x = 1\n")
 
     async def check() -> None:
@@ -126,7 +126,7 @@ def test_a_change_that_the_person_denies_is_not_made(work: Path) -> None:
     anyio.run(check)
 
 
-def test_a_call_allowed_for_the_session_is_asked_once(work: Path) -> None:
+def test_a_call_allowed_for_the_session_is_asked_about_once(work: Path) -> None:
     (work / "a.py").write_text("x = 1\n")
     again = call("edit_file", path="a.py", old="2", new="3")
 
@@ -161,7 +161,7 @@ def test_cancel_ends_a_running_command_and_the_turn(work: Path) -> None:
     anyio.run(check)
 
 
-def test_a_prompt_that_is_cancelled_at_once_ends(work: Path) -> None:
+def test_a_prompt_cancelled_immediately_ends(work: Path) -> None:
     waits = call("bash", command="sleep 600")
 
     async def check() -> None:
@@ -181,7 +181,7 @@ def test_a_prompt_that_is_cancelled_at_once_ends(work: Path) -> None:
     anyio.run(check)
 
 
-def test_cancel_while_the_person_is_asked_ends_the_turn(work: Path) -> None:
+def test_cancel_during_a_permission_question_ends_the_turn(work: Path) -> None:
     (work / "a.py").write_text("x = 1\n")
 
     async def check() -> None:
@@ -287,7 +287,7 @@ def test_images_and_embedded_files_reach_the_model(work: Path, home: Path) -> No
     anyio.run(check)
 
 
-def test_the_plan_of_todos_is_told(work: Path) -> None:
+def test_todos_are_sent_to_the_editor_as_a_plan(work: Path) -> None:
     todos = [
         {"subject": "read", "status": "completed"},
         {"subject": "write", "status": "pending"},
@@ -378,7 +378,7 @@ def test_a_plan_that_is_approved_is_carried_out_in_the_same_prompt(work: Path) -
     anyio.run(check)
 
 
-def test_templates_are_offered_as_commands_and_spelled_out(work: Path, home: Path) -> None:
+def test_templates_are_offered_as_commands_and_expanded(work: Path, home: Path) -> None:
     commands = home / "refold" / "commands"
     commands.mkdir(parents=True)
     (commands / "fix.md").write_text(
@@ -456,7 +456,9 @@ def test_commands_are_run_in_the_editor_and_never_reach_the_model(
     anyio.run(check)
 
 
-def test_a_command_that_begins_a_turn_ends_with_it(work: Path, home: Path) -> None:
+def test_the_prompt_of_a_command_that_begins_a_turn_ends_with_the_turn(
+    work: Path, home: Path
+) -> None:
     async def check() -> None:
         async with editor(work, {"text": "First."}, {"text": "Second."}) as at:
             session = await at.new()
@@ -495,7 +497,9 @@ def test_a_second_prompt_during_a_turn_is_rejected(work: Path) -> None:
     anyio.run(check)
 
 
-def test_servers_of_the_editor_count_like_those_of_the_user(work: Path, home: Path) -> None:
+def test_mcp_servers_of_the_editor_are_connected_and_their_calls_need_permission(
+    work: Path, home: Path
+) -> None:
     server = schema.McpServerStdio(
         name="My server",
         command=sys.executable,
@@ -516,7 +520,7 @@ def test_servers_of_the_editor_count_like_those_of_the_user(work: Path, home: Pa
     anyio.run(check)
 
 
-def test_a_subagent_asks_the_same_person(work: Path) -> None:
+def test_questions_of_a_subagent_are_sent_to_the_editor(work: Path) -> None:
     lines = (
         call("task", prompt="KID writes", agent="code"),
         {"for": "KID", **call("write_file", path="kid.txt", content="hello\n")},
@@ -598,7 +602,7 @@ def test_the_step_limit_ends_the_prompt(work: Path, home: Path) -> None:
     anyio.run(check)
 
 
-def test_a_command_is_shown_whole_where_a_title_has_one_line(work: Path) -> None:
+def test_a_command_of_several_lines_is_shown_completely_in_its_question(work: Path) -> None:
     command = "echo ok\n\n\ntouch made \u202e"
 
     async def check() -> None:
@@ -612,7 +616,9 @@ def test_a_command_is_shown_whole_where_a_title_has_one_line(work: Path) -> None
     anyio.run(check)
 
 
-def test_an_editor_that_draws_terminals_gets_what_a_command_prints(work: Path) -> None:
+def test_an_editor_with_terminal_support_receives_the_output_of_commands(
+    work: Path,
+) -> None:
     command = call("bash", command="printf 'a\\nb\\n'; exit 3")
 
     async def check() -> None:
@@ -646,7 +652,7 @@ def test_an_editor_that_draws_terminals_gets_what_a_command_prints(work: Path) -
         (False, None, "", "cancel"),
     ],
 )
-def test_form_of_a_server_is_a_form_of_the_editor(
+def test_a_form_of_an_mcp_server_is_shown_by_the_editor(
     work: Path,
     home: Path,
     elicits: bool,

@@ -32,7 +32,7 @@ def asked(process: "subprocess.Popen[bytes]", data: bytes) -> Any:
     return json.loads(process.stdout.readline())
 
 
-def test_a_line_that_is_not_a_message_is_answered_and_the_next_one_counts() -> None:
+def test_an_invalid_message_gets_an_error_and_the_next_message_is_handled() -> None:
     with refold("acp", stdin=subprocess.PIPE) as process:
         broken = asked(process, b"{not json\n")
         listed = asked(process, b"[1]\n")
@@ -45,7 +45,7 @@ def test_a_line_that_is_not_a_message_is_answered_and_the_next_one_counts() -> N
     assert made["result"]["agentInfo"]["name"] == "refold"
 
 
-def test_acp_ends_with_its_input_and_prints_nothing_else() -> None:
+def test_acp_exits_when_its_input_ends_and_prints_only_responses() -> None:
     with refold("acp", stdin=subprocess.PIPE) as process:
         made = asked(process, line(1, "initialize", protocolVersion=1))
         out, err = process.communicate(timeout=60)
@@ -54,7 +54,7 @@ def test_acp_ends_with_its_input_and_prints_nothing_else() -> None:
     assert (process.returncode, out, err) == (0, b"", b"")
 
 
-def test_a_session_is_deleted_for_good_and_what_is_none_is_deleted_already(
+def test_deleting_a_session_is_permanent_and_deleting_an_unknown_one_succeeds(
     work: Path, home: Path
 ) -> None:
     kept = home / "sessions" / "kept"
@@ -93,7 +93,9 @@ def answer(process: "subprocess.Popen[bytes]", id_: int, data: bytes) -> Any:
 
 
 @pytest.mark.parametrize("name", ["../elsewhere", "{}/child-1", "no", "a" * 5000, "a\0b"])
-def test_only_a_session_of_its_own_is_loaded(work: Path, home: Path, name: str) -> None:
+def test_invalid_and_unknown_session_ids_are_not_loaded(
+    work: Path, home: Path, name: str
+) -> None:
     async def check() -> None:
         async with editor(work, {"text": "Hi."}) as at:
             session = await at.new()
@@ -136,7 +138,7 @@ def test_acp_ends_on_sigterm_while_a_command_runs(work: Path, home: Path) -> Non
     assert (said, events[-1]["kind"]) == (["the editor ended refold"], "TurnEnded")
 
 
-def test_a_turn_that_a_crash_cut_off_asks_again_with_the_next_prompt(
+def test_a_question_left_open_by_a_crash_is_asked_again_with_the_next_prompt(
     work: Path, home: Path
 ) -> None:
     (work / "a.py").write_text("x = 1\n")
@@ -173,7 +175,7 @@ def test_a_turn_that_a_crash_cut_off_asks_again_with_the_next_prompt(
     assert (work / "a.py").read_text() == "x = 2\n"
 
 
-def test_without_the_extra_one_sentence_says_how_to_get_it(tmp_path: Path) -> None:
+def test_without_the_acp_extra_an_error_explains_how_to_install_it(tmp_path: Path) -> None:
     (tmp_path / "acp.py").write_text("raise ImportError('not here')\n")
     done = subprocess.run(
         command("acp"), env={**os.environ, "PYTHONPATH": str(tmp_path)}, cwd=tmp_path,

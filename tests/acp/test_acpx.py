@@ -44,7 +44,7 @@ def test_acpx_runs_a_session_with_an_approval_and_a_diff(work: Path) -> None:
     assert (work / "a.py").read_text() == "x = 2\n"
 
 
-def test_acpx_denies_a_change_and_nothing_is_changed(work: Path) -> None:
+def test_a_change_denied_by_acpx_leaves_the_file_unchanged(work: Path) -> None:
     done = acpx(work, "--deny-all")
 
     assert "All done." in done.stdout

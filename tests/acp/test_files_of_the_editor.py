@@ -29,7 +29,7 @@ def results(at: Connected) -> list[str]:
     ]
 
 
-def test_the_model_reads_text_that_is_not_saved(work: Path) -> None:
+def test_the_model_reads_unsaved_text_of_the_editor(work: Path) -> None:
     (work / "a.py").write_text("x = 1\n")
 
     async def check() -> None:
@@ -44,7 +44,7 @@ def test_the_model_reads_text_that_is_not_saved(work: Path) -> None:
     anyio.run(check)
 
 
-def test_the_editor_makes_a_change_that_is_allowed(work: Path) -> None:
+def test_an_allowed_change_is_written_by_the_editor(work: Path) -> None:
     (work / "a.py").write_text("x = 1\n")
 
     async def check() -> None:
@@ -58,7 +58,7 @@ def test_the_editor_makes_a_change_that_is_allowed(work: Path) -> None:
     anyio.run(check)
 
 
-def test_a_change_that_is_denied_reaches_no_file_of_the_editor(work: Path) -> None:
+def test_a_denied_change_is_not_written_by_the_editor(work: Path) -> None:
     (work / "a.py").write_text("x = 1\n")
 
     async def check() -> None:
@@ -104,7 +104,7 @@ def test_unsaved_text_is_saved_before_the_checkpoint_of_a_change(
     anyio.run(check)
 
 
-def test_text_saved_for_a_later_call_of_an_answer_is_in_a_checkpoint_too(
+def test_unsaved_text_of_every_file_that_a_response_edits_is_in_a_checkpoint(
     work: Path, home: Path
 ) -> None:
     (work / "a.py").write_text("x = 1\n")
@@ -129,7 +129,9 @@ def test_text_saved_for_a_later_call_of_an_answer_is_in_a_checkpoint_too(
     anyio.run(check)
 
 
-def test_a_change_that_the_editor_does_not_save_is_built_upon(work: Path) -> None:
+def test_the_next_edit_applies_to_a_change_that_the_editor_has_not_saved(
+    work: Path,
+) -> None:
     (work / "a.py").write_text("x = 1\n")
     again = call("edit_file", path="a.py", old="2", new="3")
 
@@ -145,7 +147,7 @@ def test_a_change_that_the_editor_does_not_save_is_built_upon(work: Path) -> Non
     anyio.run(check)
 
 
-def test_an_editor_that_answers_with_an_error_is_done_without(work: Path) -> None:
+def test_files_are_read_from_disk_if_the_editor_answers_with_an_error(work: Path) -> None:
     (work / "a.py").write_text("x = 1\n")
 
     async def check() -> None:
@@ -163,7 +165,7 @@ def test_an_editor_that_answers_with_an_error_is_done_without(work: Path) -> Non
     anyio.run(check)
 
 
-def test_a_file_that_a_rule_denies_is_not_asked_of_the_editor(
+def test_a_file_denied_by_a_rule_is_not_requested_from_the_editor(
     work: Path, home: Path
 ) -> None:
     (work / "secret.txt").write_text("saved\n")
@@ -184,7 +186,7 @@ def test_a_file_that_a_rule_denies_is_not_asked_of_the_editor(
     anyio.run(check)
 
 
-def test_a_file_outside_of_the_workspace_is_not_asked_of_the_editor(
+def test_a_file_outside_the_workspace_is_not_requested_from_the_editor(
     work: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "other.txt").write_text("saved\n")
@@ -204,7 +206,7 @@ def test_a_file_outside_of_the_workspace_is_not_asked_of_the_editor(
     anyio.run(check)
 
 
-def test_a_fork_asks_under_its_own_id(work: Path) -> None:
+def test_a_fork_uses_its_own_session_id_in_requests_to_the_editor(work: Path) -> None:
     (work / "a.py").write_text("x = 1\n")
 
     async def check() -> None:
@@ -221,7 +223,7 @@ def test_a_fork_asks_under_its_own_id(work: Path) -> None:
     anyio.run(check)
 
 
-def test_an_editor_that_does_not_answer_is_asked_once() -> None:
+def test_an_editor_that_does_not_answer_gets_no_second_request() -> None:
     class Hangs(Editor):
         async def read_text_file(self, session_id: str, path: str, **_: object) -> Any:
             self.opened.append(path)
@@ -245,7 +247,9 @@ def test_an_editor_that_does_not_answer_is_asked_once() -> None:
     anyio.run(check)
 
 
-def test_a_file_is_named_as_the_editor_knows_its_folder(tmp_path: Path) -> None:
+def test_a_file_is_requested_by_the_path_that_the_editor_uses_for_its_folder(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     (tmp_path / "real" / "a").write_text("x")
@@ -261,7 +265,9 @@ def test_a_file_is_named_as_the_editor_knows_its_folder(tmp_path: Path) -> None:
     anyio.run(check)
 
 
-def test_a_link_in_the_workspace_is_no_name_of_a_folder(tmp_path: Path) -> None:
+def test_a_symlink_inside_the_workspace_does_not_rename_a_requested_file(
+    tmp_path: Path,
+) -> None:
     work, other = tmp_path / "work", tmp_path / "other"
     work.mkdir()
     other.mkdir()

@@ -36,26 +36,26 @@ def told(*documents: Document) -> list[tuple[str, str]]:
     return [(each.session_update, each.content.text) for each in found]
 
 
-def test_text_that_came_in_pieces_is_not_told_again_when_it_is_complete() -> None:
+def test_streamed_text_is_not_sent_again_when_complete() -> None:
     assert told(text(0, "Hel"), text(3, "lo"), answer("Hello")) == [
         ("agent_message_chunk", "Hel"), ("agent_message_chunk", "lo"),
     ]  # fmt: skip
 
 
-def test_pieces_that_come_again_in_a_longer_one_are_told_once() -> None:
+def test_repeated_text_in_a_longer_piece_is_sent_once() -> None:
     assert told(text(0, "Hel"), text(0, "Hello"), answer("Hello.")) == [
         ("agent_message_chunk", "Hel"), ("agent_message_chunk", "lo"),
         ("agent_message_chunk", "."),
     ]  # fmt: skip
 
 
-def test_a_complete_answer_without_pieces_is_told_with_its_thoughts_first() -> None:
+def test_a_response_that_was_not_streamed_is_sent_after_its_thinking() -> None:
     assert told(answer("Yes.", "Hm.")) == [
         ("agent_thought_chunk", "Hm."), ("agent_message_chunk", "Yes."),
     ]  # fmt: skip
 
 
-def test_a_notice_while_a_session_runs_is_told_as_those_at_its_start() -> None:
+def test_a_notice_during_a_session_is_sent_as_a_thought() -> None:
     notice = Notice(seq=9, text="the MCP server s cannot be used: it is gone")
 
     assert told(notice) == [
@@ -63,11 +63,11 @@ def test_a_notice_while_a_session_runs_is_told_as_those_at_its_start() -> None:
     ]
 
 
-def test_a_piece_that_comes_after_the_complete_answer_is_not_told() -> None:
+def test_a_piece_received_after_the_complete_response_is_not_sent() -> None:
     assert told(answer("Hello"), text(0, "Hel")) == [("agent_message_chunk", "Hello")]
 
 
-def test_thoughts_and_text_are_counted_apart() -> None:
+def test_offsets_of_thinking_and_text_are_counted_separately() -> None:
     thought = ThinkingDelta(after=4, message=5, offset=0, text="Hm.")
     assert told(thought, text(0, "Yes"), answer("Yes.", "Hm.")) == [
         ("agent_thought_chunk", "Hm."), ("agent_message_chunk", "Yes"),
@@ -75,7 +75,7 @@ def test_thoughts_and_text_are_counted_apart() -> None:
     ]  # fmt: skip
 
 
-def test_output_that_comes_again_is_drawn_once_in_a_terminal_of_the_editor() -> None:
+def test_repeated_command_output_is_sent_once_to_a_terminal_of_the_editor() -> None:
     updates = SessionUpdates(
         lambda *_: CallDisplay("", "execute", ()), "/w", terminals=True
     )
@@ -98,7 +98,7 @@ LINES = st.lists(st.sampled_from(["a", "b", "-c", "+d", " e", ""]), max_size=8)
 
 
 @given(LINES, LINES, st.booleans(), st.booleans())
-def test_a_hunk_has_the_old_and_the_new_text_of_its_lines(
+def test_a_hunk_is_sent_as_the_old_and_new_text_of_its_lines(
     before: list[str], after: list[str], ends: bool, ended: bool
 ) -> None:
     old = "\n".join(before) + ("\n" if ends and before else "")
@@ -129,20 +129,20 @@ def test_a_created_file_has_no_old_text() -> None:
 
 
 @given(st.text(alphabet="`\na", max_size=30))
-def test_nothing_in_a_text_ends_its_block(words: str) -> None:
+def test_no_text_can_close_its_code_block(words: str) -> None:
     first, *middle, last = to_code_block(words).split("\n")
     assert first == last
     assert set(first) == {"`"}
     assert all(first not in each for each in middle)
 
 
-def test_a_resource_that_is_no_image_and_has_no_text_is_rejected() -> None:
+def test_a_binary_resource_that_is_not_an_image_is_rejected() -> None:
     blob = schema.BlobResourceContents(uri="file:///a.bin", blob="AA==", mime_type="x/y")
     with pytest.raises(BadInput, match="is x/y: refold takes text and images"):
         message_of([acp.resource_block(blob)])
 
 
-def test_typed_text_is_kept_apart_from_embedded_text() -> None:
+def test_typed_text_is_separated_from_embedded_text() -> None:
     file = acp.embedded_text_resource("zed:///thread", "once")
     found = message_of([acp.text_block("Look: "), acp.resource_block(file)])
     assert (found.typed, found.attached) == (

@@ -25,7 +25,7 @@ def opens(here: Path, compiled: Path, *answers: dict[str, object]) -> Terminal:
 
 
 @pytest.mark.slow
-def test_ctrl_b_lets_the_running_command_go_on_in_the_background(
+def test_ctrl_b_moves_the_running_command_to_the_background(
     tmp_path: Path, compiled: Path
 ) -> None:
     command = "echo be''gun; until test -e go; do sleep 0.01; done; echo built"
@@ -49,7 +49,7 @@ def test_ctrl_b_lets_the_running_command_go_on_in_the_background(
 
 
 @pytest.mark.slow
-def test_a_match_wakes_the_agent_at_an_idle_prompt_and_who_joined_sees_it(
+def test_an_output_match_wakes_the_idle_agent_and_an_attached_terminal_shows_it(
     tmp_path: Path, compiled: Path
 ) -> None:
     at = opens(

@@ -18,7 +18,7 @@ from tests.terminal.stage import handle_on, opened
 from tests.terminal.test_conversation import Typist
 
 
-def test_a_cancelled_job_that_leaves_nothing_behind_is_not_waited_for() -> None:
+def test_a_cancelled_job_is_abandoned_while_its_thread_still_runs() -> None:
     out, began, over = io.StringIO(), Event(), Event()
     apart = CancellableJob(Printer(out, TerminalCapabilities()), Typist())
 
@@ -51,7 +51,7 @@ def test_a_cancelled_job_that_leaves_nothing_behind_is_not_waited_for() -> None:
     assert out.getvalue().strip() == "stopped"
 
 
-def test_ctrl_c_without_a_job_is_left_to_others() -> None:
+def test_stopping_without_a_running_job_returns_false() -> None:
     assert not CancellableJob(
         Printer(io.StringIO(), TerminalCapabilities()), Typist()
     ).stop()
@@ -70,7 +70,7 @@ class Stuck(DiskFiles):
         return super().real(path)
 
 
-def test_ctrl_c_ends_verify_and_the_session_goes_on(tmp_path: Path) -> None:
+def test_ctrl_c_stops_verify_and_the_session_continues(tmp_path: Path) -> None:
     claim = '{"claim": "It greets.", "evidence": [{"path": "a.py", "quote": "hello"}]}'
     provider, out, files = ScriptedProvider(claim, "Fine."), io.StringIO(), Stuck(tmp_path)
 

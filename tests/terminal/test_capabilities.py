@@ -43,13 +43,13 @@ EIGHT = tuple(f"<ink {n}>" for n in range(8))
         ("line", "vt52", VT52, "line"),
     ],
 )
-def test_a_terminal_gets_what_it_can_do(
+def test_the_display_depends_on_the_terminal_and_the_setting(
     wanted: str, term: str, known: Terminfo | None, shown: str
 ) -> None:
     assert display(wanted, {"TERM": term}, known) == shown
 
 
-def test_no_terminal_at_all_gets_text() -> None:
+def test_output_that_is_not_a_terminal_gets_plain_text_without_colours() -> None:
     for wanted in ("auto", "line", "status", "plain"):
         made = detect_capabilities(io.StringIO(), {"TERM": "xterm"}, wanted=wanted)
 
@@ -72,7 +72,7 @@ def test_no_terminal_at_all_gets_text() -> None:
         ({"FORCE_COLOR": "false"}, True, False),
     ],
 )
-def test_the_environment_has_the_last_word_on_colours(
+def test_environment_variables_override_the_colour_setting(
     environ: Mapping[str, str], has: bool, painted: bool
 ) -> None:
     assert colours.is_allowed(environ, has=has) is painted
@@ -107,13 +107,13 @@ def test_the_environment_has_the_last_word_on_colours(
         ("38;5;94", "light", 256, "38;5;94"),
     ],
 )
-def test_a_theme_takes_colours_that_can_be_read(
+def test_a_theme_replaces_colour_codes_with_its_own(
     codes: str, theme: str, colors: int, found: str
 ) -> None:
     assert colours.to_theme(codes, theme, colors) == found
 
 
-def test_a_terminal_is_painted_in_its_own_words() -> None:
+def test_styles_use_the_strings_of_the_terminfo_entry() -> None:
     known = Terminfo(marks={"1": "<bold>", "2": ""}, inks=EIGHT)
 
     said = [colours.by_terminfo(codes, known) for codes in ("1;34", "36;2", "91", "4")]
@@ -132,7 +132,7 @@ def test_a_terminal_is_painted_in_its_own_words() -> None:
         ("… é", "no-such-codec", "... \\xe9"),
     ],
 )
-def test_characters_that_an_encoding_lacks_are_spelled_out(
+def test_characters_that_an_encoding_lacks_are_replaced_by_ascii(
     text: str, encoding: str, written: str
 ) -> None:
     assert spell(text, encoding) == written
@@ -149,7 +149,7 @@ def test_characters_that_an_encoding_lacks_are_spelled_out(
         ({}, "utf-8"),
     ],
 )
-def test_a_locale_that_was_chosen_is_believed(
+def test_the_encoding_follows_the_locale_of_the_environment(
     environ: Mapping[str, str], encoding: str
 ) -> None:
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
@@ -193,7 +193,7 @@ def test_status_has_no_emoji_whose_width_terminals_disagree_about(
     assert out.getvalue() == f"<{drawn}"
 
 
-def test_a_status_that_was_drawn_wider_is_taken_back_from_every_line() -> None:
+def test_after_a_resize_a_wrapped_status_is_erased_from_every_row() -> None:
     out, width = io.StringIO(), [60]
     shown = TerminalCapabilities(
         moves=True, width=lambda: width[0], back="<", up="^", refits=True
@@ -229,7 +229,7 @@ print(terminfo(sys.argv[2]) == found)
 """
 
 
-def test_plain_progress_is_printed_after_ever_longer_silences() -> None:
+def test_plain_progress_is_printed_at_growing_intervals() -> None:
     out, now = io.StringIO(), [0.0]
     paper = Printer(out, TerminalCapabilities())
     aloud = PlainProgress(paper, lambda: now[0])
@@ -256,7 +256,7 @@ def test_plain_progress_is_printed_after_ever_longer_silences() -> None:
     ]
 
 
-def test_nothing_is_told_aloud_where_a_status_line_says_it() -> None:
+def test_no_plain_progress_is_printed_where_a_status_line_shows_it() -> None:
     out, now = io.StringIO(), [0.0]
     aloud = PlainProgress(
         Printer(out, TerminalCapabilities(moves=True, back="<")), lambda: now[0]
@@ -278,7 +278,9 @@ def test_nothing_is_told_aloud_where_a_status_line_says_it() -> None:
         ("../../etc/passwd", "None"),
     ],
 )
-def test_the_database_is_asked_and_padding_left_out(term: str, told: str) -> None:
+def test_terminfo_strings_are_read_from_the_database_without_padding(
+    term: str, told: str
+) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROBE, term, term],
         capture_output=True, text=True, check=False, timeout=60, env=dict(os.environ),
@@ -287,7 +289,7 @@ def test_the_database_is_asked_and_padding_left_out(term: str, told: str) -> Non
     assert (done.stdout.splitlines(), done.stderr) == ([told, "True"], "")
 
 
-def test_rows_of_a_status_are_drawn_anew_from_the_first_that_changed() -> None:
+def test_a_status_is_redrawn_from_its_first_changed_row() -> None:
     out = io.StringIO()
     look_ = TerminalCapabilities(moves=True, back="<", up="^", height=lambda: 24)
     printer = Printer(out, look_)
@@ -313,7 +315,7 @@ def test_rows_of_a_status_are_drawn_anew_from_the_first_that_changed() -> None:
     [("^", 24, ["a", "b", "c"]), ("^", 5, ["b", "c"]), ("", 24, ["c"]), ("^", 0, ["c"])],
     ids=["all", "low", "never up", "height unknown"],
 )
-def test_a_status_has_as_many_rows_as_can_be_taken_back(
+def test_a_status_has_only_as_many_rows_as_can_be_erased(
     up: str, height: int, rows: list[str]
 ) -> None:
     out = io.StringIO()

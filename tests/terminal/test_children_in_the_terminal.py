@@ -122,7 +122,7 @@ def shown_of(*events: Event) -> list[str]:
     return [row for row in out.getvalue().split("\n") if row]
 
 
-def test_a_question_of_a_child_says_whose_it_is_and_a_yes_for_the_session_counts(
+def test_a_subagent_question_names_the_subagent_and_can_be_allowed_for_the_session(
     tmp_path: Path,
 ) -> None:
     rows, evening = told(tmp_path, errand_with(asks("edit_file", EDIT)), "s")
@@ -146,7 +146,7 @@ def test_a_question_of_a_child_says_whose_it_is_and_a_yes_for_the_session_counts
     ]
 
 
-def test_a_no_with_its_reason_goes_to_the_child(tmp_path: Path) -> None:
+def test_a_refusal_and_its_reason_are_sent_to_the_subagent(tmp_path: Path) -> None:
     _, evening = told(tmp_path, errand_with(asks("edit_file", EDIT)), "n", "not yet")
 
     assert evening.events(ChildAnswered) == [
@@ -163,7 +163,7 @@ def test_questions_of_a_subagent_are_asked_under_its_name(tmp_path: Path) -> Non
     ]
 
 
-def test_a_child_s_name_orders_no_screen_about(tmp_path: Path) -> None:
+def test_control_sequences_in_subagent_names_are_escaped(tmp_path: Path) -> None:
     hostile = asks("edit_file", EDIT, agent="\x1b[2Jmain\u202e")
 
     rows, _ = told(tmp_path, errand_with(hostile), "y")
@@ -171,14 +171,14 @@ def test_a_child_s_name_orders_no_screen_about(tmp_path: Path) -> None:
     assert "child-1 (\\x1b[2Jmain\\u202e) asks:" in rows
 
 
-def test_ctrl_c_at_a_child_s_question_stops_the_turn(tmp_path: Path) -> None:
+def test_ctrl_c_at_a_question_of_a_subagent_stops_the_turn(tmp_path: Path) -> None:
     rows, evening = told(tmp_path, errand_with(asks("edit_file", EDIT)), Key.CTRL_C)
 
     assert "stopped at a question" in rows
     assert evening.events(Stopped) == [Stopped("stopped at a question")]
 
 
-def test_a_question_that_its_child_asks_no_more_is_taken_back(tmp_path: Path) -> None:
+def test_a_question_that_a_subagent_withdraws_is_removed(tmp_path: Path) -> None:
     late = errand_with(asks("edit_file", EDIT))
 
     @tool(Effect.SELF)
@@ -226,7 +226,7 @@ def here(tmp_path: Path) -> Callable[[Sequence[str]], tuple[list[str], Evening]]
     return tell
 
 
-def test_the_tree_shows_who_works_on_what_and_what_that_costs(
+def test_tree_shows_each_subagent_with_its_task_tokens_and_cost(
     here: Callable[[Sequence[str]], tuple[list[str], Evening]],
 ) -> None:
     rows, _ = here(["/tree", "/tree all"])
@@ -239,7 +239,7 @@ def test_the_tree_shows_who_works_on_what_and_what_that_costs(
     assert "type /tree, not /tree all: refold tree shows any session" in rows
 
 
-def test_stop_ends_one_subagent_or_all_and_names_them(
+def test_stop_command_ends_one_subagent_or_all_and_names_them(
     here: Callable[[Sequence[str]], tuple[list[str], Evening]],
 ) -> None:
     rows, evening = here(["/stop child-9", "/stop child-1", "/stop", "/tree"])
@@ -251,7 +251,7 @@ def test_stop_ends_one_subagent_or_all_and_names_them(
     assert evening.events(ChildStopped) == [ChildStopped("child-1")]
 
 
-def test_tree_and_stop_say_that_no_subagent_runs(tmp_path: Path) -> None:
+def test_tree_and_stop_commands_report_that_no_subagent_runs(tmp_path: Path) -> None:
     evening = Evening(tmp_path, "Done.")
 
     rows = evening.tell("/tree", "/stop")
@@ -260,7 +260,7 @@ def test_tree_and_stop_say_that_no_subagent_runs(tmp_path: Path) -> None:
     assert "no subagent is running" in rows
 
 
-def test_a_stop_without_a_name_that_fits_says_what_runs_in_the_background(
+def test_stop_command_with_an_unknown_name_lists_running_background_commands(
     tmp_path: Path,
 ) -> None:
     evening = Evening(tmp_path)
@@ -303,7 +303,7 @@ def test_a_line_of_the_tree_fits_a_narrow_screen() -> None:
     assert all(len(row) <= 40 for row in narrow)
 
 
-def test_the_line_of_what_is_done_says_who_works_and_what_it_cost_so_far() -> None:
+def test_status_summary_names_running_subagents_and_their_cost_so_far() -> None:
     two = Child(replace(BORN, child="child-2"), 3)
     over = Child(BORN, 2, end=ENDED)
     deep = replace(MOVED, node="child-2/child-1", label="grep x")
@@ -338,7 +338,9 @@ def test_the_status_line_names_a_subagent_while_the_session_waits() -> None:
     )
 
 
-def test_a_child_is_told_once_and_where_its_work_lies_besides(tmp_path: Path) -> None:
+def test_a_task_result_is_shown_only_for_a_subagent_with_its_own_git_branch(
+    tmp_path: Path,
+) -> None:
     call = ToolCall("call-0", "task", Raw(b'{"prompt":"Look.","agent":"explore"}'))
     talk = (
         SessionStarted("/w"), TurnStarted(2), ModelAsked(),
@@ -357,7 +359,7 @@ def test_a_child_is_told_once_and_where_its_work_lies_besides(tmp_path: Path) ->
     assert apart == [*news, "● task explore", "  └ child-1 done: look"]
 
 
-def test_a_report_is_shown_as_the_child_s_and_without_the_tags_for_the_model(
+def test_a_subagent_report_is_shown_without_the_tags_for_the_model(
     tmp_path: Path,
 ) -> None:
     words = '<child name="child-1" agent="explore" status="done">\nchild-1 is done.\n\nTwo.\n</child>'
@@ -381,7 +383,7 @@ def test_the_report_of_a_teammate_is_shown_under_its_name() -> None:
     assert shown_of(Said(words, "child-2"))[0] == "ada (child-2) reports:"
 
 
-def test_a_question_from_another_working_tree_says_so() -> None:
+def test_a_question_from_a_subagent_in_another_git_worktree_names_the_worktree() -> None:
     apart = Children((Child(replace(BORN, branch="refold/x"), 1),))
 
     assert child_label("child-1 (code)", apart) == (
@@ -398,9 +400,7 @@ def live(out: io.StringIO) -> TranscriptPrinter:
     return TranscriptPrinter(Printer(out, look), lambda: 3.0, TOOLS.get)
 
 
-def test_running_subagents_have_a_row_each_and_stay_with_two_lines_of_what_they_found() -> (
-    None
-):
+def test_each_running_subagent_has_a_status_row_and_then_two_lines_of_its_report() -> None:
     out = io.StringIO()
     showing = live(out)
     two = replace(BORN, child="child-2", title="the other")

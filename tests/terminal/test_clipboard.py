@@ -49,7 +49,7 @@ def taken(clipboard: Clipboard, times: int = 1) -> list[str]:
         ("pngpaste", "-", {}, "darwin"),
     ],
 )
-def test_an_image_is_sent_with_the_message_that_has_its_label(
+def test_a_pasted_image_is_sent_with_the_message_that_contains_its_label(
     programs: Path, name: str, wanted: str, environ: dict[str, str], platform: str
 ) -> None:
     install(programs, name, PNG, wanted)
@@ -75,7 +75,7 @@ def test_an_image_is_sent_with_the_message_that_has_its_label(
         (PNG, {}, "no clipboard can be reached from here"),
     ],
 )
-def test_without_an_image_it_is_said_what_to_do(
+def test_pasting_without_an_image_in_the_clipboard_explains_what_to_do(
     programs: Path, prints: bytes, environ: dict[str, str], said: str
 ) -> None:
     install(programs, "xclip", prints, "-selection clipboard -target image/png -out")

@@ -37,7 +37,7 @@ def evening(tmp_path: Path) -> Evenings:
     return lambda *lines, **more: Evening(tmp_path, *lines, **more)
 
 
-def test_context_shows_the_window_by_part(evening: Evenings) -> None:
+def test_context_command_shows_the_context_window_by_part(evening: Evenings) -> None:
     rows = evening([READ], "Well.").tell("/context", "look", "/context")
 
     assert "Nothing has been sent to a model yet." in rows
@@ -45,7 +45,7 @@ def test_context_shows_the_window_by_part(evening: Evenings) -> None:
     assert named[1:] == ["tools", "messages", "responses", "tool", "tool", "free"]
 
 
-def test_the_talk_is_made_shorter_when_somebody_says_so(evening: Evenings) -> None:
+def test_compact_command_replaces_old_messages_by_a_summary(evening: Evenings) -> None:
     counted = Reply("Second.", usage=Usage(fresh=4_000, output=2))
     tonight = evening([READ], "First. " * 99, counted, "<sum>", "Third.")
 
@@ -61,7 +61,7 @@ def test_the_talk_is_made_shorter_when_somebody_says_so(evening: Evenings) -> No
     assert "Third." in rows
 
 
-def test_a_shorter_talk_says_how_to_have_the_longer_one_again(evening: Evenings) -> None:
+def test_compact_command_prints_how_to_undo_the_compaction(evening: Evenings) -> None:
     counted = Reply("Second.", usage=Usage(fresh=4_000, output=2))
     tonight = evening([READ], "First. " * 99, counted, "<sum>", "Third.")
     rows = tonight.tell("one", "two", "/compact")
@@ -72,7 +72,9 @@ def test_a_shorter_talk_says_how_to_have_the_longer_one_again(evening: Evenings)
     assert any("First. First." in told for told in heard(tonight))
 
 
-def test_a_summary_that_cannot_be_had_is_said(evening: Evenings) -> None:
+def test_a_failed_summary_is_reported_and_old_messages_are_left_out(
+    evening: Evenings,
+) -> None:
     tonight = evening([READ], "First. " * 99, "Second.", ProviderError("no line"), "Third.")
 
     rows = tonight.tell("one", "two", "/compact", "three")
@@ -81,7 +83,7 @@ def test_a_summary_that_cannot_be_had_is_said(evening: Evenings) -> None:
     assert any("4 old messages left out, without a summary" in row for row in rows)
 
 
-def test_compact_without_anything_to_compact_says_so(evening: Evenings) -> None:
+def test_compact_reports_that_there_is_nothing_to_compact(evening: Evenings) -> None:
     rows = evening("Hm.").tell("/compact", "/compact prune it", "hi", "/compact prune")
 
     assert "There are no messages yet, so there is nothing to compact." in rows
@@ -90,7 +92,7 @@ def test_compact_without_anything_to_compact_says_so(evening: Evenings) -> None:
     assert not any("made shorter: 0" in row for row in rows)
 
 
-def test_todos_are_a_small_list(evening: Evenings) -> None:
+def test_todos_command_lists_the_todos(evening: Evenings) -> None:
     rows = evening([TODOS], "All noted.").tell("/todos", "plan it", "/todos")
 
     items = ["[x] look", "[>] change", "[ ] test"]
@@ -99,7 +101,7 @@ def test_todos_are_a_small_list(evening: Evenings) -> None:
     assert "  └ [x] look" in rows
 
 
-def test_the_bill_names_turns_and_is_never_guessed(evening: Evenings) -> None:
+def test_cost_command_lists_turns_and_never_guesses_prices(evening: Evenings) -> None:
     spent = Reply("Hello.", usage=Usage(1000, 0, 0, 100))
 
     rows = evening(spent).tell("/cost", "greet\nme", "/cost turns", "/cost x")
@@ -140,7 +142,9 @@ def test_a_budget_is_changed_for_this_session(
 @pytest.mark.parametrize(
     "typed", ["0", "-1", "much", "tokens", "tokens x", "days 3", "1.2.3"]
 )
-def test_an_invalid_budget_is_quoted(evening: Evenings, typed: str) -> None:
+def test_an_invalid_budget_is_rejected_with_the_typed_text(
+    evening: Evenings, typed: str
+) -> None:
     tonight = evening()
 
     rows = tonight.tell(f"/budget {typed}")
@@ -152,7 +156,9 @@ def test_an_invalid_budget_is_quoted(evening: Evenings, typed: str) -> None:
 
 
 @pytest.mark.parametrize("typed", ["tokens 1.5", "calls 0.2"])
-def test_a_budget_of_parts_of_a_token_is_none(evening: Evenings, typed: str) -> None:
+def test_a_budget_with_a_fractional_count_is_rejected(
+    evening: Evenings, typed: str
+) -> None:
     tonight = evening()
 
     rows = tonight.tell(f"/budget {typed}")
@@ -162,7 +168,7 @@ def test_a_budget_of_parts_of_a_token_is_none(evening: Evenings, typed: str) -> 
     assert f"'{typed}' is not a budget: {kind} must be a whole number" in rows
 
 
-def test_a_turn_without_money_pauses_and_goes_on(evening: Evenings) -> None:
+def test_a_turn_pauses_at_its_budget_and_enter_continues_it(evening: Evenings) -> None:
     costly = Reply("", (READ,), usage=Usage(2_000, 0, 0, 500))
     tonight = evening(costly, costly, "All done.")
     tonight.budget = Budget(0.01)
@@ -299,7 +305,7 @@ async def finish(session: Session, press: Callable[[str], None]) -> None:
 UNTIL = ("bash", '{"command": "while ! test -e enough; do sleep 0.01; done; echo so far"}')
 
 
-def test_words_are_heard_at_the_next_step_and_queued_words_after_the_turn(
+def test_messages_are_sent_at_the_next_step_and_queued_ones_after_the_turn(
     evening: Evenings,
 ) -> None:
     tonight = evening([UNTIL], "Done.", "And that.")
@@ -318,7 +324,7 @@ def test_words_are_heard_at_the_next_step_and_queued_words_after_the_turn(
     assert rows.index("Done.") < rows.index("› and later that") < rows.index("And that.")
 
 
-def test_alt_enter_behind_words_that_come_in_one_piece_queues_them(
+def test_alt_enter_received_in_one_read_with_the_text_queues_the_message(
     evening: Evenings,
 ) -> None:
     tonight = evening([UNTIL], "Done.", "And that.")
@@ -329,7 +335,7 @@ def test_alt_enter_behind_words_that_come_in_one_piece_queues_them(
 
 
 @pytest.mark.parametrize("up", ["\x1b[A", "\x1bOA"])
-def test_up_withdraws_the_newest_queued_message_to_change_it(
+def test_up_key_withdraws_the_newest_queued_message_for_editing(
     evening: Evenings, up: str
 ) -> None:
     tonight = evening([UNTIL], "Done.", "And that.")
@@ -346,7 +352,7 @@ def test_up_withdraws_the_newest_queued_message_to_change_it(
     assert "sell it" not in heard(tonight)
 
 
-def test_up_does_nothing_while_no_message_waits(evening: Evenings) -> None:
+def test_up_key_does_nothing_when_no_message_is_queued(evening: Evenings) -> None:
     tonight = evening([UNTIL], "Done.")
 
     rows = while_it_works(tonight, [taken("\x1b[A"), pressed("hurry\r"), finish])
@@ -355,7 +361,7 @@ def test_up_does_nothing_while_no_message_waits(evening: Evenings) -> None:
     assert [e.text for e in kinds(tonight, Said)] == ["go", "hurry"]
 
 
-def test_a_stop_keeps_queued_words_and_enter_sends_them(evening: Evenings) -> None:
+def test_queued_messages_survive_a_stop_and_enter_sends_them(evening: Evenings) -> None:
     tonight = evening([UNTIL], "I heard.")
 
     rows = while_it_works(tonight, [pressed("later\x1b\r"), stop], "", Key.CTRL_D)
@@ -377,7 +383,9 @@ def test_a_resumed_session_shows_unsent_messages(evening: Evenings) -> None:
     assert "I heard." in rows
 
 
-def test_a_stop_keeps_queued_words_for_the_next_words(evening: Evenings) -> None:
+def test_queued_messages_survive_a_stop_and_are_sent_with_the_next_message(
+    evening: Evenings,
+) -> None:
     tonight = evening([UNTIL], "I heard.")
 
     while_it_works(tonight, [pressed("later\x1b\r"), stop], "and this", Key.CTRL_D)
@@ -386,7 +394,9 @@ def test_a_stop_keeps_queued_words_for_the_next_words(evening: Evenings) -> None
     assert "laterand this" in heard(tonight)
 
 
-def test_commands_that_only_tell_need_not_wait_and_others_do(evening: Evenings) -> None:
+def test_read_only_commands_run_during_a_turn_and_others_after_it(
+    evening: Evenings,
+) -> None:
     tonight = evening([UNTIL], "Done.")
     steps = [
         shown(tonight, "/budget 7\r", "One turn may use up, chosen for this session:"),
@@ -446,13 +456,13 @@ SAFE = "refold: it is done: fix\\x1b]0;x\\x07 it"
         ({"TERM": "xterm-kitty", "STY": "1.x"}, "\x07"),
     ],
 )  # fmt: skip
-def test_a_notice_is_sent_only_where_it_is_understood(
+def test_the_notification_sequence_is_sent_only_to_terminals_that_support_it(
     environ: dict[str, str], sent: str
 ) -> None:
     assert ring_bell(environ, BODY) == sent
 
 
-def test_whoever_was_here_a_moment_ago_is_not_rung_for() -> None:
+def test_the_bell_does_not_ring_within_30_seconds_of_a_key_press() -> None:
     now = 0.0
     bell = Bell(lambda: now, 30.0)
     never = Bell(lambda: now, 0.0)
@@ -476,7 +486,7 @@ def test_whoever_was_here_a_moment_ago_is_not_rung_for() -> None:
 
 
 @pytest.mark.parametrize(("moves", "rung"), [(True, 2), (False, 0)])
-def test_the_end_of_long_work_and_its_questions_ring(
+def test_the_bell_rings_at_questions_and_at_the_end_of_long_turns(
     evening: Evenings, monkeypatch: pytest.MonkeyPatch, moves: bool, rung: int
 ) -> None:
     for name in ("TERM_PROGRAM", "VTE_VERSION", "KITTY_WINDOW_ID", "TMUX", "STY"):
@@ -497,7 +507,9 @@ def kinds(tonight: Evening, kind: type[T]) -> list[T]:
     return [event for event in tonight.events(kind) if isinstance(event, kind)]
 
 
-def test_making_it_shorter_can_be_stopped(evening: Evenings) -> None:
+def test_esc_stops_compaction_and_leaves_the_conversation_unchanged(
+    evening: Evenings,
+) -> None:
     class Slow(ScriptedProvider):
         """Takes for ever over the summary."""
 

@@ -225,7 +225,9 @@ def evening(tmp_path: Path) -> Callable[..., Evening]:
     return lambda *lines, **more: Evening(tmp_path, *lines, **more)
 
 
-def test_a_task_is_done_and_shown_step_by_step(evening: Callable[..., Evening]) -> None:
+def test_a_turn_prints_its_message_calls_questions_and_response_in_order(
+    evening: Callable[..., Evening],
+) -> None:
     tonight = evening(
         Reply("I will **look**.", (READ,), "Hm,\nlet me see."), [EDIT], [RUN], "Done."
     )
@@ -279,7 +281,7 @@ def own_pytest(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("rrs", "bash(pytest *)", 1),
     ],
 )
-def test_the_useful_rule_is_offered_and_r_narrows_it(
+def test_the_broad_rule_is_offered_and_the_r_key_narrows_it(
     evening: Callable[..., Evening],
     own_pytest: None,
     keys: str,
@@ -314,7 +316,7 @@ def test_a_command_of_several_parts_offers_a_rule_for_each(
     ]
 
 
-def test_edits_are_accepted_from_a_question_on(
+def test_a_key_at_a_question_switches_to_accepting_edits(
     evening: Callable[..., Evening],
 ) -> None:
     both = [
@@ -332,7 +334,7 @@ def test_edits_are_accepted_from_a_question_on(
     assert all((tonight.here / name).exists() for name in ("one", "two", "three"))
 
 
-def test_a_rule_can_be_written_and_is_refused_if_it_does_not_cover_the_call(
+def test_a_rule_can_be_typed_at_a_question_and_must_cover_the_call(
     evening: Callable[..., Evening],
 ) -> None:
     tonight = evening([("bash", '{"command": "make test"}')], "Done.")
@@ -347,7 +349,9 @@ def test_a_rule_can_be_written_and_is_refused_if_it_does_not_cover_the_call(
     assert tonight.events(Granted) == [Granted("bash(make te*)")]
 
 
-def test_a_rule_for_each_part_can_be_written(evening: Callable[..., Evening]) -> None:
+def test_a_rule_can_be_typed_for_each_part_of_a_command(
+    evening: Callable[..., Evening],
+) -> None:
     tonight = evening([("bash", '{"command": "mkdir -p build && touch build/a"}')], "Done.")
 
     rows = tonight.tell(
@@ -366,7 +370,7 @@ def test_a_rule_for_each_part_can_be_written(evening: Callable[..., Evening]) ->
     ]
 
 
-def test_a_rule_can_be_written_where_none_is_offered(
+def test_a_rule_can_be_typed_at_a_question_that_offers_no_rule(
     evening: Callable[..., Evening],
 ) -> None:
     command = "; ".join(f"touch {name * 40}" for name in "abcdefgh")
@@ -379,7 +383,7 @@ def test_a_rule_can_be_written_where_none_is_offered(
     assert tonight.events(Granted) == [Granted("bash(touch *)")]
 
 
-def test_a_yes_can_be_amended_with_words_for_the_model(
+def test_an_approval_can_be_sent_with_a_message_for_the_model(
     evening: Callable[..., Evening],
 ) -> None:
     tonight = evening([("bash", '{"command": "make test"}')], "Done.")
@@ -394,7 +398,9 @@ def test_a_yes_can_be_amended_with_words_for_the_model(
     ]
 
 
-def test_an_amended_answer_can_be_taken_back(evening: Callable[..., Evening]) -> None:
+def test_esc_cancels_a_message_to_an_approval_and_asks_again(
+    evening: Callable[..., Evening],
+) -> None:
     tonight = evening([("bash", '{"command": "make test"}')], "Done.")
 
     tonight.tell("go", f"{AMEND_MARK}y", Key.ESC, "n", "not now", "/quit")
@@ -431,7 +437,7 @@ def test_writing_a_rule_never_switches_the_input_to_vi_keys(
         ("write_file", '{"path": "../outside", "content": "x"}'),
     ],
 )
-def test_edits_cannot_be_accepted_where_that_mode_would_ask(
+def test_accepting_edits_is_not_offered_where_that_mode_would_ask(
     evening: Callable[..., Evening], call: tuple[str, str]
 ) -> None:
     tonight = evening([call], "Pity.")
@@ -444,7 +450,7 @@ def test_edits_cannot_be_accepted_where_that_mode_would_ask(
     assert tonight.events(ModeChanged) == []
 
 
-def test_a_rule_given_at_one_question_answers_the_others_it_covers(
+def test_a_rule_granted_at_one_question_allows_other_calls_that_it_covers(
     evening: Callable[..., Evening],
 ) -> None:
     calls = [
@@ -471,7 +477,7 @@ _SEVERAL = [
 ]
 
 
-def test_all_calls_of_one_answer_are_shown_and_decided_by_one_key(
+def test_one_key_shows_and_decides_all_calls_of_a_response(
     evening: Callable[..., Evening],
 ) -> None:
     tonight = evening(
@@ -489,7 +495,7 @@ def test_all_calls_of_one_answer_are_shown_and_decided_by_one_key(
     assert [each.allowed for each in tonight.events(Answered)] == [True, True, True, False]
 
 
-def test_all_calls_of_one_answer_can_be_refused_or_taken_one_by_one(
+def test_all_calls_of_a_response_can_be_refused_at_once_or_decided_one_by_one(
     evening: Callable[..., Evening],
 ) -> None:
     tonight = evening(_SEVERAL, "Pity.")
@@ -507,7 +513,7 @@ def test_all_calls_of_one_answer_can_be_refused_or_taken_one_by_one(
     ]
 
 
-def test_escape_after_no_to_all_asks_about_all_again(
+def test_esc_after_refusing_all_calls_asks_about_all_of_them_again(
     evening: Callable[..., Evening],
 ) -> None:
     """Not about the first alone, while the last stands above the keys."""
@@ -520,7 +526,9 @@ def test_escape_after_no_to_all_asks_about_all_again(
     assert [each.allowed for each in tonight.events(Answered)] == [True, True, True]
 
 
-def test_a_no_goes_to_the_model_with_its_reason(evening: Callable[..., Evening]) -> None:
+def test_a_refusal_is_sent_to_the_model_with_its_reason(
+    evening: Callable[..., Evening],
+) -> None:
     tonight = evening([READ], [EDIT], "All right.")
 
     rows = tonight.tell("go", "?", "n", "too early")
@@ -530,7 +538,7 @@ def test_a_no_goes_to_the_model_with_its_reason(evening: Callable[..., Evening])
     assert (tonight.here / "hello.py").read_text(encoding="utf-8") == HELLO
 
 
-def test_a_question_can_be_left_by_stopping_the_turn(
+def test_ctrl_c_at_a_permission_question_stops_the_turn(
     evening: Callable[..., Evening],
 ) -> None:
     tonight = evening([READ], [EDIT], "never said")
@@ -542,7 +550,7 @@ def test_a_question_can_be_left_by_stopping_the_turn(
     assert "never said" not in rows
 
 
-def test_escape_at_the_reason_for_a_no_asks_again(
+def test_esc_while_typing_the_reason_of_a_refusal_asks_again(
     evening: Callable[..., Evening],
 ) -> None:
     tonight = evening([READ], [EDIT], "Done.")
@@ -552,7 +560,7 @@ def test_escape_at_the_reason_for_a_no_asks_again(
     assert tonight.events(Answered) == [Answered("call-1", True)]
 
 
-def test_a_question_answered_elsewhere_is_taken_back(
+def test_a_question_answered_by_another_client_is_removed(
     evening: Callable[..., Evening],
 ) -> None:
     tonight = evening([READ], [EDIT], "Done.")
@@ -610,7 +618,7 @@ KEYS = "Enter continues it · a message is sent with it · Ctrl+C ends it"
         (False, "  your message was not answered: be friendly"),
     ],
 )
-def test_a_turn_that_was_cut_off_is_shown_and_costs_nothing_until_enter(
+def test_an_interrupted_turn_is_shown_and_calls_no_model_before_enter(
     cut_off: Callable[..., Evening], begun: bool, shown: str
 ) -> None:
     looked, tonight = cut_off(begun=begun), cut_off(begun=begun)
@@ -627,7 +635,7 @@ def test_a_turn_that_was_cut_off_is_shown_and_costs_nothing_until_enter(
     ]
 
 
-def test_a_message_is_sent_with_the_turn_that_was_cut_off(
+def test_a_message_continues_an_interrupted_turn(
     cut_off: Callable[..., Evening],
 ) -> None:
     tonight = cut_off()
@@ -640,7 +648,7 @@ def test_a_message_is_sent_with_the_turn_that_was_cut_off(
 
 
 @pytest.mark.parametrize("begun", [True, False])
-def test_ctrl_c_ends_a_turn_that_was_cut_off_without_asking_the_model(
+def test_ctrl_c_ends_an_interrupted_turn_without_a_model_call(
     cut_off: Callable[..., Evening], begun: bool
 ) -> None:
     tonight = cut_off(begun=begun)
@@ -652,7 +660,7 @@ def test_ctrl_c_ends_a_turn_that_was_cut_off_without_asking_the_model(
     assert again.count("This turn was cut off:") == 1  # the first time
 
 
-def test_a_first_message_continues_a_turn_that_was_cut_off_without_a_question(
+def test_a_message_on_the_command_line_continues_an_interrupted_turn_without_asking(
     cut_off: Callable[..., Evening],
 ) -> None:
     rows = cut_off().tell("/quit", first_words="be quick")
@@ -661,7 +669,7 @@ def test_a_first_message_continues_a_turn_that_was_cut_off_without_a_question(
     assert "Done." in rows
 
 
-def test_a_question_left_open_is_asked_again_by_the_next_process(
+def test_a_question_left_open_by_a_crash_is_asked_again_after_resume(
     evening: Callable[..., Evening],
 ) -> None:
     tonight = evening([READ], Reply("Shall I?", (EDIT,)), "Done.")
@@ -700,7 +708,7 @@ def test_ctrl_c_stops_the_turn_at_once_and_offers_another_instruction(
     assert tonight.events(Stopped) == [Stopped("interrupted")]
 
 
-def test_enter_goes_on_after_a_step_limit_and_only_then(
+def test_an_empty_line_continues_a_turn_only_after_a_step_limit(
     evening: Callable[..., Evening],
 ) -> None:
     tonight = evening([READ], "So far.", "All done.", steps=1)
@@ -711,7 +719,7 @@ def test_enter_goes_on_after_a_step_limit_and_only_then(
     assert rows.count("All done.") == 1
 
 
-def test_a_failure_is_one_sentence_and_the_next_words_are_heard(
+def test_a_failed_turn_prints_one_line_and_the_next_message_is_answered(
     evening: Callable[..., Evening],
 ) -> None:
     tonight = evening(Unreachable("no connection to \x1b]0;x\x07"), "Back again.")
@@ -722,7 +730,7 @@ def test_a_failure_is_one_sentence_and_the_next_words_are_heard(
     assert "Back again." in rows
 
 
-def test_a_turn_that_another_process_began_lasts_from_when_it_was_taken_up(
+def test_a_resumed_turn_is_timed_from_the_moment_it_was_resumed(
     evening: Callable[..., Evening],
 ) -> None:
     tonight = evening()
@@ -747,7 +755,9 @@ def test_help_on_a_narrow_screen_has_one_column(evening: Callable[..., Evening])
     assert rows[at + 1] == "      undo everything since your last message"
 
 
-def test_commands_are_obeyed(evening: Callable[..., Evening]) -> None:
+def test_slash_commands_run_and_unknown_ones_are_reported(
+    evening: Callable[..., Evening],
+) -> None:
     tonight = evening("One.", "Two.")
 
     rows = tonight.tell(
@@ -800,7 +810,7 @@ def test_a_model_and_an_effort_can_be_made_the_default(
     assert tonight.events(EffortChosen) == [EffortChosen("high"), EffortChosen("max")]
 
 
-def test_clear_begins_a_new_session_and_keeps_the_old(
+def test_clear_command_begins_a_new_session_and_keeps_the_old_one(
     evening: Callable[..., Evening],
 ) -> None:
     tonight = evening("One.", "Two.")
@@ -812,7 +822,7 @@ def test_clear_begins_a_new_session_and_keeps_the_old(
     assert len(tonight.events(Said)) == 1
 
 
-def test_a_command_that_leaves_a_session_leaves_its_draft(
+def test_a_command_that_switches_sessions_switches_the_draft(
     evening: Callable[..., Evening],
 ) -> None:
     typist = Typist("hello", "/clear", "again")
@@ -822,7 +832,9 @@ def test_a_command_that_leaves_a_session_leaves_its_draft(
     assert len(typist.switched) == 1
 
 
-def test_ctrl_c_at_the_prompt_asks_first(evening: Callable[..., Evening]) -> None:
+def test_ctrl_c_at_the_prompt_asks_to_be_pressed_again(
+    evening: Callable[..., Evening],
+) -> None:
     tonight = evening()
 
     rows = tonight.tell(Key.CTRL_C, "", Key.CTRL_C, Key.CTRL_C, "never read")
@@ -830,7 +842,9 @@ def test_ctrl_c_at_the_prompt_asks_first(evening: Callable[..., Evening]) -> Non
     assert rows[2:] == ["Press Ctrl+C again to leave, or Ctrl+D."] * 2
 
 
-def test_first_words_need_no_prompt(evening: Callable[..., Evening]) -> None:
+def test_a_message_on_the_command_line_is_sent_without_a_prompt(
+    evening: Callable[..., Evening],
+) -> None:
     tonight = evening("One.")
 
     rows = tonight.tell(first_words="hello")
@@ -838,7 +852,7 @@ def test_first_words_need_no_prompt(evening: Callable[..., Evening]) -> None:
     assert rows[2:4] == ["› hello", "One."]
 
 
-def test_results_that_come_out_of_order_name_their_call(
+def test_results_of_parallel_calls_are_printed_below_their_calls(
     evening: Callable[..., Evening],
 ) -> None:
     slow = ("bash", '{"command": "sleep 0.1; echo slow"}')
@@ -883,7 +897,7 @@ def press_ctrl_c(
     return [row for row in tonight.out.getvalue().split("\n") if row]
 
 
-def test_a_slow_answer_is_cut_where_ctrl_c_came(tmp_path: Path) -> None:
+def test_ctrl_c_cuts_a_streamed_response_and_keeps_the_text_so_far(tmp_path: Path) -> None:
     tonight = Evening(tmp_path)
     tonight.provider = Unhurried("word " * 500, wait=0.001)
 
@@ -903,7 +917,7 @@ def test_a_slow_answer_is_cut_where_ctrl_c_came(tmp_path: Path) -> None:
     assert tonight.out.getvalue().count("word") < 500
 
 
-def test_a_turn_that_is_over_before_it_is_followed_is_shown_to_its_end(
+def test_a_turn_that_ended_before_it_was_watched_is_printed_completely(
     tmp_path: Path,
 ) -> None:
     tonight = Evening(tmp_path)
@@ -922,7 +936,7 @@ def test_a_turn_that_is_over_before_it_is_followed_is_shown_to_its_end(
     assert "It is up now." in tonight.out.getvalue()
 
 
-def test_a_message_of_another_client_stands_once_in_the_transcript(tmp_path: Path) -> None:
+def test_a_message_of_another_client_is_printed_once(tmp_path: Path) -> None:
     tonight = Evening(tmp_path)
     tonight.provider = Unhurried("Yes.")
 
@@ -954,7 +968,7 @@ class Awaited(Unhurried):
 
 
 @pytest.mark.parametrize("somebody", [True, False])
-def test_only_where_somebody_can_type_the_status_says_what_can_be_typed(
+def test_the_status_shows_the_typing_hint_only_if_input_is_interactive(
     tmp_path: Path, *, somebody: bool
 ) -> None:
     tonight = Evening(tmp_path)
@@ -973,7 +987,7 @@ def test_only_where_somebody_can_type_the_status_says_what_can_be_typed(
     assert ("type a message" in tonight.out.getvalue()) is somebody
 
 
-def test_the_first_lines_name_the_branch_and_what_runs_without_asking(
+def test_the_greeting_names_the_git_branch_and_the_permission_mode(
     tmp_path: Path,
 ) -> None:
     (tmp_path / ".git").mkdir()
@@ -996,7 +1010,7 @@ def test_the_first_lines_name_the_branch_and_what_runs_without_asking(
     assert rows[2].startswith("Mode bypass: everything runs without asking, except ")
 
 
-def test_ctrl_o_and_ctrl_t_show_the_last_result_and_the_todos(
+def test_ctrl_o_shows_the_last_result_and_ctrl_t_shows_the_todos(
     evening: Callable[..., Evening],
 ) -> None:
     tonight = evening([READ], "Done.")
@@ -1007,7 +1021,7 @@ def test_ctrl_o_and_ctrl_t_show_the_last_result_and_the_todos(
     assert sum("def greet():" in row for row in rows) == 1  # the whole result
 
 
-def test_a_resumed_session_shows_the_last_exchange_whole_and_earlier_ones_in_short(
+def test_a_resumed_session_shows_the_last_exchange_fully_and_earlier_ones_shortened(
     evening: Callable[..., Evening],
 ) -> None:
     long = "\n\n".join(f"Paragraph {n}." for n in range(9))
@@ -1035,7 +1049,7 @@ def test_a_resumed_session_shows_the_last_exchange_whole_and_earlier_ones_in_sho
     assert came[-2].startswith("30 in · ")
 
 
-def test_of_a_long_last_exchange_the_message_and_the_newest_steps_are_shown(
+def test_a_long_last_exchange_is_shown_as_its_message_and_its_newest_steps(
     evening: Callable[..., Evening],
 ) -> None:
     tonight = evening(
@@ -1053,7 +1067,7 @@ def test_of_a_long_last_exchange_the_message_and_the_newest_steps_are_shown(
     ]
 
 
-def test_a_resumed_session_shows_nothing_that_was_rewound(
+def test_a_resumed_session_hides_rewound_messages(
     evening: Callable[..., Evening],
 ) -> None:
     tonight = evening("One.", "Two.")

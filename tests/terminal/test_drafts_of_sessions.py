@@ -39,7 +39,7 @@ def at_prompts(
     anyio.run(run, backend="asyncio")
 
 
-def test_a_draft_is_not_at_the_prompt_of_another_session_and_comes_back(
+def test_a_draft_is_stored_by_session_and_restored_on_return(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = list[str | Key]()

@@ -187,12 +187,14 @@ def desk(tmp_path: Path) -> Callable[..., Desk]:
     return made
 
 
-def test_every_command_is_typed_here() -> None:
+def test_every_command_has_a_row_in_the_table() -> None:
     assert set(ROWS) == {each.name for each in commands()}
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_a_command_does_what_its_row_says(name: str, desk: Callable[..., Desk]) -> None:
+def test_every_command_prints_the_output_in_its_row(
+    name: str, desk: Callable[..., Desk]
+) -> None:
     row = ROWS[name]
 
     rows = desk().tell(*row.typed, answers=row.answers)
@@ -201,9 +203,7 @@ def test_a_command_does_what_its_row_says(name: str, desk: Callable[..., Desk]) 
     assert not any("never read" in row for row in rows)
 
 
-def test_a_word_of_ones_own_stands_for_a_command(
-    desk: Callable[..., Desk], home: Path
-) -> None:
+def test_a_configured_alias_runs_its_command(desk: Callable[..., Desk], home: Path) -> None:
     file = home / "refold/config.toml"
     file.parent.mkdir(exist_ok=True)
     file.write_text('[command_aliases]\nt = "/tag +x"\nu = "/u"\nhelp = "/quit"\n')
@@ -216,7 +216,9 @@ def test_a_word_of_ones_own_stands_for_a_command(
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_help_of_one_tells_all_of_it(name: str, desk: Callable[..., Desk]) -> None:
+def test_help_for_a_command_shows_its_description_arguments_and_aliases(
+    name: str, desk: Callable[..., Desk]
+) -> None:
     (row,) = [each for each in commands() if each.name == name]
 
     rows = desk().tell(f"/help {name}", f"/help /{name.upper()}")
@@ -248,7 +250,7 @@ def test_an_unknown_command_is_refused_with_the_nearest_name(
 
 
 @pytest.mark.parametrize("name", ["sessions", "resume", "history", "search", "rename"])
-def test_names_and_words_of_anybody_move_nothing_on_a_narrow_screen(
+def test_every_command_escapes_control_sequences_on_a_narrow_screen(
     name: str, tmp_path: Path
 ) -> None:
     look = TerminalCapabilities(room=lambda: 20, moves=True)
@@ -284,7 +286,7 @@ def test_completion_after_a_command_uses_the_table_of_commands(tmp_path: Path) -
     assert [each.name for each in commands() if f"/{each.name}" not in after("/")] == []
 
 
-def test_a_session_that_is_open_elsewhere_is_not_taken_over(
+def test_resume_refuses_a_session_that_another_process_has_open(
     desk: Callable[..., Desk],
 ) -> None:
     here = desk()
@@ -308,7 +310,7 @@ def test_an_unsaved_session_has_no_other_sessions(desk: Callable[..., Desk]) -> 
     assert rows == [nowhere] * 4 + ["There are no calls in this session yet."]
 
 
-def test_the_one_that_was_left_is_whole_and_the_other_goes_on(
+def test_switching_sessions_records_each_message_in_the_session_where_it_was_typed(
     desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = desk()
@@ -334,7 +336,7 @@ def test_the_one_that_was_left_is_whole_and_the_other_goes_on(
     assert rows[-1] == f"To resume: refold -c   (or refold -r {here.ids[0]})"
 
 
-def test_the_session_that_one_is_in_is_no_other(tmp_path: Path) -> None:
+def test_the_current_session_is_not_offered_for_resume(tmp_path: Path) -> None:
     rows = Desk(tmp_path).tell(
         "hello", "/rename mine", "/sessions", "/resume mine", "/search hello", "7",
         answers=("Hi.",),
@@ -345,7 +347,7 @@ def test_the_session_that_one_is_in_is_no_other(tmp_path: Path) -> None:
     assert "'7' is not a number from 1 to 1" in rows
 
 
-def test_only_the_last_exchanges_are_told_and_what_was_done_between_in_a_line(
+def test_history_with_a_number_shows_that_many_exchanges_and_counts_their_calls(
     desk: Callable[..., Desk],
 ) -> None:
     rows = desk().tell("one", "two", "/history 1", answers=("First.", [LOOK], "Second."))

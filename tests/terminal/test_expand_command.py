@@ -26,13 +26,13 @@ def evening(tmp_path: Path) -> Evenings:
     return lambda *lines, **more: Evening(tmp_path, *lines, **more)
 
 
-def test_the_line_of_a_fold_says_how_all_of_it_is_seen(evening: Evenings) -> None:
+def test_folded_output_names_the_expand_command(evening: Evenings) -> None:
     rows = evening([MANY], "Done.").tell("go", "y")
 
     assert "    … 41 more lines; /expand shows all …" in rows
 
 
-def test_the_newest_result_is_shown_whole_and_older_ones_by_number(
+def test_expand_shows_the_newest_result_and_older_ones_by_number(
     evening: Evenings,
 ) -> None:
     tonight = evening([MANY], [READ], "Done.")
@@ -59,7 +59,7 @@ def test_expand_shows_saved_output_that_was_cut_for_the_model(
     ]
 
 
-def test_a_change_is_shown_as_the_lines_that_went_and_came(evening: Evenings) -> None:
+def test_expand_shows_an_edit_as_a_diff(evening: Evenings) -> None:
     rows = evening([READ], [EDIT], "Done.").tell("go", "y", "/expand")
 
     whole = rows.index("edit_file hello.py")
@@ -77,7 +77,7 @@ def test_a_change_is_shown_as_the_lines_that_went_and_came(evening: Evenings) ->
          "newest, not 'me'"),
     ],
 )  # fmt: skip
-def test_an_impossible_expand_is_refused(evening: Evenings, typed: str, said: str) -> None:
+def test_expand_rejects_invalid_arguments(evening: Evenings, typed: str, said: str) -> None:
     rows = evening("Hello.").tell("hi", typed)
 
     assert said in " ".join(rows)
@@ -91,7 +91,7 @@ def test_an_impossible_expand_is_refused(evening: Evenings, typed: str, said: st
         ("  ", ("less", "-R")),
     ],
 )
-def test_the_pager_is_the_person_s_own(
+def test_the_pager_comes_from_the_pager_variable(
     pager: str, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     less = tmp_path / "less"
@@ -101,7 +101,7 @@ def test_the_pager_is_the_person_s_own(
     assert pager_of({"PAGER": pager}) == command
 
 
-def test_a_pager_that_is_no_command_is_said_to_be_none() -> None:
+def test_a_pager_variable_that_cannot_be_parsed_is_reported() -> None:
     with pytest.raises(RefoldError, match="PAGER is not a command"):
         pager_of({"PAGER": "less '"})
 
@@ -122,13 +122,13 @@ def test_a_pager_that_is_no_command_is_said_to_be_none() -> None:
         ({}, False),
     ],
 )
-def test_links_are_only_for_terminals_that_are_known_to_open_them(
+def test_links_are_written_only_to_terminals_that_support_them(
     environ: dict[str, str], opened: bool
 ) -> None:
     assert opens_links(environ) is opened
 
 
-def test_a_link_is_an_order_before_its_words_and_one_after() -> None:
+def test_a_link_is_written_with_escape_sequences_around_its_text() -> None:
     out = io.StringIO()
     paper = Printer(out, TerminalCapabilities(color=True, moves=True, links=True))
 

@@ -82,7 +82,7 @@ def test_export_writes_to_the_directory_of_the_session_and_names_the_file(
     assert all(str(path) in said for path in files.values())
 
 
-def test_its_own_file_is_written_anew_and_another_is_left_alone(tmp_path: Path) -> None:
+def test_export_overwrites_only_its_own_earlier_file(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine", "utf-8")
 
     with pytest.raises(BadInput, match=r"mine\.txt already exists"):
@@ -92,12 +92,12 @@ def test_its_own_file_is_written_anew_and_another_is_left_alone(tmp_path: Path) 
     assert sorted(p.suffix for p in tmp_path.iterdir()) == [".md", ".txt"]
 
 
-def test_a_session_that_is_kept_nowhere_cannot_be(tmp_path: Path) -> None:
+def test_export_of_an_unsaved_session_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="is not saved"):
         exported(tmp_path, "", keep=False)
 
 
-def test_ctrl_c_ends_it_without_a_file_and_the_session_goes_on(
+def test_ctrl_c_stops_an_export_without_a_file_and_the_session_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writing, pieces = Event(), count(1)

@@ -13,7 +13,7 @@ MODELS = {"/api/tags": {"models": [{"name": "qwen3:8b"}, {"name": "gemma4:4b"}]}
 
 
 @pytest.mark.slow
-def test_a_model_of_ollama_is_chosen_by_the_person_and_kept(
+def test_a_model_of_ollama_chosen_at_the_first_run_becomes_the_default(
     tmp_path: Path, compiled: Path
 ) -> None:
     with serving(MODELS) as address:

@@ -19,7 +19,7 @@ def told(here: Path, *typed: str) -> tuple[str, list[str], dict[str, list[object
     return desk.ids[0], rows, found
 
 
-def test_the_words_after_it_are_said_in_the_copy(tmp_path: Path) -> None:
+def test_messages_after_a_fork_are_recorded_only_in_the_copy(tmp_path: Path) -> None:
     first, rows, found = told(tmp_path, "hello", "/fork", "and now?")
 
     (copy,) = set(found) - {first}
@@ -32,7 +32,7 @@ def test_the_words_after_it_are_said_in_the_copy(tmp_path: Path) -> None:
     )
 
 
-def test_at_an_event_and_what_makes_no_sense(tmp_path: Path) -> None:
+def test_fork_takes_an_event_number_and_rejects_invalid_ones(tmp_path: Path) -> None:
     first, rows, found = told(tmp_path, "hello", "/fork 999", "/fork soon", "/fork 1", "hi")
 
     (copy,) = set(found) - {first}

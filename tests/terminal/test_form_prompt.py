@@ -56,7 +56,7 @@ def fill_in(form: Form, *typed: Typed) -> tuple[FormAnswer | None, list[str]]:
         (("", Key.ESC, "1=Ann", "3=l", ""), {"name": "Ann", "many": 2, "size": "l"}),
     ],
 )  # fmt: skip
-def test_form_is_sent_once_what_is_needed_fits(
+def test_form_is_sent_when_all_required_fields_are_valid(
     typed: tuple[Typed, ...], content: Mapping[str, FormValue]
 ) -> None:
     answer, _ = fill_in(FORM, *typed)
@@ -64,7 +64,7 @@ def test_form_is_sent_once_what_is_needed_fits(
     assert answer == FormAnswer("accept", dict(content))
 
 
-def test_form_shows_all_fields_with_what_they_take() -> None:
+def test_form_shows_each_field_with_the_values_it_accepts() -> None:
     _, rows = fill_in(FORM, Key.ESC)
 
     assert rows[:7] == [
@@ -78,7 +78,7 @@ def test_form_shows_all_fields_with_what_they_take() -> None:
     ]
 
 
-def test_value_that_does_not_fit_is_refused_as_it_is_typed() -> None:
+def test_an_invalid_value_is_refused_when_it_is_entered() -> None:
     _, rows = fill_in(FORM, "2=11", "9", Key.ESC)
 
     assert "many: give a whole number, 1 to 10" in rows
@@ -89,7 +89,7 @@ def test_value_that_does_not_fit_is_refused_as_it_is_typed() -> None:
     ("key", "answer"),
     [("d", FormAnswer("decline")), (Key.ESC, FormAnswer("cancel")), (Key.CTRL_C, None)],
 )
-def test_declining_cancelling_and_stopping_a_form_differ(
+def test_declining_cancelling_and_stopping_a_form_give_different_answers(
     key: Typed, answer: FormAnswer | None
 ) -> None:
     assert fill_in(FORM, "1=Ann", key)[0] == answer
@@ -99,7 +99,9 @@ def test_declining_cancelling_and_stopping_a_form_differ(
     ("key", "answer"),
     [("c", FormAnswer("accept")), ("n", FormAnswer("decline")), (Key.ESC, FormAnswer("cancel"))],
 )  # fmt: skip
-def test_page_of_a_server_is_shown_with_its_host(key: Typed, answer: FormAnswer) -> None:
+def test_a_page_that_an_mcp_server_asks_to_open_is_shown_with_its_host(
+    key: Typed, answer: FormAnswer
+) -> None:
     found, rows = fill_in(PAGE, key)
 
     assert found == answer
@@ -118,7 +120,7 @@ def test_form_that_cannot_be_shown_cannot_be_accepted() -> None:
     assert "  This cannot be shown: it has 101 fields." in rows
 
 
-def test_answer_is_told_in_one_line() -> None:
+def test_the_answer_to_a_form_is_summarized_in_one_line() -> None:
     assert answer_line(FORM, FormAnswer("accept", {"size": "s", "gift": False})) == (
         "sent: size: Small, gift: no"
     )

@@ -3,7 +3,7 @@
 from refold.terminal.greeting import tip
 
 
-def test_sessions_get_different_tips_and_one_that_is_opened_again_the_same() -> None:
+def test_tips_differ_between_sessions_and_a_reopened_session_shows_the_same_tip() -> None:
     sessions = [f"20261125-10{n:02}00-abcd" for n in range(60)]
 
     shown = [tip(each) for each in sessions]
@@ -13,7 +13,7 @@ def test_sessions_get_different_tips_and_one_that_is_opened_again_the_same() -> 
     assert tip("") == ""  # not saved
 
 
-def test_a_tip_fits_beside_the_first_hint_on_eighty_columns() -> None:
+def test_every_tip_fits_beside_the_help_hint_in_80_columns() -> None:
     around = "/help lists the commands ·  · Ctrl+D leaves"
     lines = {len(f"{around}{tip(str(n))}") for n in range(200)}
 

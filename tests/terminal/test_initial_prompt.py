@@ -20,7 +20,7 @@ def answers(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_arguments_are_the_first_message_and_the_next_can_be_typed(
+def test_command_line_arguments_are_the_first_message_of_an_interactive_session(
     tmp_path: Path, answers: str
 ) -> None:
     flags = ("--script", answers, "--display", "plain")
@@ -38,7 +38,7 @@ def test_arguments_are_the_first_message_and_the_next_can_be_typed(
 
 
 @pytest.mark.parametrize("words", ["/init", "init"])
-def test_the_name_of_a_template_stands_for_its_words(
+def test_a_template_name_on_the_command_line_is_expanded(
     tmp_path: Path,
     answers: str,
     home: Path,
@@ -64,7 +64,7 @@ def test_the_name_of_a_template_stands_for_its_words(
 
 
 @pytest.mark.parametrize("flags", [("-p",), ()])
-def test_without_a_terminal_or_with_p_they_are_a_task(
+def test_command_line_arguments_with_p_or_without_a_terminal_run_as_one_task(
     tmp_path: Path, answers: str, flags: tuple[str, ...]
 ) -> None:
     done = subprocess.run(
@@ -76,7 +76,7 @@ def test_without_a_terminal_or_with_p_they_are_a_task(
     assert (done.returncode, done.stdout, done.stderr) == (0, "Good morning.\n", "")
 
 
-def test_p_is_a_task_in_a_terminal_too(tmp_path: Path, answers: str) -> None:
+def test_the_p_flag_runs_one_task_in_a_terminal_too(tmp_path: Path, answers: str) -> None:
     words = ("-p", "say hello", "--script", answers)
     terminal = Terminal(PROGRAM, *words, here=tmp_path, compiled=tmp_path)
     try:

@@ -25,7 +25,7 @@ def loaded(path: Path) -> list[str]:
     return [*history(path, same, same).load_history_strings()][::-1]
 
 
-def test_two_programs_lose_nothing_of_each_other(tmp_path: Path) -> None:
+def test_two_processes_keep_the_history_entries_of_both(tmp_path: Path) -> None:
     path = tmp_path / "state" / "history"
     one, two = history(path, same, same), history(path, same, same)
 
@@ -39,7 +39,7 @@ def test_two_programs_lose_nothing_of_each_other(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
-def test_a_secret_and_a_long_text_are_not_written_down(tmp_path: Path) -> None:
+def test_secrets_and_long_texts_are_not_written_to_the_history(tmp_path: Path) -> None:
     path = tmp_path / "history"
     kept = history(path, lambda t: t.replace("MARK", "x" * 11_000), str.upper)
 
@@ -50,7 +50,7 @@ def test_a_secret_and_a_long_text_are_not_written_down(tmp_path: Path) -> None:
     assert loaded(path) == ["A MARK"]
 
 
-def test_of_a_long_history_the_newer_half_stays(tmp_path: Path) -> None:
+def test_a_long_history_is_shortened_to_its_newer_half(tmp_path: Path) -> None:
     path = tmp_path / "history"
     path.write_text(
         "".join(f"\n# then\n+entry {n} {'x' * 90}\n" for n in range(12_000)), "utf-8"
@@ -93,7 +93,7 @@ def waiting() -> str:
     return "\n".join(line for line in lines if "->" in line)
 
 
-def test_an_entry_cut_off_spoils_no_other(tmp_path: Path) -> None:
+def test_a_truncated_history_entry_does_not_damage_others(tmp_path: Path) -> None:
     path = tmp_path / "history"
     path.write_bytes(b"\n# then\n+first\n\n# then\n+cut o")
 
@@ -113,7 +113,7 @@ def test_history_that_cannot_be_written_lasts_for_the_session(
     assert kept.get_strings() == ["words"]
 
 
-def test_the_newest_line_that_began_so_is_suggested() -> None:
+def test_the_newest_history_line_with_the_typed_prefix_is_suggested() -> None:
     kept = InMemoryHistory()
     for entry in ("make test", "make\nall", "make lint\nand more", "mak\x1be"):
         kept.append_string(entry)

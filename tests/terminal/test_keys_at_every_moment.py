@@ -96,7 +96,7 @@ def read_for(at: Terminal, seconds: float) -> None:
 
 @pytest.mark.parametrize("key", ["esc", "ctrl+c"])
 @pytest.mark.parametrize("display", DISPLAYS)
-def test_a_stop_is_obeyed_at_every_moment(
+def test_esc_and_ctrl_c_stop_the_turn_at_every_moment(
     opens: Opens, tmp_path: Path, display: str, key: str
 ) -> None:
     at = opens(display, SLEEP, "--yolo")
@@ -112,7 +112,7 @@ def test_a_stop_is_obeyed_at_every_moment(
 
 
 @pytest.mark.parametrize("display", DISPLAYS)
-def test_typing_loses_and_answers_nothing_at_every_moment(
+def test_typed_text_is_never_lost_and_never_answers_a_question(
     opens: Opens, tmp_path: Path, display: str
 ) -> None:
     at = opens(display, ASKS, "--permission-mode", "default")

@@ -74,7 +74,7 @@ def said(tonight: Evening) -> list[object]:
     return [event.text for event in tonight.events(Said) if isinstance(event, Said)]
 
 
-def test_a_template_is_said_with_its_slots_filled(
+def test_a_template_is_sent_with_its_slots_filled(
     evening: Evenings, known: dict[str, Any]
 ) -> None:
     tonight = evening("Done.", "Again.")
@@ -88,7 +88,7 @@ def test_a_template_is_said_with_its_slots_filled(
     assert "Again." in rows
 
 
-def test_a_template_with_named_values_is_said_and_other_words_with_an_at_sign_stay(
+def test_a_template_with_named_values_is_expanded_and_other_at_signs_stay_text(
     evening: Evenings, known: dict[str, Any]
 ) -> None:
     tonight = evening("Done.", "Again.")
@@ -98,7 +98,7 @@ def test_a_template_with_named_values_is_said_and_other_words_with_an_at_sign_st
     assert said(tonight) == ["Fix it in a.py, and nothing else.", "@fix the rest"]
 
 
-def test_a_template_without_what_it_needs_is_not_said(
+def test_a_template_with_a_missing_value_is_not_sent(
     evening: Evenings, known: dict[str, Any]
 ) -> None:
     tonight = evening()
@@ -109,7 +109,7 @@ def test_a_template_without_what_it_needs_is_not_said(
     assert "/fix needs what, and nothing was typed" in rows
 
 
-def test_commands_win_and_what_lost_has_a_longer_name(
+def test_a_command_hides_a_skill_of_the_same_name_which_keeps_a_prefixed_name(
     evening: Evenings, known: dict[str, Any]
 ) -> None:
     tonight = evening("No.")
@@ -135,7 +135,7 @@ def test_skills_are_listed_shown_and_used(evening: Evenings, known: dict[str, An
     assert str(words).startswith("Use the skill paint: it\n\n")
 
 
-def test_notes_are_kept_listed_and_forgotten(
+def test_memory_notes_are_saved_listed_and_forgotten(
     evening: Evenings, known: dict[str, Any]
 ) -> None:
     tonight = evening()
@@ -165,7 +165,7 @@ def test_several_lines_that_begin_with_a_hash_go_to_the_model(
     assert said(tonight) == ["# Title\nand text"]
 
 
-def test_notes_are_made_when_somebody_says_so(
+def test_memory_update_command_generates_notes(
     evening: Evenings, known: dict[str, Any]
 ) -> None:
     made = iter((
@@ -182,7 +182,7 @@ def test_notes_are_made_when_somebody_says_so(
     assert "No new notes: there is nothing new in it" in rows
 
 
-def test_skills_and_memory_that_are_off_say_so(evening: Evenings) -> None:
+def test_commands_report_that_skills_or_memory_are_off(evening: Evenings) -> None:
     rows = evening().tell("/skills", "/memory", "#this", "/memory update")
 
     off = "memory is off: --no-memory was given, or memory = false is set"
@@ -206,7 +206,7 @@ def test_agents_are_listed_and_chosen(evening: Evenings) -> None:
     assert chosen.agent == "review"
 
 
-def test_an_agent_that_plans_begins_in_plan_mode(evening: Evenings) -> None:
+def test_choosing_the_plan_agent_switches_to_plan_mode(evening: Evenings) -> None:
     tonight = evening()
 
     rows = tonight.tell("/agent plan")
@@ -216,7 +216,7 @@ def test_an_agent_that_plans_begins_in_plan_mode(evening: Evenings) -> None:
     assert any(row.startswith("From the next turn: plan. ") for row in rows)
 
 
-def test_a_preset_that_was_chosen_is_not_dropped_in_silence(evening: Evenings) -> None:
+def test_choosing_an_agent_reports_that_the_preset_is_not_used(evening: Evenings) -> None:
     rows = evening().tell("/agent review", preset="work")
 
     assert "the preset 'work' is not used: the agent review has a prompt of its own" in rows
@@ -248,7 +248,7 @@ def test_presets_are_shown_chosen_and_made_the_default(evening: Evenings) -> Non
     assert "type /preset mine, or /preset mine save, not 'mine now'" in rows
 
 
-def test_a_session_that_cannot_learn_says_so(
+def test_memory_update_without_a_small_model_is_refused(
     evening: Evenings, known: dict[str, Any]
 ) -> None:
     rows = evening().tell("/memory update", **known)
@@ -256,7 +256,7 @@ def test_a_session_that_cannot_learn_says_so(
     assert "no model can be asked for notes: set models.small" in rows
 
 
-def test_after_a_silence_notes_are_made_of_what_was_said(
+def test_notes_are_generated_after_an_idle_time_at_the_prompt(
     evening: Evenings, known: dict[str, Any]
 ) -> None:
     learned: list[int] = []
@@ -278,7 +278,7 @@ def test_after_a_silence_notes_are_made_of_what_was_said(
     assert len(learned) >= 1
 
 
-def test_in_one_silence_a_model_is_asked_for_notes_once(
+def test_notes_are_requested_once_per_idle_period(
     evening: Evenings, known: dict[str, Any]
 ) -> None:
     """One that gives none would be paid every ten minutes, else, in a terminal left open."""
@@ -302,7 +302,7 @@ def test_in_one_silence_a_model_is_asked_for_notes_once(
     assert learned == [1]
 
 
-def test_no_notes_are_made_in_a_silence_where_memory_is_off(evening: Evenings) -> None:
+def test_no_notes_are_generated_while_idle_if_memory_is_off(evening: Evenings) -> None:
     async def wait() -> str:
         await anyio.sleep(0.05)
         return "/quit"

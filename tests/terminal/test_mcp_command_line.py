@@ -24,7 +24,7 @@ def known(home: Path, *offers: ServerListing) -> None:
         manifests.write(server, manifests.read(server).after_listing(offer))
 
 
-def test_a_server_is_shown_with_what_changed_and_its_tools_are_accepted(
+def test_mcp_command_shows_changed_tools_of_a_server_and_accepts_them(
     home: Path, tmp_path: Path
 ) -> None:
     before, after = (RemoteTool("add", words, SCHEMA) for words in ("Adds.", "Steals."))
@@ -45,7 +45,7 @@ def test_a_server_is_shown_with_what_changed_and_its_tools_are_accepted(
     assert rows.count("there is no MCP server 't' here; there are: s") == 2
 
 
-def test_a_server_that_was_never_connected_says_when_it_will_be(
+def test_mcp_command_says_when_an_unconnected_server_will_be_connected(
     home: Path, tmp_path: Path
 ) -> None:
     known(home)
@@ -58,7 +58,9 @@ def test_a_server_that_was_never_connected_says_when_it_will_be(
 
 @pytest.mark.slow
 @pytest.mark.timeout(60)
-def test_a_server_is_restarted_and_says_what_it_logged(home: Path, tmp_path: Path) -> None:
+def test_mcp_command_restarts_a_server_and_shows_its_log(
+    home: Path, tmp_path: Path
+) -> None:
     known(home)
 
     rows = Desk(tmp_path).tell("/mcp log s", "/mcp restart s", "/mcp log s")
@@ -68,7 +70,7 @@ def test_a_server_is_restarted_and_says_what_it_logged(home: Path, tmp_path: Pat
     assert any("exited with code 127" in row for row in rows[-3:-1])
 
 
-def test_actions_need_a_server_that_is_there(home: Path, tmp_path: Path) -> None:
+def test_mcp_actions_on_an_unknown_server_are_refused(home: Path, tmp_path: Path) -> None:
     known(home)
     words = ("restart", "log", "login", "logout")
 

@@ -29,7 +29,7 @@ def desktop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return program.with_name("notify-send.heard")
 
 
-def test_the_model_has_the_terminal_and_the_desktop_call_the_person(
+def test_the_notify_tool_notifies_through_the_terminal_and_the_desktop(
     tmp_path: Path, desktop: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("TMUX", "STY", "KITTY_WINDOW_ID", "TERM_PROGRAM"):
@@ -59,7 +59,7 @@ def test_without_a_desktop_no_program_is_started(
     assert not desktop.exists()
 
 
-def test_other_calls_call_nobody(tmp_path: Path, desktop: Path) -> None:
+def test_other_tools_send_no_notification(tmp_path: Path, desktop: Path) -> None:
     (tmp_path / "work").mkdir()
     tonight = Evening(tmp_path / "work", [("think", '{"thought": "notify"}')], "Done.")
     tonight.paper = Printer(

@@ -39,7 +39,7 @@ def evening(tmp_path: Path) -> Evenings:
 
 
 @pytest.mark.parametrize("hostile", [CLIPBOARD, MOVES])
-def test_files_answers_names_and_reasons_order_no_screen_about(
+def test_control_sequences_in_files_responses_names_and_reasons_are_escaped(
     evening: Evenings, tmp_path: Path, hostile: str
 ) -> None:
     (tmp_path / "evil.txt").write_text(hostile, encoding="utf-8")
@@ -65,7 +65,9 @@ def test_files_answers_names_and_reasons_order_no_screen_about(
 
 
 @pytest.mark.parametrize("hostile", [CLIPBOARD, MOVES, "a\r\nb", "\U0001f44d\ufe0f!"])
-def test_hostile_text_by_single_characters_is_shown_alike(hostile: str) -> None:
+def test_hostile_text_streamed_by_single_characters_is_escaped_the_same(
+    hostile: str,
+) -> None:
     pieces = Visible()
 
     shown = "".join(pieces.add(letter) for letter in hostile) + pieces.end()
@@ -74,7 +76,7 @@ def test_hostile_text_by_single_characters_is_shown_alike(hostile: str) -> None:
     assert ORDERS.findall(shown.replace("\u200d", "")) == []
 
 
-def test_half_a_character_goes_nowhere_and_the_session_goes_on(
+def test_lone_surrogates_are_never_printed_stored_or_sent(
     evening: Evenings, tmp_path: Path
 ) -> None:
     (tmp_path / "cut.txt").write_bytes(b"\xff\xfe\x00\xc3(\xed\xa0\x80\xf0\x9f\x98\n")
@@ -119,7 +121,7 @@ def assert_sendable(request: Request) -> None:
         (":\n" * 3000 + "touch PWNED", "touch PWNED"),
     ],
 )  # fmt: skip
-def test_the_end_of_a_padded_command_is_on_the_screen(command: str, shown: str) -> None:
+def test_the_end_of_a_command_padded_with_spaces_is_shown(command: str, shown: str) -> None:
     call = ToolCall("call-0", "bash", Raw(msgspec.json.encode({"command": command})))
 
     rows = permission_question(
@@ -158,7 +160,9 @@ LOOKS = st.builds(
 
 
 @given(HOSTILE, LOOKS)
-def test_no_markdown_orders_a_screen_about(said: str, look: TerminalCapabilities) -> None:
+def test_control_sequences_in_markdown_are_escaped(
+    said: str, look: TerminalCapabilities
+) -> None:
     out = io.StringIO()
 
     print_words(said, Printer(out, look))
@@ -179,7 +183,9 @@ def test_no_markdown_orders_a_screen_about(said: str, look: TerminalCapabilities
         "[x](http://a.b/%1b%5d) [y](<http://a.b/ c> 'ti\x1btle')",
     ],
 )
-def test_not_even_where_everything_is_painted(evening: Evenings, said: str) -> None:
+def test_control_sequences_in_markdown_are_escaped_with_colours_and_links(
+    evening: Evenings, said: str
+) -> None:
     tonight = evening(said)
     look = TerminalCapabilities(color=True, moves=True, links=True, room=lambda: 80)
     tonight.paper = Printer(tonight.out, look)

@@ -36,7 +36,7 @@ def working(starts: Starts, here: Path) -> Terminal:
 
 
 @pytest.mark.parametrize("first", range(4))
-def test_nothing_of_a_paste_is_lost_where_a_turn_begins_or_ends_in_the_middle(
+def test_a_paste_is_complete_when_a_turn_begins_or_ends_within_it(
     starts: Starts, tmp_path: Path, first: int
 ) -> None:
     at = working(starts, tmp_path)
@@ -69,7 +69,7 @@ def test_nothing_of_a_paste_is_lost_where_a_turn_begins_or_ends_in_the_middle(
     assert at.end() == 0
 
 
-def test_an_empty_paste_does_no_harm_and_what_is_typed_behind_one_counts(
+def test_an_empty_paste_is_ignored_and_text_typed_after_a_paste_is_kept(
     starts: Starts, tmp_path: Path
 ) -> None:
     at = working(starts, tmp_path)

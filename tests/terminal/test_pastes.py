@@ -13,7 +13,7 @@ from refold.views.strip_escapes import render_lines, without_escapes
 LONG = "\n".join(f"line {n}" for n in range(40))
 
 
-def test_a_long_paste_stands_as_a_mark_and_is_sent_whole() -> None:
+def test_a_long_paste_is_shown_as_a_label_and_sent_in_full() -> None:
     pasted = Pasted()
 
     assert pasted.text("two\r\nlines\n") == "two\nlines"
@@ -24,7 +24,7 @@ def test_a_long_paste_stands_as_a_mark_and_is_sent_whole() -> None:
     assert pasted.whole("[pasted 41 lines]") == "[pasted 41 lines]"
 
 
-def test_two_pastes_of_one_length_have_marks_of_their_own() -> None:
+def test_pastes_of_the_same_length_have_different_labels() -> None:
     pasted, other = Pasted(), LONG.replace("line", "row")
 
     marks = [pasted.text(text) for text in (LONG, other, LONG, other)]
@@ -35,7 +35,7 @@ def test_two_pastes_of_one_length_have_marks_of_their_own() -> None:
     assert pasted.mark_before("and [pasted 40 lines") == ""
 
 
-def test_a_mark_within_a_paste_stays_what_it_is() -> None:
+def test_label_text_inside_a_paste_is_not_expanded() -> None:
     pasted = Pasted()
     pasted.text(LONG)
     quoting = f"[pasted 40 lines]\n{LONG}"
@@ -62,7 +62,7 @@ def test_escape_sequences_in_a_paste_are_left_out(pasted: str, left: str) -> Non
 
 
 @given(st.text(st.characters(codec=None) | st.sampled_from("\x1b[]\x07\x9b\r\n;m0\\")))
-def test_nothing_that_is_pasted_holds_an_order_and_clean_words_stay(text: str) -> None:
+def test_control_characters_are_removed_from_any_paste(text: str) -> None:
     left = without_escapes(text)
 
     assert not any((c < " " and c not in "\n\t") or "\x7f" <= c <= "\x9f" for c in left)
@@ -78,12 +78,14 @@ def test_nothing_that_is_pasted_holds_an_order_and_clean_words_stay(text: str) -
         ("\x1b[1mbold\x1b[0m\r\n", "bold\n"),
     ],
 )
-def test_overwritten_output_does_not_count(printed: str, stood: str) -> None:
+def test_output_overwritten_by_carriage_returns_is_left_out(
+    printed: str, stood: str
+) -> None:
     assert render_lines(printed) == stood
 
 
 @given(st.lists(st.text("ab\x1b[201~\n", max_size=9), max_size=20))
-def test_a_paste_that_comes_in_pieces_is_the_same(pieces: list[str]) -> None:
+def test_a_paste_received_in_pieces_is_parsed_as_one(pieces: list[str]) -> None:
     whole = "x\x1b[200~" + "".join(pieces) + "\x1b[201~"
     at_once, in_pieces = list[KeyPress](), list[KeyPress]()
     Parser(at_once.append).feed(whole)
@@ -97,7 +99,7 @@ def test_a_paste_that_comes_in_pieces_is_the_same(pieces: list[str]) -> None:
 
 
 @given(st.text("a\r\x1b[201~", max_size=9), st.integers(0, 30))
-def test_a_parser_that_takes_over_in_a_paste_gets_all_of_it(text: str, cut: int) -> None:
+def test_an_unfinished_paste_is_passed_to_the_next_parser(text: str, cut: int) -> None:
     whole = f"x\x1b[200~{text}\x1b[201~y"
     at_once, in_two = list[KeyPress](), list[KeyPress]()
     Parser(at_once.append).feed(whole)
@@ -110,7 +112,7 @@ def test_a_parser_that_takes_over_in_a_paste_gets_all_of_it(text: str, cut: int)
     assert one.take_unfinished_paste() == other.take_unfinished_paste() == ""
 
 
-def test_escape_alone_is_a_key_and_half_a_mark_is_none() -> None:
+def test_a_lone_escape_is_a_key_and_half_a_paste_sequence_is_not() -> None:
     keys = list[KeyPress]()
     parser = Parser(keys.append)
 

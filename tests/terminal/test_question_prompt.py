@@ -103,7 +103,7 @@ def test_question_is_not_answered_by_typing_at_the_line_editor(
     assert typed(MENU, *strokes, (pauses[-1], "enter"))[0] == DraftMessage(sentence)
 
 
-def test_question_is_answered_once_it_is_calm_at_the_line_editor() -> None:
+def test_question_is_answered_after_a_pause_in_typing_at_the_line_editor() -> None:
     assert typed(MENU, (0.8, "y"))[0] == Answered("y", "")
     assert typed(MENU, (0.8, "enter"))[0] == Answered("y", "")
     assert typed(MENU, (0.1, "enter"), (0.8, "enter"))[0] == Answered("y", "")
@@ -184,7 +184,7 @@ def test_question_is_not_answered_by_typing_in_a_plain_terminal(
     assert typed_in_plain_terminal(*strokes) == DraftMessage(sentence)
 
 
-def test_question_is_answered_once_it_is_shown_for_a_while_in_a_plain_terminal() -> None:
+def test_question_in_a_plain_terminal_is_answered_only_after_a_short_delay() -> None:
     assert typed_in_plain_terminal((0.1, "y\n")) == DraftMessage("y")
     assert typed_in_plain_terminal((0.8, "y\n")) == "y"
     assert typed_in_plain_terminal((0.8, "\n"), (0.8, "n\n")) == "n"

@@ -15,7 +15,7 @@ PROGRAM = STAGE.with_name("stage_program.py")
 
 
 @pytest.mark.slow
-def test_the_prompt_shows_when_a_run_begins_and_ends_and_keeps_what_is_typed(
+def test_start_and_end_of_a_scheduled_run_are_printed_above_the_typed_text(
     tmp_path: Path, compiled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("REFOLD_NO_BACKGROUND")

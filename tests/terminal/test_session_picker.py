@@ -47,7 +47,7 @@ def work(tmp_path: Path) -> Path:
     ],
     ids=["enter", "arrows", "typed", "esc", "ctrl+c", "ctrl+d"],
 )
-def test_keys_pick_one_and_leave_nothing_behind(
+def test_keys_pick_a_session_and_the_list_is_erased(
     work: Path, compiled: Path, keys: tuple[str, ...], picked: str
 ) -> None:
     terminal = Terminal(STAGE, "line", here=work, compiled=compiled)
@@ -62,7 +62,9 @@ def test_keys_pick_one_and_leave_nothing_behind(
 
 
 @pytest.mark.slow
-def test_words_that_were_said_find_a_session_too(work: Path, compiled: Path) -> None:
+def test_typing_finds_sessions_by_text_in_their_messages(
+    work: Path, compiled: Path
+) -> None:
     terminal = Terminal(STAGE, "line", here=work, compiled=compiled)
     terminal.until("Mend the roof")
 
@@ -77,7 +79,7 @@ def test_words_that_were_said_find_a_session_too(work: Path, compiled: Path) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("display", ["plain", "status"])
-def test_numbers_pick_one_where_nothing_moves(
+def test_sessions_are_picked_by_number_in_a_terminal_without_cursor_movement(
     work: Path, compiled: Path, display: str
 ) -> None:
     terminal = Terminal(STAGE, display, here=work, compiled=compiled)
@@ -93,7 +95,7 @@ def test_numbers_pick_one_where_nothing_moves(
 
 
 @pytest.mark.slow
-def test_an_empty_line_leaves(work: Path, compiled: Path) -> None:
+def test_an_empty_line_leaves_the_session_list(work: Path, compiled: Path) -> None:
     terminal = Terminal(STAGE, "plain", here=work, compiled=compiled)
     terminal.until("Enter to leave:")
 

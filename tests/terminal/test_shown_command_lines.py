@@ -133,18 +133,18 @@ def misunderstood(lines: Sequence[str], *, whole: bool) -> list[tuple[str, str]]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_command_line_is_understood(page: Path) -> None:
+def test_every_command_line_in_the_documents_parses(page: Path) -> None:
     assert misunderstood([*blocks(page)], whole=True) == []
     assert misunderstood([*sentences(page)], whole=False) == []
 
 
-def test_a_false_one_would_be_seen() -> None:
+def test_an_invalid_command_line_is_detected() -> None:
     lines = ["refold sessions lost", "refold -p hi --colour", "refold verify"]
 
     assert [line for line, _ in misunderstood(lines, whole=True)] == lines[:2]
 
 
-def test_targets_and_modules_that_pages_name_are_there() -> None:
+def test_make_targets_and_python_modules_named_in_documents_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     lines = [
         (page.name, line)
@@ -171,7 +171,7 @@ def test_targets_and_modules_that_pages_name_are_there() -> None:
     ] == []
 
 
-def test_every_flag_in_a_sentence_is_one_of_ours() -> None:
+def test_every_flag_named_in_the_text_of_a_document_exists() -> None:
     known = {
         flag
         for parser in (session_parser(), parser_of(SUBCOMMANDS))
@@ -269,7 +269,7 @@ def filled_in(line: str) -> str:
 @pytest.mark.parametrize(
     "page", [p for p in PAGES if [*blocks(p)]], ids=lambda page: str(page.relative_to(ROOT))
 )
-def test_every_line_of_a_block_works(page: Path, place: Path, compiled: Path) -> None:
+def test_every_line_of_a_code_block_runs(page: Path, place: Path, compiled: Path) -> None:
     """Typed into a shell, in a terminal; every question is answered with yes."""
     failed = list[tuple[str, str]]()
     for line in blocks(page):

@@ -91,7 +91,7 @@ def since_user(body: Any) -> tuple[str, int]:
     return words.strip(), calls
 
 
-def test_an_afternoon_of_forty_turns_survives_ten_minutes_of_overload() -> None:
+def test_forty_turns_are_answered_despite_ten_minutes_of_provider_overload() -> None:
     clock, orders = Clock(), list[str]()
 
     def reply(body: Any) -> Reply:
@@ -218,7 +218,7 @@ def bill(dollars: float) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.peer
-def test_an_afternoon_in_the_terminal_answers_forty_turns(
+def test_forty_turns_in_a_terminal_are_answered_by_an_unreliable_provider(
     tmp_path: Path, compiled: Path
 ) -> None:
     def reply(body: Any) -> Reply:
@@ -250,7 +250,7 @@ def test_an_afternoon_in_the_terminal_answers_forty_turns(
 
 @pytest.mark.slow
 @pytest.mark.peer
-def test_an_afternoon_in_p_with_two_subagents_is_answered(
+def test_a_headless_run_with_two_subagents_is_answered_by_an_unreliable_provider(
     tmp_path: Path, compiled: Path
 ) -> None:
     def reply(body: Any) -> Reply:
@@ -284,7 +284,9 @@ def test_an_afternoon_in_p_with_two_subagents_is_answered(
 
 @pytest.mark.slow
 @pytest.mark.peer
-def test_an_afternoon_of_a_fan_out_has_every_leaf(tmp_path: Path, compiled: Path) -> None:
+def test_every_leaf_call_of_a_fan_out_is_answered_by_an_unreliable_provider(
+    tmp_path: Path, compiled: Path
+) -> None:
     code = f"found = map_lm([str(n) for n in range({LEAVES})], 'q')\nFINAL(','.join(found))"
 
     def reply(body: Any) -> Reply:

@@ -36,7 +36,7 @@ SAID = "# A\n\n- **b** and `c`\n  [d](https://e.f)\n"
     ],
     ids=["text", "no colours", "ascii", "colours", "no colours but bold"],
 )
-def test_a_terminal_gets_the_markdown_that_it_can_show(
+def test_markdown_is_rendered_by_the_capabilities_of_the_terminal(
     look: TerminalCapabilities, shown: str
 ) -> None:
     out = io.StringIO()
@@ -46,7 +46,7 @@ def test_a_terminal_gets_the_markdown_that_it_can_show(
     assert out.getvalue() == shown
 
 
-def test_unprinted_text_stands_in_the_status_line() -> None:
+def test_text_not_printed_yet_is_shown_in_the_status_line() -> None:
     out = io.StringIO()
     doing = StatusLine(lambda: 0.0, "|")
     speech = StreamedText(Printer(out, TerminalCapabilities(moves=True)), doing)

@@ -66,7 +66,9 @@ def events(desk: Desk, kind: type[News]) -> list[News]:
     return [entry.event for entry in found if isinstance(entry.event, kind)]
 
 
-def test_the_session_goes_on_there_and_its_journal_says_so(a: Path, tmp_path: Path) -> None:
+def test_cd_continues_the_session_in_the_directory_and_records_it_in_the_journal(
+    a: Path, tmp_path: Path
+) -> None:
     desk, b = Desk(a), tmp_path / "b"
 
     rows = desk.tell(
@@ -83,7 +85,7 @@ def test_the_session_goes_on_there_and_its_journal_says_so(a: Path, tmp_path: Pa
     assert rows[-1] == f"To resume: refold -r {desk.ids[0]}"
 
 
-def test_the_model_is_told_where_it_works_now(a: Path, tmp_path: Path) -> None:
+def test_the_model_is_informed_of_the_new_directory_once(a: Path, tmp_path: Path) -> None:
     desk, b = Desk(a), tmp_path / "b"
 
     desk.tell("hello", "/cd ../b", "and?", "so?", answers=("Hi.", "Well.", "So."))
@@ -98,7 +100,7 @@ def test_the_model_is_told_where_it_works_now(a: Path, tmp_path: Path) -> None:
     assert one[0].startswith(f"<reminder>This session works in {b} now.")
 
 
-def test_files_of_the_place_before_are_no_part_of_the_workspace(
+def test_files_of_the_previous_directory_are_outside_the_workspace(
     a: Path, tmp_path: Path
 ) -> None:
     path = LOOK[1] % (a / "hello.txt")
@@ -112,7 +114,7 @@ def test_files_of_the_place_before_are_no_part_of_the_workspace(
     assert "Not read." in rows
 
 
-def test_two_steps_away_and_back_by_every_way_of_writing(a: Path, home: Path) -> None:
+def test_cd_accepts_relative_home_absolute_and_linked_paths(a: Path, home: Path) -> None:
     (home / "mine").mkdir()
     (a / "link").symlink_to(a / "sub")
 
@@ -125,7 +127,7 @@ def test_two_steps_away_and_back_by_every_way_of_writing(a: Path, home: Path) ->
     assert rows[-2:] == [f"{a} is the working directory already.", str(a)]
 
 
-def test_an_impossible_directory_is_one_sentence_and_changes_nothing(a: Path) -> None:
+def test_an_invalid_directory_prints_one_error_and_changes_nothing(a: Path) -> None:
     (a / "loop").symlink_to("loop")
     os.mkdir(os.fsencode(a / "odd") + b"\xff")
     (a / "bytes").symlink_to(os.fsdecode(b"odd\xff"))
@@ -153,7 +155,7 @@ def test_an_impossible_directory_is_one_sentence_and_changes_nothing(a: Path) ->
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may enter every directory")
-def test_a_directory_that_may_not_be_entered_is_told(a: Path) -> None:
+def test_cd_to_a_directory_without_permission_is_refused(a: Path) -> None:
     (a / "closed").mkdir(mode=0)
 
     assert Desk(a).tell("/cd closed") == [
@@ -161,7 +163,7 @@ def test_a_directory_that_may_not_be_entered_is_told(a: Path) -> None:
     ]
 
 
-def test_a_name_of_anybody_moves_nothing_on_the_screen(a: Path) -> None:
+def test_control_characters_in_directory_names_are_escaped(a: Path) -> None:
     odd = a / "odd\x1b[2J\u202e\nx"
     odd.mkdir()
     desk = Desk(odd)
@@ -196,7 +198,7 @@ def test_an_added_directory_stays_in_the_workspace_after_cd(
     ]
 
 
-def test_settings_of_the_folder_count_after_a_yes_and_only_then(
+def test_settings_of_a_folder_apply_only_after_the_user_trusts_it(
     a: Path, tmp_path: Path
 ) -> None:
     b = tmp_path / "b"
@@ -218,7 +220,7 @@ def test_settings_of_the_folder_count_after_a_yes_and_only_then(
 
 
 @pytest.mark.parametrize("answer", ["y", "n"])
-def test_namespaces_of_commands_are_asked_about_once_in_another_folder(
+def test_cd_asks_about_user_namespaces_until_the_user_permits_them_in_the_folder(
     a: Path, tmp_path: Path, answer: str
 ) -> None:
     places = paths(os.environ)
@@ -236,9 +238,7 @@ def test_namespaces_of_commands_are_asked_about_once_in_another_folder(
     assert folders.has_namespaces(tmp_path / "b") == (answer == "y")
 
 
-def test_settings_that_cannot_be_read_keep_one_where_one_is(
-    a: Path, tmp_path: Path
-) -> None:
+def test_cd_to_a_folder_with_invalid_settings_is_refused(a: Path, tmp_path: Path) -> None:
     b = tmp_path / "b"
     (b / ".refold").mkdir()
     own = b / ".refold/config.toml"
@@ -255,7 +255,9 @@ def test_settings_that_cannot_be_read_keep_one_where_one_is(
 
 
 @pytest.mark.parametrize("key", [Key.CTRL_C, Key.ESC, Key.CTRL_D])
-def test_cd_without_an_answer_stays(a: Path, tmp_path: Path, key: Key) -> None:
+def test_cd_without_an_answer_to_the_trust_question_changes_nothing(
+    a: Path, tmp_path: Path, key: Key
+) -> None:
     (tmp_path / "b/AGENTS.md").write_text("Be nice.\n")
     desk = Desk(a)
 
@@ -265,7 +267,7 @@ def test_cd_without_an_answer_stays(a: Path, tmp_path: Path, key: Key) -> None:
     assert events(desk, SessionResumed) == []
 
 
-def test_choices_hold_after_a_change_of_directory_and_lost_ones_are_named(a: Path) -> None:
+def test_cd_keeps_session_settings_and_names_grants_that_no_longer_apply(a: Path) -> None:
     desk = Desk(a)
 
     rows = desk.tell(
@@ -306,7 +308,7 @@ async def nobody(rows: Sequence[str], question: str) -> bool:
     raise AssertionError
 
 
-def test_a_turn_that_is_not_over_ends_where_it_began(a: Path) -> None:
+def test_cd_is_refused_during_an_interrupted_turn(a: Path) -> None:
     leaving = Leaving(a)
 
     async def going() -> str:
@@ -320,7 +322,7 @@ def test_a_turn_that_is_not_over_ends_where_it_began(a: Path) -> None:
     )
 
 
-def test_a_session_that_lost_its_writer_stays_where_it_was(a: Path) -> None:
+def test_a_session_opened_by_another_writer_cannot_change_directory(a: Path) -> None:
     leaving = Leaving(a)
 
     async def going() -> tuple[str, View]:
@@ -339,7 +341,7 @@ def test_a_session_that_lost_its_writer_stays_where_it_was(a: Path) -> None:
     assert (view.session.directory, len(view.conversation.undelivered)) == (str(a), 1)
 
 
-def test_the_trust_of_one_start_is_for_its_own_folder(a: Path) -> None:
+def test_trust_given_at_start_applies_only_to_the_start_folder(a: Path) -> None:
     for folder in (a, a / "sub"):
         (folder / "AGENTS.md").write_text("Be nice.\n")
     leaving, asked = Leaving(a, trust=True), list[str]()
@@ -369,7 +371,7 @@ def test_start_up_notices_are_not_repeated_after_add_dir(a: Path) -> None:
     assert not any("AGENTS.md" in row for row in rows)
 
 
-def test_in_the_same_place_nothing_is_put_together_anew(a: Path) -> None:
+def test_switching_sessions_in_the_same_directory_reuses_the_application(a: Path) -> None:
     leaving = Leaving(a)
 
     async def going() -> None:
@@ -384,7 +386,9 @@ def test_in_the_same_place_nothing_is_put_together_anew(a: Path) -> None:
     assert leaving.launch.app is leaving.app
 
 
-def test_files_go_back_where_they_were_changed(a: Path, tmp_path: Path) -> None:
+def test_rewind_restores_files_only_in_the_current_directory(
+    a: Path, tmp_path: Path
+) -> None:
     desk, b = Desk(a), tmp_path / "b"
 
     rows = desk.tell(
@@ -399,7 +403,7 @@ def test_files_go_back_where_they_were_changed(a: Path, tmp_path: Path) -> None:
     assert f"It worked in {b} since, where files stay as they are." in rows
 
 
-def test_files_that_were_changed_only_elsewhere_are_not_pretended_to_go_back(
+def test_rewind_of_files_changed_in_another_directory_is_refused(
     a: Path,
 ) -> None:
     desk = Desk(a)
@@ -419,7 +423,7 @@ def test_files_that_were_changed_only_elsewhere_are_not_pretended_to_go_back(
     assert (a / "made.txt").exists()
 
 
-def test_another_session_is_taken_up_where_it_works(a: Path, tmp_path: Path) -> None:
+def test_resume_continues_a_session_in_its_own_directory(a: Path, tmp_path: Path) -> None:
     b = tmp_path / "b"
     other = Desk(b)
     other.tell("paint", "/rename fence", answers=("Blue.",))
@@ -437,7 +441,7 @@ def test_another_session_is_taken_up_where_it_works(a: Path, tmp_path: Path) -> 
     assert view(other).session.directory == str(b)
 
 
-def test_a_session_whose_directory_is_gone_continues_here_and_says_so(
+def test_a_session_whose_directory_is_missing_continues_in_the_current_one(
     a: Path, tmp_path: Path
 ) -> None:
     b = tmp_path / "b"
@@ -453,7 +457,9 @@ def test_a_session_whose_directory_is_gone_continues_here_and_says_so(
     assert view(other).session.directory == str(a)
 
 
-def test_a_session_open_elsewhere_leaves_this_one_running(a: Path, tmp_path: Path) -> None:
+def test_resuming_a_session_open_in_another_process_keeps_the_current_session(
+    a: Path, tmp_path: Path
+) -> None:
     other = Desk(tmp_path / "b")
     other.tell("paint", "/rename fence", answers=("Blue.",))
     desk = Desk(a)
@@ -468,7 +474,7 @@ def test_a_session_open_elsewhere_leaves_this_one_running(a: Path, tmp_path: Pat
     assert [each.text for each in view(desk).conversation.user_messages] == ["hello"]
 
 
-def test_last_is_the_newest_other_one_of_this_directory(a: Path) -> None:
+def test_resume_last_opens_the_newest_other_session_of_the_directory(a: Path) -> None:
     desk = Desk(a)
     desk.tell("first", answers=("One.",))
     desk.tell("second", answers=("Two.",))
@@ -478,7 +484,7 @@ def test_last_is_the_newest_other_one_of_this_directory(a: Path) -> None:
     assert 'Resumed "second".' in rows
 
 
-def test_a_session_that_is_kept_nowhere_stays_where_it_is(a: Path) -> None:
+def test_an_unsaved_session_cannot_change_directory(a: Path) -> None:
     rows = Desk(a).tell("/cd sub", "/cd", keep=False)
 
     assert rows == [
@@ -487,7 +493,9 @@ def test_a_session_that_is_kept_nowhere_stays_where_it_is(a: Path) -> None:
     ]
 
 
-def test_notes_are_made_of_what_was_said_in_their_project(a: Path, tmp_path: Path) -> None:
+def test_notes_of_a_project_use_only_messages_sent_in_its_directory(
+    a: Path, tmp_path: Path
+) -> None:
     desk, b = Desk(a), tmp_path / "b"
     desk.tell(
         "we always use tabs", "/cd ../b", "we always use spaces", answers=("Hi.", "Well.")
@@ -538,7 +546,7 @@ def test_a_worktree_is_listed_entered_left_and_removed(repository: Path) -> None
 
 
 @pytest.mark.slow
-def test_another_directory_leaves_the_worktree(repository: Path) -> None:
+def test_cd_to_another_directory_leaves_the_worktree(repository: Path) -> None:
     desk = Desk(repository)
 
     desk.tell("/worktree paint", "/cd ../a")

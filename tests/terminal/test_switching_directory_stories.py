@@ -48,7 +48,7 @@ def starts(b: Path, compiled: Path) -> Iterator[Starts]:
 
 
 @pytest.mark.parametrize("display", TERMS)
-def test_a_session_goes_elsewhere_and_a_kill_takes_nothing_of_it(
+def test_a_session_moved_by_cd_is_resumed_completely_after_a_kill(
     display: str, starts: Starts, b: Path
 ) -> None:
     at = starts(display)
@@ -81,7 +81,7 @@ def test_a_session_goes_elsewhere_and_a_kill_takes_nothing_of_it(
     assert "To resume: refold -c " in again.text
 
 
-def test_files_are_named_where_it_works_now_and_what_is_typed_ahead_is_heard(
+def test_after_cd_completion_lists_the_new_files_and_typed_ahead_text_is_sent(
     starts: Starts, b: Path
 ) -> None:
     (b / ".refold/config.toml").unlink()
@@ -101,7 +101,9 @@ def test_files_are_named_where_it_works_now_and_what_is_typed_ahead_is_heard(
     assert "To resume: refold -r 20" in at.text
 
 
-def test_the_commands_of_the_folder_are_offered_there(starts: Starts, b: Path) -> None:
+def test_after_cd_completion_offers_the_templates_of_the_new_folder(
+    starts: Starts, b: Path
+) -> None:
     (b / ".refold/config.toml").unlink()
     (b / ".refold/commands").mkdir()
     (b / ".refold/commands/greet.md").write_text("Say hello to $1.")

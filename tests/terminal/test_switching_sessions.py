@@ -35,7 +35,7 @@ def starts(tmp_path: Path, compiled: Path) -> Iterator[Callable[[str], Terminal]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("display", TERMS)
-def test_a_session_is_named_left_and_gone_on_with(
+def test_a_renamed_session_is_left_and_resumed_from_the_list(
     display: str, starts: Callable[[str], Terminal]
 ) -> None:
     terminal = starts(display)

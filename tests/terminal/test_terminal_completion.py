@@ -86,7 +86,7 @@ def test_completion_offers_fit_the_text_before_the_cursor(
 
 
 @pytest.mark.parametrize("path", ["/usr/bin:/bin", "/nowhere"], ids=["ripgrep", "walk"])
-def test_files_are_found_by_parts_of_their_names_the_best_first(
+def test_files_are_found_by_parts_of_their_names_with_the_best_match_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     monkeypatch.setenv("PATH", path)
@@ -103,7 +103,7 @@ def test_files_are_found_by_parts_of_their_names_the_best_first(
     assert files.find("nothing") == []
 
 
-def test_files_take_no_room_from_directories_where_only_those_are_meant(
+def test_cd_completion_offers_only_directories(
     offers: Callable[[str], list[str]], tmp_path: Path
 ) -> None:
     for number in range(60):
@@ -112,7 +112,9 @@ def test_files_take_no_room_from_directories_where_only_those_are_meant(
     assert offers("/cd ") == ["src/"]
 
 
-def test_another_directory_has_files_of_its_own(tmp_path: Path) -> None:
+def test_completion_lists_the_files_of_the_current_directory_after_a_change(
+    tmp_path: Path,
+) -> None:
     for name in ("one/first.py", "two/second.py"):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).touch()
@@ -142,7 +144,7 @@ def test_completion_choices_are_not_computed_at_each_key() -> None:
     assert looked == [1]
 
 
-def test_no_name_orders_the_menu_about(tmp_path: Path) -> None:
+def test_control_sequences_in_completion_names_are_escaped(tmp_path: Path) -> None:
     from prompt_toolkit.completion import CompleteEvent
     from prompt_toolkit.document import Document
 

@@ -55,11 +55,13 @@ from refold.views.styled import bare, line
         ("# A heading\nwith words", None),
     ],
 )
-def test_a_command_is_told_from_words(typed: str, found: tuple[str, str] | None) -> None:
+def test_a_slash_command_is_distinguished_from_a_message(
+    typed: str, found: tuple[str, str] | None
+) -> None:
     assert command_in(typed) == found
 
 
-def test_every_command_has_a_meaning_and_a_name_of_its_own() -> None:
+def test_every_command_has_a_description_and_a_unique_name() -> None:
     table = commands()
     names = [name for command in table for name in (command.name, *command.aliases)]
 
@@ -101,7 +103,7 @@ class Grounds(Struct, frozen=True):
         ("unknown", {"x": 1}, []),
     ],
 )
-def test_only_a_rule_that_would_let_it_pass_is_offered(
+def test_only_rules_that_allow_the_call_are_offered(
     name: str, arguments: dict[str, Any], rules: list[str]
 ) -> None:
     grounds = Grounds()
@@ -123,7 +125,7 @@ def pipe() -> Iterator[tuple[int, Callable[[bytes], None]]]:
     os.close(writing)
 
 
-def test_lines_of_a_script_are_not_typed_while_it_works(
+def test_piped_input_is_not_read_during_a_turn(
     pipe: tuple[int, Callable[[bytes], None]],
 ) -> None:
     script, (screen, keyboard) = pipe[0], os.openpty()
@@ -138,7 +140,7 @@ def test_lines_of_a_script_are_not_typed_while_it_works(
     assert [reader.hears for reader in readers] == [False, True]
 
 
-def test_whole_lines_are_read_as_they_come(
+def test_a_plain_terminal_reads_input_line_by_line(
     pipe: tuple[int, Callable[[bytes], None]],
 ) -> None:
     source, write = pipe
@@ -159,7 +161,7 @@ def test_whole_lines_are_read_as_they_come(
     assert out.getvalue() == "> \n  \n? \n? \n? \n"
 
 
-def test_ctrl_c_and_the_end_of_input_are_keys(
+def test_ctrl_c_and_end_of_input_are_read_as_keys(
     pipe: tuple[int, Callable[[bytes], None]],
 ) -> None:
     source, write = pipe
@@ -185,7 +187,7 @@ def test_ctrl_c_and_the_end_of_input_are_keys(
         assert anyio.run(gone.words, tuple) is Key.CTRL_D
 
 
-def test_text_after_ctrl_d_begins_on_a_line_of_its_own() -> None:
+def test_text_after_ctrl_d_is_printed_on_a_new_line() -> None:
     out = io.StringIO()
     paper = Printer(out, TerminalCapabilities())
     keyboard, source = os.openpty()
@@ -203,7 +205,7 @@ def test_text_after_ctrl_d_begins_on_a_line_of_its_own() -> None:
     assert out.getvalue() == "> > \nBye.\n"  # what is typed, the terminal shows
 
 
-def test_a_status_is_taken_back_before_anything_stays() -> None:
+def test_the_status_line_is_erased_before_text_is_printed() -> None:
     out = io.StringIO()
     paper = Printer(out, TerminalCapabilities(moves=True, room=lambda: 12))
 
@@ -216,7 +218,7 @@ def test_a_status_is_taken_back_before_anything_stays() -> None:
     assert out.getvalue() == ("\r\x1b[Kthinking a…\r\x1b[Kdone\nhalf a line")
 
 
-def test_a_line_in_two_columns_goes_on_in_the_second_where_that_has_room() -> None:
+def test_a_line_in_two_columns_is_wrapped_within_its_second_column() -> None:
     out = io.StringIO()
     paper = Printer(out, TerminalCapabilities(moves=True, room=lambda: 20))
 
@@ -232,7 +234,7 @@ def test_a_line_in_two_columns_goes_on_in_the_second_where_that_has_room() -> No
     )
 
 
-def test_a_line_of_a_list_goes_on_below_its_words() -> None:
+def test_a_list_line_is_wrapped_with_a_hanging_indent() -> None:
     out = io.StringIO()
     paper = Printer(out, TerminalCapabilities(moves=True, room=lambda: 16))
 
@@ -259,7 +261,7 @@ def test_repeated_gaps_print_one_empty_line() -> None:
     assert out.getvalue() == "one\n\ntwo\n\nthree\n\nfour\n"
 
 
-def test_a_terminal_that_is_not_utf_8_still_gets_every_letter() -> None:
+def test_a_terminal_without_utf_8_gets_a_replacement_for_every_character() -> None:
     raw = io.BytesIO()
     out = io.TextIOWrapper(raw, encoding="latin-1")
     paper = Printer(out, detect_capabilities(out, {"TERM": "xterm"}))
@@ -311,7 +313,7 @@ def test_the_status_line_shows_the_activity_and_the_last_line_of_output() -> Non
 
 
 @pytest.mark.parametrize("mode", [cbreak_mode, canonical_mode])
-def test_ctrl_c_drops_nothing_that_was_printed(
+def test_ctrl_c_discards_no_output(
     mode: Callable[[int], AbstractContextManager[None]],
 ) -> None:
     keyboard, screen = pty.openpty()

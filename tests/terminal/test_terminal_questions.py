@@ -32,7 +32,7 @@ def evening(tmp_path: Path) -> Evenings:
     return lambda *lines, **more: Evening(tmp_path, *lines, **more)
 
 
-def test_always_is_shown_again_saved_and_used_in_the_next_session(
+def test_an_always_rule_is_confirmed_saved_and_applied_in_the_next_session(
     evening: Evenings, tmp_path: Path
 ) -> None:
     tonight = evening([READ], [EDIT], "Done.")
@@ -63,7 +63,7 @@ def test_a_rule_that_cannot_be_saved_holds_for_the_session(tmp_path: Path) -> No
     ]
 
 
-def test_without_a_rule_that_covers_it_only_once_is_offered(evening: Evenings) -> None:
+def test_a_call_that_no_rule_can_cover_can_only_be_allowed_once(evening: Evenings) -> None:
     guarded = ("write_file", '{"path": ".env", "content": "KEY=1"}')
     tonight = evening([guarded], "Done.")
 
@@ -79,7 +79,7 @@ def test_without_a_rule_that_covers_it_only_once_is_offered(evening: Evenings) -
     assert judged.once
 
 
-def test_the_network_and_the_missing_sandbox_are_said(evening: Evenings) -> None:
+def test_a_question_shows_network_access_and_the_sandbox(evening: Evenings) -> None:
     fetch = ("bash", '{"command": "curl example.org", "network": true}')
     tonight = evening([fetch], [RUN], "Done.")
 
@@ -89,7 +89,7 @@ def test_the_network_and_the_missing_sandbox_are_said(evening: Evenings) -> None
     assert "  in the sandbox · network: off" in rows
 
 
-def test_silence_is_a_no_and_the_screen_says_so(evening: Evenings) -> None:
+def test_a_question_that_times_out_is_refused_and_reported(evening: Evenings) -> None:
     tonight = evening([READ], [EDIT], "Well.")
     tonight.question_timeout = 0.05
 
@@ -103,7 +103,7 @@ def test_silence_is_a_no_and_the_screen_says_so(evening: Evenings) -> None:
     assert (tonight.here / "hello.py").read_text() == HELLO
 
 
-def test_questions_are_answered_by_number_and_in_words(evening: Evenings) -> None:
+def test_questions_of_the_model_are_answered_by_number_or_text(evening: Evenings) -> None:
     tonight = evening([ASK], "Thank you.")
 
     rows = tonight.tell("go", "4", "1,2", "2", "1, 3", "Sea salt")
@@ -128,7 +128,7 @@ def test_questions_are_answered_by_number_and_in_words(evening: Evenings) -> Non
     )
 
 
-def test_no_answer_is_an_answer(evening: Evenings) -> None:
+def test_an_empty_answer_to_a_question_of_the_model_is_sent(evening: Evenings) -> None:
     tonight = evening([ASK], "Thank you.")
 
     tonight.tell("go", "", Key.ESC, "red\x1b[31m")
@@ -149,7 +149,7 @@ def test_ctrl_c_at_a_question_of_the_model_stops_the_turn(evening: Evenings) -> 
 
 
 @pytest.mark.parametrize("call", [RUN, ASK], ids=["a call", "a question"])
-def test_a_stop_at_a_question_is_said_once_and_then_for_the_turn(
+def test_a_stop_at_a_question_is_shown_at_the_question_and_for_the_turn(
     evening: Evenings, call: tuple[str, str]
 ) -> None:
     tonight = evening([call], "never said")
@@ -161,7 +161,7 @@ def test_a_stop_at_a_question_is_said_once_and_then_for_the_turn(
     ]  # fmt: skip
 
 
-def test_a_refusal_is_not_repeated_for_several_calls(
+def test_a_refusal_of_several_calls_is_printed_once(
     evening: Evenings,
 ) -> None:
     other = ("bash", '{"command": "touch other"}')
@@ -174,7 +174,7 @@ def test_a_refusal_is_not_repeated_for_several_calls(
     ]  # fmt: skip
 
 
-def test_an_answer_is_not_repeated_as_a_result(evening: Evenings) -> None:
+def test_answers_to_the_model_are_not_printed_again_as_a_result(evening: Evenings) -> None:
     tonight = evening([ASK], [RUN], "Thank you.")
 
     rows = tonight.tell("go", "2", "1", "Sea salt", "y")
@@ -196,7 +196,9 @@ def test_a_refusal_by_rules_is_shown_without_the_text_for_the_model(
     assert not any("get round" in row for row in rows)
 
 
-def test_a_plan_that_begins_with_its_title_is_not_headed_by_it(evening: Evenings) -> None:
+def test_the_title_of_a_plan_is_not_repeated_above_a_plan_that_begins_with_it(
+    evening: Evenings,
+) -> None:
     plan = ("exit_plan_mode", '{"plan": "# Greet\\n\\nSay hello"}')
     tonight = evening([plan], "Carried out.")
 
@@ -206,7 +208,9 @@ def test_a_plan_that_begins_with_its_title_is_not_headed_by_it(evening: Evenings
     assert "? The plan" in rows
 
 
-def test_questions_answered_elsewhere_are_taken_back(evening: Evenings) -> None:
+def test_questions_of_the_model_answered_by_another_client_are_removed(
+    evening: Evenings,
+) -> None:
     tonight = evening([ASK], "Thank you.")
 
     async def story() -> str | None:
@@ -255,7 +259,7 @@ def test_a_plan_is_shown_approved_and_carried_out(evening: Evenings) -> None:
         ("rules-only", "a", "accept-edits"),
     ],
 )
-def test_the_mode_after_a_plan_is_said_and_chosen(
+def test_the_permission_mode_after_a_plan_is_shown_and_can_be_chosen(
     evening: Evenings, before: str, key: str, follows: str
 ) -> None:
     tonight = evening([PLAN], "Carried out.")
@@ -273,7 +277,7 @@ def test_the_mode_after_a_plan_is_said_and_chosen(
     assert any(f"1 {yes} (y)" in row for row in typist.asked)
 
 
-def test_a_plan_of_before_is_laid_out_as_it_was_when_it_was_shown(
+def test_plans_command_renders_an_old_plan_as_it_was_first_rendered(
     evening: Evenings,
 ) -> None:
     tonight = evening([PLAN], "Well.")
@@ -284,7 +288,7 @@ def test_a_plan_of_before_is_laid_out_as_it_was_when_it_was_shown(
     assert rows.count("1. Change the greeting") == 2
 
 
-def test_while_it_plans_nothing_is_changed_nor_asked(evening: Evenings) -> None:
+def test_plan_mode_refuses_edits_and_commands_without_asking(evening: Evenings) -> None:
     tonight = evening([READ], [EDIT], [RUN], "So it is.")
 
     rows = tonight.tell("/plan", "be friendly")
@@ -296,7 +300,7 @@ def test_while_it_plans_nothing_is_changed_nor_asked(evening: Evenings) -> None:
     assert (tonight.here / "hello.py").read_text() == HELLO
 
 
-def test_a_plan_is_edited_in_the_editor_and_carried_out_as_it_is_then(
+def test_a_plan_edited_in_the_editor_is_carried_out_as_edited(
     evening: Evenings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("VISUAL", raising=False)
@@ -316,7 +320,7 @@ def test_a_plan_is_edited_in_the_editor_and_carried_out_as_it_is_then(
 
 
 @pytest.mark.parametrize("editor", ["", "no-such-editor-here", "false"])
-def test_without_an_editor_the_plan_is_typed(
+def test_without_an_editor_changes_to_a_plan_are_typed(
     evening: Evenings, monkeypatch: pytest.MonkeyPatch, editor: str
 ) -> None:
     monkeypatch.delenv("VISUAL", raising=False)
@@ -330,7 +334,7 @@ def test_without_an_editor_the_plan_is_typed(
     assert (answered.approved, answered.text) == (True, "My own plan")
 
 
-def test_feedback_brings_a_better_plan(evening: Evenings) -> None:
+def test_feedback_makes_the_model_revise_the_plan(evening: Evenings) -> None:
     tonight = evening([PLAN], [BETTER], "Carried out.")
 
     rows = tonight.tell("/plan go", "f", "shorter", "y", "/plan list")
@@ -350,7 +354,9 @@ def test_feedback_brings_a_better_plan(evening: Evenings) -> None:
     ]
 
 
-def test_a_plan_that_was_put_off_waits_for_execute(evening: Evenings) -> None:
+def test_a_postponed_plan_can_be_approved_with_the_execute_command(
+    evening: Evenings,
+) -> None:
     tonight = evening([PLAN], "Carried out.")
 
     rows = tonight.tell("/plan go", Key.ESC, "/plan", Key.CTRL_C, "/execute")
@@ -360,7 +366,7 @@ def test_a_plan_that_was_put_off_waits_for_execute(evening: Evenings) -> None:
     assert "Carried out." in rows
 
 
-def test_a_rejected_plan_leaves_plan_mode_on_and_execute_leaves_it(
+def test_rejecting_a_plan_keeps_plan_mode_and_execute_ends_plan_mode(
     evening: Evenings,
 ) -> None:
     tonight = evening([PLAN])
@@ -374,7 +380,7 @@ def test_a_rejected_plan_leaves_plan_mode_on_and_execute_leaves_it(
     assert "There is no plan to approve. /plan starts one." in rows
 
 
-def test_a_plan_that_waited_is_shown_by_the_next_process(evening: Evenings) -> None:
+def test_a_pending_plan_is_shown_again_after_resume(evening: Evenings) -> None:
     tonight = evening([PLAN], "Carried out.")
     tonight.tell("/plan go", Key.ESC)
 
@@ -384,7 +390,7 @@ def test_a_plan_that_waited_is_shown_by_the_next_process(evening: Evenings) -> N
     assert "Carried out." in rows
 
 
-def test_a_plan_judged_elsewhere_is_taken_back_and_carried_out(evening: Evenings) -> None:
+def test_a_plan_approved_by_another_client_is_carried_out(evening: Evenings) -> None:
     tonight = evening([PLAN], "Carried out.")
     typed: list[Typed] = ["/plan go"]
 
@@ -404,13 +410,17 @@ def test_a_plan_judged_elsewhere_is_taken_back_and_carried_out(evening: Evenings
     assert "Carried out." in tonight.out.getvalue()
 
 
-def test_a_wrong_mode_is_told_the_name_that_is_shown_elsewhere(evening: Evenings) -> None:
+def test_part_of_a_mode_name_is_answered_with_the_displayed_mode_name(
+    evening: Evenings,
+) -> None:
     rows = evening().tell("/mode rules")
 
     assert "'rules' is not a mode. Did you mean rules-only?" in rows
 
 
-def test_modes_have_aliases_and_wrong_ones_name_the_nearest(evening: Evenings) -> None:
+def test_modes_have_aliases_and_an_unknown_mode_is_answered_with_the_nearest(
+    evening: Evenings,
+) -> None:
     tonight = evening()
 
     rows = tonight.tell(
@@ -451,7 +461,9 @@ def test_rules_are_listed_with_where_they_come_from(evening: Evenings) -> None:
     assert "? Edit hello.py?" not in rows
 
 
-def test_the_talk_goes_back_where_no_files_are_taken_down(evening: Evenings) -> None:
+def test_rewind_works_for_messages_where_no_checkpoints_are_recorded(
+    evening: Evenings,
+) -> None:
     tonight = evening("One.", "Two.", "Three.")
 
     rows = tonight.tell(

@@ -112,7 +112,9 @@ def asleep() -> list[str]:
 
 @pytest.mark.slow
 @displays
-def test_ctrl_c_stops_streaming_and_a_message_follows(starts: Starts, display: str) -> None:
+def test_ctrl_c_stops_streaming_and_the_next_message_is_answered(
+    starts: Starts, display: str
+) -> None:
     at = starts(display, [LONG, SHORT])
     begin(at, display)
     at.until("word word")
@@ -125,7 +127,7 @@ def test_ctrl_c_stops_streaming_and_a_message_follows(starts: Starts, display: s
 
 
 @pytest.mark.slow
-def test_ctrl_c_in_the_same_moment_as_enter_is_not_lost(starts: Starts) -> None:
+def test_ctrl_c_directly_after_enter_stops_the_turn(starts: Starts) -> None:
     at = starts("line", [LONG, SHORT])
     at.until("leaves\n\n›")
     at.type(f"go\r{CTRL_C}")
@@ -136,7 +138,7 @@ def test_ctrl_c_in_the_same_moment_as_enter_is_not_lost(starts: Starts) -> None:
 
 @pytest.mark.slow
 @displays
-def test_ctrl_c_ends_what_a_tool_has_started(
+def test_ctrl_c_ends_processes_started_by_a_tool(
     starts: Starts, tmp_path: Path, display: str
 ) -> None:
     at = starts(display, [SLEEP, SHORT], "--yolo")
@@ -154,7 +156,7 @@ def test_ctrl_c_ends_what_a_tool_has_started(
 
 @pytest.mark.slow
 @displays
-def test_words_typed_while_it_works_are_heard_in_every_display(
+def test_text_typed_during_a_turn_is_queued_in_every_display(
     starts: Starts, tmp_path: Path, display: str
 ) -> None:
     at = starts(display, [SLEEP, SHORT], "--yolo")
@@ -176,7 +178,7 @@ def test_words_typed_while_it_works_are_heard_in_every_display(
 
 @pytest.mark.slow
 @displays
-def test_ctrl_c_drops_what_was_typed_before_it(starts: Starts, display: str) -> None:
+def test_ctrl_c_at_the_prompt_clears_the_typed_text(starts: Starts, display: str) -> None:
     at = starts(display, [SHORT])
     at.until(f"leaves\n\n{DISPLAYS[display][0]}")
     at.type("half a line")
@@ -223,7 +225,9 @@ def test_ctrl_c_leaves_every_dialog(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("display", ["line", "status"])
-def test_ctrl_c_ends_a_summary_that_was_asked_for(starts: Starts, display: str) -> None:
+def test_ctrl_c_stops_a_compaction_requested_by_the_user(
+    starts: Starts, display: str
+) -> None:
     talk = {"text": "Well. " * 200}
     at = starts(display, [talk, talk, talk, talk, LONG, SHORT])
     begin(at, display, "one")
@@ -241,7 +245,7 @@ def test_ctrl_c_ends_a_summary_that_was_asked_for(starts: Starts, display: str) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("display", ["line", "status"])
-def test_ctrl_c_ends_a_summary_that_nobody_asked_for(starts: Starts, display: str) -> None:
+def test_ctrl_c_stops_an_automatic_compaction(starts: Starts, display: str) -> None:
     home = Path(os.environ["REFOLD_HOME"])
     home.mkdir()
     filled = "[context]\ndefault_window_tokens = 20_000\ncompact_share = 0.03\nkept_messages = 1\n"
@@ -265,7 +269,7 @@ def test_ctrl_c_ends_a_summary_that_nobody_asked_for(starts: Starts, display: st
 
 @pytest.mark.slow
 @displays
-def test_ctrl_z_gives_the_terminal_back_and_fg_goes_on(
+def test_ctrl_z_suspends_and_fg_resumes_the_session(
     tmp_path: Path, compiled: Path, display: str
 ) -> None:
     (tmp_path / "script").write_text(json.dumps(LONG))
@@ -299,7 +303,7 @@ def test_ctrl_z_gives_the_terminal_back_and_fg_goes_on(
 
 @pytest.mark.slow
 @displays
-def test_ctrl_c_ends_the_wait_for_another_try(
+def test_ctrl_c_ends_the_wait_for_a_retry(
     starts: Starts, tmp_path: Path, display: str
 ) -> None:
     home = Path(os.environ["REFOLD_HOME"])
@@ -321,7 +325,7 @@ def test_ctrl_c_ends_the_wait_for_another_try(
 
 @pytest.mark.slow
 @displays
-def test_ctrl_c_stops_a_child_with_the_turn(starts: Starts, display: str) -> None:
+def test_ctrl_c_stops_the_turn_and_its_subagent(starts: Starts, display: str) -> None:
     at = starts(display, [CHILD, COUNTS, SHORT], "--yolo")
     at.until(f"bypass {DISPLAYS[display][0]}")
     say(at, display, "go")
@@ -339,7 +343,7 @@ def test_ctrl_c_stops_a_child_with_the_turn(starts: Starts, display: str) -> Non
 
 @pytest.mark.slow
 @displays
-def test_ctrl_c_ends_a_command_of_ones_own(
+def test_ctrl_c_ends_a_shell_command_of_the_user(
     starts: Starts, tmp_path: Path, display: str
 ) -> None:
     at = starts(display, [SHORT], SHELL="/bin/sh")
@@ -356,7 +360,9 @@ def test_ctrl_c_ends_a_command_of_ones_own(
 
 @pytest.mark.slow
 @displays
-def test_at_an_empty_prompt_it_takes_two_to_leave(starts: Starts, display: str) -> None:
+def test_at_an_empty_prompt_ctrl_c_must_be_pressed_twice_to_leave(
+    starts: Starts, display: str
+) -> None:
     at = starts(display, [SHORT])
     at.until(f"leaves\n\n{DISPLAYS[display][0]}")
     at.type(CTRL_C)
@@ -372,7 +378,7 @@ def test_at_an_empty_prompt_it_takes_two_to_leave(starts: Starts, display: str) 
 
 
 @pytest.mark.slow
-def test_ctrl_c_before_the_first_prompt_is_130_and_nothing_else(
+def test_ctrl_c_before_the_first_prompt_exits_with_130_and_no_traceback(
     starts: Starts, tmp_path: Path
 ) -> None:
     (tmp_path / "AGENTS.md").write_text("Use tabs.")
@@ -386,7 +392,7 @@ def test_ctrl_c_before_the_first_prompt_is_130_and_nothing_else(
 
 @pytest.mark.slow
 @displays
-def test_ctrl_c_in_the_first_run_is_130(
+def test_ctrl_c_in_the_first_run_exits_with_130(
     tmp_path: Path, compiled: Path, display: str
 ) -> None:
     for keys in ("", "1"):
@@ -408,7 +414,7 @@ def test_ctrl_c_in_the_first_run_is_130(
 @displays
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("moment", ["words", "tool", "question", "draft", "prompt"])
-def test_a_signal_ends_the_turn_and_that_is_kept(
+def test_a_signal_ends_the_turn_and_the_journal_records_it(
     starts: Starts, tmp_path: Path, display: str, number: signal.Signals, moment: str
 ) -> None:
     first = {"tool": SLEEP, "question": CALL_EDIT, "prompt": SHORT}.get(moment, LONG)
@@ -437,7 +443,7 @@ def test_a_signal_ends_the_turn_and_that_is_kept(
 
 @pytest.mark.slow
 @displays
-def test_a_terminal_that_is_taken_away_ends_it_and_loses_nothing(
+def test_closing_the_terminal_ends_the_session_and_records_the_interruption(
     starts: Starts, tmp_path: Path, display: str
 ) -> None:
     at = starts(display, [LONG, SHORT])
@@ -451,7 +457,7 @@ def test_a_terminal_that_is_taken_away_ends_it_and_loses_nothing(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("display", ["line", "status"])
-def test_a_new_width_counts_for_the_block_that_is_not_printed_yet(
+def test_a_resize_applies_to_a_block_that_is_not_printed_yet(
     starts: Starts, display: str
 ) -> None:
     rows = "".join(f"| row {n} | some words about it |\n" for n in range(9))
@@ -473,7 +479,7 @@ def test_a_new_width_counts_for_the_block_that_is_not_printed_yet(
 
 @pytest.mark.slow
 @displays
-def test_a_mistake_of_ours_leaves_the_terminal_as_it_was(
+def test_an_internal_error_restores_the_terminal_modes(
     tmp_path: Path, compiled: Path, display: str
 ) -> None:
     mistake = STAGE.with_name("stage_mistake.py")

@@ -36,7 +36,9 @@ def starts(tmp_path: Path, compiled: Path) -> Iterator[Starts]:
 
 
 @pytest.mark.slow
-def test_an_edit_is_allowed_and_a_command_is_not(starts: Starts, tmp_path: Path) -> None:
+def test_one_edit_is_allowed_and_one_command_is_refused(
+    starts: Starts, tmp_path: Path
+) -> None:
     at = starts("edit")
     at.until("›")
     at.type("be friendly" + ENTER)
@@ -67,7 +69,7 @@ def test_an_edit_is_allowed_and_a_command_is_not(starts: Starts, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_no_order_of_a_model_or_a_tool_reaches_the_terminal(starts: Starts) -> None:
+def test_control_sequences_of_models_and_tools_are_escaped(starts: Starts) -> None:
     at = starts("hostile", NO_COLOR="1")
     at.until("›")
     at.type("go" + ENTER)
@@ -83,7 +85,7 @@ def test_no_order_of_a_model_or_a_tool_reaches_the_terminal(starts: Starts) -> N
 
 
 @pytest.mark.slow
-def test_ctrl_c_stops_and_the_next_message_says_what_to_do_instead(starts: Starts) -> None:
+def test_ctrl_c_stops_the_turn_and_the_next_message_redirects_it(starts: Starts) -> None:
     at = starts("slow", size=(20, 60))
     at.until("›")
     at.type("go" + ENTER)
@@ -117,7 +119,7 @@ def test_one_key_stops_streaming_and_commands(starts: Starts) -> None:
 
 
 @pytest.mark.slow
-def test_words_typed_while_it_works_are_heard(starts: Starts) -> None:
+def test_text_typed_during_a_turn_is_queued_for_the_next_step(starts: Starts) -> None:
     at = starts("command")
     at.until("›")
     at.type("go" + ENTER)
@@ -166,7 +168,7 @@ def test_ctrl_c_at_a_question_stops_the_turn(starts: Starts) -> None:
 
 
 @pytest.mark.slow
-def test_a_narrow_terminal_breaks_nothing(starts: Starts) -> None:
+def test_an_edit_and_a_command_are_approved_in_a_narrow_terminal(starts: Starts) -> None:
     at = starts("edit", size=(60, 24))
     at.until("›")
     at.type("be friendly" + ENTER)
@@ -181,7 +183,7 @@ def test_a_narrow_terminal_breaks_nothing(starts: Starts) -> None:
 
 
 @pytest.mark.slow
-def test_an_unknown_command_names_the_nearest(starts: Starts) -> None:
+def test_an_unknown_command_is_answered_with_the_nearest_name(starts: Starts) -> None:
     at = starts("talk")
     at.until("›")
     at.type("/csot" + ENTER)
@@ -200,7 +202,9 @@ def test_an_unknown_command_names_the_nearest(starts: Starts) -> None:
 
 
 @pytest.mark.slow
-def test_several_lines_and_history(starts: Starts) -> None:
+def test_a_message_of_several_lines_is_sent_and_found_in_the_history(
+    starts: Starts,
+) -> None:
     for keys in ("one\\" + ENTER + "two" + ENTER, "\x1b[A" + ENTER):
         at = starts("talk")
         at.until("›")
@@ -213,7 +217,9 @@ def test_several_lines_and_history(starts: Starts) -> None:
 
 
 @pytest.mark.slow
-def test_a_key_that_was_typed_stands_in_no_history(starts: Starts, tmp_path: Path) -> None:
+def test_a_typed_api_key_is_not_written_to_the_history(
+    starts: Starts, tmp_path: Path
+) -> None:
     at = starts("talk")
     at.until("›")
     at.type("use sk-ant-api03-" + "A" * 40 + ENTER)
@@ -227,7 +233,7 @@ def test_a_key_that_was_typed_stands_in_no_history(starts: Starts, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_dumb_terminal_gets_nothing_but_text(starts: Starts) -> None:
+def test_a_dumb_terminal_gets_only_text(starts: Starts) -> None:
     at = starts("edit", TERM="dumb")
     at.until(">")
     at.type("be friendly\n")
@@ -248,7 +254,9 @@ def test_a_dumb_terminal_gets_nothing_but_text(starts: Starts) -> None:
 
 
 @pytest.mark.slow
-def test_ctrl_c_in_a_dumb_terminal_asks_too(starts: Starts, tmp_path: Path) -> None:
+def test_ctrl_c_in_a_dumb_terminal_asks_before_leaving(
+    starts: Starts, tmp_path: Path
+) -> None:
     at = starts("command", TERM="dumb")
     at.until(">")
     at.type("go\n")
@@ -270,7 +278,9 @@ def test_ctrl_c_in_a_dumb_terminal_asks_too(starts: Starts, tmp_path: Path) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_terminal_is_left_as_it_was_found(starts: Starts, number: signal.Signals) -> None:
+def test_terminal_modes_are_restored_after_a_signal(
+    starts: Starts, number: signal.Signals
+) -> None:
     at = starts("slow")
     at.until("›")
     at.type("go" + ENTER)
@@ -326,7 +336,7 @@ def test_the_first_run_leads_to_the_tour(starts: Starts, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("mode", "kept"), [("1", "permission_mode = sandbox\n"), (ENTER, "")]
 )
-def test_a_key_that_cannot_be_checked_is_not_lost(
+def test_an_api_key_that_cannot_be_checked_offline_can_be_saved(
     starts: Starts, tmp_path: Path, mode: str, kept: str
 ) -> None:
     at = starts(program=STAGE.with_name("stage_tour.py"), size=(70, 90))
@@ -367,7 +377,7 @@ def test_the_tour_can_be_left_at_any_time(starts: Starts) -> None:
 
 
 @pytest.mark.slow
-def test_always_is_shown_saved_and_holds_in_the_next_session(
+def test_an_always_rule_is_saved_and_applied_in_the_next_session(
     starts: Starts, tmp_path: Path
 ) -> None:
     at = starts("edit")
@@ -418,7 +428,7 @@ def test_a_plan_is_edited_approved_and_carried_out(starts: Starts, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_plan_goes_back_with_feedback_and_can_wait(starts: Starts) -> None:
+def test_a_plan_is_revised_after_feedback_and_can_be_approved_later(starts: Starts) -> None:
     at = starts("revise", size=(50, 80))
     at.until("›")
     at.type("/plan be friendly" + ENTER)
@@ -440,7 +450,7 @@ def test_a_plan_goes_back_with_feedback_and_can_wait(starts: Starts) -> None:
 
 
 @pytest.mark.slow
-def test_a_plan_is_typed_where_there_is_no_editor(starts: Starts) -> None:
+def test_changes_to_a_plan_are_typed_where_no_editor_is_set(starts: Starts) -> None:
     at = starts("plan", EDITOR="", VISUAL="", size=(50, 80))
     at.until("›")
     at.type("/plan be friendly" + ENTER)
@@ -458,7 +468,7 @@ def test_a_plan_is_typed_where_there_is_no_editor(starts: Starts) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
-def test_questions_are_answered(starts: Starts, term: str) -> None:
+def test_questions_of_the_model_are_answered(starts: Starts, term: str) -> None:
     enter, sign = ("\n", ">") if term == "dumb" else (ENTER, "›")
     at = starts("ask", TERM=term)
     at.until(sign)
@@ -496,7 +506,7 @@ def test_ctrl_c_at_a_question_of_the_model_stops_the_turn(starts: Starts) -> Non
 
 
 @pytest.mark.slow
-def test_shift_tab_goes_through_the_modes_at_once(starts: Starts) -> None:
+def test_shift_tab_cycles_through_the_permission_modes(starts: Starts) -> None:
     at = starts("talk")
     at.until("›")
     at.type("half a wor")
@@ -518,7 +528,7 @@ def test_shift_tab_goes_through_the_modes_at_once(starts: Starts) -> None:
 
 
 @pytest.mark.slow
-def test_a_question_that_nobody_answers_is_a_no(starts: Starts, tmp_path: Path) -> None:
+def test_a_question_that_times_out_is_refused(starts: Starts, tmp_path: Path) -> None:
     at = starts("command", PATIENCE="0.5")
     at.until("›")
     at.type("go" + ENTER)
@@ -531,7 +541,7 @@ def test_a_question_that_nobody_answers_is_a_no(starts: Starts, tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_the_end_of_a_padded_command_is_seen_before_it_is_allowed(starts: Starts) -> None:
+def test_the_end_of_a_padded_command_is_shown_in_its_question(starts: Starts) -> None:
     at = starts("hidden")
     at.until("›")
     at.type("go" + ENTER)
@@ -580,7 +590,7 @@ def test_the_settings_of_a_folder_are_shown_and_asked_about_once(
 
 
 @pytest.mark.slow
-def test_namespaces_of_commands_are_asked_about_once_in_a_folder(
+def test_commands_make_user_namespaces_only_after_the_user_permits_them_in_a_folder(
     starts: Starts, tmp_path: Path
 ) -> None:
     call = {"tool": "bash", "arguments": {"command": "unshare -U true && echo made one"}}
@@ -727,7 +737,7 @@ def test_an_always_rule_is_saved_outside_the_folder(starts: Starts, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_alt_enter_queues_words_for_after_the_turn(starts: Starts) -> None:
+def test_alt_enter_queues_a_message_for_after_the_turn(starts: Starts) -> None:
     at = starts("command")
     at.until("›")
     at.type("go" + ENTER)
@@ -810,7 +820,7 @@ def test_a_draft_is_at_the_prompt_when_the_turn_has_ended(starts: Starts) -> Non
 
 
 @pytest.mark.slow
-def test_context_is_shown_and_compacted(starts: Starts) -> None:
+def test_context_usage_is_shown_and_the_conversation_compacted(starts: Starts) -> None:
     at = starts("long", size=(60, 80))
     at.until("›")
     for words, answer in (("one", "First."), ("two", "Second.")):
@@ -834,7 +844,9 @@ def test_context_is_shown_and_compacted(starts: Starts) -> None:
 
 
 @pytest.mark.slow
-def test_a_turn_without_money_pauses_and_goes_on(starts: Starts) -> None:
+def test_a_turn_pauses_at_its_budget_and_continues_after_it_is_raised(
+    starts: Starts,
+) -> None:
     at = starts("costly", size=(40, 100))
     at.until("›")
     at.type("go" + ENTER)
@@ -859,7 +871,7 @@ def test_a_turn_without_money_pauses_and_goes_on(starts: Starts) -> None:
         ("dumb", "ghostty", ""),
     ],
 )
-def test_long_work_rings_where_the_terminal_can(
+def test_the_end_of_a_long_turn_sends_the_notification_the_terminal_supports(
     starts: Starts, term: str, program: str, sent: str
 ) -> None:
     at = starts("talk", TERM=term, TERM_PROGRAM=program, NOTIFY="0.000001", TMUX="", STY="")

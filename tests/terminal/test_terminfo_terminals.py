@@ -111,7 +111,7 @@ def worked_through(at: Terminal) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("term", [*BASE, *MORE, *OURS])
-def test_a_terminal_of_the_database_is_sent_its_own_strings_and_no_others(
+def test_only_control_strings_of_the_terminfo_entry_are_sent_to_a_terminal(
     starts: Starts, entries: Path, term: str
 ) -> None:
     if not (known := strings(term, entries)):
@@ -150,7 +150,7 @@ def test_a_terminal_without_cursor_movement_gets_the_plain_display(
     ("term", "shown"), [("vt52", "status"), ("oddly", "status"), ("noback", "plain"),
                         ("vt100", "line"), ("no-such-terminal", "line")]
 )  # fmt: skip
-def test_a_terminal_gets_the_display_that_fits_it(
+def test_the_display_is_chosen_by_terminal_type(
     starts: Starts, term: str, shown: str
 ) -> None:
     at = starts("talk", term)
@@ -181,7 +181,7 @@ ANSWERS: dict[str, list[tuple[str, str]]] = {
 @pytest.mark.parametrize("shown", [("dumb", "auto"), ("xterm-256color", "plain")])
 @pytest.mark.parametrize("columns", [80, 20])
 @pytest.mark.parametrize("story", sorted(ANSWERS))
-def test_plain_is_printable_text_and_newlines(
+def test_the_plain_display_prints_only_printable_text_and_newlines(
     starts: Starts, story: str, columns: int, shown: tuple[str, str]
 ) -> None:
     term, display = shown

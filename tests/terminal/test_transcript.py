@@ -81,7 +81,7 @@ class Evening:
         return self._out.getvalue()[before:]
 
 
-def test_an_answer_is_printed_as_it_comes_and_its_end_adds_what_nobody_told() -> None:
+def test_a_streamed_response_is_printed_once_including_text_that_was_not_streamed() -> None:
     tonight = Evening()
     tonight.hear(*GO)
 
@@ -92,7 +92,7 @@ def test_an_answer_is_printed_as_it_comes_and_its_end_adds_what_nobody_told() ->
     assert "".join(came + whole) == "One.Two.Three."
 
 
-def test_a_thought_stands_before_the_words_that_it_came_before() -> None:
+def test_thinking_is_printed_before_the_text_that_it_preceded() -> None:
     tonight = Evening()
 
     rows = tonight.hear(
@@ -104,7 +104,7 @@ def test_a_thought_stands_before_the_words_that_it_came_before() -> None:
     assert rows == ["∴ Hm.", "First.", "∴ And so.", "Second."]
 
 
-def test_a_call_that_runs_alone_stands_there_before_its_result() -> None:
+def test_a_single_running_call_is_printed_before_its_result() -> None:
     tonight = Evening(*GO)
 
     begun = tonight.hear(answer(LS), Started("c1"))
@@ -115,7 +115,7 @@ def test_a_call_that_runs_alone_stands_there_before_its_result() -> None:
     assert "bash" not in status
 
 
-def test_calls_side_by_side_are_named_while_they_run_and_stand_with_their_results() -> None:
+def test_parallel_calls_are_in_the_status_line_and_then_printed_with_results() -> None:
     tonight = Evening(*GO)
 
     begun = tonight.hear(answer(LS, PWD), Started("c1"), Started("c2"))
@@ -127,7 +127,7 @@ def test_calls_side_by_side_are_named_while_they_run_and_stand_with_their_result
     assert ended == ["● bash pwd", "  └ /w", "● bash ls", "  └ a"]
 
 
-def test_news_stands_below_an_empty_line_and_more_of_it_right_behind() -> None:
+def test_notices_are_printed_after_one_empty_line_and_without_gaps_between() -> None:
     tonight = Evening(*GO)
 
     printed = tonight.printed(TextCame("Words."), answer(Text("Words.")))
@@ -136,7 +136,7 @@ def test_news_stands_below_an_empty_line_and_more_of_it_right_behind() -> None:
     assert printed.endswith("Words.\n\nThe model is now a/b.\nThe model is now a/c.\n")
 
 
-def test_looks_side_by_side_stand_close_together_with_their_results() -> None:
+def test_parallel_read_only_calls_are_printed_with_results_and_without_gaps() -> None:
     looks = [ToolCall(f"c{n}", "read_file", Raw(b'{"path":"a"}')) for n in (1, 2)]
     tonight = Evening(*GO)
 
@@ -147,7 +147,7 @@ def test_looks_side_by_side_stand_close_together_with_their_results() -> None:
     assert ended == ["● read_file a", "  └ x", "● read_file a", "  └ y"]
 
 
-def test_short_results_in_a_row_stand_without_a_gap_and_long_ones_with_one() -> None:
+def test_an_empty_line_follows_long_results_and_not_short_ones() -> None:
     calls = [ToolCall(f"c{n}", "read_file", Raw(b'{"path":"a"}')) for n in (1, 2, 3)]
     tonight = Evening(*GO, answer(*calls))
     output = Output("x", "one\ntwo", 0)
@@ -162,7 +162,7 @@ def test_short_results_in_a_row_stand_without_a_gap_and_long_ones_with_one() -> 
     )
 
 
-def test_a_refusal_given_here_is_not_repeated() -> None:
+def test_a_refusal_typed_in_this_terminal_is_not_printed_again() -> None:
     tonight = Evening(*GO, answer(LS), Judged("c1", "ask"))
     tonight.showing.note_question("c1")
 
@@ -173,7 +173,7 @@ def test_a_refusal_given_here_is_not_repeated() -> None:
     assert rows == []
 
 
-def test_an_approval_given_here_is_not_repeated_and_its_result_is_shown() -> None:
+def test_an_approval_typed_in_this_terminal_is_not_printed_again() -> None:
     tonight = Evening(
         *GO, answer(LS, PWD), Judged("c1", "ask", reason="no rule"), Started("c2")
     )
@@ -188,7 +188,7 @@ def test_an_approval_given_here_is_not_repeated_and_its_result_is_shown() -> Non
     assert after.startswith("⠋ running 0.0 s")
 
 
-def test_why_the_rules_refused_is_told_and_a_plan_is_shown_by_who_asks() -> None:
+def test_a_refusal_by_rules_prints_its_reason_and_a_plan_is_not_printed() -> None:
     tonight = Evening(*GO)
 
     rows = tonight.hear(
@@ -200,7 +200,7 @@ def test_why_the_rules_refused_is_told_and_a_plan_is_shown_by_who_asks() -> None
     assert rows == ["● bash ls", "  └ refused: rm is grave", "● bash pwd"]
 
 
-def test_the_answer_that_a_tool_gives_is_printed_like_any() -> None:
+def test_a_final_answer_from_a_tool_is_printed_like_a_response() -> None:
     tonight = Evening(*GO)
 
     rows = tonight.hear(
@@ -211,7 +211,7 @@ def test_the_answer_that_a_tool_gives_is_printed_like_any() -> None:
     assert rows == ["I end.", "● bash ls", "  └ Given.", "I end.", "0.0 s"]
 
 
-def test_words_for_later_are_told_at_once_and_stand_where_they_are_heard() -> None:
+def test_a_queued_message_is_printed_when_queued_and_when_delivered() -> None:
     tonight = Evening(*GO)
 
     rows = tonight.hear(
@@ -222,7 +222,7 @@ def test_words_for_later_are_told_at_once_and_stand_where_they_are_heard() -> No
     assert rows == ["after this turn: And then?", "One.", "0.0 s", "› And then?", "Two."]
 
 
-def test_words_instead_of_a_turn_stand_after_its_end() -> None:
+def test_a_message_that_redirects_a_turn_is_printed_after_the_turn_ends() -> None:
     tonight = Evening(*GO)
 
     rows = tonight.hear(
@@ -233,7 +233,7 @@ def test_words_instead_of_a_turn_stand_after_its_end() -> None:
     assert rows == ["One, tw", "stopped", "0.0 s", "› Shorter."]
 
 
-def test_words_that_go_on_with_those_said_instead_are_not_told_to_wait() -> None:
+def test_a_queued_message_sent_with_a_redirect_is_not_reported_as_unsent() -> None:
     later, instead = Said("Later.", when="next"), Said("Shorter.", when="next")
     stopped = Evening(*GO)
     redirected = Evening(*GO)
@@ -247,7 +247,7 @@ def test_words_that_go_on_with_those_said_instead_are_not_told_to_wait() -> None
     assert goes_on == ["after this turn: Later.", "stopped", "0.0 s"]
 
 
-def test_a_message_typed_at_our_prompt_is_not_repeated() -> None:
+def test_a_message_typed_at_this_prompt_is_not_printed_again() -> None:
     assert Evening().hear(*GO) == []
     assert Evening().hear(GO[0], Said("Go.")) == ["› Go."]
 
@@ -272,7 +272,7 @@ def test_the_next_request_prints_the_reason_of_its_retries_again() -> None:
     assert rows[-1] == "busy; retrying in 2.0 s"
 
 
-def test_the_status_line_counts_down_to_the_next_try() -> None:
+def test_the_status_line_counts_down_to_the_next_retry() -> None:
     tonight = Evening(*GO)
 
     tonight.hear(Waiting(8.0, "busy"))
@@ -283,7 +283,7 @@ def test_the_status_line_counts_down_to_the_next_try() -> None:
     assert ("retrying in 8 s" in first, "retrying in 16 s" in second) == (True, True)
 
 
-def test_the_status_line_counts_attempts_and_says_why() -> None:
+def test_the_status_line_counts_attempts_and_names_the_reason() -> None:
     tonight = Evening(*GO)
 
     rows = tonight.hear(Waiting(21.0, "busy", 4, 10))
@@ -294,7 +294,7 @@ def test_the_status_line_counts_attempts_and_says_why() -> None:
     assert status.endswith("busy")
 
 
-def test_a_dropped_answer_is_marked_below_its_words() -> None:
+def test_a_dropped_response_is_marked_below_its_text() -> None:
     tonight = Evening(*GO)
 
     rows = tonight.hear(
@@ -309,7 +309,7 @@ def test_a_dropped_answer_is_marked_below_its_words() -> None:
     assert rows == ["I look first.", mark, "busy; retrying in 4.0 s", "Yes."]
 
 
-def test_news_in_the_middle_of_words_has_a_line_and_the_words_go_on_below() -> None:
+def test_a_notice_within_streamed_text_has_its_own_line_and_the_text_continues() -> None:
     tonight = Evening(*GO)
 
     rows = tonight.hear(
@@ -319,7 +319,7 @@ def test_news_in_the_middle_of_words_has_a_line_and_the_words_go_on_below() -> N
     assert [row.strip() for row in rows] == ["One,", "The model is now a/b.", "two."]
 
 
-def test_a_transcript_that_begins_within_a_call_names_it_with_its_result() -> None:
+def test_a_call_already_running_when_the_transcript_begins_is_named_at_its_result() -> None:
     tonight = Evening(*GO, answer(LS), Started("c1"))
 
     rows = tonight.hear(
@@ -329,7 +329,7 @@ def test_a_transcript_that_begins_within_a_call_names_it_with_its_result() -> No
     assert rows == ["● bash ls", "  └ a", "0.0 s"]
 
 
-def test_of_many_calls_by_code_the_first_are_printed_and_the_rest_counted() -> None:
+def test_the_first_nested_calls_of_code_are_printed_and_the_rest_counted() -> None:
     run = ToolCall("c1", "python", Raw(b'{"code":"go()"}'))
     tonight = Evening(*GO, answer(run), Started("c1"))
     made: list[Event] = []
@@ -350,7 +350,7 @@ def test_of_many_calls_by_code_the_first_are_printed_and_the_rest_counted() -> N
     ]  # fmt: skip
 
 
-def test_no_line_of_a_long_answer_is_printed_twice_however_it_is_cut() -> None:
+def test_no_line_of_a_long_response_is_printed_twice_for_any_chunk_size() -> None:
     text = "".join(f"Line {n} says something.\n\n" for n in range(80))
     for size in (1, 3, 17, 4_000):
         tonight = Evening(*GO, moves=True)
@@ -371,7 +371,7 @@ def test_the_status_line_counts_pending_messages() -> None:
     )
 
 
-def test_words_that_were_not_told_follow_those_that_were() -> None:
+def test_text_missing_from_the_stream_is_printed_after_the_streamed_text() -> None:
     blank_first = Evening(*GO)
     in_two = Evening(*GO)
 
@@ -388,7 +388,7 @@ def test_words_that_were_not_told_follow_those_that_were() -> None:
     assert two == ["One.", "∴ Hm", "Two more."]
 
 
-def test_text_of_a_failed_response_is_shown_whole_by_the_next() -> None:
+def test_text_of_a_failed_response_is_printed_in_full_by_its_retry() -> None:
     tonight = Evening(*GO)
     tonight.hear(ThinkingCame("Hm"), TextCame("So"), ModelFailed("gone"))
 
@@ -397,7 +397,7 @@ def test_text_of_a_failed_response_is_shown_whole_by_the_next() -> None:
     assert rows == ["∴ Hm, well.", "So what."]
 
 
-def test_an_answer_begins_below_one_empty_line_and_ends_with_its_last_letter() -> None:
+def test_blank_lines_around_a_response_are_reduced_to_one_line_break() -> None:
     near, far = Evening(*GO), Evening(*GO)
 
     one = near.printed(TextCame("Yes.\r"), answer(Text("Yes.\r")))
@@ -406,7 +406,7 @@ def test_an_answer_begins_below_one_empty_line_and_ends_with_its_last_letter() -
     assert one == other == "Yes.\\r\n"
 
 
-def test_a_command_that_the_person_ran_is_not_repeated() -> None:
+def test_a_shell_command_of_the_user_is_not_printed_again() -> None:
     tonight = Evening(*GO)
 
     rows = tonight.hear(
@@ -416,7 +416,7 @@ def test_a_command_that_the_person_ran_is_not_repeated() -> None:
     assert "$ ls" not in "".join(rows)
 
 
-def test_words_that_stand_in_rows_go_on_whole_below_what_comes_within_them() -> None:
+def test_a_line_split_by_a_message_or_notice_is_printed_complete_after_it() -> None:
     tonight = Evening(*GO, moves=True)
 
     begun = tonight.hear(TextCame("First.\n\n```py\n# one\ntw"))
@@ -430,7 +430,7 @@ def test_words_that_stand_in_rows_go_on_whole_below_what_comes_within_them() -> 
     assert whole == ["So long."]
 
 
-def test_one_empty_line_stands_before_text_that_continues() -> None:
+def test_one_empty_line_is_printed_before_continued_text() -> None:
     tonight = Evening(*GO, moves=True)
 
     said = tonight.printed(TextCame("One"), Said("Hurry."), TextCame(" word.\n\nMore."))

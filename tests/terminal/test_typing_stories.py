@@ -70,7 +70,9 @@ def test_ctrl_v_puts_the_image_on_the_clipboard_into_the_message(
     at.until("there is no image on the clipboard")
 
 
-def test_the_arrows_move_in_the_lines_before_they_leave_them(starts: Starts) -> None:
+def test_arrow_keys_move_within_the_lines_before_they_reach_the_history(
+    starts: Starts,
+) -> None:
     at = starts("talk")
     at.type("first" + ENTER)
     at.until("One." + "\n\n10 in")
@@ -85,7 +87,7 @@ def test_the_arrows_move_in_the_lines_before_they_leave_them(starts: Starts) -> 
     assert at.end() == 0
 
 
-def test_a_suggestion_is_taken_with_right_or_end(starts: Starts, tmp_path: Path) -> None:
+def test_right_or_end_accepts_a_suggestion(starts: Starts, tmp_path: Path) -> None:
     (tmp_path / HISTORY).parent.mkdir()
     (tmp_path / HISTORY).write_text("\n# then\n+/todos please\n", encoding="utf-8")
     at = starts("talk")
@@ -102,7 +104,7 @@ def test_a_suggestion_is_taken_with_right_or_end(starts: Starts, tmp_path: Path)
     assert at.end() == 0
 
 
-def test_ctrl_r_finds_what_was_typed(starts: Starts, tmp_path: Path) -> None:
+def test_ctrl_r_searches_the_input_history(starts: Starts, tmp_path: Path) -> None:
     kept = "\n# then\n+/todos with something\n\n# then\n+other words\n"
     (tmp_path / HISTORY).parent.mkdir()
     (tmp_path / HISTORY).write_text(kept, encoding="utf-8")
@@ -121,7 +123,7 @@ def test_ctrl_r_finds_what_was_typed(starts: Starts, tmp_path: Path) -> None:
     assert at.end() == 0
 
 
-def test_a_paste_sends_nothing_and_a_long_one_is_folded(
+def test_a_paste_does_not_send_the_message_and_a_long_paste_is_folded(
     starts: Starts, tmp_path: Path
 ) -> None:
     at = starts("talk")
@@ -143,7 +145,7 @@ def test_a_paste_sends_nothing_and_a_long_one_is_folded(
     assert f"+a\n+b line 0\n{lines} end\n" in kept
 
 
-def test_megabytes_are_pasted_without_harm(starts: Starts) -> None:
+def test_a_paste_of_megabytes_is_folded_and_input_still_works(starts: Starts) -> None:
     at = starts("talk")
     whole = pasted("x" * 60 + "\n\x1b]0;a" + "y\x9b\n" * 400_000)
     writing = Thread(target=at.type, args=(whole,))
@@ -157,7 +159,7 @@ def test_megabytes_are_pasted_without_harm(starts: Starts) -> None:
     assert at.end() == 0
 
 
-def test_lines_that_are_pasted_while_it_works_are_words_and_not_sent(
+def test_lines_pasted_during_a_turn_stay_in_the_draft(
     starts: Starts, tmp_path: Path
 ) -> None:
     at = starts("command")
@@ -175,7 +177,9 @@ def test_lines_that_are_pasted_while_it_works_are_words_and_not_sent(
     assert at.end() == 0
 
 
-def test_the_keys_of_vi_and_the_state_they_are_in(starts: Starts, tmp_path: Path) -> None:
+def test_vi_keys_edit_the_prompt_which_shows_the_vi_mode(
+    starts: Starts, tmp_path: Path
+) -> None:
     change = editor(tmp_path, 'echo changed >> "$1"')
     at = starts("talk", VI="1", EDITOR=change)
     at.until("[i] ›")
@@ -198,7 +202,7 @@ def test_the_keys_of_vi_and_the_state_they_are_in(starts: Starts, tmp_path: Path
     assert at.end() == 0
 
 
-def test_a_letter_with_marks_and_a_word_with_umlauts_are_deleted_whole(
+def test_combining_characters_and_words_with_umlauts_are_deleted_as_units(
     starts: Starts,
 ) -> None:
     at = starts("talk", VI="1")
@@ -237,7 +241,7 @@ def test_a_draft_is_edited_in_an_external_editor(
     [("", "No editor is set"), ("exit 3", "ended with exit code 3")],
     ids=["none", "failing"],
 )
-def test_an_editor_that_fails_is_named_and_nothing_is_lost(
+def test_a_failing_editor_is_reported_and_the_draft_is_kept(
     starts: Starts, tmp_path: Path, named: str, said: str
 ) -> None:
     failing = editor(tmp_path, named) if named else ""
@@ -250,7 +254,9 @@ def test_an_editor_that_fails_is_named_and_nothing_is_lost(
     assert at.end() == 0
 
 
-def test_a_command_of_ones_own_has_the_terminal(starts: Starts, tmp_path: Path) -> None:
+def test_a_shell_command_of_the_user_gets_the_terminal(
+    starts: Starts, tmp_path: Path
+) -> None:
     at = starts("talk")
     at.type("!test -t 0 && stty size; echo 'name?'; read x; echo hi $x" + ENTER)
     at.until("\n40 80\nname?\n")
@@ -272,14 +278,16 @@ def test_a_command_of_ones_own_has_the_terminal(starts: Starts, tmp_path: Path) 
     assert "\x1b[?25h" in at.raw.partition("\x1b[?25l\x1b[31m")[2][:200]
 
 
-def test_a_command_of_ones_own_ends_with_the_pipe_that_it_writes_to(starts: Starts) -> None:
+def test_a_shell_command_ends_by_sigpipe_when_its_pipe_closes(starts: Starts) -> None:
     at = starts("talk")
     at.type("!(yes; echo ended by $? >&2) | head -n 1" + ENTER)
     at.until("\ny\nended by 141\n")
     at.until_asked()
 
 
-def test_a_command_of_ones_own_runs_beside_the_work(starts: Starts, tmp_path: Path) -> None:
+def test_a_shell_command_of_the_user_runs_during_a_turn(
+    starts: Starts, tmp_path: Path
+) -> None:
     at = starts("command")
     at.type("go" + ENTER)
     at.answer("y")
@@ -295,7 +303,9 @@ def test_a_command_of_ones_own_runs_beside_the_work(starts: Starts, tmp_path: Pa
     assert at.end() == 0
 
 
-def test_a_signal_ends_a_command_of_ones_own_too(starts: Starts, tmp_path: Path) -> None:
+def test_a_signal_ends_refold_and_the_shell_command_it_runs(
+    starts: Starts, tmp_path: Path
+) -> None:
     at = starts("talk")
     at.type("!echo $$ > number; touch begun; sleep 30" + ENTER)
     at.until_there(tmp_path / "begun")
@@ -307,7 +317,7 @@ def test_a_signal_ends_a_command_of_ones_own_too(starts: Starts, tmp_path: Path)
         os.kill(number, 0)
 
 
-def test_files_are_offered_while_they_are_typed(starts: Starts, tmp_path: Path) -> None:
+def test_file_names_are_completed_while_typing(starts: Starts, tmp_path: Path) -> None:
     (tmp_path / "engine").mkdir()
     (tmp_path / "engine" / "parser.py").touch()
     at = starts("talk")
@@ -330,7 +340,7 @@ def test_files_are_offered_while_they_are_typed(starts: Starts, tmp_path: Path) 
     "keys", ["\x1b\r", "\n", "\x1b[27;2;13~", "\x1b[13;2u", "\\\r"],
     ids=["esc enter", "ctrl-j", "shift-enter as xterm", "as kitty", "backslash"],
 )  # fmt: skip
-def test_a_line_goes_on(starts: Starts, keys: str) -> None:
+def test_keys_insert_a_line_break_in_the_message(starts: Starts, keys: str) -> None:
     at = starts("talk")
     at.type("one")
     at.until("› one")
@@ -344,7 +354,7 @@ def test_a_line_goes_on(starts: Starts, keys: str) -> None:
     assert at.end() == 0
 
 
-def test_a_theme_counts_for_the_prompt_too_at_once(starts: Starts) -> None:
+def test_a_new_theme_changes_the_prompt_colour_at_once(starts: Starts) -> None:
     at = starts("talk")
 
     def ink() -> tuple[str, str]:
@@ -364,7 +374,7 @@ def test_a_theme_counts_for_the_prompt_too_at_once(starts: Starts) -> None:
     assert [before, dark, mono] == [("›", "blue"), ("›", "87afff"), ("›", "default")]
 
 
-def test_after_esc_a_slash_is_a_slash_and_esc_twice_lists_the_points(
+def test_a_slash_command_works_after_esc_and_esc_twice_lists_the_rewind_points(
     starts: Starts,
 ) -> None:
     at = starts("talk")

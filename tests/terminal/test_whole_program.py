@@ -135,7 +135,7 @@ def said(at: int) -> list[str]:
     return [e["data"]["text"] for e in events(at) if e["kind"] == "Said"]
 
 
-def test_the_first_run_offers_what_there_is_and_shows_itself(person: Person) -> None:
+def test_the_first_run_offers_available_providers_and_the_tour(person: Person) -> None:
     at = person.starts()
     at.until("or q to leave")
     tour = re.search(r"(\d)  a guided tour", at.text)
@@ -245,7 +245,7 @@ def test_one_edit_is_approved_and_one_refused_with_a_reason(person: Person) -> N
     assert "I want to see the output" in refused[0]
 
 
-def test_ctrl_c_sends_the_work_another_way(person: Person) -> None:
+def test_after_ctrl_c_a_new_message_redirects_the_work(person: Person) -> None:
     script = person.answers(
         {
             "text": "I rewrite all of it, from the first file to the last. " * 9,
@@ -340,7 +340,9 @@ To resume: refold -c   (or refold -r ID)"""
     assert done(person.paper(at)) == expected.split("\n")
 
 
-def test_killed_in_a_command_it_says_that_it_may_have_happened(person: Person) -> None:
+def test_after_a_kill_during_a_command_resume_warns_that_it_may_have_taken_effect(
+    person: Person,
+) -> None:
     script = person.answers({"text": "I start it.", "calls": [WAIT]})
     at = person.starts(*script)
     at.until_asked()
@@ -386,7 +388,7 @@ To resume: refold -c   (or refold -r ID)"""
     assert not (person.here / "begun").exists()  # it was not done again
 
 
-def test_killed_at_a_question_it_asks_again(person: Person) -> None:
+def test_after_a_kill_at_a_question_resume_asks_it_again(person: Person) -> None:
     script = person.answers({"calls": [READ]}, {"calls": [EDIT]})
     at = person.starts(*script)
     at.until_asked()
@@ -420,7 +422,7 @@ To resume: refold -c   (or refold -r ID)"""
     assert (person.here / "hello.py").read_text() == HELLO.replace('"hi"', '"hello"')
 
 
-def test_a_fork_goes_on_and_the_other_stays(person: Person) -> None:
+def test_a_fork_continues_and_the_original_session_stays_unchanged(person: Person) -> None:
     script = person.answers({"text": "One."})
     person.runs("-p", "first words", *script)
     script = person.answers({"text": "Two."})
@@ -462,7 +464,7 @@ def test_a_fork_goes_on_and_the_other_stays(person: Person) -> None:
     assert copy == ["first words", "and in the copy"]
 
 
-def test_an_old_session_is_found_and_gone_on_with(person: Person) -> None:
+def test_an_old_session_is_found_by_search_and_resumed(person: Person) -> None:
     for words, said in (
         ("mend the roof", "The gutter leaks behind the third tile."),
         ("paint the door", "It is green now."),
@@ -505,7 +507,7 @@ def test_an_old_session_is_found_and_gone_on_with(person: Person) -> None:
     ]
 
 
-def test_answers_go_through_a_pipe(person: Person) -> None:
+def test_headless_output_can_be_piped_to_other_programs(person: Person) -> None:
     if shutil.which("jq") is None:
         pytest.skip("jq is not installed")
     person.answers({"calls": [READ]}, {"text": "Four lines:\n`hi`"})
@@ -523,7 +525,7 @@ def test_answers_go_through_a_pipe(person: Person) -> None:
     assert early == ["system"]
 
 
-def test_files_and_talk_go_back_byte_by_byte(person: Person) -> None:
+def test_rewind_restores_files_byte_by_byte_and_the_conversation(person: Person) -> None:
     (person.here / "hello.py").write_bytes(HELLO.encode().replace(b"\n", b"\r\n") + b"\xff")
     before = (person.here / "hello.py").read_bytes()
     command = "rm hello.py; printf 'new\\0' > made.bin"
@@ -564,7 +566,7 @@ def test_files_and_talk_go_back_byte_by_byte(person: Person) -> None:
 
 @pytest.mark.peer
 @pytest.mark.skipif(BROWSER is None, reason="chromium is not installed")
-def test_a_session_becomes_a_page_that_a_browser_shows(person: Person) -> None:
+def test_a_session_exported_as_html_is_displayed_by_a_browser(person: Person) -> None:
     person.runs("-p", "mend <b>the roof</b>", *person.answers({"text": "It is *mended*."}))
 
     told = person.runs("sessions", "export", "last", "-o", "talk.html")
@@ -584,7 +586,7 @@ def test_a_session_becomes_a_page_that_a_browser_shows(person: Person) -> None:
     assert "mend &lt;b&gt;the roof&lt;/b&gt;" in shown
 
 
-def test_a_narrow_screen_cuts_what_a_wide_one_shows(person: Person) -> None:
+def test_the_session_list_is_truncated_on_a_narrow_screen(person: Person) -> None:
     person.runs("-p", "mend the roof " * 9, *person.answers({"text": "It is mended."}))
 
     at = person.starts("sessions", "list", size=(20, 60))
@@ -604,7 +606,7 @@ def test_a_narrow_screen_cuts_what_a_wide_one_shows(person: Person) -> None:
 @pytest.mark.parametrize(
     ("command", "starter"), [("acp", "an editor"), ("mcp serve", "another agent")]
 )
-def test_a_protocol_command_in_a_terminal_says_who_starts_it(
+def test_a_protocol_command_run_in_a_terminal_names_the_program_that_starts_it(
     person: Person, command: str, starter: str
 ) -> None:
     at = person.starts(*command.split())

@@ -60,5 +60,5 @@ def test_a_resize_erases_all_rows_of_the_wrapped_drawing(columns: int, more: str
     assert taken_back(columns, TerminalCapabilities(up=UP, refits=True)) == more + DRAWN
 
 
-def test_no_more_rows_are_erased_without_reflow() -> None:
+def test_without_reflow_only_the_drawn_rows_are_erased() -> None:
     assert taken_back(20, TerminalCapabilities(up=UP)) == DRAWN

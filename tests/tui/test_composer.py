@@ -21,7 +21,7 @@ def after(composer: Composer, *keys: str) -> Composer:
     return composer
 
 
-def test_up_fetches_earlier_inputs_and_down_gives_the_draft_back() -> None:
+def test_up_key_shows_earlier_inputs_and_down_key_restores_the_draft() -> None:
     composer = insert(Composer(history=EARLIER), "draft")
 
     assert after(composer, "up").field.text == "fix the door"
@@ -29,7 +29,7 @@ def test_up_fetches_earlier_inputs_and_down_gives_the_draft_back() -> None:
     assert after(composer, "up", "up", "down", "down").field.text == "draft"
 
 
-def test_up_moves_within_several_lines_before_it_fetches_an_earlier_input() -> None:
+def test_up_key_moves_within_the_lines_before_it_shows_an_earlier_input() -> None:
     composer = with_text(Composer(history=EARLIER), "one\ntwo")
 
     moved = after(composer, "up")
@@ -37,7 +37,7 @@ def test_up_moves_within_several_lines_before_it_fetches_an_earlier_input() -> N
     assert after(moved, "up").field.text == "fix the door"
 
 
-def test_the_rest_of_an_earlier_input_is_suggested_and_taken_with_right() -> None:
+def test_the_rest_of_an_earlier_input_is_suggested_and_accepted_with_right() -> None:
     composer = insert(Composer(history=EARLIER), "fix")
 
     assert composer.suggestion == " the door"
@@ -45,7 +45,7 @@ def test_the_rest_of_an_earlier_input_is_suggested_and_taken_with_right() -> Non
     assert insert(composer, "!").suggestion == ""
 
 
-def test_ctrl_r_finds_inputs_with_these_letters_one_after_the_other() -> None:
+def test_ctrl_r_repeated_finds_each_earlier_input_that_contains_the_text() -> None:
     searching = insert(after(Composer(history=EARLIER), "ctrl+r"), "fix")
 
     assert (searching.search, searching.field.text) == ("fix", "fix the door")
@@ -67,7 +67,7 @@ def test_completions_for_another_text_are_not_shown() -> None:
     assert complete(shown, 1).field.text == "/hello"
 
 
-def test_the_same_input_twice_in_a_row_stands_in_the_history_once() -> None:
+def test_an_input_repeated_in_a_row_is_in_the_history_once() -> None:
     composer = remember_input(remember_input(Composer(), "a"), "a")
 
     assert composer.history == ("a",)

@@ -60,7 +60,9 @@ JPEG = (
         (b"", None),
     ],
 )  # fmt: skip
-def test_the_size_stands_in_the_first_bytes(content: bytes, size: ImageSize | None) -> None:
+def test_the_size_of_an_image_is_read_from_its_first_bytes(
+    content: bytes, size: ImageSize | None
+) -> None:
     assert image_size(content, CELL) == size
 
 
@@ -74,7 +76,7 @@ def test_the_size_stands_in_the_first_bytes(content: bytes, size: ImageSize | No
         ((1, 900), 70, True, (1, 40)),
     ],
 )
-def test_an_image_keeps_its_proportions_and_the_screen(
+def test_an_image_is_scaled_to_the_screen_with_its_proportions(
     cells: tuple[int, int], room: int, whole: bool, shown: tuple[int, int]
 ) -> None:
     assert ImageSize(1, 1, cells).fit(room, whole=whole) == shown
@@ -100,7 +102,9 @@ def test_an_image_keeps_its_proportions_and_the_screen(
         ({"TERM": "linux"}, ""),
     ],
 )
-def test_only_known_terminals_draw(environ: dict[str, str], protocol: str) -> None:
+def test_images_are_drawn_only_in_known_terminals(
+    environ: dict[str, str], protocol: str
+) -> None:
     assert protocol_of(environ) == protocol
 
 
@@ -145,7 +149,7 @@ def puts(text: str) -> list[tuple[str, str]]:
     return re.findall(r"(?:\x1b\[(\d+;\d+)H)?\x1b_G(a=[pd],[^;\x1b]*)\x1b", text)
 
 
-def test_kitty_gets_an_image_once_and_then_where_which_part_of_it_stands() -> None:
+def test_kitty_receives_an_image_once_and_then_only_its_position_and_visible_part() -> None:
     content = png(50, 80)
     terminal = Terminal(drawing("kitty", content))
 
@@ -169,7 +173,7 @@ def test_kitty_gets_an_image_once_and_then_where_which_part_of_it_stands() -> No
     assert ";a" not in scrolled + gone  # no bytes again
 
 
-def test_the_same_image_twice_stands_twice() -> None:
+def test_the_same_image_can_be_drawn_in_two_positions() -> None:
     terminal = Terminal(drawing("kitty", png(50, 80)))
 
     text = terminal.shows(frame(*rows_of(0, 3, 4), *rows_of(0, 2, 4)))
@@ -180,9 +184,7 @@ def test_the_same_image_twice_stands_twice() -> None:
     ]
 
 
-def test_iterm_gets_an_image_where_all_of_it_is_seen_and_not_again_until_it_is_written_over() -> (
-    None
-):
+def test_iterm_receives_an_image_when_fully_visible_and_again_after_a_move() -> None:
     content = JPEG
     terminal = Terminal(drawing("iterm", content))
 
@@ -211,7 +213,7 @@ def test_hostile_bytes_of_an_image_are_never_written() -> None:
         assert text.count("\x1b[2J") == 1  # our own
 
 
-def test_large_images_and_those_of_other_kinds_stay_cards() -> None:
+def test_images_too_large_or_of_an_unsupported_format_are_not_drawn() -> None:
     kitty = ImagePainter({"TERM": "xterm-kitty"})
     over_ssh = ImagePainter({"TERM": "xterm-kitty", "SSH_CONNECTION": "a b c d"})
     unwanted = ImagePainter({"TERM": "xterm-kitty"}, wanted=False)
@@ -222,7 +224,7 @@ def test_large_images_and_those_of_other_kinds_stay_cards() -> None:
     assert unwanted.protocol == ""
 
 
-def test_a_terminal_that_is_given_away_forgets_all_images() -> None:
+def test_forgetting_images_deletes_them_from_the_terminal() -> None:
     images = drawing("kitty", png(50, 80))
     terminal = Terminal(images)
     terminal.shows(frame(*rows_of(0, 3)))
@@ -232,14 +234,14 @@ def test_a_terminal_that_is_given_away_forgets_all_images() -> None:
     assert images.missing(rows_of(0, 3)) == ["sha"]
 
 
-def test_images_of_a_frame_are_found_with_the_part_that_is_seen() -> None:
+def test_images_of_a_frame_are_found_with_their_visible_rows() -> None:
     assert images_in_rows([line("x"), *rows_of(1, 3), *rows_of(0, 0)]) == [
         Placed("sha", 1, 4, 5, 4, 1, 3),
         Placed("sha", 4, 4, 5, 4, 0, 0),
     ]
 
 
-def test_an_image_is_a_card_until_its_size_is_known_and_then_has_rows_below() -> None:
+def test_an_image_is_shown_as_a_card_until_its_size_is_known() -> None:
     image = Image("sha", "image/png", "plan.png")
     story = Story()
     story.tell(Said("look", images=(image,)), TurnStarted(2), Delivered((2,)))

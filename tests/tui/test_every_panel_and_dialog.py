@@ -31,13 +31,13 @@ CTRL_U = "\x15"
 READS = {"choose", "choice", "brief", "words", "pick", "aside", "edit"}
 # The panels, and where each is opened and used.
 OF_PANELS = {
-    "todos": "test_panels_search_and_palette",
-    "tasks": "test_the_board_and_a_background_command_are_watched_in_their_panels",
-    "background": "test_the_board_and_a_background_command_are_watched_in_their_panels",
+    "todos": "test_panels_search_and_the_command_palette_open_by_their_keys",
+    "tasks": "test_panels_show_the_task_board_and_the_output_of_a_background_command",
+    "background": "test_panels_show_the_task_board_and_the_output_of_a_background_command",
     "agents": "test_subagents_are_watched_answered_and_stopped_in_their_panel",
-    "changes": "test_changes_cost_and_plan_have_their_panels",
-    "cost": "test_changes_cost_and_plan_have_their_panels",
-    "plan": "test_changes_cost_and_plan_have_their_panels",
+    "changes": "test_panels_show_changes_cost_and_plan",
+    "cost": "test_panels_show_changes_cost_and_plan",
+    "plan": "test_panels_show_changes_cost_and_plan",
 }
 # What asks the person, by the function that does; and where it is answered.
 OF_DIALOGS = {
@@ -49,24 +49,24 @@ OF_DIALOGS = {
     "commands/rewind.py: _pick": "test_a_fork_and_a_rewind_are_confirmed_and_shown",
     "commands/resume.py: run": "test_a_session_is_picked_from_the_list_with_its_preview",
     "commands/theme.py: _pick": "test_agent_model_and_theme_are_picked_from_lists",
-    "console/permission_prompt.py: _amend": "test_a_yes_is_amended_with_words_for_the_model",
+    "console/permission_prompt.py: _amend": "test_an_approval_is_sent_with_a_message_for_the_model",
     "console/permission_prompt.py: _confirm_always": "test_a_rule_is_written_and_saved",
     "console/permission_prompt.py: _decide_all": "test_several_questions_are_decided_with_one_key",
     "console/permission_prompt.py: _ask_refusal": "test_a_refusal_with_its_reason_reaches_the_model",
     "console/permission_prompt.py: _write_rule": "test_a_rule_is_written_and_saved",
-    "console/permission_prompt.py: ask": "test_a_message_an_approved_edit_and_the_answer",
-    "console/permission_prompt.py: choose": "test_a_message_an_approved_edit_and_the_answer",
+    "console/permission_prompt.py: ask": "test_an_edit_is_approved_in_the_full_screen",
+    "console/permission_prompt.py: choose": "test_an_edit_is_approved_in_the_full_screen",
     "console/form_prompt.py: _fill": "test_an_mcp_server_is_picked_and_a_form_of_it_is_filled_in",
     "console/form_prompt.py: ask": "test_an_mcp_server_is_picked_and_a_form_of_it_is_filled_in",
     "console/list_prompt.py: pick": "test_agent_model_and_theme_are_picked_from_lists",
     "console/plan_prompt.py: _edit": "test_a_plan_is_edited_in_an_editor_that_gets_the_whole_terminal",
     "console/plan_prompt.py: _feedback": "test_a_plan_is_sent_back_with_feedback",
-    "console/plan_prompt.py: _judge": "test_a_plan_is_approved_and_a_question_answered",
-    "console/asker.py: _ask_question": "test_a_plan_is_approved_and_a_question_answered",
+    "console/plan_prompt.py: _judge": "test_a_plan_is_approved_and_a_question_is_answered",
+    "console/asker.py: _ask_question": "test_a_plan_is_approved_and_a_question_is_answered",
     "console/console_context.py: ask": "test_a_fork_and_a_rewind_are_confirmed_and_shown",
     "console/console_context.py: pick": "test_agent_model_and_theme_are_picked_from_lists",
     "console/console_context.py: edit_text": "test_a_message_is_edited_in_the_full_screen_without_an_editor",
-    "console/console_context.py: _trust": "test_another_directory_is_trusted_or_not",
+    "console/console_context.py: _trust": "test_settings_of_an_untrusted_directory_are_ignored",
 }
 # Of the line terminal alone, or of a terminal without a cursor.
 NOT_HERE = {
@@ -76,7 +76,7 @@ NOT_HERE = {
 }
 
 
-def test_every_panel_and_every_dialog_has_its_story() -> None:
+def test_every_panel_and_every_dialog_has_a_test() -> None:
     told = {*OF_PANELS.values(), *OF_DIALOGS.values()}
 
     assert set(OF_PANELS) == set(PANEL_NAMES)
@@ -218,7 +218,7 @@ def test_an_mcp_server_is_picked_and_a_form_of_it_is_filled_in(
 
 
 @pytest.mark.slow
-def test_changes_cost_and_plan_have_their_panels(opens: Opens) -> None:
+def test_panels_show_changes_cost_and_plan(opens: Opens) -> None:
     at = opens(
         PLAN, EDIT, CHANGE, DONE, flags=("--permission-mode", "plan"), size=(30, 150)
     )
@@ -281,7 +281,7 @@ def test_a_rule_is_written_and_saved(opens: Opens, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_yes_is_amended_with_words_for_the_model(opens: Opens) -> None:
+def test_an_approval_is_sent_with_a_message_for_the_model(opens: Opens) -> None:
     at = opens(
         {"calls": [{"tool": "write_file", "arguments": {"path": "a.txt", "content": "x"}}]}, DONE
     )  # fmt: skip
@@ -384,7 +384,7 @@ def test_a_session_is_picked_from_the_list_with_its_preview(opens: Opens) -> Non
 
 
 @pytest.mark.slow
-def test_a_session_is_found_by_its_words_and_chosen_by_number(opens: Opens) -> None:
+def test_a_session_is_found_by_its_messages_and_chosen_by_number(opens: Opens) -> None:
     first = opens({"text": "The quick answer."})
     ready(first)
     first.type("hello there" + ENTER)
@@ -428,7 +428,9 @@ def test_a_fork_and_a_rewind_are_confirmed_and_shown(opens: Opens, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_another_directory_is_trusted_or_not(opens: Opens, tmp_path: Path) -> None:
+def test_settings_of_an_untrusted_directory_are_ignored(
+    opens: Opens, tmp_path: Path
+) -> None:
     other = tmp_path / "other"
     (other / ".refold").mkdir(parents=True)
     rules = '[permissions]\nallow = ["write_file"]\n'

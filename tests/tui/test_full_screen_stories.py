@@ -50,7 +50,7 @@ def ready(at: Terminal) -> None:
     at.until("? keys")
 
 
-def test_a_message_an_approved_edit_and_the_answer(opens: Opens, tmp_path: Path) -> None:
+def test_an_edit_is_approved_in_the_full_screen(opens: Opens, tmp_path: Path) -> None:
     at = opens(EDIT, CHANGE, DONE)
     ready(at)
     at.type("say hello" + ENTER)
@@ -80,7 +80,7 @@ def test_a_refusal_with_its_reason_reaches_the_model(opens: Opens, tmp_path: Pat
     assert (tmp_path / "work" / "hello.py").read_text() == HELLO
 
 
-def test_a_plan_is_approved_and_a_question_answered(opens: Opens) -> None:
+def test_a_plan_is_approved_and_a_question_is_answered(opens: Opens) -> None:
     at = opens(PLAN, ASK, DONE, flags=("--permission-mode", "plan"))
     ready(at)
     at.type("plan it" + ENTER)
@@ -92,7 +92,7 @@ def test_a_plan_is_approved_and_a_question_answered(opens: Opens) -> None:
     at.until("Now hello.py says hello.")
 
 
-def test_a_turn_is_stopped_with_esc_and_goes_on_with_a_message(opens: Opens) -> None:
+def test_esc_stops_a_turn_and_the_next_message_is_answered(opens: Opens) -> None:
     at = opens({"text": "word " * 400, "pause": 0.05}, {"text": "I go on."})
     ready(at)
     at.type("talk" + ENTER)
@@ -103,7 +103,9 @@ def test_a_turn_is_stopped_with_esc_and_goes_on_with_a_message(opens: Opens) -> 
     at.until("I go on.")
 
 
-def test_messages_meanwhile_are_shown_until_they_are_taken(opens: Opens) -> None:
+def test_messages_typed_during_a_turn_are_shown_as_queued_until_delivered(
+    opens: Opens,
+) -> None:
     at = opens({"text": "word " * 8, "pause": 0.05}, {"text": "Second turn."})
     ready(at)
     at.type("talk" + ENTER)
@@ -113,7 +115,7 @@ def test_messages_meanwhile_are_shown_until_they_are_taken(opens: Opens) -> None
     at.until("Second turn.")
 
 
-def test_panels_search_and_palette(opens: Opens) -> None:
+def test_panels_search_and_the_command_palette_open_by_their_keys(opens: Opens) -> None:
     todos = {
         "text": "Needle in here.",
         "calls": [{"tool": "todo_write", "arguments": {"todos": [
@@ -140,7 +142,7 @@ def test_panels_search_and_palette(opens: Opens) -> None:
     at.until("› /context")
 
 
-def test_a_draft_is_left_with_its_session_and_comes_back(opens: Opens) -> None:
+def test_a_draft_is_stored_with_its_session_and_restored_on_return(opens: Opens) -> None:
     at = opens({"text": "Here I am."}, {"text": "Again."})
     ready(at)
     at.type("hello" + ENTER)
@@ -159,7 +161,7 @@ def test_a_draft_is_left_with_its_session_and_comes_back(opens: Opens) -> None:
     at.until("half a thought")
 
 
-def test_the_board_and_a_background_command_are_watched_in_their_panels(
+def test_panels_show_the_task_board_and_the_output_of_a_background_command(
     opens: Opens, tmp_path: Path
 ) -> None:
     log = tmp_path / "work" / "log"
@@ -220,7 +222,7 @@ def test_a_shell_command_runs_in_the_transcript_while_the_person_types(
     "command",
     ["stty -echo; read x; stty echo", r"printf '\e[?1049h'; read x; printf '\e[?1049l'"],
 )
-def test_a_shell_command_that_needs_the_terminal_gets_it(
+def test_a_shell_command_that_reads_from_the_terminal_gets_the_terminal(
     opens: Opens, command: str
 ) -> None:
     at = opens()
@@ -279,7 +281,7 @@ def _in_the_shell(tmp_path: Path, *words: str) -> None:
     )  # fmt: skip
 
 
-def test_a_session_is_resumed_with_all_that_was_said(opens: Opens) -> None:
+def test_a_session_is_resumed_with_its_earlier_messages(opens: Opens) -> None:
     at = opens({"text": "The first answer."})
     ready(at)
     at.type("hello there" + ENTER)
@@ -295,7 +297,7 @@ def test_a_session_is_resumed_with_all_that_was_said(opens: Opens) -> None:
     again.until("The second answer.")
 
 
-def test_a_resize_in_mid_stream_fits_the_new_size(opens: Opens) -> None:
+def test_a_resize_during_streaming_lays_out_the_text_for_the_new_size(opens: Opens) -> None:
     at = opens({"text": "word " * 25, "pause": 0.03})
     ready(at)
     at.type("talk" + ENTER)
@@ -309,7 +311,7 @@ def test_a_resize_in_mid_stream_fits_the_new_size(opens: Opens) -> None:
     assert at.rows[-1].startswith(" script")
 
 
-def test_the_terminal_is_as_it_was_after_leaving_and_after_a_kill(opens: Opens) -> None:
+def test_terminal_modes_are_restored_after_leaving(opens: Opens) -> None:
     first = opens({"text": "x"})
     ready(first)
     before = _modes(first)
@@ -330,7 +332,7 @@ def test_the_terminal_is_as_it_was_after_leaving_and_after_a_kill(opens: Opens) 
     assert second.raw.rindex("\x1b[?25h") > second.raw.rindex("\x1b[?25l")
 
 
-def test_the_shell_has_its_terminal_after_ctrl_z_and_after_a_kill(
+def test_the_shell_gets_the_terminal_back_after_ctrl_z_and_after_a_kill(
     tmp_path: Path, compiled: Path
 ) -> None:
     script = tmp_path / "script"
@@ -368,7 +370,7 @@ def test_the_shell_has_its_terminal_after_ctrl_z_and_after_a_kill(
     assert at.raw.rindex("\x1b[?1049l") > at.raw.rindex("\x1b[?1049h")
 
 
-def test_kitty_draws_an_image_and_tells_keys_apart_until_the_end(
+def test_kitty_draws_images_and_distinguishes_keys_until_refold_exits(
     opens: Opens, tmp_path: Path
 ) -> None:
     (tmp_path / "work" / "plan.png").write_bytes(png(40, 40))
@@ -393,7 +395,9 @@ def _modes(at: Terminal) -> int:
 
 
 @pytest.mark.parametrize("term", ["vt100", "dumb", ""])
-def test_a_terminal_that_cannot_is_refused_with_what_to_do(opens: Opens, term: str) -> None:
+def test_a_terminal_without_full_screen_support_is_refused_with_a_hint(
+    opens: Opens, term: str
+) -> None:
     at = opens({"text": "x"}, TERM=term)
 
     assert at.end() == 1
@@ -410,7 +414,7 @@ def test_the_full_screen_works_in_common_terminals(opens: Opens, term: str) -> N
     at.until("An answer.")
 
 
-def test_an_image_of_the_clipboard_is_sent_with_its_label(
+def test_an_image_of_the_clipboard_is_sent_with_the_message_that_contains_its_label(
     opens: Opens, tmp_path: Path
 ) -> None:
     desktop = tmp_path / "desktop"
@@ -489,7 +493,7 @@ def test_a_session_that_is_open_elsewhere_is_joined_on_the_full_screen(
     assert first.end() == 0
 
 
-def test_on_a_slow_line_keys_are_answered_while_a_long_response_is_written(
+def test_on_a_slow_connection_keys_are_handled_while_a_long_response_is_written(
     opens: Opens,
 ) -> None:
     """At most 10,000 bytes a second, as over a poor connection."""
@@ -514,7 +518,7 @@ def test_on_a_slow_line_keys_are_answered_while_a_long_response_is_written(
     assert len(at.raw) - before < 25 * len(words)
 
 
-def test_an_image_for_the_documents_is_taken(tmp_path: Path) -> None:
+def test_a_screenshot_for_the_documents_shows_the_question(tmp_path: Path) -> None:
     (story,) = (each for each in STORIES if each.name == "question")
 
     image = taken(story, tmp_path)

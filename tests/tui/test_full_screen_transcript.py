@@ -27,7 +27,7 @@ def words(text: str, seq: int = 1) -> AnswerBlock:
     return AnswerBlock(seq=seq, at=0.0, text=text)
 
 
-def test_a_session_reads_from_top_to_bottom() -> None:
+def test_a_transcript_shows_all_blocks_of_a_session_in_order() -> None:
     story = Story()
     story.turn("Say hello.").tell(*story.call(ENDS[1], "edit_file", '{"path":"a.py"}'))
     story.tell(*story.says("# Done\n\n- one\n- two", "I think."))
@@ -67,7 +67,7 @@ def test_long_output_is_folded_until_it_is_opened() -> None:
     assert rows_of(opened)[-2:] == ["  └ a", "    b"]
 
 
-def test_a_plan_is_shown_whole_when_it_is_opened() -> None:
+def test_an_expanded_plan_is_shown_completely() -> None:
     story = Story()
     story.turn("Plan it.").tell(*story.call(PLAN, "exit_plan_mode", "{}"))
     shown = model_of(story).transcript
@@ -79,7 +79,7 @@ def test_a_plan_is_shown_whole_when_it_is_opened() -> None:
     ]
 
 
-def test_the_result_of_a_subagent_stands_below_its_end() -> None:
+def test_the_result_of_a_subagent_is_shown_below_its_end() -> None:
     story = Story().turn("Go.")
     story.tell(ChildBorn("child-1", "c9", "explore", "look"))
     story.tell(ChildEnded("child-1", "answered", "done", text="Two files use it."))
@@ -88,7 +88,7 @@ def test_the_result_of_a_subagent_stands_below_its_end() -> None:
 
 
 @given(stories(), some.integers(20, 120), some.integers(3, 30), some.data())
-def test_the_screen_shows_a_slice_of_all_rows(
+def test_a_scrolled_screen_shows_consecutive_rows_of_the_transcript(
     story: Story, room: int, height: int, data: some.DataObject
 ) -> None:
     shown = model_of(story).transcript
@@ -124,7 +124,7 @@ def test_a_scrolled_view_stays_in_place_while_text_arrives(
 
 
 @given(stories(), some.integers(20, 100), some.integers(3, 20), some.integers(1, 30))
-def test_scrolling_up_and_down_again_ends_where_it_began(
+def test_scrolling_up_and_down_again_returns_to_the_same_rows(
     story: Story, room: int, height: int, by: int
 ) -> None:
     shown = model_of(story).transcript
@@ -155,7 +155,7 @@ def test_a_block_is_laid_out_once_for_a_width() -> None:
     assert shown.rows(0, 30)[-1] is not first
 
 
-def test_words_are_found_in_any_block_from_the_newest_back() -> None:
+def test_search_finds_text_in_any_block_in_both_directions() -> None:
     shown = extend(Transcript(), [words("alpha"), words("Beta"), words("alpha beta")])
 
     assert find_item(shown, "beta", 2, -1) == 2
@@ -165,7 +165,7 @@ def test_words_are_found_in_any_block_from_the_newest_back() -> None:
     assert find_item(shown, "gamma", 2, -1) is None
 
 
-def test_the_last_code_block_of_a_text_is_what_is_copied() -> None:
+def test_copying_takes_the_last_code_block_of_a_text() -> None:
     text = "a\n```py\none\n```\nb\n```\ntwo\nthree\n```\nc"
 
     assert code_block(text) == "two\nthree"

@@ -61,17 +61,19 @@ def heard(*pieces: bytes) -> list[Message]:
         (b"\x1b[1;2R", Key("shift+f3", 1.0)),
     ],
 )
-def test_a_key_is_known_in_one_piece_and_in_several(data: bytes, meant: Message) -> None:
+def test_a_key_sequence_is_parsed_the_same_in_one_piece_or_byte_by_byte(
+    data: bytes, meant: Message
+) -> None:
     assert heard(data) == [meant]
     assert heard(*(data[at : at + 1] for at in range(len(data)))) == [meant]
 
 
-def test_letters_that_come_at_once_are_one_message() -> None:
+def test_letters_read_together_are_one_typed_message() -> None:
     assert heard(b"hello") == [Typed("hello", 1.0)]
     assert heard(b"a\rb") == [Typed("a", 1.0), Key("enter", 1.0), Typed("b", 1.0)]
 
 
-def test_esc_twice_is_esc_twice() -> None:
+def test_esc_pressed_twice_is_parsed_as_two_esc_keys() -> None:
     keyboard = Keyboard()
 
     first = [*keyboard.feed(b"\x1b", 1.0), *keyboard.flush(1.0)]
@@ -80,7 +82,7 @@ def test_esc_twice_is_esc_twice() -> None:
     assert (first, second) == ([Key("esc", 1.0)], [Key("esc", 1.1)])
 
 
-def test_bytes_that_are_no_text_are_no_keys() -> None:
+def test_invalid_utf_8_bytes_are_not_parsed_as_keys() -> None:
     assert heard(b"\xff\xfe") == []
 
 
@@ -109,7 +111,7 @@ def test_bytes_that_are_no_text_are_no_keys() -> None:
         (b"\x1b[27;5;99~", Key("ctrl+c", 1.0)),
     ],
 )
-def test_a_key_has_one_name_however_it_is_spelled(data: bytes, meant: Message) -> None:
+def test_a_key_has_one_name_in_all_terminal_encodings(data: bytes, meant: Message) -> None:
     assert heard(data) == [meant]
     assert heard(*(data[at : at + 1] for at in range(len(data)))) == [meant]
 
@@ -134,12 +136,12 @@ def test_a_key_has_one_name_however_it_is_spelled(data: bytes, meant: Message) -
         b"\x1b_Gi=1;OK\x1b\\",
     ],
 )
-def test_a_report_of_the_terminal_is_no_key(data: bytes) -> None:
+def test_a_report_of_the_terminal_is_not_parsed_as_a_key(data: bytes) -> None:
     assert heard(data + b"a") == [Typed("a", 1.0)]
     assert heard(*(data[at : at + 1] for at in range(len(data))), b"a") == [Typed("a", 1.0)]
 
 
-def test_a_sequence_that_comes_slowly_is_still_one_key() -> None:
+def test_a_key_sequence_received_slowly_is_parsed_as_one_key() -> None:
     keyboard = Keyboard()
 
     slow = [*keyboard.feed(b"\x1b[1;", 1.0), *keyboard.flush(1.1)]
@@ -149,7 +151,7 @@ def test_a_sequence_that_comes_slowly_is_still_one_key() -> None:
 
 
 @given(st.lists(st.binary(max_size=12) | st.sampled_from(PIECES), max_size=12))
-def test_no_bytes_stop_the_keyboard(pieces: list[bytes]) -> None:
+def test_keys_are_parsed_after_any_sequence_of_bytes(pieces: list[bytes]) -> None:
     keyboard = Keyboard()
     for piece in pieces:
         keyboard.feed(piece, 1.0)

@@ -29,7 +29,7 @@ def begun() -> Model:
     return model
 
 
-def test_a_session_that_was_loaded_shows_what_its_news_would_show() -> None:
+def test_a_loaded_session_looks_the_same_as_one_that_was_watched_live() -> None:
     told = entries()
 
     loaded, _ = update(begun(), Loaded(screen_of(told)))
@@ -60,7 +60,7 @@ def test_the_view_at_the_end_stays_when_earlier_entries_arrive() -> None:
     assert "question 0" in str(view(top).rows[0])
 
 
-def test_a_key_is_painted_at_once_while_news_is_painted_twenty_times_a_second() -> None:
+def test_frames_after_a_key_are_painted_at_once_and_others_20_times_a_second() -> None:
     pace = FramePacer()
     pace.note_frame(100.0)
 

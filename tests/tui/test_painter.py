@@ -37,7 +37,7 @@ def text(row: Line) -> str:
     some.lists(ROWS, min_size=1, max_size=6),
     some.lists(some.integers(0, HEIGHT), max_size=6),
 )
-def test_the_terminal_shows_the_last_frame(
+def test_after_any_frames_the_terminal_shows_the_last_one(
     frames: list[list[Line]], shifts: list[int]
 ) -> None:
     screen = pyte.Screen(WIDTH, HEIGHT)
@@ -52,7 +52,7 @@ def test_the_terminal_shows_the_last_frame(
         assert display(screen) == [text(row) for row in rows]
 
 
-def test_nothing_is_written_for_the_same_frame() -> None:
+def test_no_row_is_written_again_for_an_unchanged_frame() -> None:
     rows = tuple(line(f"row {n}") for n in range(HEIGHT))
     before = Painted(rows, (1, 2), WIDTH)
 
@@ -60,7 +60,7 @@ def test_nothing_is_written_for_the_same_frame() -> None:
     assert "row" not in paint(Frame(rows, (1, 3)), WIDTH, before, LOOK)
 
 
-def test_rows_that_moved_up_are_scrolled_and_not_painted_again() -> None:
+def test_rows_that_moved_up_are_scrolled_instead_of_painted_again() -> None:
     rows = [line(f"row {n}") for n in range(HEIGHT + 1)]
     before = Painted(tuple(rows[:HEIGHT]), None, WIDTH)
 

@@ -67,7 +67,9 @@ def by_line(story: Story) -> str:
 
 @settings(max_examples=60, deadline=None)
 @given(some.lists(_STEPS, min_size=1, max_size=4))
-def test_all_displays_say_the_same_in_the_same_order(turns: list[list[str]]) -> None:
+def test_all_displays_show_the_same_blocks_in_the_same_order(
+    turns: list[list[str]],
+) -> None:
     story = story_of(turns)
     model = model_of(story, width=120, height=800)
 

@@ -24,7 +24,7 @@ KITTY, XTERM, NONE = ("\x1b[>5u", "\x1b[<u"), ("\x1b[>4;1m", "\x1b[>4m"), ("", "
         ({}, NONE),
     ],
 )
-def test_only_known_terminals_are_asked_for_keys(
+def test_key_reporting_is_enabled_only_in_known_terminals(
     environ: dict[str, str], modes: tuple[str, str]
 ) -> None:
     assert key_modes(environ) == modes

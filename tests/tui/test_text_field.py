@@ -56,11 +56,13 @@ def marked(field: TextField) -> str:
         ("|e\u0301te\u0301 x", "alt+f", "e\u0301te\u0301| x"),
     ],
 )
-def test_a_key_edits_as_people_expect(before: str, key: str, after: str) -> None:
+def test_each_editing_key_changes_text_and_cursor_as_in_its_row(
+    before: str, key: str, after: str
+) -> None:
     assert marked(typed(before, key)) == after
 
 
-def test_yank_inserts_cut_text_and_undo_takes_back_an_edit() -> None:
+def test_yank_inserts_cut_text_and_undo_reverts_an_edit() -> None:
     cut = typed("keep this|", "ctrl+w")
 
     assert marked(edit_field(insert_text(cut, "and "), "ctrl+y") or cut) == "keep and this|"
@@ -69,7 +71,7 @@ def test_yank_inserts_cut_text_and_undo_takes_back_an_edit() -> None:
     assert edit_field(TextField(), "backspace") is None
 
 
-def test_up_and_down_keep_the_column_and_end_at_the_first_and_last_line() -> None:
+def test_up_and_down_keep_the_column_and_stop_at_the_first_and_last_line() -> None:
     field = TextField("long line\nab\nlast", 6)
 
     below = edit_field(field, "down") or field
@@ -82,7 +84,9 @@ def test_up_and_down_keep_the_column_and_end_at_the_first_and_last_line() -> Non
 
 
 @given(WORDS, some.integers(2, 12), some.integers(0, 40))
-def test_rows_do_not_depend_on_where_the_cursor_is(text: str, room: int, at: int) -> None:
+def test_layout_does_not_depend_on_the_cursor_position(
+    text: str, room: int, at: int
+) -> None:
     text = f"{text}\nplain words\n"
 
     rows = lay_out(TextField(text, min(at, len(text))), room).rows
@@ -100,7 +104,7 @@ def test_yank_and_rotate_insert_the_last_cuts_in_turn() -> None:
     assert marked(edit_field(clear(yanked), "ctrl+y") or field) == "one |"
 
 
-def test_a_selection_is_shown_and_cut() -> None:
+def test_selected_text_is_highlighted_and_can_be_cut() -> None:
     field = typed("one |two three", "ctrl+space", "alt+f")
 
     assert lay_out(field, 6).selected == ((4, 6), (0, 1), (0, 0))
@@ -118,14 +122,14 @@ def test_alt_and_a_number_repeat_the_next_key_and_a_macro_repeats_many() -> None
     assert (marked(ended), marked(again)) == ("b| cd", "bc|d")
 
 
-def test_the_last_word_of_an_earlier_input_can_be_inserted() -> None:
+def test_alt_dot_inserts_the_last_word_of_an_earlier_input() -> None:
     edit = press_key(field_of("see "), "alt+.", ("open a.py", "run b.py"))
 
     assert edit is not None
     assert edit.field.text == "see b.py"
 
 
-def test_a_paste_that_was_cut_can_be_put_back_into_the_next_input() -> None:
+def test_a_paste_that_was_cut_can_be_yanked_into_the_next_input() -> None:
     text = "line\n" * 30 + "end"
     cut = edit_field(insert_paste(TextField(), text), "ctrl+u")
 
@@ -133,7 +137,9 @@ def test_a_paste_that_was_cut_can_be_put_back_into_the_next_input() -> None:
     assert (edit_field(clear(cut), "ctrl+y") or cut).whole == text
 
 
-def test_a_long_paste_is_one_character_that_is_shown_as_a_label_and_sent_whole() -> None:
+def test_a_long_paste_is_shown_as_a_label_deleted_as_one_character_and_sent_in_full() -> (
+    None
+):
     text = "\n".join(f"line {n}" for n in range(20))
     field = insert_paste(insert_text(TextField(), "see "), f"{text}\x1b[31m\n")
 
@@ -171,7 +177,7 @@ def test_undo_goes_back_through_every_edit(text: str) -> None:
     assert (field.text, field.at) == ("", 0)
 
 
-def test_a_command_that_fails_leaves_the_text_as_it_was() -> None:
+def test_an_editing_command_that_fails_leaves_the_text_unchanged() -> None:
     field = typed("a\nb|", "alt+-")
 
     assert marked(edit_field(field, "up") or TextField()) == "a\nb|"

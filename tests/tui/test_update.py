@@ -110,14 +110,16 @@ def test_enter_sends_the_input_and_keeps_it_in_the_history() -> None:
     assert after(model, Key("up"))[0].composer.field.text == "hello"
 
 
-def test_alt_enter_is_a_new_line_and_while_it_works_sends_after_the_turn() -> None:
+def test_alt_enter_is_a_new_line_at_the_prompt_and_queues_the_message_during_a_turn() -> (
+    None
+):
     assert after(idle(), Typed("a"), Key("alt+enter"))[0].composer.field.text == "a\n"
     assert after(working(), Typed("a"), Key("alt+enter"))[1] == [
         Remember("a"), Submit("a", "next"),
     ]  # fmt: skip
 
 
-def test_ctrl_enter_sends_after_the_turn_and_shift_enter_is_a_new_line() -> None:
+def test_ctrl_enter_queues_the_message_and_shift_enter_is_a_new_line() -> None:
     for model in (idle(), working()):
         assert after(model, Typed("a"), Key("ctrl+enter"))[1] == [
             Remember("a"), Submit("a", "next"),
@@ -126,9 +128,7 @@ def test_ctrl_enter_sends_after_the_turn_and_shift_enter_is_a_new_line() -> None
         assert (typed.composer.field.text, done) == ("a\nb", [])
 
 
-def test_in_a_question_for_a_text_shift_enter_is_a_new_line_where_it_may_have_several() -> (
-    None
-):
+def test_shift_enter_is_a_new_line_in_a_text_question_that_accepts_several_lines() -> None:
     asked = Asked(7, (), line("say › "), many=True)
 
     model, done = after(
@@ -138,7 +138,7 @@ def test_in_a_question_for_a_text_shift_enter_is_a_new_line_where_it_may_have_se
     assert (model.overlay, done) == (None, [Answer(7, "a\nb")])
 
 
-def test_up_edits_the_newest_message_that_waits_where_nothing_is_typed() -> None:
+def test_up_key_with_empty_input_edits_the_newest_queued_message() -> None:
     story = Story().turn("Go.")
     story.tell(
         Said("paint it", when="next"), Said("sell {it}", when="next", typed="/sell it")
@@ -154,14 +154,14 @@ def test_up_edits_the_newest_message_that_waits_where_nothing_is_typed() -> None
     )
 
 
-def test_a_message_that_was_withdrawn_stands_before_what_was_typed_meanwhile() -> None:
+def test_a_withdrawn_message_is_inserted_before_the_text_typed_since() -> None:
     assert after(working(), Unqueued("sell it"))[0].composer.field.text == "sell it"
     assert after(working(), Typed("and"), Unqueued("sell it"))[0].composer.field.text == (
         "sell it\nand"
     )
 
 
-def test_esc_stops_the_turn_and_with_nothing_to_stop_twice_rewinds() -> None:
+def test_esc_stops_the_turn_and_pressed_twice_when_idle_opens_rewind() -> None:
     assert after(working(), Key("esc"))[1] == [Send(Interrupt())]
     assert after(idle(), Key("esc", 50.0), Key("esc", 50.5))[1] == [RunCommand("/rewind")]
     assert after(idle(), Key("esc", 50.0), Key("esc", 55.0))[1] == []
@@ -176,7 +176,9 @@ def test_a_stop_keeps_the_draft(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["esc", "ctrl+c"])
-def test_a_stop_before_the_turn_begins_holds_when_it_begins(key: str) -> None:
+def test_a_stop_key_pressed_before_the_turn_begins_interrupts_it_at_its_start(
+    key: str,
+) -> None:
     story = Story()
     sent, _ = after(model_of(story), Typed("go", 50.0), Key("enter", 50.0))
     pressed, commands = after(sent, Key(key, 50.1))
@@ -187,7 +189,7 @@ def test_a_stop_before_the_turn_begins_holds_when_it_begins(key: str) -> None:
     assert not begun.stops_next
 
 
-def test_ctrl_c_stops_or_empties_the_input_and_twice_leaves() -> None:
+def test_ctrl_c_stops_the_turn_or_clears_the_input_and_pressed_twice_leaves() -> None:
     emptied, done = after(idle(), Typed("draft"), Key("ctrl+c", 50.0))
 
     assert (emptied.composer.field.text, done) == ("", [])
@@ -211,11 +213,11 @@ def test_ctrl_d_leaves_only_where_nothing_is_typed() -> None:
         ("ctrl+l", Repaint()),
     ],
 )
-def test_a_key_that_the_runtime_obeys(key: str, wanted: Command) -> None:
+def test_each_runtime_key_produces_its_command(key: str, wanted: Command) -> None:
     assert after(idle(), Key(key))[1] == [wanted]
 
 
-def test_a_question_takes_its_keys_and_gives_the_input_back() -> None:
+def test_a_question_receives_the_keys_and_restores_the_draft_after_its_answer() -> None:
     asked, _ = after(idle(), Typed("draft"), replace(QUESTION, at=900.0))
 
     answered, done = after(asked, Typed("y", 905.0))
@@ -227,7 +229,7 @@ def test_a_question_takes_its_keys_and_gives_the_input_back() -> None:
     assert after(asked, Key("shift+tab"))[1] == [Answer(7, key="shift+tab")]
 
 
-def test_a_letter_typed_before_the_question_came_is_no_answer() -> None:
+def test_typing_begun_before_a_question_appeared_does_not_answer_it() -> None:
     typing, _ = after(working(), Typed("ma", 99.8), QUESTION)
 
     early, done = after(typing, Typed("y", 100.1), Typed("y", 100.7))
@@ -237,7 +239,7 @@ def test_a_letter_typed_before_the_question_came_is_no_answer() -> None:
     assert after(early, Typed("y", 101.5))[1] == [Answer(7, "y")]
 
 
-def test_questions_wait_for_each_other_and_one_answered_elsewhere_goes_away() -> None:
+def test_questions_are_shown_one_by_one_and_withdrawn_ones_disappear() -> None:
     both, _ = after(idle(), QUESTION, replace(QUESTION, number=8))
 
     assert isinstance(both.overlay, Dialog)
@@ -247,7 +249,7 @@ def test_questions_wait_for_each_other_and_one_answered_elsewhere_goes_away() ->
     assert after(both, Withdrawn(8), Withdrawn(7))[0].overlay is None
 
 
-def test_a_text_is_asked_for_and_sent_with_enter() -> None:
+def test_a_question_for_text_is_answered_with_enter() -> None:
     asked, _ = after(idle(), Asked(3, (), line("why not? "), text="be"))
 
     _, done = after(asked, Typed("cause"), Key("enter"))
@@ -255,7 +257,7 @@ def test_a_text_is_asked_for_and_sent_with_enter() -> None:
     assert done == [Answer(3, "because")]
 
 
-def test_a_list_is_narrowed_and_chosen_from() -> None:
+def test_a_list_is_filtered_by_typing_and_an_item_is_chosen() -> None:
     items = tuple(
         PickerItem(n, lambda room, n=n: line(n), n) for n in ("/help", "/cost", "@a.py ")
     )
@@ -273,7 +275,7 @@ def test_a_list_is_narrowed_and_chosen_from() -> None:
     assert after(waited, Key("esc"))[1] == [Picked(4, "")]
 
 
-def test_a_list_that_a_command_waits_for_is_searched_further() -> None:
+def test_a_list_opened_by_a_command_requests_matches_for_the_typed_text() -> None:
     items = tuple(PickerItem(n, lambda room, n=n: line(n), n) for n in ("one", "two"))
     waited, _ = after(idle(), AskedToPick(4, Picker("Which?", items)))
 
@@ -286,7 +288,7 @@ def test_a_list_that_a_command_waits_for_is_searched_further() -> None:
         assert after(typed, late, Key("enter"))[1] == []
 
 
-def test_completions_are_looked_for_where_something_can_be_completed() -> None:
+def test_completions_are_requested_only_where_text_can_be_completed() -> None:
     assert after(idle(), Typed("/he"))[1] == [Complete("/he")]
     assert after(idle(), Typed("see @a"))[1] == [Complete("see @a")]
     assert after(idle(), Typed("@ab"), Key("left"))[1] == [Complete("@ab"), Complete("@a")]
@@ -326,7 +328,7 @@ def test_a_subagent_is_watched_and_stopped_from_its_panel() -> None:
     assert after(panel, Key("esc"))[0].panel == ""
 
 
-def test_a_subagent_is_watched_and_stopped_while_it_asks() -> None:
+def test_a_subagent_is_watched_and_stopped_while_its_question_is_open() -> None:
     story = Story().turn("Go.")
     call = ToolCall("c1", "bash", Raw(b'{"command":"ls"}'))
     story.tell(
@@ -350,7 +352,7 @@ def test_a_subagent_is_watched_and_stopped_while_it_asks() -> None:
 
 
 @pytest.mark.parametrize("rows", [8, 12, 20, 40])
-def test_a_long_question_leaves_room_for_a_panel_or_is_answered_without_it(
+def test_a_panel_beside_a_long_question_opens_only_on_a_high_enough_screen(
     rows: int,
 ) -> None:
     body = tuple(line(f"row {n}") for n in range(60))
@@ -364,7 +366,7 @@ def test_a_long_question_leaves_room_for_a_panel_or_is_answered_without_it(
     assert panel.focus == ("panel" if rows >= 20 else "input")
 
 
-def test_a_screen_is_suspended_and_painted_anew_while_something_is_asked() -> None:
+def test_ctrl_z_and_ctrl_l_work_while_a_dialog_is_open() -> None:
     for overlay in (QUESTION, PaletteLoaded(Picker("Find", ())), Key("ctrl+s")):
         asked, _ = after(idle(), overlay)
 
@@ -372,7 +374,7 @@ def test_a_screen_is_suspended_and_painted_anew_while_something_is_asked() -> No
         assert after(asked, Key("ctrl+l"))[1] == [Repaint()]
 
 
-def test_a_subagent_that_is_left_is_not_watched_any_more() -> None:
+def test_closing_the_view_of_a_subagent_stops_watching_it() -> None:
     model = model_of(Story().turn("Go."))
     shown, _ = after(model, TranscriptLoaded("child-1", "child-1 (explore)", ()))
 
@@ -381,7 +383,7 @@ def test_a_subagent_that_is_left_is_not_watched_any_more() -> None:
     assert (left.watching, commands) == (None, [Watch("")])
 
 
-def test_the_board_is_read_while_its_panel_is_open_and_for_each_session() -> None:
+def test_the_task_board_is_followed_only_while_its_panel_is_open() -> None:
     model = idle()
 
     opened, first = after(model, Key("f7"))
@@ -391,7 +393,7 @@ def test_the_board_is_read_while_its_panel_is_open_and_for_each_session() -> Non
     assert (first, again, at_end) == ([Follow("tasks")], [Follow("tasks")], [Follow("")])
 
 
-def test_a_session_has_nothing_of_the_board_and_the_commands_of_another_one() -> None:
+def test_switching_sessions_clears_the_task_board_and_background_output() -> None:
     read = (BoardRead((BoardTask(1, "Mend it"),)), OutputsRead({"background-1": "up"}))
 
     model, _ = after(idle(), *read, FactsChanged(Facts("other", "a/m")))
@@ -413,7 +415,7 @@ def test_a_background_command_is_shown_and_stopped_from_its_panel() -> None:
     assert "background-1: make serve" in text(shown)
 
 
-def test_ctrl_b_moves_the_running_command_only_where_nothing_is_typed() -> None:
+def test_ctrl_b_moves_the_running_command_only_if_the_input_is_empty() -> None:
     story = Story().turn("Go.")
     working = model_of(story)
     typing, _ = after(working, Typed("ab"))
@@ -425,7 +427,7 @@ def test_ctrl_b_moves_the_running_command_only_where_nothing_is_typed() -> None:
     assert (orders, moved.composer.field.text) == ([], "axb")
 
 
-def test_more_output_leaves_the_rows_that_are_read_where_they_are() -> None:
+def test_new_output_does_not_move_a_scrolled_view() -> None:
     lines = [f"line {n}" for n in range(60)]
     model = model_of(Story().turn("Go."), 80, 20)
     first, _ = after(
@@ -438,7 +440,7 @@ def test_more_output_leaves_the_rows_that_are_read_where_they_are() -> None:
     assert text(after(more, Key("ctrl+end"))[0]).count("new") == 1
 
 
-def test_the_rows_below_a_subagent_belong_to_it() -> None:
+def test_rows_of_nested_subagents_belong_to_the_selected_subagent() -> None:
     story = Story().turn("Go.")
     story.tell(ChildBorn("child-1", "c8", "explore", "look"))
     story.tell(ChildBorn("child-2", "c9", "explore", "read"))
@@ -454,14 +456,14 @@ def test_the_rows_below_a_subagent_belong_to_it() -> None:
 OTHER, SAME = FactsChanged(Facts("other", "b/m")), FactsChanged(Facts("s", "a/m"))
 
 
-def test_another_session_empties_the_screen() -> None:
+def test_switching_to_another_session_clears_the_screen() -> None:
     model, _ = after(idle(), OTHER)
 
     assert len(model.transcript) == 0
     assert "b/m" in text(model)
 
 
-def test_a_draft_stays_with_its_session_and_is_there_again() -> None:
+def test_a_draft_is_restored_when_its_session_is_opened_again() -> None:
     there, _ = after(idle(), Typed("for s"), DraftLeft(), OTHER)
     back, _ = after(there, Typed("for other"), DraftLeft(), SAME)
     again, _ = after(back, DraftLeft(), OTHER)
@@ -476,7 +478,7 @@ def test_text_typed_while_a_session_opens_goes_to_that_session() -> None:
     assert model.composer.field.text == "for other"
 
 
-def test_a_draft_is_there_again_if_the_other_session_cannot_be_opened() -> None:
+def test_a_draft_is_restored_if_the_other_session_cannot_be_opened() -> None:
     model, _ = after(
         idle(), Typed("for s"), DraftLeft(), Typed("more"), DraftLeft(back=True)
     )
@@ -484,7 +486,7 @@ def test_a_draft_is_there_again_if_the_other_session_cannot_be_opened() -> None:
     assert model.composer.field.text == "for s\nmore"
 
 
-def test_a_draft_beside_the_history_is_left_and_not_the_old_input() -> None:
+def test_the_draft_is_stored_instead_of_a_history_entry_shown_in_the_input() -> None:
     looking = after(idle(), Remembered(("older",)), Typed("mine"), Key("up"))[0]
     there, _ = after(looking, DraftLeft(), OTHER)
     back, _ = after(there, DraftLeft(), SAME)
@@ -494,7 +496,7 @@ def test_a_draft_beside_the_history_is_left_and_not_the_old_input() -> None:
     assert back.composer.field.text == "mine"
 
 
-def test_a_search_shows_the_row_that_holds_the_words() -> None:
+def test_search_scrolls_to_the_row_that_contains_the_text() -> None:
     long = "\n\n".join(f"paragraph {n}" for n in range(40))
     story = Story()
     story.turn("Go.", story.says(f"first words\n\n{long}"))
@@ -505,7 +507,7 @@ def test_a_search_shows_the_row_that_holds_the_words() -> None:
     assert "first words" in bare(view(model).rows[:8])
 
 
-def test_a_search_opens_the_call_in_whose_hidden_rows_the_words_are() -> None:
+def test_search_expands_a_folded_call_whose_hidden_rows_contain_the_text() -> None:
     story = Story()
     output = "\n".join(f"row {n}" for n in range(40))
     end = Ended("", "done", output, (Output("seq", output, 0),))
@@ -516,7 +518,7 @@ def test_a_search_opens_the_call_in_whose_hidden_rows_the_words_are() -> None:
     assert "row 20" in bare(view(model).rows[:16])
 
 
-def test_a_search_shows_the_block_that_holds_the_words() -> None:
+def test_search_scrolls_to_the_block_and_reports_when_nothing_is_found() -> None:
     story = Story()
     story.turn("needle one")
     for n in range(30):
@@ -561,7 +563,7 @@ def test_the_same_messages_give_the_same_screen(messages: list[Message]) -> None
 
 @settings(deadline=None)
 @given(stories())
-def test_the_full_screen_has_each_block_and_calls_under_way_in_their_order(
+def test_the_full_screen_shows_finished_blocks_and_running_calls_in_order(
     story: Story,
 ) -> None:
     model = model_of(story)
@@ -618,7 +620,7 @@ def test_question_is_not_answered_by_typing_in_the_full_screen(
     assert sent.composer.field.text == ""
 
 
-def test_question_is_answered_once_it_is_calm_in_the_full_screen() -> None:
+def test_question_is_answered_after_a_pause_in_typing_in_the_full_screen() -> None:
     asked = Asked(7, (line("?"),), (), at=100.0, menu=MENU)
     model = settled(working(), Typed("x", 99.0), Key("backspace", 99.5), asked)[0]
 
@@ -633,7 +635,7 @@ def test_question_is_answered_once_it_is_calm_in_the_full_screen() -> None:
     assert settled(calm, Key("esc", 101.0))[1] == [Answer(7, key="esc")]
 
 
-def test_question_waits_behind_a_list_that_is_open() -> None:
+def test_question_is_shown_after_an_open_list_is_closed() -> None:
     model, _ = settled(
         working(), PaletteLoaded(Picker("All", ())), Typed("yes", 100.0),
         Asked(7, (line("May it?"),), (), at=100.1, menu=MENU),

@@ -84,13 +84,11 @@ def marked(composer: Composer) -> str:
         ("one größe| x", "bciwy", "one y| x"),
     ],
 )
-def test_keys_of_normal_mode_do_what_they_do_in_vi(
-    before: str, keys: str, after: str
-) -> None:
+def test_keys_of_normal_mode_edit_as_in_vi(before: str, keys: str, after: str) -> None:
     assert marked(insert(composer_of(before), keys)) == after
 
 
-def test_esc_leaves_insert_mode_then_a_command_and_then_is_for_others() -> None:
+def test_esc_leaves_insert_mode_then_cancels_a_command_then_is_not_handled() -> None:
     composer = insert(composer_of("|", "insert"), "word")
 
     normal = press_key(composer, "esc")
@@ -119,14 +117,14 @@ def test_v_opens_the_editor_as_in_the_line_terminal() -> None:
     assert update(model, Typed("v"))[1] == (EditOutside("one"),)
 
 
-def test_keys_of_emacs_that_vi_does_not_have_work_in_insert_mode() -> None:
+def test_emacs_keys_work_in_vi_insert_mode() -> None:
     composer = composer_of("one two|", "insert")
 
     assert marked(press_key(composer, "ctrl+a") or composer) == "|one two"
     assert marked(press_key(composer, "alt+b") or composer) == "one |two"
 
 
-def test_j_and_k_reach_earlier_inputs() -> None:
+def test_j_and_k_keys_show_earlier_inputs() -> None:
     composer = replace(composer_of("|"), history=("first", "second"))
 
     assert insert(composer, "k").field.text == "second"
@@ -134,7 +132,7 @@ def test_j_and_k_reach_earlier_inputs() -> None:
     assert insert(composer, "kkj").field.text == "second"
 
 
-def test_the_screen_says_when_keys_are_commands_and_the_setting_can_change() -> None:
+def test_the_screen_shows_vi_normal_mode_and_vi_keys_can_be_switched() -> None:
     model = Model()
     for message in (ViKeys(True), Typed("one"), Key("esc"), Typed("x")):
         model, _ = update(model, message)
@@ -151,7 +149,7 @@ def test_the_screen_says_when_keys_are_commands_and_the_setting_can_change() -> 
     some.text("ab .\n日e\u0301👨\u200d", max_size=12),
     some.text('hlwWbBeE0^$gGdcyxXDCsSYpPuriIaAoO23vV~"q@fFtT;,()*#<>jk%nN', max_size=12),
 )
-def test_no_keys_bring_the_cursor_out_of_the_text(text: str, keys: str) -> None:
+def test_no_vi_keys_move_the_cursor_outside_the_text(text: str, keys: str) -> None:
     composer = insert(composer_of(f"|{text}"), keys)
 
     assert 0 <= composer.field.at <= len(composer.field.text)

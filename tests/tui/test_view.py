@@ -88,7 +88,7 @@ def test_every_frame_fits_its_screen(
 
 
 @pytest.mark.parametrize("width", range(20, 301, 7))
-def test_no_width_overflows(width: int) -> None:
+def test_wide_characters_plans_and_tables_never_exceed_the_screen_width(width: int) -> None:
     story = Story()
     story.turn("日本語 " * 20 + "👨‍👩‍👧" * 20 + " שלום")
     story.tell(*story.call(PLAN, "exit_plan_mode", "{}"))
@@ -103,7 +103,7 @@ def panel_rows(model: Model) -> list[str]:
     return [row for row in rows[1:] if row]
 
 
-def test_the_board_has_open_tasks_first_with_the_names_of_those_who_have_them() -> None:
+def test_the_task_board_lists_open_tasks_first_with_their_owners() -> None:
     story = Story().turn("Go.")
     story.tell(ChildBorn("child-1", "c9", "main", "check", teammate="ada", background=True))
     tasks = (
@@ -128,7 +128,7 @@ def with_id(model: Model, id_: str) -> Screen:
     return replace(model.screen, view=replace(view, session=replace(view.session, id=id_)))
 
 
-def test_the_board_that_cannot_be_read_says_why() -> None:
+def test_a_task_board_that_cannot_be_read_shows_the_reason() -> None:
     model = after(model_of(Story(), 150, 20), Key("f7"))
 
     said = panel_rows(after(model, BoardRead(problem="tasks.jsonl is damaged")))
@@ -168,9 +168,7 @@ def test_a_teammate_is_shown_with_its_name_and_whether_it_works() -> None:
     ]  # fmt: skip
 
 
-def test_a_panel_stands_beside_the_transcript_of_a_wide_screen_and_below_that_of_others() -> (
-    None
-):
+def test_a_panel_is_beside_the_transcript_on_wide_screens_and_below_it_on_others() -> None:
     story = Story()
     story.turn("Go.").tell(*story.says("Yes."))
 
@@ -182,7 +180,9 @@ def test_a_panel_stands_beside_the_transcript_of_a_wide_screen_and_below_that_of
 
 
 @pytest.mark.parametrize("width", [80, 150])
-def test_an_empty_panel_takes_no_rows_and_is_named_above_the_input(width: int) -> None:
+def test_an_empty_panel_uses_no_rows_and_a_line_above_the_input_names_it(
+    width: int,
+) -> None:
     story = Story()
     story.turn("Go.").tell(*story.says("Yes."))
     plain = model_of(story, width, 20)
@@ -197,7 +197,7 @@ def test_an_empty_panel_takes_no_rows_and_is_named_above_the_input(width: int) -
     assert after(plain, Key("f2"), BoardRead(), Key("f2")).panel == "cost"
 
 
-def test_the_mark_of_a_selected_block_stands_beside_all_its_rows() -> None:
+def test_all_rows_of_a_selected_block_are_marked() -> None:
     story = Story()
     story.turn("Go.").tell(*story.says("A *fine* answer that is wider than the screen is."))
     plain = model_of(story, 30, 20)
@@ -209,7 +209,7 @@ def test_the_mark_of_a_selected_block_stands_beside_all_its_rows() -> None:
     ]  # fmt: skip
 
 
-def test_the_keys_are_shown_over_the_transcript_and_closed_by_the_same_key() -> None:
+def test_the_list_of_keys_covers_the_transcript_and_closes_with_the_same_key() -> None:
     plain = model_of(Story().turn("Go."), 80, 20)
     shown = after(plain, Typed("?"))
 
@@ -220,7 +220,7 @@ def test_the_keys_are_shown_over_the_transcript_and_closed_by_the_same_key() -> 
     assert (typing.watching, typing.composer.field.text) == (None, "h")
 
 
-def test_addresses_stand_in_the_text_where_the_terminal_opens_no_links() -> None:
+def test_link_addresses_are_shown_where_the_terminal_does_not_open_links() -> None:
     story = Story()
     story.turn("Go.").tell(*story.says("See [it](https://example.org/a)."))
 
@@ -231,7 +231,7 @@ def test_addresses_stand_in_the_text_where_the_terminal_opens_no_links() -> None
     assert "See it." in text(linked)
 
 
-def test_the_hint_of_a_stopped_turn_goes_with_the_turn() -> None:
+def test_the_hint_of_a_stopped_turn_is_removed_when_the_turn_ends() -> None:
     story = Story().turn("Go.")
     stopping = after(model_of(story), Key("esc"))
 
@@ -251,7 +251,7 @@ def test_the_status_line_says_model_branch_context_and_cost() -> None:
     assert last.endswith("? keys")
 
 
-def test_a_question_takes_the_place_of_the_input_and_is_shown_whole_by_scrolling() -> None:
+def test_a_question_replaces_the_input_and_can_be_scrolled_to_its_end() -> None:
     body = tuple(line(f"row {n}") for n in range(60))
     model = after(model_of(Story(), 60, 20), Asked(1, body, line("y once"), keys="yn"))
 
@@ -261,7 +261,7 @@ def test_a_question_takes_the_place_of_the_input_and_is_shown_whole_by_scrolling
     assert view(model).cursor is None
 
 
-def test_messages_that_wait_stand_above_the_input() -> None:
+def test_queued_messages_are_shown_above_the_input() -> None:
     from refold.journal.events.kinds import Said
 
     story = Story()

@@ -79,7 +79,7 @@ def sizes(found: ContextUsage) -> dict[str, int]:
     return {each.name: each.characters for each in (*found.prompt, *found.conversation)}
 
 
-def test_every_character_that_is_sent_belongs_to_a_part_with_a_name() -> None:
+def test_every_character_sent_to_the_model_belongs_to_a_named_part() -> None:
     view = folded(*one_step())
 
     found = context_usage(view)
@@ -103,7 +103,7 @@ def test_summary_is_not_counted_as_a_reminder() -> None:
     assert "reminders" not in sizes(found)
 
 
-def test_old_results_that_became_lines_leave_the_reminders_what_they_were() -> None:
+def test_pruning_tool_results_leaves_the_other_parts_unchanged() -> None:
     shorter = Compacted("prune", pruned=(("c-1", "short"),))
 
     found = context_usage(folded(*one_step(), shorter))
@@ -113,7 +113,7 @@ def test_old_results_that_became_lines_leave_the_reminders_what_they_were() -> N
     assert "summary" not in sizes(found)
 
 
-def test_a_picture_is_a_part_of_what_was_counted() -> None:
+def test_images_are_counted_as_their_own_part_of_the_context() -> None:
     image = Said("w" * 4000, images=(Image("b", "image/png"),))
     answered = ModelAnswered(Message("assistant", (Text("ok"),)), Usage(1800))
 
@@ -126,7 +126,7 @@ def test_a_picture_is_a_part_of_what_was_counted() -> None:
     ]  # fmt: skip
 
 
-def test_the_window_is_drawn_with_its_parts_and_what_is_free() -> None:
+def test_the_context_window_is_drawn_with_its_parts_and_free_tokens() -> None:
     found = context_usage(folded(*one_step()))
 
     said = bare(context_lines(found)).splitlines()
@@ -146,7 +146,7 @@ def test_the_window_is_drawn_with_its_parts_and_what_is_free() -> None:
     )
 
 
-def test_a_window_that_nobody_knows_is_said_to_be_assumed() -> None:
+def test_an_unknown_window_size_is_reported_as_assumed() -> None:
     view = folded(SystemPromptSet(system="p" * 400))
 
     said = bare(context_lines(context_usage(view, 8_000)))
@@ -194,7 +194,7 @@ async def look(n: int) -> Came:
     return Came("A line of a file, as files have them.\n" * n)
 
 
-def test_the_parts_add_up_to_what_the_provider_counts() -> None:
+def test_the_estimated_parts_are_within_10_percent_of_the_count_of_the_provider() -> None:
     """Estimated before it counts: from the second request on, within 10 %."""
     lines: list[Line] = [
         Reply("I will look. " * n, (("look", f'{{"n": {n * 20}}}'),), "Hm. " * n)

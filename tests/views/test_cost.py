@@ -52,7 +52,7 @@ def day() -> Sequence[Entry]:
     )
 
 
-def test_cost_is_told_by_turn_by_model_and_by_what_for_and_never_guessed() -> None:
+def test_cost_is_listed_by_turn_model_and_purpose_and_unknown_prices_not_guessed() -> None:
     found = spending(day())
 
     assert bare(spending_lines(found, "27% of window", turns=True)) == (
@@ -75,7 +75,7 @@ def test_cost_is_told_by_turn_by_model_and_by_what_for_and_never_guessed() -> No
     )
 
 
-def test_the_parts_of_the_bill_add_up_to_the_account() -> None:
+def test_listed_costs_add_up_to_the_account_of_the_session() -> None:
     found, view = spending(day()), fold(day())
 
     assert found.spent == view.account.spent
@@ -85,7 +85,7 @@ def test_the_parts_of_the_bill_add_up_to_the_account() -> None:
         assert sum(each.answers for each in parts) == found.spent.answers
 
 
-def test_a_document_says_of_an_unknown_price_that_it_is_none() -> None:
+def test_the_cost_document_has_null_for_an_unknown_price() -> None:
     document = to_builtins(spending_document(spending(day())))
 
     assert document["cost"] is None
@@ -100,7 +100,7 @@ def test_a_document_says_of_an_unknown_price_that_it_is_none() -> None:
     assert "turns" not in to_builtins(spending_document(spending(day()), turns=False))
 
 
-def test_a_turn_is_called_what_was_typed_and_not_what_a_template_made_of_it() -> None:
+def test_a_turn_is_named_by_the_typed_command_instead_of_the_expanded_template() -> None:
     turn = entries(
         Said("Fix it, and run the tests.", typed="/fix it"),
         TurnStarted(1),
@@ -114,7 +114,7 @@ def test_a_turn_is_called_what_was_typed_and_not_what_a_template_made_of_it() ->
     ]
 
 
-def test_one_model_and_nothing_beside_it_is_one_line() -> None:
+def test_the_cost_of_one_model_and_purpose_is_one_line() -> None:
     one = entries(Said("x"), TurnStarted(1), answer("m/a", Usage(5), 0.0))
 
     assert bare(spending_lines(spending(one))) == "m/a  5 in · 0 out · $0.00"
@@ -154,7 +154,7 @@ SPENT = (
          "and more whose price is not known, $5.00 left)"),
     ],
 )  # fmt: skip
-def test_a_budget_is_told_with_what_is_used_held_and_left(
+def test_a_budget_is_shown_with_used_reserved_and_remaining_amounts(
     events: tuple[Event, ...], settled: Budget, said: str
 ) -> None:
     assert bare(budget_lines(fold(entries(*events)), settled)) == said

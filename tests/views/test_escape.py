@@ -45,7 +45,7 @@ def test_visible_escapes_invisible_characters(said: str, shown: str) -> None:
 
 
 @given(NASTY)
-def test_nothing_is_left_that_moves_a_cursor_or_hides(said: str) -> None:
+def test_escaped_text_has_no_control_or_format_characters(said: str) -> None:
     for shown in (visible(said), exact(said), on_one_line(said)):
         left = re.sub("[\u200c\u200d\ufe0e\ufe0f\n\t]", "", shown)
         left = re.sub(SIGNS, "", left)
@@ -53,7 +53,9 @@ def test_nothing_is_left_that_moves_a_cursor_or_hides(said: str) -> None:
 
 
 @given(NASTY, st.data())
-def test_however_it_is_cut_it_is_shown_alike(said: str, data: st.DataObject) -> None:
+def test_text_escaped_in_pieces_equals_text_escaped_at_once(
+    said: str, data: st.DataObject
+) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(said)), max_size=8)))
     pieces = [said[a:b] for a, b in zip([0, *cuts], [*cuts, len(said)], strict=True)]
     prose = Visible()

@@ -59,14 +59,14 @@ def check_page(text: str) -> Seen:
 
 
 @pytest.mark.parametrize("text", NASTY)
-def test_no_text_becomes_markup_or_an_address(text: str) -> None:
+def test_text_of_a_session_never_becomes_markup_or_a_link(text: str) -> None:
     check_page(text)
 
 
 @pytest.mark.slow
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(TEXTS)
-def test_no_texts_together_do(texts: list[str]) -> None:
+def test_joined_texts_of_a_session_never_become_markup_or_a_link(texts: list[str]) -> None:
     check_page("".join(texts))
     check_page("\n\n".join(texts))
 
@@ -77,19 +77,21 @@ def test_no_texts_together_do(texts: list[str]) -> None:
     some.lists(some.sampled_from(NASTY) | some.text(max_size=12), max_size=8),
     some.sampled_from(["", "\n", "\n\n", " "]),
 )
-def test_no_answer_does(texts: list[str], between: str) -> None:
+def test_a_response_rendered_as_markdown_never_becomes_foreign_markup(
+    texts: list[str], between: str
+) -> None:
     found = seen(f"<main>{prose(create_highlighter())(between.join(texts))}</main>")
 
     assert (found.foreign, found.open) == ([], [])
 
 
-def test_all_that_was_said_can_be_read(tmp_path: Any) -> None:
+def test_all_texts_of_a_session_are_readable_in_the_page(tmp_path: Any) -> None:
     words = check_page("Grüße, <b>Welt</b> & mehr").words
 
     assert words.count("Grüße, <b>Welt</b> & mehr") > 40
 
 
-def test_the_policy_forbids_whatever_it_does_not_need() -> None:
+def test_the_content_security_policy_forbids_scripts_and_remote_sources() -> None:
     html = "".join(page(hostile("x"), means()))
 
     assert CONTENT_POLICY == "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -112,14 +114,16 @@ def test_the_policy_forbids_whatever_it_does_not_need() -> None:
         (b"\x89PNG\r\n\x1a\n" + b"1" * 9_000_000, ": too large]"),
     ],
 )
-def test_only_what_is_a_picture_becomes_one(content: bytes | None, shown: str) -> None:
+def test_only_image_data_becomes_an_image_element(
+    content: bytes | None, shown: str
+) -> None:
     html = "".join(page(hostile("x", 0), means(content)))
 
     assert shown in html
     assert seen(html).foreign == []
 
 
-def test_every_colour_can_be_read_on_its_ground() -> None:
+def test_every_text_colour_has_enough_contrast_to_its_background() -> None:
     """At least 4.5 to 1, as the guidelines for accessible pages have it, light and dark."""
     pairs = [
         (ink, ground)
@@ -151,7 +155,7 @@ def _luminance(colour: str) -> float:
     return 0.2126 * lines[0] + 0.7152 * lines[1] + 0.0722 * lines[2]
 
 
-def test_ids_are_there_once_and_every_link_within_leads_to_one() -> None:
+def test_ids_are_unique_and_every_internal_link_has_a_target() -> None:
     html = "".join(page(hostile("x"), means()))
     ids = re.findall(r' id="([^"]+)"', html)
 
@@ -172,11 +176,11 @@ def test_ids_are_there_once_and_every_link_within_leads_to_one() -> None:
         ("```nobody\n<x>\n```", "<pre><code>&lt;x&gt;\n</code></pre>\n"),
     ],
 )  # fmt: skip
-def test_markdown_is_shown_as_it_is_meant(words: str, html: str) -> None:
+def test_markdown_is_rendered_as_html(words: str, html: str) -> None:
     assert prose(create_highlighter())(words) == html
 
 
-def test_a_family_is_nested_where_its_calls_are(tmp_path: Any) -> None:
+def test_subagents_are_nested_at_the_calls_that_started_them(tmp_path: Any) -> None:
     from refold.journal.store.tree_reader import tree
 
     node = tree(family(tmp_path / "s"), "s")
@@ -196,9 +200,7 @@ def test_a_family_is_nested_where_its_calls_are(tmp_path: Any) -> None:
         (None, '<span class="stage bad">ended early</span>'),
     ],
 )
-def test_that_a_command_failed_is_seen_before_it_is_unfolded(
-    code: int | None, told: str
-) -> None:
+def test_a_failed_command_is_marked_in_its_folded_row(code: int | None, told: str) -> None:
     html = called(Output("make", "so", code, "" if code is not None else "out of time"))
 
     assert re.findall(r'<span class="stage.*?</span>', html) == [told]
@@ -210,9 +212,7 @@ def test_html_shows_diffs_open_and_outputs_folded() -> None:
 
 
 @pytest.mark.parametrize(("turns", "folded"), [(20, False), (21, True)])
-def test_a_long_table_of_turns_does_not_stand_before_the_talk(
-    turns: int, *, folded: bool
-) -> None:
+def test_a_long_table_of_turns_is_folded(turns: int, *, folded: bool) -> None:
     more = [
         event
         for n in range(1, turns)
@@ -230,7 +230,7 @@ def test_a_long_table_of_turns_does_not_stand_before_the_talk(
     assert (f'<summary><span class="label">{turns} turns' in html) == folded
 
 
-def test_a_command_of_ones_own_is_told_and_is_no_turn() -> None:
+def test_a_shell_command_of_the_user_is_shown_and_does_not_count_as_a_turn() -> None:
     first = (answer("So."), TurnEnded("answered"))
     ran = Said("$ make\nall built", "shell")
     more = (Said("and now?"), TurnStarted(9), answer("Done."), TurnEnded("answered"))

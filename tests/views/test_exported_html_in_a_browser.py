@@ -76,7 +76,9 @@ def test_a_hostile_session_runs_nothing_and_fetches_nothing(
     assert seen(dom).foreign == []
 
 
-def test_the_browser_would_have_asked(tmp_path: Path, asked: tuple[str, list[str]]) -> None:
+def test_a_page_without_the_policy_runs_scripts_and_requests_images(
+    tmp_path: Path, asked: tuple[str, list[str]]
+) -> None:
     """What the test above would see, if one of them got through."""
     address, requests = asked
     file = tmp_path / "page.html"

@@ -72,7 +72,7 @@ def test_exported_message_never_absorbs_what_follows_it(text: str) -> None:
 
 
 @pytest.mark.parametrize("fence", ["```py\nx = 1", "~~~\nx", "````\n```\nx"])
-def test_a_fence_that_an_answer_leaves_open_ends_with_it(fence: str) -> None:
+def test_a_fence_left_open_in_a_response_is_closed_at_its_end(fence: str) -> None:
     made = written(node_of(answer(fence), answer("After it.")))
 
     inline = [t.content for t in tokens(made) if t.type == "inline"]
@@ -80,13 +80,13 @@ def test_a_fence_that_an_answer_leaves_open_ends_with_it(fence: str) -> None:
     assert "After it." in inline
 
 
-def test_an_answer_is_written_as_it_came() -> None:
+def test_a_response_is_exported_as_its_original_markdown() -> None:
     said = "# One\n\n**two** `three`\n\n| a | b |\n|---|---|\n| 1 | 2 |"
 
     assert said in written(node_of(answer(said)))
 
 
-def test_all_of_a_family_is_told_once_where_it_was_begun(tmp_path: Path) -> None:
+def test_each_subagent_is_exported_once_at_the_call_that_started_it(tmp_path: Path) -> None:
     node = tree(family(tmp_path / "s"), "s")
 
     made = written(node)
@@ -100,7 +100,7 @@ def test_all_of_a_family_is_told_once_where_it_was_begun(tmp_path: Path) -> None
     assert made.index("Deep.") < made.index("It is in parse().")
 
 
-def test_thoughts_are_told_where_they_are_wanted() -> None:
+def test_thinking_is_exported_only_if_requested() -> None:
     thought = answer("Yes.")
     message = replace(thought.message, parts=(Thinking("Hm, hm."), *thought.message.parts))
     node = node_of(replace(thought, message=message))
@@ -115,7 +115,7 @@ def test_thoughts_are_told_where_they_are_wanted() -> None:
     assert both == [1, 0, 1, 0]
 
 
-def test_children_are_left_out_where_they_are_not_wanted(tmp_path: Path) -> None:
+def test_subagents_are_exported_only_if_requested(tmp_path: Path) -> None:
     node = tree(family(tmp_path / "s"), "s")
     alone = replace(means(), children=False)
 
@@ -124,7 +124,7 @@ def test_children_are_left_out_where_they_are_not_wanted(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("text", ["\x1b]0;x\x07", "\u202egnp.exe", "\x9b2J", "\x00"])
-def test_no_order_to_a_screen_is_written(text: str) -> None:
+def test_control_sequences_are_escaped_in_text_exports(text: str) -> None:
     made = written(hostile(text)) + "".join(plain(hostile(text), means()))
 
     assert not set(made) & set("\x00\x07\x1b\x9b\u202e")

@@ -35,7 +35,7 @@ def test_a_language_is_known_by_its_names(info: str) -> None:
 
 
 @pytest.mark.parametrize("info", ["", "nonesuch", "\\x1b[31m", "a" * 500, "../../etc", "*"])
-def test_one_that_is_not_known_has_no_colours(info: str) -> None:
+def test_an_unknown_language_is_not_highlighted(info: str) -> None:
     assert shown(info, "if x:") == [[("code", "if x:")]]
 
 
@@ -50,7 +50,9 @@ def test_multiline_string_is_highlighted_in_each_line() -> None:
 
 
 @pytest.mark.parametrize("language", ["js", "c", "css", "java", "go", "rust"])
-def test_a_comment_of_several_lines_ends_where_it_ends(language: str) -> None:
+def test_code_after_a_comment_of_several_lines_is_not_highlighted_as_comment(
+    language: str,
+) -> None:
     rows = shown(language, "/* it's\n * if\n */\n")
 
     assert rows[:3] == [
@@ -60,13 +62,13 @@ def test_a_comment_of_several_lines_ends_where_it_ends(language: str) -> None:
     ]
 
 
-def test_the_start_of_a_comment_in_a_string_is_none() -> None:
+def test_a_comment_start_inside_a_string_does_not_begin_a_comment() -> None:
     rows = shown("js", "const a = '/*'\nif")
 
     assert rows[1] == [("keyword", "if")]
 
 
-def test_line_by_line_it_is_what_the_lexer_finds_in_the_whole() -> None:
+def test_line_by_line_highlighting_equals_highlighting_of_the_full_text() -> None:
     whole = [
         (str(kind), text)
         for kind, text in lex(PYTHON, guess_lexer_for_filename("a.py", PYTHON))
@@ -88,7 +90,9 @@ def test_line_by_line_it_is_what_the_lexer_finds_in_the_whole() -> None:
         st.text(st.sampled_from("ab'\"`/*{}<>!-#$\\é中 \t="), max_size=12), max_size=8
     ),
 )
-def test_no_letter_is_lost_whatever_the_code(language: str, lines: list[str]) -> None:
+def test_highlighting_loses_no_character_of_any_code(
+    language: str, lines: list[str]
+) -> None:
     coloured = Highlighter(language)
 
     assert ["".join(text for _, text in coloured.line(line)) for line in lines] == lines

@@ -38,7 +38,7 @@ ROWS = st.lists(st.lists(CELLS, min_size=2, max_size=2), min_size=1, max_size=5)
 
 
 @given(TEXTS)
-def test_line_by_line_the_blocks_are_those_of_the_whole_text(text: str) -> None:
+def test_blocks_found_line_by_line_equal_those_of_the_full_text(text: str) -> None:
     parser = MarkdownIt("commonmark", {"html": False})
     parser.disable(["reference", "html_block"])
 
@@ -52,7 +52,9 @@ def test_line_by_line_the_blocks_are_those_of_the_whole_text(text: str) -> None:
     st.sampled_from(("before\n", "", "- ")),
     st.sampled_from(("\n\nafter", "\n# x", "")),
 )
-def test_a_table_ends_where_it_ends(rows: list[list[str]], before: str, after: str) -> None:
+def test_a_table_block_has_exactly_the_lines_of_the_table(
+    rows: list[list[str]], before: str, after: str
+) -> None:
     lines = [f"| {' | '.join(row)} |" for row in [*rows[:1], ["--", ":-:"], *rows[1:]]]
     indent = "  " if before == "- " else ""
     text = before + f"\n{indent}".join(lines) + after
@@ -86,7 +88,7 @@ def test_ambiguous_markdown_has_one_block_kind(text: str, kinds: str) -> None:
     assert " ".join(leaf.kind for leaf in leaves(text)) == kinds
 
 
-def test_numbers_of_a_list_are_counted_from_the_first() -> None:
+def test_list_items_are_numbered_from_the_first_number() -> None:
     signs = [
         leaf.around[0].sign for leaf in leaves("3. a\n3. b\n   - x\n3. c\n\ny\n\n1. d")[:4]
     ]
@@ -94,7 +96,7 @@ def test_numbers_of_a_list_are_counted_from_the_first() -> None:
     assert signs == ["3.", "4.", "4.", "5."]
 
 
-def test_words_are_given_out_when_the_next_line_has_begun_an_item() -> None:
+def test_a_paragraph_is_emitted_as_soon_as_the_next_line_begins_a_list_item() -> None:
     blocks = Blocks()
     blocks.line("- one")
 
@@ -104,7 +106,7 @@ def test_words_are_given_out_when_the_next_line_has_begun_an_item() -> None:
     assert [leaf.lines for leaf in (*blocks.line("- two"), *blocks.end())] == [("two",)]
 
 
-def test_a_text_without_an_end_is_given_out_in_parts() -> None:
+def test_an_endless_paragraph_is_emitted_in_parts() -> None:
     blocks = Blocks()
 
     found = [len(blocks.line("word " * 20)) for _ in range(1_000)]

@@ -38,7 +38,7 @@ def styles(text: str, **manner: bool) -> list[Piece]:
 @given(TEXTS, st.integers(1, 7), ROOMS, st.booleans())
 @example("- x\n- y\n", 1, 20, True)
 @example("1**1**", 1, 20, True)
-def test_cut_anywhere_the_same_is_printed(
+def test_text_rendered_in_pieces_prints_the_same_as_at_once(
     said: str, size: int, room: int, styled: bool
 ) -> None:
     whole, pieces = (
@@ -65,7 +65,7 @@ WORDY = st.lists(
 
 
 @given(WORDY, st.integers(1, 40), st.integers(20, 120), st.booleans())
-def test_rows_that_are_printed_early_are_those_that_are_printed_at_once(
+def test_rows_printed_early_equal_rows_of_the_complete_text(
     said: str, size: int, room: int, styled: bool
 ) -> None:
     pieces = MarkdownRenderer(room, styled=styled)
@@ -77,7 +77,7 @@ def test_rows_that_are_printed_early_are_those_that_are_printed_at_once(
 
 
 @given(TEXTS, ROOMS, st.booleans(), st.booleans())
-def test_no_line_is_wider_than_the_screen_but_a_lone_address(
+def test_no_line_is_wider_than_the_screen_except_an_address_on_its_own_line(
     said: str, room: int, styled: bool, links: bool
 ) -> None:
     rows = printed(said, room, styled=styled, links=links).split("\n")
@@ -107,7 +107,7 @@ def test_every_word_of_every_block_is_printed_once_and_in_order(
 
 
 @given(TEXTS)
-def test_without_marks_not_a_letter_is_lost(said: str) -> None:
+def test_without_markdown_rendering_text_is_printed_unchanged(said: str) -> None:
     shown = printed(said, 0, marks=False)
 
     assert [row.rstrip(" ") for row in shown.split("\n")] == [
@@ -159,11 +159,11 @@ def test_every_kind_of_block_is_laid_out(said: str, shown: str) -> None:
                               ("dim", "```")]),
     ],
 )  # fmt: skip
-def test_words_are_styled_as_what_they_are(said: str, pieces: list[Piece]) -> None:
+def test_inline_markdown_is_styled_by_its_kind(said: str, pieces: list[Piece]) -> None:
     assert [(style, text.strip()) for style, text in styles(said)] == pieces
 
 
-def test_without_styles_it_is_laid_out_and_the_marks_of_emphasis_stay() -> None:
+def test_without_styles_markdown_is_laid_out_and_emphasis_marks_stay() -> None:
     said = "# A\n\nB\n---\n### C\n- **b** *c* `d`\n\n> e\n\n```py\nf\n```\n\n***"
 
     shown = printed(said, 8, styled=False, signs=False)
@@ -196,14 +196,14 @@ def test_without_styles_it_is_laid_out_and_the_marks_of_emphasis_stay() -> None:
         ("[r]\n\n[r]: https://a.b", "[r]\n\n[r]: https://a.b", "[r]\n\n[r]: https://a.b"),
     ],
 )  # fmt: skip
-def test_a_link_says_where_it_leads_unless_the_terminal_does(
+def test_a_link_shows_its_address_unless_the_terminal_opens_links(
     said: str, plain: str, linked: str
 ) -> None:
     assert printed(said) == f"{plain}\n"
     assert printed(said, links=True) == f"{linked}\n"
 
 
-def test_where_the_terminal_opens_links_all_words_of_one_carry_it() -> None:
+def test_all_words_of_a_link_carry_its_address_where_the_terminal_opens_links() -> None:
     found = styles("[the `code` **here**](https://a.b/ö)", links=True)
 
     assert found == [(Link("https://a.b/%C3%B6"), "the code here")]
@@ -218,20 +218,20 @@ def test_where_the_terminal_opens_links_all_words_of_one_carry_it() -> None:
         ("https://ä", False), ("https://", False), ("https://" + "a" * 3_000, False),
     ],
 )  # fmt: skip
-def test_a_terminal_is_only_told_to_open_what_does_no_harm(url: str, may: bool) -> None:
+def test_only_safe_addresses_become_terminal_links(url: str, may: bool) -> None:
     assert safe_link(url) == (url if may else "")
 
 
 TABLE = "| name | what it *is* |\n|---|--:|\n| 中文 | a |\n| `x` | two words |\n"
 
 
-def test_a_table_stands_in_columns_where_it_fits() -> None:
+def test_a_table_that_fits_is_printed_in_columns() -> None:
     assert printed(TABLE) == (
         "name │ what it is\n─────┼───────────\n中文 │          a\nx    │  two words\n"
     )
 
 
-def test_its_cells_are_wrapped_where_that_is_enough() -> None:
+def test_table_cells_are_wrapped_to_fit_the_screen() -> None:
     long = "| key | value |\n|---|---|\n| a | one two three four |\n"
 
     assert printed(long, 20) == (
@@ -239,7 +239,7 @@ def test_its_cells_are_wrapped_where_that_is_enough() -> None:
     )
 
 
-def test_an_address_in_a_cell_is_broken_like_any_word() -> None:
+def test_an_address_in_a_table_cell_is_wrapped_like_any_word() -> None:
     shown = printed("| where |  |\n|---|---|\n| https://example.com/a/b/c/d | x |", 20)
 
     assert shown == (
@@ -247,7 +247,7 @@ def test_an_address_in_a_cell_is_broken_like_any_word() -> None:
     )
 
 
-def test_where_columns_are_too_narrow_each_row_stands_by_itself() -> None:
+def test_a_table_too_wide_for_columns_is_printed_row_by_row() -> None:
     wide = "|".join(f"a long head {n}" for n in range(4))
     table = f"{wide}\n-|-|-|-\nan entry|another entry||last of them\n"
 
@@ -259,11 +259,11 @@ def test_where_columns_are_too_narrow_each_row_stands_by_itself() -> None:
     )
 
 
-def test_a_row_with_too_many_cells_loses_none() -> None:
+def test_a_table_row_with_too_many_cells_loses_no_cell() -> None:
     assert printed("|a|b|\n|-|-|\n|1|2|3|") == "a │ b │\n──┼───┼──\n1 │ 2 │ 3\n"
 
 
-def test_code_is_printed_line_by_line_and_words_when_they_are_finished() -> None:
+def test_code_is_printed_line_by_line_and_text_when_its_paragraph_ends() -> None:
     prose = MarkdownRenderer(60)
 
     came = [
@@ -276,7 +276,7 @@ def test_code_is_printed_line_by_line_and_words_when_they_are_finished() -> None
     assert prose.waiting == ""
 
 
-def test_a_new_width_counts_from_the_next_block_on() -> None:
+def test_a_new_width_applies_from_the_next_block() -> None:
     room = 20
     prose = MarkdownRenderer(lambda: room)
 
@@ -306,7 +306,9 @@ def test_a_new_width_counts_from_the_next_block_on() -> None:
         ("# one two three four five six seven eight", ""),
     ],
 )
-def test_a_row_is_printed_once_nothing_can_change_it(said: str, early: str) -> None:
+def test_a_row_is_printed_as_soon_as_later_text_cannot_change_it(
+    said: str, early: str
+) -> None:
     prose = MarkdownRenderer(20)
 
     shown = [prose.add(letter) for letter in f"{said} "]
@@ -324,7 +326,7 @@ def test_paragraph_with_a_late_underline_stays_a_paragraph() -> None:
     assert printed("one two\n===\nx", 20) == "one two\nx\n"
 
 
-def test_an_endless_line_is_printed_on_its_way_and_goes_on_being_what_it_was() -> None:
+def test_an_endless_line_is_printed_in_parts_and_stays_one_block() -> None:
     prose = MarkdownRenderer(60)
 
     early = prose.add("- " + "word " * 2_000)
@@ -336,7 +338,7 @@ def test_an_endless_line_is_printed_on_its_way_and_goes_on_being_what_it_was() -
     assert "# not a title" in shown.replace("\n", " ").replace("   ", " ")
 
 
-def test_however_deep_it_stands_words_have_room() -> None:
+def test_deeply_nested_text_fits_a_narrow_screen() -> None:
     shown = printed("> " * 14 + "- " * 14 + "1. word\n", 20)
 
     assert [cells(row) <= 20 for row in shown.split("\n")] == [True] * len(

@@ -51,9 +51,7 @@ def work(text: str, step: int) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [60, 100_000])
 @pytest.mark.parametrize("name", HOSTILE)
-def test_work_grows_as_the_text_does_and_is_bounded_for_each_character(
-    name: str, step: int
-) -> None:
+def test_work_of_the_renderer_grows_linearly_with_the_text(name: str, step: int) -> None:
     unit = HOSTILE[name]
     short, long = (unit * (size // len(unit)) for size in (12_000, 48_000))
     work("warm up: **a**\n", step)

@@ -24,7 +24,7 @@ def rows(room: int) -> list[str]:
     return [" ".join(bare([row]).split()) for row in picker_rows(PICKER, room, 9)]
 
 
-def test_each_model_has_its_window_and_prices_and_the_one_in_use_is_selected() -> None:
+def test_models_are_listed_with_window_and_prices_and_the_current_one_is_selected() -> None:
     assert rows(100) == [
         "anthropic/claude-sonnet-5 main 1M · $2 in, $10 out",
         "› openai/gpt-6 now, recent 400k · $0.75 in, $4.5 out",
@@ -35,18 +35,18 @@ def test_each_model_has_its_window_and_prices_and_the_one_in_use_is_selected() -
     assert all(len(bare([row])) <= 100 for row in picker_rows(PICKER, 100, 9))
 
 
-def test_a_narrow_screen_shows_names_and_no_figures() -> None:
+def test_a_narrow_screen_shows_model_names_without_window_and_prices() -> None:
     assert rows(40)[0] == "anthropic/claude-sonnet-5 main"
 
 
-def test_a_role_finds_its_model_and_the_arrows_change_the_effort() -> None:
+def test_typing_a_role_finds_its_model_and_arrow_keys_change_the_effort() -> None:
     found = with_query(PICKER, "main")
 
     assert [each.id for each in found.items] == ["anthropic/claude-sonnet-5"]
     assert turn_dial(PICKER, 1).dial == Stepper("effort", ("default", *EFFORTS), 3)
 
 
-def test_the_list_of_numbers_has_the_same_rows() -> None:
+def test_the_numbered_list_of_models_has_the_same_rows() -> None:
     first = bare(rows_with_numbers(PICKER.choices[:1], 80))
 
     assert first.startswith("1  anthropic/claude-sonnet-5  main")

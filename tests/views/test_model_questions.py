@@ -31,7 +31,7 @@ FREE = AskedQuestion("How many?")
         (FREE, " some ", "some"),
     ],
 )
-def test_an_answer_is_a_number_or_words(
+def test_an_answer_is_parsed_as_a_number_or_as_text(
     asked: AskedQuestion, typed: str, answer: str | None
 ) -> None:
     assert parse_answer(typed, asked) == answer
@@ -50,7 +50,7 @@ def test_hint_lists_the_accepted_answers(asked: AskedQuestion, said: str) -> Non
     assert hint(asked) == said
 
 
-def test_a_question_hides_nothing_and_fits() -> None:
+def test_hidden_characters_in_a_question_are_escaped_and_its_lines_fit() -> None:
     hostile = AskedQuestion(
         "Which\u202e\x1b[2J " + "w" * 60, [Option("a\nb\u200b", "c\x07" * 40)]
     )
@@ -62,7 +62,7 @@ def test_a_question_hides_nothing_and_fits() -> None:
     assert max(map(len, text.split("\n"))) <= 40
 
 
-def test_a_question_and_what_its_options_mean_are_broken_between_words() -> None:
+def test_questions_and_option_descriptions_are_wrapped_between_words() -> None:
     asked = AskedQuestion("Which one of these?", [Option("red", "the colour of it")])
 
     rows = bare(question_lines(asked, 1, 1, 14)).split("\n")
@@ -73,7 +73,7 @@ def test_a_question_and_what_its_options_mean_are_broken_between_words() -> None
     ]
 
 
-def test_plans_are_listed_with_what_came_of_them() -> None:
+def test_plans_are_listed_with_their_state() -> None:
     plans = [Plan(3, "One\x1b[2J", "…", state="rejected"), Plan(9, "Two " * 40, "…")]
 
     rows = bare(plan_lines(plans, 60)).split("\n")

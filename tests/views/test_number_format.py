@@ -40,7 +40,7 @@ def answer(
         ([], 0, "8.4 s"),
     ],
 )  # fmt: skip
-def test_a_turn_ends_with_what_it_used(
+def test_the_line_below_a_turn_shows_tokens_time_and_cost(
     answers: list[tuple[Usage, float | None]], size: int, said: str
 ) -> None:
     spent = reduce(lambda so_far, answer: so_far.plus(*answer), answers, Spent())
@@ -56,7 +56,7 @@ def test_a_turn_ends_with_what_it_used(
         (1_994_700, "1.99M"), (2_000_000, "2M"), (1_234_500_000, "1,234.5M"),
     ],
 )  # fmt: skip
-def test_many_tokens_are_told_in_few_signs(count: int, said: str) -> None:
+def test_large_token_counts_are_abbreviated(count: int, said: str) -> None:
     assert tokens(count) == said
 
 
@@ -87,7 +87,7 @@ def test_many_tokens_are_told_in_few_signs(count: int, said: str) -> None:
         ("", "", None),
     ],
 )
-def test_an_end_that_is_no_answer_is_named(
+def test_the_outcome_of_an_unanswered_turn_is_named(
     outcome: Any, reason: str, said: str | None
 ) -> None:
     found = outcome_line(outcome, reason)
@@ -99,11 +99,11 @@ def test_an_end_that_is_no_answer_is_named(
     ("seconds", "said"),
     [(0.04, "0.0 s"), (59.9, "59.9 s"), (61, "1 min 01 s"), (-3, "0.0 s")],
 )
-def test_time_is_told_short(seconds: float, said: str) -> None:
+def test_durations_are_abbreviated(seconds: float, said: str) -> None:
     assert duration(seconds) == said
 
 
-def test_who_comes_back_sees_the_last_exchanges_shortened() -> None:
+def test_the_recap_of_a_resumed_session_shows_the_last_exchanges_shortened() -> None:
     events: list[Event] = []
     for n in range(5):
         events += [Said(f"question {n}"), Delivered((3 * n + 1,)), answer(f"answer {n}")]

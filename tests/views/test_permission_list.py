@@ -27,7 +27,7 @@ RULES = (
 )
 
 
-def test_refusals_are_those_of_rules_and_of_the_user_newest_first_and_once() -> None:
+def test_refusals_by_rules_and_by_the_user_are_listed_once_newest_first() -> None:
     made = ModelAnswered(Message("assistant", CALLS), Usage(), model="a/m")
 
     shown = recent_refusals(
@@ -44,7 +44,7 @@ def test_refusals_are_those_of_rules_and_of_the_user_newest_first_and_once() -> 
     ]  # fmt: skip
 
 
-def test_the_list_is_narrowed_by_kind_and_by_words_and_shows_no_orders() -> None:
+def test_the_permissions_list_is_filtered_by_kind_and_text_and_escapes_controls() -> None:
     refusals = [Refusal(CALLS[1], "not now", by_user=True)]
     picker = permission_picker("default", RULES, refusals, lambda call: call.name)
 

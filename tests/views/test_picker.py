@@ -72,7 +72,7 @@ def test_picker_lists_text_matches_after_name_matches() -> None:
     assert with_matches(picking, "something else", frozenset("c")) == picking
 
 
-def test_the_one_that_was_reached_stays_chosen_when_more_is_found() -> None:
+def test_the_selected_item_stays_selected_when_more_matches_are_found() -> None:
     picking = move_selection(with_query(ALL, "the"), 1)
 
     found = with_matches(picking, "the", frozenset("ab"))
@@ -91,7 +91,7 @@ def test_arrows_stop_at_the_ends(steps: list[int], at: int) -> None:
     assert chosen(picking) == CARDS[at].id
 
 
-def test_typing_begins_at_the_top_again_and_nothing_can_be_chosen_of_none() -> None:
+def test_typing_selects_the_first_match_and_without_matches_nothing_is_selected() -> None:
     picking = move_selection(ALL, 3)
 
     assert chosen(with_query(picking, "the")) == "d"
@@ -99,7 +99,7 @@ def test_typing_begins_at_the_top_again_and_nothing_can_be_chosen_of_none() -> N
     assert bare(picker_rows(with_query(picking, "zebra"), 40, 9)) == "  nothing fits"
 
 
-def test_as_much_is_drawn_as_there_is_room_for() -> None:
+def test_the_list_is_drawn_within_the_available_rows() -> None:
     picking = move_selection(ALL, 2)
 
     assert bare(picker_rows(picking, 40, 9)) == (
@@ -113,7 +113,7 @@ def test_as_much_is_drawn_as_there_is_room_for() -> None:
     )
 
 
-def test_the_last_message_and_answer_of_the_selected_session_stand_below_the_list() -> None:
+def test_the_last_message_and_response_of_the_selected_session_are_previewed() -> None:
     told = replace(
         CARDS[0], asked="Which\ncolour?", answer="Red.\n\nOr:\n\n- blue\n- green"
     )
@@ -126,13 +126,13 @@ def test_the_last_message_and_answer_of_the_selected_session_stand_below_the_lis
     assert "Which" not in bare(picker_rows(picking, 40, 9))  # the list comes first
 
 
-def test_where_nothing_moves_each_has_a_number() -> None:
+def test_without_cursor_movement_items_are_numbered() -> None:
     assert bare(rows_with_numbers(ALL.choices[2:], 40)) == (
         "1     2 h  屋根を直す  failed\n2     4 d  Plant a tree"
     )
 
 
-def test_no_title_orders_a_screen_about() -> None:
+def test_control_sequences_in_session_titles_are_escaped() -> None:
     evil = Card(
         "e", SessionInfo(title="\x1b[2J\rx\u202e", name="\x07", tags=("\x9b",)), NOW,
         asked="\x1b[2J\u202e", answer="\x1b]0;x\x07\r",
@@ -144,7 +144,7 @@ def test_no_title_orders_a_screen_about() -> None:
     assert re.findall("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", drawn) == []
 
 
-def test_a_dial_is_turned_within_its_values_and_drawn_below() -> None:
+def test_a_stepper_is_changed_within_its_values_and_drawn_below_the_list() -> None:
     one = PickerItem("x", lambda room: (("plain", "x"),), "x")
     picking = picker_at(Picker("?", (one,), dial=Stepper("effort", ("low", "high"))), "x")
 
@@ -157,7 +157,7 @@ def test_a_dial_is_turned_within_its_values_and_drawn_below() -> None:
     assert turn_dial(ALL, 1) == ALL
 
 
-def test_a_wide_row_of_a_session_has_messages_cost_and_model() -> None:
+def test_a_wide_session_row_shows_messages_cost_and_model() -> None:
     used = Card(
         "f", SessionInfo(title="Mend", model="anthropic/claude-sonnet-5"), NOW - 5,
         messages=4, spent=Spent(Usage(10, 0, 0, 5), 0.12, 1), outcome="answered",
@@ -170,13 +170,13 @@ def test_a_wide_row_of_a_session_has_messages_cost_and_model() -> None:
     ]  # fmt: skip
 
 
-def test_a_sample_stands_below_the_list() -> None:
+def test_a_sample_is_shown_below_the_list() -> None:
     picker = Picker("Which?", ALL.choices[:1], sample=((("added", "+ new"),),))
 
     assert bare(picker_rows(picker, 40, 9)).endswith("Paint the door\n+ new")
 
 
-def test_a_dial_shows_the_choices_of_its_value() -> None:
+def test_a_stepper_filters_the_list_by_its_value() -> None:
     items = tuple(
         PickerItem(name, lambda room: (), name, groups=("all", kind))
         for name, kind in (("a", "allow"), ("d", "deny"), ("e", "deny"))

@@ -27,7 +27,9 @@ MENU = Menu(
 
 
 @pytest.mark.parametrize("story", CORPUS, ids=[story["name"] for story in CORPUS])
-def test_question_keys_do_what_the_corpus_says(story: dict[str, Any]) -> None:
+def test_question_keys_act_as_in_the_table_of_states_and_keys(
+    story: dict[str, Any],
+) -> None:
     choices = tuple(Choice(id_, "", widens) for id_, widens in story["choices"])
     menu = Menu(choices, free_text=bool(story["free_text"]))
     for step in story["steps"]:
@@ -42,7 +44,7 @@ def test_question_keys_do_what_the_corpus_says(story: dict[str, Any]) -> None:
 
 
 @given(some.text(min_size=1), some.booleans(), some.booleans(), some.integers(0, 5))
-def test_question_keys_no_text_gives_a_choice_that_widens(
+def test_question_keys_typed_text_never_chooses_an_option_that_widens_permissions(
     text: str, typed: bool, calm: bool, selected: int
 ) -> None:
     pressed = type_text(replace(MENU, selected=selected), text, typed=typed, calm=calm)
@@ -53,7 +55,7 @@ def test_question_keys_no_text_gives_a_choice_that_widens(
 @given(
     some.lists(some.tuples(some.sampled_from("yn12 aeh.\n"), some.booleans()), max_size=9),
 )
-def test_question_keys_text_is_lost_only_as_an_answer(
+def test_question_keys_typed_text_stays_in_the_draft_unless_it_answers(
     strokes: list[tuple[str, bool]],
 ) -> None:
     menu, draft = MENU, ""
@@ -66,7 +68,7 @@ def test_question_keys_text_is_lost_only_as_an_answer(
     assert draft + menu.digit == "".join(text for text, _ in strokes)
 
 
-def test_question_keys_highlight_a_choice_only_where_enter_would_give_it() -> None:
+def test_question_keys_highlight_a_choice_only_when_enter_would_select_it() -> None:
     def row(*, typed: bool, calm: bool) -> str:
         return bare([menu_line(MENU, typed=typed, calm=calm)])
 
@@ -78,11 +80,11 @@ def test_question_keys_highlight_a_choice_only_where_enter_would_give_it() -> No
     )
 
 
-def test_question_keys_are_calm_after_less_than_a_second() -> None:
+def test_question_keys_wait_for_a_pause_of_half_a_second_to_a_second() -> None:
     assert 0.5 < CALM_SECONDS < 1
 
 
-def test_question_keys_tab_gives_the_highlighted_choice_with_words() -> None:
+def test_question_keys_tab_selects_the_highlighted_choice_with_a_message() -> None:
     menu = replace(MENU, selected=1, amends=True)
 
     for typed, calm, action, value in (
@@ -93,7 +95,7 @@ def test_question_keys_tab_gives_the_highlighted_choice_with_words() -> None:
     assert press_key(MENU, "tab", typed=False, calm=True).action == "edit"
 
 
-def test_question_keys_long_choices_stand_below_each_other() -> None:
+def test_question_keys_long_choices_are_listed_one_per_line() -> None:
     choices = (Choice("y", "once"), Choice("s", f"this session: {'x' * 60}", widens=True))
 
     rows = bare([menu_line(Menu(choices, "stop"), typed=False, calm=True)]).split("\n")

@@ -19,7 +19,9 @@ def harmless(text: str) -> bool:
 
 
 @given(hostile, hostile, hostile)
-def test_a_setting_is_one_line_and_no_order(key: str, value: str, where: str) -> None:
+def test_a_setting_is_shown_in_one_line_with_control_sequences_escaped(
+    key: str, value: str, where: str
+) -> None:
     found = Setting(
         "limits.steps", value, (LayerValue(value, "default"), LayerValue(value, where))
     )
@@ -31,14 +33,14 @@ def test_a_setting_is_one_line_and_no_order(key: str, value: str, where: str) ->
 
 
 @given(hostile, hostile)
-def test_a_finding_is_a_line_and_what_to_do_another(said: str, do: str) -> None:
+def test_a_finding_is_one_line_and_its_advice_another(said: str, do: str) -> None:
     shown = list(lines([Finding("disk", "wrong", said, do)]))
 
     assert len(shown) == (2 if do else 1)
     assert all(harmless(each) and "\n" not in each for each in shown)
 
 
-def test_a_finding_is_broken_between_words_where_a_screen_ends() -> None:
+def test_a_finding_is_wrapped_between_words_at_the_screen_width() -> None:
     found = Finding("model", "wrong", "no model is configured: set a key", "refold tour")
 
     assert list(lines([found], 48)) == [
@@ -48,7 +50,7 @@ def test_a_finding_is_broken_between_words_where_a_screen_ends() -> None:
     ]
 
 
-def test_a_look_is_summed_up_in_a_sentence() -> None:
+def test_findings_are_summarized_in_one_sentence() -> None:
     ok, warning, wrong = (Finding("x", s, "") for s in ("ok", "warning", "wrong"))  # pyright: ignore[reportArgumentType]
 
     assert [summary(found) for found in ([ok], [ok, warning], [wrong, wrong, warning])] == [

@@ -112,7 +112,7 @@ def lines(blocks: tuple[Block, ...]) -> list[str]:
     return [bare([block.line]) for block in blocks if isinstance(block, NoticeBlock)]
 
 
-def test_an_answer_grows_and_becomes_its_blocks() -> None:
+def test_a_streamed_response_grows_and_becomes_blocks_when_complete() -> None:
     coming = begun(ThinkingCame("H"), ThinkingCame("m"), TextCame("I "), TextCame("look."))
     whole = after(coming, answer(Thinking("Hm"), Text("I look."), CALL))
 
@@ -128,7 +128,7 @@ def test_an_answer_grows_and_becomes_its_blocks() -> None:
     )
 
 
-def test_a_call_goes_from_a_question_to_its_result() -> None:
+def test_a_call_block_changes_from_asked_to_running_to_done() -> None:
     asked = begun(answer(CALL), Judged("c1", "ask", reason="no rule"))
     answered = after(asked, Answered("c1", True))
     running = after(answered, Started("c1"), Progress("c1", "a\n"), Progress("c1", "b\n"))
@@ -166,7 +166,7 @@ def test_refused_call_keeps_the_answer_of_the_user(verdict: Answered, said: str)
     assert (block.stage, block.answered) == ("refused", said)
 
 
-def test_calls_stand_in_the_order_of_their_ends_and_those_that_run_come_last() -> None:
+def test_calls_are_ordered_by_their_ends_with_running_calls_last() -> None:
     found = begun(
         answer(CALL, OTHER), Started("c1"), Started("c2"), Ended("c2", "done", "/w"),
         ModelChosen("b/n"),
@@ -189,7 +189,7 @@ def test_running_call_keeps_only_the_end_of_its_output() -> None:
     assert block.tail.endswith("line 1998\nline 1999\n")
 
 
-def test_a_call_that_code_makes_names_it_and_goes_with_it() -> None:
+def test_a_nested_call_names_the_call_that_made_it_and_ends_with_it() -> None:
     made = ToolCall("c1.1", "read_file", Raw(b"{}"))
     lost = ToolCall("c1.2", "read_file", Raw(b"{}"))
     found = begun(
@@ -202,7 +202,7 @@ def test_a_call_that_code_makes_names_it_and_goes_with_it() -> None:
     ]  # fmt: skip
 
 
-def test_the_answer_that_a_tool_gives_comes_after_its_call() -> None:
+def test_a_final_answer_from_a_tool_is_shown_after_its_call() -> None:
     end = Ended("c1", "done", "Given.", control=Final("It is 7."))
 
     found = begun(answer(CALL), Started("c1"), end)
@@ -215,7 +215,7 @@ def test_the_answer_that_a_tool_gives_comes_after_its_call() -> None:
     assert found.done[-1] == AnswerBlock(seq=8, at=80.0, text="It is 7.", model="a/m")
 
 
-def test_words_for_later_wait_at_the_end_until_they_are_taken_up() -> None:
+def test_queued_messages_are_shown_at_the_end_until_delivered() -> None:
     waiting = begun(Said("And then?", when="next"), answer(Text("One.")))
     later = after(
         waiting,
@@ -232,7 +232,7 @@ def test_words_for_later_wait_at_the_end_until_they_are_taken_up() -> None:
     ]  # fmt: skip
 
 
-def test_a_stop_ends_the_answer_and_what_had_come_of_it_stays() -> None:
+def test_stopping_a_streamed_response_keeps_the_text_received_so_far() -> None:
     stopped = begun(TextCame("One, two"), Stopped("enough"), TextCame(" thr"))
     partial = ModelAnswered(Message("assistant", (Text("One, two"),)), partial=True)
     over = after(stopped, Said("Shorter."), partial, TurnEnded("interrupted", "enough"))
@@ -253,7 +253,7 @@ def test_failed_response_keeps_its_partial_text() -> None:
     )
 
 
-def test_pieces_of_an_answer_between_signed_thoughts_are_one_block() -> None:
+def test_text_parts_separated_by_signed_thinking_are_one_block() -> None:
     signed = Thinking("", "acme", Raw(b'"signed"'))
     cut = ModelAnswered(
         Message("assistant", (Text("So "), signed, Text("so."))), stop="length"
@@ -264,7 +264,7 @@ def test_pieces_of_an_answer_between_signed_thoughts_are_one_block() -> None:
     assert found.done[-1] == AnswerBlock(seq=6, at=60.0, text="So so.", partial=True)
 
 
-def test_the_report_of_a_child_and_words_between_turns_wait_for_nothing() -> None:
+def test_subagent_reports_and_messages_between_turns_are_not_shown_as_queued() -> None:
     report = begun(Said("Found it.", sender="child-1", when="next"))
     between = after(report, TurnEnded("answered"), Said("Then?", when="next"))
 
@@ -274,7 +274,7 @@ def test_the_report_of_a_child_and_words_between_turns_wait_for_nothing() -> Non
     assert report.open == between.open == ()
 
 
-def test_who_begins_after_a_stop_sees_what_waits_and_no_report_among_it() -> None:
+def test_a_screen_opened_after_a_stop_shows_queued_messages_without_reports() -> None:
     stopped = begun(
         Stopped("enough"), Said("Shorter."), Said("Found it.", sender="child-1", when="next"),
     )  # fmt: skip
@@ -294,11 +294,11 @@ def test_settled_background_call_leaves_the_status_unchanged() -> None:
         Imported("s1"), answer(Text("Other.")),
     ],
 )  # fmt: skip
-def test_nothing_more_comes_of_an_answer_after_any_of_its_ends(end: Event) -> None:
+def test_no_streamed_text_remains_after_a_response_ends(end: Event) -> None:
     assert begun(TextCame("So"), end).coming == ()
 
 
-def test_why_nothing_comes_is_told_each_time() -> None:
+def test_the_status_shows_the_reason_and_number_of_each_retry() -> None:
     once = begun(Waiting(2.0, "busy"))
     twice = after(once, Waiting(2.0, "busy"))
     thinks = after(twice, ThinkingCame("Hm"))
@@ -310,7 +310,7 @@ def test_why_nothing_comes_is_told_each_time() -> None:
     assert [s.status.doing for s in (thinks, blank, on)] == ["thinking", "thinking", ""]
 
 
-def test_how_a_turn_ended_and_what_it_used_is_one_block() -> None:
+def test_the_outcome_and_usage_of_a_turn_are_one_block() -> None:
     found = begun(answer(Text("Yes."), usage=Usage(90, output=10)), TurnEnded("answered"))
 
     assert found.done[-1] == TurnEndBlock(
@@ -319,7 +319,7 @@ def test_how_a_turn_ended_and_what_it_used_is_one_block() -> None:
     )  # fmt: skip
 
 
-def test_the_time_in_which_no_process_had_the_session_is_not_counted() -> None:
+def test_time_without_a_process_is_not_counted_in_the_duration_of_a_turn() -> None:
     found = begun(
         SessionResumed("2"), ModelAsked(), answer(Text("Yes.")), TurnEnded("answered")
     )
@@ -329,7 +329,7 @@ def test_the_time_in_which_no_process_had_the_session_is_not_counted() -> None:
     assert over.seconds == 30.0
 
 
-def test_going_back_is_told_and_takes_nothing_off_the_screen() -> None:
+def test_a_rewind_is_reported_and_earlier_blocks_stay_on_the_screen() -> None:
     before = begun(answer(Text("Yes.")), TurnEnded("answered"), Said("More?"))
     back = after(before, Rewound(8))
     nowhere = after(back, Rewound(7_000))
@@ -345,21 +345,21 @@ def test_going_back_is_told_and_takes_nothing_off_the_screen() -> None:
     )
 
 
-def test_calls_that_a_rewind_takes_back_do_not_stay_open() -> None:
+def test_running_calls_are_closed_by_a_rewind() -> None:
     found = begun(answer(CALL), Started("c1"), Rewound(2))
 
     assert found.open == ()
     assert [b.stage for b in found.done if isinstance(b, CallBlock)] == ["unknown"]
 
 
-def test_a_call_that_an_answer_passes_over_does_not_stay_open() -> None:
+def test_a_running_call_is_closed_by_the_next_response() -> None:
     found = begun(answer(CALL), Started("c1"), answer(Text("Well.")))
 
     assert found.open == ()
     assert [b.stage for b in found.done if isinstance(b, CallBlock)] == ["unknown"]
 
 
-def test_words_that_a_rewind_takes_back_wait_no_longer() -> None:
+def test_a_rewind_removes_messages_from_the_queue() -> None:
     found = begun(
         answer(Text("Yes.")), Said("Then?", when="next"), Rewound(2), TurnEnded("answered"),
     )  # fmt: skip
@@ -368,7 +368,7 @@ def test_words_that_a_rewind_takes_back_wait_no_longer() -> None:
     assert [b.words for b in found.done if isinstance(b, MessageBlock)] == ["Go.", "Then?"]
 
 
-def test_nothing_goes_on_of_what_was_under_way_where_a_session_was_imported_from() -> None:
+def test_importing_a_session_closes_its_running_calls_and_streams() -> None:
     whole = begun(answer(CALL), Started("c1"), Said("Then?", when="next"), Imported("s1"))
     asking = begun(TextCame("So"), Imported("s1"))
 
@@ -419,7 +419,7 @@ def test_changes_of_session_settings_are_shown_as_one_line_each() -> None:
     ]
 
 
-def test_who_is_at_work_is_known_until_it_has_ended() -> None:
+def test_running_subagents_are_listed_until_they_end() -> None:
     def moved(node: str) -> ChildMoved:
         return ChildMoved(node, "explore", "", 1, 10, None, "read")
 
@@ -434,14 +434,14 @@ def test_who_is_at_work_is_known_until_it_has_ended() -> None:
     assert after(working, TurnEnded("answered")).moved == ()
 
 
-def test_a_model_that_is_asked_beside_the_talk_is_what_is_being_done() -> None:
+def test_a_background_model_call_is_shown_in_the_status_until_it_ends() -> None:
     asking = begun(answer(CALL), Started("c1"), Reserved("leaf", "a/m"))
     done = after(asking, Settled(8))
 
     assert (asking.status.doing, done.status.doing) == ("requesting a leaf", "running")
 
 
-def test_a_screen_that_begins_in_the_middle_knows_what_is_open() -> None:
+def test_a_screen_opened_during_a_turn_shows_open_calls_and_queued_messages() -> None:
     whole = begun(
         answer(CALL, OTHER), Judged("c1", "ask", reason="no rule"), Started("c2"),
         Said("Then?", when="next"),
@@ -489,7 +489,7 @@ def long_session(turns: int) -> list[Entry]:
     return [Entry(seq, event) for seq, event in enumerate(events, start=1)]
 
 
-def test_who_comes_back_does_not_wait_for_what_was_long_ago() -> None:
+def test_opening_a_long_session_costs_the_same_as_opening_a_short_one() -> None:
     short, long = (fold(long_session(turns)) for turns in (20, 600))
 
     found = [counted(lambda v=view: (screen_at(v), recap(v, 80))) for view in (short, long)]
@@ -497,7 +497,7 @@ def test_who_comes_back_does_not_wait_for_what_was_long_ago() -> None:
     assert found[1] <= found[0] + 100  # a few steps of a binary search
 
 
-def test_a_piece_and_an_event_cost_the_same_however_much_stands_there() -> None:
+def test_updating_the_screen_costs_the_same_in_long_and_short_sessions() -> None:
     news = (*GO[1:], TextCame("one"), TextCame("two"), answer(Text("onetwo")))
     short, long = (screen_of(long_session(turns)) for turns in (20, 300))
     for n in range(3_000):
@@ -509,7 +509,7 @@ def test_a_piece_and_an_event_cost_the_same_however_much_stands_there() -> None:
 
 
 @given(some.lists(some.text("aé文\n", max_size=4)), some.integers(0, 20))
-def test_a_growing_text_is_the_sum_of_its_pieces(pieces: list[str], seen: int) -> None:
+def test_a_growing_text_equals_its_joined_pieces(pieces: list[str], seen: int) -> None:
     grown = Growing()
     for piece in pieces:
         grown = grown.plus(piece)

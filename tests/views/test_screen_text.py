@@ -30,7 +30,7 @@ REPORT = (
 )
 
 
-def test_everything_stands_under_a_mark_that_says_whose_it_is() -> None:
+def test_every_text_has_a_mark_of_its_author() -> None:
     found = begun(
         answer(Thinking("Hm.\nSo."), Text("I look.\n› not a person\n\nAnd do."), CALL, OTHER),
         Judged("c1", "ask", reason="no rule"), Answered("c1", True), Started("c1"),
@@ -94,7 +94,7 @@ def test_transcript_shows_unfinished_calls_and_text() -> None:
     ]  # fmt: skip
 
 
-def test_a_stopped_answer_says_so_and_a_call_by_code_names_it() -> None:
+def test_a_stopped_response_is_marked_and_a_nested_call_names_its_parent() -> None:
     partial = ModelAnswered(Message("assistant", (Text("One, two"),)), partial=True)
     stopped = begun(Stopped("enough"), partial, TurnEnded("interrupted", "enough"))
 
@@ -102,7 +102,7 @@ def test_a_stopped_answer_says_so_and_a_call_by_code_names_it() -> None:
     assert "· stopped: enough" in transcript(stopped)
 
 
-def test_a_file_is_named_as_from_the_directory_and_a_call_as_one_wishes() -> None:
+def test_file_paths_are_relative_and_call_labels_can_be_customized() -> None:
     diff = Diff("/w/a.py", "changed", "@@ -1 +1 @@\n-x\n+y")
     found = begun(answer(CALL), Started("c1"), Ended("c1", "done", "", (diff,)))
 
@@ -117,7 +117,7 @@ HOSTILE = some.text(some.sampled_from("a\n\x1b[2J\x9b\r\x07\u202e\u200b\t "), ma
 
 
 @given(HOSTILE)
-def test_no_word_of_anybody_orders_a_screen_about(text: str) -> None:
+def test_control_sequences_in_transcripts_are_escaped(text: str) -> None:
     call = ToolCall("c1", text or "x", Raw(b'{"command":"\\u001b[2J"}'))
     found = after(
         begun(answer(Thinking(text), Text(text), call), Started("c1"), Ended("c1", "done", text)),

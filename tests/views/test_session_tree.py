@@ -68,7 +68,7 @@ def row(path: Path, now: float = 1000.0) -> TreeRow:
     return rows(read(path), now, words)
 
 
-def test_a_tree_is_told_with_the_children_of_children_inside(tmp_path: Path) -> None:
+def test_a_session_tree_shows_nested_subagents_below_their_parents(tmp_path: Path) -> None:
     root = row(family(tmp_path))
 
     assert bare(tree_lines(root, 100)) == (
@@ -84,7 +84,7 @@ def test_a_tree_is_told_with_the_children_of_children_inside(tmp_path: Path) -> 
     )
 
 
-def test_leaves_are_told_one_by_one_where_that_is_wanted(tmp_path: Path) -> None:
+def test_leaf_calls_are_listed_one_by_one_if_requested(tmp_path: Path) -> None:
     plant(tmp_path, with_leaves(2, failed=(2,)))
 
     found = tree_lines(row(tmp_path), 60, every_leaf=True, signs=False)
@@ -95,7 +95,7 @@ def test_leaves_are_told_one_by_one_where_that_is_wanted(tmp_path: Path) -> None
     ]
 
 
-def test_no_line_is_wider_than_the_screen_and_ascii_stays_ascii(tmp_path: Path) -> None:
+def test_tree_lines_fit_the_screen_and_use_only_ascii_if_requested(tmp_path: Path) -> None:
     root = row(family(tmp_path))
 
     for room in (20, 40, 80):
@@ -126,7 +126,7 @@ ASKING: tuple[Event, ...] = (
         ([*begun(), TurnEnded("interrupted")], True, "interrupted"),
     ],
 )  # fmt: skip
-def test_a_status_says_whether_somebody_works_on_it(
+def test_a_status_shows_whether_a_process_is_running_the_session(
     tmp_path: Path, events: Sequence[Event], held: bool, said: str
 ) -> None:
     if events:
@@ -159,7 +159,9 @@ def test_session_tree_shows_the_activity_of_running_agents(
     assert f"now: {said}" in bare(tree_lines(found, 100))
 
 
-def test_the_sum_of_all_nodes_is_all_that_providers_told(tmp_path: Path) -> None:
+def test_the_usage_of_all_nodes_adds_up_to_the_usage_that_providers_reported(
+    tmp_path: Path,
+) -> None:
     root = read(family(tmp_path))
     own = [spent_by(deed) for node in walk(root) for deed in activity_of(node.entries).spans
            if not deed.id.startswith("child")]  # fmt: skip
@@ -181,7 +183,7 @@ def test_the_sum_of_all_nodes_is_all_that_providers_told(tmp_path: Path) -> None
     assert set(cost.by_purpose) == {"main", "summary", "leaf"}
 
 
-def test_cost_tells_each_node_and_what_the_children_of_a_turn_used(tmp_path: Path) -> None:
+def test_cost_lists_each_node_and_the_subagent_usage_of_each_turn(tmp_path: Path) -> None:
     found = tree_spending(read(family(tmp_path)), agent_of)
 
     assert bare(spending_lines(found, turns=True)) == (
@@ -210,7 +212,7 @@ def test_cost_tells_each_node_and_what_the_children_of_a_turn_used(tmp_path: Pat
     assert sum(n["known_cost"] for n in document["nodes"]) == document["cost"]
 
 
-def test_a_child_whose_journal_is_gone_costs_what_its_parent_was_told(
+def test_a_subagent_with_a_lost_journal_has_the_cost_recorded_by_its_parent(
     tmp_path: Path,
 ) -> None:
     used = Spent(Usage(50), 0.75, 1)
@@ -226,7 +228,7 @@ def test_a_child_whose_journal_is_gone_costs_what_its_parent_was_told(
     assert tree_spending(root.node, agent_of).spent == used
 
 
-def test_words_of_strangers_move_no_cursor_and_turn_nothing_round(tmp_path: Path) -> None:
+def test_control_and_bidi_characters_in_a_tree_are_escaped(tmp_path: Path) -> None:
     plant(tmp_path, [
         *begun(HOSTILE, HOSTILE), ModelAsked(), answer(HOSTILE, ("call-0", HOSTILE, "{}")),
         ChildBorn("child-1", "call-0", HOSTILE, HOSTILE),
@@ -255,7 +257,9 @@ def test_words_of_strangers_move_no_cursor_and_turn_nothing_round(tmp_path: Path
     assert again[0]["leaf_nodes"][0]["failed"] == HOSTILE
 
 
-def test_the_name_of_who_waits_is_shown_as_it_is(tmp_path: Path) -> None:
+def test_control_sequences_in_the_address_of_a_waiting_subagent_are_escaped(
+    tmp_path: Path,
+) -> None:
     call = ToolCall("x", "bash", msgspec.Raw(b"{}"))
     plant(tmp_path, [*begun(), ChildAsked("x", HOSTILE, "explore", call)])
     hold(tmp_path)
@@ -266,7 +270,9 @@ def test_the_name_of_who_waits_is_shown_as_it_is(tmp_path: Path) -> None:
     assert "now: \\x1b]0;owned" in shown
 
 
-def test_a_broken_child_is_told_of_and_the_others_are_whole(tmp_path: Path) -> None:
+def test_a_damaged_subagent_journal_is_reported_and_other_journals_are_read(
+    tmp_path: Path,
+) -> None:
     family(tmp_path)
     journal = tmp_path / "children/child-1/events.jsonl"
     lines = journal.read_bytes().splitlines(keepends=True)
@@ -312,7 +318,7 @@ def test_timeline_is_in_chronological_order(tmp_path: Path) -> None:
     assert shown[4].endswith("root/child-1/call-0.1  done  read_fil…")
 
 
-def test_an_address_leads_to_its_node(tmp_path: Path) -> None:
+def test_an_address_finds_its_node(tmp_path: Path) -> None:
     root = read(family(tmp_path))
 
     assert find(root, ())[0] is root
@@ -323,7 +329,9 @@ def test_an_address_leads_to_its_node(tmp_path: Path) -> None:
         find(root, ("child-9",))
 
 
-def test_a_thousand_leaves_and_fifty_children_are_there_at_once(tmp_path: Path) -> None:
+def test_a_tree_of_1000_leaf_calls_and_50_subagents_is_shown_within_a_second(
+    tmp_path: Path,
+) -> None:
     names = [f"child-{n}" for n in range(1, 51)]
     plant(tmp_path, [*begun(), *map(child, names), TurnEnded("answered")])
     whole = plant(tmp_path / "children/child-1", with_leaves(20))

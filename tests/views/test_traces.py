@@ -132,7 +132,7 @@ def test_a_model_call_names_its_provider_model_agent_tokens_and_cost() -> None:
     }
 
 
-def test_only_responses_that_came_in_pieces_count_in_the_time_to_the_first_chunk() -> None:
+def test_only_streamed_responses_count_in_the_time_to_the_first_chunk() -> None:
     spoken = [answer("so", model="acme/big") for _ in range(3)]
     timed = [
         replace(spoken[0], first_piece=0.25),
@@ -153,7 +153,7 @@ def test_only_responses_that_came_in_pieces_count_in_the_time_to_the_first_chunk
     assert (sum(first.counts), first.total, first.least, first.most) == (2, 3.25, 0.25, 3.0)
 
 
-def test_a_model_call_that_failed_has_the_class_of_its_error_and_no_words_of_it() -> None:
+def test_a_failed_model_call_has_the_class_of_its_error_without_the_message() -> None:
     failed = ModelFailed(SECRET, "Overloaded")
     node = node_of(*begun(), ModelAsked(), failed, TurnEnded("failed", SECRET))
 
@@ -165,7 +165,7 @@ def test_a_model_call_that_failed_has_the_class_of_its_error_and_no_words_of_it(
 
 
 @pytest.mark.parametrize("outcome", ["failed", "refused", "stopped", "unknown"])
-def test_a_call_that_did_not_succeed_has_its_outcome_as_the_error(outcome: str) -> None:
+def test_a_failed_tool_call_has_its_outcome_as_the_error_type(outcome: str) -> None:
     made = answer("", ("call-0", "bash", "{}"))
     node = node_of(*begun(), ModelAsked(), made, Ended("call-0", outcome, SECRET))  # type: ignore[arg-type]
 
@@ -175,7 +175,7 @@ def test_a_call_that_did_not_succeed_has_its_outcome_as_the_error(outcome: str) 
     assert found.attributes["error.type"] == outcome
 
 
-def test_nothing_that_was_said_or_done_is_in_a_span_unless_it_is_asked_for() -> None:
+def test_spans_contain_messages_and_tool_content_only_if_requested() -> None:
     made = answer(SECRET, ("call-0", "bash", f'{{"command": "{SECRET}"}}'))
     end = Ended("call-0", "done", SECRET)
     events = [*begun(SECRET), ModelAsked(), made, Started("call-0"), end]
@@ -213,7 +213,7 @@ def test_two_calls_of_one_response_are_two_spans() -> None:
     assert len({each.span_id for each in found}) == 4
 
 
-def test_arguments_that_are_no_json_are_told_as_text() -> None:
+def test_arguments_that_are_not_json_are_exported_as_text() -> None:
     made = answer("", ("call-0", "bash", "{}"))
     wrong = ToolCall("call-0", "bash", Raw(b'{"command": '))
     made = replace(made, message=replace(made.message, parts=(wrong,)))
@@ -224,7 +224,7 @@ def test_arguments_that_are_no_json_are_told_as_text() -> None:
     assert message["parts"][0]["arguments"] == '{"command": '
 
 
-def test_a_turn_that_still_runs_is_left_out_with_all_that_it_started(
+def test_a_running_turn_and_its_subagents_are_left_out_of_the_trace(
     tmp_path: Path,
 ) -> None:
     first = [*begun(), ModelAsked(), answer("Done."), TurnEnded("answered")]
@@ -249,7 +249,7 @@ def test_spans_cut_off_end_with_the_journal_and_are_marked() -> None:
     assert [each.end for each in found] == [108 * 10**9, 107 * 10**9, 108 * 10**9]
 
 
-def test_a_fork_has_only_the_spans_of_what_it_did_itself() -> None:
+def test_a_fork_has_only_spans_of_events_after_the_fork() -> None:
     first = [*begun(), ModelAsked(), answer("Done."), TurnEnded("answered")]
     again = [Said("more"), TurnStarted(10), ModelAsked(), answer("", cost=1.0)]
     node = node_in([*first, Forked("other", 8), *again, TurnEnded("answered")])
@@ -261,7 +261,7 @@ def test_a_fork_has_only_the_spans_of_what_it_did_itself() -> None:
     assert tokens(found) == (node.spent.usage.input, node.spent.usage.output)
 
 
-def test_turns_are_traces_of_one_conversation_and_other_sessions_have_other_ids() -> None:
+def test_each_turn_is_a_trace_and_span_ids_differ_between_sessions() -> None:
     first = [*begun(), ModelAsked(), answer("Done."), TurnEnded("answered")]
     events = [*first, Said("more"), TurnStarted(9), ModelAsked(), answer("Too.")]
     node = node_in([*events, TurnEnded("answered")])
@@ -273,7 +273,7 @@ def test_turns_are_traces_of_one_conversation_and_other_sessions_have_other_ids(
     assert not {each.span_id for each in found} & {each.span_id for each in other}
 
 
-def test_a_subagent_whose_journal_is_lost_has_a_span_with_what_it_used(
+def test_a_subagent_with_a_lost_journal_has_a_span_with_its_usage(
     tmp_path: Path,
 ) -> None:
     family(tmp_path)
@@ -317,7 +317,7 @@ def test_a_span_lies_within_its_parent_in_the_trace_and_in_time(story: Story) ->
 
 @settings(deadline=None, max_examples=60)
 @given(stories())
-def test_the_tokens_of_all_spans_are_those_of_the_account(story: Story) -> None:
+def test_the_tokens_of_all_spans_add_up_to_the_account_of_the_session(story: Story) -> None:
     node = told(story)
 
     used = node.view.account.spent.usage
@@ -326,7 +326,7 @@ def test_the_tokens_of_all_spans_are_those_of_the_account(story: Story) -> None:
 
 @settings(deadline=None, max_examples=30)
 @given(stories())
-def test_a_session_that_goes_on_keeps_the_ids_of_what_it_did(story: Story) -> None:
+def test_ids_of_earlier_spans_stay_the_same_when_a_session_continues(story: Story) -> None:
     node = told(story)
     more: list[Event] = [each.event for each in node.entries]
     at = len(more) + 1

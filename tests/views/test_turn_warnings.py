@@ -116,7 +116,7 @@ def test_the_last_command_is_named_if_it_failed(
          ["a.md was not written: No."]),
     ],
 )  # fmt: skip
-def test_a_file_that_was_to_be_written_and_was_not_is_named(
+def test_a_file_that_could_not_be_written_is_named(
     events: list[Event], said: list[str]
 ) -> None:
     assert list(warnings(turn(*events))) == said
@@ -146,7 +146,7 @@ def test_response_warning_is_shown_once_per_turn() -> None:
     assert warnings(turn(warned, TurnEnded("answered"), TurnStarted(2))) == ()
 
 
-def test_a_stream_has_what_a_response_warns_of_as_a_notice() -> None:
+def test_a_warning_of_a_response_is_a_notice_in_the_event_stream() -> None:
     warned = ModelAnswered(Message("assistant", (Text("Hi."),)), warning="it saw\nnothing")
 
     documents = documents_of(Frame(7, 0, Entry(7, warned)), live=False)
@@ -156,7 +156,7 @@ def test_a_stream_has_what_a_response_warns_of_as_a_notice() -> None:
     assert notice == {"type": "notice", "seq": 7, "text": "it saw\\nnothing"}
 
 
-def test_of_many_files_some_are_named() -> None:
+def test_only_some_of_many_unwritten_files_are_named() -> None:
     events = [e for n in range(60) for e in tried("failed", "No.", path=f"{n}.md")]
 
     said = warnings(turn(*events))
@@ -165,18 +165,18 @@ def test_of_many_files_some_are_named() -> None:
     assert said[5:] == ("45 more files were not written",)
 
 
-def test_arguments_that_are_no_json_name_no_file() -> None:
+def test_a_failed_write_with_invalid_arguments_adds_no_warning() -> None:
     asked = Message("assistant", (ToolCall("w", "write_file", Raw(b"[1")),))
 
     assert warnings(turn(ModelAnswered(asked), Ended("w", "failed", "No object."))) == ()
 
 
 @pytest.mark.parametrize("outcome", ["interrupted", "cancelled", "plan_ready"])
-def test_a_turn_that_was_stopped_or_only_planned_claims_nothing(outcome: str) -> None:
+def test_interrupted_and_planned_turns_have_no_warnings(outcome: str) -> None:
     assert warnings(turn(ran("make", "", 2), *tried("failed", FULL), outcome=outcome)) == ()
 
 
-def test_a_new_turn_begins_without_the_mishaps_of_the_last() -> None:
+def test_a_new_turn_begins_without_the_warnings_of_the_previous_turn() -> None:
     view = turn(
         ran("make", "", 2), *tried("failed", FULL), TurnEnded("answered"), TurnStarted(4)
     )
@@ -184,7 +184,7 @@ def test_a_new_turn_begins_without_the_mishaps_of_the_last() -> None:
     assert warnings(view) == ()
 
 
-def test_a_screen_and_a_script_are_told_the_same() -> None:
+def test_the_screen_and_the_result_document_have_the_same_warnings() -> None:
     answer = ModelAnswered(Message("assistant", (Text("All is well."),)))
     view = turn(ran("make \x1b[31m", "", 2), *tried("failed", FULL), answer)
 
@@ -221,7 +221,7 @@ def test_each_hook_that_failed_in_the_turn_is_named_once() -> None:
     assert result(later, "s", 0.0).warnings == []
 
 
-def test_a_hook_that_refuses_a_call_is_shown_with_the_call_alone() -> None:
+def test_a_hook_that_refuses_a_call_is_shown_only_with_the_call() -> None:
     no = HookRan("PreToolUse", "guard", outcome="blocked", reason="no")
     message = HookRan("UserPromptSubmit", "guard", outcome="blocked", reason="no")
 

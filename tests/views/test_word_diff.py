@@ -17,7 +17,7 @@ from refold.views.word_diff import (
 from refold.views.wrap import cells
 
 
-def test_changed_words_of_a_line_stand_out() -> None:
+def test_changed_words_of_a_line_are_highlighted() -> None:
     rows = diff_lines(
         '@@ -1,3 +1,3 @@\n def f():\n-    return "hi"  # x\n+    return "hello"  # x'
     )
@@ -35,21 +35,21 @@ def test_changed_words_of_a_line_stand_out() -> None:
     ]
 
 
-def test_lines_are_set_against_each_other_in_their_order() -> None:
+def test_removed_and_added_lines_are_compared_in_order() -> None:
     rows = diff_lines("-one two three\n-four five six\n+one 2 three\n+four five 6\n+seven")
 
     stand_out = [[text for style, text in row if "_word" in str(style)] for row in rows]
     assert stand_out == [["two"], ["six"], ["2"], ["6"], []]
 
 
-def test_two_changes_beside_each_other_are_two() -> None:
+def test_adjacent_changes_are_compared_separately() -> None:
     rows = diff_lines("-one two\n\\ No newline\n+one 2\n-three four\n+three 4")
 
     stand_out = [[text for style, text in row if "_word" in str(style)] for row in rows]
     assert stand_out == [["two"], [], ["2"], ["four"], ["4"]]
 
 
-def test_an_indent_that_changed_stands_out() -> None:
+def test_a_changed_indent_is_highlighted() -> None:
     assert highlight_changes("  return x", "    return x") == (
         (("gone_word", "  "), ("gone", "return x")),
         (("added_word", "    "), ("added", "return x")),
@@ -60,7 +60,9 @@ def test_an_indent_that_changed_stands_out() -> None:
     ("old", "new"),
     [("alpha beta", "one two"), ("", "one"), ("one", ""), ("a " * 300, "b " * 300)],
 )
-def test_lines_that_have_little_in_common_are_not_compared(old: str, new: str) -> None:
+def test_words_are_not_highlighted_in_lines_with_little_in_common(
+    old: str, new: str
+) -> None:
     assert highlight_changes(old, new) is None
     assert diff_lines(f"-{old}\n+{new}") == [
         line(f"-{old}", "gone"),
@@ -72,14 +74,14 @@ ROWS = st.lists(st.text(st.sampled_from("+- \\@ab c\x1b\t"), max_size=12), max_s
 
 
 @given(ROWS)
-def test_it_says_the_same_words_and_no_order(rows: list[str]) -> None:
+def test_a_diff_keeps_its_text_and_escapes_control_sequences(rows: list[str]) -> None:
     shown = bare(diff_lines("\n".join(rows)))
 
     expected = "\n".join(rows).replace("\x1b", "\\x1b")
     assert shown == "\n".join(row.expandtabs(4) for row in expected.split("\n"))
 
 
-def test_changed_lines_have_the_colours_of_their_language() -> None:
+def test_changed_lines_are_syntax_highlighted() -> None:
     gone, come = diff_lines("-    return 1  # x\n+    return 12  # x", "a/b.py")
 
     assert gone == (
@@ -91,7 +93,7 @@ def test_changed_lines_have_the_colours_of_their_language() -> None:
     ]  # fmt: skip
 
 
-def test_each_side_goes_on_in_its_own_state() -> None:
+def test_old_and_new_lines_are_syntax_highlighted_independently() -> None:
     rows = diff_lines('+"""Begins\n-if x:\n+if x:\n if x:\n+"""', "b.py")
 
     assert [row[1][0] for row in rows if len(row) > 2 and row[1][1] == "if"] == ["keyword"]
@@ -99,7 +101,7 @@ def test_each_side_goes_on_in_its_own_state() -> None:
 
 
 @pytest.mark.parametrize("path", ["notes", "a.unknown", "b.", ""])
-def test_a_file_of_no_known_language_has_the_colours_of_the_signs(path: str) -> None:
+def test_lines_of_an_unknown_language_are_coloured_as_added_or_removed(path: str) -> None:
     assert diff_lines("-return\n+if", path) == [
         line("-return", "gone"),
         line("+if", "added"),
@@ -119,7 +121,7 @@ PAIRED = [
 ]
 
 
-def test_old_and_new_lines_stand_side_by_side_where_there_is_room() -> None:
+def test_old_and_new_lines_are_side_by_side_on_wide_screens() -> None:
     rows = [bare([row]).rstrip() for row in numbered_diff(PAIRED, "", 140)]
 
     assert [re.sub(" {4,}", "    ", row) for row in rows] == [
@@ -140,7 +142,9 @@ def test_a_diff_has_one_column_without_room_or_with_one_side(
 
 
 @given(ROWS, st.integers(132, 180), st.sampled_from(["a.py", "a.c", ""]))
-def test_columns_lose_no_text_and_fit(rows: list[str], room: int, path: str) -> None:
+def test_diff_columns_keep_all_text_and_fit_the_screen(
+    rows: list[str], room: int, path: str
+) -> None:
     shown = diff_rows("\n".join(rows))
 
     columns = diff_in_columns(shown, path, room)

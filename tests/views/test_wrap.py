@@ -34,7 +34,7 @@ TEXTS = st.lists(st.sampled_from(BITS), max_size=30).map("".join)
 
 
 @given(TEXTS, st.integers(2, 20))
-def test_wrapping_loses_nothing_and_never_runs_over(text: str, room: int) -> None:
+def test_wrapped_lines_fit_and_contain_all_text(text: str, room: int) -> None:
     rows = list(break_lines(text, room))
 
     assert "".join(rows) == text
@@ -45,35 +45,35 @@ def test_wrapping_loses_nothing_and_never_runs_over(text: str, room: int) -> Non
     ("text", "room", "shown"),
     [("short", 9, "short"), ("too long", 5, "too …"), ("中文字", 5, "中文…"), ("x", 0, "")],
 )
-def test_a_cut_says_that_it_is_one(text: str, room: int, shown: str) -> None:
+def test_truncated_text_is_marked(text: str, room: int, shown: str) -> None:
     assert cut(text, room) == shown
 
 
-def test_padding_is_counted_so_that_nothing_hides_behind_it() -> None:
+def test_long_padding_is_replaced_by_its_count() -> None:
     assert collapse_padding("ls" + " " * 3000 + "; rm x") == "ls … 3000 spaces … ; rm x"
     assert collapse_padding("ls" + "\n" * 60 + "rm x") == "ls\n… 59 empty lines …\nrm x"
 
 
-def test_long_output_shows_its_start_and_more_of_its_end() -> None:
+def test_folded_output_shows_its_start_and_more_of_its_end() -> None:
     rows = fold_lines([line(str(n)) for n in range(100)], 6)
 
     assert bare(rows) == "0\n1\n… 95 more lines …\n97\n98\n99"
 
 
-def test_one_endless_line_takes_three_rows() -> None:
+def test_one_very_long_line_is_truncated_to_three_rows() -> None:
     rows = text_lines("x" * 10_000, 10)
 
     assert bare(rows) == "xxxxxxxxxx\nxxxxxxxxxx\nxxxxxxxxx…"
 
 
-def test_our_own_sentences_are_broken_between_words() -> None:
+def test_styled_sentences_are_wrapped_between_words() -> None:
     sentence: Line = (("bad", "a long sentence"), ("dim", " here"))
 
     assert bare([wrap_line(sentence, 8)]) == "a long\nsentence\nhere"
     assert wrap_line(sentence, 80) == sentence
 
 
-def test_short_things_with_dots_between_are_broken_at_the_dots_where_each_fits() -> None:
+def test_items_separated_by_dots_are_wrapped_at_the_dots() -> None:
     keys: Line = (("strong", "y "), ("plain", "once"), ("strong", " · n "),
                   ("plain", "no, and why"), ("dim", " · ctrl+c stop "))  # fmt: skip
 
@@ -92,7 +92,7 @@ def test_short_things_with_dots_between_are_broken_at_the_dots_where_each_fits()
         ("\U0001f1e9\U0001f1ea", 2), ("1\ufe0f\u20e3", 2), ("क्षि", 2), ("\u0301", 0),
     ],
 )  # fmt: skip
-def test_a_letter_takes_the_cells_that_terminals_give_it(letter: str, wide: int) -> None:
+def test_characters_have_their_terminal_cell_width(letter: str, wide: int) -> None:
     assert cells(letter) == wide
     assert cells(f"x{letter}x") == wide + 2
     assert list(letters(letter)) == [(letter, wide)]
@@ -107,7 +107,7 @@ def test_cell_widths_match_wcwidth() -> None:
 
 
 @given(TEXTS, st.integers(2, 20))
-def test_no_letter_is_taken_apart_by_a_cut_or_by_wrapping(text: str, room: int) -> None:
+def test_truncating_and_wrapping_never_split_a_character(text: str, room: int) -> None:
     whole = [letter for letter, _ in letters(text)]
 
     rows = list(break_lines(text, room))
@@ -117,9 +117,7 @@ def test_no_letter_is_taken_apart_by_a_cut_or_by_wrapping(text: str, room: int) 
 
 
 @given(st.lists(TEXTS, max_size=6), st.integers(2, 30))
-def test_styled_words_are_broken_to_the_room_and_none_is_lost(
-    texts: list[str], room: int
-) -> None:
+def test_wrapped_styled_text_fits_and_loses_no_word(texts: list[str], room: int) -> None:
     pieces: list[Piece] = [
         ("strong" if at % 2 else "plain", t) for at, t in enumerate(texts)
     ]
@@ -134,7 +132,7 @@ def test_styled_words_are_broken_to_the_room_and_none_is_lost(
     assert cells(bare([truncate(tuple(pieces), room)])) <= room
 
 
-def test_an_address_stays_whole_on_a_row_of_its_own() -> None:
+def test_an_address_is_not_wrapped_and_gets_its_own_row() -> None:
     address = "https://example.com/a/long/way"
 
     rows = wrap([("plain", f"see {address} there")], 12)
@@ -142,13 +140,13 @@ def test_an_address_stays_whole_on_a_row_of_its_own() -> None:
     assert bare(rows) == f"see\n{address}\nthere"
 
 
-def test_chinese_is_broken_between_letters_and_no_row_begins_with_a_stop() -> None:
+def test_chinese_text_is_wrapped_anywhere_except_before_punctuation() -> None:
     rows = wrap([("plain", "一二三四，五六七八")], 8)
 
     assert bare(rows) == "一二三\n四，五六\n七八"
 
 
-def test_rows_that_fit_keep_their_blanks_beside_a_row_that_is_wrapped() -> None:
+def test_wrapping_one_row_keeps_the_spaces_of_other_rows() -> None:
     row: Line = (("dim", "one two three\nfour "), ("person", "\n› "))
 
     assert bare([wrap_line(row, 8)]) == "one two\nthree\nfour \n› "
