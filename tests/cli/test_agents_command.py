@@ -32,7 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_agents_are_listed_with_where_they_are_from_and_what_is_wrong(
+def test_agents_list_shows_file_and_description_and_warns_of_invalid_agents(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     main(["trust", "add", "--yes"])
@@ -52,7 +52,9 @@ def test_agents_are_listed_with_where_they_are_from_and_what_is_wrong(
     )
 
 
-def test_programs_read_them_as_json(capfd: pytest.CaptureFixture[str]) -> None:
+def test_agents_json_prints_one_document_per_agent(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     main(["trust", "add", "--yes"])
     capfd.readouterr()
 
@@ -67,7 +69,9 @@ def test_programs_read_them_as_json(capfd: pytest.CaptureFixture[str]) -> None:
     }  # fmt: skip
 
 
-def test_list_is_the_same_as_no_word(capfd: pytest.CaptureFixture[str]) -> None:
+def test_agents_without_a_subcommand_does_the_same_as_agents_list(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     found = list[tuple[int, str, str]]()
 
     for words in ([], ["list"], ["--json"], ["list", "--json"], ["--json", "list"]):
@@ -79,7 +83,7 @@ def test_list_is_the_same_as_no_word(capfd: pytest.CaptureFixture[str]) -> None:
     assert found[0] != found[2]
 
 
-def test_untrusted_agents_are_named_and_do_not_count(
+def test_agents_of_an_untrusted_folder_are_ignored_with_a_notice(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     main(["agents"])
@@ -110,7 +114,7 @@ def test_list_agents_with_trust_lists_the_agents_of_the_folder(
     assert "not trusted" in untrusting.err
 
 
-def test_an_agent_of_a_trusted_folder_works_when_it_is_named(
+def test_agent_flag_runs_an_agent_of_a_folder_only_if_the_folder_is_trusted(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "s.jsonl").write_text('{"text": "Seen."}\n')
@@ -160,7 +164,7 @@ def test_an_agent_has_its_own_prompt_and_tools_only(folder: Path) -> None:
     )
 
 
-def test_an_agent_s_own_limit_does_not_widen_the_one_that_is_set(
+def test_step_limit_of_an_agent_file_does_not_raise_the_limit_of_the_flag(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (folder / ".claude/agents/Looker.md").write_text(MINE.replace("role", "steps: 9\nrole"))
@@ -174,7 +178,7 @@ def test_an_agent_s_own_limit_does_not_widen_the_one_that_is_set(
 
 
 @pytest.mark.parametrize(("tools", "told"), [("", True), ("tools: [bash]\n", False)])
-def test_skills_are_listed_only_for_an_agent_that_can_read_one(
+def test_prompt_lists_skills_only_for_an_agent_that_has_the_tool_read_skill(
     folder: Path, tools: str, told: bool
 ) -> None:
     (folder / ".claude/agents/Looker.md").write_text(MINE.replace("role", f"{tools}role"))

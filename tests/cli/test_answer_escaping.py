@@ -27,7 +27,7 @@ class Out(io.TextIOWrapper):
         (False, SAID),
     ],
 )
-def test_an_answer_is_made_harmless_on_a_screen_alone(
+def test_answers_are_escaped_on_a_terminal_and_unchanged_in_a_pipe(
     monkeypatch: pytest.MonkeyPatch, shown: str, *, screen: bool
 ) -> None:
     out = Out(screen=screen)
@@ -39,7 +39,7 @@ def test_an_answer_is_made_harmless_on_a_screen_alone(
     assert out.buffer.getvalue().decode() == shown
 
 
-def test_why_there_is_no_answer_is_told_on_one_line(
+def test_reason_for_a_missing_answer_is_escaped_and_printed_on_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     report_end("failed", "no\x1b[2J\nway")

@@ -58,7 +58,9 @@ def rows(told: str) -> dict[str, dict[str, Any]]:
 # set ----------------------------------------------------------------------------------
 
 
-def test_a_key_from_a_pipe_is_kept_in_the_file_and_not_shown(auth: Any, file: Path) -> None:
+def test_auth_set_stores_a_key_from_stdin_in_the_file_and_prints_it_masked(
+    auth: Any, file: Path
+) -> None:
     code, out, err = auth("set", "google", given=f"  {KEY}\n".encode())
 
     assert (code, err) == (0, "")
@@ -103,7 +105,9 @@ def test_a_key_on_the_command_line_is_refused_and_not_repeated(
 @pytest.mark.parametrize(
     "given", [b"", b" \n", b"a\nb\n", b"'sk-1'", b"export OPENAI_API_KEY=sk-1", b"\xff\xfe"]
 )
-def test_a_text_that_is_no_key_is_not_stored(given: bytes, auth: Any, file: Path) -> None:
+def test_auth_set_refuses_text_that_is_not_a_key(
+    given: bytes, auth: Any, file: Path
+) -> None:
     code, out, err = auth("set", "openai", given=given)
 
     assert (code, out) == (1, "")
@@ -112,7 +116,9 @@ def test_a_text_that_is_no_key_is_not_stored(given: bytes, auth: Any, file: Path
     assert not file.exists()
 
 
-def test_a_key_has_one_place(auth: Any, file: Path, ring: Ring) -> None:
+def test_auth_set_moves_a_key_between_file_and_keyring(
+    auth: Any, file: Path, ring: Ring
+) -> None:
     auth("set", "openai", given=KEY.encode())
 
     code, out, err = auth("set", "openai", "--keyring", given=b"another-key-4567")
@@ -141,7 +147,9 @@ def test_setting_a_key_names_the_sources_that_take_precedence(
     )
 
 
-def test_a_directory_that_others_see_is_told(auth: Any, file: Path) -> None:
+def test_auth_set_warns_when_other_users_can_read_the_directory_of_the_keys(
+    auth: Any, file: Path
+) -> None:
     file.parent.mkdir(mode=0o755)
 
     code, _, err = auth("set", "openai", given=KEY.encode())
@@ -158,7 +166,7 @@ def test_a_directory_that_others_see_is_told(auth: Any, file: Path) -> None:
         ("ollama", "Ollama asks for no key"),
     ],
 )
-def test_an_unknown_or_keyless_provider_is_refused(
+def test_auth_refuses_an_unknown_provider_and_one_that_needs_no_key(
     what: str, name: str, said: str, auth: Any, home: Path
 ) -> None:
     settings(home, '[providers.mine]\nwire = "openai-chat"\nbase_url = "http://x"\n')
@@ -169,7 +177,9 @@ def test_an_unknown_or_keyless_provider_is_refused(
     assert said in err
 
 
-def test_keys_that_others_can_read_are_told_with_the_way_out(auth: Any, file: Path) -> None:
+def test_auth_refuses_a_key_file_that_other_users_can_read_and_names_chmod(
+    auth: Any, file: Path
+) -> None:
     credentials.store(file, "openai", KEY)
     file.chmod(0o644)
 
@@ -181,7 +191,7 @@ def test_keys_that_others_can_read_are_told_with_the_way_out(auth: Any, file: Pa
 # list ---------------------------------------------------------------------------------
 
 
-def test_each_provider_is_listed_with_where_its_key_comes_from(
+def test_auth_list_shows_the_source_of_the_key_of_each_provider(
     auth: Any, file: Path, home: Path, ring: Ring, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings(home, '[providers.groq]\nkey_command = ["false"]\n[providers.mine]\n'
@@ -210,7 +220,7 @@ def test_each_provider_is_listed_with_where_its_key_comes_from(
     assert KEY not in told + table
 
 
-def test_a_keyring_in_trouble_is_asked_once_and_named(
+def test_auth_list_reads_a_failing_keyring_once_and_reports_its_error(
     auth: Any, file: Path, ring: Ring
 ) -> None:
     credentials.store(file, "xai", KEY)
@@ -242,7 +252,7 @@ def strict() -> Iterator[WireServer]:
         yield found
 
 
-def test_a_key_that_is_taken_and_one_that_is_not(
+def test_auth_test_reports_accepted_and_rejected_keys(
     auth: Any, file: Path, strict: WireServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", strict.url)
@@ -257,7 +267,7 @@ def test_a_key_that_is_taken_and_one_that_is_not(
     assert "expired-key" not in bad[1]
 
 
-def test_a_list_for_everybody_says_nothing_of_a_key(
+def test_auth_test_reports_that_a_public_model_list_does_not_check_the_key(
     auth: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GROQ_API_KEY", KEY)
@@ -270,7 +280,7 @@ def test_a_list_for_everybody_says_nothing_of_a_key(
 
 
 @pytest.mark.parametrize(("answer", "code"), [({"data": {}}, 0), (401, 1)])
-def test_openrouter_is_asked_whose_key_it_is(
+def test_auth_test_checks_an_openrouter_key_at_the_path_key(
     answer: Any, code: int, auth: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENROUTER_API_KEY", KEY)
@@ -282,7 +292,7 @@ def test_openrouter_is_asked_whose_key_it_is(
     assert found[0] == code
 
 
-def test_a_provider_out_of_reach_a_command_that_fails_and_no_key_are_told(
+def test_auth_test_reports_unreachable_providers_failing_key_commands_and_no_key(
     auth: Any, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings(home, '[providers.groq]\nkey_command = ["false"]\n')
@@ -303,7 +313,7 @@ def test_a_provider_out_of_reach_a_command_that_fails_and_no_key_are_told(
     )
 
 
-def test_nothing_to_test_is_said(auth: Any) -> None:
+def test_auth_test_fails_when_no_provider_has_a_key(auth: Any) -> None:
     code, told, err = auth("test")
 
     assert (code, told) == (1, "")
@@ -313,7 +323,7 @@ def test_nothing_to_test_is_said(auth: Any) -> None:
 # remove -------------------------------------------------------------------------------
 
 
-def test_a_key_is_removed_from_every_place_and_what_is_left_is_told(
+def test_auth_remove_clears_file_and_keyring_and_names_a_remaining_variable(
     auth: Any, file: Path, ring: Ring, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     credentials.store(file, "openai", KEY)
@@ -333,7 +343,9 @@ def test_a_key_that_was_not_stored_cannot_be_removed(auth: Any) -> None:
     assert auth("remove", "openai") == (1, "", "refold: no key of openai was kept\n")
 
 
-def test_a_key_of_a_provider_that_is_gone_can_be_removed(auth: Any, file: Path) -> None:
+def test_auth_remove_deletes_the_key_of_a_provider_that_no_longer_exists(
+    auth: Any, file: Path
+) -> None:
     credentials.store(file, "gone", KEY)
 
     code, _, _ = auth("remove", "gone")

@@ -43,7 +43,7 @@ def result(out: str) -> dict[str, Any]:
     return last
 
 
-def test_a_task_waits_for_a_command_that_is_to_wake_the_agent(
+def test_print_mode_waits_for_a_background_command_with_notify(
     workspace: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     code = main(["-p", "Go", "--yolo", "--script", script(workspace, BUILD, WAIT, DONE)])
@@ -90,7 +90,7 @@ def test_a_task_does_not_wait_for_the_end_of_a_monitored_server(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_the_time_of_a_task_includes_its_background_commands(
+def test_timeout_of_a_task_includes_the_wait_for_background_commands(
     workspace: Path, capfd: pytest.CaptureFixture[str], form: str
 ) -> None:
     path = script(workspace, ENDLESS, WAIT)
@@ -108,7 +108,7 @@ def test_the_time_of_a_task_includes_its_background_commands(
         assert out == "I wait.\n"
 
 
-def test_without_a_limit_a_task_waits_for_ten_minutes(
+def test_without_a_timeout_a_task_waits_ten_minutes_for_background_commands(
     workspace: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("refold.headless.task.AWAITED_SECONDS", 0.01)
@@ -121,7 +121,7 @@ def test_without_a_limit_a_task_waits_for_ten_minutes(
     assert "cancelled: it waited 0.01 s for background-1 (sleep 995): --timeout" in err
 
 
-def test_over_stdio_the_end_of_stdin_does_not_end_what_is_waited_for(
+def test_over_stdio_a_task_waits_for_background_commands_after_stdin_closes(
     workspace: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order = workspace / "orders.jsonl"
@@ -138,7 +138,7 @@ def test_over_stdio_the_end_of_stdin_does_not_end_what_is_waited_for(
     assert (code, result(capfd.readouterr().out)["text"]) == (0, "It is built.")
 
 
-def test_over_stdio_the_wait_is_bounded_without_a_limit(
+def test_over_stdio_the_wait_for_background_commands_is_bounded_without_a_timeout(
     workspace: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("refold.headless.task.AWAITED_SECONDS", 0.01)
@@ -157,7 +157,7 @@ def test_over_stdio_the_wait_is_bounded_without_a_limit(
     assert last["reason"].startswith("it waited 0.01 s for background-1 (sleep 995)")
 
 
-def test_a_task_says_that_it_does_not_start_a_schedule_itself(
+def test_schedule_tool_in_print_mode_reports_that_the_run_does_not_start_it(
     workspace: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     plan = deferred("schedule", prompt="Look.", every="1h")
@@ -170,7 +170,7 @@ def test_a_task_says_that_it_does_not_start_a_schedule_itself(
     assert said.endswith("; this run ends with your answer and does not start it.")
 
 
-def test_a_subagent_waits_for_a_command_that_is_to_wake_it(
+def test_a_subagent_waits_for_a_background_command_with_notify(
     workspace: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     child = {"for": "CHILD go"}

@@ -30,7 +30,9 @@ def answering(usage: str) -> Answer:
 @pytest.mark.parametrize(
     "usage", ["null", '"many"', '{"prompt_tokens":-9000000,"completion_tokens":-9000000}']
 )
-def test_a_budget_in_dollars_holds_without_counts(tmp_path: Path, usage: str) -> None:
+def test_max_budget_usd_stops_a_task_when_the_provider_reports_no_usage(
+    tmp_path: Path, usage: str
+) -> None:
     async def use() -> tuple[int, subprocess.CompletedProcess[bytes]]:
         async with wire_server(lambda _: answering(usage)) as server:
             settings = {

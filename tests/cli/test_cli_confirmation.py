@@ -13,7 +13,7 @@ class Leaving(io.StringIO):
         raise KeyboardInterrupt
 
 
-def test_an_interrupt_at_a_question_ends_its_line(
+def test_ctrl_c_at_a_confirmation_prints_a_newline(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", Leaving())
@@ -28,7 +28,9 @@ def test_an_interrupt_at_a_question_ends_its_line(
     ("typed", "said"),
     [("y\n", True), ("Yes\n", True), ("\n", False), ("", False), ("nay\n", False)],
 )
-def test_only_yes_is_yes(monkeypatch: pytest.MonkeyPatch, typed: str, said: bool) -> None:
+def test_confirmation_accepts_only_y_and_yes(
+    monkeypatch: pytest.MonkeyPatch, typed: str, said: bool
+) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
 
     assert read_yes() is said

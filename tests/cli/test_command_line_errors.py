@@ -60,7 +60,9 @@ ALL = "--help all)"
          f"write 'bash(git status *)' (see refold {ALL}"),
     ],
 )  # fmt: skip
-def test_a_slip_is_named_with_what_may_have_been_meant(line: str, said: str) -> None:
+def test_a_misspelt_flag_or_command_is_an_error_with_a_suggestion(
+    line: str, said: str
+) -> None:
     with pytest.raises(BadInput) as told:
         parse(line.split(" "))
 
@@ -71,7 +73,7 @@ def test_a_slip_is_named_with_what_may_have_been_meant(line: str, said: str) -> 
     ("line", "text"),
     [("hi", "hi"), ("-- doctr", "doctr"), ("Resume", "Resume"), ("doctr!", "doctr!")],
 )
-def test_a_word_that_is_no_slip_is_a_message(line: str, text: str) -> None:
+def test_words_unlike_any_command_are_parsed_as_a_message(line: str, text: str) -> None:
     assert parse(line.split(" ")).text == text
 
 
@@ -81,7 +83,7 @@ def test_a_word_that_is_no_slip_is_a_message(line: str, text: str) -> None:
     [("--output-format", "json"), ("--timeout", "9"), ("--verify",), ("--include-partial-messages",)],
     ids=lambda flags: flags[0],
 )  # fmt: skip
-def test_a_flag_for_one_task_is_refused_in_a_terminal(
+def test_a_flag_of_print_mode_without_p_is_refused_at_a_terminal(
     flags: tuple[str, ...],
 ) -> None:
     program, *arguments = command("Hi", *flags)
@@ -95,7 +97,7 @@ def test_a_flag_for_one_task_is_refused_in_a_terminal(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [("--version",), ("--help",), ("config", "--help")])
-def test_a_disk_that_is_full_is_told_of_help_and_version_too(
+def test_help_and_version_report_a_full_disk(
     words: tuple[str, ...],
 ) -> None:
     with Path("/dev/full").open("wb") as full:
@@ -113,7 +115,7 @@ def test_a_disk_that_is_full_is_told_of_help_and_version_too(
     "words",
     [("--version",), ("--help",), ("context",), ("tree",), ("sessions", "search", "Hi")],
 )
-def test_closed_stdout_is_not_replaced_by_stderr(
+def test_with_closed_stdout_nothing_is_written_to_stderr_instead(
     tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     answers = script(tmp_path, {"text": "Hello."})

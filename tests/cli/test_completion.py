@@ -83,14 +83,14 @@ def model(monkeypatch: pytest.MonkeyPatch) -> str:
     ],
 )
 @pytest.mark.slow
-def test_bash_is_offered_what_can_stand_there(
+def test_bash_completes_subcommands_flags_and_values(
     bash: Callable[..., list[str]], line: str, found: list[str]
 ) -> None:
     assert bash(line) == found
 
 
 @pytest.mark.slow
-def test_bash_gets_words_with_colons_and_blanks_as_it_wants_them(
+def test_bash_completes_names_that_contain_colons_spaces_and_quotes(
     bash: Callable[..., list[str]], model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -109,7 +109,7 @@ def test_bash_gets_words_with_colons_and_blanks_as_it_wants_them(
 
 
 @pytest.mark.slow
-def test_bash_is_handed_no_name_that_it_would_carry_out(
+def test_bash_completion_quotes_session_names_that_contain_commands(
     bash: Callable[..., list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -162,7 +162,7 @@ def test_zsh_completes_a_typed_line(scripts: Path, model: str, tmp_path: Path) -
 
 @pytest.mark.peer
 @pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
-def test_fish_is_offered_what_can_stand_there(
+def test_fish_completes_subcommands_flags_and_values(
     scripts: Path, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -216,7 +216,7 @@ def completions(line: str, folder: Path, **environ: str) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_all_subcommands_and_settings_are_offered(tmp_path: Path) -> None:
+def test_completion_offers_all_subcommands_and_settings(tmp_path: Path) -> None:
     abouts = {each.name: each.help for each in SUBCOMMANDS.values()}
 
     assert completions("refold ", tmp_path) == abouts
@@ -224,7 +224,7 @@ def test_all_subcommands_and_settings_are_offered(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_sessions_are_offered_by_name_and_id_with_their_title(
+def test_completion_offers_sessions_by_name_and_id_with_their_title(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

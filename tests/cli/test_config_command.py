@@ -49,7 +49,7 @@ def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None
     monkeypatch.setenv("EDITOR", str(program))
 
 
-def test_each_value_says_where_it_comes_from_and_what_it_overrides(
+def test_config_show_names_the_source_of_each_value_and_the_overridden_ones(
     refold: Callable[..., Told], folder: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file.write_text("# mine\n\n[limits]\nsteps = 9\nwrap_up_steps = 2\n")
@@ -78,7 +78,7 @@ def test_each_value_says_where_it_comes_from_and_what_it_overrides(
     )  # fmt: skip
 
 
-def test_the_same_as_json_for_a_program(
+def test_config_show_json_has_value_and_source_of_each_layer(
     refold: Callable[..., Told], folder: Path, file: Path
 ) -> None:
     file.write_text("model = 'a/b'\n")
@@ -97,7 +97,7 @@ def test_the_same_as_json_for_a_program(
     )  # fmt: skip
 
 
-def test_rules_of_all_layers_are_shown_with_the_layer_of_each(
+def test_config_show_lists_permission_rules_by_the_layer_that_sets_them(
     refold: Callable[..., Told], folder: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file.write_text(
@@ -116,7 +116,7 @@ def test_rules_of_all_layers_are_shown_with_the_layer_of_each(
     )
 
 
-def test_everything_that_is_wrong_is_named_at_once_and_the_rest_counts(
+def test_config_reports_all_invalid_settings_at_once_and_applies_the_valid_ones(
     refold: Callable[..., Told], folder: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file.write_text(
@@ -140,7 +140,7 @@ def test_everything_that_is_wrong_is_named_at_once_and_the_rest_counts(
     )
 
 
-def test_a_file_that_is_no_toml_is_named_with_line_and_column(
+def test_config_reports_line_and_column_of_invalid_toml(
     refold: Callable[..., Told], folder: Path, file: Path
 ) -> None:
     file.write_text("effort = 'high'\nmodel = x\n")
@@ -151,7 +151,7 @@ def test_a_file_that_is_no_toml_is_named_with_line_and_column(
     assert err == f"refold: {file}:2:9: this is not valid TOML: Invalid value\n"
 
 
-def test_secrets_are_not_shown(
+def test_config_show_does_not_print_secrets(
     refold: Callable[..., Told], folder: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTHER_API_KEY", "key-of-somebody")
@@ -195,7 +195,7 @@ def test_secrets_are_not_shown(
         ("commands.c.environ.A", "b", '[commands.c.environ]\nA = "b"\n'),
     ],
 )  # fmt: skip
-def test_a_value_is_set_with_its_type_and_unset_again(
+def test_config_set_writes_a_value_with_its_type_and_unset_removes_it(
     refold: Callable[..., Told], folder: Path, file: Path, key: str, text: str, written: str
 ) -> None:
     code, out, err = refold("config", "set", key, text)
@@ -217,7 +217,7 @@ def test_a_value_is_set_with_its_type_and_unset_again(
     ],
     ids=["windows", "windows, a new table", "with a mark, and no last line's end"],
 )  # fmt: skip
-def test_setting_a_value_leaves_other_bytes_unchanged(
+def test_config_set_leaves_all_other_bytes_of_the_file_unchanged(
     refold: Callable[..., Told], folder: Path, file: Path, before: bytes, after: bytes
 ) -> None:
     file.write_bytes(before)
@@ -233,7 +233,7 @@ def _set_many(home: Path, folder: Path, who: str) -> None:
         set_value(file, f"commands.c.environ.{who}{number}", "x")
 
 
-def test_two_at_once_lose_nothing(tmp_path: Path) -> None:
+def test_two_concurrent_config_set_processes_lose_no_value(tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
     workers = [
         context.Process(target=_set_many, args=(tmp_path, tmp_path, who)) for who in "ab"
@@ -284,7 +284,7 @@ def test_two_at_once_lose_nothing(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_an_impossible_change_is_one_sentence_and_changes_nothing(
+def test_an_invalid_config_set_prints_one_sentence_and_changes_no_file(
     refold: Callable[..., Told],
     folder: Path,
     file: Path,
@@ -305,7 +305,7 @@ def test_an_impossible_change_is_one_sentence_and_changes_nothing(
     assert not (folder / ".refold").exists()
 
 
-def test_an_unset_provider_or_price_is_no_mistake(
+def test_config_get_of_an_unset_provider_or_price_is_not_an_error(
     refold: Callable[..., Told], folder: Path, file: Path
 ) -> None:
     file.write_text("[prices.y]\noutput = 2.0\n")
@@ -324,7 +324,7 @@ def test_an_unset_provider_or_price_is_no_mistake(
 
 
 @pytest.mark.parametrize("way", ["a pipe", "a device", "no text"])
-def test_settings_that_are_no_file_are_named_and_stay(
+def test_config_reports_an_unreadable_settings_file_and_does_not_replace_it(
     refold: Callable[..., Told], folder: Path, file: Path, way: str
 ) -> None:
     match way:
@@ -342,7 +342,7 @@ def test_settings_that_are_no_file_are_named_and_stay(
     assert not file.is_file() or file.read_bytes() == b"# \xff"
 
 
-def test_one_setting_can_be_corrected_while_another_is_wrong(
+def test_config_unset_removes_one_invalid_setting_while_another_remains(
     refold: Callable[..., Told], folder: Path, file: Path
 ) -> None:
     file.write_text("[limits]\nstep = 3\n[limitz]\n")
@@ -356,7 +356,7 @@ def test_one_setting_can_be_corrected_while_another_is_wrong(
     )  # fmt: skip
 
 
-def test_a_project_that_was_trusted_stays_so_when_its_person_sets_something(
+def test_config_set_project_keeps_trust_unless_another_program_changed_the_file(
     refold: Callable[..., Told], folder: Path
 ) -> None:
     refold("config", "set", "--project", "effort", "high")
@@ -370,7 +370,7 @@ def test_a_project_that_was_trusted_stays_so_when_its_person_sets_something(
     assert "changed since" in refold("config", "show", "effort")[2]
 
 
-def test_no_setting_is_written_through_a_link_of_a_project(
+def test_config_set_project_refuses_a_settings_file_that_is_a_symlink(
     refold: Callable[..., Told], folder: Path, home: Path
 ) -> None:
     (folder / ".refold").mkdir()
@@ -392,7 +392,7 @@ def test_setting_a_value_names_the_variable_that_takes_precedence(
     assert err == "refold: environment variable REFOLD_EFFORT takes precedence\n"
 
 
-def test_a_file_of_the_project_goes_before_one_of_the_same_name(
+def test_config_set_warns_when_the_project_settings_take_precedence(
     refold: Callable[..., Told], folder: Path, file: Path
 ) -> None:
     before = "refold: project .refold/config.toml:1 takes precedence\n"
@@ -403,7 +403,7 @@ def test_a_file_of_the_project_goes_before_one_of_the_same_name(
     assert (project, user) == ("", before)
 
 
-def test_the_files_are_named_with_what_counts(
+def test_config_path_lists_the_settings_files_and_marks_missing_and_ignored_ones(
     refold: Callable[..., Told], folder: Path, file: Path
 ) -> None:
     (folder / ".refold").mkdir()
@@ -418,7 +418,7 @@ def test_the_files_are_named_with_what_counts(
     )
 
 
-def test_a_valid_edit_is_written(
+def test_config_edit_writes_a_valid_edit(
     refold: Callable[..., Told], folder: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     editor(folder, monkeypatch, 'echo "effort = \'high\'" >> "$1"')
@@ -428,7 +428,7 @@ def test_a_valid_edit_is_written(
     assert not file.with_name("config.edited.toml").exists()
 
 
-def test_an_invalid_edit_is_kept_in_another_file_and_replaces_nothing(
+def test_config_edit_saves_an_invalid_edit_aside_and_keeps_the_settings_file(
     refold: Callable[..., Told], folder: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file.write_text("# mine\n")
@@ -448,7 +448,7 @@ def test_an_invalid_edit_is_kept_in_another_file_and_replaces_nothing(
     assert aside.read_text() == "# mine\neffort = 3\n"
 
 
-def test_a_change_by_another_program_during_an_edit_is_not_lost(
+def test_config_edit_does_not_overwrite_a_concurrent_change(
     refold: Callable[..., Told], folder: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     editor(
@@ -470,7 +470,7 @@ def test_a_change_by_another_program_during_an_edit_is_not_lost(
     )
 
 
-def test_an_editor_that_fails_changes_nothing_and_leaves_nothing(
+def test_config_edit_changes_no_file_when_the_editor_fails(
     refold: Callable[..., Told], folder: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file.write_text("# mine\n")
@@ -484,7 +484,9 @@ def test_an_editor_that_fails_changes_nothing_and_leaves_nothing(
     assert os.listdir(file.parent) == ["config.toml"]
 
 
-def test_a_session_sees_its_flags_too(folder: Path, home: Path) -> None:
+def test_settings_report_of_a_session_includes_its_command_line_flags(
+    folder: Path, home: Path
+) -> None:
     places = paths(os.environ)
 
     async def look() -> tuple[str, ...]:
@@ -501,7 +503,7 @@ def test_a_session_sees_its_flags_too(folder: Path, home: Path) -> None:
     )
 
 
-def test_a_model_that_no_provider_has_is_refused_and_an_unknown_one_is_warned_of(
+def test_config_set_model_refuses_an_unknown_provider_and_warns_of_an_unknown_model(
     refold: Callable[..., Told], folder: Path, file: Path
 ) -> None:
     nobody = refold("config", "set", "model", "foo/bar")

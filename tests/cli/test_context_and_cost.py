@@ -49,7 +49,7 @@ def while_it_runs(place: Path, *arguments: str) -> int:
     return anyio.run(story)
 
 
-def test_the_newest_session_here_is_told_by_part(
+def test_context_shows_tokens_by_part_of_the_newest_session_of_the_directory(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert while_it_runs(place, "context") == 0
@@ -61,7 +61,7 @@ def test_the_newest_session_here_is_told_by_part(
     assert rows[-1] == "counted by the provider at its last answer: 307"
 
 
-def test_a_program_reads_the_same_as_one_document(
+def test_context_json_prints_one_document_with_the_tokens_of_each_part(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert while_it_runs(place, "context", ID[:17], "--json") == 0
@@ -87,7 +87,7 @@ def test_cost_is_shown_by_model_and_by_turn(
     )
 
 
-def test_an_unknown_price_is_null_in_the_document(
+def test_cost_json_has_null_for_an_unknown_price(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert while_it_runs(place, "cost", "--json") == 0
@@ -99,7 +99,7 @@ def test_an_unknown_price_is_null_in_the_document(
 
 
 @pytest.mark.parametrize("door", ["context", "cost"])
-def test_a_damaged_journal_is_told_as_far_as_it_is_whole(
+def test_context_and_cost_report_a_damaged_journal_and_show_the_intact_part(
     place: Path, capsys: pytest.CaptureFixture[str], door: str
 ) -> None:
     while_it_runs(place, door)
@@ -117,7 +117,7 @@ def test_a_damaged_journal_is_told_as_far_as_it_is_whole(
 
 
 @pytest.mark.parametrize("door", ["context", "cost"])
-def test_a_folder_without_sessions_is_named(
+def test_context_and_cost_fail_in_a_folder_without_sessions(
     place: Path, capsys: pytest.CaptureFixture[str], door: str
 ) -> None:
     assert main([door]) == 1

@@ -65,7 +65,9 @@ def house(tmp_path: Path) -> House:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["events.jsonl", "pen", "blobs"])
-def test_a_session_with_a_link_in_it_is_not_gone_on_with(house: House, name: str) -> None:
+def test_a_session_directory_that_contains_a_symlink_is_not_resumed(
+    house: House, name: str
+) -> None:
     house.replaced(name)
     before = house.outside_now()
 
@@ -78,9 +80,7 @@ def test_a_session_with_a_link_in_it_is_not_gone_on_with(house: House, name: str
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["events.jsonl", "", "/sessions"])
-def test_subcommands_refuse_a_session_that_is_reached_through_a_link(
-    house: House, name: str
-) -> None:
+def test_sessions_subcommands_refuse_a_symlinked_session(house: House, name: str) -> None:
     id_ = house.session.name
     house.replaced(name or f"/sessions/{id_}")
     before = house.outside_now()
@@ -93,7 +93,7 @@ def test_subcommands_refuse_a_session_that_is_reached_through_a_link(
 
 
 @pytest.mark.slow
-def test_a_directory_of_a_session_or_of_all_that_is_a_link_is_refused(house: House) -> None:
+def test_symlinked_session_and_sessions_directories_are_refused(house: House) -> None:
     house.replaced(f"/sessions/{house.session.name}")
     one = house.ran("-p", "more", "-r", house.session.name)
     house.replaced("/sessions")
@@ -111,7 +111,7 @@ def test_a_directory_of_a_session_or_of_all_that_is_a_link_is_refused(house: Hou
     "name", ["checkpoints", "checkpoints/*", "checkpoints/*/objects", "checkpoints/*/objects/??",
              "checkpoints/*/sessions", "checkpoints/*/info"],
 )  # fmt: skip
-def test_nothing_is_checkpointed_through_a_link(house: House, name: str) -> None:
+def test_checkpoints_are_not_written_through_a_symlink(house: House, name: str) -> None:
     (first, *_) = sorted(house.home.glob(name))
     house.replaced(f"/{first.relative_to(house.home)}")
     before = house.outside_now()
@@ -124,7 +124,9 @@ def test_nothing_is_checkpointed_through_a_link(house: House, name: str) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["refold.log", "catalogue.sqlite"])
-def test_a_replaced_convenience_file_is_left_out(house: House, name: str) -> None:
+def test_a_symlinked_log_or_catalogue_is_not_written_through(
+    house: House, name: str
+) -> None:
     house.ran("sessions", "list")
     house.replaced(f"/{name}")
     before = house.outside_now()
@@ -135,7 +137,7 @@ def test_a_replaced_convenience_file_is_left_out(house: House, name: str) -> Non
 
 
 @pytest.mark.slow
-def test_the_directory_that_a_person_chose_may_be_a_link(house: House) -> None:
+def test_refold_home_may_be_a_symlink(house: House) -> None:
     house.home.rename(house.outside / "home")
     house.home.symlink_to(house.outside / "home")
 
@@ -159,7 +161,7 @@ def _pending(place: Path) -> None:
     [("history", _history), ("pending/s", _pending)],
     ids=lambda each: each if isinstance(each, str) else "",
 )
-def test_other_files_of_ours_are_left_as_they_are(
+def test_history_and_pending_files_are_not_written_through_a_symlink(
     tmp_path: Path, name: str, write: Callable[[Path], Any]
 ) -> None:
     place, outside = tmp_path / name, tmp_path / "outside"

@@ -41,7 +41,7 @@ def place(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home / "refold"
 
 
-def test_a_sound_installation_passes_and_nothing_is_left_behind(
+def test_doctor_passes_on_a_valid_installation_and_leaves_no_file(
     place: Path, doctor: Callable[..., tuple[int, Found]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k-1234567890")
@@ -65,7 +65,7 @@ def test_a_sound_installation_passes_and_nothing_is_left_behind(
     assert os.listdir(place) == []
 
 
-def test_each_kind_of_bad_setting_is_told_once(
+def test_doctor_reports_each_invalid_setting_once(
     place: Path, doctor: Callable[..., tuple[int, Found]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = place / "config.toml"
@@ -89,7 +89,7 @@ def test_each_kind_of_bad_setting_is_told_once(
     assert any("others can read it: chmod 600" in each for each in said)
 
 
-def test_without_a_model_that_is_what_is_wrong(
+def test_doctor_fails_when_no_model_is_configured(
     place: Path, doctor: Callable[..., tuple[int, Found]]
 ) -> None:
     code, found = doctor("--offline")
@@ -99,7 +99,7 @@ def test_without_a_model_that_is_what_is_wrong(
     assert said.startswith("no model is configured: ")
 
 
-def test_each_provider_with_a_key_is_asked_and_no_key_is_shown(
+def test_doctor_connects_to_each_provider_with_a_key_and_prints_no_key(
     place: Path, doctor: Callable[..., tuple[int, Found]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k-of-somebody")
@@ -126,7 +126,7 @@ def test_each_provider_with_a_key_is_asked_and_no_key_is_shown(
     assert "somebody" not in str(found)
 
 
-def test_a_folder_that_is_not_trusted_is_named(
+def test_doctor_warns_of_ignored_settings_in_an_untrusted_folder(
     place: Path, doctor: Callable[..., tuple[int, Found]]
 ) -> None:
     Path(".refold").mkdir()
@@ -139,7 +139,7 @@ def test_a_folder_that_is_not_trusted_is_named(
     ]
 
 
-def test_without_any_home_it_still_looks_at_what_it_can(
+def test_doctor_runs_the_other_checks_when_no_home_is_set(
     doctor: Callable[..., tuple[int, Found]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("HOME", "REFOLD_HOME", *(n for n in os.environ if n.startswith("XDG_"))):
@@ -153,7 +153,7 @@ def test_without_any_home_it_still_looks_at_what_it_can(
 
 
 @pytest.mark.parametrize("way", ["a file", "nothing that can be made"])
-def test_a_home_that_takes_no_file_is_wrong_and_stays_as_it_is(
+def test_doctor_reports_a_data_directory_that_is_not_writable(
     home: Path,
     doctor: Callable[..., tuple[int, Found]],
     monkeypatch: pytest.MonkeyPatch,
@@ -170,7 +170,7 @@ def test_a_home_that_takes_no_file_is_wrong_and_stays_as_it_is(
     assert "nothing can be written in " in found["disk"][0][1]
 
 
-def test_a_damaged_session_and_a_broken_catalogue_are_named(
+def test_doctor_reports_damaged_sessions_and_a_damaged_catalogue(
     place: Path, doctor: Callable[..., tuple[int, Found]]
 ) -> None:
     session = place / "sessions/20260101-000000-abcd"
@@ -188,7 +188,7 @@ def test_a_damaged_session_and_a_broken_catalogue_are_named(
     )
 
 
-def test_a_program_or_a_log_that_is_of_no_use_is_told_with_what_to_do(
+def test_doctor_advises_on_unusable_git_missing_ripgrep_and_unwritable_log(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -216,7 +216,7 @@ def test_a_program_or_a_log_that_is_of_no_use_is_told_with_what_to_do(
     )  # fmt: skip
 
 
-def test_people_read_lines_with_what_to_do(
+def test_doctor_prints_advice_and_a_count_of_problems_as_text(
     place: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     place.chmod(0o750)
@@ -229,7 +229,7 @@ def test_people_read_lines_with_what_to_do(
     assert out.splitlines()[-1].startswith("1 thing is wrong, ")
 
 
-def test_hooks_that_keep_refold_from_starting_are_wrong(
+def test_doctor_reports_an_invalid_hooks_file(
     place: Path, doctor: Callable[..., tuple[int, Found]]
 ) -> None:
     (place / "hooks.json").write_text("[]")

@@ -20,7 +20,7 @@ def exported(capsys: Output, *more: str, code: int = 0) -> str:
     return capsys.readouterr().out
 
 
-def test_no_tar_is_printed_where_somebody_looks(
+def test_export_refuses_to_print_a_tar_to_a_terminal(
     capsys: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     family(at_home())
@@ -53,7 +53,7 @@ def test_export_prints_markdown_unless_another_format_is_named(capsys: Output) -
     ("name", "begins"),
     [("a.html", "<!doctype"), ("a.HTM", "<!doctype"), ("a.tar", "session.json"), ("a.txt", "find"), ("a", "# find")],
 )  # fmt: skip
-def test_the_name_of_the_file_says_the_form(
+def test_export_chooses_the_format_by_the_file_extension(
     capsys: Output, tmp_path: Path, name: str, begins: str
 ) -> None:
     family(at_home())
@@ -64,7 +64,7 @@ def test_the_name_of_the_file_says_the_form(
     assert os.listdir(tmp_path) == [name]
 
 
-def test_a_file_that_is_there_is_left_alone_unless_one_insists(
+def test_export_overwrites_an_existing_file_only_with_force(
     capsys: Output, tmp_path: Path
 ) -> None:
     family(at_home())
@@ -82,7 +82,7 @@ def test_a_file_that_is_there_is_left_alone_unless_one_insists(
 
 
 @pytest.mark.parametrize("where", ["/dev/full", "/proc/none/a.md", "/"])
-def test_a_place_that_takes_nothing_is_told(capsys: Output, where: str) -> None:
+def test_export_reports_a_path_that_cannot_be_written(capsys: Output, where: str) -> None:
     family(at_home())
 
     assert main(["sessions", "export", ID, "-o", where]) == 1
@@ -90,7 +90,7 @@ def test_a_place_that_takes_nothing_is_told(capsys: Output, where: str) -> None:
     assert where in capsys.readouterr().err
 
 
-def test_children_can_be_left_out(capsys: Output) -> None:
+def test_export_with_no_children_omits_subagents(capsys: Output) -> None:
     family(at_home())
 
     every = [
@@ -101,7 +101,7 @@ def test_children_can_be_left_out(capsys: Output) -> None:
     assert [made.count("Deep.") for made in every] == [0, 0, 0, 0]
 
 
-def test_a_child_alone_becomes_a_session_of_its_own_that_goes_on(
+def test_an_exported_subagent_is_imported_as_a_session_that_can_be_resumed(
     capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("select.select", lambda *_: ([sys.stdin], [], []))
@@ -152,7 +152,7 @@ def test_an_imported_session_exports_the_same_bytes(
         (["/dev/null", "--directory", "nowhere"], "there is no such directory"),
     ],
 )
-def test_a_file_that_is_no_export_is_refused_in_one_sentence(
+def test_import_refuses_an_invalid_file_with_one_sentence(
     capsys: Output, given: list[str], said: str
 ) -> None:
     assert main(["sessions", "import", *given]) == 1
@@ -163,7 +163,7 @@ def test_a_file_that_is_no_export_is_refused_in_one_sentence(
 
 
 @pytest.mark.parametrize("form", ["md", "html", "tar", "text"])
-def test_a_journal_that_is_no_file_is_told(capsys: Output, form: str) -> None:
+def test_export_reports_a_journal_that_is_a_directory(capsys: Output, form: str) -> None:
     (at_home() / "events.jsonl").mkdir(parents=True)
 
     assert main(["sessions", "export", ID, "--format", form]) == 1
@@ -171,7 +171,7 @@ def test_a_journal_that_is_no_file_is_told(capsys: Output, form: str) -> None:
     assert capsys.readouterr().err.endswith(": Is a directory\n")
 
 
-def test_damage_is_told_and_the_rest_is_exported(capsys: Output) -> None:
+def test_export_reports_damaged_lines_and_exports_the_rest(capsys: Output) -> None:
     path = family(at_home())
     lines = (path / "events.jsonl").read_bytes().split(b"\n")
     (path / "events.jsonl").write_bytes(b"\n".join([*lines[:6], b"{}", b""]))
@@ -186,7 +186,7 @@ def test_damage_is_told_and_the_rest_is_exported(capsys: Output) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["md", "tar"])
-def test_whoever_stops_reading_ends_it_quietly(form: str) -> None:
+def test_export_ends_without_an_error_when_the_pipe_is_closed(form: str) -> None:
     family(at_home())
     words = f"{sys.executable} -m refold sessions export {ID} --format {form} | head -c 10"
 

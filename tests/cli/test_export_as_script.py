@@ -28,7 +28,7 @@ def conversation(script: str, capfd: pytest.CaptureFixture[str]) -> str:
     return re.sub(r"[\d.]+ s\b|\S+(?=/child-1)", "…", talk)
 
 
-def test_a_session_runs_again_by_its_own_script(
+def test_a_session_exported_as_a_script_reproduces_its_conversation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

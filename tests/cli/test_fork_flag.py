@@ -40,7 +40,9 @@ def sessions() -> dict[str, bytes]:
     return {s.id: (home.path(s.id) / "events.jsonl").read_bytes() for s in home.sessions()}
 
 
-def test_the_newest_session_goes_on_in_a_copy(capfd: CAPFD) -> None:
+def test_fork_continues_the_newest_session_in_a_copy_and_keeps_the_original(
+    capfd: CAPFD,
+) -> None:
     says(capfd, "One.", "first")
     ((old, before),) = sessions().items()
 
@@ -62,7 +64,7 @@ def test_the_newest_session_goes_on_in_a_copy(capfd: CAPFD) -> None:
     assert [word in told for word in ("first", "One.", "second", "Two.")] == [True] * 4
 
 
-def test_at_an_event_the_copy_knows_nothing_of_what_came_after(capfd: CAPFD) -> None:
+def test_fork_at_an_event_omits_later_messages(capfd: CAPFD) -> None:
     says(capfd, "One.", "first")
     says(capfd, "Two.", "-c", "second")
     ((old, _),) = sessions().items()
@@ -88,7 +90,7 @@ def test_at_an_event_the_copy_knows_nothing_of_what_came_after(capfd: CAPFD) -> 
     assert [word in told for word in ("first", "second", "third")] == [True, False, True]
 
 
-def test_c_takes_up_the_fork_for_it_was_used_last(capfd: CAPFD) -> None:
+def test_continue_flag_resumes_the_fork_which_was_used_last(capfd: CAPFD) -> None:
     says(capfd, "One.", "first")
     says(capfd, "Two.", "-c", "--fork", "second")
     forks = sessions()
@@ -100,7 +102,7 @@ def test_c_takes_up_the_fork_for_it_was_used_last(capfd: CAPFD) -> None:
     assert changed == [fork]
 
 
-def test_notes_from_messages_before_a_fork_come_from_the_first_session_alone(
+def test_memory_notes_of_a_fork_are_taken_only_from_messages_after_the_fork(
     workspace: Path, capfd: CAPFD
 ) -> None:
     from tests.memory.workplace import Workplace
@@ -138,7 +140,7 @@ def test_a_contradictory_fork_is_refused(capfd: CAPFD, words: list[str], why: st
     assert sessions() == before
 
 
-def test_whoever_takes_a_session_up_is_told_what_is_new_since(
+def test_resume_reports_changes_of_the_prompt_since_the_session_was_left(
     workspace: Path, capfd: CAPFD
 ) -> None:
     says(capfd, "One.", "--trust", "first")

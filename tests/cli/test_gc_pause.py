@@ -16,7 +16,7 @@ def as_before() -> Iterator[None]:
     gc.enable()
 
 
-def test_objects_made_in_the_pause_are_frozen_and_collection_goes_on_after() -> None:
+def test_gc_pause_freezes_new_objects_and_enables_collection_afterwards() -> None:
     with gc_paused():
         during, made = gc.isenabled(), [[n] for n in range(10_000)]
 
@@ -24,14 +24,14 @@ def test_objects_made_in_the_pause_are_frozen_and_collection_goes_on_after() -> 
     assert gc.get_freeze_count() > len(made)
 
 
-def test_garbage_is_looked_for_again_when_nothing_could_be_read() -> None:
+def test_gc_pause_enables_collection_again_after_an_exception() -> None:
     with pytest.raises(OSError, match="gone"), gc_paused():
         raise OSError("gone")
 
     assert gc.isenabled()
 
 
-def test_a_program_that_looks_for_none_is_left_alone() -> None:
+def test_gc_pause_does_not_enable_a_disabled_collector() -> None:
     gc.disable()
 
     with gc_paused():

@@ -53,7 +53,7 @@ def documents(text: str) -> list[dict[str, Any]]:
     return [conforming(each) if "type" in each else each for each in found]
 
 
-def test_the_answer_and_nothing_else_stands_on_stdout(
+def test_print_mode_writes_only_the_answer_to_stdout(
     workspace: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     code = main(["-p", "Hi", "--script", script(workspace, {"text": "Hello."})])
@@ -62,7 +62,7 @@ def test_the_answer_and_nothing_else_stands_on_stdout(
     assert (code, out, without_sandbox_notice(err)) == (0, "Hello.\n", "")
 
 
-def test_a_change_that_nobody_can_allow_is_denied_and_listed(
+def test_print_mode_denies_an_unapproved_write_and_lists_it_in_denials(
     workspace: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = script(workspace, WRITE, {"text": "I may not."})
@@ -75,7 +75,7 @@ def test_a_change_that_nobody_can_allow_is_denied_and_listed(
     assert not (workspace / "a.txt").exists()
 
 
-def test_as_text_what_was_denied_stands_on_stderr(
+def test_text_output_lists_denied_calls_on_stderr(
     workspace: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     calls = [call("bash", command=f"touch {n}") for n in range(7)]
@@ -104,7 +104,7 @@ def test_as_text_what_was_denied_stands_on_stderr(
         ["--allowedTools", "write_file"],
     ],
 )
-def test_an_allowed_call_runs_and_its_file_is_reported(
+def test_json_result_lists_the_file_that_an_allowed_call_created(
     workspace: Path, capfd: pytest.CaptureFixture[str], rights: list[str]
 ) -> None:
     path = script(workspace, WRITE, {"text": "Done."})
@@ -121,7 +121,7 @@ def test_an_allowed_call_runs_and_its_file_is_reported(
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_a_command_that_ends_with_the_answer_is_a_warning(
+def test_a_background_command_stopped_at_the_end_of_the_task_is_a_warning(
     workspace: Path, capfd: pytest.CaptureFixture[str], form: str
 ) -> None:
     start = {"name": "background_run", "arguments": {"command": "sleep 994"}}
@@ -147,7 +147,7 @@ def test_a_deny_or_ask_rule_wins_over_bypass(workspace: Path, flag: str) -> None
     assert not (workspace / "a.txt").exists()
 
 
-def test_json_is_one_document_with_everything_a_script_needs(
+def test_json_output_is_one_result_document_with_usage_cost_and_files(
     workspace: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = script(workspace, {"text": "Four."})
@@ -163,7 +163,7 @@ def test_json_is_one_document_with_everything_a_script_needs(
     }  # fmt: skip
 
 
-def test_a_stream_begins_with_the_session_and_ends_with_the_result(
+def test_stream_json_begins_with_a_system_document_and_ends_with_the_result(
     workspace: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = script(workspace, WRITE, {"text": "Done."})
@@ -182,7 +182,7 @@ def test_a_stream_begins_with_the_session_and_ends_with_the_result(
     assert found[0]["session_id"] == found[-1]["session_id"]
 
 
-def test_pieces_of_the_answer_come_when_they_are_asked_for(
+def test_include_partial_messages_streams_text_and_thinking_deltas(
     workspace: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = script(workspace, {"text": "Hello.", "thinking": "Hm."})
@@ -196,7 +196,7 @@ def test_pieces_of_the_answer_come_when_they_are_asked_for(
     assert (text, thought) == ("Hello.", "Hm.")
 
 
-def test_the_step_limit_is_exit_code_2_and_continue_goes_on(
+def test_step_limit_is_exit_code_2_and_the_session_can_be_continued(
     workspace: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     look = call("list_files", path=".")
@@ -214,7 +214,7 @@ def test_the_step_limit_is_exit_code_2_and_continue_goes_on(
     assert (second, capfd.readouterr().out) == (0, "And the rest.\n")
 
 
-def test_continue_takes_up_the_newest_session_of_this_directory_only(
+def test_continue_flag_ignores_sessions_of_other_directories(
     workspace: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = script(workspace, {"text": "One."})
@@ -241,13 +241,13 @@ def test_a_failed_model_is_exit_code_1_with_its_reason_on_stderr(
     )  # fmt: skip
 
 
-def test_asking_again_and_again_for_what_is_refused_is_exit_code_4(workspace: Path) -> None:
+def test_repeated_denied_calls_are_exit_code_4(workspace: Path) -> None:
     lines = [call("bash", command=f"touch {n}") for n in range(3)]
 
     assert main(["-p", "Hi", "--script", script(workspace, *lines)]) == 4
 
 
-def test_a_turn_that_takes_too_long_is_exit_code_3(
+def test_timeout_of_a_turn_is_exit_code_3(
     workspace: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = script(workspace, {"text": "slow", "pause": 30})
@@ -258,7 +258,7 @@ def test_a_turn_that_takes_too_long_is_exit_code_3(
     assert "took longer than 0.05 s" in capfd.readouterr().err
 
 
-def test_words_come_from_stdin_when_there_are_none_on_the_command_line(
+def test_print_mode_without_a_prompt_reads_the_prompt_from_stdin(
     workspace: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"What is it?")))
@@ -325,7 +325,7 @@ def test_bad_input_is_one_sentence_on_stderr_and_exit_code_1(
     assert err.count("\n") == 1
 
 
-def test_a_script_with_a_mistake_is_named_with_its_line(
+def test_an_invalid_script_is_reported_with_path_and_line(
     workspace: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = script(workspace, {"text": "One."}, {"txet": "Two."})
@@ -336,7 +336,7 @@ def test_a_script_with_a_mistake_is_named_with_its_line(
     assert "a line has text, thinking, calls" in told
 
 
-def test_a_script_may_begin_with_the_mark_of_a_text(
+def test_a_script_may_begin_with_a_byte_order_mark(
     workspace: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = Path(script(workspace, {"text": "One."}))
@@ -348,7 +348,7 @@ def test_a_script_may_begin_with_the_mark_of_a_text(
     )
 
 
-def test_without_a_session_nothing_is_left_behind(workspace: Path) -> None:
+def test_no_session_flag_writes_no_session(workspace: Path) -> None:
     path = script(workspace, {"text": "Hello."})
 
     assert main(["-p", "Hi", "--script", path, "--no-session"]) == 0
@@ -356,7 +356,7 @@ def test_without_a_session_nothing_is_left_behind(workspace: Path) -> None:
     assert not Path(os.environ["REFOLD_HOME"], "sessions").exists()
 
 
-def test_the_system_text_can_be_replaced_and_added_to(
+def test_flags_replace_and_append_to_the_system_prompt(
     workspace: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = script(workspace, {"text": "Hello."})
@@ -373,7 +373,7 @@ def test_the_system_text_can_be_replaced_and_added_to(
     assert system.endswith("Say it twice.")
 
 
-def test_a_directory_that_was_added_belongs_to_the_workspace(
+def test_add_dir_flag_adds_a_directory_to_the_workspace(
     workspace: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     other = tmp_path_factory.mktemp("other")
@@ -390,7 +390,7 @@ def test_a_directory_that_was_added_belongs_to_the_workspace(
 
 
 @pytest.mark.parametrize("what", [["plans"], ["sessions", "list"]])
-def test_an_empty_list_says_that_it_is_one(
+def test_lists_without_entries_print_a_notice_on_stderr(
     workspace: Path, capfd: pytest.CaptureFixture[str], what: list[str]
 ) -> None:
     main(what)
@@ -424,7 +424,7 @@ def test_sessions_are_listed_shown_and_checked(
     assert whole == 0
 
 
-def test_a_damaged_session_is_named_by_check_and_cannot_be_continued(
+def test_sessions_check_reports_a_damaged_session_and_resume_refuses_it(
     workspace: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = script(workspace, {"text": "Hello."})
@@ -445,7 +445,7 @@ def test_a_damaged_session_is_named_by_check_and_cannot_be_continued(
     assert "add --fork --at 1 to continue in a copy of what stands before it" in damage
 
 
-def test_damaged_session_continues_in_the_fork_that_its_error_names(
+def test_a_damaged_session_continues_in_the_fork_named_by_the_error(
     workspace: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = script(workspace, {"text": "Hello."})
@@ -463,7 +463,7 @@ def test_damaged_session_continues_in_the_fork_that_its_error_names(
     assert capfd.readouterr().out.strip() == "Hello."
 
 
-def test_config_show_says_where_each_value_comes_from(
+def test_config_show_names_the_source_of_each_value(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = Path(os.environ["REFOLD_HOME"], "config.toml")
@@ -509,7 +509,7 @@ def test_a_plan_is_the_answer_of_a_task_in_plan_mode(
     assert [d["tool"] for d in found["denials"]] == ["write_file"]
 
 
-def test_settings_of_a_folder_do_not_count_until_they_are_trusted(
+def test_print_mode_ignores_settings_of_a_folder_until_it_is_trusted(
     workspace: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (workspace / ".refold").mkdir()
@@ -536,7 +536,7 @@ def refold(*arguments: str, **more: Any) -> "subprocess.Popen[str]":
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_stops_the_turn_and_the_result_still_comes(
+def test_a_signal_interrupts_the_turn_and_the_stream_ends_with_a_result(
     workspace: Path, number: signal.Signals
 ) -> None:
     path = script(workspace, call("bash", command="echo started; sleep 60"))
@@ -557,7 +557,7 @@ def test_a_signal_stops_the_turn_and_the_result_still_comes(
 
 
 @pytest.mark.slow
-def test_a_pipe_that_nobody_closes_does_not_hold_up_a_task(workspace: Path) -> None:
+def test_a_task_does_not_wait_for_an_open_stdin_pipe_without_data(workspace: Path) -> None:
     path = script(workspace, {"text": "Hello."})
     reading, writing = os.pipe()
     try:
@@ -574,7 +574,9 @@ def test_a_pipe_that_nobody_closes_does_not_hold_up_a_task(workspace: Path) -> N
 
 
 @pytest.mark.slow
-def test_a_reader_that_goes_away_ends_it_quietly(workspace: Path) -> None:
+def test_print_mode_ends_without_a_traceback_when_its_reader_closes_the_pipe(
+    workspace: Path,
+) -> None:
     path = script(workspace, *[call("think", thought="x" * 99_000)] * 3, {"text": "x"})
 
     with refold("-p", "Hi", "--script", path, "--output-format", "stream-json",
@@ -589,7 +591,7 @@ def test_a_reader_that_goes_away_ends_it_quietly(workspace: Path) -> None:
     assert process.returncode != 0
 
 
-def test_a_start_that_fails_leaves_no_session_behind(workspace: Path) -> None:
+def test_a_failed_start_creates_no_session(workspace: Path) -> None:
     main(["-p", "Hi", "--script", script(workspace, {"text": "Hello."})])
     before = list(Path(os.environ["REFOLD_HOME"]).glob("sessions/*"))
 
@@ -598,7 +600,7 @@ def test_a_start_that_fails_leaves_no_session_behind(workspace: Path) -> None:
     assert list(Path(os.environ["REFOLD_HOME"]).glob("sessions/*")) == before
 
 
-def test_a_question_left_open_is_refused_where_nobody_is_there(
+def test_print_mode_denies_a_pending_call_of_a_resumed_session(
     workspace: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     async def leave(_: object) -> bool:
@@ -614,13 +616,13 @@ def test_a_question_left_open_is_refused_where_nobody_is_there(
     assert not (workspace / "a.txt").exists()
 
 
-def test_a_call_without_its_optional_path_is_just_a_call(workspace: Path) -> None:
+def test_list_files_without_its_optional_path_succeeds(workspace: Path) -> None:
     path = script(workspace, call("list_files"), {"text": "Listed."})
 
     assert main(["-p", "Look", "--script", path]) == 0
 
 
-def test_a_session_taken_up_works_where_it_was_started(
+def test_a_resumed_session_runs_commands_in_its_original_directory(
     workspace: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = script(workspace, {"text": "Hello."})
@@ -637,7 +639,7 @@ def test_a_session_taken_up_works_where_it_was_started(
     assert (workspace / "here").read_text().strip() == str(workspace)
 
 
-def test_text_before_the_timeout_is_kept(
+def test_result_contains_the_text_that_was_streamed_before_the_timeout(
     workspace: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = script(workspace, {"text": "abcdefghij" * 20, "pause": 0.02})
@@ -650,7 +652,7 @@ def test_text_before_the_timeout_is_kept(
 
 
 @pytest.mark.slow
-def test_an_output_that_cannot_be_written_is_one_sentence(workspace: Path) -> None:
+def test_print_mode_reports_a_full_disk_on_stdout_in_one_sentence(workspace: Path) -> None:
     path = script(workspace, {"text": "Hello."})
 
     with Path("/dev/full").open("w") as full:
@@ -665,7 +667,7 @@ def test_an_output_that_cannot_be_written_is_one_sentence(workspace: Path) -> No
 
 
 @pytest.mark.slow
-def test_closed_streams_are_no_crash(workspace: Path) -> None:
+def test_print_mode_works_with_closed_stdin(workspace: Path) -> None:
     path = script(workspace, {"text": "Hello."})
     command = f'exec {sys.executable} -m refold -p Hi --script "{path}" <&-'
 
@@ -711,7 +713,7 @@ def test_a_denied_call_of_a_subagent_is_listed_with_its_address(
         (["--no-tools"], []),
     ],
 )
-def test_flags_set_which_tools_there_are(
+def test_tools_flags_set_the_tools_of_the_session(
     workspace: Path, flags: list[str], tools: list[str]
 ) -> None:
     path = script(workspace, {"text": "Hello."})
@@ -723,7 +725,7 @@ def test_flags_set_which_tools_there_are(
     assert [t["name"] for t in json.loads(told[0])["data"]["tools"]] == tools
 
 
-def test_a_tool_that_there_is_not_is_an_error_with_the_nearest(
+def test_tools_flag_refuses_an_unknown_tool_and_suggests_the_nearest(
     workspace: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = script(workspace, {"text": "Hello."})
@@ -734,7 +736,7 @@ def test_a_tool_that_there_is_not_is_an_error_with_the_nearest(
     assert "there is no tool 'raed_file'; did you mean read_file?" in capfd.readouterr().err
 
 
-def test_a_temperature_that_a_provider_does_not_take_is_one_sentence(
+def test_temperature_outside_the_range_of_the_provider_is_an_error(
     workspace: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k")

@@ -27,7 +27,9 @@ def a_pipe_as_stdout(monkeypatch: pytest.MonkeyPatch) -> Generator[int]:
         yield other.fileno()
 
 
-def test_a_reader_who_is_slow_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stdout_writer_does_not_treat_a_slow_reader_as_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def story(reading: int) -> tuple[bool, bool, int]:
         outlet, read, meanwhile = StdoutWriter(), 0, True
         async with anyio.create_task_group() as group:
@@ -42,7 +44,9 @@ def test_a_reader_who_is_slow_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> No
         assert anyio.run(story, reading) == (False, False, len(MUCH))
 
 
-def test_nothing_follows_output_that_was_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stdout_writer_writes_nothing_after_a_cancelled_write(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def story(reading: int) -> tuple[bool, bool]:
         outlet, read = StdoutWriter(), 0
         async with anyio.create_task_group() as group:

@@ -29,7 +29,7 @@ def is_(kind: str) -> Any:
 
 @pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize("format_", ["text", "json", "stream-json"])
-def test_a_turn_ends_as_interrupted_with_its_command(
+def test_a_signal_ends_the_turn_as_interrupted_and_stops_its_command(
     tmp_path: Path, number: signal.Signals, format_: str
 ) -> None:
     seconds = f"7{number:03}{len(format_):02}"
@@ -81,7 +81,9 @@ def test_a_stopped_turn_is_recorded_and_can_be_resumed(tmp_path: Path) -> None:
     assert ends == ["interrupted", "answered"]
 
 
-def test_the_second_signal_waits_for_nothing(tmp_path: Path) -> None:
+def test_a_second_signal_during_a_turn_still_yields_an_interrupted_result(
+    tmp_path: Path,
+) -> None:
     line = script(tmp_path, {"text": "slow", "pause": 60})
     with refold("-p", "Hi", "--script", line, *STREAM, cwd=tmp_path) as process:
         until(process, is_("turn_start"))
@@ -93,7 +95,7 @@ def test_the_second_signal_waits_for_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_start_is_stopped_with_a_result_of_no_session(
+def test_a_signal_while_reading_stdin_yields_a_result_without_a_session(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     """Words are still to come through stdin: nothing has begun."""
@@ -117,7 +119,7 @@ def is_waiting(process: int) -> bool:
         return True
 
 
-def test_a_signal_before_anybody_listens_is_not_lost() -> None:
+def test_a_signal_before_the_session_starts_is_raised_as_an_interrupt() -> None:
     stops = StopSignals()
     before = {each: signal.getsignal(each) for each in SIGNALS}
     try:
@@ -130,7 +132,7 @@ def test_a_signal_before_anybody_listens_is_not_lost() -> None:
             signal.signal(each, handler)
 
 
-def test_nohup_holds(tmp_path: Path) -> None:
+def test_sighup_is_ignored_under_nohup(tmp_path: Path) -> None:
     line = script(
         tmp_path, call("bash", command="touch begun; sleep 0.5"), {"text": "Done."}
     )
@@ -150,7 +152,7 @@ def test_nohup_holds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format_", ["text", "json", "stream-json"])
-def test_a_reader_that_reads_nothing_does_not_hold_it_up(
+def test_a_signal_ends_a_task_whose_stdout_is_not_read(
     tmp_path: Path, format_: str
 ) -> None:
     line = script(tmp_path, {"text": "x" * 90_000})
@@ -166,7 +168,7 @@ def test_a_reader_that_reads_nothing_does_not_hold_it_up(
 COMPACT = ("--input-format", "stream-json", "--output-format", "stream-json")
 
 
-def test_a_program_that_is_to_judge_a_call_gets_the_result_all_the_same(
+def test_a_signal_during_an_approval_request_yields_an_interrupted_result(
     tmp_path: Path,
 ) -> None:
     line = script(tmp_path, call("write_file", path="a", content="x"), {"text": "x"})
@@ -180,7 +182,9 @@ def test_a_program_that_is_to_judge_a_call_gets_the_result_all_the_same(
     assert (found[-1]["outcome"], (tmp_path / "a").exists()) == ("interrupted", False)
 
 
-def test_a_summary_that_is_being_made_is_left(tmp_path: Path) -> None:
+def test_a_signal_stops_a_running_compaction_with_an_interrupted_result(
+    tmp_path: Path,
+) -> None:
     """Between two turns: the last word is a result there, too."""
     line = script(tmp_path, {"text": "One."}, {"text": "In short", "pause": 60})
     pipe = {"stdin": subprocess.PIPE}
@@ -198,7 +202,9 @@ def test_a_summary_that_is_being_made_is_left(tmp_path: Path) -> None:
     assert found[-1]["reason"] == "stopped by SIGTERM"
 
 
-def test_a_stop_before_the_first_order_has_a_result_too(tmp_path: Path) -> None:
+def test_a_signal_before_the_first_order_yields_an_interrupted_result(
+    tmp_path: Path,
+) -> None:
     pipe = {"stdin": subprocess.PIPE}
     line = script(tmp_path, {"text": "One."})
     with refold(*COMPACT, "--script", line, cwd=tmp_path, **pipe) as process:

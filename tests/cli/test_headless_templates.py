@@ -59,7 +59,7 @@ def printed(
         ("/model x", "/model x", None),
     ],
 )
-def test_a_template_is_said_with_its_slots_filled_and_other_words_as_they_are(
+def test_a_template_is_expanded_and_text_without_a_template_is_sent_unchanged(
     text: str, words: str, typed: str | None, tmp_path: Path
 ) -> None:
     done, said = printed(tmp_path, text)
@@ -68,21 +68,21 @@ def test_a_template_is_said_with_its_slots_filled_and_other_words_as_they_are(
     assert [(each.text, each.typed) for each in said] == [(words, typed)]
 
 
-def test_piped_text_follows_the_template(tmp_path: Path) -> None:
+def test_stdin_is_appended_to_the_expanded_template(tmp_path: Path) -> None:
     _, (said,) = printed(tmp_path, "/fix a.py it", b"the log")
 
     assert said.text == "Fix it in a.py, and nothing else.\n\nthe log"
     assert said.typed == "/fix a.py it"
 
 
-def test_a_missing_argument_is_named_and_nothing_begins(tmp_path: Path) -> None:
+def test_a_missing_template_argument_is_an_error_and_starts_no_turn(tmp_path: Path) -> None:
     done, said = printed(tmp_path, "/fix a.py")
 
     assert (done.returncode, said) == (1, [])
     assert b"/fix takes <file> <what>: what is missing" in done.stderr
 
 
-def test_a_skill_is_said_with_its_text(tmp_path: Path) -> None:
+def test_a_slash_skill_sends_the_text_of_the_skill(tmp_path: Path) -> None:
     _, (said,) = printed(tmp_path, "/code-review src")
 
     assert said.text.startswith("Use the skill code-review: src\n\n")

@@ -85,7 +85,7 @@ def test_short_help_names_only_options_commands_and_modes_that_exist() -> None:
         (("help", "rewind"), ("rewind", "--help")),
     ],
 )
-def test_help_of_a_subcommand_can_be_asked_for_in_each_way(
+def test_help_word_and_help_flag_print_the_same_help_of_a_subcommand(
     capfd: pytest.CaptureFixture[str], words: tuple[str, ...], same: tuple[str, ...]
 ) -> None:
     assert printed(capfd, *words) == printed(capfd, *same)

@@ -61,7 +61,7 @@ def places(tmp_path_factory: pytest.TempPathFactory, ran: Ran) -> dict[bool, Pat
 @pytest.mark.slow
 @pytest.mark.parametrize("used", [False, True], ids=["without", "with a session"])
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda each: each.name)
-def test_no_command_prints_its_name_as_it_is(
+def test_no_command_prints_control_characters_of_the_directory_name(
     places: dict[bool, Path], ran: Ran, command: Command, used: bool
 ) -> None:
     for arguments in (command.path[1:], hostile_words(command)):
@@ -77,7 +77,7 @@ def test_no_command_prints_its_name_as_it_is(
      ("--add-dir", NAME), ("-i", NAME), ("--json-schema", NAME), ("-m", NAME), (f"--{NAME}",),
      ("--allow", NAME), ("--preset", NAME), ("--record", f"{NAME}/x"), ("-w", NAME)],
 )  # fmt: skip
-def test_no_flag_of_a_task_does_either(
+def test_no_flag_of_print_mode_prints_control_characters_of_the_directory_name(
     places: dict[bool, Path], ran: Ran, flags: Sequence[str]
 ) -> None:
     answers = () if flags[0] in ("--script", "--replay", "-m") else ("--script", "none")
@@ -87,7 +87,7 @@ def test_no_flag_of_a_task_does_either(
     assert HOSTILE.findall(printed) == []
 
 
-def test_nobody_but_one_module_writes_notices() -> None:
+def test_only_the_module_streams_writes_to_stderr() -> None:
     """Every line on stderr passes where it is made harmless."""
     allowed = {"streams.py"}
     writing = re.compile(r"stderr\.(write|print|buffer)|print\(.*file=sys\.stderr")

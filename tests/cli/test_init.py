@@ -64,7 +64,7 @@ def writing(directory: Path, text: str = "# By the model\n") -> str:
     )
 
 
-def test_the_model_writes_the_file_in_a_session(
+def test_init_lets_the_model_write_agents_md_in_a_session(
     refold: Callable[..., Ran], tmp_path: Path
 ) -> None:
     made({"README.md": "# Adder\n"})
@@ -76,7 +76,7 @@ def test_the_model_writes_the_file_in_a_session(
     assert written() == "# By the model\n"
 
 
-def test_the_session_begins_with_the_template_of_init(
+def test_init_session_begins_with_the_init_template(
     refold: Callable[..., Ran], tmp_path: Path, home: Path
 ) -> None:
     refold("--script", writing(tmp_path))
@@ -85,7 +85,7 @@ def test_the_session_begins_with_the_template_of_init(
     assert "Write the file AGENTS.md for this repository" in journal.read_text()
 
 
-def test_the_model_may_write_this_file_and_no_other(
+def test_init_allows_the_model_to_write_only_agents_md(
     refold: Callable[..., Ran], tmp_path: Path
 ) -> None:
     other = script(
@@ -101,7 +101,7 @@ def test_the_model_may_write_this_file_and_no_other(
     assert os.listdir() == []
 
 
-def test_an_existing_file_is_changed_only_by_force_where_nobody_can_be_asked(
+def test_init_changes_an_existing_agents_md_without_a_user_only_with_force(
     refold: Callable[..., Ran], tmp_path: Path
 ) -> None:
     made({"AGENTS.md": "# Mine\n", "Makefile": "test:\n"})
@@ -130,7 +130,7 @@ def test_an_existing_file_is_changed_only_by_force_where_nobody_can_be_asked(
     assert by_build_files == (0, ["make test"])
 
 
-def test_a_model_that_is_set_up_is_not_used_where_none_is_wanted(
+def test_init_with_no_model_writes_agents_md_from_the_build_files(
     refold: Callable[..., Ran], tmp_path: Path
 ) -> None:
     made({"Makefile": "test:\n"})
@@ -212,7 +212,7 @@ PROJECTS: dict[str, tuple[dict[str, str], list[str], str]] = {
 
 
 @pytest.mark.parametrize("name", PROJECTS)
-def test_without_a_model_the_commands_of_the_build_files_are_written(
+def test_init_without_a_model_writes_the_commands_of_the_build_files(
     refold: Callable[..., Ran], name: str
 ) -> None:
     files, lines, about = PROJECTS[name]
@@ -229,7 +229,7 @@ def test_without_a_model_the_commands_of_the_build_files_are_written(
 @pytest.mark.parametrize(
     "broken", ["{", "[1]", "\ud800", '{"scripts": 3}', "\0", "x" * 300_000]
 )
-def test_files_that_do_not_parse_count_as_absent(
+def test_init_ignores_build_files_that_do_not_parse(
     refold: Callable[..., Ran], broken: str
 ) -> None:
     for name in ("pyproject.toml", "Cargo.toml", "package.json", "Makefile", "justfile"):
@@ -238,7 +238,7 @@ def test_files_that_do_not_parse_count_as_absent(
     assert refold("--print")[0] == 0
 
 
-def test_without_a_command_and_a_model_nothing_is_written(
+def test_init_without_a_model_and_build_commands_writes_no_file(
     refold: Callable[..., Ran],
 ) -> None:
     code, out, err = refold()
@@ -248,14 +248,16 @@ def test_without_a_command_and_a_model_nothing_is_written(
     assert os.listdir() == []
 
 
-def test_printing_writes_nothing(refold: Callable[..., Ran]) -> None:
+def test_init_with_print_writes_no_file(refold: Callable[..., Ran]) -> None:
     made({"AGENTS.md": "# Mine\n"})
 
     assert refold("--print") == (0, "# project\n", "")
     assert written() == "# Mine\n"
 
 
-def test_control_characters_of_a_build_file_are_escaped(refold: Callable[..., Ran]) -> None:
+def test_init_escapes_control_characters_of_a_build_file(
+    refold: Callable[..., Ran],
+) -> None:
     made({"package.json": json.dumps({
         "name": "\x1b[2J", "description": "a\nb | `c`", "scripts": {"test;rm -rf": "x", "test": "y"},
     }), "pyproject.toml": ""})  # fmt: skip
@@ -268,7 +270,7 @@ def test_control_characters_of_a_build_file_are_escaped(refold: Callable[..., Ra
 
 
 @given(st.text() | st.sampled_from(["\x1b[2J", "a\nb", "\u202eab", "\r", "\x9b1m"]))
-def test_a_project_s_own_words_stay_on_their_line(text: str) -> None:
+def test_init_keeps_project_name_and_command_on_one_line(text: str) -> None:
     shown = init.text_of(Project(text, text))
 
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]", shown)
@@ -276,7 +278,7 @@ def test_a_project_s_own_words_stay_on_their_line(text: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["AGENTS.md", ".AGENTS.md.new"])
-def test_a_link_that_leads_out_of_the_directory_is_not_written_through(
+def test_init_does_not_write_through_a_symlink_that_leaves_the_directory(
     refold: Callable[..., Ran], name: str, home: Path
 ) -> None:
     made({"Makefile": "test:\n"})
@@ -296,7 +298,7 @@ def test_a_link_that_leads_out_of_the_directory_is_not_written_through(
         assert commands(written()) == ["make test"]
 
 
-def test_a_directory_that_cannot_be_written_is_one_sentence(
+def test_init_reports_an_unwritable_agents_md_in_one_sentence(
     refold: Callable[..., Ran],
 ) -> None:
     made({"Makefile": "test:\n"})

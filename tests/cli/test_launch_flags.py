@@ -42,7 +42,7 @@ def events(id_: str) -> list[Event]:
     return [entry.event for entry in home().entries(home().find(id_).id)[0]]
 
 
-def test_flags_are_settings(script: str) -> None:
+def test_launch_flags_are_parsed_into_settings(script: str) -> None:
     flags = ["--agent", "explore", "--preset", "review", "--no-memory",
              "--max-budget-usd", "0.5"]  # fmt: skip
 
@@ -56,12 +56,12 @@ def test_flags_are_settings(script: str) -> None:
 
 
 @pytest.mark.parametrize("amount", ["0", "-1", "much", "nan", "inf"])
-def test_a_budget_that_is_none_is_quoted(amount: str) -> None:
+def test_max_budget_usd_refuses_an_invalid_amount(amount: str) -> None:
     with pytest.raises(BadInput, match="is not a number of dollars above 0"):
         parse([f"--max-budget-usd={amount}"])
 
 
-def test_an_agent_is_chosen_at_the_start_and_when_a_session_is_taken_up(
+def test_agent_flag_chooses_the_agent_of_new_and_resumed_sessions(
     script: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ran = main(
@@ -76,14 +76,16 @@ def test_an_agent_is_chosen_at_the_start_and_when_a_session_is_taken_up(
     assert chosen == ["explore", "review"]
 
 
-def test_an_agent_that_is_none_is_one_sentence(
+def test_agent_flag_refuses_an_unknown_agent_and_suggests_the_nearest(
     script: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["-p", "hi", "--script", script, "--agent", "reviews"]) == 1
     assert "there is no agent 'reviews'. Did you mean 'review'?" in capsys.readouterr().err
 
 
-def test_a_flag_wins_over_the_budget_that_was_chosen_before(script: str) -> None:
+def test_max_budget_usd_replaces_the_recorded_budget_of_a_resumed_session(
+    script: str,
+) -> None:
     async def before() -> None:
         record = Recorder(home().store(ID), clock=lambda: 0.0)
         given = world(ScriptedProvider("Hello."))

@@ -41,7 +41,7 @@ def serving(pages: Mapping[str, object]) -> Iterator[str]:
 
 
 @pytest.mark.slow
-def test_ollama_comes_first_and_models_that_write_nothing_are_left_out() -> None:
+def test_local_servers_list_ollama_first_and_omit_embedding_models() -> None:
     ollama = {"/api/tags": {"models": [{"name": "qwen3:8b"}]}}
     studio = {"/v1/models": {"data": [{"id": "gemma-4"}, {"id": "text-embedding-nomic"}]}}
     with serving(ollama) as one, serving(studio) as other:
@@ -59,13 +59,15 @@ def test_ollama_comes_first_and_models_that_write_nothing_are_left_out() -> None
 @pytest.mark.parametrize(
     "page", [None, {}, {"data": []}, {"data": [{"name": "x"}]}, {"data": 3}, ["x"], "x"]
 )
-def test_a_page_that_is_no_model_list_is_no_server(page: object) -> None:
+def test_a_local_port_that_returns_no_model_list_is_not_a_model_server(
+    page: object,
+) -> None:
     with serving({"/v1/models": page}) as address:
         assert local_servers({**SILENT, "LLAMA_CPP_BASE_URL": f"{address}/v1"}) == ()
 
 
 @pytest.mark.slow
-def test_a_proxy_is_not_asked_for_a_server_on_this_machine(
+def test_local_servers_are_queried_without_the_http_proxy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("http_proxy", NOWHERE)

@@ -44,7 +44,7 @@ def whats(state: Path) -> list[str]:
     ]
 
 
-def test_a_line_says_when_how_much_who_where_and_what(tmp_path: Path) -> None:
+def test_a_log_line_has_time_level_process_session_and_message(tmp_path: Path) -> None:
     book(tmp_path / "state")("warning", "It rains.", "a-session")
     book(tmp_path / "state")("info", "Nobody's.")
 
@@ -66,7 +66,7 @@ def test_a_line_says_when_how_much_who_where_and_what(tmp_path: Path) -> None:
         ("off", []),
     ],
 )
-def test_entries_below_the_threshold_are_not_written(
+def test_log_entries_below_the_log_level_are_not_written(
     tmp_path: Path, threshold: str, kept: list[str]
 ) -> None:
     log = book(tmp_path, threshold)
@@ -78,7 +78,9 @@ def test_entries_below_the_threshold_are_not_written(
     assert (tmp_path / "refold.log").exists() == bool(kept)
 
 
-def test_only_its_person_may_read_it(tmp_path: Path) -> None:
+def test_log_file_and_its_directories_are_readable_only_by_their_owner(
+    tmp_path: Path,
+) -> None:
     book(tmp_path / "a/state")("info", "x")
 
     modes = [
@@ -89,7 +91,7 @@ def test_only_its_person_may_read_it(tmp_path: Path) -> None:
     assert modes == [0o700, 0o700, 0o600]
 
 
-def test_nothing_secret_and_no_order_to_a_screen_is_in_it(tmp_path: Path) -> None:
+def test_log_masks_secrets_and_escapes_control_characters(tmp_path: Path) -> None:
     shaped = "sk-ant-" + "x" * 30
     book(tmp_path, "debug", "my-own-key")(
         "error", f"\x1b[2Jmy-own-key {shaped}\rgone\nmore"
@@ -118,7 +120,7 @@ def test_the_log_stays_short_and_drops_the_oldest_entries(tmp_path: Path) -> Non
     assert len(kept) > 2 * MAX_LOG_BYTES // 20_000
 
 
-def test_a_process_that_has_the_file_from_us_does_not_let_it_grow(
+def test_log_is_rotated_when_another_process_inherited_its_descriptor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     theirs = list[int]()
@@ -147,7 +149,9 @@ def _write_many(state: Path, who: int) -> None:
 
 
 @pytest.mark.slow
-def test_several_processes_lose_no_line_and_tear_none(tmp_path: Path) -> None:
+def test_concurrent_processes_write_complete_log_lines_and_lose_none(
+    tmp_path: Path,
+) -> None:
     context = multiprocessing.get_context("fork")
     workers = [
         context.Process(target=_write_many, args=(tmp_path, who)) for who in range(3)
@@ -166,7 +170,9 @@ def test_several_processes_lose_no_line_and_tear_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["a file", "a link", "a pipe", "a directory"])
-def test_a_log_that_cannot_be_written_stops_nothing(tmp_path: Path, way: str) -> None:
+def test_writing_to_an_unusable_log_returns_false_without_an_exception(
+    tmp_path: Path, way: str
+) -> None:
     state = tmp_path / "state"
     if way == "a file":
         state.write_text("")
@@ -184,7 +190,7 @@ def test_a_log_that_cannot_be_written_stops_nothing(tmp_path: Path, way: str) ->
     assert book(state).write("error", "x") is False
 
 
-def test_a_tail_follows_entries_across_rotated_files(tmp_path: Path) -> None:
+def test_tail_of_the_log_follows_entries_across_rotated_files(tmp_path: Path) -> None:
     log, large = book(tmp_path), "x" * 19_000
     log("info", "before")
     tail = Tail(tmp_path)
@@ -199,7 +205,7 @@ def test_a_tail_follows_entries_across_rotated_files(tmp_path: Path) -> None:
     )
 
 
-def test_an_entry_of_several_lines_is_one(tmp_path: Path) -> None:
+def test_a_log_entry_of_several_lines_is_read_as_one_entry(tmp_path: Path) -> None:
     log = book(tmp_path)
     log("error", "first\nsecond")
     log("info", "third")
@@ -209,7 +215,7 @@ def test_an_entry_of_several_lines_is_one(tmp_path: Path) -> None:
     assert [each.text.split(" - ")[1] for each in errors] == ["first\n    second"]
 
 
-def test_the_door_shows_the_newest_of_what_matters(
+def test_logs_command_shows_the_newest_entries_of_a_level(
     home: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     log = book(home / "refold")
@@ -226,7 +232,7 @@ def test_the_door_shows_the_newest_of_what_matters(
     )
 
 
-def test_a_pipe_in_its_place_is_not_waited_for(
+def test_logs_command_does_not_wait_for_a_log_file_that_is_a_pipe(
     home: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (home / "refold").mkdir()
@@ -236,7 +242,7 @@ def test_a_pipe_in_its_place_is_not_waited_for(
     assert capfd.readouterr().err.startswith("refold: there is nothing in ")
 
 
-def test_follow_ends_when_its_reader_is_gone(home: Path) -> None:
+def test_logs_follow_ends_when_its_stdout_is_closed(home: Path) -> None:
     book(home / "refold")("info", "one")
 
     following = subprocess.Popen(
@@ -250,7 +256,7 @@ def test_follow_ends_when_its_reader_is_gone(home: Path) -> None:
         assert following.wait(60) == 1
 
 
-def test_an_empty_log_is_one_sentence(
+def test_logs_command_reports_an_empty_log_in_one_sentence(
     home: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["logs"]) == 0
@@ -262,7 +268,7 @@ def test_an_empty_log_is_one_sentence(
 # What stands in it. -------------------------------------------------------------------
 
 
-def test_a_start_and_its_end_are_there_with_their_session(
+def test_log_records_open_and_exit_of_each_session(
     home: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -284,7 +290,7 @@ def test_a_start_and_its_end_are_there_with_their_session(
     )
 
 
-def test_a_provider_s_trouble_is_there_with_what_was_done_about_it() -> None:
+def test_log_records_provider_retries_and_errors() -> None:
     heard: list[tuple[str, str, str]] = []
 
     def tell(level: Level, what: str, session: str = "") -> None:
@@ -338,7 +344,7 @@ def with_a_mistake_of_ours(words: str, *arguments: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.slow
-def test_a_mistake_of_ours_is_one_sentence_and_all_of_it_in_the_log(
+def test_an_internal_error_prints_one_sentence_and_logs_the_traceback(
     home: Path, canary: str
 ) -> None:
     code, out, err = with_a_mistake_of_ours(canary, "tour")
@@ -355,7 +361,7 @@ def test_a_mistake_of_ours_is_one_sentence_and_all_of_it_in_the_log(
 
 
 @pytest.mark.slow
-def test_a_mistake_that_is_not_to_be_written_down_is_shown_whole(
+def test_an_internal_error_prints_the_traceback_when_the_log_is_off(
     home: Path, canary: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REFOLD_LOG_LEVEL", "off")
@@ -369,7 +375,7 @@ def test_a_mistake_that_is_not_to_be_written_down_is_shown_whole(
 
 
 @pytest.mark.parametrize("flag", [("--no-session",), ("--log-level", "off")])
-def test_a_start_that_keeps_nothing_writes_no_log(
+def test_no_session_flag_writes_no_log(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flag: tuple[str, ...]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -27,19 +27,19 @@ def plain(text: str) -> str:
     return found.replace("\\(aq", "'").replace("\\(dq", '"').replace("\\(ga", "`")
 
 
-def test_the_page_that_is_shipped_is_this_one() -> None:
+def test_the_shipped_manual_page_equals_the_generated_one() -> None:
     """`make docs` writes it again."""
     assert SHIPPED.read_text(encoding="utf-8") == man_page()
 
 
-def test_its_sections_are_those_of_a_page() -> None:
+def test_the_manual_page_has_the_standard_sections() -> None:
     assert re.findall(r"^\.SH (.*)$", man_page(), re.MULTILINE) == [
         "NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "COMMANDS", "EXIT STATUS", "FILES",
         "ENVIRONMENT", "EXAMPLES",
     ]  # fmt: skip
 
 
-def test_every_flag_command_and_exit_code_is_in_it() -> None:
+def test_the_manual_page_contains_every_flag_command_and_exit_code() -> None:
     text, root = plain(man_page()), command_tree()
     names = {
         name

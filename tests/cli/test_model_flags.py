@@ -97,7 +97,7 @@ def run(*arguments: str, capfd: pytest.CaptureFixture[str]) -> dict[str, Any]:
         (["-b", "mine", "-m", "other/with/slashes"], "other/with/slashes"),
     ],
 )
-def test_a_model_is_named_whole_or_by_role_or_with_its_provider_apart(
+def test_model_flag_takes_a_full_name_a_role_or_a_name_with_backend_flag(
     flags: list[str], model: str, served: Served, capfd: pytest.CaptureFixture[str]
 ) -> None:
     found = run(*flags, capfd=capfd)
@@ -106,7 +106,7 @@ def test_a_model_is_named_whole_or_by_role_or_with_its_provider_apart(
     assert served.bodies[0]["model"] == model
 
 
-def test_effort_goes_with_the_request_and_stays_with_the_session(
+def test_effort_flag_is_sent_to_the_model_and_stored_with_the_session(
     served: Served, capfd: pytest.CaptureFixture[str]
 ) -> None:
     found = run("--effort", "low", "--log-requests", capfd=capfd)
@@ -117,7 +117,7 @@ def test_effort_goes_with_the_request_and_stays_with_the_session(
     assert efforts == ["low", "high", "high"]
 
 
-def test_a_saved_model_holds_for_later_sessions(
+def test_save_flag_stores_model_and_effort_for_later_sessions(
     served: Served, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run("-m", "small", "--effort", "max", "--save", capfd=capfd)
@@ -127,7 +127,7 @@ def test_a_saved_model_holds_for_later_sessions(
     assert served.bodies[-1]["reasoning_effort"] == "max"
 
 
-def test_a_host_and_a_port_move_a_provider_of_one_s_own(
+def test_host_and_port_flags_set_the_address_of_the_provider(
     served: Served, capfd: pytest.CaptureFixture[str]
 ) -> None:
     host, _, port = served.url.removeprefix("http://").rpartition(":")
@@ -139,7 +139,7 @@ def test_a_host_and_a_port_move_a_provider_of_one_s_own(
 
 
 @pytest.mark.parametrize(("host", "seen"), [("::1", "[::1]:11434"), ("box", "box:11434")])
-def test_a_host_is_told_to_a_program_by_its_variable_and_to_us_by_its_address(
+def test_host_flag_sets_ollama_host_for_a_program_and_the_address_of_a_server(
     host: str,
     seen: str,
     served: Served,
@@ -162,7 +162,7 @@ def test_a_host_is_told_to_a_program_by_its_variable_and_to_us_by_its_address(
     assert f"http://{seen.partition(':114')[0]}:1" in other["reason"]
 
 
-def test_a_fallback_is_asked_while_the_main_model_is_down_and_the_result_says_so(
+def test_fallback_model_answers_when_the_main_model_is_down_with_a_notice(
     served: Served, capfd: pytest.CaptureFixture[str]
 ) -> None:
     served.down = {"main"}
@@ -174,7 +174,7 @@ def test_a_fallback_is_asked_while_the_main_model_is_down_and_the_result_says_so
     assert "asking mine/spare instead" in found["error"]
 
 
-def test_cost_is_given_where_the_price_is_known(
+def test_result_has_the_cost_if_the_price_of_the_model_is_known(
     served: Served, capfd: pytest.CaptureFixture[str]
 ) -> None:
     found, other = run(capfd=capfd), run("-m", "mine/other", capfd=capfd)
@@ -186,7 +186,7 @@ def test_cost_is_given_where_the_price_is_known(
     assert other["cost"] is None
 
 
-def test_pictures_are_seen_whether_they_are_flags_or_named_in_words(
+def test_images_of_the_flag_and_of_at_mentions_are_sent_to_the_model(
     served: Served, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("a.png", "b.png"):
@@ -203,7 +203,7 @@ def test_pictures_are_seen_whether_they_are_flags_or_named_in_words(
 
 
 @pytest.mark.parametrize("name", ["b.png", "link.png"])
-def test_a_picture_that_a_rule_keeps_back_is_not_sent(
+def test_an_image_that_a_deny_rule_matches_is_not_sent(
     name: str, served: Served, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "b.png").write_bytes(PNG + b"b.png")
@@ -216,7 +216,7 @@ def test_a_picture_that_a_rule_keeps_back_is_not_sent(
     assert "was not sent: the rule read_file(**/b.png)" in capfd.readouterr().err
 
 
-def test_an_answer_of_a_shape_is_printed_and_told_as_data(
+def test_json_schema_flag_returns_the_answer_as_structured_data(
     served: Served, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     served.reply = Reply('{"age": 40}')
@@ -229,7 +229,7 @@ def test_an_answer_of_a_shape_is_printed_and_told_as_data(
     assert "required" in json.dumps(served.bodies[0]["messages"][0])  # it is reported, too
 
 
-def test_a_traced_session_shows_each_call_exactly_as_it_was_heard(
+def test_log_requests_records_each_request_exactly_as_the_server_received_it(
     served: Served, capfd: pytest.CaptureFixture[str]
 ) -> None:
     id_ = run("--log-requests", capfd=capfd)["session_id"]
@@ -250,7 +250,7 @@ def test_a_traced_session_shows_each_call_exactly_as_it_was_heard(
     assert plain.startswith(second["request"] + "\n\n" + second["response"][:20])
 
 
-def test_a_recorded_session_is_answered_again_without_a_server(
+def test_replay_flag_answers_from_the_cassette_without_a_server(
     served: Served, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run("--record", "calls.cassette", capfd=capfd)
@@ -306,7 +306,7 @@ def test_a_recorded_session_is_answered_again_without_a_server(
         (["--record", "text.png"], "exists already"),
     ],
 )
-def test_bad_input_is_one_sentence_and_starts_nothing(
+def test_invalid_model_flags_print_one_sentence_and_start_no_session(
     flags: list[str],
     said: str,
     served: Served,
@@ -344,7 +344,7 @@ def test_a_task_with_a_time_limit_waits_for_an_overload_of_all_its_models(
     assert unlimited["code"] == 1
 
 
-def test_a_call_whose_bytes_are_lost_takes_no_other_with_it(
+def test_sessions_requests_lists_the_other_calls_when_one_blob_is_missing(
     served: Served, home: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     id_ = run("--log-requests", capfd=capfd)["session_id"]
@@ -366,7 +366,7 @@ def test_a_call_whose_bytes_are_lost_takes_no_other_with_it(
     assert "is missing" in capfd.readouterr().err
 
 
-def test_requests_that_nobody_kept_are_said_to_be_none(
+def test_sessions_requests_fails_when_no_request_was_logged(
     served: Served, capfd: pytest.CaptureFixture[str]
 ) -> None:
     id_ = run(capfd=capfd)["session_id"]
@@ -406,7 +406,7 @@ def test_limit_in_dollars_is_refused_for_a_fallback_model_of_unknown_price(
     assert "the price of mine/other is not known" in capfd.readouterr().err
 
 
-def test_limit_in_dollars_of_the_settings_is_refused_as_well(
+def test_limit_in_dollars_of_the_settings_is_refused_for_unknown_price(
     served: Served, home: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with (home / "refold" / "config.toml").open("a") as file:

@@ -23,13 +23,17 @@ def offered(home: Path, tmp_path: Path, **environ: str) -> tuple[str, ...]:
     ).models.names()
 
 
-def test_roles_and_providers_with_a_key_are_offered(home: Path, tmp_path: Path) -> None:
+def test_model_completion_offers_roles_and_providers_with_a_key(
+    home: Path, tmp_path: Path
+) -> None:
     names = offered(home, tmp_path, GROQ_API_KEY="gsk-not-a-real-key-000000000000")
 
     assert names == ("anthropic/claude-haiku-5-5", "groq/openai/gpt-oss-120b")
 
 
-def test_the_last_list_of_a_local_server_is_offered(home: Path, tmp_path: Path) -> None:
+def test_model_completion_offers_the_stored_model_list_of_a_local_server(
+    home: Path, tmp_path: Path
+) -> None:
     state = paths({"HOME": str(home), "REFOLD_HOME": str(home / "refold")}).state
     listed = StoredModelList(
         0.0, find("ollama").base_url, (ListedModel("llama4"), ListedModel("qwen4"))

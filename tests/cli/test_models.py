@@ -48,7 +48,7 @@ def settings(text: str) -> None:
     (home / "config.toml").write_text(text)
 
 
-def test_without_a_key_there_is_what_runs_on_this_machine(
+def test_models_without_a_key_lists_the_embedded_models(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     assert models() == 0
@@ -63,7 +63,7 @@ def test_without_a_key_there_is_what_runs_on_this_machine(
     assert told.err == ""
 
 
-def test_a_provider_without_a_key_is_shown_when_asked_for(
+def test_models_of_a_named_provider_without_a_key_are_listed(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     assert models("anthropic") == 0
@@ -74,7 +74,7 @@ def test_a_provider_without_a_key_is_shown_when_asked_for(
     assert "local/" not in told
 
 
-def test_all_shows_every_provider_that_is_known(capfd: pytest.CaptureFixture[str]) -> None:
+def test_models_all_lists_every_known_provider(capfd: pytest.CaptureFixture[str]) -> None:
     assert models("--all", "--json") == 0
 
     found = {row["provider"] for row in rows(capfd.readouterr().out).values()}
@@ -82,7 +82,7 @@ def test_all_shows_every_provider_that_is_known(capfd: pytest.CaptureFixture[str
     assert "openai-chat" not in found  # the same server twice
 
 
-def test_the_provider_s_own_list_is_shown_with_what_it_costs(
+def test_models_shows_the_live_list_of_a_provider_with_prices(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, key: None
 ) -> None:
     with list_server(OPENAI) as server:
@@ -98,7 +98,7 @@ def test_the_provider_s_own_list_is_shown_with_what_it_costs(
     assert max(map(len, told)) <= 80
 
 
-def test_json_has_every_price_and_null_for_what_is_unknown(
+def test_models_json_has_every_price_tier_and_null_for_unknown_values(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, key: None
 ) -> None:
     with list_server(OPENAI) as server:
@@ -123,7 +123,7 @@ def test_json_has_every_price_and_null_for_what_is_unknown(
     ]
 
 
-def test_a_list_is_kept_until_it_is_asked_for_again(
+def test_models_list_is_cached_until_refresh(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, key: None
 ) -> None:
     with list_server(OPENAI) as server:
@@ -141,7 +141,7 @@ def test_a_list_is_kept_until_it_is_asked_for_again(
     assert [*fresh] == ["openai/gpt-newer"]
 
 
-def test_without_a_network_the_kept_list_is_shown_and_how_old_it_is(
+def test_models_without_network_shows_the_cached_list_and_its_age(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, key: None
 ) -> None:
     with list_server(OPENAI) as server:
@@ -159,7 +159,7 @@ def test_without_a_network_the_kept_list_is_shown_and_how_old_it_is(
     assert told.err.startswith(f"refold: cannot reach OpenAI at {server.url}: ")
 
 
-def test_a_list_of_another_address_is_not_taken_for_this_one_s(
+def test_models_does_not_use_the_cached_list_of_another_base_url(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, key: None
 ) -> None:
     with list_server(OPENAI) as server:
@@ -173,7 +173,7 @@ def test_a_list_of_another_address_is_not_taken_for_this_one_s(
     assert "openai/gpt-new" not in rows(capfd.readouterr().out)
 
 
-def test_a_server_of_one_s_own_is_asked_every_time_and_costs_nothing(
+def test_models_of_a_local_server_are_not_cached_and_have_price_zero(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = {"data": [{"id": "Qwen/Q3", "max_model_len": 4096}]}
@@ -188,7 +188,7 @@ def test_a_server_of_one_s_own_is_asked_every_time_and_costs_nothing(
     assert len(asked) == 2
 
 
-def test_settings_decide_on_roles_prices_windows_and_providers(
+def test_models_shows_roles_prices_windows_and_providers_from_the_settings(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, key: None
 ) -> None:
     with list_server(OPENAI) as server:
@@ -213,7 +213,7 @@ def test_settings_decide_on_roles_prices_windows_and_providers(
     ]
 
 
-def test_an_error_of_one_provider_hides_no_other(
+def test_models_lists_the_other_providers_when_one_fails(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, key: None
 ) -> None:
     monkeypatch.setenv("MISTRAL_API_KEY", "k")
@@ -229,7 +229,7 @@ def test_an_error_of_one_provider_hides_no_other(
     assert "MISTRAL_API_KEY" in told.err
 
 
-def test_a_name_from_a_server_cannot_order_the_screen_about(
+def test_models_escapes_control_characters_in_model_names(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, key: None
 ) -> None:
     page = {"data": [{"id": "\x1b[2Jgone\nopenai/gpt-6.1-sol  free\u202e"}]}
@@ -250,7 +250,9 @@ def test_a_name_from_a_server_cannot_order_the_screen_about(
         ("zzz", "there is no provider 'zzz'; refold models --all lists them"),
     ],
 )
-def test_an_unknown_provider_is_told_with_the_nearest(name: str, says: str) -> None:
+def test_models_refuses_an_unknown_provider_and_suggests_the_nearest(
+    name: str, says: str
+) -> None:
     with pytest.raises(BadInput) as caught:
         models(name)
 
@@ -258,7 +260,7 @@ def test_an_unknown_provider_is_told_with_the_nearest(name: str, says: str) -> N
     assert len(str(caught.value)) < 80
 
 
-def test_the_main_model_is_marked_where_nobody_set_it_too(
+def test_models_marks_the_main_model_when_it_is_the_default(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings('[models]\nbig = "mistral/large"\njudge = "nobody/judge"\n')
@@ -276,7 +278,7 @@ def test_the_main_model_is_marked_where_nobody_set_it_too(
     }
 
 
-def test_of_two_wires_to_a_server_the_one_that_is_used_is_shown(
+def test_models_of_a_custom_openai_address_are_listed_under_openai_chat(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, key: None
 ) -> None:
     """A server that only resembles OpenAI's is asked by the wire that most speak."""
@@ -291,7 +293,9 @@ def test_of_two_wires_to_a_server_the_one_that_is_used_is_shown(
     }
 
 
-def test_nothing_to_show_is_said(capfd: pytest.CaptureFixture[str]) -> None:
+def test_models_fails_with_a_notice_when_no_model_is_found(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     assert models("ollama") == 1
 
     told = capfd.readouterr()
@@ -300,13 +304,13 @@ def test_nothing_to_show_is_said(capfd: pytest.CaptureFixture[str]) -> None:
     assert "no models found" in told.err
 
 
-def test_local_is_a_provider_like_the_others(capfd: pytest.CaptureFixture[str]) -> None:
+def test_models_local_lists_the_embedded_models(capfd: pytest.CaptureFixture[str]) -> None:
     assert models("local", "--json") == 0
 
     assert sorted(rows(capfd.readouterr().out)) == LOCAL
 
 
-def test_a_long_name_has_a_line_for_itself_and_none_is_too_wide() -> None:
+def test_models_puts_a_long_name_on_its_own_line_within_80_columns() -> None:
     price = Rates((PriceTier(0, 1.0, 2.0),))
     given = [
         Row("p", "x" * 60, "live", 1000, price, ("main",)),
@@ -332,11 +336,11 @@ def test_a_long_name_has_a_line_for_itself_and_none_is_too_wide() -> None:
         (999_500, "1M"), (1_048_576, "1.05M"), (2_000_000, "2M"), (10_000_000, "10M"),
     ],
 )  # fmt: skip
-def test_a_window_is_told_in_few_letters(tokens: int, told: str) -> None:
+def test_context_window_sizes_are_abbreviated(tokens: int, told: str) -> None:
     assert short(tokens) == told
 
 
-def test_without_its_list_gemini_has_no_models_of_another_address(
+def test_models_of_gemini_without_a_live_list_contain_no_claude_models(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     models("gemini", "--json")

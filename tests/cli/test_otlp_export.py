@@ -81,7 +81,7 @@ def test_a_second_export_sends_the_same_bytes() -> None:
     assert [each.path for each in server.heard] == ["/v1/traces"] * 2
 
 
-def test_the_variables_of_opentelemetry_name_the_collector_and_its_headers(
+def test_otlp_export_reads_collector_and_headers_from_otel_variables(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     family(at_home())
@@ -107,7 +107,7 @@ def test_the_variables_of_opentelemetry_name_the_collector_and_its_headers(
         ),
     ],
 )
-def test_a_collector_that_takes_nothing_is_named_with_its_reason(
+def test_otlp_export_reports_a_failing_collector_with_its_reason(
     capsys: Output, answer: Answer, said: str
 ) -> None:
     family(at_home())
@@ -120,7 +120,7 @@ def test_a_collector_that_takes_nothing_is_named_with_its_reason(
     assert made.err == f"refold: {server.url}/v1/traces {said}\n"
 
 
-def test_spans_that_a_collector_rejects_are_told_and_the_exit_code_is_1(
+def test_otlp_export_reports_rejected_spans_with_exit_code_1(
     capsys: Output,
 ) -> None:
     family(at_home())
@@ -156,7 +156,7 @@ def test_otlp_export_without_a_collector_is_refused(capsys: Output) -> None:
         (["--otlp", "--endpoint", "localhost:4318"], "'localhost:4318/v1/traces' is not a web address"),
     ],
 )  # fmt: skip
-def test_flags_that_do_not_go_together_are_refused(
+def test_otlp_export_refuses_contradictory_flags(
     capsys: Output, flags: list[str], said: str
 ) -> None:
     family(at_home())
@@ -166,7 +166,9 @@ def test_flags_that_do_not_go_together_are_refused(
     assert said in capsys.readouterr().err
 
 
-def test_a_file_has_what_would_be_sent(capsys: Output, tmp_path: Path) -> None:
+def test_otlp_export_to_a_file_writes_the_bytes_that_would_be_sent(
+    capsys: Output, tmp_path: Path
+) -> None:
     family(at_home())
     file = tmp_path / "spans.json"
 
@@ -177,7 +179,7 @@ def test_a_file_has_what_would_be_sent(capsys: Output, tmp_path: Path) -> None:
     assert "spans.json: 18 spans, " in capsys.readouterr().err
 
 
-def test_without_children_only_the_session_itself_is_sent(capsys: Output) -> None:
+def test_otlp_export_with_no_children_omits_spans_of_subagents(capsys: Output) -> None:
     family(at_home())
 
     assert main(["sessions", "export", ID, "--otlp", "-o", "-", "--no-children"]) == 0
@@ -188,7 +190,7 @@ def test_without_children_only_the_session_itself_is_sent(capsys: Output) -> Non
     ]  # fmt: skip
 
 
-def test_many_spans_are_sent_in_requests_that_a_collector_takes() -> None:
+def test_otlp_export_splits_many_or_large_spans_into_several_requests() -> None:
     family(at_home())
     one = spans_here()[0]
     many = [replace(one, span_id=f"{n:016x}") for n in range(1100)]
@@ -205,7 +207,7 @@ def test_many_spans_are_sent_in_requests_that_a_collector_takes() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["secret", "a=b\x00c", "=secret", "a secret=b"])
-def test_headers_that_cannot_be_read_are_refused_without_quoting_them(wrong: str) -> None:
+def test_otlp_export_refuses_invalid_headers_without_quoting_them(wrong: str) -> None:
     with pytest.raises(BadInput) as told:
         collector("http://127.0.0.1:9", {"OTEL_EXPORTER_OTLP_HEADERS": wrong})
 
@@ -213,7 +215,7 @@ def test_headers_that_cannot_be_read_are_refused_without_quoting_them(wrong: str
     assert str(told.value) == said
 
 
-def test_an_address_with_a_password_is_refused_and_a_key_in_it_is_not_shown() -> None:
+def test_otlp_endpoint_with_a_password_is_refused_and_a_key_in_it_not_shown() -> None:
     with pytest.raises(BadInput) as told:
         collector("https://me:secret@127.0.0.1/", {})
 
@@ -224,7 +226,7 @@ def test_an_address_with_a_password_is_refused_and_a_key_in_it_is_not_shown() ->
     )
 
 
-def test_the_address_for_traces_is_taken_as_it_is() -> None:
+def test_otlp_traces_endpoint_variable_is_used_unchanged() -> None:
     environ = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1",
         "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:2/mine",
@@ -239,7 +241,7 @@ def test_the_address_for_traces_is_taken_as_it_is() -> None:
 
 
 @pytest.mark.slow
-def test_no_package_of_opentelemetry_is_imported() -> None:
+def test_otlp_export_imports_no_opentelemetry_package() -> None:
     family(at_home())
     code = (
         "import sys; from refold.cli.main import main; "
@@ -254,7 +256,7 @@ def test_no_package_of_opentelemetry_is_imported() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
-def test_the_hook_of_the_page_sends_a_session_when_it_is_left(tmp_path: Path) -> None:
+def test_the_hook_of_the_tracing_page_exports_a_session_at_its_end(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs/tracing.md").read_text("utf-8")
     hook = page.partition("```json\n")[2].partition("```")[0]
     home = Path(os.environ["REFOLD_HOME"])
@@ -278,7 +280,7 @@ def test_the_hook_of_the_page_sends_a_session_when_it_is_left(tmp_path: Path) ->
 
 
 @pytest.mark.peer
-def test_the_official_protocol_reads_what_we_write() -> None:
+def test_otlp_export_is_readable_by_the_official_protobuf_package() -> None:
     why = "opentelemetry-proto is not installed: make test-peers installs it"
     service = pytest.importorskip(
         "opentelemetry.proto.collector.trace.v1.trace_service_pb2", reason=why
@@ -315,7 +317,7 @@ def test_the_official_protocol_reads_what_we_write() -> None:
 
 
 @pytest.mark.peer
-def test_every_name_is_one_of_the_conventions_or_begins_with_ours() -> None:
+def test_span_attributes_are_semantic_conventions_or_begin_with_refold() -> None:
     names = pytest.importorskip(
         "opentelemetry.semconv._incubating.attributes.gen_ai_attributes",
         reason="opentelemetry-semantic-conventions is not installed: make test-peers installs it",

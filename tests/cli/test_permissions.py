@@ -54,7 +54,7 @@ def settings(text: str) -> Path:
 # Explaining one call. -----------------------------------------------------------------
 
 
-def test_the_rule_that_decides_is_named_with_its_file(refold: Told) -> None:
+def test_permissions_explain_names_the_deciding_rule_and_its_file(refold: Told) -> None:
     file = settings('[permissions]\ndeny = ["bash(rm *)"]\n')
 
     told = refold.explained("bash", {"command": "ls; rm x"}, "--allow", "bash(rm *)")
@@ -71,7 +71,7 @@ def test_the_rule_that_decides_is_named_with_its_file(refold: Told) -> None:
     }  # fmt: skip
 
 
-def test_a_call_without_a_rule_has_a_reason_and_no_rule(refold: Told) -> None:
+def test_permissions_explain_gives_a_reason_for_a_call_without_a_rule(refold: Told) -> None:
     told = refold.explained("bash", {"command": "make test"})
 
     assert (told["decision"], told["rule"], told["source"]) == ("ask", None, None)
@@ -93,7 +93,7 @@ def test_explain_gives_the_decision_after_text_from_outside(refold: Told) -> Non
     assert "after text" not in looking
 
 
-def test_flags_say_what_would_hold(refold: Told) -> None:
+def test_permissions_explain_applies_mode_and_rule_flags(refold: Told) -> None:
     assert refold.verdict("make test") == "ask"
     assert refold.verdict("make test", "--allow", "bash(make *)") == "allow"
     assert refold.verdict("make test", "--mode", "bypass") == "allow"
@@ -108,7 +108,7 @@ def test_flags_say_what_would_hold(refold: Told) -> None:
         assert (told["decision"], told["sandbox"], told["network"]) == ("allow", None, None)
 
 
-def test_a_call_in_short_is_the_same_call(refold: Told) -> None:
+def test_permissions_explain_accepts_a_call_in_rule_notation(refold: Told) -> None:
     code, out, err = refold("explain", "bash(make test)", "--allow", "bash(make *)")
 
     assert (code, err) == (0, "")
@@ -118,7 +118,9 @@ def test_a_call_in_short_is_the_same_call(refold: Told) -> None:
     assert refold("explain", "edit_file(src/a.py)")[1].startswith("ask: edit_file src/a.py")
 
 
-def test_the_workspace_is_where_it_is_said_to_be(refold: Told, tmp_path: Path) -> None:
+def test_permissions_explain_applies_cwd_and_add_dir_flags(
+    refold: Told, tmp_path: Path
+) -> None:
     (tmp_path / "other").mkdir()
     file = {"path": str(tmp_path / "other/a.txt")}
 
@@ -130,7 +132,7 @@ def test_the_workspace_is_where_it_is_said_to_be(refold: Told, tmp_path: Path) -
         )
 
 
-def test_without_config_no_file_and_no_variable_is_read(
+def test_permissions_explain_with_no_config_ignores_files_and_variables(
     refold: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings("[permissions]\nallow = ['bash(make *)']\n")
@@ -143,7 +145,7 @@ def test_without_config_no_file_and_no_variable_is_read(
     assert refold.verdict("make test", "--no-config", "--allow", "bash(make *)") == "allow"
 
 
-def test_a_project_counts_once_it_is_trusted_and_is_named_before(
+def test_permissions_explain_applies_project_rules_only_if_trusted(
     refold: Told, tmp_path: Path
 ) -> None:
     folder = tmp_path / "work"
@@ -162,7 +164,7 @@ def test_a_project_counts_once_it_is_trusted_and_is_named_before(
     assert silent == ""
 
 
-def test_a_path_that_can_be_none_is_refused_with_the_reason(refold: Told) -> None:
+def test_permissions_explain_denies_an_invalid_path_with_the_reason(refold: Told) -> None:
     told = refold.explained("read_file", {"path": "a\0b"})
 
     assert (told["decision"], told["rule"]) == ("deny", None)
@@ -196,7 +198,7 @@ def test_a_path_that_can_be_none_is_refused_with_the_reason(refold: Told) -> Non
     ],
 )
 @pytest.mark.parametrize("config", [(), ("--no-config",)])
-def test_bad_input_is_one_sentence_and_no_verdict(
+def test_permissions_explain_reports_bad_input_in_one_sentence(
     refold: Told, arguments: tuple[str, ...], said: str, config: tuple[str, ...]
 ) -> None:
     code, out, err = refold("explain", "--json", *arguments, *config)
@@ -210,7 +212,7 @@ def test_bad_input_is_one_sentence_and_no_verdict(
 # The rules in force. ------------------------------------------------------------------
 
 
-def test_every_rule_in_force_is_listed_with_where_it_is_written(
+def test_permissions_list_shows_every_active_rule_with_its_source(
     refold: Told, tmp_path: Path
 ) -> None:
     file = settings("permission_mode = 'plan'\n[permissions]\ndeny = ['bash(rm *)']\n")
@@ -247,7 +249,9 @@ cases:
 """
 
 
-def test_cases_that_are_as_expected_pass(refold: Told, tmp_path: Path) -> None:
+def test_permissions_test_passes_cases_with_the_expected_verdict(
+    refold: Told, tmp_path: Path
+) -> None:
     (tmp_path / "cases.yaml").write_text(YAML)
     (tmp_path / "cases.json").write_text(json.dumps([{"command": "make", "expect": "ask"}]))
     (tmp_path / "cases.toml").write_text('[[cases]]\ncommand = "make"\nexpect = "ask"\n')
@@ -257,7 +261,9 @@ def test_cases_that_are_as_expected_pass(refold: Told, tmp_path: Path) -> None:
     assert refold("test", str(tmp_path / "cases.toml")) == (0, "1 cases, 0 failed\n", "")
 
 
-def test_cases_that_are_not_are_named_one_a_line(refold: Told, tmp_path: Path) -> None:
+def test_permissions_test_reports_each_failed_case_on_one_line(
+    refold: Told, tmp_path: Path
+) -> None:
     settings("[permissions]\nallow = ['bash(make *)']\n")
     (tmp_path / "cases.yaml").write_text(YAML + "  - {command: make, expect: ask}\n")
 
@@ -289,7 +295,7 @@ def test_cases_that_are_not_are_named_one_a_line(refold: Told, tmp_path: Path) -
         ("rules: []", "unknown field `rules`"),
     ],
 )  # fmt: skip
-def test_a_file_that_makes_no_sense_is_one_sentence(
+def test_permissions_test_reports_an_invalid_case_file_in_one_sentence(
     refold: Told, tmp_path: Path, text: str, said: str
 ) -> None:
     file = tmp_path / "cases.yaml"
@@ -328,7 +334,7 @@ def theirs(folder: Path, found: object, name: str = "settings.json") -> Path:
     return file
 
 
-def test_rules_of_another_agent_are_shown_and_hold_from_then_on(
+def test_permissions_import_lists_and_applies_the_rules_of_claude_code(
     refold: Told, tmp_path: Path
 ) -> None:
     theirs(tmp_path / "work", THEIRS)
@@ -356,7 +362,9 @@ def test_rules_of_another_agent_are_shown_and_hold_from_then_on(
     assert not (tmp_path / "work/.refold").exists()
 
 
-def test_a_file_elsewhere_can_be_named(refold: Told, tmp_path: Path) -> None:
+def test_permissions_import_reads_a_file_given_by_path(
+    refold: Told, tmp_path: Path
+) -> None:
     file = theirs(tmp_path, THEIRS)
 
     assert "allow  bash(npm run lint)\n" in refold("import", str(file), "--print")[1]
@@ -372,7 +380,7 @@ def test_a_file_elsewhere_can_be_named(refold: Told, tmp_path: Path) -> None:
         (" " * 100_000, "it is larger than 64 KiB"),
     ],
 )
-def test_settings_that_cannot_be_imported_are_one_sentence(
+def test_permissions_import_reports_unusable_settings_in_one_sentence(
     refold: Told, tmp_path: Path, content: str | None, said: str
 ) -> None:
     if content is not None:
@@ -400,7 +408,7 @@ def session(tmp_path: Path, *commands: str, mode: Any = None, **settings_: Any) 
     return agent.run("Go.").session_id
 
 
-def test_a_replay_names_the_calls_that_would_get_another_verdict(
+def test_permissions_replay_lists_the_calls_with_a_different_verdict(
     refold: Told, tmp_path: Path
 ) -> None:
     id_ = session(tmp_path, "true", "echo a", "touch b", "rm b", mode="bypass")
@@ -433,7 +441,9 @@ def test_a_replay_names_the_calls_that_would_get_another_verdict(
     } == before
 
 
-def test_under_the_same_rules_nothing_changes(refold: Told, tmp_path: Path) -> None:
+def test_permissions_replay_under_the_same_rules_reports_no_difference(
+    refold: Told, tmp_path: Path
+) -> None:
     rule = '[permissions]\nallow = ["bash(touch *)"]\ndeny = ["bash(rm *)"]\n'
     settings(rule)
     id_ = session(tmp_path, "ls", "touch b", "rm b", "make")
@@ -453,7 +463,7 @@ def test_under_the_same_rules_nothing_changes(refold: Told, tmp_path: Path) -> N
         ("[permission]\nallow = []", "there is no setting"),
     ],
 )
-def test_rules_that_cannot_be_read_are_named(
+def test_permissions_replay_reports_an_unreadable_rules_file(
     refold: Told, tmp_path: Path, text: str | None, said: str
 ) -> None:
     id_ = session(tmp_path, "ls")
@@ -469,7 +479,7 @@ def test_rules_that_cannot_be_read_are_named(
     assert refold("replay", "nothing", "--rules", str(file))[0] == 1
 
 
-def test_a_replay_knows_the_directories_that_were_added(
+def test_permissions_replay_includes_directories_added_to_the_workspace(
     refold: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = tmp_path / "other"

@@ -82,7 +82,7 @@ def test_a_quarantined_file_is_restored_to_its_path_or_another(
 
 @pytest.mark.parametrize("there", ["file", "directory", "dangling link"])
 @pytest.mark.parametrize("content", ["echo hello\n", ""], ids=["a file", "a directory"])
-def test_nothing_that_is_there_is_replaced(
+def test_quarantine_restore_refuses_to_replace_an_existing_path(
     work: Path, capfd: Said, content: str, there: str
 ) -> None:
     name = taken(work / "thing", content)
@@ -104,7 +104,7 @@ def test_nothing_that_is_there_is_replaced(
     assert len(listed(capfd)) == 1
 
 
-def test_no_link_is_followed_on_the_way_back(work: Path, capfd: Said) -> None:
+def test_quarantine_restore_does_not_follow_symlinks(work: Path, capfd: Said) -> None:
     (work / "sub").mkdir()
     name = taken(work / "sub/thing")
     (work / "sub").rmdir()
@@ -136,7 +136,7 @@ def test_delete_removes_a_quarantined_directory_and_no_target_of_its_links(
 
 
 @pytest.mark.parametrize("name", ["", "nothing", "../home", ".from", "/", "x"])
-def test_a_name_that_is_none_or_not_one_is_refused(
+def test_quarantine_refuses_an_unknown_or_ambiguous_name(
     work: Path, capfd: Said, name: str
 ) -> None:
     home = Path(os.environ["REFOLD_HOME"])

@@ -68,7 +68,7 @@ def configured(text: str) -> None:
     file.write_text(text)
 
 
-def test_without_run_it_is_the_talk_again(capfd: CAPFD) -> None:
+def test_replay_without_run_prints_the_conversation(capfd: CAPFD) -> None:
     code, out, err = said(capfd, the_session())
 
     assert (code, err) == (0, "")
@@ -77,7 +77,7 @@ def test_without_run_it_is_the_talk_again(capfd: CAPFD) -> None:
     assert capfd.readouterr().out == out
 
 
-def test_with_run_unchanged_code_agrees_and_writes_nothing(capfd: CAPFD) -> None:
+def test_replay_with_run_agrees_for_unchanged_code_and_writes_nothing(capfd: CAPFD) -> None:
     journal = paths(os.environ).data / "sessions" / the_session() / "events.jsonl"
     before = journal.read_bytes()
 
@@ -88,7 +88,9 @@ def test_with_run_unchanged_code_agrees_and_writes_nothing(capfd: CAPFD) -> None
     assert journal.read_bytes() == before
 
 
-def test_other_rules_diverge_with_event_step_field_and_both_values(capfd: CAPFD) -> None:
+def test_replay_under_other_rules_reports_event_step_field_and_both_values(
+    capfd: CAPFD,
+) -> None:
     configured('[permissions]\ndeny = ["read_file"]\n')
 
     code, out, _ = said(capfd, "--run", "--all")
@@ -101,7 +103,7 @@ def test_other_rules_diverge_with_event_step_field_and_both_values(capfd: CAPFD)
     ]
 
 
-def test_another_step_limit_diverges(capfd: CAPFD) -> None:
+def test_replay_with_another_step_limit_reports_a_divergence(capfd: CAPFD) -> None:
     configured("[limits]\nsteps = 2\nwrap_up_steps = 0\n")
 
     code, out, _ = said(capfd, "--run", "--json")
@@ -118,7 +120,7 @@ def test_another_step_limit_diverges(capfd: CAPFD) -> None:
     assert "step limit" in first["now"][0]
 
 
-def test_tools_that_look_are_done_again_where_that_is_wanted(
+def test_replay_with_tools_again_runs_read_only_tools_again(
     workspace: Path, capfd: CAPFD
 ) -> None:
     (workspace / "a.txt").write_text("changed\n")
@@ -172,7 +174,7 @@ def test_a_replay_uses_the_flags_of_each_start(
     assert out.endswith("all agree\n")
 
 
-def test_directories_that_were_added_are_there_when_it_is_run_again(
+def test_replay_with_run_has_the_added_directories_of_the_session(
     workspace: Path, capfd: CAPFD
 ) -> None:
     configured("checkpoints = false\n")
@@ -189,7 +191,7 @@ def test_directories_that_were_added_are_there_when_it_is_run_again(
     assert (code, out.splitlines()[-1].endswith("all agree")) == (0, True)
 
 
-def test_a_rule_of_its_start_that_is_none_any_more_is_told(
+def test_replay_reports_a_recorded_rule_that_is_invalid_now(
     capfd: CAPFD, workspace: Path
 ) -> None:
     """As it may be in a journal that came from elsewhere."""
@@ -216,7 +218,9 @@ def test_a_rule_of_its_start_that_is_none_any_more_is_told(
         (["nothing", "--run"], "there is no session 'nothing'"),
     ],
 )
-def test_an_impossible_replay_is_refused(capfd: CAPFD, words: list[str], why: str) -> None:
+def test_an_invalid_replay_command_is_refused(
+    capfd: CAPFD, words: list[str], why: str
+) -> None:
     code, _, err = said(capfd, *words)
 
     assert code == 1

@@ -79,7 +79,7 @@ def test_a_security_profile_changes_the_mode_of_a_resumed_session(here: Path) ->
     assert not (here / "a.txt").exists()
 
 
-def test_a_directory_that_is_gone_is_told_and_it_goes_on_here(
+def test_resume_continues_in_the_current_directory_if_the_original_is_gone(
     here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -126,7 +126,7 @@ def test_mode_bypass_is_not_resumed(here: Path, capfd: pytest.CaptureFixture[str
     assert without_sandbox_notice(again) == ""
 
 
-def test_a_mode_that_is_given_again_needs_no_word(
+def test_resume_with_yolo_again_prints_no_notice_of_the_mode(
     here: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     say(here, "--yolo")
@@ -139,7 +139,7 @@ def test_a_mode_that_is_given_again_needs_no_word(
     assert (err, (here / "a").exists()) == ("", True)
 
 
-def test_a_model_that_cannot_be_asked_any_more_is_replaced_and_told(
+def test_resume_replaces_an_unavailable_model_with_a_notice(
     here: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "k")
@@ -167,7 +167,7 @@ def test_a_model_that_cannot_be_asked_any_more_is_replaced_and_told(
     assert "openai/gpt-4o, the model" not in later
 
 
-def test_an_agent_that_is_gone_is_told_and_the_other_version_too(
+def test_resume_reports_a_missing_agent_and_a_changed_version_of_refold(
     here: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     folder = Path(os.environ["REFOLD_HOME"], "agents")
@@ -188,7 +188,7 @@ def test_an_agent_that_is_gone_is_told_and_the_other_version_too(
     assert "since this session was left: refold 0.0.9, now " in err
 
 
-def test_a_session_with_another_writer_names_it_and_can_be_forked(
+def test_resume_of_a_session_open_elsewhere_names_its_process_and_fork_works(
     here: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     say(here)

@@ -60,7 +60,7 @@ def printed(capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
-def test_without_an_event_it_lists_where_one_can_go(
+def test_rewind_without_an_event_lists_the_points_to_rewind_to(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = rewind(ID[:10])
@@ -73,7 +73,7 @@ def test_without_an_event_it_lists_where_one_can_go(
     ]
 
 
-def test_the_list_as_json_has_a_line_for_each_point(
+def test_rewind_list_json_has_one_line_for_each_point(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rewind("last", "--json")
@@ -101,7 +101,7 @@ def test_rewind_restores_files_and_prints_the_command_that_undoes_it(
     assert command[0] == ID
 
 
-def test_a_file_that_only_cannot_be_run_any_more_is_told_so(
+def test_rewind_preview_reports_a_change_of_the_executable_bit(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (root / "a.txt").chmod(0o755)
@@ -114,7 +114,7 @@ def test_a_file_that_only_cannot_be_run_any_more_is_told_so(
     assert "  a.txt  modified    only whether it can be run\n" in printed(capsys)
 
 
-def test_a_dry_run_shows_and_records_nothing(
+def test_rewind_dry_run_previews_changes_and_writes_nothing(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     events = recorder().view.seq
@@ -135,7 +135,7 @@ def test_a_dry_run_shows_and_records_nothing(
     assert (events, after) == (0, before)
 
 
-def test_as_json_the_report_holds_what_was_done(
+def test_rewind_json_reports_changed_files_and_the_undo_command(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rewind(ID, "2", "--files", "--json")
@@ -176,14 +176,14 @@ def test_a_file_changed_by_another_program_is_rewound_only_by_force(
         ([ID, "1", "--conversation"], "there was no message yet"),
     ],
 )
-def test_an_impossible_rewind_is_one_sentence(
+def test_an_invalid_rewind_is_refused_with_one_sentence(
     root: Path, arguments: list[str], sentence: str
 ) -> None:
     with pytest.raises(BadInput, match=sentence):
         rewind(*arguments)
 
 
-def test_a_workspace_that_is_gone_is_named(
+def test_rewind_fails_when_the_workspace_no_longer_exists(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(root.parent)
@@ -193,7 +193,7 @@ def test_a_workspace_that_is_gone_is_named(
         rewind(ID)
 
 
-def test_while_another_process_has_the_session_nothing_goes_back(root: Path) -> None:
+def test_rewind_is_refused_while_another_process_has_the_session_open(root: Path) -> None:
     async def held() -> None:
         record = recorder()
         await record.open()

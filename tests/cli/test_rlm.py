@@ -27,7 +27,7 @@ def script(folder: Path, *lines: dict[str, Any]) -> str:
     return str(path)
 
 
-def test_a_small_lookup_is_one_flat_call_and_says_why(
+def test_rlm_answers_a_small_lookup_in_one_flat_call_and_prints_the_reason(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     said = script(folder, {"text": "8080"})
@@ -40,7 +40,7 @@ def test_a_small_lookup_is_one_flat_call_and_says_why(
     assert "refold: step 1: answers · 14 tokens\n" in err
 
 
-def test_a_flat_call_is_in_a_journal_with_its_material_and_without_tools(
+def test_rlm_flat_call_is_recorded_with_its_material_and_offers_no_tools(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     said = script(folder, {"text": "8080"})
@@ -61,7 +61,7 @@ def test_a_flat_call_is_in_a_journal_with_its_material_and_without_tools(
     assert "read_file" not in told
 
 
-def test_an_answer_in_a_shape_is_data(
+def test_rlm_with_a_schema_returns_structured_data(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     said = script(folder, {"text": '{"port": 8080}'})
@@ -74,7 +74,7 @@ def test_an_answer_in_a_shape_is_data(
     assert json.loads(capfd.readouterr().out)["structured"] == {"port": 8080}
 
 
-def test_an_answer_with_claims_is_printed_without_them_and_says_how_to_check(
+def test_rlm_prints_the_answer_without_claims_and_names_the_verify_command(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     claim = {"claim": "It is 8080.", "evidence": [{"path": "notes.txt"}]}
@@ -99,7 +99,7 @@ def test_an_answer_with_claims_is_printed_without_them_and_says_how_to_check(
          "to read them with code"),
     ],
 )  # fmt: skip
-def test_an_impossible_rlm_call_is_refused_before_a_model_is_asked(
+def test_an_invalid_rlm_command_is_refused_before_a_model_is_called(
     folder: Path, capfd: pytest.CaptureFixture[str], arguments: list[str], said: str
 ) -> None:
     (folder / "large.txt").write_text("x" * 150_000)
@@ -111,7 +111,7 @@ def test_an_impossible_rlm_call_is_refused_before_a_model_is_asked(
     assert said in err
 
 
-def test_by_code_the_model_is_told_of_the_material_and_never_shown_it(
+def test_rlm_by_code_describes_the_material_to_the_model_without_its_text(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     said = script(folder, {"text": "I cannot."}, {"text": "I cannot."})
@@ -132,7 +132,7 @@ def test_by_code_the_model_is_told_of_the_material_and_never_shown_it(
 
 
 @pytest.mark.parametrize(("way", "told"), [("--flat", False), ("--rlm", True)])
-def test_only_who_works_by_code_hears_what_the_folder_asks_for(
+def test_rlm_sends_folder_instructions_in_the_recursive_and_not_in_the_flat_way(
     folder: Path, home: Path, capfd: pytest.CaptureFixture[str], way: str, told: bool
 ) -> None:
     (folder / "AGENTS.md").write_text("Speak Latin.")
@@ -145,7 +145,7 @@ def test_only_who_works_by_code_hears_what_the_folder_asks_for(
 
 
 @pytest.mark.slow
-def test_code_goes_through_what_no_window_holds(
+def test_rlm_code_processes_material_larger_than_the_context_window(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "logs").mkdir()
@@ -171,7 +171,7 @@ def test_code_goes_through_what_no_window_holds(
 
 
 @pytest.mark.slow
-def test_models_and_agents_that_code_calls_are_told_while_it_works(
+def test_rlm_reports_model_calls_and_subagents_of_code_as_progress(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     steps = (
@@ -203,7 +203,7 @@ def test_models_and_agents_that_code_calls_are_told_while_it_works(
 
 
 @pytest.mark.slow
-def test_model_calls_that_failed_are_told_as_such(
+def test_rlm_reports_the_number_of_failed_model_calls(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     said = script(
@@ -223,7 +223,7 @@ def test_model_calls_that_failed_are_told_as_such(
 
 
 @pytest.mark.parametrize("way", ["--flat", "--rlm"])
-def test_handed_in_material_counts_as_read(
+def test_rlm_claims_that_quote_the_passed_material_are_supported(
     folder: Path, capfd: pytest.CaptureFixture[str], way: str
 ) -> None:
     evidence = {"path": "notes.txt", "lines": "1", "quote": "The port is 8080."}
@@ -240,7 +240,7 @@ def test_handed_in_material_counts_as_read(
 
 
 @pytest.mark.slow
-def test_a_text_that_a_child_gives_stays_a_text_and_it_knows_what_it_was_given(
+def test_rlm_subagent_returns_text_unchanged_and_records_its_context(
     folder: Path, home: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     said = script(
@@ -260,7 +260,7 @@ def test_a_text_that_a_child_gives_stays_a_text_and_it_knows_what_it_was_given(
     assert handed.name in journal.read_text()
 
 
-def test_a_program_that_a_limit_cut_off_is_not_printed_as_an_answer(
+def test_rlm_prints_no_program_when_the_budget_ends_the_run(
     folder: Path,
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -278,7 +278,7 @@ def test_a_program_that_a_limit_cut_off_is_not_printed_as_an_answer(
     assert (document["outcome"], document["text"]) == ("budget", "")
 
 
-def test_rlm_prints_no_program_where_the_step_limit_ends_it(
+def test_rlm_prints_no_program_when_the_step_limit_ends_the_run(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     program = {"text": "```python\nprint(3)\n```"}

@@ -90,7 +90,7 @@ def test_a_schedule_is_added_listed_and_stopped(shell: Shell, tmp_path: Path) ->
         (["--every", "1h", "--webhook", "a/b"], "'a/b' cannot be the name of a webhook"),
     ],
 )
-def test_an_impossible_schedule_is_refused(
+def test_an_invalid_schedule_is_refused(
     arguments: list[str], said: str, shell: Shell
 ) -> None:
     code, _, err = shell("schedule", "add", "Do it", *arguments)
@@ -100,7 +100,7 @@ def test_an_impossible_schedule_is_refused(
     assert book().every() == ()
 
 
-def test_a_webhook_is_made_listed_renewed_and_taken_away(
+def test_a_webhook_is_created_listed_renewed_and_removed(
     shell: Shell, tmp_path: Path
 ) -> None:
     secrets = Path(os.environ["REFOLD_HOME"], "webhooks.toml")
@@ -128,7 +128,9 @@ def test_a_webhook_is_made_listed_renewed_and_taken_away(
     assert shell("schedule", "webhook", "1")[2].count("has no webhook yet") == 1
 
 
-def test_a_webhook_of_another_schedule_leaves_no_schedule_without_one(shell: Shell) -> None:
+def test_schedule_add_with_a_used_webhook_name_is_refused_and_adds_no_schedule(
+    shell: Shell,
+) -> None:
     shell("schedule", "add", "Say why", "--webhook", "ci")
 
     code, _, err = shell("schedule", "add", "Do it", "--every", "1h", "--webhook", "ci")
@@ -138,7 +140,9 @@ def test_a_webhook_of_another_schedule_leaves_no_schedule_without_one(shell: She
     assert [each.plan.prompt for each in book().every()] == ["Say why"]
 
 
-def test_a_run_is_a_session_whose_id_is_kept(shell: Shell, tmp_path: Path) -> None:
+def test_a_scheduled_run_records_the_id_of_its_session(
+    shell: Shell, tmp_path: Path
+) -> None:
     due(tmp_path)
     answers = script(tmp_path, {"text": "All is well."})
 
@@ -179,7 +183,7 @@ def test_a_scheduled_call_beyond_the_saved_rights_is_denied(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("setting", "written"), [("true", []), ("false", ["a.txt"])])
-def test_a_setting_lets_a_call_of_a_webhook_change_nothing(
+def test_ask_after_outside_text_denies_writes_in_a_run_called_by_webhook(
     setting: str, written: list[str], shell: Shell, tmp_path: Path
 ) -> None:
     new = NewSchedule("Do it.", str(tmp_path), never("UTC"), SavedRights("accept-edits"))
@@ -198,7 +202,7 @@ def test_a_setting_lets_a_call_of_a_webhook_change_nothing(
     assert book().find(1).runs[0].outcome == "answered"
 
 
-def test_a_folder_that_is_not_trusted_gives_a_run_no_rights(
+def test_a_scheduled_run_gets_no_rights_from_an_untrusted_folder(
     shell: Shell, tmp_path: Path
 ) -> None:
     folder = tmp_path / ".refold"
@@ -221,7 +225,7 @@ def test_a_folder_that_is_not_trusted_gives_a_run_no_rights(
     assert not (tmp_path / "a.txt").exists()
 
 
-def test_a_run_whose_directory_is_gone_fails_and_says_so(
+def test_a_scheduled_run_fails_when_its_directory_no_longer_exists(
     shell: Shell, tmp_path: Path
 ) -> None:
     due(tmp_path / "gone")
@@ -235,7 +239,7 @@ def test_a_run_whose_directory_is_gone_fails_and_says_so(
 
 
 @pytest.mark.slow
-def test_a_session_schedules_only_where_a_rule_allows_it(
+def test_the_schedule_tool_is_denied_without_an_allow_rule(
     shell: Shell, tmp_path: Path
 ) -> None:
     answers = script(
@@ -281,7 +285,9 @@ def test_trust_for_one_start_is_not_saved_with_a_schedule(
 
 
 @pytest.mark.slow
-def test_a_session_in_bypass_does_not_hand_that_on(shell: Shell, tmp_path: Path) -> None:
+def test_a_schedule_added_in_mode_bypass_is_saved_with_mode_default(
+    shell: Shell, tmp_path: Path
+) -> None:
     answers = script(
         tmp_path, call("schedule", prompt="Do it", every="1h"), {"text": "Planned."}
     )
@@ -292,7 +298,7 @@ def test_a_session_in_bypass_does_not_hand_that_on(shell: Shell, tmp_path: Path)
     assert found.plan.rights.mode == "default"
 
 
-def test_a_scheduled_run_schedules_nothing(shell: Shell, tmp_path: Path) -> None:
+def test_a_scheduled_run_cannot_add_a_schedule(shell: Shell, tmp_path: Path) -> None:
     due(tmp_path, SavedRights(allow=("schedule",)))
     answers = script(
         tmp_path, call("schedule", prompt="More", every="1m"), {"text": "Done."}
@@ -304,7 +310,9 @@ def test_a_scheduled_run_schedules_nothing(shell: Shell, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_of_two_processes_one_runs_what_is_due(tmp_path: Path) -> None:
+def test_two_concurrent_schedule_run_processes_run_each_due_schedule_once(
+    tmp_path: Path,
+) -> None:
     for _ in range(3):
         due(tmp_path)
     run = command("schedule", "run", "--script", script(tmp_path, {"text": "Done."}))
@@ -318,7 +326,9 @@ def test_of_two_processes_one_runs_what_is_due(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_run_is_cut_off_and_not_run_again(tmp_path: Path) -> None:
+def test_a_killed_scheduled_run_is_recorded_as_cut_off_and_not_repeated(
+    tmp_path: Path,
+) -> None:
     due(tmp_path, SavedRights(allow=("bash(sleep *)",)))
     slow = script(tmp_path, call("bash", command="sleep 300"), {"text": "Done."})
     with refold("schedule", "run", "--script", slow, cwd=tmp_path) as process:
@@ -340,7 +350,7 @@ def test_a_killed_run_is_cut_off_and_not_run_again(tmp_path: Path) -> None:
     assert book().find(1).runs[0].outcome == "cut off"
 
 
-def test_without_systemd_the_line_for_crontab_is_printed(
+def test_schedule_install_without_systemd_prints_the_crontab_line(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")

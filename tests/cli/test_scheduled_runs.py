@@ -74,7 +74,9 @@ def at(*moment: int) -> float:
 
 @pytest.mark.anyio
 @pytest.mark.slow
-async def test_each_day_has_its_run_though_the_clock_changes(tmp_path: Path) -> None:
+async def test_a_daily_schedule_runs_once_each_day_across_a_clock_change(
+    tmp_path: Path,
+) -> None:
     said, schedule = await watched(
         tmp_path, "02:30", at(2026, 3, 27, 20, 0), at(2026, 3, 30, 3, 0)
     )
@@ -88,7 +90,7 @@ async def test_each_day_has_its_run_though_the_clock_changes(tmp_path: Path) -> 
 
 
 @pytest.mark.anyio
-async def test_nights_that_the_machine_slept_through_have_one_run(tmp_path: Path) -> None:
+async def test_runs_missed_during_sleep_are_replaced_by_one_run(tmp_path: Path) -> None:
     said, schedule = await watched(
         tmp_path, "every 2h", at(2026, 11, 23, 20, 0), at(2026, 11, 24, 8, 16),
         wakes=at(2026, 11, 24, 8, 15),
@@ -126,7 +128,7 @@ async def run_of(directory: Path, settings: Settings, answers: Path | None) -> S
 
 
 @pytest.mark.anyio
-async def test_a_run_survives_overloads_and_an_answer_that_is_cut_off(
+async def test_a_scheduled_run_retries_after_overloads_and_a_cut_off_response(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Path
 ) -> None:
     write = Reply("I write.", (("bash", '{"command": "echo x >> a.txt"}'),))
@@ -149,7 +151,9 @@ async def test_a_run_survives_overloads_and_an_answer_that_is_cut_off(
 
 
 @pytest.mark.anyio
-async def test_a_run_waits_for_a_command_that_is_to_wake_its_agent(tmp_path: Path) -> None:
+async def test_a_scheduled_run_waits_for_a_background_command_with_notify(
+    tmp_path: Path,
+) -> None:
     build = {"command": "sleep 0.1; echo built", "notify": True}
     call = {
         "tool": "tool_call",

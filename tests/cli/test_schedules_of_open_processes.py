@@ -99,7 +99,7 @@ async def said_until(word: str, *program: str) -> list[str]:
 
 
 @pytest.mark.anyio
-async def test_a_process_without_schedules_wakes_once_a_minute_and_reads_nothing(
+async def test_a_process_without_schedules_polls_once_a_minute_and_creates_no_file(
     tmp_path: Path,
 ) -> None:
     assert await looked("", "") == ([], [60.0, 60.0, 60.0])
@@ -116,7 +116,7 @@ async def test_a_schedule_that_another_process_adds_is_noticed(tmp_path: Path) -
 
 
 @pytest.mark.anyio
-async def test_a_file_that_cannot_be_read_is_said_once(tmp_path: Path) -> None:
+async def test_a_damaged_schedules_file_is_reported_once(tmp_path: Path) -> None:
     due(tmp_path)
     file = Path(os.environ["REFOLD_HOME"]) / "schedules" / "schedules.jsonl"
     file.write_bytes(file.read_bytes().replace(b"Do it.", b"Do this."))
@@ -131,7 +131,7 @@ async def test_a_file_that_cannot_be_read_is_said_once(tmp_path: Path) -> None:
 
 @pytest.mark.anyio
 @pytest.mark.slow
-async def test_a_due_schedule_starts_once_and_its_lines_are_passed_on(
+async def test_a_due_schedule_starts_once_and_its_output_is_forwarded(
     tmp_path: Path,
 ) -> None:
     due(tmp_path)
@@ -145,7 +145,7 @@ async def test_a_due_schedule_starts_once_and_its_lines_are_passed_on(
 
 @pytest.mark.anyio
 @pytest.mark.slow
-async def test_a_program_that_ends_without_a_word_is_reported(tmp_path: Path) -> None:
+async def test_a_run_process_that_exits_without_output_is_reported(tmp_path: Path) -> None:
     due(tmp_path)
     program = (sys.executable, "-c", "raise SystemExit(3)")
 
@@ -156,7 +156,9 @@ async def test_a_program_that_ends_without_a_word_is_reported(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_servers_and_a_timer_run_what_is_due_once(tmp_path: Path, background: None) -> None:
+def test_two_servers_and_a_timer_run_each_due_schedule_once(
+    tmp_path: Path, background: None
+) -> None:
     for _ in range(3):
         due(tmp_path)
     answers = script(tmp_path, {"text": "Done."})
@@ -178,7 +180,7 @@ def test_servers_and_a_timer_run_what_is_due_once(tmp_path: Path, background: No
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_when_the_server_that_started_it_is_killed(
+def test_a_scheduled_run_continues_when_its_server_is_killed(
     tmp_path: Path, background: None
 ) -> None:
     due(tmp_path)

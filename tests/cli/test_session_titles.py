@@ -55,7 +55,7 @@ def titled(
     return found, provider, [kind for kind in kinds if kind in (Reserved, Settled, Titled)]
 
 
-def test_a_title_is_found_once_and_paid_for(tmp_path: Path) -> None:
+def test_a_session_title_is_generated_once_and_its_cost_recorded(tmp_path: Path) -> None:
     found, provider, kinds = titled(tmp_path, LONG, '"The dripping gutter."\n', "Another")
 
     assert found == ["The dripping gutter", ""]
@@ -75,7 +75,7 @@ def test_a_title_is_found_once_and_paid_for(tmp_path: Path) -> None:
     ],
     ids=["short", "named", "switched off"],
 )
-def test_nobody_is_asked_where_no_title_is_wanted(
+def test_no_title_is_generated_for_short_or_named_sessions_or_when_disabled(
     tmp_path: Path, words: str, more: dict[str, str]
 ) -> None:
     found, provider, kinds = titled(tmp_path, words, "A title", **more)
@@ -83,7 +83,7 @@ def test_nobody_is_asked_where_no_title_is_wanted(
     assert (found, provider.heard, kinds) == ([""], [], [])
 
 
-def test_a_session_of_which_nothing_is_left_has_none(tmp_path: Path) -> None:
+def test_a_session_without_a_journal_gets_no_title(tmp_path: Path) -> None:
     app, _ = open_project(tmp_path, os.environ)
 
     assert anyio.run(find_title, app, "20260101-000000-aaaa", lambda _: None) == ""
@@ -100,5 +100,5 @@ def test_a_session_of_which_nothing_is_left_has_none(tmp_path: Path) -> None:
         ("```\n```", ""),
     ],
 )
-def test_of_an_answer_one_line_becomes_the_title(answer: str, title: str) -> None:
+def test_one_line_of_the_response_becomes_the_title(answer: str, title: str) -> None:
     assert title_in(answer) == title

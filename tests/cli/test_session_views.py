@@ -49,7 +49,7 @@ def text(capsys: Output, *arguments: str, code: int = 0) -> str:
     return capsys.readouterr().out
 
 
-def test_a_tree_is_one_document(capsys: Output) -> None:
+def test_tree_json_prints_one_document_with_totals(capsys: Output) -> None:
     family(at_home())
 
     found = document(capsys, "tree", ID, "--leaves")
@@ -70,7 +70,9 @@ def test_a_tree_is_one_document(capsys: Output) -> None:
     assert found["total"]["cost"] == document(capsys, "cost", ID)["cost"]
 
 
-def test_a_part_of_the_tree_is_shown_by_its_address(capsys: Output) -> None:
+def test_tree_cost_and_timeline_of_a_subagent_are_selected_by_address(
+    capsys: Output,
+) -> None:
     family(at_home())
 
     for words in ((f"{ID}/child-1",), ("root/child-1", "--session", ID),
@@ -101,7 +103,7 @@ def test_a_part_of_the_tree_is_shown_by_its_address(capsys: Output) -> None:
         (("timeline", "--slow", "0"), "'0' is not a number: 1 or more"),
     ],
 )
-def test_a_missing_session_or_call_is_named(
+def test_a_missing_session_or_call_is_an_error_that_names_it(
     capsys: Output, words: tuple[str, ...], said: str
 ) -> None:
     family(at_home())
@@ -111,7 +113,7 @@ def test_a_missing_session_or_call_is_named(
 
 
 @pytest.mark.parametrize("words", [("sessions", "show", ID), ("tree", ID), ("cost", ID)])
-def test_a_journal_that_was_emptied_is_told_as_damaged(
+def test_an_empty_journal_is_reported_as_damaged(
     capsys: Output, words: tuple[str, ...]
 ) -> None:
     (family(at_home()) / "events.jsonl").write_bytes(b"")
@@ -121,7 +123,7 @@ def test_a_journal_that_was_emptied_is_told_as_damaged(
 
 
 @pytest.mark.parametrize(("parent_runs", "code"), [(True, 0), (False, 1)])
-def test_a_child_without_an_event_is_damaged_unless_its_parent_is_just_starting_it(
+def test_a_subagent_with_an_empty_journal_is_damaged_unless_its_parent_runs(
     capsys: Output, parent_runs: bool, code: int
 ) -> None:
     path = family(at_home())
@@ -133,7 +135,7 @@ def test_a_child_without_an_event_is_damaged_unless_its_parent_is_just_starting_
     assert ("no event is left in it" in capsys.readouterr().err) == bool(code)
 
 
-def test_a_session_is_shown_with_its_task_answer_and_children(capsys: Output) -> None:
+def test_show_prints_task_answer_and_subagents_of_a_session(capsys: Output) -> None:
     family(at_home())
 
     shown = text(capsys, "show", f"{ID}/child-1")
@@ -154,7 +156,7 @@ def test_a_session_is_shown_with_its_task_answer_and_children(capsys: Output) ->
     assert [each["address"] for each in found["children"]] == ["root/child-1/child-1"]
 
 
-def test_a_leaf_is_shown_with_its_whole_answer(capsys: Output) -> None:
+def test_show_prints_the_full_answer_of_a_model_call_made_by_code(capsys: Output) -> None:
     whole = "word " * 3_000 + "the end"
     blob = BlobFiles(at_home(), Disk()).put(whole.encode())
     plant(at_home(), [
@@ -169,7 +171,7 @@ def test_a_leaf_is_shown_with_its_whole_answer(capsys: Output) -> None:
     assert (found["input_tokens"], found["cost"], found["status"]) == (30, 0.0, "done")
 
 
-def test_a_call_is_shown_with_who_allowed_it_and_all_it_printed(capsys: Output) -> None:
+def test_show_prints_verdict_and_full_output_of_a_tool_call(capsys: Output) -> None:
     blob = BlobFiles(at_home(), Disk()).put(b"all of it")
     plant(at_home(), [
         *begun(), ModelAsked(), answer("", ("call-7", "bash", '{"command": "make"}')),
@@ -191,14 +193,14 @@ def test_a_call_is_shown_with_who_allowed_it_and_all_it_printed(capsys: Output) 
     )
 
 
-def test_a_blob_that_is_gone_is_said_where_it_would_stand(capsys: Output) -> None:
+def test_show_reports_a_missing_blob_in_place_of_the_output(capsys: Output) -> None:
     plant(at_home(), [*begun(), ModelAsked(), answer("", ("call-0", "bash", "{}")),
                       Ended("call-0", "done", "cut", full_blob="0" * 64)])  # fmt: skip
 
     assert "is missing)" in text(capsys, "show", f"{ID}/call-0")
 
 
-def test_a_step_says_what_was_sent_by_part_and_what_came_of_it(capsys: Output) -> None:
+def test_step_shows_the_parts_of_the_request_and_the_response(capsys: Output) -> None:
     plant(at_home(), [
         *begun("will it rain?"), ModelAsked(), answer("I look.", ("call-0", "weather", '{"city": "Oslo"}')),
         Ended("call-0", "done", "rain in Oslo"),
@@ -223,7 +225,7 @@ def test_a_step_says_what_was_sent_by_part_and_what_came_of_it(capsys: Output) -
     assert text(capsys, "show", f"{ID}/step-2") == shown
 
 
-def test_hostile_words_are_shown_as_they_are_and_do_nothing(capsys: Output) -> None:
+def test_session_views_escape_control_characters_in_all_text(capsys: Output) -> None:
     call = ("call-0", HOSTILE, json.dumps({HOSTILE: HOSTILE}))
     plant(at_home(), [
         *begun(HOSTILE), ModelAsked((HOSTILE,)), answer(HOSTILE, call),
@@ -243,7 +245,7 @@ def test_hostile_words_are_shown_as_they_are_and_do_nothing(capsys: Output) -> N
         assert all(json.loads(each) for each in capsys.readouterr().out.splitlines())
 
 
-def test_a_broken_child_is_named_and_the_exit_code_says_so(capsys: Output) -> None:
+def test_tree_reports_a_damaged_subagent_with_exit_code_1(capsys: Output) -> None:
     family(at_home())
     journal = at_home() / "children/child-1/events.jsonl"
     journal.write_bytes(b"no journal\n")
@@ -255,7 +257,9 @@ def test_a_broken_child_is_named_and_the_exit_code_says_so(capsys: Output) -> No
     assert told.err.startswith(f"refold: {journal}: ")
 
 
-def test_a_stream_tells_the_newest_turn_of_all_nodes(capsys: Output) -> None:
+def test_stream_prints_the_newest_turn_of_the_session_and_its_subagents(
+    capsys: Output,
+) -> None:
     family(at_home())
 
     rows = text(capsys, "stream", ID).splitlines()
@@ -275,7 +279,7 @@ def test_a_stream_tells_the_newest_turn_of_all_nodes(capsys: Output) -> None:
     assert {each["node"] for each in found} == {row.split()[1] for row in rows}
 
 
-def test_a_stream_goes_on_after_an_event(capsys: Output) -> None:
+def test_stream_with_after_prints_only_later_events(capsys: Output) -> None:
     family(at_home())
 
     rows = text(capsys, "stream", ID, "--after", "16").splitlines()
@@ -286,7 +290,9 @@ def test_a_stream_goes_on_after_an_event(capsys: Output) -> None:
     assert rows[-1].endswith("root/child-2  turn ended answered")
 
 
-def test_a_stream_ends_where_the_process_that_wrote_is_gone(capsys: Output) -> None:
+def test_stream_ends_with_an_error_when_the_writing_process_exited_mid_turn(
+    capsys: Output,
+) -> None:
     plant(at_home(), [*begun(), ModelAsked()])
 
     assert main(["stream", ID]) == 1
@@ -296,7 +302,7 @@ def test_a_stream_ends_where_the_process_that_wrote_is_gone(capsys: Output) -> N
     assert told.err == "refold: root: its process exited in the middle of a turn\n"
 
 
-def test_a_running_session_is_shown_as_running_and_nothing_is_written(
+def test_tree_shows_a_running_session_as_running_and_writes_nothing(
     capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -332,7 +338,7 @@ def test_a_running_session_is_shown_as_running_and_nothing_is_written(
     assert seen[0]["activity"] == "look {}"
 
 
-def test_a_child_that_waits_for_a_person_is_told_with_what_for(capsys: Output) -> None:
+def test_tree_shows_the_call_for_which_a_session_waits_for_approval(capsys: Output) -> None:
     plant(at_home(), [*begun(), ModelAsked(), answer("", ("call-0", "bash", '{"command": "make"}')),
                       Judged("call-0", "ask")])  # fmt: skip
     hold(at_home())
@@ -348,7 +354,7 @@ def script(*lines: dict[str, Any]) -> None:
     Path("script.jsonl").write_text(text, encoding="utf-8")
 
 
-def test_a_child_that_a_session_had_is_below_it_and_paid_for_once(
+def test_tree_and_cost_count_the_usage_of_a_subagent_once(
     capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -374,7 +380,7 @@ def test_a_child_that_a_session_had_is_below_it_and_paid_for_once(
 
 
 @pytest.mark.slow
-def test_another_process_is_followed_with_its_child_until_its_turn_ends(
+def test_stream_follows_a_session_of_another_process_until_its_turn_ends(
     capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -401,7 +407,7 @@ def test_another_process_is_followed_with_its_child_until_its_turn_ends(
 
 
 @pytest.mark.slow
-def test_a_process_that_was_killed_is_not_shown_as_running(
+def test_tree_shows_a_session_of_a_killed_process_as_cut_off(
     capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

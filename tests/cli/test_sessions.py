@@ -110,7 +110,7 @@ async def _run_of_a_schedule(id_: str, directory: Path, *more: Event) -> None:
     await record.close()
 
 
-def test_of_a_schedule_only_the_newest_run_is_listed_and_those_that_a_user_keeps(
+def test_list_shows_the_newest_run_of_a_schedule_and_runs_a_user_named_or_resumed(
     shell: Shell, workspace: Path
 ) -> None:
     runs = [f"20260101-00000{n}-aaaa" for n in range(4)]
@@ -138,7 +138,7 @@ def test_a_scheduled_run_is_not_continued_until_a_user_has_resumed_it(
     assert [each and each.id for each in (before, after)] == [mine, run]
 
 
-def test_sessions_are_listed_with_what_they_are_called(shell: Shell) -> None:
+def test_sessions_are_listed_with_name_title_and_tags(shell: Shell) -> None:
     first, second = shell.said("mend the roof"), shell.said("paint the door")
     named = shell.sessions("rename", first, "roof")
     tagged = shell.sessions("tag", "roof", "+house", "old", "-old")
@@ -165,7 +165,7 @@ def test_a_name_or_a_tag_does_not_make_a_session_the_newest(shell: Shell) -> Non
     assert [d["tags"] for d in shell.documents("list")] == [[], ["x"]]
 
 
-def test_a_session_goes_on_by_its_name(shell: Shell) -> None:
+def test_a_session_is_resumed_by_the_beginning_of_its_name(shell: Shell) -> None:
     first = shell.said("mend the roof")
     shell.said("paint the door")
     shell.sessions("rename", first, "roof")
@@ -177,7 +177,7 @@ def test_a_session_goes_on_by_its_name(shell: Shell) -> None:
     assert shell.sessions("rename", "roof", "") == (0, f"{first} has no name\n", "")
 
 
-def test_a_list_can_be_narrowed_and_sorted(shell: Shell, workspace: Path) -> None:
+def test_sessions_list_can_be_filtered_and_sorted(shell: Shell, workspace: Path) -> None:
     first, second = shell.said("mend the roof"), shell.said("a door")
     shell.sessions("tag", first, "house")
     elsewhere = workspace / "elsewhere"
@@ -194,7 +194,9 @@ def test_a_list_can_be_narrowed_and_sorted(shell: Shell, workspace: Path) -> Non
     assert tagged[0]["directory"] == str(workspace)
 
 
-def test_search_finds_a_message_with_its_place(shell: Shell) -> None:
+def test_sessions_search_finds_a_message_with_session_and_marked_words(
+    shell: Shell,
+) -> None:
     id_ = shell.said("mend foo_bar in the roof", "The roof is mended.")
 
     code, out, err = shell.sessions("search", "roof", "mended")
@@ -216,7 +218,9 @@ def test_search_finds_a_message_with_its_place(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("query", ['"', "*", "-", "\x00", "( OR"])
-def test_a_search_for_signs_is_one_sentence_or_nothing(shell: Shell, query: str) -> None:
+def test_sessions_search_for_punctuation_fails_with_one_line(
+    shell: Shell, query: str
+) -> None:
     shell.said("mend the roof")
 
     code, out, err = shell.sessions("search", "--all", "--", query)
@@ -225,7 +229,7 @@ def test_a_search_for_signs_is_one_sentence_or_nothing(shell: Shell, query: str)
     assert err.count("\n") == 1
 
 
-def test_no_title_name_or_snippet_orders_the_screen_about(shell: Shell) -> None:
+def test_titles_names_and_snippets_of_sessions_are_escaped(shell: Shell) -> None:
     id_ = shell.said(f"{EVIL} roof")
     shell.sessions("tag", id_, "x")
 
@@ -264,7 +268,7 @@ def test_no_title_name_or_snippet_orders_the_screen_about(shell: Shell) -> None:
         (["rename", "ID/child-1", "x"], "has no subagent 'child-1'"),
     ],
 )
-def test_an_impossible_sessions_command_changes_nothing(
+def test_an_invalid_sessions_command_changes_no_session(
     shell: Shell, words: list[str], told: str
 ) -> None:
     id_ = shell.said("mend the roof")
@@ -277,7 +281,7 @@ def test_an_impossible_sessions_command_changes_nothing(
     assert home().path(id_).joinpath("events.jsonl").read_bytes() == before
 
 
-def test_deleting_without_a_person_needs_a_yes(shell: Shell) -> None:
+def test_sessions_delete_without_a_terminal_needs_yes(shell: Shell) -> None:
     id_ = shell.said("mend the roof")
 
     refused = shell.sessions("delete", id_)
@@ -297,7 +301,7 @@ def test_deleting_without_a_person_needs_a_yes(shell: Shell) -> None:
     assert shell.sessions("search", "--all", "roof")[0] == 1
 
 
-def test_a_session_that_is_open_is_neither_deleted_nor_renamed(shell: Shell) -> None:
+def test_an_open_session_cannot_be_deleted_or_renamed(shell: Shell) -> None:
     id_ = shell.said("mend the roof")
 
     async def meanwhile(*words: str) -> tuple[int, str, str]:
@@ -319,7 +323,7 @@ def test_a_session_that_is_open_is_neither_deleted_nor_renamed(shell: Shell) -> 
     assert "is being written by process" in renamed[2]
 
 
-def test_snapshots_of_files_go_with_the_last_session_of_their_workspace(
+def test_snapshots_are_deleted_with_the_last_session_of_their_workspace(
     shell: Shell, workspace: Path
 ) -> None:
     first, second = shell.said("mend the roof"), shell.said("paint the door")
@@ -338,7 +342,7 @@ def test_snapshots_of_files_go_with_the_last_session_of_their_workspace(
     assert not there.exists()
 
 
-def test_snapshots_stay_for_a_session_that_has_gone_on_elsewhere(
+def test_snapshots_remain_for_a_session_that_moved_to_another_directory(
     shell: Shell, workspace: Path, tmp_path: Path
 ) -> None:
     moved, last = shell.said("mend the roof"), shell.said("paint the door")
@@ -354,7 +358,7 @@ def test_snapshots_stay_for_a_session_that_has_gone_on_elsewhere(
     assert (there / "objects").is_dir()
 
 
-def test_snapshots_stay_where_a_session_that_cannot_be_read_may_need_them(
+def test_snapshots_remain_while_a_damaged_session_may_need_them(
     shell: Shell, workspace: Path
 ) -> None:
     damaged, last = shell.said("mend the roof"), shell.said("paint the door")
@@ -370,7 +374,7 @@ def test_snapshots_stay_where_a_session_that_cannot_be_read_may_need_them(
     assert (there / "objects").is_dir()
 
 
-def test_nothing_is_deleted_where_one_of_the_sessions_is_a_link(shell: Shell) -> None:
+def test_sessions_delete_deletes_none_if_one_of_them_is_a_symlink(shell: Shell) -> None:
     gone, stuck = shell.said("mend the roof"), shell.said("paint the door")
     elsewhere = home().path(stuck).rename(home().root.parent / "elsewhere")
     home().path(stuck).symlink_to(elsewhere)
@@ -389,7 +393,7 @@ async def _goes_on_in(id_: str, directory: Path) -> None:
     await record.close()
 
 
-def test_the_catalogue_is_made_anew_when_it_is_asked_for(shell: Shell) -> None:
+def test_sessions_reindex_rebuilds_the_catalogue(shell: Shell) -> None:
     shell.said("mend the roof")
     before = shell.documents("list")
 
@@ -429,7 +433,7 @@ def test_reindex_repairs_sessions_whose_directory_was_masked(
 
 
 @pytest.mark.slow
-def test_resuming_nobody_in_particular_names_the_newest(shell: Shell) -> None:
+def test_resume_without_an_id_in_a_script_lists_the_newest_sessions(shell: Shell) -> None:
     nothing = shell("-r")
     ids = [shell.said(f"say {n}") for n in range(6)]
 
@@ -445,7 +449,7 @@ def test_resuming_nobody_in_particular_names_the_newest(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("what", ["list", "search", "reindex", "delete", "rename", "tag"])
-def test_each_command_explains_itself(shell: Shell, what: str) -> None:
+def test_each_sessions_subcommand_has_help(shell: Shell, what: str) -> None:
     with pytest.raises(SystemExit) as left:
         shell.sessions(what, "--help")
 

@@ -27,7 +27,7 @@ def pipe(workspace: Path) -> str:
 
 
 @pytest.mark.parametrize("flag", ["--script", "--replay"])
-def test_a_pipe_that_nobody_writes_to_is_not_waited_for(
+def test_a_script_or_cassette_that_is_a_pipe_is_refused_without_waiting(
     pipe: str, flag: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     code = main(["-p", "Hi", flag, pipe])
@@ -38,7 +38,7 @@ def test_a_pipe_that_nobody_writes_to_is_not_waited_for(
 
 
 @pytest.mark.parametrize("flag", ["--script", "--replay"])
-def test_a_device_that_never_ends_is_not_read(
+def test_a_script_or_cassette_that_is_a_device_is_refused(
     workspace: Path, flag: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     code = main(["-p", "Hi", flag, "/dev/zero"])
@@ -49,7 +49,7 @@ def test_a_device_that_never_ends_is_not_read(
 
 
 @pytest.mark.parametrize("flag", ["--script", "--replay"])
-def test_a_file_that_is_far_too_large_is_not_read(
+def test_a_script_or_cassette_above_256_mib_is_refused(
     workspace: Path, flag: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with (workspace / "large").open("wb") as file:
@@ -63,7 +63,7 @@ def test_a_file_that_is_far_too_large_is_not_read(
 
 
 @pytest.mark.parametrize("flag", ["--script", "--replay"])
-def test_a_directory_is_named_as_one(
+def test_a_script_or_cassette_that_is_a_directory_is_refused(
     workspace: Path, flag: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["-p", "Hi", flag, "."]) == 1

@@ -27,14 +27,16 @@ def shell(here: Path, pipeline: str) -> "subprocess.CompletedProcess[str]":
 STREAM = "refold -p review --script script.jsonl --output-format stream-json"
 
 
-def test_a_program_before_us_in_the_pipe_may_take_its_time(tmp_path: Path) -> None:
+def test_print_mode_waits_for_a_slow_program_on_stdin(tmp_path: Path) -> None:
     done = shell(tmp_path, f"(sleep 1.5; echo a diff) | {STREAM}")
 
     assert (done.returncode, done.stderr) == (0, "")
     assert documents(done.stdout)[1]["text"] == "review\n\na diff\n"
 
 
-def test_a_pipe_without_data_is_not_waited_for(tmp_path: Path) -> None:
+def test_print_mode_with_a_prompt_does_not_wait_for_stdin_without_data(
+    tmp_path: Path,
+) -> None:
     reading, writing = os.pipe()
     words = ("Hi", "--script", script(tmp_path, {"text": "Hello."}))
     try:
@@ -51,7 +53,9 @@ def test_a_pipe_without_data_is_not_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", ["", "sum it up"])
-def test_a_file_is_read_whole(tmp_path: Path, words: str) -> None:
+def test_a_file_on_stdin_is_read_to_its_end_and_appended_to_the_prompt(
+    tmp_path: Path, words: str
+) -> None:
     (tmp_path / "task").write_text("one\ntwo\n")
 
     flags = f"refold -p '{words}'" if words else "refold -p"
@@ -63,14 +67,14 @@ def test_a_file_is_read_whole(tmp_path: Path, words: str) -> None:
     assert said == (f"{words}\n\none\ntwo\n" if words else "one\ntwo\n")
 
 
-def test_nothing_at_all_is_a_sentence(tmp_path: Path) -> None:
+def test_print_mode_without_prompt_and_stdin_is_an_error(tmp_path: Path) -> None:
     done = shell(tmp_path, "refold -p --script script.jsonl")
 
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("refold: the task is missing: give it as refold -p")
 
 
-def test_its_output_is_piped_on(tmp_path: Path) -> None:
+def test_json_output_of_a_task_can_be_piped_into_jq(tmp_path: Path) -> None:
     if not shutil.which("jq"):
         pytest.skip("jq is not installed (optional)")
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)

@@ -111,7 +111,7 @@ def starts(tmp_path: Path) -> Iterator[Starts]:
 
 
 @pytest.mark.slow
-def test_a_call_is_shown_allowed_and_done(starts: Starts, tmp_path: Path) -> None:
+def test_an_allowed_tool_call_runs_over_stdio(starts: Starts, tmp_path: Path) -> None:
     program = starts(WRITE, {"text": "Done."})
     program.say(type="user_message", text="write")
     request = program.until("tool_approval_request")
@@ -133,7 +133,7 @@ def test_a_call_is_shown_allowed_and_done(starts: Starts, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_the_state_is_written_when_it_is_asked_for(starts: Starts) -> None:
+def test_status_and_snapshot_orders_return_the_state_of_the_session(starts: Starts) -> None:
     program = starts(WRITE, {"text": "Done."})
     program.say(type="user_message", text="write")
     request = program.until("tool_approval_request")
@@ -149,7 +149,7 @@ def test_the_state_is_written_when_it_is_asked_for(starts: Starts) -> None:
 
 
 @pytest.mark.slow
-def test_a_no_goes_to_the_model_and_stale_answers_do_nothing(
+def test_a_denial_reaches_the_model_and_stale_approvals_are_errors(
     starts: Starts, tmp_path: Path
 ) -> None:
     program = starts(WRITE, {"text": "I may not."})
@@ -175,7 +175,9 @@ def test_a_no_goes_to_the_model_and_stale_answers_do_nothing(
 
 
 @pytest.mark.slow
-def test_a_grant_holds_for_the_session_or_always(starts: Starts, tmp_path: Path) -> None:
+def test_an_approval_may_be_granted_for_the_session_or_always(
+    starts: Starts, tmp_path: Path
+) -> None:
     again = call("write_file", path="a.txt", content="again\n")
     for grant in ("session", "always"):
         program = starts(WRITE, again, {"text": "Done."})
@@ -199,7 +201,7 @@ def test_a_grant_holds_for_the_session_or_always(starts: Starts, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_questions_are_answered_one_by_one(starts: Starts) -> None:
+def test_a_question_response_answers_each_question_in_order(starts: Starts) -> None:
     program = starts(ASK, {"text": "Red it is."})
     program.say(type="user_message", text="paint")
     asked = program.until("question")
@@ -225,7 +227,7 @@ def test_questions_are_answered_one_by_one(starts: Starts) -> None:
 
 
 @pytest.mark.slow
-def test_a_plan_is_sent_back_approved_and_carried_out(
+def test_a_plan_is_rejected_then_approved_and_executed(
     starts: Starts, tmp_path: Path
 ) -> None:
     program = starts(
@@ -276,7 +278,7 @@ def test_pending_requests_are_denied_when_stdin_ends(
 
 
 @pytest.mark.slow
-def test_a_program_that_never_answers_has_said_no(
+def test_an_approval_request_without_an_answer_is_denied_after_the_limit(
     starts: Starts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REFOLD_LIMITS__ANSWER_SECONDS", "0.3")
@@ -291,7 +293,7 @@ def test_a_program_that_never_answers_has_said_no(
 
 
 @pytest.mark.slow
-def test_only_the_rule_that_was_offered_can_be_granted(
+def test_an_approval_can_grant_only_the_offered_rule(
     starts: Starts, tmp_path: Path
 ) -> None:
     program = starts(WRITE, {"text": "Ok."})
@@ -313,7 +315,7 @@ def test_only_the_rule_that_was_offered_can_be_granted(
 @pytest.mark.parametrize(
     "chosen", [{}, {"rule_set": ["bash(touch one)", "bash(touch two)"]}]
 )
-def test_rules_that_suffice_together_are_granted_together(
+def test_an_approval_grants_all_rules_of_a_compound_call_together(
     starts: Starts, tmp_path: Path, chosen: dict[str, list[str]]
 ) -> None:
     makes = call("bash", command="touch one; touch two")
@@ -338,7 +340,7 @@ def test_rules_that_suffice_together_are_granted_together(
 
 
 @pytest.mark.slow
-def test_messages_are_turns_of_their_own_each_with_a_result(starts: Starts) -> None:
+def test_each_message_starts_a_turn_with_its_own_result(starts: Starts) -> None:
     program = starts({"text": "One."}, {"text": "Two."}, {"text": "Three."})
     program.say(type="user_message", text="a", client_key="k")
     program.say(type="user_message", text="a", client_key="k")
@@ -353,7 +355,9 @@ def test_messages_are_turns_of_their_own_each_with_a_result(starts: Starts) -> N
 
 
 @pytest.mark.slow
-def test_words_and_a_shorter_talk_ordered_at_once_are_both_done(starts: Starts) -> None:
+def test_a_message_and_a_compact_order_sent_at_once_are_both_executed(
+    starts: Starts,
+) -> None:
     program = starts({"text": "One."}, {"text": "Two."}, {"text": "What was said."})
     program.say(type="user_message", text="a")
     program.until("result")
@@ -365,7 +369,9 @@ def test_words_and_a_shorter_talk_ordered_at_once_are_both_done(starts: Starts) 
 
 
 @pytest.mark.slow
-def test_a_bad_line_is_named_and_the_next_is_heard(starts: Starts) -> None:
+def test_invalid_lines_are_errors_with_line_number_and_later_lines_work(
+    starts: Starts,
+) -> None:
     program = starts({"text": "One."})
     for line in (
         "{",
@@ -400,7 +406,7 @@ def test_a_run_with_invalid_input_only_ends_with_a_failed_result(starts: Starts)
 
 
 @pytest.mark.slow
-def test_a_turn_is_interrupted_with_other_words(starts: Starts) -> None:
+def test_an_interrupt_order_replaces_the_turn_with_a_new_message(starts: Starts) -> None:
     wait = call("bash", command="sleep 30")
     program = starts(wait, {"text": "As you like."}, flags=("--yolo",))
     program.say(type="user_message", text="wait")
@@ -414,7 +420,7 @@ def test_a_turn_is_interrupted_with_other_words(starts: Starts) -> None:
 
 
 @pytest.mark.slow
-def test_a_signal_ends_it_even_while_it_waits(starts: Starts) -> None:
+def test_a_signal_ends_the_program_while_an_approval_is_pending(starts: Starts) -> None:
     program = starts(WRITE)
     program.say(type="user_message", text="write")
     program.until("tool_approval_request")
@@ -425,7 +431,7 @@ def test_a_signal_ends_it_even_while_it_waits(starts: Starts) -> None:
 
 
 @pytest.mark.slow
-def test_a_time_limit_ends_it_and_says_so(starts: Starts) -> None:
+def test_timeout_flag_ends_a_session_while_an_approval_is_pending(starts: Starts) -> None:
     program = starts(WRITE, flags=("--timeout", "0.5"))
     program.say(type="user_message", text="write")
     result = program.until("result")
@@ -433,7 +439,7 @@ def test_a_time_limit_ends_it_and_says_so(starts: Starts) -> None:
     assert (program.process.wait(60), result["reason"]) == (3, "out of time")
 
 
-def test_orders_need_the_stream_to_be_answered_in(
+def test_stream_json_input_requires_stream_json_output(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["-p", "Hi", "--input-format", "stream-json"]) == 1
@@ -443,7 +449,7 @@ def test_orders_need_the_stream_to_be_answered_in(
 @pytest.mark.parametrize(
     "content", [[{"type": "image", "source": {}}], [{"type": "text", "text": 7}], 7]
 )
-def test_a_message_of_another_shape_is_refused(content: object) -> None:
+def test_a_user_message_with_unsupported_content_is_refused(content: object) -> None:
     line = msgspec.json.encode({"type": "user", "message": {"content": content}})
 
     with pytest.raises(BadInput):
@@ -460,7 +466,7 @@ def test_a_message_of_another_shape_is_refused(content: object) -> None:
         (msgspec.Raw(b'{"type":"cancel","type":"continue"}'), "Invalid value 'continue'"),
     ],
 )
-def test_an_order_that_is_none_names_the_nearest(line: object, said: str) -> None:
+def test_an_unknown_order_is_refused_with_the_nearest_name(line: object, said: str) -> None:
     with pytest.raises(BadInput, match=re.escape(said)):
         order_in(msgspec.json.encode(line))
 
@@ -473,22 +479,22 @@ def test_an_order_that_is_none_names_the_nearest(line: object, said: str) -> Non
         b'{"type": "queue", "text": "a", "t\\u0065xt": "b"}',
     ],
 )
-def test_an_order_with_a_key_that_stands_twice_is_refused(line: bytes) -> None:
+def test_an_order_with_a_duplicate_key_is_refused(line: bytes) -> None:
     with pytest.raises(BadInput, match="the key 'text' stands twice in it"):
         order_in(line)
 
 
-def test_the_mark_that_some_systems_put_before_a_text_is_none_of_it() -> None:
+def test_a_byte_order_mark_before_an_order_is_ignored() -> None:
     assert order_in(b'\xef\xbb\xbf{"type": "queue", "text": "x"}') == Queue("x")
 
 
-def test_a_lone_half_of_a_character_is_words_all_the_same() -> None:
+def test_a_lone_surrogate_in_a_message_is_replaced() -> None:
     found = order_in(b'{"type": "user_message", "text": "\\ud83d! \\ud83d\\ude00"}')
 
     assert found == SendMessage("\ufffd! \U0001f600")
 
 
-def test_every_order_and_its_fields_are_in_the_page_and_no_other() -> None:
+def test_the_page_documents_exactly_the_orders_and_their_fields() -> None:
     page = (ROOT / "docs/headless.md").read_text(encoding="utf-8")
     table = page.split("## Over stdio")[1].split("##")[0]
     rows = re.findall(
@@ -504,7 +510,7 @@ def test_every_order_and_its_fields_are_in_the_page_and_no_other() -> None:
     assert "`client_key`" in page  # every order has one
 
 
-def test_every_field_of_a_request_is_in_the_page() -> None:
+def test_the_page_documents_every_field_of_a_request() -> None:
     page = (ROOT / "docs/headless.md").read_text(encoding="utf-8")
     fields = {*ToolApprovalRequest.__struct_fields__, *Question.__struct_fields__} - {"seq"}
 

@@ -78,7 +78,9 @@ def verdict(asked: Document, allowed: bool, **more: Any) -> Document:
     }  # fmt: skip
 
 
-def test_a_whole_evening(driver: Callable[..., Driver], tmp_path: Path) -> None:
+def test_one_client_loop_handles_approvals_questions_and_plans(
+    driver: Callable[..., Driver], tmp_path: Path
+) -> None:
     """Refused with a reason, allowed for the session, asked, planned, edited, carried out."""
     ask = call("ask_user", questions=[{"question": "Which colour?"}])
     plan = call("exit_plan_mode", plan="1. Paint it green", title="Paint")
@@ -142,7 +144,7 @@ def test_a_whole_evening(driver: Callable[..., Driver], tmp_path: Path) -> None:
     assert (tmp_path / "a.txt").read_text() == "again\n"
 
 
-def test_the_first_of_two_verdicts_counts(
+def test_the_first_of_two_approval_responses_counts(
     driver: Callable[..., Driver], tmp_path: Path
 ) -> None:
     at = driver(
@@ -160,7 +162,7 @@ def test_the_first_of_two_verdicts_counts(
     assert (late["line"], "waits for an answer" in late["reason"]) == (3, True)
 
 
-def test_words_go_into_the_turn_and_behind_it(
+def test_a_message_joins_the_running_turn_and_a_queued_one_starts_the_next(
     driver: Callable[..., Driver], tmp_path: Path
 ) -> None:
     """The command continues when the details are in the journal."""
@@ -204,7 +206,7 @@ def test_words_go_into_the_turn_and_behind_it(
     ],
     ids=["binary", "deep", "too-long", "continue", "child", "plan", "agent"],
 )
-def test_an_order_that_is_none_costs_nothing_but_a_word(
+def test_an_invalid_order_yields_one_error_and_the_session_continues(
     driver: Callable[..., Driver], line: bytes, said: str
 ) -> None:
     at = driver(
@@ -218,7 +220,7 @@ def test_an_order_that_is_none_costs_nothing_but_a_word(
     assert at.of("result")[0]["text"] == "One."
 
 
-def test_five_megabytes_are_words_like_any_other(driver: Callable[..., Driver]) -> None:
+def test_a_message_of_five_megabytes_is_accepted(driver: Callable[..., Driver]) -> None:
     at = driver([{"text": "One."}], {"result": lambda _: at.close()})
     at.say(words("x" * 5_000_000))
 
@@ -230,7 +232,7 @@ def test_five_megabytes_are_words_like_any_other(driver: Callable[..., Driver]) 
     ("tail", "code", "errors"),
     [(b'{"type": "user_message", "text": "Hi"}', 0, 0), (b'{"type": "user_mess', 1, 1)],
 )
-def test_the_last_line_may_have_no_end(
+def test_the_last_line_of_stdin_may_lack_a_newline(
     tmp_path: Path, tail: bytes, code: int, errors: int
 ) -> None:
     line = script(tmp_path, {"text": "One."})
@@ -249,7 +251,9 @@ def test_the_last_line_may_have_no_end(
     )
 
 
-def test_a_budget_ends_the_turn_with_its_own_code(driver: Callable[..., Driver]) -> None:
+def test_an_exceeded_budget_ends_the_turn_with_exit_code_6(
+    driver: Callable[..., Driver],
+) -> None:
     look = call("list_files", path=".")
     at = driver([look, look, {"text": "x"}], {"result": lambda _: at.close()})
     at.say({"type": "budget", "calls": 1}, words("Look."))
@@ -258,7 +262,9 @@ def test_a_budget_ends_the_turn_with_its_own_code(driver: Callable[..., Driver])
     assert at.of("result")[0]["outcome"] == "budget"
 
 
-def test_a_driver_that_leaves_ends_the_turn_quietly(tmp_path: Path) -> None:
+def test_a_client_that_stops_reading_ends_the_turn_without_stderr_output(
+    tmp_path: Path,
+) -> None:
     line = script(tmp_path, *[call("think", thought="x" * 90_000)] * 4, {"text": "x"})
     with refold(
         *FORMATS, "Hi", "--script", line, cwd=tmp_path, stdin=subprocess.PIPE

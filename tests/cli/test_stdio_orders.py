@@ -93,11 +93,13 @@ def obeyed(here: Path, *orders: bytes) -> list[Event]:
         (b'{"type":"set_agent","agent":"review"}', AgentChosen("review")),
     ],
 )  # fmt: skip
-def test_an_order_becomes_an_event(tmp_path: Path, order: bytes, event: Event) -> None:
+def test_an_order_is_recorded_as_an_event(
+    tmp_path: Path, order: bytes, event: Event
+) -> None:
     assert obeyed(tmp_path, order) == [event]
 
 
-def test_the_conversation_is_compacted_between_two_turns_by_the_next_step(
+def test_a_compact_order_is_executed_by_the_next_step_between_turns(
     tmp_path: Path,
 ) -> None:
     async def story() -> tuple[bool, bool]:
@@ -126,7 +128,7 @@ def test_the_conversation_is_compacted_between_two_turns_by_the_next_step(
         (b'{"type":"queue","text":"\\n"}', "it contains no text"),
     ],
 )
-def test_an_order_that_cannot_be_obeyed_says_why(
+def test_an_order_that_cannot_be_executed_is_refused_with_the_reason(
     tmp_path: Path, order: bytes, said: str
 ) -> None:
     with pytest.raises(BadInput, match=said):
@@ -174,11 +176,13 @@ def told(event: Event) -> list[Plain]:
           "whole": "", "image_blobs": ["b2"], "final": "7"}),
     ],
 )  # fmt: skip
-def test_events_outside_the_conversation_are_written(event: Event, document: Plain) -> None:
+def test_events_outside_the_conversation_are_sent_as_documents(
+    event: Event, document: Plain
+) -> None:
     assert told(event) == [{"seq": 7, **document}]
 
 
-def test_a_checklist_is_told_with_its_call() -> None:
+def test_a_todo_update_document_follows_the_tool_result() -> None:
     written = Ended("c", "done", "1 todo", control=Todos((Todo("look", "done"),)))
 
     result, update = told(written)
@@ -189,7 +193,7 @@ def test_a_checklist_is_told_with_its_call() -> None:
     }  # fmt: skip
 
 
-def test_a_task_of_the_board_is_told_with_its_call() -> None:
+def test_a_task_update_document_follows_the_tool_result() -> None:
     task = BoardTask(3, "look", blocked_by=(1,))
 
     result, update = told(Ended("c", "done", "Added", control=TasksChanged((task,))))
@@ -227,7 +231,7 @@ def asked(here: Path, call: ToolCall, *orders: bytes) -> tuple[Plain, list[Event
     return anyio.run(story)
 
 
-def test_the_call_of_a_child_says_who_asks_and_a_yes_for_the_session_counts(
+def test_an_approval_request_names_the_subagent_and_accepts_a_session_grant(
     tmp_path: Path,
 ) -> None:
     yes = (
@@ -249,7 +253,7 @@ def test_the_call_of_a_child_says_who_asks_and_a_yes_for_the_session_counts(
     ]
 
 
-def test_a_child_s_questions_are_answered_by_its_id(tmp_path: Path) -> None:
+def test_questions_of_a_subagent_are_answered_by_its_call_id(tmp_path: Path) -> None:
     answers = b'{"type":"question_response","call_id":"child-1/c7","answers":["so"]}'
 
     told, events = asked(tmp_path, ASK, answers)
@@ -258,14 +262,14 @@ def test_a_child_s_questions_are_answered_by_its_id(tmp_path: Path) -> None:
     assert events == [ChildAnswered("child-1/c7", True, "", ("so",), hash="h1")]
 
 
-def test_a_verdict_on_what_a_child_does_not_ask_is_refused(tmp_path: Path) -> None:
+def test_an_approval_of_an_unknown_subagent_call_is_refused(tmp_path: Path) -> None:
     verdict = b'{"type":"tool_approval_response","call_id":"child-2/c7","allowed":true}'
 
     with pytest.raises(BadInput, match="no call 'child-2/c7' waits"):
         asked(tmp_path, EDIT, verdict)
 
 
-def test_a_program_in_the_same_process_sees_who_asks(tmp_path: Path) -> None:
+def test_questions_of_a_handle_name_the_subagent(tmp_path: Path) -> None:
     async def story() -> list[tuple[str, str, str]]:
         async with desk(tmp_path) as (at, session):
             await session.record(TurnStarted(0), BORN, of_a_child(EDIT))
@@ -274,7 +278,9 @@ def test_a_program_in_the_same_process_sees_who_asks(tmp_path: Path) -> None:
     assert anyio.run(story) == [("child-1/c7", "write_file", "child-1 (code)")]
 
 
-def test_a_child_is_stopped_by_its_name_while_it_is_at_work(tmp_path: Path) -> None:
+def test_stop_child_stops_a_running_subagent_and_refuses_a_stopped_one(
+    tmp_path: Path,
+) -> None:
     stop = b'{"type":"stop_child","child":"child-1"}'
 
     _, events = asked(tmp_path, EDIT, stop)
@@ -286,7 +292,7 @@ def test_a_child_is_stopped_by_its_name_while_it_is_at_work(tmp_path: Path) -> N
         obeyed(tmp_path, b'{"type":"stop_child"}')
 
 
-def test_mail_to_a_teammate_that_is_not_there_is_refused_and_says_so(
+def test_mail_to_an_unknown_teammate_or_without_text_is_refused(
     tmp_path: Path,
 ) -> None:
     mail = b'{"type":"mail_teammate","teammate":"ann","text":"Look at b.txt."}'

@@ -100,7 +100,7 @@ def test_a_repeated_request_is_denied_when_stdin_ends(
 
 
 @pytest.mark.slow
-def test_a_child_that_asks_when_stdin_has_ended_is_told_no_and_all_of_it_ends(
+def test_a_request_of_a_subagent_is_denied_after_stdin_ends(
     tmp_path: Path,
 ) -> None:
     answers = script(tmp_path, TASK, BELOW, *ENDS)
@@ -119,7 +119,7 @@ def test_a_child_that_asks_when_stdin_has_ended_is_told_no_and_all_of_it_ends(
 
 
 @pytest.mark.slow
-def test_a_child_that_nobody_answers_in_time_was_told_no(
+def test_a_request_of_a_subagent_is_denied_after_the_answer_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REFOLD_LIMITS__ANSWER_SECONDS", "0.3")
@@ -135,7 +135,9 @@ def test_a_child_that_nobody_answers_in_time_was_told_no(
 
 
 @pytest.mark.slow
-def test_a_plan_that_waits_is_told_again_with_its_number(tmp_path: Path) -> None:
+def test_a_pending_plan_is_sent_again_with_the_same_id_after_a_resume(
+    tmp_path: Path,
+) -> None:
     plan = call("exit_plan_mode", plan="1. Paint", title="Paint it")
     answers = script(tmp_path, plan)
     first = ("--permission-mode", "plan", "--script", answers)

@@ -104,7 +104,7 @@ def run(
 @pytest.mark.slow
 @pytest.mark.parametrize("format_", FORMATS)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-def test_every_end_is_told_as_the_format_has_it(
+def test_every_outcome_is_reported_on_stdout_in_the_chosen_format(
     tmp_path: Path, case: Case, format_: str
 ) -> None:
     flags, environment = case(tmp_path)
@@ -129,9 +129,7 @@ def test_every_end_is_told_as_the_format_has_it(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("format_", FORMATS)
-def test_a_slip_on_the_command_line_is_told_on_stderr_alone(
-    tmp_path: Path, format_: str
-) -> None:
+def test_an_unknown_flag_is_reported_only_on_stderr(tmp_path: Path, format_: str) -> None:
     done = run(tmp_path, "Hi", "--nonsense", "--output-format", format_)
 
     assert (done.returncode, done.stdout) == (1, "")
@@ -141,7 +139,7 @@ def test_a_slip_on_the_command_line_is_told_on_stderr_alone(
 @pytest.mark.slow
 @pytest.mark.parametrize("format_", FORMATS)
 @pytest.mark.parametrize("closed", ["<&-", "2>&-", "<&- 2>&-", "2>/dev/full"])
-def test_streams_that_nobody_needs_may_be_missing(
+def test_print_mode_works_with_closed_stdin_or_stderr(
     tmp_path: Path, closed: str, format_: str
 ) -> None:
     """A denial would be reported on stderr."""
@@ -163,7 +161,7 @@ def test_streams_that_nobody_needs_may_be_missing(
 @pytest.mark.slow
 @pytest.mark.parametrize("format_", FORMATS)
 @pytest.mark.parametrize("stdout", [">&-", ">&- 2>&-", ">/dev/full"])
-def test_an_output_that_takes_nothing_is_one_sentence_at_most(
+def test_unwritable_stdout_yields_at_most_one_sentence_on_stderr(
     tmp_path: Path, stdout: str, format_: str
 ) -> None:
     line = script(tmp_path, {"text": "Hello."})
@@ -188,7 +186,7 @@ def test_an_output_that_takes_nothing_is_one_sentence_at_most(
 
 
 @pytest.mark.slow
-def test_a_program_at_stdin_is_told_of_a_full_disk_in_one_sentence(tmp_path: Path) -> None:
+def test_stream_json_input_reports_a_full_disk_in_one_sentence(tmp_path: Path) -> None:
     line = script(tmp_path, {"text": "Hello."})
     formats = ("--input-format", "stream-json", "--output-format", "stream-json")
 
@@ -220,7 +218,9 @@ def test_endless_stdin_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_reader_of_the_first_line_ends_the_turn_quietly(tmp_path: Path) -> None:
+def test_a_reader_that_closes_after_one_line_stops_the_turn_without_an_error(
+    tmp_path: Path,
+) -> None:
     line = script(tmp_path, {"text": "Hello.", "pause": 0.01}, {"text": "x"})
     words = [*command("-p", "Hi", "--script", line), "--output-format", "stream-json"]
 
@@ -235,9 +235,7 @@ def test_a_reader_of_the_first_line_ends_the_turn_quietly(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("format_", ["json", "stream-json"])
-def test_a_journal_that_can_take_no_more_has_a_result_all_the_same(
-    tmp_path: Path, format_: str
-) -> None:
+def test_an_unwritable_journal_yields_a_failed_result(tmp_path: Path, format_: str) -> None:
     """No file may grow beyond some thousand bytes: as a disk that is full."""
     line = script(tmp_path, call("think", thought="x" * 90_000), {"text": "Hello."})
     limited = "import os, resource, signal, sys; "
@@ -267,7 +265,7 @@ def test_a_journal_that_can_take_no_more_has_a_result_all_the_same(
     [b"\0 and \xff\xfe", b"x" * 10_000_000, b"\xef\xbb\xbfmarked"],
     ids=["odd", "large", "marked"],
 )
-def test_whatever_comes_through_stdin_is_words(tmp_path: Path, given: bytes) -> None:
+def test_arbitrary_bytes_on_stdin_become_the_message(tmp_path: Path, given: bytes) -> None:
     line = script(tmp_path, {"text": "Hello."})
 
     done = subprocess.run(

@@ -119,7 +119,7 @@ def ended_holders() -> list[HolderEnded]:
 
 
 @pytest.mark.slow
-def test_a_stopped_holder_is_named_then_ended_and_its_call_is_not_repeated(
+def test_steal_kills_a_suspended_process_and_does_not_repeat_its_call(
     here: Path,
 ) -> None:
     with working(here) as holder:
@@ -142,7 +142,7 @@ def test_a_stopped_holder_is_named_then_ended_and_its_call_is_not_repeated(
 
 
 @pytest.mark.slow
-def test_a_holder_that_works_is_neither_ended_nor_offered_for_it(here: Path) -> None:
+def test_steal_does_not_kill_a_process_that_responds(here: Path) -> None:
     with working(here) as holder:
         refused, again = steal(here), steal(here, "--steal")
 
@@ -154,7 +154,7 @@ def test_a_holder_that_works_is_neither_ended_nor_offered_for_it(here: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_session_whose_holder_died_is_resumed_and_nobody_is_ended(here: Path) -> None:
+def test_steal_resumes_a_session_of_a_dead_process_without_killing_any(here: Path) -> None:
     with working(here) as holder:
         holder.kill()
         holder.wait()
@@ -168,7 +168,7 @@ def test_a_session_whose_holder_died_is_resumed_and_nobody_is_ended(here: Path) 
 
 
 @pytest.mark.slow
-def test_exactly_one_of_two_stealers_gets_the_session(here: Path) -> None:
+def test_exactly_one_of_two_concurrent_steals_gets_the_session(here: Path) -> None:
     with working(here) as holder:
         holder.send_signal(signal.SIGSTOP)
         (here / "begun").unlink()
@@ -199,7 +199,7 @@ def stored(here: Path) -> tuple[str, Path]:
 
 
 @pytest.mark.slow
-def test_a_holder_that_ignores_sigterm_is_killed(here: Path) -> None:
+def test_a_session_holder_that_ignores_sigterm_is_killed(here: Path) -> None:
     session, directory = stored(here)
     with lock_holder(directory, "deaf") as holder:
         holder.send_signal(signal.SIGSTOP)
@@ -215,7 +215,9 @@ def test_a_holder_that_ignores_sigterm_is_killed(here: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_holder_whose_socket_does_not_answer_hangs(here: Path) -> None:
+def test_a_session_holder_whose_socket_does_not_answer_counts_as_hanging(
+    here: Path,
+) -> None:
     session, directory = stored(here)
     with tempfile.TemporaryDirectory(prefix="r") as runtime:
         environ = {"XDG_RUNTIME_DIR": runtime}
@@ -230,7 +232,9 @@ def test_a_holder_whose_socket_does_not_answer_hangs(here: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_process_that_got_the_number_of_the_holder_is_not_ended(here: Path) -> None:
+def test_steal_does_not_kill_a_process_that_reuses_the_pid_of_the_holder(
+    here: Path,
+) -> None:
     session, directory = stored(here)
     with lock_holder(directory) as holder:
         old = find_holder(index(), session)
@@ -254,7 +258,7 @@ def test_a_process_that_got_the_number_of_the_holder_is_not_ended(here: Path) ->
 
 
 @pytest.mark.slow
-def test_a_holder_on_another_host_is_refused(here: Path) -> None:
+def test_steal_is_refused_when_the_holder_is_on_another_host(here: Path) -> None:
     session, directory = stored(here)
     with lock_holder(directory) as holder:
         _name_as_writer(directory, holder.pid, "far.example")
@@ -290,7 +294,7 @@ def test_steal_needs_a_session_to_resume(here: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_terminal_is_asked_and_offered_to_join_one_that_answers(
+def test_steal_asks_before_killing_and_offers_to_join_a_responding_process(
     here: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     compiled = tmp_path_factory.mktemp("c")

@@ -183,11 +183,11 @@ def written() -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("document", written(), ids=lambda d: d["type"])
-def test_a_document_is_as_the_schema_says(document: dict[str, Any]) -> None:
+def test_each_written_document_matches_the_schema(document: dict[str, Any]) -> None:
     conforming(document)
 
 
-def test_the_schema_knows_every_type_that_is_written_and_no_other() -> None:
+def test_the_schema_has_exactly_the_document_types_that_are_written() -> None:
     schema = json.loads(schema_text("stream"))
     named = {
         value
@@ -201,7 +201,7 @@ def test_the_schema_knows_every_type_that_is_written_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("which", SCHEMA_NAMES)
-def test_the_file_in_docs_is_what_the_command_prints(
+def test_the_schema_file_in_docs_equals_the_output_of_the_command(
     which: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """`make docs` writes it again."""
@@ -227,7 +227,7 @@ def test_the_file_in_docs_is_what_the_command_prints(
         {"type": "user", "message": {"role": "user", "content": "Hi"}},
     ],
 )
-def test_an_order_that_is_taken_is_as_the_schema_says(order: dict[str, Any]) -> None:
+def test_each_accepted_order_matches_the_schema(order: dict[str, Any]) -> None:
     from refold.client.protocol import order_in
 
     order_in(msgspec.json.encode(order))
@@ -243,7 +243,7 @@ def test_an_order_that_is_taken_is_as_the_schema_says(order: dict[str, Any]) -> 
         {"type": "budget", "dollars": 0},
     ],
 )
-def test_an_order_that_is_refused_is_none_by_the_schema_either(
+def test_each_refused_order_is_invalid_by_the_schema(
     order: dict[str, Any],
 ) -> None:
     with pytest.raises(ValidationError):

@@ -34,7 +34,7 @@ def shell(
     return run
 
 
-def test_without_a_word_the_open_tasks_are_listed(shell: Shell) -> None:
+def test_tasks_without_a_subcommand_lists_the_open_tasks(shell: Shell) -> None:
     shell("tasks", "add", "write it")
 
     found = shell("tasks")
@@ -58,7 +58,7 @@ def test_a_task_is_added_claimed_done_and_listed(shell: Shell) -> None:
     assert shell("tasks", "show", "1")[1] == done[1] + "All of it.\n"
 
 
-def test_json_has_a_task_on_each_line(shell: Shell) -> None:
+def test_tasks_list_json_has_one_task_on_each_line(shell: Shell) -> None:
     shell("tasks", "add", "a")
     shell("tasks", "add", "b", "--blocked-by", "1")
 
@@ -73,7 +73,9 @@ def test_json_has_a_task_on_each_line(shell: Shell) -> None:
     ]  # fmt: skip
 
 
-def test_an_impossible_order_is_one_sentence(shell: Shell) -> None:
+def test_tasks_reports_blocked_unknown_and_invalid_tasks_in_one_sentence(
+    shell: Shell,
+) -> None:
     shell("tasks", "add", "a")
     shell("tasks", "add", "b", "--blocked-by", "1")
 
@@ -86,7 +88,7 @@ def test_an_impossible_order_is_one_sentence(shell: Shell) -> None:
     assert "'x' is not the number of a task" in shell("tasks", "done", "x")[2]
 
 
-def test_a_task_that_was_taken_is_given_back(shell: Shell) -> None:
+def test_tasks_free_removes_the_owner_of_a_claimed_task(shell: Shell) -> None:
     shell("tasks", "add", "a")
     shell("tasks", "claim", "--as", "ann")
 
@@ -94,7 +96,7 @@ def test_a_task_that_was_taken_is_given_back(shell: Shell) -> None:
     assert shell("tasks", "cancel", "1")[1] == "[-] #1  a\n"
 
 
-def test_hostile_words_of_a_task_move_nothing_on_the_screen(shell: Shell) -> None:
+def test_tasks_escapes_control_characters(shell: Shell) -> None:
     evil = "a\x1b[2J\u202eb\x9b1m"
     shell("tasks", "add", evil, "--description", evil, "--owner", evil)
 
@@ -140,7 +142,7 @@ def test_an_owner_is_shown_by_its_name_and_the_title_of_its_session(shell: Shell
     assert json.loads(shell("tasks", "show", "1", "--json")[1])["owner"] == owners[0]
 
 
-def test_the_board_is_of_the_repository_and_of_no_other(
+def test_each_repository_has_its_own_task_board(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("one/.git", "one/src", "other"):
@@ -167,7 +169,9 @@ def tasks(directory: Path) -> list[tuple[int, str, str]]:
 
 
 @pytest.mark.slow
-def test_the_board_is_used_in_plan_mode_and_told_in_documents(tmp_path: Path) -> None:
+def test_the_task_board_works_in_plan_mode_and_sends_task_update_documents(
+    tmp_path: Path,
+) -> None:
     lines = script(
         tmp_path,
         call("tool_call", name="task_create", arguments={"subject": "build"}),
@@ -190,7 +194,7 @@ def test_the_board_is_used_in_plan_mode_and_told_in_documents(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_watching_tells_of_each_change_by_another_process(tmp_path: Path) -> None:
+def test_tasks_watch_prints_each_change_by_another_process(tmp_path: Path) -> None:
     subprocess.run(command("tasks", "add", "a"), cwd=tmp_path, check=True, timeout=60)
     with subprocess.Popen(
         command("tasks", "watch", "--json"), cwd=tmp_path, stdout=subprocess.PIPE

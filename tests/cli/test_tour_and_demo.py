@@ -30,7 +30,7 @@ def test_the_tour_needs_no_model_and_shows_its_journal(
     assert marked(owner()) == []  # no sandbox waits for another command
 
 
-def test_the_demo_does_a_real_task_and_says_where_the_journal_is(
+def test_the_demo_runs_a_task_with_a_model_and_prints_the_journal_path(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = (answer("openai-chat", READ), answer("openai-chat", SAID))
@@ -50,7 +50,7 @@ def test_the_demo_does_a_real_task_and_says_where_the_journal_is(
     assert b"4217" in server.heard[1].body
 
 
-def test_the_demo_without_a_model_says_so_and_gives_the_tour(
+def test_the_demo_without_a_model_falls_back_to_the_tour(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = Path(os.environ["REFOLD_HOME"])

@@ -36,7 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_folder_is_shown_trusted_listed_and_trusted_no_more(
+def test_trust_add_shows_the_settings_and_trust_remove_removes_the_trust(
     refold: Told, folder: Path
 ) -> None:
     shown = ".refold/config.toml:\n  runs without asking: bash(make test)\n"
@@ -51,7 +51,7 @@ def test_a_folder_is_shown_trusted_listed_and_trusted_no_more(
     assert refold("trust", "list") == (0, "", "")
 
 
-def test_settings_that_changed_are_listed_so_and_shown_again(
+def test_trust_list_marks_changed_settings_and_trust_add_shows_them_again(
     refold: Told, folder: Path
 ) -> None:
     refold("trust", "add", "--yes")
@@ -67,7 +67,7 @@ def test_settings_that_changed_are_listed_so_and_shown_again(
 
 
 @pytest.mark.parametrize(("answer", "trusted"), [("y\n", True), ("\n", False), ("", False)])
-def test_at_a_terminal_a_person_is_asked_first(
+def test_trust_add_at_a_terminal_asks_for_confirmation(
     refold: Told, folder: Path, answer: str, trusted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Terminal(io.StringIO):
@@ -84,7 +84,7 @@ def test_at_a_terminal_a_person_is_asked_first(
     assert bool(refold("trust", "list")[1]) == trusted
 
 
-def test_trust_needs_a_terminal_or_yes(refold: Told, folder: Path) -> None:
+def test_trust_add_without_a_terminal_needs_yes(refold: Told, folder: Path) -> None:
     code, shown, why = refold("trust", "add")
 
     assert (code, bool(shown)) == (1, True)
@@ -95,7 +95,7 @@ def test_trust_needs_a_terminal_or_yes(refold: Told, folder: Path) -> None:
     assert refold("trust", "list") == (0, "", "")
 
 
-def test_a_folder_that_cannot_be_trusted_is_one_sentence(
+def test_trust_refuses_invalid_empty_and_missing_folders_in_one_sentence(
     refold: Told, folder: Path
 ) -> None:
     file = folder / ".refold/config.toml"
@@ -122,7 +122,7 @@ def test_a_folder_that_cannot_be_trusted_is_one_sentence(
     )  # fmt: skip
 
 
-def test_a_folder_with_instructions_only_is_trusted_as_a_folder(
+def test_trust_in_a_folder_with_only_instructions_remains_when_they_change(
     refold: Told, folder: Path
 ) -> None:
     (folder / ".refold/config.toml").unlink()
@@ -151,7 +151,7 @@ def test_a_folder_with_instructions_only_is_trusted_as_a_folder(
     assert refold("trust", "list") == (0, "", "")
 
 
-def test_settings_and_what_tells_the_model_are_shown_and_taken_together(
+def test_trust_add_shows_and_trusts_settings_and_instructions_together(
     refold: Told, folder: Path
 ) -> None:
     inner = folder / "inner"
@@ -174,7 +174,7 @@ def test_settings_and_what_tells_the_model_are_shown_and_taken_together(
     )
 
 
-def test_trust_in_what_is_told_to_the_model_is_no_trust_in_settings(
+def test_trust_in_instructions_of_a_folder_does_not_cover_its_settings(
     refold: Told, folder: Path
 ) -> None:
     settings = folder / ".refold/config.toml"
@@ -192,7 +192,7 @@ def test_trust_in_what_is_told_to_the_model_is_no_trust_in_settings(
     assert "runs without asking" in refold("trust", "add", "--yes")[1]
 
 
-def test_of_a_folder_in_a_trusted_one_it_is_said_which_is_trusted(
+def test_trust_remove_of_a_subfolder_names_the_trusted_parent_folder(
     refold: Told, folder: Path
 ) -> None:
     (folder / ".git").mkdir()
@@ -207,7 +207,9 @@ def test_of_a_folder_in_a_trusted_one_it_is_said_which_is_trusted(
     )
 
 
-def test_the_settings_that_hold_say_so_themselves(refold: Told, folder: Path) -> None:
+def test_config_show_includes_project_settings_only_after_trust_add(
+    refold: Told, folder: Path
+) -> None:
     before, said = refold("config", "show")[1:]
     refold("trust", "add", "--yes")
     after, silent = refold("config", "show")[1:]

@@ -20,7 +20,7 @@ from refold.cli.update import IMAGE_VARIABLE, installation
          "git pull && docker build --pull -f packaging/Dockerfile -t refold ."),
     ],
 )  # fmt: skip
-def test_each_installer_has_its_command(
+def test_update_prints_the_command_of_each_installer(
     tmp_path: Path, marker: str, source: str, environ: dict[str, str], command: str
 ) -> None:
     prefix = tmp_path / "refold"
@@ -33,7 +33,7 @@ def test_each_installer_has_its_command(
     assert found.command == command.format(prefix=prefix)
 
 
-def test_homebrew_is_known_by_its_directory() -> None:
+def test_update_recognizes_homebrew_by_its_directory() -> None:
     prefix = Path("/opt/homebrew/Cellar/refold/0.2.0/libexec")
 
     assert installation(prefix, "", {}).command == "brew upgrade refold"

@@ -38,13 +38,15 @@ def test_the_browser_gets_a_private_file_and_no_link_as_an_argument(
     assert stat.S_IMODE(way.stat().st_mode) == 0o600
 
 
-def test_without_a_browser_the_link_is_left_to_the_person(tmp_path: Path) -> None:
+def test_web_without_a_browser_opens_and_writes_no_page(tmp_path: Path) -> None:
     assert open_page(LINK, tmp_path / "open.html", {"PATH": str(tmp_path)}) is None
 
     assert not (tmp_path / "open.html").exists()
 
 
-def test_another_device_gets_a_code(capsys: pytest.CaptureFixture[str]) -> None:
+def test_web_prints_a_qr_code_for_another_device(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     pytest.importorskip("segno")
 
     show_code(LINK)

@@ -49,7 +49,7 @@ def task(repository: Path, *flags: str, does: object = None) -> int:
     return main(["-p", "Go", "--yolo", "--script", str(path), *flags])
 
 
-def test_a_task_works_in_its_worktree_and_its_changes_stay(
+def test_a_task_runs_in_its_worktree_and_its_changes_remain_there(
     repository: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     code = task(repository, "-w", "paint", does=WHERE)
@@ -67,7 +67,7 @@ def test_a_task_works_in_its_worktree_and_its_changes_stay(
 
 
 @pytest.mark.parametrize("trusted", [True, False])
-def test_local_deny_rules_of_a_trusted_folder_hold_in_a_worktree_without_them(
+def test_untracked_deny_rules_of_a_trusted_folder_apply_in_its_worktree(
     repository: Path, *, trusted: bool
 ) -> None:
     settings = repository / ".refold/config.local.toml"
@@ -107,7 +107,7 @@ def test_a_task_begins_in_the_same_subfolder_of_the_worktree(
     assert (tree / "where").read_text().strip() == str(tree)
 
 
-def test_the_same_name_goes_on_in_it_and_leaves_it_there(repository: Path) -> None:
+def test_a_second_task_with_the_same_name_reuses_the_worktree(repository: Path) -> None:
     task(repository, "-w", "paint", does=WHERE)
     tree = repository.parent / "project-paint"
     git(tree, "add", ".")
@@ -135,7 +135,7 @@ def test_a_worktree_is_removed_when_the_start_fails(
         (("-w", "taken"), "already exists and is not a working tree of"),
     ],
 )
-def test_an_impossible_worktree_is_one_sentence(
+def test_an_invalid_worktree_is_refused_with_one_sentence(
     repository: Path, capfd: pytest.CaptureFixture[str], flags: tuple[str, ...], said: str
 ) -> None:
     (repository.parent / "project-taken").mkdir()
@@ -162,7 +162,7 @@ RULES = '[permissions]\nallow = ["bash(touch *)"]\n'
 
 
 @pytest.mark.parametrize(("committed", "counts"), [(RULES, True), (RULES + "#\n", False)])
-def test_settings_count_there_if_they_are_those_that_were_trusted(
+def test_settings_apply_in_a_worktree_only_if_they_equal_the_trusted_ones(
     repository: Path, committed: str, counts: bool
 ) -> None:
     own = repository / ".refold/config.toml"

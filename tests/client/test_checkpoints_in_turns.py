@@ -62,7 +62,7 @@ def made(tmp_path: Path) -> Made:
     return Made(tmp_path)
 
 
-def test_files_that_commands_make_change_and_delete_are_in_the_result(made: Made) -> None:
+def test_result_lists_files_that_commands_created_changed_and_deleted(made: Made) -> None:
     (made.folder / "old.txt").write_text("old")
     (made.folder / "gone.txt").write_text("gone")
 
@@ -96,13 +96,13 @@ def test_files_changed_by_the_user_between_turns_are_not_in_the_result(
     assert [Path(name).name for name in second.files] == ["b.txt"]
 
 
-def test_every_step_that_writes_is_a_place_to_go_back_to(made: Made) -> None:
+def test_every_step_that_writes_files_makes_a_checkpoint(made: Made) -> None:
     made.does([shell("echo 1 > a.txt"), shell("echo 2 > a.txt"), "Ok."])
 
     assert made.kinds == [Started, Checkpointed, Started, Checkpointed, Checkpointed]
 
 
-def test_where_files_cannot_be_taken_down_the_work_goes_on_and_it_is_told(
+def test_a_failed_checkpoint_is_reported_and_the_turn_continues(
     made: Made, tmp_path: Path
 ) -> None:
     (tmp_path / "home").mkdir()
@@ -116,7 +116,7 @@ def test_where_files_cannot_be_taken_down_the_work_goes_on_and_it_is_told(
     assert (made.folder / "a.txt").exists()
 
 
-def test_the_person_s_own_repository_is_left_alone(made: Made) -> None:
+def test_checkpoints_do_not_change_the_git_repository_of_the_user(made: Made) -> None:
     def git(*words: str) -> str:
         done = subprocess.run(
             ["git", "-c", "user.name=a", "-c", "user.email=a@b", *words],
@@ -135,7 +135,7 @@ def test_the_person_s_own_repository_is_left_alone(made: Made) -> None:
     assert git("stash", "list") + git("for-each-ref") == ""
 
 
-def test_a_tool_of_one_s_own_that_runs_something_is_no_exception(tmp_path: Path) -> None:
+def test_files_created_by_a_custom_tool_are_in_the_result(tmp_path: Path) -> None:
     (tmp_path / "ws").mkdir()
 
     @tool(Effect.RUN)
@@ -152,7 +152,7 @@ def test_a_tool_of_one_s_own_that_runs_something_is_no_exception(tmp_path: Path)
     assert [Path(name).name for name in agent.run("Go.").files] == ["new.txt"]
 
 
-def test_a_turn_of_words_and_looks_keeps_no_files(made: Made, tmp_path: Path) -> None:
+def test_a_turn_without_writes_stores_no_checkpoint(made: Made, tmp_path: Path) -> None:
     look: Line = [("list_files", "{}")]
 
     (result,) = made.does([look, "Nothing to do."])

@@ -67,7 +67,9 @@ def over_stdio(here: Path) -> list[Plain]:
 
 
 @pytest.mark.parametrize("through", [in_process, over_stdio])
-def test_every_handle_comes_to_the_same_end(through: Any, tmp_path: Path) -> None:
+def test_every_kind_of_handle_yields_the_same_end_state(
+    through: Any, tmp_path: Path
+) -> None:
     state = end_state(through(tmp_path))
 
     assert state["mode_changed"] == {"type": "mode_changed", "mode": "accept-edits"}
@@ -75,7 +77,7 @@ def test_every_handle_comes_to_the_same_end(through: Any, tmp_path: Path) -> Non
     assert state["assistant_message"]["text"] == "Fine."
 
 
-def test_reading_from_any_event_comes_to_the_same_end(tmp_path: Path) -> None:
+def test_events_read_from_any_position_end_at_the_same_event(tmp_path: Path) -> None:
     async def story() -> tuple[list[int], list[list[int]]]:
         provider = ScriptedProvider("Hi.", "Fine.")
         async with Agent(provider=provider, directory=tmp_path).session() as session:

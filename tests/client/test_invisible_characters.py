@@ -31,7 +31,9 @@ FLAG = "\U0001f3f4" + "".join(chr(0xE0000 + ord(c)) for c in "gbsct") + "\U000e0
         ("\U0001f3f4" + HIDDEN, "\U0001f3f4⟦U+E0072 U+E0075 U+E006E U+E0020 U+E0072 U+E006D⟧", 6),
     ],
 )  # fmt: skip
-def test_a_letter_that_nobody_sees_is_written_out(text: str, told: str, count: int) -> None:
+def test_mark_invisible_replaces_invisible_characters_by_their_code_point(
+    text: str, told: str, count: int
+) -> None:
     assert mark_invisible(text) == (told, count)
 
 
@@ -111,7 +113,7 @@ PATCH = f"*** Begin Patch\n*** Update File: a.py\n@@\n-{TOLD}\n+{TOLD} # new\n b
         ("write_file", {"path": "a.py", "content": f"{TOLD} # new\nb = 1\n"}),
     ],
 )
-def test_a_file_keeps_its_exact_letters_when_it_is_edited_as_it_was_read(
+def test_an_edit_preserves_invisible_characters_of_a_file(
     tmp_path: Path, tool: str, arguments: dict[str, Any]
 ) -> None:
     (tmp_path / "a.py").write_text(TEXT)
@@ -122,7 +124,7 @@ def test_a_file_keeps_its_exact_letters_when_it_is_edited_as_it_was_read(
     assert (tmp_path / "a.py").read_text() == TEXT.replace("\nb", " # new\nb")
 
 
-def test_the_letters_can_be_taken_out_of_a_file(tmp_path: Path) -> None:
+def test_an_edit_can_remove_invisible_characters_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(TEXT)
     change = {"path": "a.py", "old": "x⟦U+200B⟧y", "new": "xy"}
 

@@ -118,7 +118,9 @@ class HandleContract:
     def open_session(self, tmp_path: Path, runtime: Mapping[str, str]) -> Any:
         raise NotImplementedError
 
-    async def test_a_message_is_answered(self, open_session: Any) -> None:
+    async def test_a_message_of_a_joined_session_is_answered(
+        self, open_session: Any
+    ) -> None:
         async with open_session("Hi.") as session:
             assert await session.say("Hello.", client_key="k1")
             assert not await session.say("Hello.", client_key="k1")
@@ -129,7 +131,9 @@ class HandleContract:
             assert session.view.conversation.messages[-1].message.text == "Hi."
             assert session.view.turn.outcome == "answered"
 
-    async def test_events_and_deltas_are_told(self, open_session: Any) -> None:
+    async def test_a_joined_session_receives_events_and_text_deltas(
+        self, open_session: Any
+    ) -> None:
         async with open_session("One two three.") as session:
             watch = session.watch()
             await session.say("Hello.")
@@ -143,7 +147,7 @@ class HandleContract:
             assert [e.seq for e in events][-1] == session.view.seq
             assert any(isinstance(e.event, Said) for e in events)
 
-    async def test_a_call_that_is_asked_about_is_answered_once(
+    async def test_a_permission_request_of_a_joined_session_is_answered_only_once(
         self, open_session: Any
     ) -> None:
         async with open_session([TOUCH], "Done.") as session:
@@ -160,7 +164,9 @@ class HandleContract:
             assert Path(session.view.session.directory, "made.txt").exists()
             assert session.idle
 
-    async def test_questions_are_answered(self, open_session: Any) -> None:
+    async def test_questions_of_the_model_are_answered_in_a_joined_session(
+        self, open_session: Any
+    ) -> None:
         async with open_session([ASK_USER], "Red it is.") as session:
             await session.say("Paint.")
             await session.settle()
@@ -172,7 +178,9 @@ class HandleContract:
 
             assert session.view.conversation.messages[-1].message.text == "Red it is."
 
-    async def test_choices_hold_for_the_next_turn(self, open_session: Any) -> None:
+    async def test_mode_effort_budget_steps_and_agent_are_set_in_a_joined_session(
+        self, open_session: Any
+    ) -> None:
         async with open_session() as session:
             assert await session.set_mode("plan")
             assert await session.set_effort("high")
@@ -199,7 +207,9 @@ class HandleContract:
             with pytest.raises(BadInput, match="agent"):
                 await session.set_agent("nobody")
 
-    async def test_a_turn_is_stopped(self, open_session: Any) -> None:
+    async def test_interrupt_stops_a_turn_in_a_joined_session(
+        self, open_session: Any
+    ) -> None:
         async with open_session([TOUCH]) as session:
             await session.say("Go.")
             await session.settle()
@@ -209,7 +219,9 @@ class HandleContract:
             assert session.view.turn.outcome == "interrupted"
             assert not await session.interrupt()
 
-    async def test_it_is_compacted_rewound_and_forked(self, open_session: Any) -> None:
+    async def test_a_joined_session_is_compacted_rewound_and_forked(
+        self, open_session: Any
+    ) -> None:
         async with open_session("Hi.", "A summary.") as session:
             await session.say("Hello.")
             await session.settle()
@@ -228,7 +240,7 @@ class HandleContract:
             assert await session.send(Rewind(report.undo, "conversation"))
             assert session.view.conversation.size == before.conversation.size
 
-    async def test_a_compaction_is_stopped_and_an_empty_session_has_none(
+    async def test_interrupt_stops_a_compaction_and_keeps_the_messages(
         self, open_session: Any
     ) -> None:
         class Slow(ScriptedProvider):
@@ -259,7 +271,7 @@ class HandleContract:
             assert not session.compacting
             assert session.view.conversation.messages
 
-    async def test_a_message_with_an_image_is_for_the_next_turn(
+    async def test_a_message_with_an_image_is_queued_for_the_next_turn(
         self, open_session: Any
     ) -> None:
         async with open_session("Red.") as session:
@@ -271,7 +283,9 @@ class HandleContract:
             with pytest.raises(BadInput, match="no text"):
                 await session.say("  ")
 
-    async def test_events_are_read_from_any_place(self, open_session: Any) -> None:
+    async def test_events_of_a_joined_session_are_read_from_any_position(
+        self, open_session: Any
+    ) -> None:
         async with open_session("Hi.") as session:
             await session.say("Hello.")
             await session.settle()
@@ -323,7 +337,7 @@ async def asked(
         yield here, one, two
 
 
-async def test_the_first_of_two_clients_answers_and_the_other_sees_it(
+async def test_the_first_answer_of_two_clients_counts_and_the_second_is_refused(
     tmp_path: Path, runtime: Mapping[str, str]
 ) -> None:
     async with asked(tmp_path, runtime) as (here, one, two):
@@ -340,7 +354,7 @@ async def test_the_first_of_two_clients_answers_and_the_other_sees_it(
         assert here.session.view.turn.outcome == "answered"
 
 
-async def test_an_answer_that_comes_after_the_end_of_the_turn_was_not_the_first(
+async def test_an_answer_after_the_end_of_the_turn_raises_already_answered(
     tmp_path: Path, runtime: Mapping[str, str]
 ) -> None:
     async with asked(tmp_path, runtime) as (_, one, two):
@@ -353,7 +367,7 @@ async def test_an_answer_that_comes_after_the_end_of_the_turn_was_not_the_first(
             await two.send(ApprovalResponse(request.id, False, request.call.hash))
 
 
-async def test_who_joins_in_the_middle_has_what_was_said_so_far(
+async def test_a_client_that_joins_during_a_response_receives_its_earlier_text(
     tmp_path: Path, runtime: Mapping[str, str]
 ) -> None:
     class Halting(ScriptedProvider):
@@ -389,7 +403,7 @@ async def test_who_joins_in_the_middle_has_what_was_said_so_far(
     assert told == "One two three."
 
 
-async def test_an_order_is_acknowledged_behind_the_documents_of_its_events(
+async def test_an_order_is_acknowledged_after_the_documents_of_its_events(
     tmp_path: Path, runtime: Mapping[str, str]
 ) -> None:
     kinds = list[str]()
@@ -410,7 +424,7 @@ async def test_an_order_is_acknowledged_behind_the_documents_of_its_events(
     assert "steps" in kinds
 
 
-async def test_a_secret_in_a_call_is_shown_to_who_is_asked(
+async def test_a_permission_request_shows_the_unmasked_secret_to_the_client(
     tmp_path: Path, runtime: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secret = "sk-proj-" + "a1B2" * 12
@@ -427,7 +441,9 @@ async def test_a_secret_in_a_call_is_shown_to_who_is_asked(
         assert secret.encode() in bytes(made.arguments)
 
 
-async def test_leaving_stops_nothing(tmp_path: Path, runtime: Mapping[str, str]) -> None:
+async def test_a_client_that_leaves_does_not_stop_the_turn(
+    tmp_path: Path, runtime: Mapping[str, str]
+) -> None:
     async with owner(tmp_path, runtime, [TOUCH], "Done.") as here:
         async with here.joined() as session:
             await session.say("Go.")
@@ -442,7 +458,7 @@ async def test_leaving_stops_nothing(tmp_path: Path, runtime: Mapping[str, str])
         assert here.session.view.turn.outcome == "answered"
 
 
-async def test_a_client_is_told_when_the_owner_closes_the_session(
+async def test_orders_raise_after_the_owner_closed_the_session(
     tmp_path: Path, runtime: Mapping[str, str]
 ) -> None:
     async with anyio.create_task_group() as group:
@@ -459,7 +475,7 @@ async def test_a_client_is_told_when_the_owner_closes_the_session(
         group.cancel_scope.cancel()
 
 
-async def test_the_socket_is_its_owner_s_alone_and_gone_afterwards(
+async def test_the_session_socket_is_private_and_removed_at_the_end(
     tmp_path: Path, runtime: Mapping[str, str]
 ) -> None:
     async with owner(tmp_path, runtime) as here, here.joined():
@@ -473,7 +489,7 @@ async def test_the_socket_is_its_owner_s_alone_and_gone_afterwards(
             pass
 
 
-async def test_a_directory_that_others_may_write_gets_no_socket(
+async def test_a_runtime_directory_that_others_can_write_gets_no_session_socket(
     tmp_path: Path, runtime: Mapping[str, str]
 ) -> None:
     directory = runtime_directory(runtime)
@@ -487,7 +503,7 @@ async def test_a_directory_that_others_may_write_gets_no_socket(
     assert list(directory.iterdir()) == []
 
 
-async def test_a_client_that_leaves_with_unread_news_ends_nothing(
+async def test_a_client_that_disconnects_with_unread_data_does_not_end_the_session(
     tmp_path: Path, runtime: Mapping[str, str]
 ) -> None:
     async with owner(tmp_path, runtime, "Hi.") as here:

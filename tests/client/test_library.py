@@ -90,7 +90,7 @@ def in_session(
     return anyio.run(main)
 
 
-def test_one_line_runs_a_turn_with_tools_of_one_s_own() -> None:
+def test_agent_run_runs_a_turn_with_custom_tools() -> None:
     world = World([LOOK], "Take an umbrella.")
 
     result = world.agent.run("Umbrella?")
@@ -103,7 +103,7 @@ def test_one_line_runs_a_turn_with_tools_of_one_s_own() -> None:
     assert world.heard() == "rain in Oslo"
 
 
-def test_the_built_in_tools_are_there_beside_one_s_own(tmp_path: Path) -> None:
+def test_an_agent_has_built_in_tools_and_custom_tools(tmp_path: Path) -> None:
     write = ("write_file", '{"path": "a.txt", "content": "hello\\n"}')
     provider = ScriptedProvider([write, LOOK], "Done.")
     agent = Agent(
@@ -122,7 +122,7 @@ def test_the_built_in_tools_are_there_beside_one_s_own(tmp_path: Path) -> None:
     ]
 
 
-def test_a_turn_can_be_followed_as_it_happens() -> None:
+def test_session_stream_yields_text_and_events_of_a_turn() -> None:
     world = World([LOOK], "Take an umbrella.")
 
     async def follow(session: Session) -> tuple[str, list[str], str]:
@@ -144,7 +144,7 @@ def test_a_turn_can_be_followed_as_it_happens() -> None:
     ]  # fmt: skip
 
 
-def test_leaving_a_stream_early_stops_its_turn_and_the_session_goes_on() -> None:
+def test_leaving_a_stream_early_stops_its_turn_and_keeps_the_session_open() -> None:
     world = World([("wait", "{}")], "Again.")
 
     async def leave(session: Session) -> tuple[str, str, str]:
@@ -193,7 +193,7 @@ def test_exception_inside_a_stream_propagates_unchanged() -> None:
         ),
     ],
 )
-def test_a_program_answers_for_the_person(
+def test_the_approve_function_allows_or_denies_a_call(
     verdict: bool | str, ordered: list[str], told: str
 ) -> None:
     asked = list[Question]()
@@ -213,7 +213,7 @@ def test_a_program_answers_for_the_person(
     assert (result.outcome, len(result.denials)) == ("answered", 0 if ordered else 1)
 
 
-def test_two_questions_of_one_answer_are_both_put() -> None:
+def test_two_calls_of_one_response_are_both_passed_to_approve() -> None:
     async def approve(question: Question) -> bool:
         await anyio.lowlevel.checkpoint()
         return question.arguments["what"] == "taxi"
@@ -226,7 +226,7 @@ def test_two_questions_of_one_answer_are_both_put() -> None:
     assert [d.arguments for d in result.denials] == [{"what": "jet"}]
 
 
-def test_a_question_can_also_be_answered_from_elsewhere_and_the_first_wins() -> None:
+def test_session_answer_answers_a_question_before_the_approve_function() -> None:
     async def never(question: Question) -> bool:
         await anyio.sleep_forever()
         raise AssertionError
@@ -246,7 +246,7 @@ def test_a_question_can_also_be_answered_from_elsewhere_and_the_first_wins() -> 
     assert world.orders == ["taxi"]
 
 
-def test_an_error_in_approve_is_the_caller_s_own() -> None:
+def test_an_exception_in_approve_propagates_to_the_caller() -> None:
     async def approve(question: Question) -> bool:
         raise LookupError(question.tool)
 
@@ -254,7 +254,7 @@ def test_an_error_in_approve_is_the_caller_s_own() -> None:
         World([BOOK], "Done.", approve=approve).agent.run("Book.")
 
 
-def test_without_anybody_to_ask_what_would_ask_is_refused() -> None:
+def test_without_an_approve_function_a_call_that_would_ask_is_refused() -> None:
     world = World([BOOK], "I may not.")
 
     result = world.agent.run("Book.")
@@ -265,7 +265,7 @@ def test_without_anybody_to_ask_what_would_ask_is_refused() -> None:
     )
 
 
-def test_words_reach_a_running_turn_and_an_interrupt_redirects_it() -> None:
+def test_a_message_joins_a_running_turn_and_an_interrupt_redirects_the_turn() -> None:
     world = World([("wait", "{}")], [LOOK], "Both heard.")
 
     async def redirect(session: Session) -> Result:
@@ -293,14 +293,14 @@ def test_words_reach_a_running_turn_and_an_interrupt_redirects_it() -> None:
     assert "Look at Oslo." in heard
 
 
-def test_an_interrupt_when_nothing_runs_does_nothing() -> None:
+def test_interrupt_without_a_running_turn_returns_false() -> None:
     async def stop(session: Session) -> bool:
         return await session.interrupt()
 
     assert in_session(World().agent, stop) is False
 
 
-def test_the_step_limit_is_a_pause() -> None:
+def test_a_session_continues_after_the_step_limit() -> None:
     world = World([LOOK], "One look done.", "And the rest.", settings={"limits.steps": 1})
 
     async def go_on(session: Session) -> list[tuple[str, str]]:
@@ -313,7 +313,7 @@ def test_the_step_limit_is_a_pause() -> None:
     ]  # fmt: skip
 
 
-def test_a_session_is_taken_up_by_its_id_in_another_agent() -> None:
+def test_a_session_is_resumed_by_its_id_in_another_agent() -> None:
     id_ = World("Hello, Ann.").agent.run("I am Ann.").session_id
     later = World("Ann.")
 
@@ -347,7 +347,7 @@ def test_a_resumed_session_works_in_the_directories_in_which_it_worked(
     assert in_session(World("Here.", directory=first).agent, places) == (str(first),)
 
 
-def test_a_resumed_session_whose_directory_is_gone_works_in_that_of_the_agent(
+def test_a_resumed_session_without_its_directory_uses_that_of_the_agent(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "gone").mkdir()
@@ -361,7 +361,7 @@ def test_a_resumed_session_whose_directory_is_gone_works_in_that_of_the_agent(
     assert in_session(later, places, id_) == (str(tmp_path),)
 
 
-def test_the_directory_is_not_changed_while_a_turn_runs(tmp_path: Path) -> None:
+def test_set_directory_during_a_turn_is_refused(tmp_path: Path) -> None:
     world, refused = World([("wait", "{}")], directory=tmp_path), list[str]()
 
     async def story(session: Session) -> None:
@@ -377,7 +377,7 @@ def test_the_directory_is_not_changed_while_a_turn_runs(tmp_path: Path) -> None:
     ]
 
 
-def test_a_value_that_no_setting_has_is_refused_by_the_handle() -> None:
+def test_an_invalid_effort_format_or_mode_is_refused_by_the_session() -> None:
     refused = list[str]()
 
     async def story(session: Session) -> None:
@@ -396,7 +396,7 @@ def test_a_value_that_no_setting_has_is_refused_by_the_handle() -> None:
     assert refused[2].startswith("'hard' is not a mode: default, ")
 
 
-def test_a_session_whose_agent_is_gone_says_which_one_works(tmp_path: Path) -> None:
+def test_a_resumed_session_without_its_agent_uses_the_agent_main(tmp_path: Path) -> None:
     own = Profile(name="nono", description="Says no.")
     with_it = World("No.", agent="nono", agents=[own]).agent
 
@@ -411,7 +411,7 @@ def test_a_session_whose_agent_is_gone_says_which_one_works(tmp_path: Path) -> N
     assert (first, in_session(World("Yes.").agent, name, id_)) == ("nono", "main")
 
 
-def test_an_id_that_is_none_is_quoted() -> None:
+def test_an_unknown_session_id_is_an_error_that_quotes_it() -> None:
     async def nothing(session: Session) -> None:
         raise AssertionError
 
@@ -419,7 +419,7 @@ def test_an_id_that_is_none_is_quoted() -> None:
         in_session(World().agent, nothing, "nowhere")
 
 
-def test_two_agents_with_different_homes_know_nothing_of_each_other(tmp_path: Path) -> None:
+def test_two_agents_with_different_homes_store_sessions_separately(tmp_path: Path) -> None:
     one = World([LOOK], "One.", home=tmp_path / "one")
     two = World([LOOK], "Two.", home=tmp_path / "two", settings={"limits.steps": 7})
     found = dict[str, Result]()
@@ -440,7 +440,7 @@ def test_two_agents_with_different_homes_know_nothing_of_each_other(tmp_path: Pa
     assert kept == {name: [result.session_id] for name, result in found.items()}
 
 
-def test_a_second_run_at_once_is_refused_and_its_words_are_not_said() -> None:
+def test_a_concurrent_second_run_is_refused_and_its_message_is_not_sent() -> None:
     world = World("One.", "Two.")
 
     async def twice(session: Session) -> list[str]:
@@ -466,7 +466,7 @@ def test_a_second_run_at_once_is_refused_and_its_words_are_not_said() -> None:
     assert (len(heard), world.heard()) == (1, "First.")
 
 
-def test_a_stream_beside_a_run_is_refused_with_the_same_sentence() -> None:
+def test_a_stream_during_a_run_is_refused() -> None:
     world = World([("wait", "{}")])
 
     async def twice(session: Session) -> bool:
@@ -480,7 +480,7 @@ def test_a_stream_beside_a_run_is_refused_with_the_same_sentence() -> None:
     assert in_session(world.agent, twice)
 
 
-def test_a_mode_holds_from_the_next_call_on_and_bypass_not_in_a_session_taken_up() -> None:
+def test_mode_bypass_is_not_restored_in_a_resumed_session() -> None:
     world = World([BOOK], "Done.")
 
     async def switch(session: Session) -> str:
@@ -518,7 +518,9 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     yield from server_of(monkeypatch, 5)
 
 
-def test_a_model_is_chosen_kept_and_changed(server: Any) -> None:
+def test_a_resumed_session_uses_its_last_model_unless_the_agent_names_another(
+    server: Any,
+) -> None:
     import json
 
     agent = Agent(model="anthropic/one", builtin=False)
@@ -536,7 +538,7 @@ def test_a_model_is_chosen_kept_and_changed(server: Any) -> None:
     assert asked == ["one", "two", "two", "three"]
 
 
-def test_a_tool_says_its_final_word_and_its_failures_to_the_model() -> None:
+def test_a_tool_can_end_the_turn_with_an_answer_and_report_failures_to_the_model() -> None:
     @tool(Effect.SELF)
     async def hand_in(answer: str) -> Reply:
         """Hand the answer in."""
@@ -600,7 +602,7 @@ def test_a_directory_that_does_not_exist_is_named(tmp_path: Path) -> None:
         World("Hi.", directory=str(tmp_path / "nowhere")).agent.run("Hi.")
 
 
-def test_run_within_an_event_loop_says_what_to_use_there() -> None:
+def test_agent_run_within_an_event_loop_is_refused_with_advice() -> None:
     async def main() -> None:
         World("Hi.").agent.run("Hi.")
 
@@ -608,19 +610,19 @@ def test_run_within_an_event_loop_says_what_to_use_there() -> None:
         anyio.run(main)
 
 
-def test_a_wrong_setting_is_named() -> None:
+def test_an_unknown_setting_of_an_agent_is_refused() -> None:
     with pytest.raises(BadInput, match=r"^there is no setting 'limit.steps'"):
         World(settings={"limit.steps": 3}).agent.run("Hi.")
 
 
-def test_without_keeping_nothing_is_left_behind(home: Path) -> None:
+def test_persist_false_writes_no_file(home: Path) -> None:
     result = World("Hi.", persist=False).agent.run("Hi.")
 
     assert result.text == "Hi."
     assert not (home / "refold").exists()
 
 
-def test_a_question_left_open_is_put_again_or_refused_when_nobody_is_there() -> None:
+def test_a_pending_call_is_asked_again_or_refused_without_an_approve_function() -> None:
     class Gone(Exception):
         pass
 
@@ -650,7 +652,7 @@ def test_a_question_left_open_is_put_again_or_refused_when_nobody_is_there() -> 
 
 
 @pytest.mark.parametrize("name", refold.__all__)
-def test_every_name_of_the_front_door_is_there_and_says_what_it_is(name: str) -> None:
+def test_every_public_name_of_refold_has_a_docstring(name: str) -> None:
     found = getattr(refold, name)
 
     said = inspect.getdoc(found) or ""
@@ -660,7 +662,7 @@ def test_every_name_of_the_front_door_is_there_and_says_what_it_is(name: str) ->
         assert [m.__name__ for m in public if not inspect.getdoc(m)] == []
 
 
-def test_a_name_that_is_not_there_is_answered_with_those_that_are() -> None:
+def test_an_unknown_attribute_of_refold_is_an_error_that_lists_the_names() -> None:
     with pytest.raises(
         AttributeError, match="refold has no 'agent'; it has Agent, BadInput"
     ):
@@ -674,7 +676,7 @@ def examples(text: str) -> list[str]:
     return [textwrap.dedent(p) for p in whole.split("\0") if p.strip()]
 
 
-def test_the_example_of_the_module_runs(
+def test_the_example_in_the_docstring_of_the_module_agent_runs(
     server: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (example,) = examples(importlib.import_module("refold.client.agent").__doc__ or "")
@@ -696,13 +698,15 @@ def test_the_example_of_a_stream_runs(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().out.endswith("\nFixed.\n")
 
 
-def test_reply_shows_diffs_and_notes_by_exported_names() -> None:
+def test_reply_accepts_the_exported_types_diff_and_note() -> None:
     assert Reply("x", (Diff("a", "created", "+x"), Note("made a"))).shown[1] == Note(
         "made a"
     )
 
 
-def test_the_rights_that_a_program_gave_hold_in_every_directory(tmp_path: Path) -> None:
+def test_mode_and_sandbox_set_by_a_program_apply_after_set_directory(
+    tmp_path: Path,
+) -> None:
     """`set_directory` reads the settings of the new one, below those of the program."""
     for name in ("one", "two"):
         (tmp_path / name).mkdir()

@@ -42,7 +42,7 @@ def heard(provider: ScriptedProvider) -> str:
 CALL = ("order", '{"what": "taxi"}')
 
 
-def test_a_function_refuses_a_call_and_the_model_reads_why() -> None:
+def test_a_hook_function_refuses_a_call_and_the_model_reads_the_reason() -> None:
     def refuse(event: Document) -> Document:
         given = cast("Mapping[str, object]", event["tool_input"])
         return {"decision": "block", "reason": f"no {given['what']}"}
@@ -54,7 +54,7 @@ def test_a_function_refuses_a_call_and_the_model_reads_why() -> None:
     assert "no taxi" in heard(provider)
 
 
-def test_an_async_function_changes_the_input_of_a_call() -> None:
+def test_an_async_hook_function_changes_the_input_of_a_call() -> None:
     class Change:
         async def __call__(self, event: Document) -> Document:
             await anyio.lowlevel.checkpoint()
@@ -68,7 +68,7 @@ def test_an_async_function_changes_the_input_of_a_call() -> None:
     assert ORDERED == ["bus"]
 
 
-def test_a_function_adds_text_for_the_model_to_a_message() -> None:
+def test_a_hook_function_adds_text_for_the_model_to_a_message() -> None:
     def add(event: Document) -> Document:
         return {"hookSpecificOutput": {"additionalContext": f"<{event['prompt']}>"}}
 
@@ -81,7 +81,7 @@ def test_a_function_adds_text_for_the_model_to_a_message() -> None:
 
 
 @pytest.mark.parametrize("answer", [KeyError("x"), "yes", {"decision": "perhaps"}])
-def test_a_guard_that_fails_refuses_as_a_command_that_fails_does(answer: object) -> None:
+def test_a_failing_pre_tool_use_function_refuses_the_call(answer: object) -> None:
     def fail(event: Document) -> object:
         if isinstance(answer, Exception):
             raise answer
@@ -95,7 +95,7 @@ def test_a_guard_that_fails_refuses_as_a_command_that_fails_does(answer: object)
     assert result.warnings[0].startswith("the PreToolUse hook `fail` failed: it")
 
 
-def test_a_function_never_permits_what_the_rules_refuse() -> None:
+def test_a_hook_function_cannot_allow_a_call_that_a_rule_denies() -> None:
     def allow(event: Document) -> Document:
         return {"hookSpecificOutput": {"permissionDecision": "allow"}}
 
@@ -106,7 +106,7 @@ def test_a_function_never_permits_what_the_rules_refuse() -> None:
     assert ORDERED == []
 
 
-def test_functions_are_called_at_every_event_of_a_session(tmp_path: Path) -> None:
+def test_hook_functions_are_called_at_each_event_of_a_session(tmp_path: Path) -> None:
     """All but the four that need a subagent, a full window, or a person who is away."""
     called = list[object]()
 
@@ -121,7 +121,7 @@ def test_functions_are_called_at_every_event_of_a_session(tmp_path: Path) -> Non
     ]  # fmt: skip
 
 
-def test_two_functions_of_one_name_are_both_called_in_their_order() -> None:
+def test_two_hook_functions_of_the_same_name_are_both_called_in_order() -> None:
     called = list[int]()
 
     def noting(number: int) -> Callable[[Document], None]:

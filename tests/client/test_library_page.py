@@ -24,7 +24,7 @@ SAID = (
 
 
 @pytest.mark.parametrize(("example", "said"), list(zip(EXAMPLES, SAID, strict=True)))
-def test_an_example_runs(
+def test_each_example_of_the_library_page_runs(
     example: str,
     said: str,
     tmp_path: Path,

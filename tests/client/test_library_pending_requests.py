@@ -52,7 +52,7 @@ def ran(here: Path, how: str, session: str = "", *, there: str = "somebody") -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("whose", "who"), [("own", ""), ("child", "child-1 (code)")])
-def test_it_is_put_again_and_heeded_and_new_words_are_taken(
+def test_a_pending_request_is_asked_again_and_its_answer_is_applied(
     tmp_path: Path, whose: str, who: str
 ) -> None:
     session, put = ran(tmp_path, whose)
@@ -65,7 +65,7 @@ def test_it_is_put_again_and_heeded_and_new_words_are_taken(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("whose", ["own", "child"])
-def test_where_nobody_is_there_to_answer_it_is_refused_and_the_turn_ends(
+def test_a_pending_request_is_refused_without_an_approve_function(
     tmp_path: Path, whose: str
 ) -> None:
     session, _ = ran(tmp_path, whose)

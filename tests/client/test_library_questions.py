@@ -35,7 +35,7 @@ async def everything_is_allowed(question: Question) -> bool:
     return True
 
 
-def test_a_plan_is_the_result_of_the_turn_and_is_carried_out_once_approved(
+def test_a_plan_is_the_result_of_the_turn_and_is_executed_after_approval(
     tmp_path: Path,
 ) -> None:
     async def go() -> tuple[Result, Result]:
@@ -65,7 +65,7 @@ def test_a_plan_is_the_result_of_the_turn_and_is_carried_out_once_approved(
     assert (tmp_path / "ws" / "a.txt").read_text() == "hello\n"
 
 
-def test_a_plan_is_sent_back_and_nothing_happens_until_one_is_approved(
+def test_a_rejected_plan_returns_to_the_model_which_plans_again(
     tmp_path: Path,
 ) -> None:
     async def go() -> Result:
@@ -81,7 +81,7 @@ def test_a_plan_is_sent_back_and_nothing_happens_until_one_is_approved(
     assert anyio.run(go).outcome == "plan_ready"
 
 
-def test_without_a_plan_there_is_nothing_to_approve(tmp_path: Path) -> None:
+def test_approve_plan_without_a_plan_is_refused(tmp_path: Path) -> None:
     async def go() -> None:
         async with agent(tmp_path, "Hi.").session() as session:
             await session.run("Hi")
@@ -115,7 +115,7 @@ def test_a_program_answers_the_model_s_questions_in_their_order(tmp_path: Path) 
     assert put[0].once
 
 
-def test_options_of_a_question_may_be_labels_alone(tmp_path: Path) -> None:
+def test_options_of_a_question_may_be_plain_strings(tmp_path: Path) -> None:
     put: list[Question] = []
 
     async def answer(question: Question) -> Sequence[str]:
@@ -130,7 +130,7 @@ def test_options_of_a_question_may_be_labels_alone(tmp_path: Path) -> None:
     assert [option.label for option in asked.options] == ["red", "blue"]
 
 
-def test_a_model_that_nobody_hears_has_no_tool_to_ask_with(tmp_path: Path) -> None:
+def test_ask_user_is_not_offered_without_an_approve_function(tmp_path: Path) -> None:
     provider = ScriptedProvider("Hi.")
 
     agent(tmp_path, provider=provider).run("Hi")
@@ -148,7 +148,7 @@ def test_denial_reports_the_reason_of_the_approve_function(tmp_path: Path) -> No
     ]
 
 
-def test_rules_a_person_always_allows_in_a_folder_hold_for_programs_there(
+def test_always_allowed_rules_of_a_folder_apply_to_programs(
     tmp_path: Path,
 ) -> None:
     from refold.config.trusted_folders import TrustedFolders

@@ -17,14 +17,16 @@ def checked(path: Path) -> tuple[int, str]:
 
 
 @pytest.mark.slow
-def test_a_program_that_uses_the_front_door_well_is_understood() -> None:
+def test_a_program_with_correct_use_of_the_public_names_type_checks() -> None:
     code, said = checked(PROGRAM)
 
     assert (code, said.strip()) == (0, "0 errors, 0 warnings, 0 notes")
 
 
 @pytest.mark.slow
-def test_one_that_uses_it_badly_is_told_so(tmp_path: Path) -> None:
+def test_a_program_with_wrong_use_of_the_public_names_gets_type_errors(
+    tmp_path: Path,
+) -> None:
     wrong = tmp_path / "wrong.py"
     wrong.write_text(
         "from refold import Agent\n"

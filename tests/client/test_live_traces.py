@@ -91,7 +91,7 @@ def folded(house: Household, session: str, *, content: bool = False) -> Spans:
 
 
 @pytest.mark.parametrize("content", [False, True])
-def test_the_spans_of_a_session_at_work_equal_a_fold_of_its_journal(
+def test_live_spans_of_a_session_equal_the_spans_computed_from_its_journal(
     tmp_path: Path, content: bool
 ) -> None:
     """Over two turns, a subagent, and a second start that resumes it."""
@@ -113,7 +113,7 @@ def test_the_spans_of_a_session_at_work_equal_a_fold_of_its_journal(
     assert sum(len(spans_in(each)) for each in sent(server)) == len(folded(house, id_))
 
 
-def test_a_key_is_masked_in_spans_with_content_wherever_it_is_read_or_said(
+def test_a_key_in_messages_and_results_is_masked_in_spans_with_content(
     tmp_path: Path,
 ) -> None:
     key = f"ghp_{'aB3dE6gH9' * 4}"
@@ -139,7 +139,9 @@ def test_a_key_is_masked_in_spans_with_content_wherever_it_is_read_or_said(
 
 
 @pytest.mark.slow
-def test_the_spans_of_teammates_equal_a_fold_of_their_journals(tmp_path: Path) -> None:
+def test_live_spans_of_teammates_equal_the_spans_computed_from_their_journals(
+    tmp_path: Path,
+) -> None:
     """They work over two turns of the root, and in a second start."""
     with collecting() as server:
         set_ = {"otel.endpoint": server.url, "subagents.teams": True}
@@ -163,7 +165,7 @@ def test_the_spans_of_teammates_equal_a_fold_of_their_journals(tmp_path: Path) -
 @pytest.mark.slow
 @settings(max_examples=40)
 @given(stories())
-def test_the_spans_of_a_generated_session_equal_a_fold_of_its_journal(
+def test_live_spans_of_generated_sessions_equal_those_computed_from_the_journal(
     story: Story,
 ) -> None:
     events = [each.item.event for each in story.frames if isinstance(each.item, Entry)]
@@ -192,7 +194,9 @@ def test_the_spans_of_a_generated_session_equal_a_fold_of_its_journal(
     anyio.run(check)
 
 
-def test_metrics_are_the_sums_of_the_spans_since_the_process_began(tmp_path: Path) -> None:
+def test_metrics_are_the_sums_over_the_spans_since_the_start_of_the_process(
+    tmp_path: Path,
+) -> None:
     with collecting() as server:
         house = house_at(tmp_path, server.url)
 
@@ -239,7 +243,7 @@ def test_metrics_are_the_sums_of_the_spans_since_the_process_began(tmp_path: Pat
         assert sum(map(int, each["bucketCounts"])) == int(each["count"])
 
 
-def test_a_collector_that_is_not_there_is_told_once_and_stops_nothing(
+def test_an_unreachable_collector_is_logged_once_and_turns_continue(
     tmp_path: Path,
 ) -> None:
     house = house_at(tmp_path, "http://127.0.0.1:9")
@@ -287,7 +291,7 @@ async def _deaf() -> Any:
 
 
 @pytest.mark.slow
-def test_without_an_endpoint_nothing_is_imported_and_the_environment_alone_sends_nothing(
+def test_without_the_endpoint_setting_no_trace_module_is_imported_and_no_span_sent(
     tmp_path: Path,
 ) -> None:
     lines = script(tmp_path, {"text": "Good."})
@@ -307,7 +311,7 @@ def test_without_an_endpoint_nothing_is_imported_and_the_environment_alone_sends
     assert server.heard == []
 
 
-def test_the_environment_names_the_collector_where_the_setting_says_so() -> None:
+def test_the_endpoint_setting_environment_reads_the_otel_variables() -> None:
     environ = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1",
         "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://127.0.0.1:2/mine",
@@ -330,7 +334,7 @@ def test_the_environment_names_the_collector_where_the_setting_says_so() -> None
 
 
 @pytest.mark.peer
-def test_the_official_protocol_reads_our_metrics(tmp_path: Path) -> None:
+def test_metrics_are_readable_by_the_official_protobuf_package(tmp_path: Path) -> None:
     why = "opentelemetry-proto is not installed: make test-peers installs it"
     service = pytest.importorskip(
         "opentelemetry.proto.collector.metrics.v1.metrics_service_pb2", reason=why
@@ -353,7 +357,7 @@ def test_the_official_protocol_reads_our_metrics(tmp_path: Path) -> None:
 
 
 @pytest.mark.peer
-def test_names_and_units_of_metrics_are_those_of_the_conventions() -> None:
+def test_names_and_units_of_metrics_follow_the_semantic_conventions() -> None:
     known = pytest.importorskip(
         "opentelemetry.semconv._incubating.metrics.gen_ai_metrics",
         reason="opentelemetry-semantic-conventions is not installed: make test-peers installs it",

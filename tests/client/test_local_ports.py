@@ -30,7 +30,7 @@ class TestLocalRunner(RunnerContract):
 
 
 @pytest.mark.anyio
-async def test_claims_are_numbered_from_the_one_that_is_recorded_with_the_session() -> None:
+async def test_claim_numbers_continue_after_the_recorded_number_of_the_session() -> None:
     recorded = {"a": 7, "b": 0}
 
     async def read_claim(session: str) -> int:

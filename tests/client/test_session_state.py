@@ -31,7 +31,7 @@ POET = Profile(
 )
 
 
-def test_a_profile_of_one_s_own_works(tmp_path: Path) -> None:
+def test_a_custom_agent_profile_sets_prompt_and_tools(tmp_path: Path) -> None:
     provider = ScriptedProvider("Rain, rain.")
     agent = Agent(provider=provider, agents=[POET], agent="poet", directory=tmp_path)
 
@@ -43,7 +43,7 @@ def test_a_profile_of_one_s_own_works(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("agents", [[POET, POET], [Profile(name="plan", description="")]])
-def test_two_profiles_cannot_have_one_name(
+def test_two_agent_profiles_with_the_same_name_are_refused(
     tmp_path: Path, agents: Sequence[Profile]
 ) -> None:
     agent = Agent(provider=ScriptedProvider("So."), agents=agents, directory=tmp_path)
@@ -66,7 +66,9 @@ def test_the_sessions_of_a_directory_are_listed(tmp_path: Path) -> None:
     assert anyio.run(elsewhere.sessions) == []
 
 
-def test_a_status_and_a_snapshot_say_how_a_session_stands(tmp_path: Path) -> None:
+def test_status_and_snapshot_return_the_state_and_messages_of_a_session(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "a.txt").write_text("hello\n")
     provider = ScriptedProvider([READ], "It says hello.")
     agent = Agent(provider=provider, directory=tmp_path, settings={"limits.steps": 7})
@@ -95,7 +97,7 @@ def test_a_status_and_a_snapshot_say_how_a_session_stands(tmp_path: Path) -> Non
     ]
 
 
-def test_calls_of_a_team_have_a_label_though_no_agent_has_its_tools(tmp_path: Path) -> None:
+def test_calls_of_team_tools_have_a_label_without_a_team(tmp_path: Path) -> None:
     agent = Agent(provider=ScriptedProvider("So."), directory=tmp_path)
 
     async def look() -> str:
@@ -108,7 +110,9 @@ def test_calls_of_a_team_have_a_label_though_no_agent_has_its_tools(tmp_path: Pa
 
 
 @pytest.mark.parametrize("kind", get_args(Order))
-def test_every_order_is_carried_out_or_refused(kind: type[Order], tmp_path: Path) -> None:
+def test_every_order_is_executed_or_raises_bad_input(
+    kind: type[Order], tmp_path: Path
+) -> None:
     agent = Agent(provider=ScriptedProvider("So."), directory=tmp_path)
     required = [field.name for field in msgspec.structs.fields(kind) if field.required]
     order = msgspec.convert({name: FIELDS[name] for name in required} | {

@@ -105,7 +105,7 @@ async def serving(strict: Strict) -> AsyncGenerator[dict[WireName, WireServer]]:
         (SetAgent("code"), "agent"),
     ],
 )
-def test_model_effort_and_agent_are_not_changed_while_a_turn_runs(
+def test_changing_model_effort_or_agent_during_a_turn_is_refused(
     tmp_path: Path, order: Order, what: str
 ) -> None:
     async def story() -> set[str]:
@@ -127,7 +127,7 @@ def test_model_effort_and_agent_are_not_changed_while_a_turn_runs(
     }
 
 
-def test_the_effort_set_between_two_turns_counts_in_the_next(tmp_path: Path) -> None:
+def test_the_effort_set_between_two_turns_applies_to_the_next_turn(tmp_path: Path) -> None:
     async def story() -> tuple[str, str]:
         async with agent.session() as session:
             await session.run("Go.")
@@ -141,7 +141,7 @@ def test_the_effort_set_between_two_turns_counts_in_the_next(tmp_path: Path) -> 
     assert anyio.run(story) == ("", "low")
 
 
-def test_a_session_goes_through_every_wire_and_a_program_and_back(
+def test_a_session_switches_through_every_wire_and_a_program_and_back(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     strict = Strict()

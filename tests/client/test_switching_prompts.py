@@ -31,7 +31,7 @@ def agent(tmp_path: Path, *lines: str) -> Agent:
     )
 
 
-def test_a_preset_holds_from_the_next_turn_on_and_after_a_resume(tmp_path: Path) -> None:
+def test_a_preset_applies_from_the_next_turn_and_after_a_resume(tmp_path: Path) -> None:
     write_preset(tmp_path / "home")
 
     async def story() -> list[str]:
@@ -56,7 +56,7 @@ def test_a_preset_holds_from_the_next_turn_on_and_after_a_resume(tmp_path: Path)
     assert others == ["Mine it is.", "Mine it is."]
 
 
-def test_a_preset_that_is_gone_falls_back_to_that_of_the_settings(tmp_path: Path) -> None:
+def test_a_deleted_preset_falls_back_to_the_preset_of_the_settings(tmp_path: Path) -> None:
     path = write_preset(tmp_path / "home")
 
     async def story() -> tuple[str, tuple[str, ...]]:
@@ -75,7 +75,7 @@ def test_a_preset_that_is_gone_falls_back_to_that_of_the_settings(tmp_path: Path
     assert gone in notices
 
 
-def test_choosing_an_agent_keeps_the_preset_and_a_preset_the_agent(tmp_path: Path) -> None:
+def test_choosing_an_agent_keeps_the_preset_and_vice_versa(tmp_path: Path) -> None:
     async def story() -> list[tuple[str, str]]:
         async with agent(tmp_path).session() as session:
             await session.set_agent("review")
@@ -98,7 +98,7 @@ def test_a_preset_that_does_not_exist_is_refused(tmp_path: Path, name: str) -> N
     anyio.run(story)
 
 
-def test_a_format_holds_from_the_next_turn_on_and_keeps_the_model(tmp_path: Path) -> None:
+def test_a_format_applies_from_the_next_turn_and_keeps_the_model(tmp_path: Path) -> None:
     directory, home = tmp_path / "work", tmp_path / "home"
     directory.mkdir()
     home.mkdir()
@@ -133,7 +133,7 @@ def test_a_format_holds_from_the_next_turn_on_and_keeps_the_model(tmp_path: Path
         (b'{"type":"set_model","model":"","format":"xml"}', SetModel("", "xml")),
     ],
 )
-def test_programs_set_both_by_order(line: bytes, order: Order) -> None:
+def test_orders_set_preset_and_format(line: bytes, order: Order) -> None:
     assert order_in(line) == order
 
 

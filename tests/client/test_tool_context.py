@@ -38,7 +38,9 @@ def run(agent: Agent) -> tuple[str, list[str]]:
     return anyio.run(main)
 
 
-def test_a_context_is_filled_in_and_not_in_the_schema(tmp_path: Path) -> None:
+def test_the_context_parameter_of_a_tool_is_injected_and_not_in_the_schema(
+    tmp_path: Path,
+) -> None:
     provider = ScriptedProvider([("where", '{"name": "we"}')], "Done.")
     agent = Agent(provider=provider, tools=[where], builtin=False, directory=tmp_path)
 
@@ -67,7 +69,9 @@ def test_a_tool_can_ask_the_user_more_than_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("builtin", [True, False])
-def test_where_nobody_can_be_asked_the_tool_fails(tmp_path: Path, builtin: bool) -> None:
+def test_a_tool_that_asks_fails_without_an_approve_function(
+    tmp_path: Path, builtin: bool
+) -> None:
     provider = ScriptedProvider([("paint", '{"what": "The door"}')], "Done.")
     agent = Agent(provider=provider, tools=[paint], builtin=builtin, directory=tmp_path)
 

@@ -65,7 +65,7 @@ def keys(
         ({"file"}, "file"),
     ],
 )
-def test_the_environment_goes_first_then_the_command_the_keyring_and_the_file(
+def test_api_key_order_is_environment_key_command_keyring_file(
     there: set[str], first: str, ring: Ring
 ) -> None:
     if "keyring" in there:
@@ -83,16 +83,16 @@ def test_the_environment_goes_first_then_the_command_the_keyring_and_the_file(
     assert ring.asked == (first in ("keyring", "file"))  # and no other process is affected
 
 
-def test_no_key_anywhere_is_none(ring: Ring) -> None:
+def test_api_key_is_none_when_no_source_has_one(ring: Ring) -> None:
     assert keys().find(OPENAI) is None
 
 
-def test_a_provider_that_asks_for_no_key_is_not_looked_up(ring: Ring) -> None:
+def test_no_source_is_read_for_a_provider_that_needs_no_key(ring: Ring) -> None:
     assert keys().find(catalog.find("ollama")) is None
     assert ring.asked == 0
 
 
-def test_a_key_is_not_shown_by_those_who_hold_it() -> None:
+def test_repr_of_a_found_key_does_not_contain_the_key() -> None:
     assert repr(FoundKey("secret-of-mine", "file")) == "Held(file)"
 
 
@@ -103,7 +103,7 @@ def shell(script: str) -> tuple[str, ...]:
     return ("sh", "-c", script)
 
 
-def test_a_command_is_run_once_in_the_home_without_input(
+def test_key_command_runs_once_in_the_home_directory_without_stdin(
     tmp_path: Path, home: Path, no_ring: None
 ) -> None:
     count = tmp_path / "count"
@@ -137,7 +137,7 @@ def test_an_error_message_of_key_command_is_shown_without_the_key(no_ring: None)
         (("echo", "OPENAI_API_KEY=hidden"), "give only the part after the ="),
     ],
 )
-def test_a_command_that_gives_no_key_is_named_and_its_output_is_not(
+def test_a_key_command_without_a_key_is_an_error_that_omits_its_output(
     command: tuple[str, ...], said: str, no_ring: None
 ) -> None:
     with pytest.raises(BadInput, match=said) as caught:
@@ -148,7 +148,7 @@ def test_a_command_that_gives_no_key_is_named_and_its_output_is_not(
     assert "hidden" not in str(caught.value)
 
 
-def test_a_command_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> None:
+def test_a_hanging_key_command_is_killed_with_its_child_processes(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     held = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -164,7 +164,7 @@ def test_a_command_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> No
     os.close(held)
 
 
-def test_a_command_that_failed_is_run_again_when_the_key_is_needed_again(
+def test_a_failed_key_command_is_run_again_at_the_next_lookup(
     tmp_path: Path, no_ring: None
 ) -> None:
     unlocked = tmp_path / "unlocked"
@@ -181,7 +181,9 @@ def test_a_command_that_failed_is_run_again_when_the_key_is_needed_again(
 
 
 @pytest.mark.parametrize("mode", ["locked", "off"])
-def test_a_keyring_that_is_of_no_use_leaves_the_file(mode: str, ring: Ring) -> None:
+def test_an_unusable_keyring_falls_back_to_the_credentials_file(
+    mode: str, ring: Ring
+) -> None:
     ring.put(mode)
 
     assert keys(stored={"openai": "of-mine"}).find(OPENAI) == FoundKey("of-mine", "file")
@@ -206,14 +208,14 @@ def test_a_keyring_error_is_shown_where_no_other_source_has_a_key(
     assert keys(environ=moved).find(OPENAI) is None
 
 
-def test_a_keyring_that_does_not_answer_is_left_behind(ring: Ring) -> None:
+def test_a_keyring_that_does_not_answer_times_out(ring: Ring) -> None:
     ring.put("hangs")
 
     with pytest.raises(BadInput, match=r"did not answer within 0.01 s"):
         keyring.get("openai", within=0.01)
 
 
-def test_a_keyring_keeps_gives_and_forgets(ring: Ring) -> None:
+def test_keyring_stores_returns_and_removes_a_key(ring: Ring) -> None:
     keyring.put("openai", "of-mine")
 
     assert ring.keys == {"refold/openai": "of-mine"}
@@ -222,7 +224,7 @@ def test_a_keyring_keeps_gives_and_forgets(ring: Ring) -> None:
     assert ring.keys == {}
 
 
-def test_a_keyring_that_is_off_or_not_there_says_so_when_it_should_keep_something(
+def test_storing_a_key_in_a_disabled_or_missing_keyring_is_an_error(
     ring: Ring, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ring.put("off")
@@ -273,7 +275,7 @@ print(keyring.remove("openai"), keyring.remove("openai"))
         ("nowhere.Keyring", "the package `keyring` cannot be loaded (No module named 'now"),
     ],
 )
-def test_the_real_package_is_asked_by_its_own_names(
+def test_the_functions_of_the_real_keyring_package_are_called_correctly(
     backend: str, said: str, tmp_path: Path
 ) -> None:
     pytest.importorskip("keyring", reason="needs the package keyring")
@@ -313,7 +315,9 @@ def test_the_real_package_is_asked_by_its_own_names(
         ("k" * 5000, "longer than"),
     ],
 )
-def test_a_wrong_paste_is_recognized_and_never_quoted(key: str, problem: str) -> None:
+def test_text_that_is_not_a_key_is_recognized_and_not_quoted(
+    key: str, problem: str
+) -> None:
     found = key_problem(key)
 
     assert problem in found if problem else found == ""
@@ -323,7 +327,9 @@ def test_a_wrong_paste_is_recognized_and_never_quoted(key: str, problem: str) ->
 # The file. ----------------------------------------------------------------------------
 
 
-def test_comments_and_other_entries_outlive_a_change(tmp_path: Path) -> None:
+def test_storing_and_removing_keys_preserves_comments_and_other_entries(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "credentials.toml"
     file.touch(0o600)
     file.write_text('# mine\n"openai" = "old" # work\nxai = "x"\n[more]\nopenai = 1\n')
@@ -350,7 +356,7 @@ def test_a_credentials_file_that_cannot_be_changed_by_line_is_rewritten(
     assert credentials.read(file) == {"groq": "g", "openai": "new"}
 
 
-def test_a_link_to_the_file_stays_one(tmp_path: Path) -> None:
+def test_storing_a_key_keeps_a_symlinked_credentials_file_a_symlink(tmp_path: Path) -> None:
     real, file = tmp_path / "real.toml", tmp_path / "credentials.toml"
     real.touch(0o600)
     file.symlink_to(real)
@@ -361,7 +367,7 @@ def test_a_link_to_the_file_stays_one(tmp_path: Path) -> None:
     assert credentials.read(real) == {"openai": "k"}
 
 
-def test_a_directory_that_others_can_look_into_is_named_with_the_way_out(
+def test_a_credentials_directory_open_to_others_is_reported_with_chmod(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "config" / "credentials.toml"
@@ -403,7 +409,7 @@ def settings(home: Path, server: WireServer, command: Sequence[str]) -> None:
 
 
 @pytest.mark.parametrize("source", ["key_command", "keyring"])
-def test_a_key_that_comes_late_is_sent_and_stands_in_no_journal_and_no_cassette(
+def test_a_key_from_command_or_keyring_is_sent_and_masked_in_journal_and_cassette(
     source: str,
     server: WireServer,
     ring: Ring,
@@ -439,7 +445,7 @@ def test_a_key_that_comes_late_is_sent_and_stands_in_no_journal_and_no_cassette(
 
 
 @pytest.mark.parametrize("layer", ["file", "flag"])
-def test_a_key_command_that_is_set_gives_the_key_to_an_agent(
+def test_an_agent_sends_the_key_of_its_key_command(
     layer: str, server: WireServer, home: Path, tmp_path: Path, no_ring: None
 ) -> None:
     given: dict[str, object] = {}
@@ -455,7 +461,7 @@ def test_a_key_command_that_is_set_gives_the_key_to_an_agent(
     assert server.heard[0].headers["authorization"] == f"Bearer {SECRET}"
 
 
-def test_a_key_command_that_fails_ends_the_turn_and_passes_the_model_over_in_a_chain(
+def test_a_failing_key_command_fails_the_turn_or_uses_the_fallback_model(
     server: WireServer, home: Path, tmp_path: Path, no_ring: None
 ) -> None:
     settings(home, server, ["false"])
@@ -470,7 +476,7 @@ def test_a_key_command_that_fails_ends_the_turn_and_passes_the_model_over_in_a_c
     assert chain.outcome == "answered"
 
 
-def test_a_key_command_that_fails_is_told_before_there_is_a_session(
+def test_a_failing_key_command_is_reported_before_a_session_is_created(
     server: WireServer,
     home: Path,
     tmp_path: Path,
@@ -500,7 +506,7 @@ def test_a_key_in_the_environment_leaves_the_keyring_unloaded(
     assert "keyring" not in sys.modules
 
 
-def test_masks_learn() -> None:
+def test_a_redactor_masks_secrets_that_were_added_later() -> None:
     masks = Redactor(("first-secret",))
 
     masks.learn("second-secret", "first-secret-and-more")

@@ -44,7 +44,7 @@ def test_a_rule_is_replaced_with_its_examples_and_removed(places: Paths) -> None
     assert places.settings.read_text() == '[permissions]\nallow = ["bash(a)"]  # these\n'
 
 
-def test_comments_among_the_rules_are_not_lost(places: Paths) -> None:
+def test_changing_a_rule_preserves_comments_among_the_rules(places: Paths) -> None:
     text = '[permissions]\nask = [\n  "bash(a)",  # why\n]\n'
     places.settings.write_text(text)
 

@@ -1066,20 +1066,22 @@ SLOW_BY_DEFAULT = {
         ("limits.repeated_searches", searching),
     ],
 )
-def test_a_rule_against_circles_is_off_at_zero(key: str, probe: Probe, build: Any) -> None:
+def test_a_repetition_limit_of_zero_disables_the_limit(
+    key: str, probe: Probe, build: Any
+) -> None:
     build.flags[key] = 0
 
     assert anyio.run(probe, build) == 13
 
 
-def test_every_setting_is_changed_here() -> None:
+def test_the_table_of_changed_settings_is_complete() -> None:
     # Tables of names: tests/terminal/test_every_command.py, and below.
     tables = {"model_aliases", "command_aliases"}
 
     assert {*CHANGED, *tables} == set(flatten(Settings()))
 
 
-def test_a_name_of_ones_own_stands_for_a_model(build: Build) -> None:
+def test_a_model_alias_resolves_to_its_model(build: Build) -> None:
     async def asked() -> str:
         async with wire_server(answer("openai-chat", Line("Hi."))) as server:
             plain = mine(
@@ -1145,7 +1147,7 @@ def in_each_layer() -> Iterator[ParameterSet]:
 
 
 @pytest.mark.parametrize(("key", "layer"), [*in_each_layer()])
-def test_a_session_shows_what_was_set(
+def test_a_setting_takes_effect_from_each_layer(
     key: str, layer: str, build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     skip_without_sandbox(key)
@@ -1159,7 +1161,7 @@ def test_a_session_shows_what_was_set(
     "key",
     [pytest.param(k, marks=[pytest.mark.slow] if k in SLOW_BY_DEFAULT else []) for k in CHANGED],
 )  # fmt: skip
-def test_a_session_shows_the_default_where_nothing_was_set(key: str, build: Build) -> None:
+def test_an_unset_setting_has_its_default_effect(key: str, build: Build) -> None:
     skip_without_sandbox(key)
     change = CHANGED[key]
 
@@ -1177,7 +1179,7 @@ PATHS = {
 }
 
 
-def test_every_setting_of_a_provider_is_tried_below() -> None:
+def test_the_tests_cover_every_setting_of_a_provider() -> None:
     tried = {
         "wire",
         "base_url",
@@ -1202,7 +1204,7 @@ async def of_mine(
             return await session.run("Go."), server.heard[0]
 
 
-def test_the_name_of_a_provider_knows_no_capitals(build: Build) -> None:
+def test_provider_names_are_case_insensitive(build: Build) -> None:
     async def asked() -> str:
         async with wire_server(answer("openai-chat", Line("Hi."))) as server:
             own = {
@@ -1214,7 +1216,7 @@ def test_the_name_of_a_provider_knows_no_capitals(build: Build) -> None:
     assert anyio.run(asked) == "answered: "
 
 
-def test_a_quirk_of_a_server_is_heeded_and_a_misspelt_one_named(build: Build) -> None:
+def test_a_provider_quirk_is_applied_and_an_unknown_one_refused(build: Build) -> None:
     async def asked(quirk: str) -> dict[str, object]:
         quirks = {"providers.mine.quirks": {quirk: "max_new_tokens"}}
         _, heard = await of_mine(build, "Hi.", limits__output_tokens=9, **quirks)
@@ -1235,7 +1237,7 @@ def test_a_quirk_of_a_server_is_heeded_and_a_misspelt_one_named(build: Build) ->
         ({"text_tools": ["other"]}, True),
     ],
 )
-def test_tools_are_offered_in_the_way_that_is_set(
+def test_tools_are_offered_natively_or_as_text_as_set_for_the_provider(
     how: dict[str, object], offered: bool, build: Build
 ) -> None:
     async def asked() -> dict[str, Any]:
@@ -1249,7 +1251,7 @@ def test_tools_are_offered_in_the_way_that_is_set(
     assert ("look(n: integer)" in body["messages"][0]["content"]) == (not offered)
 
 
-def test_a_window_that_is_set_holds_for_what_is_sent(build: Build) -> None:
+def test_the_window_setting_of_a_provider_limits_the_request(build: Build) -> None:
     async def said(window: int) -> bytes:
         async with wire_server(answer("openai-chat", Line("Hi."))) as server:
             where = {"providers__mine__base_url": server.url}
@@ -1273,7 +1275,7 @@ def test_a_window_that_is_set_holds_for_what_is_sent(build: Build) -> None:
     ],
 )
 @pytest.mark.parametrize("layer", ["file", "flag"])
-def test_a_price_that_is_set_is_what_an_answer_costs(
+def test_the_price_setting_determines_the_cost_of_a_response(
     prices: dict[str, Any], cost: float | None, layer: str, build: Build
 ) -> None:
     async def costs() -> float | None:
@@ -1299,7 +1301,7 @@ def test_a_price_that_is_set_is_what_an_answer_costs(
 
 @pytest.mark.parametrize("layer", ["file", "environment", "flag"])
 @pytest.mark.parametrize("wire", PATHS)
-def test_a_provider_of_one_s_own_is_asked_by_its_wire_at_its_address_with_its_key(
+def test_a_custom_provider_is_called_with_its_wire_base_url_and_key(
     wire: Any, layer: str, build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_KEY", "sk-of-mine")

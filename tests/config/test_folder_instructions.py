@@ -17,13 +17,15 @@ def top(tmp_path: Path) -> Path:
     return found
 
 
-def test_in_an_empty_folder_there_is_nothing(top: Path) -> None:
+def test_an_empty_folder_has_no_instruction_files(top: Path) -> None:
     found = texts(top)
 
     assert (found.root, found.found, found.names) == (str(top), (), "")
 
 
-def test_everything_from_the_repository_down_is_named_with_its_size(top: Path) -> None:
+def test_instruction_files_from_the_repository_root_down_are_listed_with_size(
+    top: Path,
+) -> None:
     (top / ".git").mkdir()
     (top / ".refold/prompts/mine").mkdir(parents=True)
     (top / ".refold/context.md").write_text("x" * 1234)
@@ -46,13 +48,13 @@ def test_everything_from_the_repository_down_is_named_with_its_size(top: Path) -
     ]  # fmt: skip
 
 
-def test_many_are_named_in_part() -> None:
+def test_a_long_list_of_instruction_files_is_abbreviated() -> None:
     many = tuple(FolderText("/", f"{n}.md", "") for n in range(10))
 
     assert FolderTexts("/", many).names.endswith("7.md and 2 more")
 
 
-def test_only_instructions_outside_trusted_folders_are_new(top: Path) -> None:
+def test_only_instructions_outside_trusted_folders_are_reported_as_new(top: Path) -> None:
     (top / ".git").mkdir()
     (top / "AGENTS.md").touch()
     (top / "inner/AGENTS.md").touch()

@@ -59,7 +59,9 @@ def rules(at: FolderSettings) -> list[tuple[str, str, str]]:
 # Which layer wins. --------------------------------------------------------------------
 
 
-def test_each_layer_wins_over_those_before_it(folder: Path, places: Paths) -> None:
+def test_each_settings_layer_overrides_the_layers_before_it(
+    folder: Path, places: Paths
+) -> None:
     keys = (
         "steps",
         "wrap_up_steps",
@@ -106,7 +108,7 @@ def test_each_layer_wins_over_those_before_it(folder: Path, places: Paths) -> No
     }
 
 
-def test_rules_of_every_layer_add_up_and_each_says_where_it_is_written(
+def test_permission_rules_of_all_layers_are_combined_with_their_sources(
     folder: Path, places: Paths
 ) -> None:
     places.config.mkdir()
@@ -128,7 +130,9 @@ def test_rules_of_every_layer_add_up_and_each_says_where_it_is_written(
     ]
 
 
-def test_a_mode_may_be_called_as_elsewhere(folder: Path, places: Paths) -> None:
+def test_permission_mode_accepts_the_mode_names_of_claude_code(
+    folder: Path, places: Paths
+) -> None:
     places.config.mkdir()
     for name, mode in {
         "acceptEdits": "accept-edits", "bypassPermissions": "bypass",
@@ -142,7 +146,7 @@ def test_a_mode_may_be_called_as_elsewhere(folder: Path, places: Paths) -> None:
 # Trust. -------------------------------------------------------------------------------
 
 
-def test_settings_of_a_folder_count_only_once_they_were_shown_and_taken(
+def test_project_settings_apply_only_after_the_folder_is_trusted(
     folder: Path, places: Paths
 ) -> None:
     says(folder, RULES)
@@ -155,7 +159,7 @@ def test_settings_of_a_folder_count_only_once_they_were_shown_and_taken(
     assert (after.state, len(rules(after)), after.reason_ignored) == ("trusted", 2, "")
 
 
-def test_for_one_start_they_count_without_being_remembered(
+def test_trust_for_one_start_applies_project_settings_and_is_not_stored(
     folder: Path, places: Paths
 ) -> None:
     says(folder, RULES)
@@ -174,7 +178,7 @@ def test_for_one_start_they_count_without_being_remembered(
         lambda at: (at / ".refold/config.toml").rename(at / ".refold/config.local.toml"),
     ],
 )
-def test_settings_that_changed_do_not_count_until_they_are_shown_again(
+def test_changed_project_settings_are_ignored_until_trusted_again(
     folder: Path, places: Paths, change: Callable[[Path], object]
 ) -> None:
     says(folder, RULES)
@@ -189,7 +193,7 @@ def test_settings_that_changed_do_not_count_until_they_are_shown_again(
     assert again.state == "trusted"
 
 
-def test_trust_is_in_a_real_folder_and_not_in_one_above_or_beside(
+def test_trust_applies_to_the_real_folder_and_not_to_subfolders_or_siblings(
     folder: Path, places: Paths, tmp_path: Path
 ) -> None:
     says(folder, RULES)
@@ -203,7 +207,7 @@ def test_trust_is_in_a_real_folder_and_not_in_one_above_or_beside(
     assert here(tmp_path / "link", places).state == "trusted"
 
 
-def test_a_folder_cannot_say_that_it_is_trusted(folder: Path, places: Paths) -> None:
+def test_a_folder_cannot_declare_itself_trusted(folder: Path, places: Paths) -> None:
     (folder / ".refold/folders.toml").write_text(
         f'[folders."{folder}"]\ntrusted = true\nallow = ["bash"]\n'
     )
@@ -214,7 +218,7 @@ def test_a_folder_cannot_say_that_it_is_trusted(folder: Path, places: Paths) -> 
     assert (at.state, rules(at)) == ("unusable", [])
 
 
-def test_the_settings_of_a_person_whose_home_is_the_folder_are_no_project_s(
+def test_user_settings_in_the_current_folder_are_not_project_settings(
     folder: Path,
 ) -> None:
     own = folder / ".refold"
@@ -247,7 +251,7 @@ def test_the_settings_of_a_person_whose_home_is_the_folder_are_no_project_s(
         ("[limits]\nquestion_seconds = 9.0", "limits.question_seconds"),
     ],
 )
-def test_a_forbidden_project_setting_is_one_sentence_that_names_it(
+def test_a_forbidden_project_setting_is_refused_in_one_sentence(
     folder: Path, places: Paths, text: str, key: str
 ) -> None:
     says(folder, text)
@@ -277,7 +281,7 @@ def test_a_forbidden_project_setting_is_one_sentence_that_names_it(
         ('[sandbox]\nnetwork = "on"', "sandbox.network cannot be 'on'"),
     ],
 )
-def test_a_project_can_only_be_stricter_about_what_holds_commands(
+def test_project_settings_cannot_loosen_permission_mode_and_sandbox(
     folder: Path, places: Paths, text: str, said: str
 ) -> None:
     says(folder, text)
@@ -285,7 +289,9 @@ def test_a_project_can_only_be_stricter_about_what_holds_commands(
     assert said in here(folder, places).reason_ignored
 
 
-def test_all_that_a_project_may_say(folder: Path, places: Paths) -> None:
+def test_a_project_may_set_models_effort_limits_mode_sandbox_and_rules(
+    folder: Path, places: Paths
+) -> None:
     says(
         folder,
         'model = "a/b"\neffort = "low"\nfallback_models = ["c/d"]\npermission_mode = "acceptEdits"\n'
@@ -304,7 +310,9 @@ def test_all_that_a_project_may_say(folder: Path, places: Paths) -> None:
     )  # fmt: skip
 
 
-def test_the_wishes_of_a_folder_are_shown_with_escapes(folder: Path, places: Paths) -> None:
+def test_project_settings_are_shown_with_escaped_control_characters(
+    folder: Path, places: Paths
+) -> None:
     says(folder, RULES + '[limits]\nsteps = 9\n[models]\nmain = "a\\u001b[2Jb"\n')
     says(
         folder,
@@ -373,7 +381,7 @@ def a_socket(at: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("name", ["config.toml", "config.local.toml"])
-def test_a_hostile_file_is_one_sentence_and_counts_for_nothing(
+def test_invalid_project_settings_are_ignored_with_one_sentence(
     folder: Path, places: Paths, make: Callable[[Path], object], why: str, name: str
 ) -> None:
     make(folder / ".refold" / name)
@@ -389,7 +397,7 @@ def test_a_hostile_file_is_one_sentence_and_counts_for_nothing(
 
 
 @pytest.mark.parametrize("target", ["outside", "work/real", "nowhere", "loop"])
-def test_a_directory_of_settings_that_is_a_link_is_not_followed(
+def test_a_symlinked_project_settings_directory_is_ignored(
     tmp_path: Path, places: Paths, target: str
 ) -> None:
     work = tmp_path / "work"
@@ -406,7 +414,7 @@ def test_a_directory_of_settings_that_is_a_link_is_not_followed(
 
 
 @pytest.mark.parametrize("make", [lambda at: at.write_text(""), lambda at: os.mkfifo(at)])
-def test_a_file_in_place_of_a_directory_is_named(
+def test_a_file_in_place_of_the_project_settings_directory_is_reported(
     tmp_path: Path, places: Paths, make: Callable[[Path], object]
 ) -> None:
     make(tmp_path / ".refold")
@@ -417,7 +425,7 @@ def test_a_file_in_place_of_a_directory_is_named(
     )
 
 
-def test_a_folder_without_settings_or_that_is_gone_has_nothing_to_say(
+def test_a_folder_that_is_missing_or_has_no_settings_yields_none(
     tmp_path: Path, places: Paths
 ) -> None:
     for folder in (tmp_path, tmp_path / "gone"):

@@ -27,7 +27,7 @@ deny = [
 """
 
 
-def test_rules_that_do_as_their_examples_say_are_loaded(file: Path) -> None:
+def test_rules_that_match_their_examples_are_loaded(file: Path) -> None:
     file.write_text(GOOD)
 
     found = rules_of(load(file, {}, {}).settings.permissions)
@@ -51,7 +51,7 @@ def test_rules_that_do_as_their_examples_say_are_loaded(file: Path) -> None:
         ("allow", "web_fetch(domain:a.org)", 'match = ["https://b.org/a.org"]', "https://b.org/a.org"),
     ],
 )  # fmt: skip
-def test_a_file_whose_rule_breaks_its_examples_does_not_load_and_says_which(
+def test_a_rule_that_contradicts_its_examples_is_an_error_naming_both(
     file: Path, verdict: str, rule: str, examples: str, broken: str
 ) -> None:
     file.write_text(f'[permissions]\n{verdict} = [{{rule = "{rule}", {examples}}}]\n')

@@ -40,7 +40,7 @@ AROUND = ("/home/alexander/work", "/home/alexander")
         ("Accept", "application/json", []),
     ],
 )
-def test_a_value_is_secret_if_its_name_and_its_look_say_so(
+def test_a_variable_is_a_secret_by_its_name_and_the_form_of_its_value(
     name: str, value: str, secrets: list[str]
 ) -> None:
     assert list(secrets_by_name([(name, value)], AROUND)) == secrets

@@ -137,7 +137,7 @@ def test_a_project_cannot_choose_a_profile(tmp_path: Path) -> None:
     assert "a project must not set security_profile" in found.problem
 
 
-def test_the_list_of_settings_names_the_profile_and_where_it_was_chosen(
+def test_settings_report_names_the_profile_as_source_and_where_it_was_chosen(
     tmp_path: Path,
 ) -> None:
     places = paths({"REFOLD_HOME": str(tmp_path / "home")})
@@ -151,7 +151,7 @@ def test_the_list_of_settings_names_the_profile_and_where_it_was_chosen(
     assert [each.where for each in found.chain["permissions.deny"]] == origins
 
 
-def test_flag_and_setting_know_the_same_profiles() -> None:
+def test_flag_and_setting_accept_the_same_profiles() -> None:
     assert (
         set(FLAG_VALUES)
         == set(SECURITY_PROFILES)

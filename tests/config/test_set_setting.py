@@ -53,7 +53,7 @@ documents = st.recursive(
         (("prices", "a/b", "input"), 1.0, '"c}"}\n', '"c}"}\n\n[prices."a/b"]\ninput = 1.0\n'),
     ],
 )  # fmt: skip
-def test_a_value_is_set_and_comments_and_order_stay(
+def test_setting_a_value_preserves_comments_and_order(
     path: tuple[str, ...], value: object, was: str, now: str
 ) -> None:
     assert set_key(WRITTEN, path, value) == WRITTEN.replace(was, now, 1)
@@ -79,7 +79,7 @@ def test_a_value_is_set_and_comments_and_order_stay(
         ("'t'.\"u\" = 'v' # c\n", ("t", "u"), "'t'.\"u\" = 1 # c\n"),
     ],
 )
-def test_a_new_setting_is_written_beside_those_of_its_table(
+def test_a_new_setting_is_added_to_its_table(
     text: str, path: tuple[str, ...], after: str
 ) -> None:
     assert set_key(text, path, 1) == after
@@ -95,7 +95,7 @@ def test_a_new_setting_is_written_beside_those_of_its_table(
         (("limits",), ""),
     ],
 )
-def test_a_setting_is_taken_out_with_its_line(path: tuple[str, ...], gone: str) -> None:
+def test_unsetting_a_setting_removes_its_line(path: tuple[str, ...], gone: str) -> None:
     if path == ("limits",):  # a table is not a setting
         with pytest.raises(BadInput, match="edited by hand"):
             unset_key(WRITTEN, path)
@@ -109,7 +109,7 @@ def test_comments_stay_when_the_last_key_of_a_table_is_removed() -> None:
     assert unset_key(text, ("t", "x")) == text.replace("x = 1\n", "")
 
 
-def test_an_empty_table_is_taken_out() -> None:
+def test_unsetting_an_empty_table_removes_it() -> None:
     assert unset_key("[a]\n[b]\nx = 1\n", ("a",)) == "[b]\nx = 1\n"
 
 
@@ -121,7 +121,7 @@ def test_an_empty_table_is_taken_out() -> None:
         ("[a]\nb.c = 1\n[a.b.d]\n", ("a", "b")),
     ],
 )
-def test_a_setting_that_needs_an_editor_is_an_error(
+def test_setting_a_value_that_cannot_be_changed_by_line_is_an_error(
     text: str, path: tuple[str, ...]
 ) -> None:
     with pytest.raises(BadInput, match="refold config edit"):
@@ -129,7 +129,7 @@ def test_a_setting_that_needs_an_editor_is_an_error(
 
 
 @given(documents, st.lists(names, min_size=1, max_size=3), values)
-def test_whatever_is_set_is_what_is_read_and_nothing_else_changes(
+def test_any_value_that_is_set_is_read_back_and_no_other_value_changes(
     document: dict[str, object], path: list[str], value: object
 ) -> None:
     text = as_toml(document)
@@ -146,7 +146,7 @@ def test_whatever_is_set_is_what_is_read_and_nothing_else_changes(
     assert tomllib.loads(after) == wanted
 
 
-def test_each_statement_is_found_in_its_line() -> None:
+def test_lines_of_a_document_maps_each_key_to_its_line() -> None:
     assert lines_of(WRITTEN) == {
         ("model",): 2, ("limits",): 3, ("limits", "steps"): 4, ("limits", "wrap_up_steps"): 5,
         ("limits", "text"): 9, ("providers",): 13, ("providers", "x.y"): 13,
@@ -155,7 +155,7 @@ def test_each_statement_is_found_in_its_line() -> None:
 
 
 @given(documents)
-def test_every_key_of_a_document_is_found(document: dict[str, object]) -> None:
+def test_lines_of_any_document_include_every_key(document: dict[str, object]) -> None:
     text = as_toml(document)
 
     read: dict[str, object] = tomllib.loads(text)

@@ -38,14 +38,12 @@ def refused(
     return str(caught.value)
 
 
-def test_without_a_file_everything_is_as_the_class_says(file: Path) -> None:
+def test_without_a_settings_file_all_values_are_defaults(file: Path) -> None:
     assert load(file, {"HOME": "/h", "PATH": "/bin"}, {}).origins == {}
 
 
 @pytest.mark.parametrize("whose", ["user", "managed"])
-def test_an_empty_file_is_refused_since_its_rules_may_be_lost(
-    file: Path, tmp_path: Path, whose: str
-) -> None:
+def test_an_empty_settings_file_is_refused(file: Path, tmp_path: Path, whose: str) -> None:
     written(file, "")
 
     with pytest.raises(BadInput) as caught:
@@ -57,7 +55,9 @@ def test_an_empty_file_is_refused_since_its_rules_may_be_lost(
     )
 
 
-def test_flags_win_over_the_environment_and_that_over_the_file(file: Path) -> None:
+def test_flags_override_the_environment_and_the_environment_overrides_the_file(
+    file: Path,
+) -> None:
     written(file, "[limits]\nsteps = 1\nwrap_up_steps = 1\nrepeated_calls = 1\n")
     environ = {"REFOLD_LIMITS__WRAP_UP_STEPS": "2", "REFOLD_LIMITS__REPEATED_CALLS": "2"}
 
@@ -74,7 +74,7 @@ def test_flags_win_over_the_environment_and_that_over_the_file(file: Path) -> No
     }
 
 
-def test_the_rules_of_all_layers_add_up(file: Path) -> None:
+def test_permission_rules_of_file_environment_and_flags_are_combined(file: Path) -> None:
     written(file, '[permissions]\nallow = ["ls"]\ndeny = ["bash(rm *)"]\n')
     environ = {"REFOLD_PERMISSIONS__ALLOW": "glob,grep", "REFOLD_PERMISSIONS__DENY": "x"}
 
@@ -96,7 +96,7 @@ def test_the_rules_of_all_layers_add_up(file: Path) -> None:
     )
 
 
-def test_a_comma_in_a_rule_s_brackets_is_the_rule_s(file: Path) -> None:
+def test_a_comma_within_the_pattern_of_a_rule_does_not_separate_rules(file: Path) -> None:
     environ = {"REFOLD_PERMISSIONS__ALLOW": "bash(echo a,b),glob,bash(cut -d, -f1)"}
 
     found = rules_of(load(file, environ, {}).settings.permissions)
@@ -105,7 +105,7 @@ def test_a_comma_in_a_rule_s_brackets_is_the_rule_s(file: Path) -> None:
 
 
 @pytest.mark.parametrize(("old", "new"), RENAMED_SETTINGS.items())
-def test_an_old_name_is_an_error_in_a_file_and_a_warning_in_a_variable(
+def test_a_renamed_setting_is_an_error_in_a_file_and_a_warning_in_a_variable(
     file: Path, old: str, new: str
 ) -> None:
     written(file, f"{old} = 1\n")
@@ -122,7 +122,7 @@ def test_an_old_name_is_an_error_in_a_file_and_a_warning_in_a_variable(
     )
 
 
-def test_every_new_name_of_a_renamed_setting_is_one() -> None:
+def test_every_new_name_of_a_renamed_setting_exists() -> None:
     known = flatten(Settings())
 
     assert [
@@ -131,7 +131,7 @@ def test_every_new_name_of_a_renamed_setting_is_one() -> None:
     assert [n for n in RENAMED_SETTINGS if n in known] == []
 
 
-def test_an_empty_variable_sets_nothing_and_our_other_variables_are_no_settings(
+def test_empty_variables_and_refold_home_and_models_set_no_setting(
     file: Path,
 ) -> None:
     environ = {"REFOLD_MODEL": "", "REFOLD_HOME": "/h", "REFOLD_MODELS": "/m"}
@@ -180,7 +180,7 @@ def test_an_empty_variable_sets_nothing_and_our_other_variables_are_no_settings(
         ("a = 1\na = 2", ":2:6: this is not valid TOML: Cannot overwrite a value"),
     ],
 )  # fmt: skip
-def test_a_wrong_value_in_the_file_is_named_with_its_place(
+def test_an_invalid_value_in_the_file_is_reported_with_its_location(
     file: Path, text: str, said: str
 ) -> None:
     found = refused(written(file, text))
@@ -191,7 +191,7 @@ def test_a_wrong_value_in_the_file_is_named_with_its_place(
     assert len(found) < 2000
 
 
-def test_a_wrong_value_of_a_variable_or_flag_is_named_with_its_place(
+def test_an_invalid_value_of_a_variable_or_flag_is_reported_with_its_source(
     file: Path,
 ) -> None:
     unknown = load(file, {"REFOLD_MODEL_NAME": "x", "REFOLD_LIMITS__STEPS": "3"}, {})
@@ -209,7 +209,7 @@ def test_a_wrong_value_of_a_variable_or_flag_is_named_with_its_place(
     assert flag.startswith("the setting limits.steps cannot be -3")
 
 
-def test_a_file_that_cannot_be_read_is_an_error_and_no_default(file: Path) -> None:
+def test_an_unreadable_settings_file_is_an_error(file: Path) -> None:
     file.mkdir(parents=True)
     folder = refused(file)
     file.rmdir()
@@ -219,7 +219,7 @@ def test_a_file_that_cannot_be_read_is_an_error_and_no_default(file: Path) -> No
     assert f"the settings in {file} cannot be read: " in refused(file)
 
 
-def test_the_example_in_the_docs_is_what_it_says(file: Path) -> None:
+def test_the_example_of_the_settings_page_loads_as_described(file: Path) -> None:
     page = Path(__file__).parents[2] / "docs/settings.md"
     example = page.read_text(encoding="utf-8").partition("```toml\n")[2].partition("```")[0]
 
@@ -234,7 +234,7 @@ def test_the_example_in_the_docs_is_what_it_says(file: Path) -> None:
     ]  # fmt: skip
 
 
-def test_a_table_for_a_provider_may_say_part_of_it(file: Path) -> None:
+def test_a_provider_table_may_set_only_some_of_its_keys(file: Path) -> None:
     written(
         file, '[providers.openai-chat]\nkey_env = "MINE"\n[providers.p]\nwire = "ollama"'
     )
@@ -248,13 +248,13 @@ def test_a_table_for_a_provider_may_say_part_of_it(file: Path) -> None:
 # Where it all is. ---------------------------------------------------------------------
 
 
-def test_refold_home_moves_everything(tmp_path: Path) -> None:
+def test_refold_home_moves_config_data_and_state(tmp_path: Path) -> None:
     assert paths(
         {"REFOLD_HOME": str(tmp_path), "HOME": "/h", "XDG_DATA_HOME": "/x"}
     ) == Paths(tmp_path, tmp_path, tmp_path)
 
 
-def test_otherwise_each_kind_is_where_the_xdg_specification_puts_it() -> None:
+def test_without_refold_home_the_paths_follow_the_xdg_specification() -> None:
     plain = paths({"HOME": "/h"})
     own = paths({"HOME": "/h", "XDG_CONFIG_HOME": "/c", "XDG_DATA_HOME": "relative"})
 
@@ -269,17 +269,19 @@ def test_otherwise_each_kind_is_where_the_xdg_specification_puts_it() -> None:
 
 
 @pytest.mark.parametrize("environ", [{}, {"HOME": ""}, {"HOME": "relative"}])
-def test_without_any_home_there_is_one_sentence(environ: dict[str, str]) -> None:
+def test_paths_without_any_home_is_an_error_that_names_refold_home(
+    environ: dict[str, str],
+) -> None:
     with pytest.raises(BadInput, match=r"set REFOLD_HOME to a directory of yours$"):
         paths(environ)
 
 
-def test_a_home_of_somebody_who_is_not_there_is_quoted() -> None:
+def test_refold_home_of_an_unknown_user_is_refused() -> None:
     with pytest.raises(BadInput, match="REFOLD_HOME is '~nobody-here/x': "):
         paths({"REFOLD_HOME": "~nobody-here/x"})
 
 
-def test_the_command_line_says_so_too(
+def test_the_command_line_reports_a_missing_home_in_one_sentence(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("HOME", "REFOLD_HOME", *(n for n in os.environ if n.startswith("XDG_"))):
@@ -314,7 +316,7 @@ def test_the_command_line_says_so_too(
         ("[models]\n[x]\nmain = 1\n", 'model = "a/b"\n[models]\n[x]\nmain = 1\n'),
     ],
 )
-def test_one_setting_is_remembered_and_the_rest_stays(
+def test_remember_writes_one_setting_and_preserves_the_rest_of_the_file(
     file: Path, before: str, after: str
 ) -> None:
     if before:
@@ -337,7 +339,9 @@ def test_a_remembered_value_is_read_back_with_any_characters(file: Path) -> None
     assert load(file, {}, {}).settings.models.main == value
 
 
-def test_a_link_to_the_settings_stays_a_link(file: Path, tmp_path: Path) -> None:
+def test_remember_keeps_a_symlinked_settings_file_a_symlink(
+    file: Path, tmp_path: Path
+) -> None:
     real = tmp_path / "dotfile.toml"
     real.write_text("# mine\n")
     file.parent.mkdir()
@@ -349,7 +353,7 @@ def test_a_link_to_the_settings_stays_a_link(file: Path, tmp_path: Path) -> None
     assert real.read_text() == '# mine\nmodel = "a/b"\n'
 
 
-def test_settings_that_cannot_be_written_are_an_error_that_names_them(file: Path) -> None:
+def test_unwritable_settings_are_an_error_that_names_the_file(file: Path) -> None:
     file.mkdir(parents=True)
 
     with pytest.raises(BadInput, match=r"model = 'a/b' cannot be saved: .*config.toml"):
@@ -359,7 +363,7 @@ def test_settings_that_cannot_be_written_are_an_error_that_names_them(file: Path
 # Keys. --------------------------------------------------------------------------------
 
 
-def test_keys_are_kept_where_only_their_owner_reads_them(file: Path) -> None:
+def test_keys_are_stored_in_a_file_that_only_the_owner_can_read(file: Path) -> None:
     credentials.store(file, "anthropic", 'k-"1"')
     credentials.store(file, "openai-chat", "k-2\\😀")
     credentials.store(file, "anthropic", "k-3")
@@ -371,7 +375,7 @@ def test_keys_are_kept_where_only_their_owner_reads_them(file: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o620])
-def test_keys_that_others_can_read_are_refused_with_the_way_out(
+def test_a_key_file_that_others_can_read_is_refused_with_the_chmod_command(
     file: Path, mode: int
 ) -> None:
     credentials.store(file, "anthropic", "k-1")
@@ -382,9 +386,7 @@ def test_keys_that_others_can_read_are_refused_with_the_way_out(
             use()
 
 
-def test_a_key_is_replaced_whole_or_not_at_all(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replacing_a_key_is_atomic(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     credentials.store(file, "anthropic", "k-1")
 
     def full(_: int) -> None:
@@ -400,7 +402,9 @@ def test_a_key_is_replaced_whole_or_not_at_all(
     assert credentials.read(file) == {"anthropic": "k-3"}
 
 
-def test_a_file_in_the_way_lends_its_rights_to_no_key(file: Path) -> None:
+def test_a_leftover_temporary_file_does_not_change_the_mode_of_the_key_file(
+    file: Path,
+) -> None:
     file.parent.mkdir()
     left = file.with_suffix(".new")
     left.touch(0o644)
@@ -412,7 +416,7 @@ def test_a_file_in_the_way_lends_its_rights_to_no_key(file: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"anthropic = ", b"a = '\xff'"])
-def test_keys_that_make_no_sense_are_named_and_not_shown(
+def test_an_invalid_key_file_is_an_error_that_does_not_show_keys(
     file: Path, content: bytes
 ) -> None:
     file.parent.mkdir()
@@ -423,11 +427,11 @@ def test_keys_that_make_no_sense_are_named_and_not_shown(
         credentials.read(file)
 
 
-def test_no_keys_are_no_error(file: Path) -> None:
+def test_a_missing_key_file_is_read_as_empty(file: Path) -> None:
     assert credentials.read(file) == {}
 
 
-def test_the_variable_of_other_agents_names_the_model_unless_ours_does(
+def test_agent_model_variable_sets_the_model_unless_refold_model_is_set(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "config.toml"

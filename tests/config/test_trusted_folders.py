@@ -35,7 +35,9 @@ def allowed(file: Path, folder: Path) -> object:
     )
 
 
-def test_nothing_was_said_and_nothing_is_made(file: Path, tmp_path: Path) -> None:
+def test_reading_trusted_folders_without_a_file_creates_none(
+    file: Path, tmp_path: Path
+) -> None:
     folders = TrustedFolders(file)
 
     assert (folders.folders_by_path(), list(folders.layer(tmp_path))) == ({}, [])
@@ -43,7 +45,7 @@ def test_nothing_was_said_and_nothing_is_made(file: Path, tmp_path: Path) -> Non
     assert not file.parent.exists()
 
 
-def test_trusted_folders_are_stored_whole_and_for_their_owner_only(
+def test_trusted_folders_are_stored_in_a_file_that_only_the_owner_can_read(
     file: Path, tmp_path: Path
 ) -> None:
     TrustedFolders(file).trust(shown(tmp_path))
@@ -66,7 +68,9 @@ def test_trusted_folders_are_stored_whole_and_for_their_owner_only(
     }  # fmt: skip
 
 
-def test_unknown_keys_in_the_file_stay(file: Path, tmp_path: Path) -> None:
+def test_unknown_keys_in_the_file_of_trusted_folders_are_preserved(
+    file: Path, tmp_path: Path
+) -> None:
     file.parent.mkdir()
     file.touch(0o600)
     file.write_text('later = [1, {a = 2.5}]\n[folders."/x"]\ntrusted = true\nnew = "é"\n')
@@ -82,7 +86,7 @@ def test_unknown_keys_in_the_file_stay(file: Path, tmp_path: Path) -> None:
     }
 
 
-def test_trust_is_taken_back_and_what_is_always_allowed_stays(
+def test_distrust_removes_the_trust_and_keeps_always_allowed_rules(
     file: Path, tmp_path: Path
 ) -> None:
     folders = TrustedFolders(file)
@@ -95,7 +99,9 @@ def test_trust_is_taken_back_and_what_is_always_allowed_stays(
     assert allowed(file, tmp_path) == ("bash(ls)",)
 
 
-def test_a_link_to_a_folder_is_that_folder(file: Path, tmp_path: Path) -> None:
+def test_a_symlink_to_a_folder_has_the_rules_of_that_folder(
+    file: Path, tmp_path: Path
+) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
 
@@ -104,7 +110,7 @@ def test_a_link_to_a_folder_is_that_folder(file: Path, tmp_path: Path) -> None:
     assert allowed(file, tmp_path / "real") == ("bash(ls)",)
 
 
-def test_only_what_is_a_rule_is_kept(file: Path, tmp_path: Path) -> None:
+def test_always_refuses_an_invalid_rule(file: Path, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"'bash\(' is not a permission rule"):
         TrustedFolders(file).always(tmp_path, "bash(")
 
@@ -112,7 +118,7 @@ def test_only_what_is_a_rule_is_kept(file: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o602, 0o620, 0o666])
-def test_a_file_that_others_can_change_says_nothing(
+def test_a_file_of_trusted_folders_that_others_can_write_is_refused(
     file: Path, tmp_path: Path, mode: int
 ) -> None:
     TrustedFolders(file).always(tmp_path, "bash(ls)")
@@ -131,7 +137,7 @@ def test_a_file_that_others_can_change_says_nothing(
         ("a = '\xff'", "is damaged: it is not UTF-8"),
     ],
 )
-def test_a_broken_file_is_named_and_never_written_over(
+def test_an_invalid_file_of_trusted_folders_is_an_error_and_not_overwritten(
     file: Path, tmp_path: Path, text: str, said: str
 ) -> None:
     file.parent.mkdir()
@@ -149,7 +155,7 @@ def test_a_broken_file_is_named_and_never_written_over(
     assert file.read_bytes() == before
 
 
-def test_a_rule_that_somebody_broke_by_hand_is_named_with_the_file(
+def test_an_invalid_rule_in_the_file_of_trusted_folders_is_reported(
     file: Path, tmp_path: Path
 ) -> None:
     TrustedFolders(file).always(tmp_path, "bash(ls)")
@@ -159,7 +165,9 @@ def test_a_rule_that_somebody_broke_by_hand_is_named_with_the_file(
         list(TrustedFolders(file).layer(tmp_path))
 
 
-def test_two_who_write_at_the_same_time_lose_nothing(file: Path, tmp_path: Path) -> None:
+def test_concurrent_writers_of_trusted_folders_lose_no_rule(
+    file: Path, tmp_path: Path
+) -> None:
     def say(who: int) -> None:
         for n in range(5):
             TrustedFolders(file).always(tmp_path, f"bash(echo {who} {n})")
@@ -173,7 +181,7 @@ def test_two_who_write_at_the_same_time_lose_nothing(file: Path, tmp_path: Path)
     assert len(tomllib.loads(file.read_text())["folders"][str(tmp_path)]["allow"]) == 20
 
 
-def test_a_folder_whose_name_cannot_be_written_is_named(file: Path, tmp_path: Path) -> None:
+def test_a_folder_whose_name_is_not_utf_8_is_refused(file: Path, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="its name is not UTF-8"):
         TrustedFolders(file).always(f"{tmp_path}/\udcff", "bash(ls)")
 
@@ -195,13 +203,13 @@ VALUES = st.recursive(
 
 @settings(max_examples=40)
 @given(st.dictionaries(st.text(), VALUES, max_size=4))
-def test_any_document_is_read_back_as_it_was_written(
+def test_any_document_written_as_toml_is_read_back_unchanged(
     document: Mapping[str, object],
 ) -> None:
     assert tomllib.loads(as_toml(document)) == document
 
 
-def test_dates_are_among_them() -> None:
+def test_dates_are_written_as_toml_dates() -> None:
     assert as_toml({"a": date(2026, 1, 2)}) == "a = 2026-01-02\n"
 
 
@@ -230,7 +238,7 @@ def damage(file: Path, how: str) -> None:
         "the first line alone", "no end", "not UTF-8", "no TOML",
     ],
 )  # fmt: skip
-def test_a_damaged_file_is_refused_and_not_read_as_one_without_decisions(
+def test_a_damaged_file_of_trusted_folders_is_refused_and_not_changed(
     file: Path, tmp_path: Path, how: str
 ) -> None:
     folders = TrustedFolders(file)
@@ -251,7 +259,7 @@ def test_a_damaged_file_is_refused_and_not_read_as_one_without_decisions(
     assert file.read_bytes() == before
 
 
-def test_a_file_that_was_written_by_hand_needs_no_last_line(
+def test_a_hand_written_file_of_trusted_folders_needs_no_end_marker(
     file: Path, tmp_path: Path
 ) -> None:
     file.parent.mkdir()

@@ -23,7 +23,7 @@ def hooks_of(content: bytes, *, own: bool = True) -> tuple[Hook, ...]:
     return read(content, "hooks.json", trusted_with_all=own).hooks
 
 
-def test_a_file_of_claude_code_is_read_with_what_else_it_has() -> None:
+def test_hooks_are_read_from_a_settings_file_of_claude_code() -> None:
     content = json.dumps({
         "permissions": {"deny": []},
         "hooks": {
@@ -50,7 +50,7 @@ def test_a_file_of_claude_code_is_read_with_what_else_it_has() -> None:
         ("SessionEnd", {}, 5.0), ("SessionEnd", {"timeout": 9999}, 30.0),
     ],
 )  # fmt: skip
-def test_the_time_of_a_hook_is_limited_whatever_the_file_says(
+def test_the_timeout_of_a_hook_has_a_default_and_a_maximum(
     event: str, given: dict[str, object], seconds: float
 ) -> None:
     (hook,) = hooks_of(file(**{event: [{"hooks": [{**GUARD, **given}]}]}))
@@ -68,7 +68,7 @@ def test_the_time_of_a_hook_is_limited_whatever_the_file_says(
         ("mcp__github__.*", "mcp__github__push", True), ("mcp__github", "mcp__github__x", False),
     ],
 )  # fmt: skip
-def test_a_matcher_finds_a_tool_by_any_of_its_names(
+def test_a_hook_matcher_matches_a_tool_by_any_of_its_names(
     matcher: str, tool: str, fits: bool
 ) -> None:
     hooks = hooks_of(file(PreToolUse=[{"matcher": matcher, "hooks": [GUARD]}]))
@@ -117,7 +117,7 @@ def test_bad_hook_file_is_an_error_that_names_the_problem(
     assert says in str(error.value)
 
 
-def test_keys_that_only_claude_code_knows_are_passed_over_in_its_files() -> None:
+def test_unknown_keys_in_hook_files_of_claude_code_are_ignored() -> None:
     content = file(Stop=[{"hooks": [{**GUARD, "async": True, "name": 1}], "note": "x"}])
 
     found = read(content, "settings.json", trusted_with_all=False, of_claude=True)
@@ -136,7 +136,9 @@ def test_keys_that_only_claude_code_knows_are_passed_over_in_its_files() -> None
         ("SessionStart", "startup", True),
     ],
 )  # fmt: skip
-def test_a_matcher_that_fits_no_tool_is_named(event: str, matcher: str, fits: bool) -> None:
+def test_a_hook_matcher_that_matches_no_tool_is_reported(
+    event: str, matcher: str, fits: bool
+) -> None:
     content = file(**{event: [{"matcher": matcher, "hooks": [GUARD, GUARD]}]})
     theirs = read(content, "settings.json", trusted_with_all=False, of_claude=True)
 
@@ -161,7 +163,7 @@ def test_a_matcher_that_fits_no_tool_is_named(event: str, matcher: str, fits: bo
         ({"command": "guard", "name": "no push"}, "no push"),
     ],
 )
-def test_a_hook_is_called_by_its_name_or_by_the_beginning_of_its_command(
+def test_a_hook_is_displayed_by_name_or_by_the_beginning_of_its_command(
     given: dict[str, object], name: str
 ) -> None:
     (hook,) = hooks_of(file(Stop=[{"hooks": [given]}]))
@@ -169,7 +171,7 @@ def test_a_hook_is_called_by_its_name_or_by_the_beginning_of_its_command(
     assert hook.name == name
 
 
-def test_hooks_that_only_claude_code_knows_are_named_and_others_run() -> None:
+def test_hooks_of_unsupported_kinds_are_reported_and_the_others_run() -> None:
     content = file(
         PermissionRequest=[{"hooks": [GUARD]}],
         Stop=[{"hooks": [{"type": "prompt", "prompt": "Done?"}, GUARD]}],
@@ -191,7 +193,7 @@ def test_hooks_that_only_claude_code_knows_are_named_and_others_run() -> None:
     "more",
     [{"sandbox": False}, {"type": "python", "entry_point": "mine"}],
 )
-def test_a_hook_of_a_project_stays_in_the_sandbox(more: dict[str, object]) -> None:
+def test_a_project_hook_cannot_disable_the_sandbox(more: dict[str, object]) -> None:
     content = file(Stop=[{"hooks": [{**GUARD, **more}]}])
 
     with pytest.raises(BadInput) as error:
@@ -242,14 +244,14 @@ def inner(**more: object) -> str:
          broken("its updatedInput is not an object")),
     ],
 )  # fmt: skip
-def test_an_answer_is_read_as_documented(
+def test_the_output_of_a_hook_is_parsed_as_documented(
     hook: Hook, code: int, printed: str, errors: str, answer: HookAnswer
 ) -> None:
     assert of_program(hook, code, printed, errors) == answer
 
 
 @pytest.mark.parametrize("on", HOOK_EVENTS)
-def test_a_hook_that_fails_refuses_what_waits_for_its_consent_unless_it_is_not_required(
+def test_a_failed_hook_blocks_a_call_or_message_if_it_is_required(
     on: HookEvent,
 ) -> None:
     guards = on in ("PreToolUse", "UserPromptSubmit")
@@ -287,14 +289,16 @@ JSON = some.recursive(
 
 
 @given(JSON, some.sampled_from(HOOK_EVENTS))
-def test_whatever_a_hook_answers_is_understood_or_named(found: object, on: str) -> None:
+def test_any_output_of_a_hook_is_parsed_or_fails_with_a_reason(
+    found: object, on: str
+) -> None:
     answer = of_document(Hook(on, command="x"), found)  # pyright: ignore[reportArgumentType]
 
     assert answer.outcome in ("passed", "blocked", "failed")
     assert answer.outcome == "passed" or answer.reason
 
 
-def test_an_input_is_told_by_both_names_and_the_changed_one_counts() -> None:
+def test_hook_input_has_both_parameter_names_and_the_changed_one_is_used() -> None:
     ours = {"path": "a", "content": "x"}
     told = input_for_hook("write_file", ours)
 
@@ -307,7 +311,7 @@ def test_an_input_is_told_by_both_names_and_the_changed_one_counts() -> None:
     }
 
 
-def test_hosts_are_for_hooks_of_the_user() -> None:
+def test_only_hooks_of_the_user_may_name_hosts() -> None:
     said = {"Stop": [{"hooks": [{"command": "x", "hosts": ["api.example"]}]}]}
     content = json.dumps(said).encode()
 

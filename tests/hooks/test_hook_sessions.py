@@ -89,7 +89,7 @@ def command(line: str, matcher: str = "", **more: object) -> list[object]:
 CALL: Line = [("act", '{"what": "it"}')]
 
 
-def test_each_event_of_a_turn_fires_with_its_document(place: Place) -> None:
+def test_each_hook_event_of_a_turn_fires_with_its_document(place: Place) -> None:
     every = (
         "SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop",
         "SessionEnd",
@@ -104,7 +104,9 @@ def test_each_event_of_a_turn_fires_with_its_document(place: Place) -> None:
     assert place.log[3]["tool_response"] == {"text": "did it", "success": True}
 
 
-def test_status_2_refuses_a_call_and_the_model_reads_why(place: Place) -> None:
+def test_exit_code_2_of_a_hook_refuses_a_call_and_the_model_reads_the_reason(
+    place: Place,
+) -> None:
     place.hooks(PreToolUse=command("echo not today >&2; exit 2", "act"))
 
     entries = place.run(place.agent(CALL, "Done."), "Go.")
@@ -114,7 +116,7 @@ def test_status_2_refuses_a_call_and_the_model_reads_why(place: Place) -> None:
     assert "not today" in end.text
 
 
-def test_allow_of_a_hook_allows_nothing(place: Place) -> None:
+def test_the_decision_allow_of_a_hook_does_not_allow_a_call(place: Place) -> None:
     said = {"hookSpecificOutput": {"permissionDecision": "allow"}}
     place.hooks(PreToolUse=command(f"echo '{json.dumps(said)}'"))
 
@@ -123,7 +125,9 @@ def test_allow_of_a_hook_allows_nothing(place: Place) -> None:
     assert [end.outcome for end in of(entries, Ended)] == ["refused"]
 
 
-def test_ask_of_a_hook_asks_about_a_call_that_a_rule_allows(place: Place) -> None:
+def test_the_decision_ask_of_a_hook_asks_about_a_call_that_a_rule_allows(
+    place: Place,
+) -> None:
     said = {
         "hookSpecificOutput": {
             "permissionDecision": "ask",
@@ -146,7 +150,7 @@ def test_ask_of_a_hook_asks_about_a_call_that_a_rule_allows(place: Place) -> Non
     assert asked[0][1].endswith("…`: big")
 
 
-def test_a_changed_command_is_asked_about_as_it_will_be_run(place: Place) -> None:
+def test_approval_is_requested_for_the_command_as_changed_by_a_hook(place: Place) -> None:
     said = {"hookSpecificOutput": {"updatedInput": {"command": "echo changed > made"}}}
     place.hooks(PreToolUse=command(f"echo '{json.dumps(said)}'", "Bash"))
     asked = list[object]()
@@ -162,7 +166,7 @@ def test_a_changed_command_is_asked_about_as_it_will_be_run(place: Place) -> Non
     assert (place.work / "made").read_text() == "changed\n"
 
 
-def test_a_changed_command_that_no_rule_allows_is_refused(place: Place) -> None:
+def test_a_command_changed_by_a_hook_is_refused_if_no_rule_allows_it(place: Place) -> None:
     said = {"hookSpecificOutput": {"updatedInput": {"command": "touch made"}}}
     place.hooks(PreToolUse=command(f"echo '{json.dumps(said)}'", "Bash"))
     rules = {"permissions.allow": ["bash(echo *)"]}
@@ -174,7 +178,7 @@ def test_a_changed_command_that_no_rule_allows_is_refused(place: Place) -> None:
     assert not (place.work / "made").exists()
 
 
-def test_the_user_is_notified_of_a_question(place: Place) -> None:
+def test_a_notification_hook_runs_at_a_permission_prompt(place: Place) -> None:
     place.hooks(Notification=command(LOG))
 
     async def no(question: Question) -> bool:
@@ -200,7 +204,7 @@ def test_the_user_is_notified_of_a_question(place: Place) -> None:
     ],
 )
 @pytest.mark.parametrize("required", [True, False])
-def test_a_hook_that_misbehaves_is_named_and_refuses_the_call_if_it_is_required(
+def test_a_failed_hook_is_reported_and_refuses_the_call_if_it_is_required(
     place: Place, line: str, more: dict[str, Any], reason: str, required: bool
 ) -> None:
     place.hooks(PreToolUse=command(line, **more, required=required))
@@ -224,7 +228,7 @@ def test_a_message_is_refused_when_its_hook_fails(place: Place) -> None:
 
 
 @pytest.mark.parametrize("on", ["Stop", "PostToolUse", "SessionStart"])
-def test_where_nothing_waits_for_consent_a_failed_hook_is_named_and_the_turn_ends(
+def test_a_failed_session_start_post_tool_use_or_stop_hook_is_only_reported(
     place: Place, on: str
 ) -> None:
     place.hooks(**{on: command("exit 1")})
@@ -250,7 +254,7 @@ LEFT_BEHIND = [
 
 @pytest.mark.parametrize("sandbox", [True, False])
 @pytest.mark.parametrize("child", LEFT_BEHIND)
-def test_a_hook_has_ended_when_its_process_has_whatever_it_leaves_behind(
+def test_a_hook_ends_with_its_process_while_background_children_still_run(
     place: Place, child: str, sandbox: bool
 ) -> None:
     line = f"{child} echo no >&2; exit 2"
@@ -263,7 +267,7 @@ def test_a_hook_has_ended_when_its_process_has_whatever_it_leaves_behind(
     assert [end.outcome for end in of(entries, Ended)] == ["refused"]
 
 
-def test_output_before_the_exit_of_a_hook_counts_whole(place: Place) -> None:
+def test_all_output_before_the_exit_of_a_hook_is_read(place: Place) -> None:
     text = "x" * 9000
     place.hooks(
         UserPromptSubmit=command(f"printf %s {text}; cat >/dev/null & sleep 600 & exit 0"),
@@ -278,7 +282,7 @@ def test_output_before_the_exit_of_a_hook_counts_whole(place: Place) -> None:
     assert (said.context, passed.outcome) == (text, "passed")
 
 
-def test_a_hook_that_reads_nothing_of_a_long_document_is_not_waited_for(
+def test_a_hook_that_does_not_read_a_long_stdin_is_not_waited_for(
     place: Place,
 ) -> None:
     place.hooks(PreToolUse=command("exit 2", timeout=50))
@@ -290,7 +294,7 @@ def test_a_hook_that_reads_nothing_of_a_long_document_is_not_waited_for(
     assert (ran.outcome, ran.by_failure) == ("blocked", False)
 
 
-def test_processes_that_a_hook_leaves_are_ended(place: Place) -> None:
+def test_background_processes_of_a_hook_are_killed(place: Place) -> None:
     pid = place.work / "pid"
     place.hooks(
         PreToolUse=command(
@@ -318,7 +322,7 @@ def test_no_key_reaches_a_hook(place: Place, monkeypatch: pytest.MonkeyPatch) ->
     assert "sk-0123" not in inside + outside
 
 
-def test_a_hook_changes_nothing_outside_of_the_workspace_unless_you_say_so(
+def test_a_hook_writes_outside_the_workspace_only_with_sandbox_false(
     place: Place,
 ) -> None:
     needs_bubblewrap()
@@ -337,7 +341,7 @@ def test_a_hook_changes_nothing_outside_of_the_workspace_unless_you_say_so(
     assert (place.home / "made-2").exists()
 
 
-def test_a_stop_hook_sends_the_model_back_once(place: Place) -> None:
+def test_a_stop_hook_can_make_the_model_continue_once(place: Place) -> None:
     line = "grep -q '\"stop_hook_active\":true' || { echo run the tests >&2; exit 2; }"
     place.hooks(Stop=command(line))
     provider = ScriptedProvider("Done.", "Now really.")
@@ -349,7 +353,7 @@ def test_a_stop_hook_sends_the_model_back_once(place: Place) -> None:
     assert "run the tests" in getattr(last, "text", "")
 
 
-def test_a_hook_before_compaction_can_keep_the_conversation(place: Place) -> None:
+def test_a_pre_compact_hook_can_prevent_compaction(place: Place) -> None:
     place.hooks(PreCompact=command(f"{LOG}; exit 2", "manual"))
 
     async def talk() -> list[Entry]:
@@ -366,7 +370,7 @@ def test_a_hook_before_compaction_can_keep_the_conversation(place: Place) -> Non
 
 @pytest.mark.parametrize("line", ["exit 1", "no-such-program-anywhere", "echo {; exit 0"])
 @pytest.mark.parametrize("trigger", ["manual", "auto"])
-def test_a_hook_before_compaction_that_fails_is_reported_and_keeps_nothing_from_happening(
+def test_a_failed_pre_compact_hook_is_reported_and_compaction_happens(
     place: Place, line: str, trigger: str
 ) -> None:
     place.hooks(PreCompact=command(line, trigger))
@@ -394,7 +398,7 @@ def test_a_hook_before_compaction_that_fails_is_reported_and_keeps_nothing_from_
 TASK: Line = [("task", '{"agent": "code", "prompt": "Do it."}')]
 
 
-def test_each_event_fires_in_a_subagent(place: Place) -> None:
+def test_each_hook_event_fires_in_a_subagent(place: Place) -> None:
     every = (
         "SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "SubagentStop",
         "SessionEnd", "Stop",
@@ -423,7 +427,7 @@ def test_a_hook_refuses_the_call_of_a_subagent(place: Place) -> None:
     assert b'"refused"' in journal.read_bytes()
 
 
-def test_hooks_of_a_folder_count_only_when_it_is_trusted(place: Place) -> None:
+def test_hooks_of_a_folder_run_only_if_the_folder_is_trusted(place: Place) -> None:
     file = place.work / ".claude" / "settings.json"
     file.parent.mkdir()
     hooks = {"hooks": {"SessionStart": command(LOG)}}
@@ -446,7 +450,9 @@ def test_hooks_of_a_folder_count_only_when_it_is_trusted(place: Place) -> None:
     assert trusted == len(place.log) == 1
 
 
-def test_each_event_fires_for_a_client_of_the_server(home: Path, tmp_path: Path) -> None:
+def test_each_hook_event_fires_for_a_client_of_the_server(
+    home: Path, tmp_path: Path
+) -> None:
     """The server's sessions have the home of the test."""
     (home / "refold").mkdir(parents=True, exist_ok=True)
     every = (
@@ -485,7 +491,7 @@ def test_each_event_fires_for_a_client_of_the_server(home: Path, tmp_path: Path)
     ]  # fmt: skip
 
 
-def test_each_event_fires_at_a_terminal(home: Path, tmp_path: Path) -> None:
+def test_each_hook_event_fires_at_a_terminal(home: Path, tmp_path: Path) -> None:
     (home / "refold").mkdir(parents=True, exist_ok=True)
     every = (
         "SessionStart",
@@ -513,7 +519,9 @@ def test_each_event_fires_at_a_terminal(home: Path, tmp_path: Path) -> None:
     assert f"SessionStart runs: {LOG}" in "".join(rows)
 
 
-def test_each_event_fires_in_a_process_without_a_user(home: Path, tmp_path: Path) -> None:
+def test_each_hook_event_fires_in_a_process_without_a_user(
+    home: Path, tmp_path: Path
+) -> None:
     (home / "refold").mkdir(parents=True, exist_ok=True)
     every = (
         "SessionStart",
@@ -577,7 +585,7 @@ def test_without_a_user_each_hook_that_failed_is_a_warning(
     assert json.loads(document)["warnings"] == [before]
 
 
-def test_without_a_user_no_option_is_named_for_what_a_hook_refuses(
+def test_without_a_user_a_refusal_by_a_hook_suggests_no_permission_flag(
     home: Path, tmp_path: Path
 ) -> None:
     (home / "refold").mkdir(parents=True, exist_ok=True)
@@ -598,7 +606,7 @@ def test_without_a_user_no_option_is_named_for_what_a_hook_refuses(
     ("matcher", "sources"),
     [("", ["startup", "resume"]), ("resume", ["resume"]), ("startup", ["startup"])],
 )
-def test_hooks_of_a_resumed_session_run_before_its_next_request(
+def test_session_start_hooks_of_a_resumed_session_run_before_its_next_request(
     place: Place, matcher: str, sources: list[str]
 ) -> None:
     place.hooks(SessionStart=command(LOG, matcher))

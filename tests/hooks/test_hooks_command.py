@@ -21,7 +21,9 @@ def file(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home / "refold" / "hooks.json"
 
 
-def test_a_list_says_where_hooks_go(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_hooks_list_without_hooks_names_the_file_for_hooks(
+    file: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert shown(capfd, "list") == (
         0,
         f"There are no hooks here. Yours go into {file}.\n",
@@ -29,7 +31,7 @@ def test_a_list_says_where_hooks_go(file: Path, capfd: pytest.CaptureFixture[str
     )
 
 
-def test_a_list_shows_each_hook_and_its_file(
+def test_hooks_list_shows_each_hook_and_its_file(
     file: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     hooks = [
@@ -51,7 +53,7 @@ def test_a_list_shows_each_hook_and_its_file(
     assert [row["matcher"] for row in rows] == ["Bash", "", ""]
 
 
-def test_hooks_of_a_folder_that_is_not_trusted_are_named_and_not_listed(
+def test_hooks_list_omits_hooks_of_an_untrusted_folder_with_a_notice(
     file: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / ".refold").mkdir()
@@ -66,7 +68,7 @@ def test_hooks_of_a_folder_that_is_not_trusted_are_named_and_not_listed(
     assert "not trusted" in err
 
 
-def test_a_broken_file_is_an_error_that_names_it(
+def test_an_invalid_hooks_file_is_an_error_that_names_the_file(
     file: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     file.write_text("{")
@@ -77,7 +79,7 @@ def test_a_broken_file_is_an_error_that_names_it(
     assert str(file) in err
 
 
-def test_an_entry_point_that_nobody_offers_is_named(
+def test_hooks_test_reports_an_unknown_entry_point(
     file: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     file.write_text(
@@ -91,7 +93,7 @@ def test_an_entry_point_that_nobody_offers_is_named(
 
 
 @pytest.mark.slow
-def test_a_matcher_that_does_not_fit_runs_nothing(
+def test_hooks_test_runs_only_hooks_whose_matcher_matches_the_tool(
     file: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     file.write_text(
@@ -106,7 +108,7 @@ def test_a_matcher_that_does_not_fit_runs_nothing(
     assert found[1][1].startswith("exit 2  blocked after")
 
 
-def test_without_a_word_the_hooks_are_listed(
+def test_hooks_without_a_subcommand_lists_the_hooks(
     file: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert shown(capfd) == shown(capfd, "list")
@@ -119,7 +121,7 @@ def test_without_a_word_the_hooks_are_listed(
         ("Edti", "there is no tool 'Edti'; did you mean Edit?"),
     ],
 )
-def test_a_tool_that_is_not_there_is_an_error(
+def test_hooks_test_refuses_an_unknown_tool(
     tool: str, says: str, file: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     found = shown(capfd, "test", "PreToolUse", "--tool", tool)
@@ -127,7 +129,7 @@ def test_a_tool_that_is_not_there_is_an_error(
     assert found == (1, "", f"refold: {says}\n")
 
 
-def test_a_matcher_that_fits_no_tool_is_named_with_the_list(
+def test_hooks_list_reports_a_matcher_that_matches_no_tool(
     file: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     groups = [
@@ -154,7 +156,7 @@ def test_a_matcher_that_fits_no_tool_is_named_with_the_list(
         ("mcp__x__y", {"a": 1}, ("mcp__x__y", "mcp__x__y", {"a": 1})),
     ],
 )  # fmt: skip
-def test_a_hook_is_told_the_tool_as_in_a_session_whichever_name_is_given(
+def test_hooks_test_passes_the_same_tool_names_to_a_hook_as_a_session(
     tool: str,
     given: dict[str, object],
     told: tuple[object, ...],

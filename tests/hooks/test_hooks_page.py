@@ -18,7 +18,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
 
 
-def test_every_event_is_in_the_table_of_the_page() -> None:
+def test_the_table_of_the_hooks_page_has_every_event() -> None:
     rows = re.findall(r"^\| `(\w+)` \| [a-z]", PAGE, re.MULTILINE)
 
     assert set(HOOK_EVENTS) <= set(rows)
@@ -37,7 +37,7 @@ def test_every_event_is_in_the_table_of_the_page() -> None:
         (1, {"command": "npm install x\nnpm test"}, ["passed"]),
     ],
 )  # fmt: skip
-def test_an_example_answers_as_the_page_says(
+def test_each_example_hook_gives_the_documented_result(
     example: int,
     given: dict[str, str],
     seen: list[str],
@@ -58,7 +58,7 @@ def test_an_example_answers_as_the_page_says(
     assert [outcome, *(line.strip() for line in others)] == seen
 
 
-def test_the_function_of_the_page_refuses_to_push() -> None:
+def test_the_example_function_of_the_hooks_page_refuses_git_push() -> None:
     names = dict[str, Any]()
     exec(blocks("python")[0], names)
     no_push, hook = names["no_push"], Hook("PreToolUse", entry_point="no-push")
@@ -70,7 +70,7 @@ def test_the_function_of_the_page_refuses_to_push() -> None:
     assert passed == HookAnswer()
 
 
-def test_the_line_for_a_function_is_read() -> None:
+def test_the_example_of_a_python_hook_is_parsed() -> None:
     line = re.search(r"`(\{\"type\": \"python\".*?\})`", PAGE)
 
     assert line

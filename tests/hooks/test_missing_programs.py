@@ -50,7 +50,7 @@ def directory(tmp_path: Path) -> Path:
         ("", ""),
     ],
 )
-def test_a_program_that_is_missing_is_named_and_no_other(
+def test_only_the_missing_program_of_a_hook_is_reported(
     command: str, missing: str, directory: Path
 ) -> None:
     hook = Hook("PreToolUse", command=command, source="hooks.json")
@@ -74,7 +74,7 @@ def test_a_program_that_is_missing_is_named_and_no_other(
         ("Stop", True, ": install it, or remove the hook"),
     ],
 )  # fmt: skip
-def test_the_sentence_says_what_follows_and_how_to_disable_it(
+def test_report_of_a_missing_hook_states_the_effect_and_how_to_disable_it(
     on: HookEvent, required: bool, advice: str
 ) -> None:
     hook = Hook(on, entry_point="nowhere", required=required, source="hooks.json")

@@ -44,13 +44,13 @@ def fired(directory: Path, *, below: bool = False) -> set[str]:
     }
 
 
-def test_at_a_terminal_all_nine_fire(tmp_path: Path) -> None:
+def test_at_a_terminal_all_nine_hook_events_fire(tmp_path: Path) -> None:
     Desk(tmp_path).tell("Go.", "y", "/compact", answers=tuple(STORY))
 
     assert fired(tmp_path) == set(HOOK_EVENTS)
 
 
-def test_for_a_client_of_the_server_all_nine_fire(tmp_path: Path) -> None:
+def test_for_a_client_of_the_server_all_nine_hook_events_fire(tmp_path: Path) -> None:
     async def talk() -> None:
         async with server(tmp_path, *STORY) as client:
             id_ = await client.begin()
@@ -70,7 +70,7 @@ def test_for_a_client_of_the_server_all_nine_fire(tmp_path: Path) -> None:
     assert fired(tmp_path) == set(HOOK_EVENTS)
 
 
-def test_in_a_script_all_fire_but_for_that_of_a_question(
+def test_in_a_script_all_hook_events_but_notification_fire(
     tmp_path: Path, home: Path
 ) -> None:
     """No user is asked there."""
@@ -94,7 +94,7 @@ def test_in_a_script_all_fire_but_for_that_of_a_question(
     assert fired(tmp_path) == set(HOOK_EVENTS) - {"Notification"}
 
 
-def test_in_a_subagent_all_fire_that_a_subagent_has(tmp_path: Path, home: Path) -> None:
+def test_in_a_subagent_all_hook_events_but_stop_fire(tmp_path: Path, home: Path) -> None:
     """Its end is SubagentStop, and not Stop."""
     (home / "refold" / "config.toml").write_text(COMPACTS)
     long: Line = [("bash", '{"command": "seq 2000"}')]

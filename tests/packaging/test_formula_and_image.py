@@ -47,7 +47,7 @@ def test_the_formula_has_every_dependency_with_its_hash(formula: ModuleType) -> 
     assert "pytest" not in resources
 
 
-def test_the_formula_is_ruby(formula: ModuleType, tmp_path: Path) -> None:
+def test_the_formula_is_valid_ruby(formula: ModuleType, tmp_path: Path) -> None:
     ruby = shutil.which("ruby")
     if not ruby:
         pytest.skip("ruby is not installed")
@@ -57,7 +57,7 @@ def test_the_formula_is_ruby(formula: ModuleType, tmp_path: Path) -> None:
     subprocess.run([ruby, "-c", str(path)], check=True, capture_output=True)
 
 
-def test_the_image_runs_as_an_ordinary_user_with_what_the_sandbox_needs() -> None:
+def test_the_image_has_bubblewrap_git_and_ripgrep_and_runs_as_a_normal_user() -> None:
     text = (ROOT / "packaging/Dockerfile").read_text(encoding="utf-8")
 
     assert {"bubblewrap", "git", "ripgrep"} <= set(text.split())
@@ -67,7 +67,7 @@ def test_the_image_runs_as_an_ordinary_user_with_what_the_sandbox_needs() -> Non
         assert all((ROOT / name).exists() for name in source.split()), source
 
 
-def test_our_own_check_of_dockerfiles_finds_nothing() -> None:
+def test_the_dockerfile_passes_the_check_of_the_dockerfile_builder_skill() -> None:
     check = (
         ROOT / "src/refold/skills/shipped/dockerfile-builder/scripts/check_dockerfile.py"
     )

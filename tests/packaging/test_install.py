@@ -116,7 +116,7 @@ def works(refold: Path, home: Path, updated: str) -> None:
     assert updated in run(refold, "update", HOME=str(home))
 
 
-def test_pip_installs_it_into_a_new_environment(index: Path, tmp_path: Path) -> None:
+def test_pip_installs_the_wheel_into_a_new_environment(index: Path, tmp_path: Path) -> None:
     there = tmp_path / "venv"
     run(sys.executable, "-m", "venv", there)
     run(there / "bin/pip", "install", "--no-index", "--find-links", index, "refold")
@@ -126,14 +126,14 @@ def test_pip_installs_it_into_a_new_environment(index: Path, tmp_path: Path) -> 
     assert (there / "share/man/man1/refold.1").is_file()
 
 
-def test_uv_installs_it_as_a_tool(index: Path, tmp_path: Path) -> None:
+def test_uv_installs_the_wheel_as_a_tool(index: Path, tmp_path: Path) -> None:
     run(UV, "tool", "install", "--no-index", "--find-links", index, "--python", sys.executable, "refold",
         HOME=str(tmp_path), UV_TOOL_BIN_DIR=str(tmp_path / "bin"), UV_TOOL_DIR=str(tmp_path / "tools"))  # fmt: skip
 
     works(tmp_path / "bin/refold", tmp_path, "uv tool upgrade refold")
 
 
-def test_pipx_installs_it(index: Path, tmp_path: Path) -> None:
+def test_pipx_installs_the_wheel(index: Path, tmp_path: Path) -> None:
     pipx = pytest.importorskip("pipx", reason="pipx is not installed")
     assert pipx
     run(sys.executable, "-m", "pipx", "install", "--python", sys.executable,
@@ -143,7 +143,9 @@ def test_pipx_installs_it(index: Path, tmp_path: Path) -> None:
     works(tmp_path / "bin/refold", tmp_path, "pipx upgrade refold")
 
 
-def test_with_its_extra_the_embedded_model_answers(index: Path, tmp_path: Path) -> None:
+def test_with_the_extra_local_the_embedded_model_answers(
+    index: Path, tmp_path: Path
+) -> None:
     if not is_runtime_installed():
         pytest.skip("xllamacpp is not installed")
     if not SHELF.holds(SMALLEST):
@@ -163,7 +165,7 @@ def test_with_its_extra_the_embedded_model_answers(index: Path, tmp_path: Path) 
     assert said.strip()
 
 
-def test_nothing_of_the_sources_is_missing_in_the_wheel(index: Path) -> None:
+def test_the_wheel_contains_every_source_file(index: Path) -> None:
     (wheel,) = index.glob("refold-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         inside = set(archive.namelist())

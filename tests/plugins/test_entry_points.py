@@ -123,7 +123,9 @@ def said(work: Path, *lines: Line) -> tuple[list[str], tuple[str, ...]]:
     return anyio.run(talk)
 
 
-def test_a_tool_and_a_policy_of_a_package_are_used(install: Install, work: Path) -> None:
+def test_a_tool_and_a_policy_of_an_installed_package_are_used(
+    install: Install, work: Path
+) -> None:
     install(
         "[refold.tools]\na = plugged_example:TOOLS\n"
         "[refold.policies]\nmetric = plugged_example:metric\n"
@@ -147,7 +149,7 @@ def test_a_tool_and_a_policy_of_a_package_are_used(install: Install, work: Path)
         ("[refold.policies]\na = plugged_example:TOOLS", "it is not a function"),
     ],
 )
-def test_one_that_cannot_be_used_is_named_and_the_others_count(
+def test_an_unusable_plug_in_is_reported_and_the_others_are_loaded(
     points: str, problem: str, install: Install, work: Path
 ) -> None:
     install(f"{points}\n[refold.policies]\nmetric = plugged_example:metric\n")
@@ -158,7 +160,7 @@ def test_one_that_cannot_be_used_is_named_and_the_others_count(
     assert len([n for n in notices if problem in n and "of example 1.0" in n]) == 1
 
 
-def test_a_package_that_ends_python_does_not_end_refold(
+def test_a_plug_in_that_raises_system_exit_does_not_end_refold(
     install: Install, work: Path
 ) -> None:
     install("[refold.tools]\na = plugged_example:TOOLS\n", code="raise SystemExit(3)")
@@ -169,13 +171,15 @@ def test_a_package_that_ends_python_does_not_end_refold(
     assert any("SystemExit: 3" in each for each in notices)
 
 
-def test_a_policy_that_raises_ends_no_turn(install: Install, work: Path) -> None:
+def test_a_policy_that_raises_an_exception_does_not_end_the_turn(
+    install: Install, work: Path
+) -> None:
     install("[refold.policies]\nbreaks = plugged_example:breaks\n")
 
     assert said(work, "Done.")[0] == ["Go.", "Done."]
 
 
-def test_two_packages_with_a_tool_of_one_name_are_not_both_used(
+def test_the_second_of_two_plug_in_tools_with_the_same_name_is_refused(
     install: Install, work: Path
 ) -> None:
     install("[refold.tools]\na = plugged_example:TOOLS\n")
@@ -186,7 +190,7 @@ def test_two_packages_with_a_tool_of_one_name_are_not_both_used(
     assert len([n for n in notices if "'count_words' is taken" in n]) == 1
 
 
-def test_a_package_in_the_current_directory_is_no_plug_in(
+def test_a_package_in_the_current_directory_is_not_loaded_as_a_plug_in(
     install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = install("[refold.tools]\na = plugged_example:TOOLS\n")
@@ -197,14 +201,14 @@ def test_a_package_in_the_current_directory_is_no_plug_in(
     assert find_plugins("refold.tools") == ()
 
 
-def test_finding_plug_ins_imports_nothing_of_them(install: Install) -> None:
+def test_finding_plug_ins_does_not_import_them(install: Install) -> None:
     install("[refold.tools]\na = plugged_example:TOOLS\n", code="raise SystemExit(3)")
 
     assert len(find_plugins()) == 1
     assert "plugged_example" not in sys.modules
 
 
-def test_a_command_of_a_package_is_typed_and_its_answer_shown(
+def test_a_plug_in_slash_command_runs_and_its_errors_are_shown(
     install: Install, work: Path
 ) -> None:
     install(
@@ -217,7 +221,7 @@ def test_a_command_of_a_package_is_typed_and_its_answer_shown(
     assert rows == ["said: \\x1b[31m0", "/fails failed: ValueError: oh no"]
 
 
-def test_the_list_names_each_with_its_problem(
+def test_plugins_list_json_shows_the_problem_of_each_plug_in(
     install: Install, work: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     install(
@@ -236,7 +240,7 @@ def test_the_list_names_each_with_its_problem(
     ]
 
 
-def test_without_plug_ins_the_list_says_how_to_get_some(
+def test_plugins_list_without_plug_ins_prints_how_to_install_one(
     home: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["plugins", "list"]) == 0
@@ -247,7 +251,7 @@ def test_without_plug_ins_the_list_says_how_to_get_some(
     )
 
 
-def test_without_a_word_the_plug_ins_are_listed(
+def test_plugins_without_a_subcommand_lists_the_plug_ins(
     home: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["plugins"]) == 0
@@ -255,7 +259,9 @@ def test_without_a_word_the_plug_ins_are_listed(
 
 
 @pytest.mark.slow
-def test_started_as_a_module_it_imports_nothing_from_the_directory(tmp_path: Path) -> None:
+def test_python_m_refold_imports_no_module_from_the_current_directory(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "anyio.py").write_text("open('ran', 'w')\n")
     (tmp_path / "msgspec.py").write_text("open('ran', 'w')\n")
     words = (sys.executable, "-m", "refold", "agents")
@@ -270,7 +276,7 @@ def test_started_as_a_module_it_imports_nothing_from_the_directory(tmp_path: Pat
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def test_the_page_and_the_template_say_the_same_about_installing_it() -> None:
+def test_plugins_page_and_template_readme_have_the_same_install_instructions() -> None:
     pages = [
         (DOCS / name).read_text() for name in ("plugins.md", "plugin-template/README.md")
     ]
@@ -291,7 +297,9 @@ def test_the_page_and_the_template_say_the_same_about_installing_it() -> None:
         (["hello there", "you"], "You have written 3 words."),
     ],
 )
-def test_the_command_of_the_template_counts_words(said: list[str], answer: str) -> None:
+def test_the_slash_command_of_the_plug_in_template_counts_words(
+    said: list[str], answer: str
+) -> None:
     names = runpy.run_path(str(DOCS / "plugin-template/src/refold_example/commands.py"))
     messages = [SimpleNamespace(text=each) for each in said]
     view = SimpleNamespace(conversation=SimpleNamespace(user_messages=messages))
@@ -309,7 +317,7 @@ def test_each_tool_of_refold_is_registered_under_its_name() -> None:
     assert load_tools(registered) == (builtin(), ())
 
 
-def test_each_slash_command_is_registered_once_and_leads_to_a_function() -> None:
+def test_each_slash_command_is_registered_once_and_loads_its_function() -> None:
     registered = own_plugins("refold.commands")
 
     assert [each.name for each in registered] == [each.name for each in commands()]
@@ -325,7 +333,7 @@ def test_each_provider_is_registered_under_its_name() -> None:
     assert [each.load() for each in registered] == list(providers())
 
 
-def test_nothing_of_refold_is_registered_for_a_group_that_nobody_reads() -> None:
+def test_all_entry_point_groups_of_refold_are_known_groups() -> None:
     own = Path(refold.__file__).with_name("entry_points.txt").read_text()
 
     assert set(re.findall(r"^\[(.*)\]$", own, re.M)) <= set(GROUPS)

@@ -50,7 +50,9 @@ def refold(python: Path, cwd: Path, *arguments: str) -> str:
     return run(python, "-m", "refold", *arguments, cwd=cwd, REFOLD_HOME=str(home))
 
 
-def test_every_part_of_the_template_can_be_used(python: Path, tmp_path: Path) -> None:
+def test_every_plug_in_of_the_template_loads_without_a_problem(
+    python: Path, tmp_path: Path
+) -> None:
     out = refold(python, tmp_path, "plugins", "list", "--json")
 
     rows = [json.loads(row) for row in out.splitlines()]
@@ -63,7 +65,7 @@ def test_every_part_of_the_template_can_be_used(python: Path, tmp_path: Path) ->
     ]
 
 
-def test_its_provider_answers_and_its_tool_policy_and_hook_work(
+def test_provider_tool_policy_and_hook_of_the_plug_in_template_work(
     python: Path, tmp_path: Path
 ) -> None:
     script = tmp_path / "script.jsonl"
